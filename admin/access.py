@@ -101,13 +101,13 @@ class Access:
     def remote(self, request: Request) -> str:
         """Return the client's address, as a trusted proxy states it, or else that of the connection."""
         own = request.client.host if request.client else ""
-        told = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
-        return told[:100] if told and self.is_trusted(request) else own
+        forwarded = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+        return forwarded[:100] if forwarded and self.is_trusted(request) else own
 
     def is_secure(self, request: Request) -> bool:
         """Return whether the browser uses TLS, to nsqadmin or to a trusted proxy that says so."""
-        told = request.headers.get("x-forwarded-proto", "") if self.is_trusted(request) else ""
-        return "https" in (request.url.scheme, told)
+        protocol = request.headers.get("x-forwarded-proto", "") if self.is_trusted(request) else ""
+        return "https" in (request.url.scheme, protocol)
 
     # What the user may do
 
@@ -166,7 +166,7 @@ class Access:
             raise HttpError(401, "UNAUTHORIZED", {"WWW-Authenticate": "Bearer"})
         raise HttpError(403, "FORBIDDEN")
 
-    def _said(self, request: Request) -> str:
+    def _claimed_name(self, request: Request) -> str:
         """Return the name from basic authentication, which is not verified; with a users file it is marked "(said)"."""
         name = _user(request)
         return f"{name} (said)" if name and self.users.are_kept else name
@@ -197,7 +197,11 @@ class Access:
         if client and forwarded != client.host:
             remote = f"{forwarded} by way of {remote}"
         return Actor(
-            who.name or self._said(request), remote, agent_of(request), str(request.url)[:MOST_TEXT], who.role.word
+            who.name or self._claimed_name(request),
+            remote,
+            agent_of(request),
+            str(request.url)[:MOST_TEXT],
+            who.role.word,
         )
 
 
@@ -210,7 +214,7 @@ def who_asks(request: Request) -> Who:
 def check_origin(request: Request) -> None:
     """Raise HttpError 403 unless the browser says that nsqadmin's own page sent it. Foreign Origins were refused before."""
     if "origin" not in request.headers and request.headers.get("sec-fetch-site") != "same-origin":
-        raise HttpError(403, "a form must be sent by a page of nsqadmin: scripts find the API below /api")
+        raise HttpError(403, "Forms must be sent from a page of nsqadmin. Scripts can use the API below /api.")
 
 
 def check_sees(who: Who, topic: str) -> None:

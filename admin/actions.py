@@ -25,7 +25,7 @@ from shared.text import go_json
 
 CHANGES = ("pause", "unpause", "empty")
 TIMEOUT = 5.0  # s for each notification
-MOST_TOLD = 64 * 1024  # bytes of memory that a node's answer to a command may take
+MOST_ANSWER_MEMORY = 64 * 1024  # bytes of memory that a node's answer to a command may take
 
 T = TypeVar("T")
 
@@ -42,25 +42,27 @@ class Notifier:
         self._outbox = Outbox(self._deliver)
         self._client: httpx.AsyncClient | None = None
 
-    def tell(self, action: str, topic: str, channel: str, node: str, actor: Actor) -> None:
+    def notify(self, action: str, topic: str, channel: str, node: str, actor: Actor) -> None:
         """Queue a notification of a command that was done."""
         if not self._endpoint:
             return
-        told: dict[str, object] = {"action": action, "topic": topic}
-        told |= {name: value for name, value in (("channel", channel), ("node", node)) if value}
-        told["timestamp"] = int(self._clock())
-        told |= {"user": actor.user} if actor.user else {}
-        told |= {"remote_ip": actor.remote_address, "user_agent": actor.user_agent, "url": actor.url}
-        told["via"] = socket.gethostname()
-        if not self._outbox.put(told):
-            log.error("NOTIFICATION: %s is not told: %d wait already", action, MOST_WAITING)
+        notification: dict[str, object] = {"action": action, "topic": topic}
+        notification |= {name: value for name, value in (("channel", channel), ("node", node)) if value}
+        notification["timestamp"] = int(self._clock())
+        notification |= {"user": actor.user} if actor.user else {}
+        notification |= {"remote_ip": actor.remote_address, "user_agent": actor.user_agent, "url": actor.url}
+        notification["via"] = socket.gethostname()
+        if not self._outbox.put(notification):
+            log.error("NOTIFICATION: dropped the notification of %s: the queue is full (%d)", action, MOST_WAITING)
 
-    async def _deliver(self, told: dict[str, object]) -> None:
+    async def _deliver(self, notification: dict[str, object]) -> None:
         if self._client is None:  # created in the event loop that uses it
             self._client = httpx.AsyncClient(timeout=TIMEOUT, trust_env=False)
         headers = {"Content-Type": "application/json"}
         try:
-            async with self._client.stream("POST", self._endpoint, content=go_json(told), headers=headers) as answer:
+            async with self._client.stream(
+                "POST", self._endpoint, content=go_json(notification), headers=headers
+            ) as answer:
                 answer.raise_for_status()  # the rest of the answer is not read
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             log.error("NOTIFICATION: %s: %s", hide(self._endpoint), type(error).__name__)
@@ -80,20 +82,20 @@ class Actions:
         An nsqd creates the topic with the first message.
         """
         outcome = await self._noted("create", _path(topic, channel), actor, self._create(topic, channel))
-        self._notifier.tell("create_topic", topic, "", "", actor)
+        self._notifier.notify("create_topic", topic, "", "", actor)
         if channel:
-            self._notifier.tell("create_channel", topic, channel, "", actor)
+            self._notifier.notify("create_channel", topic, channel, "", actor)
         return outcome
 
     async def _create(self, topic: str, channel: str) -> Outcome:
         cluster = self._cluster
-        outcome = await cluster.tell_lookupds("/topic/create", {"topic": topic})
+        outcome = await cluster.send_to_lookupds("/topic/create", {"topic": topic})
         if channel:
             both = {"topic": topic, "channel": channel}
-            outcome += await cluster.tell_lookupds("/channel/create", both)
+            outcome += await cluster.send_to_lookupds("/channel/create", both)
             found = await cluster.producers_of(topic) if cluster.lookupds else Producers()
             outcome += Outcome(found.errors)
-            outcome += await cluster.tell_nsqds(found.producers, "/channel/create", both)
+            outcome += await cluster.send_to_nsqds(found.producers, "/channel/create", both)
         return outcome
 
     async def delete(
@@ -104,12 +106,12 @@ class Actions:
 
         async def work() -> Outcome:
             found = await self._cluster.producers_of(topic)
-            told = await self._cluster.tell_lookupds(f"/{what}/delete", arguments)
-            told += await self._cluster.tell_nsqds(found.producers, f"/{what}/delete", arguments)
-            return Outcome(found.errors) + told
+            sent = await self._cluster.send_to_lookupds(f"/{what}/delete", arguments)
+            sent += await self._cluster.send_to_nsqds(found.producers, f"/{what}/delete", arguments)
+            return Outcome(found.errors) + sent
 
         outcome = await self._noted("delete", _path(topic, channel), actor, work(), **(before or {}))
-        self._notifier.tell(f"delete_{what}", topic, channel, "", actor)
+        self._notifier.notify(f"delete_{what}", topic, channel, "", actor)
         return outcome
 
     async def change(
@@ -123,13 +125,13 @@ class Actions:
 
         async def work() -> Outcome:
             found = await self._cluster.producers_of(topic)
-            told = await self._cluster.tell_nsqds(found.producers, f"/{what}/{action}", arguments | more)
-            return Outcome(found.errors) + told
+            sent = await self._cluster.send_to_nsqds(found.producers, f"/{what}/{action}", arguments | more)
+            return Outcome(found.errors) + sent
 
         try:
             return await self._noted(action, _path(topic, channel), actor, work(), **(before or {}), **more)
         finally:  # also after a failure, as in the original
-            self._notifier.tell(f"{action}_{what}", topic, channel, "", actor)
+            self._notifier.notify(f"{action}_{what}", topic, channel, "", actor)
 
     async def tombstone(self, topic: str, node: str, actor: Actor) -> Outcome:
         """Hide a topic on one node from consumers, and delete it there. Raises AllFailed if the node is unknown."""
@@ -138,13 +140,13 @@ class Actions:
             found = await self._cluster.producers()
             there = [one for one in found.producers if one.address == node]
             if not there:  # so that a request cannot direct nsqadmin to other servers
-                raise AllFailed(f"no nsqd is known at {node[:100]}")
-            told = await self._cluster.tell_lookupds("/topic/tombstone", {"topic": topic, "node": node})
-            told += await self._cluster.tell_nsqds(there, "/topic/delete", {"topic": topic})
-            return Outcome(found.errors) + told
+                raise AllFailed(f"no nsqd with the HTTP address {node[:100]} is known")
+            sent = await self._cluster.send_to_lookupds("/topic/tombstone", {"topic": topic, "node": node})
+            sent += await self._cluster.send_to_nsqds(there, "/topic/delete", {"topic": topic})
+            return Outcome(found.errors) + sent
 
         outcome = await self._noted("tombstone", _path(topic, "", node), actor, work())
-        self._notifier.tell("tombstone_topic_producer", topic, "", node, actor)
+        self._notifier.notify("tombstone_topic_producer", topic, "", node, actor)
         return outcome
 
     async def at_node(
@@ -154,8 +156,8 @@ class Actions:
         """Run a command on one nsqd that the original lacks. Returns the answer and its headers. Raises UpstreamError."""
         target = _path(asked.get("topic") or asked.get("tube", ""), asked.get("channel", ""), node)
         named = {name: value for name, value in asked.items() if name not in ("topic", "channel", "tube")}
-        told = self._cluster.upstreams.tell(node, path, asked, body, headers or {})
-        return await self._noted(action, target, actor, told, counted, **named)
+        answer = self._cluster.upstreams.send(node, path, asked, body, headers or {})
+        return await self._noted(action, target, actor, answer, counted, **named)
 
     def note(self, action: str, target: str, actor: Actor, **detail: str) -> None:
         """Record an action that is no command to the cluster."""
@@ -185,7 +187,7 @@ class Actions:
 def counted_of(answer: bytes, word: str) -> int:
     """Return the count in an answer such as {"kicked": 7}, or 0 if it is not plausible, since nodes may lie."""
     try:
-        value = parse_object(answer, MOST_TOLD).get(word)
+        value = parse_object(answer, MOST_ANSWER_MEMORY).get(word)
     except AnswerError:
         return 0
     return value if type(value) is int and 0 <= value <= 1_000_000 else 0

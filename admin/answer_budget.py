@@ -1,7 +1,7 @@
 """Limits for the answers of nodes: a memory budget for all together, and one thread that parses large ones.
 
-One Bounds serves the whole process. An answer is charged for its bytes while it is read, for what parsing may take
-while it is parsed, and then for what it holds, as long as it is referenced. Bounds is used in the HTTP thread's event
+One AnswerBudget serves the whole process. An answer is charged for its bytes while it is read, for what parsing may take
+while it is parsed, and then for what it holds, as long as it is referenced. It is used in the HTTP thread's event
 loop only.
 """
 
@@ -28,8 +28,8 @@ class Answer(dict[str, Any]):
 
     __slots__ = ("__weakref__", "memory")
 
-    def __init__(self, told: dict[str, Any], memory: int) -> None:
-        super().__init__(told)
+    def __init__(self, data: dict[str, Any], memory: int) -> None:
+        super().__init__(data)
         self.memory = memory
 
 
@@ -40,20 +40,20 @@ class AnswerBudget:
         """`most_bytes` is the length that one answer may have; the other limits follow from it."""
         self.most_bytes = most_bytes
         self.most_memory = MEMORY_PER_BYTE * most_bytes
-        self.budget = SHARES * most_bytes
+        self.most_held = SHARES * most_bytes
         self.held = 0  # bytes of the budget in use
         self._parsing = asyncio.Lock()  # one at a time: each may take the memory of the largest answer
         self._thread = ThreadPoolExecutor(1, "answers")
 
-    def take(self, size: int) -> None:
+    def charge(self, size: int) -> None:
         """Charge `size` bytes to the budget. Raises AnswerError if it does not have them."""
-        if self.held + size > self.budget:
+        if self.held + size > self.most_held:
             raise AnswerError(
-                f"answered while other answers hold {self.held} of {self.budget} bytes: see -max-upstream-response"
+                f"sent an answer while others hold {self.held} of {self.most_held} bytes: raise -max-upstream-response"
             )
         self.held += size
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Return `size` bytes to the budget."""
         self.held -= size
 
@@ -63,28 +63,28 @@ class AnswerBudget:
         if needed > self.most_memory:
             raise AnswerError(f"answered JSON that may take more than {self.most_memory} bytes of memory")
         async with self._parsing:
-            self.take(needed)
+            self.charge(needed)
             try:
-                return await self.away(len(content), lambda: _parsed(content, self.most_memory))
+                return await self.run_in_thread(len(content), lambda: _parsed(content, self.most_memory))
             finally:
-                self.give_back(needed)
+                self.release(needed)
 
     async def parse_answer(self, content: bytes) -> Answer:
         """Return the parsed object, which stays charged until it is garbage. Raises AnswerError.
 
         The envelope of nsqd before 1.0 is unwrapped.
         """
-        told, memory = await self.parse(content)
-        if isinstance(told, dict) and isinstance(told.get("data"), dict) and "status_code" in told:
-            told = told["data"]
-        if not isinstance(told, dict):
-            raise AnswerError("answered something else than an object")
-        answer = Answer(told, memory)
-        self.take(memory)
-        weakref.finalize(answer, self.give_back, memory).atexit = False
+        data, memory = await self.parse(content)
+        if isinstance(data, dict) and isinstance(data.get("data"), dict) and "status_code" in data:
+            data = data["data"]
+        if not isinstance(data, dict):
+            raise AnswerError("answered JSON that is not an object")
+        answer = Answer(data, memory)
+        self.charge(memory)
+        weakref.finalize(answer, self.release, memory).atexit = False
         return answer
 
-    async def away(self, size: int, function: Callable[[], T]) -> T:
+    async def run_in_thread(self, size: int, function: Callable[[], T]) -> T:
         """Call the function, in the thread if `size` exceeds AT_ONCE bytes, so that other requests are served meanwhile."""
         if size <= AT_ONCE:
             return function()

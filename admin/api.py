@@ -22,7 +22,7 @@ from admin.access import Access, check_action, check_sees, who_asks
 from admin.actions import CHANGES, Actions
 from admin.cluster import AllFailed, Cluster, Stats
 from admin.inactive import channels_of
-from admin.merge import Told, merged_topic
+from admin.merge import JsonObject, merged_topic
 from admin.options import AdminOptions
 from penstock.protocol.names import is_valid_name
 from shared.http.api import Routes, json_response, query, read_body
@@ -90,7 +90,7 @@ class JsonApi:
 
     async def topics(self, request: Request) -> Response:
         found, who = await upstream(self.cluster.topics()), who_asks(request)
-        found.names = who.seen(found.names)
+        found.names = who.visible(found.names)
         if query(request).get("inactive") != "true":
             return _answer({"topics": found.names}, found.errors)
         inactive = await upstream(self.inactive(found.names)) if self.settings.lookupds else {}
@@ -122,8 +122,10 @@ class JsonApi:
     async def nodes(self, request: Request) -> Response:
         found = await upstream(self.cluster.producers())
         who = who_asks(request)
-        seen = [replace(one, topics=tuple(pair for pair in one.topics if who.sees(pair[0]))) for one in found.producers]
-        return _answer({"nodes": [one.json() for one in seen] or None}, found.errors)
+        visible = [
+            replace(one, topics=tuple(pair for pair in one.topics if who.sees(pair[0]))) for one in found.producers
+        ]
+        return _answer({"nodes": [one.json() for one in visible] or None}, found.errors)
 
     async def node(self, request: Request) -> Response:
         address = parameters(request, self.options, 2)[1]
@@ -134,24 +136,24 @@ class JsonApi:
         stats = await upstream(self.cluster.stats(producers[:1], clients=True))
         stats.topics = [topic for topic in stats.topics if who_asks(request).sees(topic["topic_name"])]
         clients = sum(len(channel["clients"] or ()) for topic in stats.topics for channel in topic["channels"])
-        told: Told = {
+        data: JsonObject = {
             "node": address,
             "topics": stats.topics or None,
             "total_messages": sum(topic["message_count"] for topic in stats.topics),
             "total_clients": clients,
         }
-        return await self._answer_from(stats, lambda: told, found.errors)
+        return await self._answer_from(stats, lambda: data, found.errors)
 
     async def counter(self, request: Request) -> Response:
         producers = await upstream(self.cluster.producers())
         stats = await upstream(self.cluster.stats(producers.producers))
         who = who_asks(request)
-        seen = [one for one in stats.topics if who.sees(one["topic_name"])]
-        return await self._answer_from(stats, lambda: {"stats": _counts(seen)}, producers.errors + stats.errors)
+        visible = [one for one in stats.topics if who.sees(one["topic_name"])]
+        return await self._answer_from(stats, lambda: {"stats": _counts(visible)}, producers.errors + stats.errors)
 
-    async def _answer_from(self, stats: Stats, make: Callable[[], Told], errors: Iterable[str]) -> Response:
+    async def _answer_from(self, stats: Stats, make: Callable[[], JsonObject], errors: Iterable[str]) -> Response:
         """Return the answer of `make`, which runs in a thread if `stats` is large."""
-        return await self.cluster.upstreams.bounds.away(stats.memory, lambda: _answer(make(), errors))
+        return await self.cluster.upstreams.answer_budget.run_in_thread(stats.memory, lambda: _answer(make(), errors))
 
     async def graphite(self, request: Request) -> Response:
         """Return the rate of a counter, as graphite has it."""
@@ -211,8 +213,8 @@ class JsonApi:
     # Commands
 
     async def create(self, request: Request) -> Response:
-        told = await _body(request)
-        topic, channel = _word(told, "topic"), _word(told, "channel")
+        data = await _body(request)
+        topic, channel = _word(data, "topic"), _word(data, "channel")
         if not is_valid_name(topic):
             raise HttpError(400, "INVALID_TOPIC")
         if channel and not is_valid_name(channel):
@@ -299,17 +301,17 @@ def parameters(request: Request, options: AdminOptions, count: int = 0) -> list[
 
 def warning(errors: Iterable[str]) -> str:
     """Return the warning for an answer that lacks some nodes, or ""."""
-    told = "; ".join(errors)
-    return f"WARNING: {told}" if told else ""
+    text = "; ".join(errors)
+    return f"WARNING: {text}" if text else ""
 
 
-def _answer(told: Told, errors: Iterable[str]) -> Response:
-    return json_response({**told, "message": warning(errors)})
+def _answer(data: JsonObject, errors: Iterable[str]) -> Response:
+    return json_response({**data, "message": warning(errors)})
 
 
-def _counts(topics: Iterable[Told]) -> Told:
+def _counts(topics: Iterable[JsonObject]) -> JsonObject:
     """Return the number of messages of each channel on each node, by "topic:channel:node"."""
-    counts: dict[str, Told] = {}
+    counts: dict[str, JsonObject] = {}
     for topic in topics:
         for channel in topic["channels"]:
             names = topic["topic_name"], channel["channel_name"], topic["node"]
@@ -324,17 +326,17 @@ def _counts(topics: Iterable[Told]) -> Told:
 
 async def _body(request: Request) -> dict[str, Any]:
     try:
-        told = json.loads(await read_body(request, MOST_BODY, "BODY_TOO_BIG") or b"")
+        data = json.loads(await read_body(request, MOST_BODY, "BODY_TOO_BIG") or b"")
     except (ValueError, RecursionError) as error:
         raise HttpError(400, without_surrogates(str(error))[:200]) from None
-    if not isinstance(told, dict):
-        raise HttpError(400, "want an object")
-    return told
+    if not isinstance(data, dict):
+        raise HttpError(400, "expected an object")
+    return data
 
 
-def _word(told: dict[str, Any], key: str) -> str:
+def _word(data: dict[str, Any], key: str) -> str:
     """Return a text in a body, or "" if it is absent. Raises HttpError 400 for another type."""
-    value = told.get(key)
+    value = data.get(key)
     if value is not None and not isinstance(value, str):
-        raise HttpError(400, f"{key}: want a string")
+        raise HttpError(400, f"{key}: expected a string")
     return value or ""

@@ -65,7 +65,7 @@ class Audit:
         record: Record = {"time": at} | {name: text[:MOST_TEXT] for name, text in texts.items()}
         record |= {"detail": detail, "outcome": outcome[:MOST_TEXT]}
         log.info(
-            "ACTION: %s %r, by %s from %s: %s", action, target, actor.user or "somebody", actor.remote_address, outcome
+            "ACTION: %s %r, by %s from %s: %s", action, target, actor.user or "anonymous", actor.remote_address, outcome
         )
         (self._latest if outcome == DONE or action != "login" else self._refused).append(record)
         line = json.dumps(record).encode() + b"\n"
@@ -73,9 +73,9 @@ class Audit:
             try:
                 _append(self.path, line)
             except OSError as error:
-                log.error("AUDIT: %s: %s", self.path, error)
+                log.error("AUDIT: cannot write %s: %s", self.path, error)
         if self._publish is not None and not self._outbox.put(line[:-1]):
-            log.error("AUDIT: the topic is not told: %d wait already", MOST_WAITING)
+            log.error("AUDIT: dropped a record for the audit topic: the queue is full (%d)", MOST_WAITING)
 
     async def search(self, words: str, before: str = "", limit: int = 100) -> list[Record]:
         """Return the newest records first: those that contain all words, and are earlier than `before`."""
@@ -98,7 +98,7 @@ class Audit:
         try:
             await self._publish(line)
         except Exception as error:  # whatever it is, the next record is still published
-            log.error("AUDIT: the topic is not told: %s", error)
+            log.error("AUDIT: cannot publish a record to the audit topic: %s", error)
 
 
 def _append(path: str, line: bytes) -> None:
@@ -123,7 +123,7 @@ def _read_end(path: str) -> list[Record]:
     except FileNotFoundError:  # no record was written yet
         return []
     except OSError as error:
-        log.error("AUDIT: %s: %s", path, error)
+        log.error("AUDIT: cannot read %s: %s", path, error)
         return []
     records = []
     for line in lines[1:] if size > MOST_READ else lines:

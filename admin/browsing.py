@@ -13,8 +13,8 @@ from starlette.responses import Response
 from admin.access import check_sees, who_asks
 from admin.api import parameters
 from admin.cluster import Producer
-from admin.layout import HEADERS, Fields, Frame
-from admin.merge import Told, number, objects, text
+from admin.layout import HEADERS, Fields, PageRenderer
+from admin.merge import JsonObject, number, objects, text
 from admin.options import AdminOptions
 from admin.queries import Queries
 from admin.roles import Role, Who
@@ -29,14 +29,14 @@ MOST_LISTED = 100  # tubes on a page
 MOST_PASSED = 20  # pages of tubes to skip that the user may not see
 PREVIEW = 16 * 1024  # bytes of a body
 _CONTENTS = ("body", "body_base64", "headers", "key")
-Many = Mapping[str, tuple[str, ...]]  # names of actions, by state
-MANY: Many = {  # actions on all messages in a state: those that lead out of it
+BulkActions = Mapping[str, tuple[str, ...]]  # names of actions, by state
+BULK_ACTIONS: BulkActions = {  # actions on all messages in a state: those that lead out of it
     "ready": ("bury", "finish"),
     "in_flight": ("requeue", "bury", "finish"),
     "deferred": ("requeue", "bury", "finish"),
     "buried": ("kick", "finish"),
 }
-MANY_JOBS: Many = {
+BULK_JOB_ACTIONS: BulkActions = {
     "ready": ("bury", "delete"),
     "reserved": ("release", "delete"),
     "delayed": ("kick", "bury", "delete"),
@@ -53,26 +53,26 @@ class Browsing:
     """The request handlers of the browsing pages."""
 
     options: AdminOptions
-    looks: Queries
-    frame: Frame
+    queries: Queries
+    renderer: PageRenderer
 
     def routes(self) -> Routes:
         """Return the handlers of every path, by method."""
         shown = {"/messages/{topic}/{channel}": self.messages, "/tubes": self.tubes, "/tube": self.tube}
-        routes = {path: {"GET": self.frame.shown(view)} for path, view in shown.items()}
-        return {**routes, "/body/{topic}/{channel}": {"GET": self.frame.answered(self.body)}}
+        routes = {path: {"GET": self.renderer.page_handler(view)} for path, view in shown.items()}
+        return {**routes, "/body/{topic}/{channel}": {"GET": self.renderer.raw_handler(self.body)}}
 
     async def messages(self, request: Request) -> Fields:
         _, topic, name = parameters(request, self.options, 3)
         asked, shows = query(request), self.shows_bodies(who_asks(request))
         node, having = asked.get("node", ""), asked.get("contains", "")[:200]
-        state = _state(asked, MANY)
-        await self.looks.carrying(topic, node)
+        state = _state(asked, BULK_ACTIONS)
+        await self.queries.carrying(topic, node)
         arguments = {"topic": topic, "channel": name, **_page(asked, state, shows)}
         if having and not shows:
-            raise HttpError(403, "who does not see bodies does not search them")
-        told, scanned = await (self._search(node, arguments, having) if having else self._listed(node, arguments))
-        told = told | {"messages": objects(told.get("messages"))[: MOST_FOUND if having else MOST_SHOWN]}
+            raise HttpError(403, "Searching requires permission to view message bodies.")
+        data, scanned = await (self._search(node, arguments, having) if having else self._listed(node, arguments))
+        data = data | {"messages": objects(data.get("messages"))[: MOST_FOUND if having else MOST_SHOWN]}
         return {
             "page_of": "messages",
             "title": f"Messages of {name}",
@@ -82,9 +82,9 @@ class Browsing:
             "contains": having,
             "scanned": scanned,
             "shows_bodies": shows,
-            "messages": [message_view(one) for one in told["messages"]],
-            "table": _table(told.get("messages"), shows),
-            **_common(asked, state, told, MANY),
+            "messages": [message_view(one) for one in data["messages"]],
+            "table": _table(data.get("messages"), shows),
+            **_common(asked, state, data, BULK_ACTIONS),
         }
 
     async def body(self, request: Request) -> Response:
@@ -93,10 +93,10 @@ class Browsing:
         asked = query(request)
         node, offset = asked.get("node", ""), one_number(asked.get("offset", ""), "offset")
         if not self.shows_bodies(who_asks(request)):
-            raise HttpError(403, "bodies are not shown")
-        await self.looks.carrying(topic, node)
+            raise HttpError(403, "You do not have permission to view message bodies.")
+        await self.queries.carrying(topic, node)
         arguments = {"topic": topic, "channel": channel, "offset": offset}
-        content = await self.looks.direct.get_bytes(node, "/channel/message", arguments)
+        content = await self.queries.direct.get_bytes(node, "/channel/message", arguments)
         named = {"Content-Disposition": f'attachment; filename="message-{whole(offset, 0)}.bin"'}
         return Response(content, 200, HEADERS | named, "application/octet-stream")
 
@@ -104,94 +104,97 @@ class Browsing:
         """Return whether bodies are shown to this user."""
         return self.options.show_bodies and who.role >= Role.BODY_VIEWER
 
-    async def _listed(self, node: str, arguments: dict[str, str]) -> tuple[Told, int]:
-        return await self.looks.direct.get_object(node, "/channel/messages", arguments), 0
+    async def _listed(self, node: str, arguments: dict[str, str]) -> tuple[JsonObject, int]:
+        return await self.queries.direct.get_object(node, "/channel/messages", arguments), 0
 
-    async def _search(self, node: str, arguments: dict[str, str], having: str) -> tuple[Told, int]:
+    async def _search(self, node: str, arguments: dict[str, str], having: str) -> tuple[JsonObject, int]:
         """Return messages that contain `having` in body or headers, and how many were scanned, within one page's limits."""
         until, found, scanned = time.monotonic() + LONGEST_SCAN, [], 0
         asked = arguments | {"limit": str(SCANNED_AT_ONCE)}
         while True:
-            told = await self.looks.direct.get_object(node, "/channel/messages", asked)
-            listed = objects(told.get("messages"))
+            data = await self.queries.direct.get_object(node, "/channel/messages", asked)
+            listed = objects(data.get("messages"))
             found += await asyncio.to_thread(_having, listed[:SCANNED_AT_ONCE], having)
             scanned += len(listed)
-            following = text(told.get("next"))
+            following = text(data.get("next"))
             if not following or len(found) >= MOST_SHOWN or scanned >= MOST_SCANNED or time.monotonic() > until:
-                return told | {"messages": found}, scanned
+                return data | {"messages": found}, scanned
             asked["after"] = following
 
     async def tubes(self, request: Request) -> Fields:
         asked, who = query(request), who_asks(request)
-        ours = await self.looks.all_ours()
+        penstock_nodes = await self.queries.all_penstock_nodes()
         arguments = {"limit": str(MOST_LISTED)} | ({"after": asked["after"]} if asked.get("after") else {})
-        told = await self._tubes_seen(ours, arguments, who)
+        gathered = await self._tubes_seen(penstock_nodes, arguments, who)
         listed = [
             _tube_row(node, one)
-            for node, answer in told.answers.items()
+            for node, answer in gathered.answers.items()
             for one in objects(answer.get("tubes"))[:MOST_LISTED]
         ]
         names = sorted({one["tube_name"] for one in listed})[:MOST_LISTED]
-        shown = set(who.seen(names))
+        shown = set(who.visible(names))
         rows = sorted(
             (one for one in listed if one["tube_name"] in shown), key=lambda one: (one["tube_name"], one["node"])
         )
-        full = any(len(objects(answer.get("tubes"))) == MOST_LISTED for answer in told.answers.values())
+        full = any(len(objects(answer.get("tubes"))) == MOST_LISTED for answer in gathered.answers.values())
         return {
             "page_of": "tubes",
             "title": "Tubes",
-            "place": "/tubes",
+            "nav_path": "/tubes",
             "rows": rows,
             "following": rows[-1]["tube_name"] if full and rows else "",
-            "errors": told.errors,
+            "errors": gathered.errors,
             "table": rows,
         }
 
-    async def _tubes_seen(self, ours: list[Producer], arguments: dict[str, str], who: Who) -> Gathered[Told]:
+    async def _tubes_seen(
+        self, penstock_nodes: list[Producer], arguments: dict[str, str], who: Who
+    ) -> Gathered[JsonObject]:
         """Return a page with tubes that the user sees, if there are any. Up to MOST_PASSED pages are looked through."""
         for _ in range(MOST_PASSED):
-            told = await self.looks.of(ours, "/tubes", arguments)
+            gathered = await self.queries.ask_nodes(penstock_nodes, "/tubes", arguments)
             listed = [
-                [text(one.get("tube_name")) for one in objects(answer.get("tubes"))] for answer in told.answers.values()
+                [text(one.get("tube_name")) for one in objects(answer.get("tubes"))]
+                for answer in gathered.answers.values()
             ]
             ends = [names[-1] for names in listed if len(names) == MOST_LISTED]
-            if not ends or any(who.seen(names) for names in listed):
+            if not ends or any(who.visible(names) for names in listed):
                 break
             arguments = arguments | {"after": min(ends)}
-        return told
+        return gathered
 
     async def tube(self, request: Request) -> Fields:
         asked, who = query(request), who_asks(request)
         name, node, shows = asked.get("name", ""), asked.get("node", ""), self.shows_bodies(who)
-        state = _state(asked, MANY_JOBS)
+        state = _state(asked, BULK_JOB_ACTIONS)
         check_sees(who, name)
-        await self.looks.node(node)
-        told = await self.looks.direct.get_object(node, "/tube/jobs", {"tube": name, **_page(asked, state, shows)})
+        await self.queries.node(node)
+        data = await self.queries.direct.get_object(node, "/tube/jobs", {"tube": name, **_page(asked, state, shows)})
         return {
             "page_of": "tube",
             "title": f"Tube {name}",
             "name": name,
             "node": node,
             "shows_bodies": shows,
-            "pause_left": number(told.get("pause_left")),
-            "jobs": [job_view(one) for one in objects(told.get("jobs"))[:MOST_SHOWN]],
-            "table": _table(told.get("jobs"), shows),
-            **_common(asked, state, told, MANY_JOBS),
+            "pause_left": number(data.get("pause_left")),
+            "jobs": [job_view(one) for one in objects(data.get("jobs"))[:MOST_SHOWN]],
+            "table": _table(data.get("jobs"), shows),
+            **_common(asked, state, data, BULK_JOB_ACTIONS),
         }
 
 
 def one_number(text: str, name: str) -> str:
     """Return the digits of one whole number, since nodes accept several with commas. Raises HttpError 400."""
     if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
-        raise HttpError(400, f"{name}: want one whole number")
+        raise HttpError(400, f"{name.capitalize()} must be one whole number.")
     return text
 
 
-def _state(asked: dict[str, str], many: Many) -> str:
+def _state(asked: dict[str, str], many: BulkActions) -> str:
     """Return the requested state. Raises HttpError 400 for an unknown one, or one that the requested action does not leave."""
     state, action = asked.get("state", "") or "ready", asked.get("many", "")
     if state not in many or (action and action not in many[state]):
-        raise HttpError(400, f"there is no state {state[:64]}, or nothing of the kind can be done to what is in it")
+        raise HttpError(400, f"Unknown state {state[:64]}, or the action is not available in it.")
     return state
 
 
@@ -201,15 +204,15 @@ def _page(asked: dict[str, str], state: str, shows: bool) -> dict[str, str]:
     return {"state": state, "limit": str(MOST_SHOWN), "preview": str(PREVIEW if shows else 0)} | after
 
 
-def _common(asked: dict[str, str], state: str, told: Told, many: Many) -> Fields:
+def _common(asked: dict[str, str], state: str, data: JsonObject, many: BulkActions) -> Fields:
     """Return the template fields that pages of messages and jobs share."""
-    total = number(told.get("total"))
+    total = number(data.get("total"))
     return {
-        "place": "",
+        "nav_path": "",
         "state": state,
         "states": list(many),
         "total": total,
-        "following": text(told.get("next")),
+        "following": text(data.get("next")),
         "after": asked.get("after", ""),
         "can_many": many[state],
         "many": asked.get("many", ""),
@@ -219,23 +222,23 @@ def _common(asked: dict[str, str], state: str, told: Told, many: Many) -> Fields
     }
 
 
-def _table(told: object, shows: bool) -> list[Told]:
+def _table(data: object, shows: bool) -> list[JsonObject]:
     """Return the rows for exports, without contents that the user may not see."""
-    return [{name: one[name] for name in one if shows or name not in _CONTENTS} for one in objects(told)[:MOST_FOUND]]
+    return [{name: one[name] for name in one if shows or name not in _CONTENTS} for one in objects(data)[:MOST_FOUND]]
 
 
-def _tube_row(node: str, told: Told) -> Told:
+def _tube_row(node: str, data: JsonObject) -> JsonObject:
     names = ("ready", "urgent", "reserved", "delayed", "buried", "job", "using", "watching", "waiting")
-    counts = {f"{name}_count": number(told.get(f"{name}_count")) for name in names}
+    counts = {f"{name}_count": number(data.get(f"{name}_count")) for name in names}
     return {
-        "tube_name": text(told.get("tube_name")),
+        "tube_name": text(data.get("tube_name")),
         "node": node,
         **counts,
-        "pause_left": number(told.get("pause_left")),
+        "pause_left": number(data.get("pause_left")),
     }
 
 
-def _having(messages: list[Told], words: str) -> list[Told]:
+def _having(messages: list[JsonObject], words: str) -> list[JsonObject]:
     """Return the messages that contain the words in the previewed body or in a header, in any case."""
     wanted = words.lower()
     return [one for one in messages if wanted in text_of(one).lower()]

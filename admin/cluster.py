@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from admin.merge import Told, entries, merged_channel, named, number, objects, text, topic_of
+from admin.merge import JsonObject, entries, merged_channel, named, number, objects, text, topic_of
 from admin.upstreams import Gathered, Upstreams
 
 LOOKUPDS, NSQDS = "nsqlookupd", "nsqd"
@@ -45,9 +45,9 @@ class Producer:
         """The host:port of this nsqd's HTTP API."""
         return joined(self.broadcast_address, self.http_port)
 
-    def json(self) -> Told:
+    def json(self) -> JsonObject:
         """Return the producer in the form of /api/nodes."""
-        told: Told = {
+        data: JsonObject = {
             "remote_addresses": list(self.remote_addresses) or None,
             "remote_address": self.remote_address,
             "hostname": self.hostname,
@@ -56,15 +56,15 @@ class Producer:
             "http_port": self.http_port,
             "version": self.version,
         }
-        told |= {
+        data |= {
             name: value for name, value in (("topology_zone", self.zone), ("topology_region", self.region)) if value
         }
         topics = [{"topic": topic, "tombstoned": tombstoned} for topic, tombstoned in self.topics]
-        return told | {"topics": topics or None, "out_of_date": self.out_of_date}
+        return data | {"topics": topics or None, "out_of_date": self.out_of_date}
 
 
 @dataclass(slots=True)
-class Found:
+class PartialResult:
     """The base of results: the errors that explain what is missing."""
 
     errors: list[str] = field(default_factory=list)
@@ -72,28 +72,28 @@ class Found:
 
 
 @dataclass(slots=True)
-class Names(Found):
+class Names(PartialResult):
     """Names of topics or channels, sorted."""
 
     names: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Producers(Found):
+class Producers(PartialResult):
     """The nsqd of a cluster, sorted by host name."""
 
     producers: list[Producer] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Stats(Found):
+class Stats(PartialResult):
     """The topics of several nodes, in the form of admin.merge."""
 
-    topics: list[Told] = field(default_factory=list)
+    topics: list[JsonObject] = field(default_factory=list)
 
-    def channels(self) -> dict[tuple[str, str], Told]:
+    def channels(self) -> dict[tuple[str, str], JsonObject]:
         """Return the channels by topic and name, merged over all nodes."""
-        parts: dict[tuple[str, str], list[Told]] = {}
+        parts: dict[tuple[str, str], list[JsonObject]] = {}
         for topic in self.topics:
             for channel in topic["channels"]:
                 parts.setdefault((topic["topic_name"], channel["channel_name"]), []).append(channel)
@@ -101,7 +101,7 @@ class Stats(Found):
 
 
 @dataclass(slots=True)
-class Outcome(Found):
+class Outcome(PartialResult):
     """The result of a command, with the errors of the nodes that failed."""
 
     done: int = 0  # number of nodes that did it
@@ -129,29 +129,29 @@ class Cluster:
         """Return the topics of all nodes. Raises AllFailed."""
         if self.lookupds:
             gathered = await self._ask(LOOKUPDS, self.lookupds, "/topics")
-            return await self._names(gathered, lambda told: told.get("topics"))
+            return await self._names(gathered, lambda data: data.get("topics"))
         gathered = await self._ask(NSQDS, self.nsqds, "/stats", {"format": "json", "include_clients": "false"})
         return await self._names(
-            gathered, lambda told: [one["topic_name"] for one in named(told.get("topics"), "topic_name")]
+            gathered, lambda data: [one["topic_name"] for one in named(data.get("topics"), "topic_name")]
         )
 
-    async def _names(self, gathered: Gathered[Told], of: Callable[[Told], Any]) -> Names:
-        names = await self.upstreams.bounds.away(gathered.memory, lambda: _all_names(gathered, of))
+    async def _names(self, gathered: Gathered[JsonObject], of: Callable[[JsonObject], Any]) -> Names:
+        names = await self.upstreams.answer_budget.run_in_thread(gathered.memory, lambda: _all_names(gathered, of))
         return Names(gathered.errors, names, memory=gathered.memory)
 
     async def producers(self) -> Producers:
         """Return all nsqd of the cluster. Raises AllFailed."""
         if not self.lookupds:
-            return await self._told_by_themselves(self.nsqds)
+            return await self._producers_from_nsqds(self.nsqds)
         gathered = await self._ask(LOOKUPDS, self.lookupds, "/nodes")
         found: dict[str, Producer] = {}
-        for lookupd, told in gathered.answers.items():
-            for one in objects(told.get("producers")):
+        for lookupd, data in gathered.answers.items():
+            for one in objects(data.get("producers")):
                 producer = _producer(one)
                 key = joined(producer.broadcast_address, producer.tcp_port)
                 known = found.setdefault(key, producer)
-                seen = f"{lookupd}/{producer.remote_address or 'N/A'}"
-                found[key] = replace(known, remote_addresses=(*known.remote_addresses, seen))
+                registered = f"{lookupd}/{producer.remote_address or 'N/A'}"
+                found[key] = replace(known, remote_addresses=(*known.remote_addresses, registered))
         newest = max((_version(one.version) for one in found.values()), default=_version(""))
         marked = [replace(one, out_of_date=_version(one.version) < newest) for one in found.values()]
         return Producers(gathered.errors, sorted(marked, key=lambda one: one.hostname))
@@ -159,13 +159,13 @@ class Cluster:
     async def producers_of(self, topic: str) -> Producers:
         """Return the producers that have the topic. Raises AllFailed."""
         if not self.lookupds:
-            every = await self._told_by_themselves(self.nsqds)
+            every = await self._producers_from_nsqds(self.nsqds)
             carrying = [one for one in every.producers if topic in dict(one.topics)]
             return Producers(every.errors, carrying)
         gathered = await self._ask(LOOKUPDS, self.lookupds, "/lookup", {"topic": topic})
         found: dict[str, Producer] = {}
-        for told in gathered.answers.values():
-            for one in objects(told.get("producers")):
+        for data in gathered.answers.values():
+            for one in objects(data.get("producers")):
                 producer = _producer(one)
                 found.setdefault(producer.address, producer)
         return Producers(gathered.errors, list(found.values()))
@@ -182,20 +182,20 @@ class Cluster:
             arguments["include_clients"] = "false"
         gathered = await self._ask(NSQDS, by_address, "/stats", arguments)
         now = int(time.time())
-        merged, errors = await self.upstreams.bounds.away(
+        merged, errors = await self.upstreams.answer_budget.run_in_thread(
             gathered.memory, lambda: _merged(gathered.answers, by_address, topic, now)
         )
         if errors and not merged:
             raise AllFailed(f"failed to query any {NSQDS}: {'; '.join(gathered.errors + errors)}")
         return Stats(gathered.errors + errors, merged, memory=gathered.memory)
 
-    async def _told_by_themselves(self, addresses: Iterable[str]) -> Producers:
+    async def _producers_from_nsqds(self, addresses: Iterable[str]) -> Producers:
         async def ask(address: str) -> Producer:
             info = await self.upstreams.get_object(address, "/info")
             arguments = {"format": "json", "include_clients": "false"}
             stats = await self.upstreams.get_object(address, "/stats", arguments)
             host, _, port = address.rpartition(":")
-            topics = await self.upstreams.bounds.away(stats.memory, lambda: _topics(stats))
+            topics = await self.upstreams.answer_budget.run_in_thread(stats.memory, lambda: _topics(stats))
             producer = replace(_producer(info), topics=topics)
             if not producer.broadcast_address:  # an old version does not say
                 producer = replace(producer, broadcast_address=host.strip("[]"), http_port=int(port or 0))
@@ -207,22 +207,22 @@ class Cluster:
 
     # Commands
 
-    async def tell_lookupds(self, path: str, arguments: dict[str, str]) -> Outcome:
+    async def send_to_lookupds(self, path: str, arguments: dict[str, str]) -> Outcome:
         """Run a command on all nsqlookupds. Failures, even of all of them, do not raise, as in the original."""
-        return await self._tell(self.lookupds, path, arguments)
+        return await self._send(self.lookupds, path, arguments)
 
-    async def tell_nsqds(self, producers: Iterable[Producer], path: str, arguments: dict[str, str]) -> Outcome:
+    async def send_to_nsqds(self, producers: Iterable[Producer], path: str, arguments: dict[str, str]) -> Outcome:
         """Run a command on the nsqds. Failures, even of all of them, do not raise, as in the original."""
-        return await self._tell([one.address for one in producers], path, arguments)
+        return await self._send([one.address for one in producers], path, arguments)
 
-    async def _tell(self, addresses: Iterable[str], path: str, arguments: dict[str, str]) -> Outcome:
+    async def _send(self, addresses: Iterable[str], path: str, arguments: dict[str, str]) -> Outcome:
         gathered = await self.upstreams.all_of(addresses, lambda one: self.upstreams.post(one, path, arguments))
         return Outcome(gathered.errors, len(gathered.answers))
 
     async def _ask(
         self, what: str, addresses: Iterable[str], path: str, arguments: dict[str, str] | None = None
-    ) -> Gathered[Told]:
-        ask: Callable[[str], Awaitable[Told]] = lambda one: self.upstreams.get_object(one, path, arguments or {})  # noqa: E731
+    ) -> Gathered[JsonObject]:
+        ask: Callable[[str], Awaitable[JsonObject]] = lambda one: self.upstreams.get_object(one, path, arguments or {})  # noqa: E731
         gathered = await self.upstreams.all_of(addresses, ask)
         _check(gathered, what)
         return gathered
@@ -239,51 +239,51 @@ def _check(gathered: Gathered[Any], what: str) -> None:
 
 
 def _merged(
-    answers: dict[str, Told], by_address: dict[str, Producer], topic: str, now: int
-) -> tuple[list[Told], list[str]]:  # fmt: skip
+    answers: dict[str, JsonObject], by_address: dict[str, Producer], topic: str, now: int
+) -> tuple[list[JsonObject], list[str]]:  # fmt: skip
     """Return the nodes' topics, or only the one, in the form of admin.merge, and errors of nodes that list too many."""
-    found: list[Told] = []
+    found: list[JsonObject] = []
     errors = []
     most = MOST_OF_A_TOPIC if topic else MOST_OF_A_NODE
-    for address, told in answers.items():
+    for address, data in answers.items():
         one = by_address[address]
-        raws = [raw for raw in named(told.get("topics"), "topic_name") if not topic or raw["topic_name"] == topic]
+        raws = [raw for raw in named(data.get("topics"), "topic_name") if not topic or raw["topic_name"] == topic]
         if sum(map(entries, raws)) > most:
-            errors.append(f"{address}/stats tells of more than {most} topics, channels and clients")
+            errors.append(f"{address}/stats lists more than {most} topics, channels and clients")
             continue
         found += [topic_of(raw, address, one.hostname, now, (one.region, one.zone)) for raw in raws]
     return sorted(found, key=lambda one: str(one["hostname"])), errors
 
 
-def _topics(stats: Told) -> tuple[tuple[str, bool], ...]:
+def _topics(stats: JsonObject) -> tuple[tuple[str, bool], ...]:
     """Return the topics in a node's /stats, in the form of Producer.topics."""
     return tuple((text(one["topic_name"]), False) for one in named(stats.get("topics"), "topic_name"))
 
 
-def _all_names(gathered: Gathered[Told], of: Callable[[Told], Any]) -> list[str]:
+def _all_names(gathered: Gathered[JsonObject], of: Callable[[JsonObject], Any]) -> list[str]:
     found: set[str] = set()
-    for told in gathered.answers.values():
-        names = of(told)
+    for data in gathered.answers.values():
+        names = of(data)
         if isinstance(names, list):
             found.update(text(name) for name in names if isinstance(name, str))
     return sorted(found)
 
 
-def _producer(told: Told) -> Producer:
-    names, tombstones = told.get("topics"), told.get("tombstones")
+def _producer(data: JsonObject) -> Producer:
+    names, tombstones = data.get("topics"), data.get("tombstones")
     names = names if isinstance(names, list) else []
     tombstones = tombstones if isinstance(tombstones, list) else []
     topics = [(text(name), place < len(tombstones) and tombstones[place] is True) for place, name in enumerate(names)]
-    capabilities = told.get("capabilities")
+    capabilities = data.get("capabilities")
     return Producer(
-        hostname=text(told.get("hostname")),
-        broadcast_address=text(told.get("broadcast_address")),
-        tcp_port=number(told.get("tcp_port")),
-        http_port=number(told.get("http_port")),
-        version=text(told.get("version")),
-        remote_address=text(told.get("remote_address")),
-        region=text(told.get("topology_region")),
-        zone=text(told.get("topology_zone")),
+        hostname=text(data.get("hostname")),
+        broadcast_address=text(data.get("broadcast_address")),
+        tcp_port=number(data.get("tcp_port")),
+        http_port=number(data.get("http_port")),
+        version=text(data.get("version")),
+        remote_address=text(data.get("remote_address")),
+        region=text(data.get("topology_region")),
+        zone=text(data.get("topology_zone")),
         topics=tuple(sorted(topics)),
         capabilities=tuple(map(text, capabilities)) if isinstance(capabilities, list) else (),
     )

@@ -26,7 +26,7 @@ from admin.cluster import AllFailed, Cluster
 from admin.fallback import FallbackUpstreams
 from admin.forms import Forms
 from admin.history import History
-from admin.layout import Fields, Frame
+from admin.layout import Fields, PageRenderer
 from admin.login import Login
 from admin.node_pages import NodePages
 from admin.options import PROGRAM, AdminOptions
@@ -86,47 +86,52 @@ def application(options: AdminOptions, context: ssl.SSLContext) -> Api:
     named = [part.partition("=")[::2] for part in options.cluster]
     others = {name: f"{home}/clusters/{name}" for name, _ in named}
     clusters = ((options.cluster_name, home), *others.items()) if others else ()
-    bounds = AnswerBudget(options.max_upstream_response)
-    first = _Shown(options, context, access, home, clusters, bounds)
-    routes = {**first.routes(), **access.guarded(Login(access, first.frame, first.audit).routes(), first.frame.refuse)}
+    answer_budget = AnswerBudget(options.max_upstream_response)
+    first = _ClusterSite(options, context, access, home, clusters, answer_budget)
+    routes = {
+        **first.routes(),
+        **access.guarded(Login(access, first.renderer, first.audit).routes(), first.renderer.refuse),
+    }
     found = dict(below(home, routes))
     for name, addresses in named:
         own = replace(
             options, base_path=others[name], lookupd_http_address=tuple(addresses.split(",")), nsqd_http_address=()
         )
-        found |= below(others[name], _Shown(own, context, access, home, clusters, bounds, first.audit).routes())
+        found |= below(
+            others[name], _ClusterSite(own, context, access, home, clusters, answer_budget, first.audit).routes()
+        )
     return Api(found, Hosts(list(options.allowed_host)), _note)
 
 
-class _Shown:
+class _ClusterSite:
     """The API and the pages of one cluster."""
 
     def __init__(
         self, options: AdminOptions, context: ssl.SSLContext, access: Access, home: str, clusters: tuple[tuple[str, str], ...],
-        bounds: AnswerBudget, audit: Audit | None = None,
+        answer_budget: AnswerBudget, audit: Audit | None = None,
     ) -> None:  # fmt: skip
         settings = Settings(options.lookupd_http_address)
         times = Times(options.http_client_connect_timeout / SECOND, options.http_client_request_timeout / SECOND)
-        direct, patient = Upstreams(times, context, bounds), FallbackUpstreams(times, context, bounds)
+        direct, fallback = Upstreams(times, context, answer_budget), FallbackUpstreams(times, context, answer_budget)
         cluster = Cluster(direct, lambda: settings.lookupds, options.nsqd_http_address)
-        asked = Cluster(patient, lambda: settings.lookupds, options.nsqd_http_address)
-        looks = Queries(settings, asked, patient, direct)
+        asked = Cluster(fallback, lambda: settings.lookupds, options.nsqd_http_address)
+        queries = Queries(settings, asked, fallback, direct)
         publish = partial(_publish, cluster, options.audit_topic) if options.audit_topic else None
         self.audit = audit or Audit(options.audit_file, publish)
         actions = Actions(cluster, Notifier(options.notification_http_endpoint), self.audit)
         self.access = access
-        self.frame = Frame(options, access, self._banners, home, clusters)
+        self.renderer = PageRenderer(options, access, self._banners, home, clusters)
         self.api = JsonApi(options, settings, cluster, actions, access)
         tasks = Tasks(self.audit)
         self.pages = Pages(
-            looks,
-            self.frame,
-            TopicPages(options, settings, looks),
-            NodePages(options, settings, looks, self.api),
+            queries,
+            self.renderer,
+            TopicPages(options, settings, queries),
+            NodePages(options, settings, queries, self.api),
             RecordPages(options, tasks, self.audit, History(options.lake)),
         )
-        self.browsing = Browsing(options, looks, self.frame)
-        self.forms = Forms(options, looks, self.frame, access, actions, tasks)
+        self.browsing = Browsing(options, queries, self.renderer)
+        self.forms = Forms(options, queries, self.renderer, access, actions, tasks)
 
     async def _banners(self, request: Request) -> Fields:
         return await self.pages.banners(request)
@@ -135,12 +140,12 @@ class _Shown:
         """Return the handlers of every path, by method, guarded by roles."""
         shown, posted = {**self.pages.routes(), **self.browsing.routes()}, self.forms.routes()
         pages = {path: {**shown.get(path, {}), **posted.get(path, {})} for path in {**shown, **posted}}
-        return {**self.access.guarded(pages, self.frame.refuse), **self.access.guarded(self.api.routes())}
+        return {**self.access.guarded(pages, self.renderer.refuse), **self.access.guarded(self.api.routes())}
 
 
 async def _publish(cluster: Cluster, topic: str, line: bytes) -> None:
     """Publish an audit record to the first node that accepts it. Raises UpstreamError, AllFailed."""
-    failure: Exception = AllFailed("there is no nsqd")
+    failure: Exception = AllFailed("no nsqd is known")
     for producer in (await cluster.producers()).producers:
         try:
             await cluster.upstreams.post(producer.address, "/pub", {"topic": topic}, line)

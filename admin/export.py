@@ -20,7 +20,7 @@ def exported(fields: Mapping[str, Any], kind: str, headers: Mapping[str, str]) -
     """Return the page's table as a file. Raises HttpError 400 without a table, or if `kind` is neither csv nor json."""
     table = fields.get("table")
     if table is None or kind not in ("csv", "json"):
-        raise HttpError(400, "there is ?format=csv and ?format=json, of pages with a table")
+        raise HttpError(400, "Cannot export: use ?format=csv or ?format=json on a page with a table.")
     name = "".join(one if one.isalnum() else "-" for one in fields["title"]) or "table"
     named = {"Content-Disposition": f'attachment; filename="{name.encode("ascii", "replace").decode()}.{kind}"'}
     if kind == "json":

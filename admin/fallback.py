@@ -16,7 +16,7 @@ from admin.answer_budget import Answer, AnswerBudget
 from admin.upstreams import Arguments, Times, UpstreamError, Upstreams, question, retrieve
 
 PATIENCE = 1.0  # s to wait for a node that answered the last time
-FOR_THE_ILL = 0.02  # s to wait for a node that did not
+FAILING_PATIENCE = 0.02  # s to wait for a node that did not
 LARGEST = 4 * 1024 * 1024  # bytes of memory of an answer that is remembered
 # Number of remembered answers; they may hold this fraction (1/SHARE) of the memory for all answers.
 MOST, SHARE = 200, 8
@@ -34,21 +34,27 @@ class FallbackUpstreams(Upstreams):
     """Upstreams that return the last answer of a node that does not answer in time."""
 
     def __init__(
-        self, times: Times, context: ssl.SSLContext, bounds: AnswerBudget, clock: Callable[[], float] = time.monotonic
+        self,
+        times: Times,
+        context: ssl.SSLContext,
+        answer_budget: AnswerBudget,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(times, context, bounds)
+        super().__init__(times, context, answer_budget)
         self._clock = clock
         self._asked: OrderedDict[object, _Slot] = OrderedDict()
-        self._well: dict[str, float] = {}  # by address: when it last answered
-        self._ill: dict[str, float] = {}  # by address: since when it has not answered
+        self._answered_at: dict[str, float] = {}  # by address: when it last answered
+        self._failing_since: dict[str, float] = {}  # by address: since when it has not answered
 
     def stale(self) -> dict[str, float]:
         """Return the nodes that do not answer, and since how many seconds."""
         now = self._clock()
         for key in [key for key, slot in self._asked.items() if slot.answer is not None and now - slot.at > FORGOTTEN]:
             del self._asked[key]
-        self._ill = {address: since for address, since in self._ill.items() if now - since < FORGOTTEN}
-        return {address: now - self._well.get(address, since) for address, since in self._ill.items()}
+        self._failing_since = {
+            address: since for address, since in self._failing_since.items() if now - since < FORGOTTEN
+        }
+        return {address: now - self._answered_at.get(address, since) for address, since in self._failing_since.items()}
 
     async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> Answer:
         """Return the node's answer, or its last one. Raises UpstreamError if there is none."""
@@ -61,7 +67,7 @@ class FallbackUpstreams(Upstreams):
             slot.task = asyncio.create_task(self._ask_on(slot, address, path, arguments))
             slot.task.add_done_callback(retrieve)
         task = slot.task
-        await asyncio.wait({task}, timeout=FOR_THE_ILL if address in self._ill else PATIENCE)
+        await asyncio.wait({task}, timeout=FAILING_PATIENCE if address in self._failing_since else PATIENCE)
         if task.done():
             failure = task.exception()
             if failure is None:
@@ -70,7 +76,7 @@ class FallbackUpstreams(Upstreams):
                 raise failure
         else:
             failure = UpstreamError(f"{address}{path} has not answered yet")
-            self._ill.setdefault(address, self._clock())
+            self._failing_since.setdefault(address, self._clock())
         if slot.answer is None or self._clock() - slot.at > FORGOTTEN:
             raise failure
         return slot.answer
@@ -80,20 +86,20 @@ class FallbackUpstreams(Upstreams):
             answer = await super().get_object(address, path, arguments)
         except UpstreamError as failure:
             if not failure.status:
-                self._ill.setdefault(address, self._clock())
+                self._failing_since.setdefault(address, self._clock())
             raise
         now = self._clock()
         slot.answer, slot.at = (answer if answer.memory <= LARGEST else None), now
-        self._forget_the_oldest()
-        self._well[address] = now
-        self._ill.pop(address, None)
+        self._evict_oldest()
+        self._answered_at[address] = now
+        self._failing_since.pop(address, None)
         return answer
 
-    def _forget_the_oldest(self) -> None:
+    def _evict_oldest(self) -> None:
         """Forget the oldest answers until the rest fits into its share of the memory budget."""
         held = sum(slot.answer.memory for slot in self._asked.values() if slot.answer is not None)
         for slot in self._asked.values():
-            if held <= self.bounds.budget // SHARE:
+            if held <= self.answer_budget.most_held // SHARE:
                 return
             if slot.answer is not None:
                 held -= slot.answer.memory

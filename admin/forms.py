@@ -11,9 +11,9 @@ from starlette.requests import Request
 from admin.access import Access, check_action, check_sees, who_asks
 from admin.actions import CHANGES, Actions, counted_of
 from admin.api import parameters
-from admin.browsing import MANY, MANY_JOBS, one_number
+from admin.browsing import BULK_ACTIONS, BULK_JOB_ACTIONS, one_number
 from admin.cluster import Outcome
-from admin.layout import Do, Form, Frame, Partly
+from admin.layout import Do, Form, PageRenderer, Partly
 from admin.options import AdminOptions
 from admin.queries import Queries
 from admin.tasks import FASTEST, NotAllowed, Tasks, TooManyTasks
@@ -26,9 +26,10 @@ ON_JOBS = ("delete", "kick", "bury", "release")
 DONE_WORDS = {
     "finish": "finished", "requeue": "requeued", "kick": "kicked", "bury": "buried", "delete": "deleted", "release": "released",
 }  # fmt: skip
+_LABELS = {"count": "Count", "per_second": "Max. per second"}  # of form fields
 MOST_DELAY = 3_600_000 * 24 * 30  # ms
 _HEADER = re.compile(r"([A-Za-z0-9_-]{1,64}):\s*(.*)")
-_OF_A_NAME = 'a name has 1 to 64 of the characters . a-z A-Z 0-9 _ -, and may end in "#ephemeral"'
+_OF_A_NAME = 'Invalid name: use 1 to 64 of the characters . a-z A-Z 0-9 _ -, optionally followed by "#ephemeral".'
 
 
 @dataclass(slots=True)
@@ -36,8 +37,8 @@ class Forms:
     """The request handlers of the forms."""
 
     options: AdminOptions
-    looks: Queries
-    frame: Frame
+    queries: Queries
+    renderer: PageRenderer
     access: Access
     actions: Actions
     tasks: Tasks
@@ -53,7 +54,7 @@ class Forms:
             "/tasks/{task}": self.cancel,
             "/lookup": self.create_or_forget,
         }
-        return {path: {"POST": self.frame.posted(self._forgetting(do))} for path, do in posted.items()}
+        return {path: {"POST": self.renderer.form_handler(self._forgetting(do))} for path, do in posted.items()}
 
     def _forgetting(self, do: Do) -> Do:
         """Wrap an action so that pages see its effect at once, even if it failed."""
@@ -62,7 +63,7 @@ class Forms:
             try:
                 return await do(request, form)
             finally:
-                self.looks.watch.forget()
+                self.queries.cache.invalidate()
 
         return work
 
@@ -75,10 +76,10 @@ class Forms:
         if action == "publish" and not channel:
             return await self._publish(request, topic, form)
         if action not in (*CHANGES, "delete"):
-            raise HttpError(400, "no such action")
+            raise HttpError(400, "Unknown action.")
         check_action(who_asks(request), action)
         if action in ("empty", "delete") and form.get("confirm") != (channel or topic):
-            raise HttpError(400, f"type the name {channel or topic} to confirm: nothing was done")
+            raise HttpError(400, f"The name does not match. Type {channel or topic} to confirm. Nothing was changed.")
         before = await self._there(topic, channel) if action in ("empty", "delete") else {}
         if action == "delete":
             outcome = await self.actions.delete(topic, channel, actor, before)
@@ -87,59 +88,59 @@ class Forms:
             outcome = await self.actions.change(action, topic, channel, actor, before, **more)
         _check(outcome)
         if action == "delete":
-            return self.frame.url("topics", topic, did=action) if channel else self.frame.url(did=action)
-        return self.frame.url("topics", topic, *rest, did=action)
+            return self.renderer.url("topics", topic, did=action) if channel else self.renderer.url(did=action)
+        return self.renderer.url("topics", topic, *rest, did=action)
 
     async def _there(self, topic: str, channel: str) -> dict[str, str]:
         """Return how many messages are about to be lost, for the audit record."""
-        _, _, seen = await self.looks.topic(topic, channel)
+        _, _, cached = await self.queries.topic(topic, channel)
         channels = [
-            one for node in seen.now.topics for one in node["channels"] or () if channel in ("", one["channel_name"])
+            one for node in cached.now.topics for one in node["channels"] or () if channel in ("", one["channel_name"])
         ]
         held = sum(one["depth"] + one["in_flight_count"] + one["deferred_count"] for one in channels)
-        return {"messages": str(held + (0 if channel else sum(node["depth"] for node in seen.now.topics)))}
+        return {"messages": str(held + (0 if channel else sum(node["depth"] for node in cached.now.topics)))}
 
     async def _of_pause(self, topic: str, form: Form, by: str) -> dict[str, str]:
         """Return who pauses and until when. Only Penstock's nsqd take these, so all of the topic's nodes must be such."""
-        found = await self.looks.producers_of(topic)
-        if len(await self.looks.ours(found.producers)) < len(found.producers):
+        found = await self.queries.producers_of(topic)
+        if len(await self.queries.penstock_nodes(found.producers)) < len(found.producers):
             if form.get("minutes"):
-                raise HttpError(400, "not all of its nodes can end a pause by themselves: pause without minutes")
+                raise HttpError(400, "Not all nodes of this topic support a pause duration. Leave the duration empty.")
             return {}
         more = {"by": "".join(one for one in by if one.isprintable())[:100]} if by else {}
         minutes = form.get("minutes", "")
         if not minutes:
             return more
         if not (minutes.isascii() and minutes.isdigit() and 0 < len(minutes) < 6):
-            raise HttpError(400, "for how many minutes? want a whole number, or nothing for ever")
+            raise HttpError(400, "Pause duration must be a whole number of minutes, or empty.")
         return more | {"until": str(int(datetime.now().timestamp()) + 60 * int(minutes))} if int(minutes) else more
 
     async def _publish(self, request: Request, topic: str, form: Form) -> str:
         check_action(who_asks(request), "publish")
         node, body = form.get("node", ""), form.get("body", "").encode()
-        producer = await self.looks.carrying(topic, node)
+        producer = await self.queries.carrying(topic, node)
         if not body:
-            raise HttpError(400, "a message has at least one byte")
-        is_ours = bool(await self.looks.ours([producer]))
-        asked = {"topic": topic} | ({"id": "true"} if is_ours else {})
+            raise HttpError(400, "Body must not be empty.")
+        is_penstock = bool(await self.queries.penstock_nodes([producer]))
+        asked = {"topic": topic} | ({"id": "true"} if is_penstock else {})
         delay = form.get("delay", "")
         if delay:
             if not (delay.isascii() and delay.isdigit() and len(delay) < 11 and int(delay) <= MOST_DELAY):
-                raise HttpError(400, "the delay is a number of milliseconds")
+                raise HttpError(400, f"Delay must be 0 to {MOST_DELAY} ms.")
             asked["defer"] = delay
         if form.get("key"):
             asked["key"] = form["key"]
         headers = headers_of(form.get("headers", ""))
-        if (headers or form.get("key")) and not is_ours:
-            raise HttpError(400, f"{node} is an nsqd without headers and keys")
+        if (headers or form.get("key")) and not is_penstock:
+            raise HttpError(400, f"{node} does not support headers and deduplication keys.")
         sent = {f"X-Nsq-Header-{name}": value for name, value in headers}
-        _, told = await self.actions.at_node("publish", node, "/pub", asked, self.access.actor(request), body, sent)
-        published = (
-            "nothing: it was published before"
-            if told.get("x-nsq-duplicates")
-            else told.get("x-nsq-message-id", "")[:32]
+        _, answer_headers = await self.actions.at_node(
+            "publish", node, "/pub", asked, self.access.actor(request), body, sent
         )
-        return self.frame.url("topics", topic, published=published or "yes")
+        published = (
+            "duplicate" if answer_headers.get("x-nsq-duplicates") else answer_headers.get("x-nsq-message-id", "")[:32]
+        )
+        return self.renderer.url("topics", topic, published=published or "yes")
 
     # Messages and jobs
 
@@ -147,10 +148,10 @@ class Forms:
         """Act on one message, by its offset; or on many, as a task."""
         _, topic, channel = parameters(request, self.options, 3)
         action, node, state = form.get("action", ""), form.get("node", ""), form.get("state", "")
-        if action not in ON_MESSAGES or state not in MANY:
-            raise HttpError(400, "no such action")
+        if action not in ON_MESSAGES or state not in BULK_ACTIONS:
+            raise HttpError(400, "Unknown action.")
         check_action(who_asks(request), action)
-        await self.looks.carrying(topic, node)
+        await self.queries.carrying(topic, node)
         asked = {"topic": topic, "channel": channel}
         if "count" not in form:
             asked["offset"] = one_number(form.get("offset", ""), "offset")
@@ -159,9 +160,9 @@ class Forms:
             answer, _ = await self.actions.at_node(action, node, path, asked, actor, counted=word)
             was = {name: form.get(name, "") for name in ("contains", "after")}
             done = {"did": action, "n": str(counted_of(answer, word))}
-            return self.frame.url("messages", topic, channel, node=node, state=state, **was, **done)
-        if action not in MANY[state]:
-            raise HttpError(400, f"{action} does not lead out of {state}")
+            return self.renderer.url("messages", topic, channel, node=node, state=state, **was, **done)
+        if action not in BULK_ACTIONS[state]:
+            raise HttpError(400, f"{action.capitalize()} is not available for {state.replace('_', ' ')} messages.")
         target = f"{state} messages of {topic}/{channel} at {node}"
         return self._begin(request, form, topic, target, "/channel/messages", asked)
 
@@ -170,16 +171,16 @@ class Forms:
         name, node, state, action = (form.get(key, "") for key in ("name", "node", "state", "action"))
         who, actor = who_asks(request), self.access.actor(request)
         check_sees(who, name)
-        await self.looks.node(node)
+        await self.queries.node(node)
         if action in ("pause", "unpause"):
             check_action(who, action)
             seconds = form.get("seconds", "") if action == "pause" else "0"
             if not (seconds.isascii() and seconds.isdigit() and len(seconds) < 10):
-                raise HttpError(400, "for how many seconds? want a whole number")
+                raise HttpError(400, "Pause duration must be a whole number of seconds.")
             await self.actions.at_node(action, node, "/tube/pause", {"tube": name, "seconds": seconds}, actor)
-            return self.frame.url("tube", name=name, node=node, state=state, did=action)
-        if action not in ON_JOBS or state not in MANY_JOBS:
-            raise HttpError(400, "no such action")
+            return self.renderer.url("tube", name=name, node=node, state=state, did=action)
+        if action not in ON_JOBS or state not in BULK_JOB_ACTIONS:
+            raise HttpError(400, "Unknown action.")
         check_action(who, action)
         asked = {"tube": name}
         if "count" not in form:
@@ -187,9 +188,9 @@ class Forms:
             word = DONE_WORDS[action]
             answer, _ = await self.actions.at_node(action, node, f"/tube/jobs/{action}", asked, actor, counted=word)
             done = {"did": "deletejob" if action == "delete" else action, "n": str(counted_of(answer, word))}
-            return self.frame.url("tube", name=name, node=node, state=state, after=form.get("after", ""), **done)
-        if action not in MANY_JOBS[state]:
-            raise HttpError(400, f"{action} does not lead out of {state}")
+            return self.renderer.url("tube", name=name, node=node, state=state, after=form.get("after", ""), **done)
+        if action not in BULK_JOB_ACTIONS[state]:
+            raise HttpError(400, f"{action.capitalize()} is not available for {state} jobs.")
         return self._begin(request, form, name, f"{state} jobs of tube {name} at {node}", "/tube/jobs", asked)
 
     def _begin(self, request: Request, form: Form, topic: str, target: str, path: str, asked: dict[str, str]) -> str:
@@ -199,17 +200,17 @@ class Forms:
         if action in ("finish", "delete"):
             check_action(who_asks(request), "empty")
             if form.get("confirm") != str(total):
-                raise HttpError(400, f"type the number {total} to confirm: nothing was done")
+                raise HttpError(400, f"The number does not match. Type {total} to confirm. Nothing was changed.")
         word = DONE_WORDS[action]
 
         who = who_asks(request)
 
         async def step(count: int) -> int:
             if not self.access.still_may(who, action):
-                raise NotAllowed(f"{who.name} may not do that any more")
+                raise NotAllowed(f"{who.name or 'anonymous'} no longer has permission for this action")
             arguments = asked | {"state": state, "count": str(count)}
-            answer = await self.looks.direct.post(node, f"{path}/{action}", arguments)
-            self.looks.watch.forget()
+            answer = await self.queries.direct.post(node, f"{path}/{action}", arguments)
+            self.queries.cache.invalidate()
             return counted_of(answer, word)
 
         try:
@@ -218,16 +219,16 @@ class Forms:
             )
         except TooManyTasks as full:
             raise HttpError(429, str(full)) from None
-        return self.frame.url("tasks", str(task.number))
+        return self.renderer.url("tasks", str(task.number))
 
     async def cancel(self, request: Request, form: Form) -> str:
         """Cancel a task that the user may see."""
         word = parameters(request, self.options, 2)[1]
         task = self.tasks.find(int(word)) if word.isascii() and word.isdigit() and len(word) < 10 else None
         if task is None or not who_asks(request).sees(task.topic) or form.get("action") != "cancel":
-            raise HttpError(404, "there is no such task")
+            raise HttpError(404, "Task not found.")
         self.tasks.cancel(task.number, self.access.actor(request))
-        return self.frame.url("tasks", word)
+        return self.renderer.url("tasks", word)
 
     # Nodes
 
@@ -238,18 +239,18 @@ class Forms:
         if action in ("drain", "undrain"):
             check_action(who_asks(request), action)
             if action == "drain" and form.get("confirm") != node:
-                raise HttpError(400, f"type {node} to confirm: nothing was done")
-            await self.looks.node(node)
+                raise HttpError(400, f"The name does not match. Type {node} to confirm. Nothing was changed.")
+            await self.queries.node(node)
             await self.actions.at_node(action, node, f"/node/{action}", {}, actor)
-            return self.frame.url("nodes", node, did=action)
+            return self.renderer.url("nodes", node, did=action)
         topic = form.get("topic", "")
         if action != "tombstone" or not is_valid_name(topic) or form.get("confirm") != topic:
-            raise HttpError(400, f"type the name {topic} to confirm: nothing was done")
+            raise HttpError(400, f"The name does not match. Type {topic} to confirm. Nothing was changed.")
         check_action(who_asks(request), "tombstone")
         check_sees(who_asks(request), topic)
         outcome = await self.actions.tombstone(topic, node, actor)
         _check(outcome)
-        return self.frame.url("nodes", node, did=action)
+        return self.renderer.url("nodes", node, did=action)
 
     async def create_or_forget(self, request: Request, form: Form) -> str:
         """Create or delete a topic, and perhaps create a channel, at nsqlookupd."""
@@ -265,8 +266,8 @@ class Forms:
             outcome = await self.actions.create(topic, channel, actor)
         _check(outcome)
         if form.get("back") == "topic":
-            return self.frame.url("topics", topic, did=action)
-        return self.frame.url("lookup", did=action)
+            return self.renderer.url("topics", topic, did=action)
+        return self.renderer.url("lookup", did=action)
 
 
 def _check(outcome: Outcome) -> None:
@@ -281,12 +282,12 @@ def headers_of(lines: str) -> list[tuple[str, str]]:
     for line in filter(None, map(str.strip, lines.splitlines())):
         match = _HEADER.fullmatch(line)
         if match is None or not (match[2].isascii() and match[2].isprintable()):
-            raise HttpError(400, f"{line[:100]!r} is no header: want NAME: VALUE, in ASCII")
+            raise HttpError(400, f"Invalid header {line[:100]!r}: use Name: value (ASCII).")
         found.append((match[1], match[2]))
     return found
 
 
 def _positive(value: str, name: str) -> int:
     if not (value.isascii() and value.isdigit() and 0 < len(value) < 10 and int(value)):
-        raise HttpError(400, f"{name.replace('_', ' ')}: want a whole number of at least 1")
+        raise HttpError(400, f"{_LABELS[name]} must be a whole number of at least 1.")
     return int(value)

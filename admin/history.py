@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from admin.merge import LONGEST_NAME, Told, number, objects, text
+from admin.merge import LONGEST_NAME, JsonObject, number, objects, text
 from shared.http.bounded import AnswerError, parse_object
 from shared.http.errors import HttpError
 from shared.log import log
@@ -35,22 +35,22 @@ class History:
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
     _waiting: int = 0  # requests that wait for the lock or hold it
     # (topic, grain) -> expiry and answer.
-    _kept: OrderedDict[tuple[str, str], tuple[float, Told]] = field(default_factory=OrderedDict)
+    _kept: OrderedDict[tuple[str, str], tuple[float, JsonObject]] = field(default_factory=OrderedDict)
     _problem: str = ""  # why the last read of the lake failed
     _problem_until: float = 0.0
 
-    async def told(self, topic: str, grain: str) -> Told:
+    async def rollups(self, topic: str, grain: str) -> JsonObject:
         """Return the command's output for a topic, or for all topics with "".
 
         Raises HttpError 400 or 404 for wrong arguments, 502 if the lake cannot be read, 503 if too many requests wait.
         """
         if grain not in GRAINS:
-            raise HttpError(400, f"there is no grain {grain[:64]}")
+            raise HttpError(400, f"Unknown interval {grain[:64]}: use minute, hour or day.")
         if len(topic) > LONGEST_NAME or not topic.isprintable():
-            raise HttpError(404, "no topic has such a name")
+            raise HttpError(404, "Invalid topic name.")
         found = self._known(topic, grain)
         if found is None and self._waiting >= MOST_WAITING:
-            raise HttpError(503, "the lake is being read for others: try again in a moment")
+            raise HttpError(503, "Too many requests read the lake at the same time. Try again in a few seconds.")
         if found is None:
             self._waiting += 1
             try:
@@ -61,30 +61,30 @@ class History:
                 self._waiting -= 1
         return found
 
-    def _known(self, topic: str, grain: str) -> Told | None:
+    def _known(self, topic: str, grain: str) -> JsonObject | None:
         """Return a cached answer, or None. Raises HttpError 502 for FAILED seconds after a failure, whatever the topic."""
         now = self.clock()
         if now < self._problem_until:
             raise HttpError(502, self._problem)
-        until, told = self._kept.get((topic, grain), (0.0, None))
-        return told if now < until else None
+        until, data = self._kept.get((topic, grain), (0.0, None))
+        return data if now < until else None
 
-    async def _read(self, topic: str, grain: str) -> Told:
+    async def _read(self, topic: str, grain: str) -> JsonObject:
         command = [sys.executable, "-m", "penstock.launch", "penstock", "pipeline", "history", f"--lake={self.lake}"]
         command += [f"--grain={grain}", f"--last={GRAINS[grain]}"] + ([f"--topic={topic}"] if topic else [])
         output, problem = await self._run(command)
         try:
-            told = parse_object(output, MOST_MEMORY)
+            data = parse_object(output, MOST_MEMORY)
         except AnswerError:
-            log.error("HISTORY: %s", problem)
-            self._problem = f"the lake {self.lake} cannot be read: {problem}"
+            log.error("HISTORY: cannot read the lake %s: %s", self.lake, problem)
+            self._problem = f"Cannot read the lake {self.lake}: {problem}"
             self._problem_until = self.clock() + FAILED
             raise HttpError(502, self._problem) from None
         self._kept.pop((topic, grain), None)
-        self._kept[topic, grain] = self.clock() + KEPT, told
+        self._kept[topic, grain] = self.clock() + KEPT, data
         if len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
-        return told
+        return data
 
     @staticmethod
     async def _run(command: list[str]) -> tuple[bytes, str]:
@@ -97,15 +97,15 @@ class History:
         except TimeoutError:
             process.kill()
             await process.wait()
-            return b"", f"it took longer than {TIMEOUT:.0f} s"
+            return b"", f"reading took longer than {TIMEOUT:.0f} s"
         lines = errors.decode("utf-8", "replace").strip().splitlines()
         return output[:MOST_BYTES], lines[-1][:500] if lines else f"exit code {process.returncode}"
 
 
-def history_view(told: Told) -> Told:
+def history_view(data: JsonObject) -> JsonObject:
     """Return what the page shows, with all numbers checked."""
-    step, begin = max(1, number(told.get("step"))), number(told.get("from"))
-    given = told.get("messages"), told.get("bytes")
+    step, begin = max(1, number(data.get("step"))), number(data.get("from"))
+    given = data.get("messages"), data.get("bytes")
     messages, sizes = ([number(one) for one in values] if isinstance(values, list) else [] for values in given)
     largest = max(messages, default=0)
     bars = [
@@ -119,19 +119,19 @@ def history_view(told: Told) -> Told:
         for place, (count, size) in enumerate(zip(messages, sizes, strict=False))
     ]
     return {
-        "grain": text(told.get("grain")),
+        "grain": text(data.get("grain")),
         "bars": bars,
         "width": max(BAR, BAR * len(bars)),
         "largest": largest,
-        "waiting": max(0, number(told.get("archived")) - number(told.get("rolled_up"))),
-        "topics": [_row(one, "topic") for one in objects(told.get("topics"))],
-        "producers": [_row(one, "producer") for one in objects(told.get("producers"))],
+        "waiting": max(0, number(data.get("archived")) - number(data.get("rolled_up"))),
+        "topics": [_row(one, "topic") for one in objects(data.get("topics"))],
+        "producers": [_row(one, "producer") for one in objects(data.get("producers"))],
         "channels": [
             {name: text(value) if name == "channel" else number(value) for name, value in one.items()}
-            for one in objects(told.get("channels"))
+            for one in objects(data.get("channels"))
         ],
     }
 
 
-def _row(told: Told, key: str) -> Told:
-    return {key: text(told.get(key)), "messages": number(told.get("messages")), "bytes": number(told.get("bytes"))}
+def _row(data: JsonObject, key: str) -> JsonObject:
+    return {key: text(data.get(key)), "messages": number(data.get("messages")), "bytes": number(data.get("bytes"))}

@@ -26,8 +26,8 @@ async def channels_of(
 ) -> dict[str, list[str] | None]:
     """Return the channels of each topic, sorted; None for a topic that no nsqlookupd described."""
     found: dict[str, set[str]] = {}
-    for told in (await upstreams.all_of(lookupds, lambda one: _ask(upstreams, one, topics))).answers.values():
-        for topic, channels in told.items():
+    for data in (await upstreams.all_of(lookupds, lambda one: _ask(upstreams, one, topics))).answers.values():
+        for topic, channels in data.items():
             found.setdefault(topic, set()).update(channels)
     return {topic: sorted(found.get(topic, ())) or None for topic in topics}
 
@@ -38,15 +38,15 @@ async def _ask(upstreams: Upstreams, lookupd: str, topics: Sequence[str]) -> Cha
     after = ""
     for _ in range(MOST_PORTIONS):
         try:
-            told = await upstreams.get_object(lookupd, "/topics/inactive", {"after": after})
+            data = await upstreams.get_object(lookupd, "/topics/inactive", {"after": after})
         except UpstreamError as error:
             if error.status != NOT_FOUND:
                 raise
             return await _ask_for_each(upstreams, lookupd, topics)
-        rows = objects(told.get("topics"))
+        rows = objects(data.get("topics"))
         found |= {text(row.get("topic")): _names(row.get("channels")) for row in rows}
         last = text(rows[-1].get("topic")) if rows else ""
-        if told.get("more") is not True or last <= after:
+        if data.get("more") is not True or last <= after:
             break
         after = last
     return found
@@ -60,10 +60,10 @@ async def _ask_for_each(upstreams: Upstreams, lookupd: str, topics: Sequence[str
     async def ask(topic: str) -> None:
         async with slots:
             try:
-                told = await upstreams.get_object(lookupd, "/channels", {"topic": topic})
+                data = await upstreams.get_object(lookupd, "/channels", {"topic": topic})
             except UpstreamError:
                 return
-            found[topic] = _names(told.get("channels"))
+            found[topic] = _names(data.get("channels"))
 
     tasks = [asyncio.create_task(ask(topic)) for topic in topics[:MOST_QUESTIONS]]
     if tasks:

@@ -49,17 +49,18 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_PLACES = (
+_NAVIGATION = (
     ("/", "Topics", Role.VIEWER), ("/nodes", "Nodes", Role.VIEWER), ("/storage", "Storage", Role.VIEWER),
     ("/tubes", "Tubes", Role.VIEWER), ("/readers", "Readers", Role.VIEWER), ("/history", "History", Role.VIEWER),
     ("/tasks", "Tasks", Role.OPERATOR),
     ("/lookup", "Lookup", Role.VIEWER), ("/counter", "Counter", Role.VIEWER), ("/audit", "Audit", Role.ADMIN),
 )  # fmt: skip
 _ONCE = ("did", "n", "published", "at")  # query arguments that describe what was just done
-_AGAIN = "A node that did not answer may have done it, or do it yet: look again."
+_AGAIN = "A node that did not answer may have applied the change, or may apply it later. Check the result."
 DID = {
     "publish": "Published.", "create": "Created.", "pause": "Paused.", "unpause": "Unpaused.", "empty": "Emptied.",
-    "delete": "Deleted.", "tombstone": "Tombstoned.", "drain": "It drains.", "undrain": "It takes messages again.",
+    "delete": "Deleted.", "tombstone": "Tombstoned.", "drain": "Draining started.",
+    "undrain": "The node accepts messages again.",
     "finish": "Finished", "requeue": "Requeued", "kick": "Kicked", "bury": "Buried", "deletejob": "Deleted",
     "release": "Released", "cancel": "Cancelled.",
 }  # fmt: skip
@@ -90,7 +91,7 @@ def _environment() -> jinja2.Environment:
 
 
 @dataclass(slots=True)
-class Frame:
+class PageRenderer:
     """Turns views and form actions into request handlers with a common layout and common error pages."""
 
     options: AdminOptions
@@ -119,7 +120,7 @@ class Frame:
         headers = {"Cache-Control": "public, max-age=3600"}
         return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers=headers)
 
-    def shown(self, view: View, every: float = EVERY) -> Handler:
+    def page_handler(self, view: View, every: float = EVERY) -> Handler:
         """Return a handler for a page; ?live streams its live part again and again, and ?format exports its table."""
 
         async def handler(request: Request) -> Response:
@@ -137,7 +138,7 @@ class Frame:
 
         return handler
 
-    def answered(self, handler: Handler) -> Handler:
+    def raw_handler(self, handler: Handler) -> Handler:
         """Return a handler whose answer is no page, but whose errors are shown as a page."""
 
         async def guarded(request: Request) -> Response:
@@ -149,7 +150,7 @@ class Frame:
 
         return guarded
 
-    def posted(self, do: Do) -> Handler:
+    def form_handler(self, do: Do) -> Handler:
         """Return a handler for a form that runs `do`, then redirects to the path that it returns."""
 
         async def handler(request: Request) -> Response:
@@ -157,11 +158,11 @@ class Frame:
                 form = await self.form_of(request)
                 where = await do(request, form)
             except Partly as partly:
-                return self.page(request, wrong(partly.text, _AGAIN) | {"title": "Done, but not everywhere"}, 502)
+                return self.page(request, wrong(partly.text, _AGAIN) | {"title": "Done on some nodes only"}, 502)
             except (HttpError, AllFailed, UpstreamError, ValueError) as error:
                 status = error.status if isinstance(error, HttpError) else 400 if isinstance(error, ValueError) else 502
                 words = error.text if isinstance(error, HttpError) else str(error)
-                return self.page(request, wrong(words, "Go back, and try again."), status)
+                return self.page(request, wrong(words, "Go back and try again."), status)
             return RedirectResponse(where, 303, HEADERS)
 
         return handler
@@ -169,11 +170,11 @@ class Frame:
     async def form_of(self, request: Request) -> Form:
         """Return the fields of a form. Raises HttpError 403 unless nsqadmin's own page sent it, with the session's token."""
         check_origin(request)
-        body = await read_body(request, MOST_FORM, "too much")
+        body = await read_body(request, MOST_FORM, "The form is too large.")
         form = dict(parse_qsl(body.decode(), keep_blank_values=True))
         csrf = who_asks(request).csrf
         if csrf and form.get("csrf") != csrf:
-            raise HttpError(403, "the form is not of your session: load the page again")
+            raise HttpError(403, "The form belongs to another session. Reload the page and try again.")
         return form
 
     async def refuse(self, request: Request, error: HttpError) -> Response:
@@ -183,8 +184,12 @@ class Frame:
             here = request.scope["path"] + (f"?{asked}" if asked else "")
             return RedirectResponse(f"{self.home}/login?{FILTERS['arguments']({'next': here})}", 303, HEADERS)
         if error.status == 401:
-            return self.page(request, wrong("You are not logged in, or not any more.", ""), 401)
-        return self.page(request, wrong("You may not do or see this.", "It needs another role, or other topics."), 403)
+            return self.page(request, wrong("You are not logged in, or your session has ended.", ""), 401)
+        return self.page(
+            request,
+            wrong("Access denied", f"Your role ({who_asks(request).role.word}) or your topics do not allow this."),
+            403,
+        )
 
     def page(self, request: Request, fields: Fields, status: int = 200) -> Response:
         """Return the whole page for the fields of a view."""
@@ -208,7 +213,7 @@ class Frame:
         """Count a live stream of the user, and return a function that ends it. Raises HttpError 503 at the limit."""
         owner = who_asks(request).name or self.access.remote(request)
         if self._streams.total() >= MOST_STREAMS or self._streams[owner] >= MOST_STREAMS_OF_ONE:
-            raise HttpError(503, "too many pages live at the same time")
+            raise HttpError(503, "Too many open pages update at the same time. Close some of them.")
         self._streams[owner] += 1
 
         def release() -> None:
@@ -227,14 +232,14 @@ class Frame:
                 request.state.again()
                 status, fields = await self._fields(request, view)
                 if status == 200 and was_wrong:  # the rest of the page differs, so it has to be loaded again
-                    fields = {"page_of": "again", "title": "", "place": ""}
+                    fields = {"page_of": "again", "title": "", "nav_path": ""}
             except HttpError:
-                fields, left = wrong("You are not logged in any more, or may not see this any more.", ""), 0
+                fields, left = wrong("Your session has ended, or you no longer have access to this page.", ""), 0
             content = {"content": f"{fields['page_of']}_live.html"}
             html = self._templates.get_template("live.html").render(**self._common(request) | content | fields)
             html = without_surrogates(html)
             yield (
-                "".join(f"data: {line}\n" for line in html.splitlines()) + "\n" if html != shown else ": as it was\n\n"
+                "".join(f"data: {line}\n" for line in html.splitlines()) + "\n" if html != shown else ": unchanged\n\n"
             )
             shown = html
 
@@ -250,9 +255,9 @@ class Frame:
             "who": who,
             "token": token,
             "can_log_in": self.access.users.are_kept and not who.session,
-            "places": [
+            "navigation": [
                 (path, name)
-                for path, name, role in _PLACES
+                for path, name, role in _NAVIGATION
                 if who.role >= role and (path != "/history" or self.options.lake)
             ],
             "clusters": self.clusters,
@@ -297,13 +302,13 @@ def _failure(request: Request, error: Exception) -> tuple[int, Fields]:
     if isinstance(error, AllFailed | UpstreamError):
         words = str(error)
         if isinstance(error, Refused) and error.status == 404:
-            return 404, wrong("The node has no such thing, or not any more.", words) | {"still": False}
+            return 404, wrong("Not found on the node.", words) | {"still": False}
         if "TOPIC_NOT_FOUND" in words:  # from every nsqlookupd
-            return 404, wrong("No nsqlookupd knows such a topic.", "It may have been deleted.") | {"still": False}
-        return 502, wrong(words, "This page asks again every two seconds.") | {"still": False}
+            return 404, wrong("No nsqlookupd knows this topic.", "It may have been deleted.") | {"still": False}
+        return 502, wrong(words, "This page tries again every two seconds.") | {"still": False}
     # Operators need the other pages, and this one once the node's answer can be understood again.
     log.critical("PAGES: %s", request.url.path, exc_info=error)
-    return 500, wrong("That is a fault of nsqadmin.", "Its log tells more.") | {"still": False}
+    return 500, wrong("Internal error in nsqadmin.", "See its log for details.") | {"still": False}
 
 
 def _did(asked: dict[str, str]) -> tuple[str, bool]:
@@ -312,7 +317,7 @@ def _did(asked: dict[str, str]) -> tuple[str, bool]:
     if not words or not number:
         return words, True
     if number == "0" or not (number.isascii() and number.isdigit() and len(number) < 10):
-        return "Nothing was done: it is not there any more, or in another state.", False
+        return "Nothing was changed: the message or job no longer exists, or it is in another state.", False
     return f"{words} {int(number):,}", True
 
 
@@ -320,8 +325,8 @@ def wrong(words: str, advice: str) -> Fields:
     """Return the fields of an error page."""
     return {
         "page_of": "error",
-        "title": "That went wrong",
-        "place": "",
+        "title": "Request failed",
+        "nav_path": "",
         "words": words,
         "advice": advice,
         "still": True,

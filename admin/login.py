@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from admin.access import COOKIE, Access, agent_of, check_origin, who_asks
 from admin.audit import DONE, Actor, Audit
-from admin.layout import HEADERS, Fields, Frame
+from admin.layout import HEADERS, Fields, PageRenderer
 from admin.sessions import ADDRESS, NAME, PAIR, Key
 from admin.users import PASSWORD, User
 from shared.http.api import Handler, query
@@ -24,7 +24,7 @@ MOST_WAITING = 20  # log-ins that wait for a comparison: two seconds of work
 OF_ADDRESS, OF_NAME = 20, 100  # failed tries before an address, or a name from any address, has to wait
 OF_NAME_LONGEST = 10.0  # s: a user who is attacked from everywhere must still be able to log in
 MOST_PASSWORD = 1000  # characters
-WRONG = "That is no user and password that belong together."
+WRONG = "Incorrect user name or password."
 _NOBODYS = PasswordHasher().hash("nobody's")  # compared if there is no such user, so that it takes as long
 
 
@@ -33,7 +33,7 @@ class Login:
     """The handlers of /login and /logout."""
 
     access: Access
-    frame: Frame
+    renderer: PageRenderer
     audit: Audit
     _waiting: int = 0
     _at_once: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
@@ -52,18 +52,20 @@ class Login:
     async def log_in(self, request: Request) -> Response:
         """Check a name and password, and start a session. Every try is counted and recorded."""
         try:
-            form = await self.frame.form_of(request)
+            form = await self.renderer.form_of(request)
         except (HttpError, ValueError) as error:
-            words = error.text if isinstance(error, HttpError) else "that is no form"
+            words = error.text if isinstance(error, HttpError) else "The form is invalid."
             return self._page(request, "", "", words, error.status if isinstance(error, HttpError) else 400)
         name, password, following = form.get("user", "")[:100], form.get("password", ""), form.get("next", "")
         keys = _keys(name.lower(), self.access.remote(request))
         wait = self.access.tries.wait(*keys)
         if wait > 0:
-            words = f"That was wrong too often: try again in {wait + 0.5:.0f} seconds."
+            words = f"Too many failed attempts. Try again in {wait + 0.5:.0f} seconds."
             return self._page(request, following, name, words, 429)
         if self._waiting >= MOST_WAITING:
-            return self._page(request, following, name, "Too many log in at the same time: try again.", 503)
+            return self._page(
+                request, following, name, "Too many logins at the same time. Try again in a few seconds.", 503
+            )
         self.access.tries.failed(*keys)
         user = await self._proven(name, password)
         if user is None:
@@ -75,7 +77,8 @@ class Login:
         self.audit.note("login", user.name, self._actor(request, user.name, user.role.word), DONE)
         answer = RedirectResponse(self._local(following), 303, HEADERS)
         answer.set_cookie(
-            COOKIE, word, path=self.frame.base or "/", secure=self.access.is_secure(request), httponly=True, samesite="strict"
+            COOKIE, word, path=self.renderer.base or "/", secure=self.access.is_secure(request), httponly=True,
+            samesite="strict",
         )  # fmt: skip
         return answer
 
@@ -84,11 +87,11 @@ class Login:
         check_origin(request)
         who = who_asks(request)
         if who.session:
-            await self.frame.form_of(request)
+            await self.renderer.form_of(request)
             self.access.sessions.end(who.session)
             self.audit.note("logout", who.name, self._actor(request, who.name, who.role.word), DONE)
-        answer = RedirectResponse(self.frame.url("login"), 303, HEADERS)
-        answer.delete_cookie(COOKIE, path=self.frame.base or "/", httponly=True, samesite="strict")
+        answer = RedirectResponse(self.renderer.url("login"), 303, HEADERS)
+        answer.delete_cookie(COOKIE, path=self.renderer.base or "/", httponly=True, samesite="strict")
         return answer
 
     async def _proven(self, name: str, password: str) -> User | None:
@@ -104,14 +107,14 @@ class Login:
 
     def _page(self, request: Request, following: str, user: str, words: str, status: int = 200) -> Response:
         fields: Fields = {
-            "page_of": "login", "title": "Log in", "place": "", "still": True, "next": following[:2000], "user": user,
+            "page_of": "login", "title": "Log in", "nav_path": "", "still": True, "next": following[:2000], "user": user,
             "words": words, "are_kept": self.access.users.are_kept,
         }  # fmt: skip
-        return self.frame.page(request, fields, status)
+        return self.renderer.page(request, fields, status)
 
     def _local(self, where: str) -> str:
         """Return `where` if it is a path of nsqadmin, or else the home page."""
-        home = self.frame.base or ""
+        home = self.renderer.base or ""
         ours = where.startswith(f"{home}/") and not where.startswith("//") and "\\" not in where
         return where if ours and where.isprintable() else f"{home}/"
 

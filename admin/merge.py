@@ -10,7 +10,7 @@ from typing import Any
 
 from shared.text import without_surrogates
 
-Told = dict[str, Any]  # a JSON object: what a node told, or what nsqadmin tells
+JsonObject = dict[str, Any]  # of a node, or of nsqadmin's own API
 
 LONGEST_NAME = 200  # characters: the limit for a tube; a topic has at most 64
 _SUMS = (
@@ -39,14 +39,14 @@ def text(value: object) -> str:
     return without_surrogates(value) if isinstance(value, str) else ""
 
 
-def objects(value: object) -> list[Told]:
+def objects(value: object) -> list[JsonObject]:
     """Return the objects in a list; [] if it is no list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def named(value: object, key: str) -> list[Told]:
+def named(value: object, key: str) -> list[JsonObject]:
     """Return the objects in a list that have a name of 1 to LONGEST_NAME characters under `key`; the first of each name."""
-    found: dict[str, Told] = {}
+    found: dict[str, JsonObject] = {}
     for one in objects(value):
         name = one.get(key)
         if isinstance(name, str) and 0 < len(name) <= LONGEST_NAME:
@@ -54,61 +54,63 @@ def named(value: object, key: str) -> list[Told]:
     return list(found.values())
 
 
-def entries(told: Told) -> int:
+def entries(data: JsonObject) -> int:
     """Return how many entries a topic of a node's /stats has: itself, its channels and their clients."""
-    channels = objects(told.get("channels"))
+    channels = objects(data.get("channels"))
     return 1 + len(channels) + sum(len(objects(channel.get("clients"))) for channel in channels)
 
 
 # One node
 
 
-def topic_of(told: Told, node: str, hostname: str, now: int, where: tuple[str, str] = ("", "")) -> Told:
+def topic_of(data: JsonObject, node: str, hostname: str, now: int, where: tuple[str, str] = ("", "")) -> JsonObject:
     """Return a topic of a node's /stats. `now` is s since the epoch; `where` is the node's region and zone."""
-    topic = text(told.get("topic_name"))
-    counts = _counts(told, ("depth", "backend_depth", "message_count"))
+    topic = text(data.get("topic_name"))
+    counts = _counts(data, ("depth", "backend_depth", "message_count"))
     channels = [
-        channel_of(one, topic, node, hostname, now, where) for one in named(told.get("channels"), "channel_name")
+        channel_of(one, topic, node, hostname, now, where) for one in named(data.get("channels"), "channel_name")
     ]
-    return _topic(node, hostname, topic, counts, None, channels, told.get("paused") is True, _latency(told))
+    return _topic(node, hostname, topic, counts, None, channels, data.get("paused") is True, _latency(data))
 
 
-def channel_of(told: Told, topic: str, node: str, hostname: str, now: int, where: tuple[str, str] = ("", "")) -> Told:
+def channel_of(
+    data: JsonObject, topic: str, node: str, hostname: str, now: int, where: tuple[str, str] = ("", "")
+) -> JsonObject:
     """Return a channel of a node's /stats. `now` is s since the epoch; `where` is the node's region and zone."""
-    counts = _counts(told, _SUMS)
-    given = told.get("clients")  # None if the clients were not requested
+    counts = _counts(data, _SUMS)
+    given = data.get("clients")  # None if the clients were not requested
     clients = [client_of(one, node, now, where) for one in objects(given)] if given is not None else None
-    counts["client_count"] = number(told.get("client_count")) or len(clients or ())
-    name, paused = text(told.get("channel_name")), told.get("paused") is True
-    return _channel(node, hostname, topic, name, counts, None, clients, paused, _latency(told))
+    counts["client_count"] = number(data.get("client_count")) or len(clients or ())
+    name, paused = text(data.get("channel_name")), data.get("paused") is True
+    return _channel(node, hostname, topic, name, counts, None, clients, paused, _latency(data))
 
 
-def client_of(told: Told, node: str, now: int, where: tuple[str, str] = ("", "")) -> Told:
+def client_of(data: JsonObject, node: str, now: int, where: tuple[str, str] = ("", "")) -> JsonObject:
     """Return a client of a channel in a node's /stats."""
-    since = number(told.get("connect_ts"))
-    client: Told = {"node": node}
-    client |= {name: text(told.get(name)) for name in _CLIENT_TEXTS}
+    since = number(data.get("connect_ts"))
+    client: JsonObject = {"node": node}
+    client |= {name: text(data.get(name)) for name in _CLIENT_TEXTS}
     client |= {"connect_ts": since, "connected": (now - since) * 1_000_000_000}
-    client |= {name: number(told.get(name)) for name in _CLIENT_COUNTS}
-    client |= {name: told.get(name) is True for name in ("deflate", "snappy", "authed")}
-    client |= {name: text(told.get(name)) for name in ("auth_identity", "auth_identity_url")}
+    client |= {name: number(data.get(name)) for name in _CLIENT_COUNTS}
+    client |= {name: data.get(name) is True for name in ("deflate", "snappy", "authed")}
+    client |= {name: text(data.get(name)) for name in ("auth_identity", "auth_identity_url")}
     client |= {f"node_{name}": value for name, value in zip(_TOPOLOGY, where, strict=True) if value}
-    client |= {name: text(told[name]) for name in _TOPOLOGY if text(told.get(name))}
-    client["tls"] = told.get("tls") is True
-    client |= {name: text(told.get(name)) for name in ("tls_cipher_suite", "tls_version", "tls_negotiated_protocol")}
-    client["tls_negotiated_protocol_is_mutual"] = told.get("tls_negotiated_protocol_is_mutual") is True
+    client |= {name: text(data[name]) for name in _TOPOLOGY if text(data.get(name))}
+    client["tls"] = data.get("tls") is True
+    client |= {name: text(data.get(name)) for name in ("tls_cipher_suite", "tls_version", "tls_negotiated_protocol")}
+    client["tls_negotiated_protocol_is_mutual"] = data.get("tls_negotiated_protocol_is_mutual") is True
     return client
 
 
 # All nodes
 
 
-def merged_topic(name: str, parts: Iterable[Told]) -> Told:
+def merged_topic(name: str, parts: Iterable[JsonObject]) -> JsonObject:
     """Return a topic and its channels, merged over the nodes."""
     nodes = sorted(parts, key=lambda one: str(one["hostname"]))
     if not nodes:
         return _topic("", "", name, dict.fromkeys(_SUMS, 0), None, None, False, None)
-    by_name: dict[str, list[Told]] = {}
+    by_name: dict[str, list[JsonObject]] = {}
     for channel in (channel for node in nodes for channel in node["channels"] or ()):
         by_name.setdefault(channel["channel_name"], []).append(channel)
     channels = [same[0] if len(same) == 1 else merged_channel(name, channel, same) for channel, same in by_name.items()]
@@ -116,7 +118,7 @@ def merged_topic(name: str, parts: Iterable[Told]) -> Told:
     return _topic("*", "", name, _sums(nodes), nodes, channels or None, paused, _averaged(nodes, name, ""))
 
 
-def merged_channel(topic: str, name: str, parts: Iterable[Told]) -> Told:
+def merged_channel(topic: str, name: str, parts: Iterable[JsonObject]) -> JsonObject:
     """Return a channel merged over the nodes, with its clients in the order of `_by_distance`."""
     nodes = sorted(parts, key=lambda one: str(one["hostname"]))
     clients = sorted((client for node in nodes for client in node["clients"] or ()), key=_by_distance)
@@ -124,7 +126,7 @@ def merged_channel(topic: str, name: str, parts: Iterable[Told]) -> Told:
     return _channel("*", "", topic, name, _sums(nodes), nodes, clients or None, paused, _averaged(nodes, topic, name))
 
 
-def _by_distance(client: Told) -> tuple[str, bool, bool, str, str, str]:
+def _by_distance(client: JsonObject) -> tuple[str, bool, bool, str, str, str]:
     """Return a sort key: by node, clients in the node's zone first, then those in its region."""
     region, zone = client.get("topology_region", ""), client.get("topology_zone", "")
     here = client.get("node_topology_region", ""), client.get("node_topology_zone", "")
@@ -134,42 +136,44 @@ def _by_distance(client: Told) -> tuple[str, bool, bool, str, str, str]:
 # Shapes
 
 
-def _counts(told: Told, names: Iterable[str]) -> Told:
-    counts: Told = dict.fromkeys(_SUMS, 0) | {name: number(told.get(name)) for name in (*names, *_DELIVERED)}
+def _counts(data: JsonObject, names: Iterable[str]) -> JsonObject:
+    counts: JsonObject = dict.fromkeys(_SUMS, 0) | {name: number(data.get(name)) for name in (*names, *_DELIVERED)}
     counts["memory_depth"] = counts["depth"] - counts["backend_depth"]
     counts["delivery_msg_count"] = sum(counts[name] for name in _DELIVERED)
     return counts
 
 
-def _sums(nodes: list[Told]) -> Told:
+def _sums(nodes: list[JsonObject]) -> JsonObject:
     return {name: sum(node.get(name, 0) for node in nodes) for name in _SUMS}
 
 
 def _topic(
-    node: str, hostname: str, name: str, counts: Told, nodes: list[Told] | None, channels: list[Told] | None, paused: bool,
-    latency: Told | None,
-) -> Told:  # fmt: skip
-    told: Told = {"node": node, "hostname": hostname, "topic_name": name}
-    told |= {key: counts[key] for key in ("depth", "memory_depth", "backend_depth", "message_count")}
-    told |= {key: counts[key] for key in _OMITTED if counts[key]}
-    return told | {"nodes": nodes, "channels": channels, "paused": paused, "e2e_processing_latency": latency}
+    node: str, hostname: str, name: str, counts: JsonObject, nodes: list[JsonObject] | None,
+    channels: list[JsonObject] | None, paused: bool,
+    latency: JsonObject | None,
+) -> JsonObject:  # fmt: skip
+    data: JsonObject = {"node": node, "hostname": hostname, "topic_name": name}
+    data |= {key: counts[key] for key in ("depth", "memory_depth", "backend_depth", "message_count")}
+    data |= {key: counts[key] for key in _OMITTED if counts[key]}
+    return data | {"nodes": nodes, "channels": channels, "paused": paused, "e2e_processing_latency": latency}
 
 
 def _channel(
-    node: str, hostname: str, topic: str, name: str, counts: Told, nodes: list[Told] | None, clients: list[Told] | None,
-    paused: bool, latency: Told | None,
-) -> Told:  # fmt: skip
-    told: Told = {"node": node, "hostname": hostname, "topic_name": topic, "channel_name": name}
-    told |= {key: counts[key] for key in _SUMS if counts[key] or key not in _OMITTED}
-    return told | {"nodes": nodes, "clients": clients, "paused": paused, "e2e_processing_latency": latency}
+    node: str, hostname: str, topic: str, name: str, counts: JsonObject, nodes: list[JsonObject] | None,
+    clients: list[JsonObject] | None,
+    paused: bool, latency: JsonObject | None,
+) -> JsonObject:  # fmt: skip
+    data: JsonObject = {"node": node, "hostname": hostname, "topic_name": topic, "channel_name": name}
+    data |= {key: counts[key] for key in _SUMS if counts[key] or key not in _OMITTED}
+    return data | {"nodes": nodes, "clients": clients, "paused": paused, "e2e_processing_latency": latency}
 
 
 # Latencies
 
 
-def _latency(told: Told) -> Told:
+def _latency(data: JsonObject) -> JsonObject:
     """Return a node's percentiles. The average, minimum and maximum of each are its own value."""
-    given = told.get("e2e_processing_latency")
+    given = data.get("e2e_processing_latency")
     given = given if isinstance(given, dict) else {}
     count = number(given.get("count"))
     found = [
@@ -182,19 +186,19 @@ def _latency(told: Told) -> Told:
             "value": value,
         }
         for one in objects(given.get("percentiles"))
-        if _is_sound(value := one.get("value")) and _is_sound(one.get("quantile", 0))
+        if _is_safe_number(value := one.get("value")) and _is_safe_number(one.get("quantile", 0))
     ]
     return {"count": count, "percentiles": found or None, "topic": "", "channel": "", "host": ""}
 
 
-def _is_sound(value: object) -> bool:
+def _is_safe_number(value: object) -> bool:
     """Return whether the value is a number that is safe to calculate with."""
     return isinstance(value, int | float) and abs(value) < 1e18
 
 
-def _averaged(nodes: list[Told], topic: str, channel: str) -> Told:
+def _averaged(nodes: list[JsonObject], topic: str, channel: str) -> JsonObject:
     """Return merged percentiles: averages weighted by message counts, and extremes, because percentiles have no true sum."""
-    by_quantile: dict[float, list[Told]] = {}
+    by_quantile: dict[float, list[JsonObject]] = {}
     latencies = [node["e2e_processing_latency"] or {} for node in nodes]
     for one in (one for latency in latencies for one in latency.get("percentiles") or ()):
         by_quantile.setdefault(one["quantile"], []).append(one)

@@ -28,7 +28,7 @@ class NodePages:
 
     options: AdminOptions
     settings: Settings
-    looks: Queries
+    queries: Queries
     api: JsonApi
 
     def views(self) -> Mapping[str, View]:
@@ -42,14 +42,14 @@ class NodePages:
         }
 
     async def nodes(self, request: Request) -> Fields:
-        found, stale, who = await self.looks.producers(), self.looks.patient.stale(), who_asks(request)
-        topics = {one.address: len(who.seen(dict(one.topics))) for one in found.producers}
-        ours = await self.looks.ours(found.producers)
-        draining = await self.looks.soon(ours, "/node/drain", SELDOM / 2)
+        found, stale, who = await self.queries.producers(), self.queries.fallback.stale(), who_asks(request)
+        topics = {one.address: len(who.visible(dict(one.topics))) for one in found.producers}
+        penstock_nodes = await self.queries.penstock_nodes(found.producers)
+        draining = await self.queries.ask_nodes_or_stale(penstock_nodes, "/node/drain", SELDOM / 2)
         return {
             "page_of": "nodes",
             "title": "Nodes",
-            "place": "/nodes",
+            "nav_path": "/nodes",
             "producers": found.producers,
             "topics_of": topics,
             "ages": stale,
@@ -64,26 +64,26 @@ class NodePages:
 
     async def node(self, request: Request) -> Fields:
         asked, who = query(request), who_asks(request)
-        producer = await self.looks.node(parameters(request, self.options, 2)[1])
-        ours = await self.looks.ours([producer])
-        names, totals, errors = await self._of_node(producer, is_ours=bool(ours))
-        names = [name for name in who.seen(names) if asked.get("q", "").lower() in name.lower()]
+        producer = await self.queries.node(parameters(request, self.options, 2)[1])
+        penstock_nodes = await self.queries.penstock_nodes([producer])
+        names, totals, errors = await self._of_node(producer, is_penstock=bool(penstock_nodes))
+        names = [name for name in who.visible(names) if asked.get("q", "").lower() in name.lower()]
         shown, page, pages = page_of(names, whole(asked.get("page", "1")))
-        found = await self.looks.rows_at(producer, list(shown), is_ours=bool(ours))
+        found = await self.queries.rows_at(producer, list(shown), is_penstock=bool(penstock_nodes))
         rows = [found[name] for name in shown if name in found]
-        drain = await self.looks.of(ours, "/node/drain")
+        drain = await self.queries.ask_nodes(penstock_nodes, "/node/drain")
         return {
             "page_of": "node",
             "title": f"Node {producer.address}",
-            "place": "",
+            "nav_path": "",
             "node": producer.address,
             "rows": rows,
             "page": page,
             "pages": pages,
             "q": asked.get("q", "")[:64],
-            "totals": [("version", producer.version), *(totals if who.sees_all else ())],
+            "totals": [("Version", producer.version), *(totals if who.sees_all else ())],
             "drain": drain_view(drain.answers.get(producer.address, {})),
-            "extended": bool(ours),
+            "extended": bool(penstock_nodes),
             "errors": errors,
             "lookupds": self.settings.lookupds,
             "names": names[:1000],
@@ -91,37 +91,37 @@ class NodePages:
         }
 
     async def _of_node(
-        self, producer: Producer, *, is_ours: bool
+        self, producer: Producer, *, is_penstock: bool
     ) -> tuple[list[str], list[tuple[str, str]], list[str]]:
         """Return the names of the node's topics, its totals, and what went wrong."""
-        if is_ours:
-            told = await self.looks.of([producer], "/topics/figures", {"columns": ""})
-            answer = told.answers.get(producer.address, {})
+        if is_penstock:
+            gathered = await self.queries.ask_nodes([producer], "/topics/figures", {"columns": ""})
+            answer = gathered.answers.get(producer.address, {})
             totals, names = answer.get("totals"), answer.get("names")
             sums = totals if isinstance(totals, dict) else {}
-            pairs = [(name.replace("_", " "), count(number(value))) for name, value in sums.items()]
-            return [text(name) for name in names or ()] if isinstance(names, list) else [], pairs, told.errors
+            pairs = [(_label(name), count(number(value))) for name, value in sums.items()]
+            return [text(name) for name in names or ()] if isinstance(names, list) else [], pairs, gathered.errors
         stats = (
-            await self.looks.watch.ask(("node", producer.address), lambda: self.looks.cluster.stats([producer]))
+            await self.queries.cache.get(("node", producer.address), lambda: self.queries.cluster.stats([producer]))
         ).now
         rows = [topic_row(one["topic_name"], [one]) for one in stats.topics]
         names = ("channels", "depth", "in_flight", "deferred", "messages", "clients")
-        pairs = [(name.replace("_", " "), count(sum(getattr(row, name) for row in rows))) for name in names]
-        return [row.name for row in rows], [("topics", count(len(rows))), *pairs], stats.errors
+        pairs = [(_label(name), count(sum(getattr(row, name) for row in rows))) for name in names]
+        return [row.name for row in rows], [("Topics", count(len(rows))), *pairs], stats.errors
 
     async def storage(self, request: Request) -> Fields:
         who = who_asks(request)
-        ours = await self.looks.all_ours()
-        told = await self.looks.of(ours, "/storage")
+        penstock_nodes = await self.queries.all_penstock_nodes()
+        gathered = await self.queries.ask_nodes(penstock_nodes, "/storage")
         node = query(request).get("node", "")
-        views = {address: storage_view(one, who) for address, one in told.answers.items()}
+        views = {address: storage_view(one, who) for address, one in gathered.answers.items()}
         return {
             "page_of": "storage",
             "title": "Storage",
-            "place": "/storage",
+            "nav_path": "/storage",
             "rows": views,
             "node": node if node in views else "",
-            "errors": told.errors,
+            "errors": gathered.errors,
             "table": [
                 {"node": address} | {key: value for key, value in view.items() if not isinstance(value, list)}
                 for address, view in views.items()
@@ -130,17 +130,17 @@ class NodePages:
 
     async def readers(self, request: Request) -> Fields:
         asked, who = query(request), who_asks(request)
-        ours = await self.looks.all_ours()
+        penstock_nodes = await self.queries.all_penstock_nodes()
         arguments = {"limit": str(MOST_CURSORS)} | ({"after": asked["after"]} if asked.get("after") else {})
-        told = await self.looks.of(ours, "/cursors", arguments)
-        rows = reader_rows({node: objects(one.get("cursors")) for node, one in told.answers.items()}, "")
+        gathered = await self.queries.ask_nodes(penstock_nodes, "/cursors", arguments)
+        rows = reader_rows({node: objects(one.get("cursors")) for node, one in gathered.answers.items()}, "")
         rows = [row for row in rows if who.sees(row["topic"])]
         return {
             "page_of": "readers",
             "title": "Readers",
-            "place": "/readers",
+            "nav_path": "/readers",
             "rows": rows,
-            "errors": told.errors,
+            "errors": gathered.errors,
             "table": rows,
         }
 
@@ -149,17 +149,22 @@ class NodePages:
         inactive: dict[str, list[str] | None] = {}
         errors: list[str] = []
         if self.settings.lookupds:
-            found = (await self.looks.watch.ask("topics", self.looks.cluster.topics)).now
+            found = (await self.queries.cache.get("topics", self.queries.cluster.topics)).now
             errors = found.errors
             question = lambda: self.api.inactive(found.names)  # noqa: E731
-            inactive = (await self.looks.watch.ask("inactive", question, SELDOM)).now
-        seen = {name: channels for name, channels in inactive.items() if who.sees(name)}
+            inactive = (await self.queries.cache.get("inactive", question, SELDOM)).now
+        visible = {name: channels for name, channels in inactive.items() if who.sees(name)}
         return {
             "page_of": "lookup",
             "title": "Lookup",
-            "place": "/lookup",
+            "nav_path": "/lookup",
             "lookupds": self.settings.lookupds,
-            "inactive": dict(islice(seen.items(), MOST_INACTIVE)),
-            "inactive_left_out": max(0, len(seen) - MOST_INACTIVE),
+            "inactive": dict(islice(visible.items(), MOST_INACTIVE)),
+            "inactive_left_out": max(0, len(visible) - MOST_INACTIVE),
             "errors": errors,
         }
+
+
+def _label(name: str) -> str:
+    """Return the label of a figure: "In flight" for "in_flight"."""
+    return name.replace("_", " ").capitalize()

@@ -27,18 +27,18 @@ def no_network(text: str) -> str:
     try:
         ipaddress.ip_network(text or "0.0.0.0/0", strict=False)
     except ValueError:
-        return "want a network such as 10.0.0.0/8"
+        return "expected a network such as 10.0.0.0/8"
     return ""
 
 
 def no_base_path(text: str) -> str:
     """Check a base path, as an option check."""
-    return "" if text.startswith("/") and "//" not in text and "?" not in text else "want a path that begins with /"
+    return "" if text.startswith("/") and "//" not in text and "?" not in text else "expected a path that begins with /"
 
 
 def no_cluster_name(name: str) -> str:
     """Check a cluster's name, as an option check."""
-    return "" if _CLUSTER.fullmatch(name) else "want 1 to 40 letters, digits, - and _"
+    return "" if _CLUSTER.fullmatch(name) else "expected 1 to 40 letters, digits, - and _"
 
 
 def no_clusters(texts: tuple[str, ...]) -> str:
@@ -47,7 +47,7 @@ def no_clusters(texts: tuple[str, ...]) -> str:
         name, _, addresses = text.partition("=")
         wrong = no_cluster_name(name) or next(filter(None, map(no_host_port, addresses.split(","))), "")
         if wrong:
-            return f"want <name>=<addr>:<port>: {wrong}"
+            return f"expected <name>=<addr>:<port>: {wrong}"
     return ""
 
 
@@ -58,7 +58,7 @@ def no_networks(texts: tuple[str, ...]) -> str:
 
 def no_topic_name(name: str) -> str:
     """Check a topic name, as an option check; "" stands for no topic."""
-    return "" if not name or is_valid_name(name) else "is no valid topic name"
+    return "" if not name or is_valid_name(name) else "is not a valid topic name"
 
 
 def read_role(text: str) -> str:
@@ -76,7 +76,7 @@ class AdminOptions(DaemonOptions):
     base_path: str = option("/", "URL base path", check=no_base_path)
     dev_static_dir: str = option("", "(development use only)")
     allowed_host: tuple[str, ...] = option(
-        (), "DNS name, or .suffix, that HTTP requests may address this daemon by (may be given multiple times)"
+        (), "DNS name, or .suffix, that the Host header of an HTTP request may have (may be given multiple times)"
     )
 
     lookupd_http_address: tuple[str, ...] = option(
@@ -84,13 +84,11 @@ class AdminOptions(DaemonOptions):
     )
     cluster: tuple[str, ...] = option(
         (),
-        "a further cluster to show, as <name>=<addr>:<port>[,<addr>:<port>] of its nsqlookupd HTTP"
+        "another cluster to show: <name>=<addr>:<port>[,<addr>:<port>] with its nsqlookupd HTTP addresses"
         " (may be given multiple times)",
         check=no_clusters,
     )
-    cluster_name: str = option(
-        "main", "what the first cluster is called where several are shown", check=no_cluster_name
-    )
+    cluster_name: str = option("main", "name of the first cluster, shown if there are several", check=no_cluster_name)
     nsqd_http_address: tuple[str, ...] = option(
         (), "nsqd HTTP address (may be given multiple times)", key="nsqd_http_addresses"
     )
@@ -102,7 +100,7 @@ class AdminOptions(DaemonOptions):
     )
     max_upstream_response: int = option(
         32 * 1024 * 1024,
-        "maximum size in bytes of an nsqd's or nsqlookupd's answer; all answers together may hold 16 times as much memory",
+        "maximum size in bytes of a response of nsqd or nsqlookupd; all responses together may use 16 times as much memory",
         check=at_least(64 * 1024),
     )
     http_client_tls_insecure_skip_verify: bool = option(
@@ -113,7 +111,7 @@ class AdminOptions(DaemonOptions):
     http_client_tls_key: str = option("", "path to key file for the HTTP client")
     http_client_tls_security_level: int = option(
         2,
-        "OpenSSL's security level for certificates: 1 admits RSA keys of 1024 bits, 0 SHA-1 signatures, too",
+        "OpenSSL security level for certificates (0 to 2): 1 accepts RSA keys of 1024 bits, 0 also accepts SHA-1 signatures",
         check=between(0, 2),
     )
 
@@ -127,37 +125,35 @@ class AdminOptions(DaemonOptions):
     )
 
     notification_http_endpoint: str = option("", "HTTP endpoint (fully qualified) to which admin actions are POSTed")
-    allow_config_from_cidr: str = option(
-        "127.0.0.1/8", 'a network from which /config may be asked and changed ("": from everywhere)'
-    )
+    allow_config_from_cidr: str = option("127.0.0.1/8", 'network from which /config may be read and changed ("": any)')
     acl_http_header: str = option("X-Forwarded-User", "HTTP header to check for authenticated admin users")
     admin_user: tuple[str, ...] = option(
-        (), "admin user (may be given multiple times; then only they may change anything)", key="admin_users"
+        (), "admin user; if set, only admin users may make changes (may be given multiple times)", key="admin_users"
     )
     acl_trusted_cidr: tuple[str, ...] = option(
         (),
-        "a network of proxies whose -acl-http-header and X-Forwarded-For are believed"
-        " (may be given multiple times; none: loopback, or with -users-file nobody's)",
+        "network of trusted proxies, whose -acl-http-header and X-Forwarded-For are used"
+        " (may be given multiple times; default: loopback, or none with -users-file)",
         check=no_networks,
     )
     users_file: str = option(
-        "", "path of who may log in, and as what (penstock users writes it); then others see nothing"
+        "", "path to the file of users and roles, written by penstock users; if set, users have to log in"
     )
     anonymous_role: str = option(
         "",
-        "what everybody may without logging in: nobody, viewer, body-viewer, operator or admin"
-        " (default nobody with -users-file, else admin)",
+        "role of users who have not logged in: nobody, viewer, body-viewer, operator or admin"
+        " (default: nobody with -users-file, otherwise admin)",
         read=read_role,
     )
     session_lifetime: Duration = option(
-        Duration(12 * 3600 * SECOND), "how long one stays logged in", check=lasts(60 * SECOND)
+        Duration(12 * 3600 * SECOND), "duration of a login session", check=lasts(60 * SECOND)
     )
-    show_bodies: bool = option(True, "show messages' bodies, to those who may see them")
-    lake: str = option("", "directory of a lake that penstock pipeline archives and rolls up: its history is shown")
+    show_bodies: bool = option(True, "show message bodies to users whose role allows it")
+    lake: str = option("", "directory of the lake, written by penstock pipeline, whose history is shown")
     audit_file: str = option(
-        "", "path of a file that gets a line of JSON for whatever is done (none: the latest, in memory)"
+        "", "path to the audit log, one line of JSON per action (default: the last 1,000 actions, in memory only)"
     )
-    audit_topic: str = option("", "topic to which the same is published", check=no_topic_name)
+    audit_topic: str = option("", "topic to which audit records are published", check=no_topic_name)
 
     def problems(self) -> list[str]:
         """Return the errors that no check of a single option can see."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from admin.cluster import Found
-from admin.merge import Told, number, text
+from admin.cluster import PartialResult
+from admin.merge import JsonObject, number, text
 from admin.views import Row, topic_row
 
 TOTALS = ("channels", "depth", "in_flight", "deferred", "buried", "clients", "messages")
@@ -27,13 +27,13 @@ COLUMNS: dict[str, tuple[str, ...]] = {  # the columns that an order needs
     "rate_in": ("messages",),
     "rate_out": ("messages", "held", "channels"),
 }
-MOST_TOLD = 100  # names shown of paused topics and channels, or of channels without clients
+MOST_NAMES = 100  # names shown of paused topics and channels, or of channels without clients
 
 Values = dict[str, int]  # by topic
 
 
 @dataclass(slots=True)
-class Overview(Found):
+class Overview(PartialResult):
     """The overview of some nodes together."""
 
     totals: Values = field(default_factory=lambda: dict.fromkeys(TOTALS, 0))
@@ -46,45 +46,45 @@ class Overview(Found):
     columns: dict[str, Values] = field(default_factory=dict)
 
 
-def overview_of(told: Mapping[str, Told], originals: Iterable[Told], columns: tuple[str, ...]) -> Overview:
+def overview_of(data: Mapping[str, JsonObject], originals: Iterable[JsonObject], columns: tuple[str, ...]) -> Overview:
     """Return the overview of all nodes.
 
-    `told` has /topics/figures of Penstock's nodes, by address; `originals` has topics of the others, in the form of
+    `data` has /topics/figures of Penstock's nodes, by address; `originals` has topics of the others, in the form of
     admin.merge.
     """
     found = Overview(columns={column: {} for column in columns})
-    for address, one in told.items():
-        _take_node(found, address, one, columns)
+    for address, one in data.items():
+        _add_node(found, address, one, columns)
     for topic in originals:
-        _take_topic(found, topic, columns)
+        _add_topic(found, topic, columns)
     return found
 
 
-def _take_node(found: Overview, address: str, told: Told, columns: tuple[str, ...]) -> None:
-    totals = told.get("totals")
+def _add_node(found: Overview, address: str, data: JsonObject, columns: tuple[str, ...]) -> None:
+    totals = data.get("totals")
     if isinstance(totals, dict):
         for name in TOTALS:
             found.totals[name] += number(totals.get(name))
-    found.oldest = older(found.oldest, number(told.get("oldest")))
-    found.paused.update(_texts(told.get("paused"))[:MOST_TOLD])
-    idle = told.get("idle")
+    found.oldest = older(found.oldest, number(data.get("oldest")))
+    found.paused.update(_texts(data.get("paused"))[:MOST_NAMES])
+    idle = data.get("idle")
     if isinstance(idle, dict):
-        found.idle.update(_texts(idle.get("names"))[:MOST_TOLD])
+        found.idle.update(_texts(idle.get("names"))[:MOST_NAMES])
         # Nodes have the same channels.
         found.idle_count = max(found.idle_count, number(idle.get("count")), len(found.idle))
-    health = text(told.get("health")) or "OK"
+    health = text(data.get("health")) or "OK"
     if health != "OK":
         found.unwell[address] = health[:200]
-    names = _texts(told.get("names"))
+    names = _texts(data.get("names"))
     found.names.update(names)
-    given = told.get("columns")
+    given = data.get("columns")
     for column in columns:
         values = given.get(column) if isinstance(given, dict) else None
         if isinstance(values, list) and len(values) == len(names):
-            _take(found.columns[column], column, names, values)
+            _add_column(found.columns[column], column, names, values)
 
 
-def _take(sums: Values, column: str, names: list[str], values: list[object]) -> None:
+def _add_column(sums: Values, column: str, names: list[str], values: list[object]) -> None:
     """Add a node's column to the sums of the nodes before."""
     numbers = [number(value) for value in values]
     if not sums:
@@ -97,7 +97,7 @@ def _take(sums: Values, column: str, names: list[str], values: list[object]) -> 
         sums.update((name, sums.get(name, 0) + value) for name, value in zip(names, numbers, strict=True))
 
 
-def _take_topic(found: Overview, topic: Told, columns: tuple[str, ...]) -> None:
+def _add_topic(found: Overview, topic: JsonObject, columns: tuple[str, ...]) -> None:
     row = topic_row(topic["topic_name"], [topic])
     found.names.add(row.name)
     for name in TOTALS:
@@ -112,7 +112,7 @@ def _take_topic(found: Overview, topic: Told, columns: tuple[str, ...]) -> None:
             found.idle.add(name)
             found.idle_count = max(found.idle_count, len(found.idle))
     for column in columns:
-        _take(found.columns[column], column, [row.name], [getattr(row, column)])
+        _add_column(found.columns[column], column, [row.name], [getattr(row, column)])
 
 
 def older(one: int, other: int) -> int:
@@ -164,19 +164,19 @@ def _gained(now: Overview, before: Overview, column: str) -> Values:
     return {name: value - known.get(name, value) for name, value in now.columns[column].items()}
 
 
-def rows_of(told: Iterable[Told], originals: Iterable[Row]) -> dict[str, Row]:
-    """Return rows by name, merged over nodes. `told` has the "topics" of /topics/rows, `originals` rows of other nodes."""
+def rows_of(data: Iterable[JsonObject], originals: Iterable[Row]) -> dict[str, Row]:
+    """Return rows by name, merged over nodes. `data` has the "topics" of /topics/rows, `originals` rows of other nodes."""
     found: dict[str, Row] = {}
-    rows = [*(_row(one) for one in told), *originals]
+    rows = [*(_row(one) for one in data), *originals]
     for row in rows:
         known = found.get(row.name)
         found[row.name] = row if known is None else _together(known, row)
     return found
 
 
-def _row(told: Told) -> Row:
-    counts = (number(told.get(name)) for name in Row.COUNTS)
-    return Row(text(told.get("topic_name")), told.get("paused") is True, *counts)
+def _row(data: JsonObject) -> Row:
+    counts = (number(data.get(name)) for name in Row.COUNTS)
+    return Row(text(data.get("topic_name")), data.get("paused") is True, *counts)
 
 
 def _together(one: Row, other: Row) -> Row:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from admin.access import who_asks
 from admin.cluster import AllFailed
-from admin.layout import EVERY, Fields, Frame
+from admin.layout import EVERY, Fields, PageRenderer
 from admin.node_pages import NodePages
 from admin.queries import Queries
 from admin.record_pages import RecordPages
@@ -26,8 +26,8 @@ OFTEN = {"/tasks/{task}": 0.5}  # s between two refreshes of a page, if not EVER
 class Pages:
     """The request handlers of the pages."""
 
-    looks: Queries
-    frame: Frame
+    queries: Queries
+    renderer: PageRenderer
     topics: TopicPages
     nodes: NodePages
     records: RecordPages
@@ -35,19 +35,22 @@ class Pages:
     def routes(self) -> Routes:
         """Return the handlers of every path, by method."""
         views = {**self.topics.views(), **self.nodes.views(), **self.records.views()}
-        routes = {path: {"GET": self.frame.shown(view, OFTEN.get(path, EVERY))} for path, view in views.items()}
-        routes["/static/{asset}"] = {"GET": self.frame.asset}
-        routes["/series/{topic}"] = {"GET": self.frame.answered(self.topics.series)}
+        routes = {
+            path: {"GET": self.renderer.page_handler(view, OFTEN.get(path, EVERY))} for path, view in views.items()
+        }
+        routes["/static/{asset}"] = {"GET": self.renderer.asset}
+        routes["/series/{topic}"] = {"GET": self.renderer.raw_handler(self.topics.series)}
         return routes
 
     async def banners(self, request: Request) -> Fields:
         """Return what appears above every page: nodes that do not answer, and what is paused."""
         who = who_asks(request)
         try:
-            paused = [one for one in await self.looks.pauses() if who.sees(one["name"].partition("/")[0])]
+            paused = [one for one in await self.queries.pauses() if who.sees(one["name"].partition("/")[0])]
         except (AllFailed, UpstreamError):
             paused = []  # the page itself shows the error
         stale = [
-            f"{node} gave no sound answer for {seconds:.0f} s" for node, seconds in self.looks.patient.stale().items()
+            f"no valid answer from {node} for {seconds:.0f} s"
+            for node, seconds in self.queries.fallback.stale().items()
         ]
         return {"paused": paused, "stale": stale}

@@ -1,7 +1,7 @@
 """What the pages ask the nodes, through caches that keep pages fast and nodes unburdened.
 
-Every question goes through Watch, so that nodes are asked once for any number of viewers, and through Patient, so that
-no node makes a page wait. Questions that only Penstock's nsqd can answer are not sent to others.
+Every question goes through ResponseCache, so that nodes are asked once for any number of viewers, and through
+FallbackUpstreams, so that no node makes a page wait. Questions that only Penstock's nsqd can answer are not sent to others.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 from admin.api import Settings
 from admin.cluster import AllFailed, Cluster, Producer, Producers, Stats
 from admin.fallback import FallbackUpstreams
-from admin.merge import Told, number, objects, text
+from admin.merge import JsonObject, number, objects, text
 from admin.overview import Overview, overview_of, rows_of
-from admin.response_cache import Seen, Watch
+from admin.response_cache import CachedAnswer, ResponseCache
 from admin.upstreams import Gathered, UpstreamError, Upstreams
 from admin.views import Row, topic_row
 from shared.http.errors import HttpError
@@ -32,29 +32,29 @@ _LOG = "log"  # the capability that Penstock's nodes announce
 
 @dataclass(slots=True)
 class Queries:
-    """The questions of pages to the nodes of a cluster. `cluster` sends its requests through `patient`."""
+    """The questions of pages to the nodes of a cluster. `cluster` sends its requests through `fallback`."""
 
     settings: Settings
     cluster: Cluster
-    patient: FallbackUpstreams
+    fallback: FallbackUpstreams
     direct: Upstreams  # callers wait, and no answer is remembered: for messages
-    watch: Watch = field(init=False)
+    cache: ResponseCache = field(init=False)
     # By address: whether it is Penstock's nsqd, and until when that is assumed.
     _kinds: dict[str, tuple[bool, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.watch = Watch(most_memory=self.direct.bounds.budget // 2)
+        self.cache = ResponseCache(most_memory=self.direct.answer_budget.most_held // 2)
 
     # Nodes
 
     async def producers(self) -> Producers:
         """Return all nodes, sorted by host name."""
-        found = (await self.watch.ask("producers", self.cluster.producers)).now
+        found = (await self.cache.get("producers", self.cluster.producers)).now
         return Producers(found.errors, sorted(found.producers, key=_place))  # nsqlookupd lists them in any order
 
     async def producers_of(self, topic: str) -> Producers:
         """Return the nodes that have the topic, sorted by host name."""
-        found = (await self.watch.ask(("producers", topic), lambda: self.cluster.producers_of(topic))).now
+        found = (await self.cache.get(("producers", topic), lambda: self.cluster.producers_of(topic))).now
         return Producers(found.errors, sorted(found.producers, key=_place))
 
     async def node(self, address: str) -> Producer:
@@ -62,7 +62,7 @@ class Queries:
         found = await self.producers()
         producer = next((one for one in found.producers if one.address == address), None)
         if producer is None:
-            raise HttpError(404, f"no nsqd is known at {address[:100]}")
+            raise HttpError(404, f"No nsqd with the HTTP address {address[:100]} is known.")
         return producer
 
     async def carrying(self, topic: str, node: str) -> Producer:
@@ -70,25 +70,25 @@ class Queries:
         found = await self.producers_of(topic)
         producer = next((one for one in found.producers if one.address == node), None)
         if producer is None:
-            raise HttpError(404, f"no nsqd at {node[:100]} has the topic {topic}")
+            raise HttpError(404, f"No nsqd at {node[:100]} has topic {topic}.")
         return producer
 
-    async def all_ours(self) -> list[Producer]:
+    async def all_penstock_nodes(self) -> list[Producer]:
         """Return all nodes that can do more than an original."""
-        return await self.ours((await self.producers()).producers)
+        return await self.penstock_nodes((await self.producers()).producers)
 
-    async def ours(self, producers: Iterable[Producer]) -> list[Producer]:
+    async def penstock_nodes(self, producers: Iterable[Producer]) -> list[Producer]:
         """Return those that can do more than an original: nsqlookupd says so, or else they are asked, once a minute."""
-        return [one for one in producers if await self._is_ours(one)]
+        return [one for one in producers if await self._is_penstock(one)]
 
-    async def _is_ours(self, producer: Producer) -> bool:
+    async def _is_penstock(self, producer: Producer) -> bool:
         if _LOG in producer.capabilities:
             return True
         known, until = self._kinds.get(producer.address, (False, 0.0))
         if time.monotonic() < until:
             return known
         try:
-            await self.patient.get_object(producer.address, "/topics/rows", {"topic": "-"})
+            await self.fallback.get_object(producer.address, "/topics/rows", {"topic": "-"})
             known = True
         except UpstreamError as failure:
             if not failure.status:  # without an answer the node keeps its kind
@@ -101,109 +101,111 @@ class Queries:
 
     # Topics
 
-    async def overview(self, columns: tuple[str, ...] | None = None) -> Seen[Overview]:
+    async def overview(self, columns: tuple[str, ...] | None = None) -> CachedAnswer[Overview]:
         """Return sums over all topics; with columns, also the topics' names, and these columns of each topic."""
-        return await self.watch.ask(("overview", columns), lambda: self._overview(columns))
+        return await self.cache.get(("overview", columns), lambda: self._overview(columns))
 
-    async def overview_soon(self, columns: tuple[str, ...] | None = None) -> Seen[Overview] | None:
+    async def overview_or_stale(self, columns: tuple[str, ...] | None = None) -> CachedAnswer[Overview] | None:
         """Return what `overview` does, but if that takes too long, an answer of up to a minute ago, or None."""
-        return await self.watch.soon(("overview", columns), lambda: self._overview(columns))
+        return await self.cache.get_or_stale(("overview", columns), lambda: self._overview(columns))
 
     async def _overview(self, columns: tuple[str, ...] | None) -> Overview:
         found = await self.producers()
-        ours, others = await self._parted(found.producers)
+        penstock_nodes, others = await self._parted(found.producers)
         asked = {} if columns is None else {"columns": ",".join(columns)}
-        told = await self._gathered(ours, "/topics/figures", asked)
-        stats = await self._originals(ours, others)
-        memory = told.memory + stats.memory
-        overview = await self.direct.bounds.away(memory, lambda: overview_of(told.answers, stats.topics, columns or ()))
-        overview.errors = found.errors + told.errors + stats.errors
+        data = await self._gathered(penstock_nodes, "/topics/figures", asked)
+        stats = await self._originals(penstock_nodes, others)
+        memory = data.memory + stats.memory
+        overview = await self.direct.answer_budget.run_in_thread(
+            memory, lambda: overview_of(data.answers, stats.topics, columns or ())
+        )
+        overview.errors = found.errors + data.errors + stats.errors
         overview.memory = memory
         return overview
 
-    async def _originals(self, ours: list[Producer], others: list[Producer]) -> Stats:
+    async def _originals(self, penstock_nodes: list[Producer], others: list[Producer]) -> Stats:
         """Return the stats of original nodes. Raises AllFailed if there are only such nodes and none answers."""
         if not others:
             return Stats()
         try:
-            return (await self.watch.ask("originals", lambda: self.cluster.stats(others))).now
+            return (await self.cache.get("originals", lambda: self.cluster.stats(others))).now
         except AllFailed as failed:
-            if not ours:
+            if not penstock_nodes:
                 raise
             return Stats([str(failed)])
 
-    async def rows(self, names: list[str]) -> Seen[dict[str, Row]]:
+    async def rows(self, names: list[str]) -> CachedAnswer[dict[str, Row]]:
         """Return rows of these topics. For more than MOST_ROWS of them the result has no previous rows."""
         if len(names) > MOST_ROWS:
-            return Seen(await self._rows(names))
-        return await self.watch.ask(("rows", *sorted(names)), lambda: self._rows(names))
+            return CachedAnswer(await self._rows(names))
+        return await self.cache.get(("rows", *sorted(names)), lambda: self._rows(names))
 
     async def _rows(self, names: list[str]) -> dict[str, Row]:
-        ours, others = await self._parted((await self.producers()).producers)
-        told: list[Told] = []
+        penstock_nodes, others = await self._parted((await self.producers()).producers)
+        data: list[JsonObject] = []
         wanted = set(names)
         for start in range(0, len(names), MOST_ROWS):
-            gathered = await self._gathered(ours, "/topics/rows", {"topic": names[start : start + MOST_ROWS]})
-            told += [row for answer in gathered.answers.values() for row in _rows_of(answer, wanted)]
-        stats = await self._originals(ours, others)
+            gathered = await self._gathered(penstock_nodes, "/topics/rows", {"topic": names[start : start + MOST_ROWS]})
+            data += [row for answer in gathered.answers.values() for row in _rows_of(answer, wanted)]
+        stats = await self._originals(penstock_nodes, others)
         own = [topic_row(one["topic_name"], [one]) for one in stats.topics if one["topic_name"] in wanted]
-        return rows_of(told, own)
+        return rows_of(data, own)
 
-    async def rows_at(self, producer: Producer, names: list[str], *, is_ours: bool) -> dict[str, Row]:
+    async def rows_at(self, producer: Producer, names: list[str], *, is_penstock: bool) -> dict[str, Row]:
         """Return the rows of these topics on one node."""
-        if is_ours:
-            told = (await self._gathered([producer], "/topics/rows", {"topic": names[:MOST_ROWS]})).answers
-            return rows_of([row for answer in told.values() for row in _rows_of(answer, set(names))], [])
+        if is_penstock:
+            data = (await self._gathered([producer], "/topics/rows", {"topic": names[:MOST_ROWS]})).answers
+            return rows_of([row for answer in data.values() for row in _rows_of(answer, set(names))], [])
         question = lambda: self.cluster.stats([producer])  # noqa: E731
-        stats = (await self.watch.ask(("node", producer.address), question)).now
+        stats = (await self.cache.get(("node", producer.address), question)).now
         return rows_of([], [topic_row(one["topic_name"], [one]) for one in stats.topics if one["topic_name"] in names])
 
     async def topic(
         self, topic: str, channel: str = "", *, clients: bool = False
-    ) -> tuple[list[Producer], list[str], Seen[Stats]]:
+    ) -> tuple[list[Producer], list[str], CachedAnswer[Stats]]:
         """Return the nodes that have the topic, what went wrong, and their stats."""
         found = await self.producers_of(topic)
         if not found.producers:
-            return [], found.errors, Seen(Stats())
+            return [], found.errors, CachedAnswer(Stats())
         question = lambda: self.cluster.stats(found.producers, topic, channel, clients=clients)  # noqa: E731
-        seen = await self.watch.ask(("stats", topic, channel), question)
-        seen.now.topics.sort(key=lambda one: (text(one["hostname"]), text(one["node"])))
-        return found.producers, found.errors + seen.now.errors, seen
+        cached = await self.cache.get(("stats", topic, channel), question)
+        cached.now.topics.sort(key=lambda one: (text(one["hostname"]), text(one["node"])))
+        return found.producers, found.errors + cached.now.errors, cached
 
     async def ages(self, producers: Iterable[Producer], topic: str) -> tuple[dict[str, int], dict[str, int]]:
         """Return by channel when its longest waiting message was published, and how many messages are buried.
 
         The times are ns since the epoch, 0 if no message waits; "" stands for the topic.
         """
-        gathered = await self.of(await self.ours(producers), "/topic/ages", {"topic": topic})
+        gathered = await self.ask_nodes(await self.penstock_nodes(producers), "/topic/ages", {"topic": topic})
         found: dict[str, int] = {}
         buried: Counter[str] = Counter()
-        for told in gathered.answers.values():
-            channels = told.get("channels")
-            for name, then in [("", told.get("topic")), *(channels.items() if isinstance(channels, dict) else ())]:
+        for data in gathered.answers.values():
+            channels = data.get("channels")
+            for name, then in [("", data.get("topic")), *(channels.items() if isinstance(channels, dict) else ())]:
                 known = found.get(name, 0)
                 found[name] = min(known, number(then)) if known and number(then) else known or number(then)
-            counts = told.get("buried")
+            counts = data.get("buried")
             buried.update({name: number(count) for name, count in counts.items()} if isinstance(counts, dict) else {})
         return found, buried
 
     # Pauses
 
-    async def pauses(self) -> list[Told]:
+    async def pauses(self) -> list[JsonObject]:
         """Return what is paused: {"name", "by", "at", "until"}, as far as nodes know by whom, when and until when."""
-        seen = await self.watch.soon("pauses", self._pauses, SELDOM / 2)
-        if seen is None and not self.watch.knows("pauses"):
+        cached = await self.cache.get_or_stale("pauses", self._pauses, SELDOM / 2)
+        if cached is None and not self.cache.has_answer("pauses"):
             return []  # there was no answer yet; the next refresh has it
-        return (seen or await self.watch.ask("pauses", self._pauses, SELDOM / 2)).now
+        return (cached or await self.cache.get("pauses", self._pauses, SELDOM / 2)).now
 
-    async def _pauses(self) -> list[Told]:
-        ours = await self.all_ours()
+    async def _pauses(self) -> list[JsonObject]:
+        penstock_nodes = await self.all_penstock_nodes()
         overview = (await self.overview()).now
-        found: dict[str, Told] = {
+        found: dict[str, JsonObject] = {
             name: {"name": name, "by": "", "at": 0, "until": 0} for name in sorted(overview.paused)
         }
-        for told in (await self._gathered(ours, "/pauses", {})).answers.values():
-            for one in objects(told.get("pauses"))[:MOST_PAUSES]:
+        for data in (await self._gathered(penstock_nodes, "/pauses", {})).answers.values():
+            for one in objects(data.get("pauses"))[:MOST_PAUSES]:
                 name = "/".join(filter(None, (text(one.get("topic")), text(one.get("channel")))))
                 known = found.setdefault(name, {"name": name, "by": "", "at": 0, "until": 0})
                 known["by"] = known["by"] or text(one.get("by"))
@@ -213,36 +215,38 @@ class Queries:
 
     # Helpers of all of the above
 
-    async def of(
+    async def ask_nodes(
         self, producers: list[Producer], path: str, arguments: dict[str, str] | None = None, seconds: float = 0
-    ) -> Gathered[Told]:
-        """Return the answers of Penstock's nodes to a path; they are good for `seconds`, or for Watch's default with 0."""
+    ) -> Gathered[JsonObject]:
+        """Return the answers of Penstock's nodes to a path, at most `seconds` old; 0: the default of ResponseCache."""
         asked = arguments or {}
         key = (path, *sorted(asked.items()), *(one.address for one in producers))
         question = lambda: self._gathered(producers, path, asked)  # noqa: E731
-        return (await (self.watch.ask(key, question, seconds) if seconds else self.watch.ask(key, question))).now
+        return (await (self.cache.get(key, question, seconds) if seconds else self.cache.get(key, question))).now
 
-    async def soon(self, producers: list[Producer], path: str, seconds: float) -> Gathered[Told]:
+    async def ask_nodes_or_stale(self, producers: list[Producer], path: str, seconds: float) -> Gathered[JsonObject]:
         """Return the answers like `of`, but if that takes too long, those of up to a minute ago, or none."""
         key = (path, *(one.address for one in producers))
-        seen = await self.watch.soon(key, lambda: self._gathered(producers, path, {}), seconds)
-        return seen.now if seen is not None else Gathered()
+        cached = await self.cache.get_or_stale(key, lambda: self._gathered(producers, path, {}), seconds)
+        return cached.now if cached is not None else Gathered()
 
-    async def _gathered(self, producers: Iterable[Producer], path: str, arguments: Mapping[str, Any]) -> Gathered[Told]:
-        ask: Callable[[str], Awaitable[Told]] = lambda address: self.patient.get_object(address, path, arguments)  # noqa: E731
-        return await self.patient.all_of([one.address for one in producers], ask)
+    async def _gathered(
+        self, producers: Iterable[Producer], path: str, arguments: Mapping[str, Any]
+    ) -> Gathered[JsonObject]:
+        ask: Callable[[str], Awaitable[JsonObject]] = lambda address: self.fallback.get_object(address, path, arguments)  # noqa: E731
+        return await self.fallback.all_of([one.address for one in producers], ask)
 
     async def _parted(self, producers: list[Producer]) -> tuple[list[Producer], list[Producer]]:
         """Return Penstock's nodes and the others."""
-        ours = await self.ours(producers)
-        known = {one.address for one in ours}
-        return ours, [one for one in producers if one.address not in known]
+        penstock_nodes = await self.penstock_nodes(producers)
+        known = {one.address for one in penstock_nodes}
+        return penstock_nodes, [one for one in producers if one.address not in known]
 
 
 def _place(producer: Producer) -> tuple[str, str]:
     return producer.hostname, producer.address
 
 
-def _rows_of(answer: Told, names: set[str]) -> list[Told]:
+def _rows_of(answer: JsonObject, names: set[str]) -> list[JsonObject]:
     """Return the rows of the requested topics: a node may answer with others, too."""
     return [row for row in objects(answer.get("topics")) if text(row.get("topic_name")) in names]

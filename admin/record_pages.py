@@ -48,15 +48,18 @@ class RecordPages:
 
     async def _history(self, request: Request, topic: str) -> Fields:
         if not self.options.lake:
-            raise HttpError(404, "no lake was named: -lake, of what penstock pipeline archives")
+            raise HttpError(
+                404,
+                "History is not configured. Start nsqadmin with -lake DIRECTORY, the output of penstock pipeline archive.",
+            )
         if not topic and not who_asks(request).sees_all:
-            raise HttpError(403, "the history of everything is for those who see all topics")
+            raise HttpError(403, "Your topics do not allow this: open the history of one topic.")
         grain = query(request).get("grain", "hour")
-        view = history_view(await self.past.told(topic, grain))
+        view = history_view(await self.past.rollups(topic, grain))
         return {
             "page_of": "history",
             "title": f"History of {topic}" if topic else "History",
-            "place": "" if topic else "/history",
+            "nav_path": "" if topic else "/history",
             "topic": topic,
             "lake": self.options.lake,
             "grains": list(GRAINS),
@@ -68,14 +71,14 @@ class RecordPages:
     async def all_tasks(self, request: Request) -> Fields:
         who = who_asks(request)
         tasks = [task for task in self.tasks.all() if who.sees(task.topic)]
-        return {"page_of": "tasks", "title": "Tasks", "place": "/tasks", "tasks": tasks}
+        return {"page_of": "tasks", "title": "Tasks", "nav_path": "/tasks", "tasks": tasks}
 
     async def task(self, request: Request) -> Fields:
         word = parameters(request, self.options, 2)[1]
         task = self.tasks.find(whole(word, 0))
         if task is None or not who_asks(request).sees(task.topic):
-            raise HttpError(404, "there is no such task, or it is forgotten: the audit page tells what was done")
-        return {"page_of": "task", "title": f"Task {task.number}", "place": "", "task": task}
+            raise HttpError(404, "Task not found. The audit log records what earlier tasks did.")
+        return {"page_of": "task", "title": f"Task {task.number}", "nav_path": "", "task": task}
 
     async def audit(self, request: Request) -> Fields:
         asked = query(request)
@@ -84,7 +87,7 @@ class RecordPages:
         return {
             "page_of": "audit",
             "title": "Audit",
-            "place": "/audit",
+            "nav_path": "/audit",
             "records": records,
             "q": words,
             "before": before,

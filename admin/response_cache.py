@@ -14,7 +14,7 @@ FRESH = 1.5  # s that an answer serves all viewers
 # Wait this many times the duration of a question before the next: nodes then spend at most 2 % of their time on it.
 POLITE = 50
 MOST_POLITE = 5.0  # s: the longest such wait
-SOON = 0.08  # s that a page waits for what it can do without for now
+PAGE_WAIT = 0.08  # s that a page waits for what it can do without for now
 FORGOTTEN = 60.0  # s after which an answer no longer serves as `before`
 MOST = 200  # questions that are remembered
 MOST_MEMORY = 256 * 1024 * 1024  # bytes that remembered answers hold, as far as they state it in `memory`
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Seen(Generic[T]):
+class CachedAnswer(Generic[T]):
     """An answer, and the one before it."""
 
     now: T
@@ -34,7 +34,7 @@ class Seen(Generic[T]):
 @dataclass(slots=True)
 class _Slot:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    seen: Seen[Any] | None = None
+    cached: CachedAnswer[Any] | None = None
     asked_at: float = 0.0
     at: float = 0.0  # when the answer came
     polite: float = 0.0  # s that the answer serves because of the time that it took
@@ -42,7 +42,7 @@ class _Slot:
     failed_at: float = 0.0
 
 
-class Watch:
+class ResponseCache:
     """Remembers answers to questions, at most MOST of them: the question asked longest ago is forgotten first."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most_memory: int = MOST_MEMORY) -> None:
@@ -52,7 +52,7 @@ class Watch:
         self._changed_at = -math.inf
         self._tasks: set[asyncio.Task[Any]] = set()  # questions whose callers did not wait
 
-    async def ask(self, key: object, question: Callable[[], Awaitable[T]], fresh: float = FRESH) -> Seen[T]:
+    async def get(self, key: object, question: Callable[[], Awaitable[T]], fresh: float = FRESH) -> CachedAnswer[T]:
         """Return an answer that is at most `fresh` seconds old and newer than the last change, or ask the question.
 
         Raises what the question raises. For a moment (FRESH) the same exception is raised to later callers, so that
@@ -65,8 +65,8 @@ class Watch:
         async with slot.lock:
             began = self._clock()
             if slot.asked_at > self._changed_at:
-                if slot.seen is not None and slot.failure is None and began - slot.at < max(fresh, slot.polite):
-                    return slot.seen
+                if slot.cached is not None and slot.failure is None and began - slot.at < max(fresh, slot.polite):
+                    return slot.cached
                 if slot.failure is not None and began - slot.failed_at < FRESH:
                     raise slot.failure
             slot.asked_at = began
@@ -76,27 +76,29 @@ class Watch:
                 slot.failure, slot.failed_at = failure.with_traceback(None), self._clock()
                 raise
             slot.failure = None
-            now, before = self._clock(), slot.seen
-            slot.seen = Seen(answer)
+            now, before = self._clock(), slot.cached
+            slot.cached = CachedAnswer(answer)
             if before is not None and now - slot.at < FORGOTTEN:
-                slot.seen = Seen(answer, before.now, now - slot.at)
-            self._forget_the_oldest(key)
+                slot.cached = CachedAnswer(answer, before.now, now - slot.at)
+            self._evict_oldest(key)
             slot.at, slot.polite = now, min(MOST_POLITE, POLITE * (now - began))
-            return slot.seen
+            return slot.cached
 
-    async def soon(self, key: object, question: Callable[[], Awaitable[T]], fresh: float = FRESH) -> Seen[T] | None:
-        """Return what `ask` does, or after SOON an older answer, or None. The question goes on in the background."""
-        task = asyncio.create_task(self.ask(key, question, fresh))
+    async def get_or_stale(
+        self, key: object, question: Callable[[], Awaitable[T]], fresh: float = FRESH
+    ) -> CachedAnswer[T] | None:
+        """Return what `get` does, or after PAGE_WAIT an older answer, or None. The question goes on in the background."""
+        task = asyncio.create_task(self.get(key, question, fresh))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
-        await asyncio.wait({task}, timeout=SOON)
+        await asyncio.wait({task}, timeout=PAGE_WAIT)
         if task.done():
             return task.result()
         slot = self._slots.get(key)
         is_young = slot is not None and self._clock() - slot.at < FORGOTTEN and slot.at > self._changed_at
-        return slot.seen if slot is not None and is_young else None
+        return slot.cached if slot is not None and is_young else None
 
-    def _forget_the_oldest(self, but: object) -> None:
+    def _evict_oldest(self, but: object) -> None:
         """Forget the oldest answers until the rest fits into the memory limit, but not that of the key `but`."""
         excess = sum(map(_memory, self._slots.values())) - self._most_memory
         for key in [key for key in self._slots if key != but]:
@@ -104,10 +106,10 @@ class Watch:
                 return
             excess -= _memory(self._slots.pop(key))
 
-    def knows(self, key: object) -> bool:
+    def has_answer(self, key: object) -> bool:
         """Return whether there was an answer, however old."""
         slot = self._slots.get(key)
-        return slot is not None and slot.seen is not None
+        return slot is not None and slot.cached is not None
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         """Forget the task, and retrieve its exception, because no caller may be left to see it."""
@@ -115,12 +117,12 @@ class Watch:
         if not task.cancelled():
             task.exception()
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Note a change: answers from before it no longer serve."""
         self._changed_at = self._clock()
 
 
 def _memory(slot: _Slot) -> int:
     """Return how many bytes of the budget the answers in a slot hold."""
-    seen = slot.seen
-    return sum(getattr(answer, "memory", 0) for answer in (seen.now, seen.before)) if seen is not None else 0
+    cached = slot.cached
+    return sum(getattr(answer, "memory", 0) for answer in (cached.now, cached.before)) if cached is not None else 0

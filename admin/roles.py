@@ -125,7 +125,7 @@ class Who:
         """Return whether the user sees that topic or tube."""
         return self.sees_all or any(fnmatchcase(topic, pattern) for pattern in self.topics)
 
-    def seen(self, topics: Iterable[str]) -> list[str]:
+    def visible(self, topics: Iterable[str]) -> list[str]:
         """Return those of the topics that the user sees."""
         return list(topics) if self.sees_all else [topic for topic in topics if self.sees(topic)]
 

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from admin.merge import Told
+from admin.merge import JsonObject
 
 NAMES = ("published", "finished", "depth", "in_flight")
 LEVELS = ("depth", "in_flight")
 MOST_STEPS = 1000
 
 
-def summed(parts: Iterable[object]) -> Told | None:
+def summed(parts: Iterable[object]) -> JsonObject | None:
     """Return {"step", "from", and a list for each of NAMES}: the sum at each step, None where no node has a value.
 
     Returns None if no node has a series. A node whose step differs from the first one's is left out.
     """
-    told = [one for part in parts if (one := _sound(part)) is not None]
-    told = [one for one in told if one["step"] == told[0]["step"] and abs(one["from"] - told[0]["from"]) < 86_400]
-    if not told:
+    data = [one for part in parts if (one := _valid_series(part)) is not None]
+    data = [one for one in data if one["step"] == data[0]["step"] and abs(one["from"] - data[0]["from"]) < 86_400]
+    if not data:
         return None
-    step = told[0]["step"]
-    first = min(one["from"] for one in told)
-    end = max(one["from"] + len(one["depth"]) * step for one in told)
+    step = data[0]["step"]
+    first = min(one["from"] for one in data)
+    end = max(one["from"] + len(one["depth"]) * step for one in data)
     count = min(MOST_STEPS, (end - first) // step)
-    sums: Told = {"step": step, "from": end - count * step}
+    sums: JsonObject = {"step": step, "from": end - count * step}
     for name in NAMES:
         values: list[int | None] = [None] * count
-        for one in told:
+        for one in data:
             offset = (one["from"] - sums["from"]) // step
             for place, value in enumerate(_carried(one[name]) if name in LEVELS else one[name], offset):
                 if value is not None and 0 <= place < count:
@@ -47,7 +47,7 @@ def _carried(values: list[int | None]) -> list[int | None]:
     return carried
 
 
-def _sound(part: object) -> Told | None:
+def _valid_series(part: object) -> JsonObject | None:
     if not isinstance(part, dict) or type(part.get("step")) is not int or type(part.get("from")) is not int:
         return None
     if not 0 < part["step"] <= 86_400 or part["from"] % part["step"] or not 0 <= part["from"] < 1 << 40:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from admin.merge import Told, number, objects, text
+from admin.merge import JsonObject, number, objects, text
 from admin.roles import Who
 from admin.views import size
 
@@ -17,26 +17,34 @@ _NUMBERS = (
 _FRACTIONS = ("replay_seconds", "sync_p50_ms", "sync_p99_ms")
 
 
-def disks(told: Mapping[str, Told]) -> Iterator[tuple[str, str, str]]:
+def disks(data: Mapping[str, JsonObject]) -> Iterator[tuple[str, str, str]]:
     """Yield what is wrong: (node, severity, words)."""
-    for node, one in told.items():
+    for node, one in data.items():
         free, total = number(one.get("disk_free")), number(one.get("disk_total"))
         if total and free < LOW * total:
-            yield node, "bad" if free < LEAST * total else "warn", f"{size(free)} of {size(total)} free on its disk"
+            yield (
+                node,
+                "bad" if free < LEAST * total else "warn",
+                f"only {size(free)} of {size(total)} are free on the disk",
+            )
         if text(one.get("refusal")):
-            yield node, "bad", f"publishes are refused: {text(one.get('refusal'))[:200]}"
+            yield node, "bad", f"the node rejects publishes: {text(one.get('refusal'))[:200]}"
         if number(one.get("damage")):
-            yield node, "bad", f"{size(number(one.get('damage')))} of its log were found damaged"
+            yield node, "bad", f"{size(number(one.get('damage')))} of the log are corrupt"
         if number(one.get("torn")):
             torn = size(number(one.get("torn")))
-            yield node, "warn", f"{torn} were cut off at the end of its log and may have been acknowledged"
+            yield (
+                node,
+                "warn",
+                f"{torn} at the end of the log were incomplete and were cut off; they may have held acknowledged messages",
+            )
 
 
-def storage_view(told: Told, who: Who) -> Told:
+def storage_view(data: JsonObject, who: Who) -> JsonObject:
     """Return a node's storage as the page shows it, with the topics that the user sees."""
-    view: Told = {name: number(told.get(name)) for name in _NUMBERS}
-    view |= {name: _fraction(told.get(name)) for name in _FRACTIONS}
-    view |= {"path": text(told.get("path")), "refusal": text(told.get("refusal"))[:200]}
+    view: JsonObject = {name: number(data.get(name)) for name in _NUMBERS}
+    view |= {name: _fraction(data.get(name)) for name in _FRACTIONS}
+    view |= {"path": text(data.get("path")), "refusal": text(data.get("refusal"))[:200]}
     view["live_share"] = share(view["live_bytes"], view["log_bytes"])
     view["disk_share"] = share(view["disk_free"], view["disk_total"])
     view["files"] = [
@@ -47,21 +55,21 @@ def storage_view(told: Told, who: Who) -> Told:
             "live_share": share(number(one.get("live_bytes")), number(one.get("bytes"))),
             "first_timestamp": number(one.get("first_timestamp")),
         }
-        for one in objects(told.get("files"))[:MOST_FILES]
+        for one in objects(data.get("files"))[:MOST_FILES]
     ]
     view["topics"] = [
         {name: text(value) if name == "topic" else number(value) for name, value in one.items() if name in _TOPIC}
-        for one in objects(told.get("topics"))[:MOST_TOPICS]
+        for one in objects(data.get("topics"))[:MOST_TOPICS]
         if who.sees(text(one.get("topic")))
     ]
     return view
 
 
-def drain_view(told: Told) -> Told:
+def drain_view(data: JsonObject) -> JsonObject:
     """Return the progress of a node's drain."""
     names = ("since", "depth", "in_flight", "deferred", "buried", "jobs")
-    flags = {name: told.get(name) is True for name in ("draining", "done")}
-    return flags | {name: number(told.get(name)) for name in names}
+    flags = {name: data.get(name) is True for name in ("draining", "done")}
+    return flags | {name: number(data.get(name)) for name in names}
 
 
 _TOPIC = ("topic", "live_bytes", "messages", "retained")

@@ -90,14 +90,16 @@ class Tasks:
     ) -> Task:
         """Start a task and record it. Raises TooManyTasks."""
         if len(self._running) >= MOST_RUNNING:
-            raise TooManyTasks(f"{MOST_RUNNING} tasks run already: wait, or cancel one")
+            raise TooManyTasks(f"{MOST_RUNNING} tasks are already running. Wait for one to finish, or cancel one.")
         ended = [number for number in self._tasks if number not in self._running]
         for number in ended[: max(0, len(self._tasks) - MOST_KEPT + 1)]:
             del self._tasks[number]
         task = Task(self._next, action, topic, target, total, min(per_second, FASTEST), actor, self._clock())
         self._next += 1
         self._tasks[task.number] = task
-        self._audit.note(f"{action} many", target, actor, "begun", count=total, per_second=per_second, task=task.number)
+        self._audit.note(
+            f"{action} many", target, actor, "started", count=total, per_second=per_second, task=task.number
+        )
         self._running[task.number] = asyncio.create_task(self._run(task, step))
         return task
 
@@ -105,14 +107,14 @@ class Tasks:
         """Cancel a task: it begins no further step."""
         task = self._tasks.get(number)
         if task is not None and number in self._running:
-            task.cancelled_by = actor.user or "somebody"
+            task.cancelled_by = actor.user or "anonymous"
             task.cancel.set()
 
     async def _run(self, task: Task, step: Step) -> None:
         try:
             await self._work(task, step)
         except UpstreamError as failure:
-            unsure = "" if failure.status else "; whether the last step was done is not known"
+            unsure = "" if failure.status else "; the last step may have been executed"
             task.state, task.error = TaskState.FAILED, f"{failure}{unsure}"
         except NotAllowed as refusal:
             task.state, task.error = TaskState.CANCELLED, str(refusal)
@@ -120,7 +122,7 @@ class Tasks:
             task.state, task.error = TaskState.CANCELLED, "nsqadmin was stopped"
         except Exception as bug:
             log.critical("TASKS: %s of %s", task.action, task.target, exc_info=bug)
-            task.state, task.error = TaskState.FAILED, "a bug of nsqadmin: its log tells more"
+            task.state, task.error = TaskState.FAILED, "internal error in nsqadmin, see its log"
         task.ended = self._clock()
         del self._running[task.number]
         outcome = f"{task.state.value}{': ' if task.error else ''}{task.error}"

@@ -17,15 +17,15 @@ from admin.merge import merged_channel, merged_topic, objects
 from admin.options import AdminOptions
 from admin.overview import COLUMNS, Overview, in_order, ordered, rates
 from admin.queries import SELDOM, Queries
-from admin.response_cache import Seen
+from admin.response_cache import CachedAnswer
 from admin.series import summed
 from admin.storage import disks
 from admin.views import (
     Row,
+    absent_row,
     age,
     channel_row,
     count,
-    dead_row,
     page_of,
     reader_rows,
     whole,
@@ -38,9 +38,10 @@ from shared.http.errors import HttpError
 MOST_EXPORTED = 10_000  # topics
 MOST_ROWS = 2000  # channels, or clients, of one page
 _COLUMNS = (
-    ("name", "topic", ""), ("rate_in", "published/s", "n"), ("rate_out", "left/s", "n"), ("depth", "waiting", "n"),
-    ("oldest", "oldest waits", "n"), ("in_flight", "in flight", "n"), ("deferred", "deferred", "n"), ("buried", "buried", "n"),
-    ("messages", "messages", "n"), ("channels", "channels", "n"), ("clients", "clients", "n"), ("depth", "time to drain", "n"),
+    ("name", "Topic", ""), ("rate_in", "Published/s", "n"), ("rate_out", "Finished/s", "n"), ("depth", "Depth", "n"),
+    ("oldest", "Oldest message", "n"), ("in_flight", "In flight", "n"), ("deferred", "Deferred", "n"),
+    ("buried", "Buried", "n"), ("messages", "Messages", "n"), ("channels", "Channels", "n"), ("clients", "Clients", "n"),
+    ("depth", "Time to drain", "n"),
 )  # fmt: skip
 
 
@@ -50,7 +51,7 @@ class TopicPages:
 
     options: AdminOptions
     settings: Settings
-    looks: Queries
+    queries: Queries
 
     def views(self) -> Mapping[str, View]:
         """Return the view function of each path."""
@@ -68,25 +69,25 @@ class TopicPages:
         sort = sort if sort in COLUMNS else "name"
         knows = bool(self.settings.lookupds)  # nsqlookupd knows the names, so not every node has to be asked
         columns = COLUMNS[sort] if sort != "name" or not knows else None
-        told = await self.looks.overview_soon(columns)
+        overview = await self.queries.overview_or_stale(columns)
         # Names and rows are known; sums follow with the next refresh.
-        is_pending = told is None and knows and sort == "name"
-        seen = told or (Seen(Overview()) if is_pending else await self.looks.overview(columns))
-        names = set(seen.now.names)
+        is_pending = overview is None and knows and sort == "name"
+        cached = overview or (CachedAnswer(Overview()) if is_pending else await self.queries.overview(columns))
+        names = set(cached.now.names)
         if knows:
-            names.update((await self.looks.watch.ask("topics", self.looks.cluster.topics)).now.names)
-        own = who.seen(names)
-        chosen = ordered(own, seen.now, seen.before, seen.seconds, having, sort)
+            names.update((await self.queries.cache.get("topics", self.queries.cluster.topics)).now.names)
+        own = who.visible(names)
+        chosen = ordered(own, cached.now, cached.before, cached.seconds, having, sort)
         shown, page, pages = page_of(chosen, whole(asked.get("page", "1")))
-        told_rates = rates(seen.now, seen.before, seen.seconds, sort)
-        listed = await self._rows(chosen[:MOST_EXPORTED] if "format" in asked else list(shown), sort, told_rates)
-        totals = [("topics", count(len(own)))]
+        overview_rates = rates(cached.now, cached.before, cached.seconds, sort)
+        listed = await self._rows(chosen[:MOST_EXPORTED] if "format" in asked else list(shown), sort, overview_rates)
+        totals = [("Topics", count(len(own)))]
         if who.sees_all:
-            totals += [("come in a moment", "...")] if is_pending else _totals(seen.now)
+            totals += [("Totals", "loading")] if is_pending else _totals(cached.now)
         return {
             "page_of": "topics",
             "title": "Topics",
-            "place": "/",
+            "nav_path": "/",
             "rows": listed,
             "page": page,
             "pages": pages,
@@ -94,27 +95,27 @@ class TopicPages:
             "sort": sort,
             "totals": totals,
             "columns": _COLUMNS,
-            "errors": seen.now.errors,
-            "idle": sorted(seen.now.idle)[:5],
-            "alarms": await self._alarms(seen.now) if who.sees_all else [],
+            "errors": cached.now.errors,
+            "idle": sorted(cached.now.idle)[:5],
+            "alarms": await self._alarms(cached.now) if who.sees_all else [],
             "table": [asdict(row) for row in listed],
         }
 
-    async def _rows(self, names: list[str], sort: str, told_rates: Mapping[str, float]) -> list[Row]:
+    async def _rows(self, names: list[str], sort: str, overview_rates: Mapping[str, float]) -> list[Row]:
         """Return the rows of these topics with their rates, sorted again, because they are newer than the data of the order.
 
-        `told_rates` has the rates of all topics if the order is by rate: it fills in topics that were not on the page
+        `overview_rates` has the rates of all topics if the order is by rate: it fills in topics that were not on the page
         before.
         """
-        seen = await self.looks.rows(names)
-        before = seen.before or {}
+        cached = await self.queries.rows(names)
+        before = cached.before or {}
         rows = [
-            _with_rate(seen.now.get(name) or dead_row(name), before.get(name), seen.seconds, per_channel=True)
+            _with_rate(cached.now.get(name) or absent_row(name), before.get(name), cached.seconds, per_channel=True)
             for name in names
         ]
-        if told_rates:
+        if overview_rates:
             rows = [
-                with_rate(row, sort, max(0.0, told_rates.get(row.name, 0.0))) if getattr(row, sort) is None else row
+                with_rate(row, sort, max(0.0, overview_rates.get(row.name, 0.0))) if getattr(row, sort) is None else row
                 for row in rows
             ]
         return in_order(rows, sort)
@@ -122,35 +123,35 @@ class TopicPages:
     async def _alarms(self, overview: Overview) -> list[tuple[str, str, str]]:
         """Return what an operator should look at: severity, words, and the page with details."""
         found = [("bad", f"{node}: {health}", f"nodes/{node}") for node, health in overview.unwell.items()]
-        ours = await self.looks.all_ours()
-        told = await self.looks.soon(ours, "/storage", SELDOM)
-        found += [(level, f"{node}: {words}", "storage") for node, level, words in disks(told.answers)]
+        penstock_nodes = await self.queries.all_penstock_nodes()
+        storage = await self.queries.ask_nodes_or_stale(penstock_nodes, "/storage", SELDOM)
+        found += [(level, f"{node}: {words}", "storage") for node, level, words in disks(storage.answers)]
         if overview.idle_count:
             have = "channel has" if overview.idle_count == 1 else "channels have"
-            words = f"{count(overview.idle_count)} {have} messages and no client: "
+            words = f"{count(overview.idle_count)} {have} messages but no clients: "
             found.append(("warn", words, ""))
         return found
 
     async def topic(self, request: Request) -> Fields:
         name = parameters(request, self.options, 2)[1]
-        producers, errors, seen = await self.looks.topic(name)
-        told, rows = merged_topic(name, seen.now.topics), _channel_rows(seen.now)
-        ours = await self.looks.ours(producers)
-        ages, buried = await self.looks.ages(producers, name)
-        own = (await self.looks.rows([name])).now.get(name) if ours else None
+        producers, errors, cached = await self.queries.topic(name)
+        merged, rows = merged_topic(name, cached.now.topics), _channel_rows(cached.now)
+        penstock_nodes = await self.queries.penstock_nodes(producers)
+        ages, buried = await self.queries.ages(producers, name)
+        own = (await self.queries.rows([name])).now.get(name) if penstock_nodes else None
         jobs = own.jobs if own is not None else 0
-        readers = await self.looks.of(ours, "/topic/cursors", {"topic": name})
-        channels = _with_rates(rows, _channel_rows(seen.before), seen.seconds)
+        readers = await self.queries.ask_nodes(penstock_nodes, "/topic/cursors", {"topic": name})
+        channels = _with_rates(rows, _channel_rows(cached.before), cached.seconds)
         channels = [replace(row, buried=buried.get(row.name, 0)) for row in channels]
         return {
             "page_of": "topic",
             "title": f"Topic {name}",
-            "place": "",
+            "nav_path": "",
             "name": name,
-            "topic": told,
+            "topic": merged,
             "errors": [*errors, *_left_out(channels, "channels")],
-            "is_paused": told["paused"],
-            "timed": len(ours) == len(producers),
+            "is_paused": merged["paused"],
+            "timed": len(penstock_nodes) == len(producers),
             "channels": channels[:MOST_ROWS],
             "ages": ages,
             "readers": reader_rows({node: objects(one.get("cursors")) for node, one in readers.answers.items()}, name),
@@ -158,84 +159,88 @@ class TopicPages:
             "published": query(request).get("published", "")[:32],
             "at": query(request).get("at", "")[:100],
             "jobs": jobs,
-            "tube_nodes": [one.address for one in ours],
+            "tube_nodes": [one.address for one in penstock_nodes],
             "lookups": bool(self.settings.lookupds),
-            "charted": bool(ours),
+            "charted": bool(penstock_nodes),
             "has_lake": bool(self.options.lake),
-            "extended": bool(ours),
+            "extended": bool(penstock_nodes),
             "table": [asdict(row) | {"oldest": ages.get(row.name, 0)} for row in channels],
         }
 
     async def channel(self, request: Request) -> Fields:
         _, topic, name = parameters(request, self.options, 3)
-        producers, errors, seen = await self.looks.topic(topic, name, clients=True)
-        parts = [one for node in seen.now.topics for one in node["channels"] or () if one["channel_name"] == name]
+        producers, errors, cached = await self.queries.topic(topic, name, clients=True)
+        parts = [one for node in cached.now.topics for one in node["channels"] or () if one["channel_name"] == name]
         if not parts:
-            raise HttpError(404, f"topic {topic} has no channel {name}")
-        told = merged_channel(topic, name, parts)
-        ours = await self.looks.ours(producers)
-        clients = told["clients"] or []
+            raise HttpError(404, f"Topic {topic} has no channel {name}.")
+        merged = merged_channel(topic, name, parts)
+        penstock_nodes = await self.queries.penstock_nodes(producers)
+        clients = merged["clients"] or []
         return {
             "page_of": "channel",
             "title": f"Channel {name}",
-            "place": "",
+            "nav_path": "",
             "topic_name": topic,
             "name": name,
-            "channel": told | {"clients": clients[:MOST_ROWS]},
+            "channel": merged | {"clients": clients[:MOST_ROWS]},
             "errors": [*errors, *_left_out(clients, "clients")],
-            "is_paused": told["paused"],
-            "timed": len(ours) == len(producers),
-            "oldest": (await self.looks.ages(producers, topic))[0].get(name, 0),
-            "browsable": [one.address for one in ours],
-            "extended": bool(ours),
+            "is_paused": merged["paused"],
+            "timed": len(penstock_nodes) == len(producers),
+            "oldest": (await self.queries.ages(producers, topic))[0].get(name, 0),
+            "browsable": [one.address for one in penstock_nodes],
+            "extended": bool(penstock_nodes),
             "table": [{key: one[key] for key in one if not isinstance(one[key], dict | list)} for one in clients],
         }
 
     async def counter(self, request: Request) -> Fields:
         if not who_asks(request).sees_all:
-            raise HttpError(403, "sums over all topics are for those who see all topics")
-        seen = await self.looks.overview()
-        total, before = seen.now.totals["messages"], seen.before.totals["messages"] if seen.before else None
-        speed = (total - before) / seen.seconds if before is not None and seen.seconds and total >= before else None
+            raise HttpError(403, "Your topics do not allow this: the counter sums up all topics.")
+        cached = await self.queries.overview()
+        total, before = cached.now.totals["messages"], cached.before.totals["messages"] if cached.before else None
+        speed = (total - before) / cached.seconds if before is not None and cached.seconds and total >= before else None
         return {
             "page_of": "counter",
             "title": "Counter",
-            "place": "/counter",
+            "nav_path": "/counter",
             "total": total,
             "rate_in": speed,
-            "errors": seen.now.errors,
+            "errors": cached.now.errors,
         }
 
     async def series(self, request: Request) -> Response:
         """Return a topic's recent series, summed over all nodes, for its charts. See admin.series for the form."""
         name = parameters(request, self.options, 2)[1]
-        ours = await self.looks.ours((await self.looks.producers_of(name)).producers)
-        told = list((await self.looks.of(ours, "/topic/series", {"topic": name})).answers.values())
-        return json_response({span: summed([one.get(span) for one in told]) for span in ("hour", "day")})
+        penstock_nodes = await self.queries.penstock_nodes((await self.queries.producers_of(name)).producers)
+        series = list((await self.queries.ask_nodes(penstock_nodes, "/topic/series", {"topic": name})).answers.values())
+        return json_response({span: summed([one.get(span) for one in series]) for span in ("hour", "day")})
 
 
 def _left_out(rows: Sequence[object], what: str) -> list[str]:
     """Return what to say of rows that the page cannot show."""
-    return [f"{len(rows) - MOST_ROWS} more {what} are not shown: export the table"] if len(rows) > MOST_ROWS else []
+    return (
+        [f"{len(rows) - MOST_ROWS} more {what} are not shown. Export the table to see all of them."]
+        if len(rows) > MOST_ROWS
+        else []
+    )
 
 
 def _totals(overview: Overview) -> list[tuple[str, str]]:
     names = (
-        ("messages waiting", "depth"),
-        ("in flight", "in_flight"),
-        ("deferred", "deferred"),
-        ("clients", "clients"),
+        ("Depth", "depth"),
+        ("In flight", "in_flight"),
+        ("Deferred", "deferred"),
+        ("Clients", "clients"),
     )
-    told = [(words, count(overview.totals[name])) for words, name in names]
+    labeled = [(words, count(overview.totals[name])) for words, name in names]
     if overview.totals["buried"]:
-        told.append(("buried", count(overview.totals["buried"])))
+        labeled.append(("Buried", count(overview.totals["buried"])))
     if overview.oldest:
-        told.append(("the oldest waits for", age(overview.oldest, time.time_ns())))
-    return told
+        labeled.append(("Oldest message", age(overview.oldest, time.time_ns())))
+    return labeled
 
 
 def _channel_rows(stats: Stats | None) -> list[Row]:
-    return [channel_row(told) for _, told in sorted(stats.channels().items())] if stats else []
+    return [channel_row(data) for _, data in sorted(stats.channels().items())] if stats else []
 
 
 def _with_rates(rows: Iterable[Row], before: list[Row], seconds: float) -> list[Row]:

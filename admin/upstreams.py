@@ -70,12 +70,12 @@ class Times:
 class Upstreams:
     """A client for the nodes of a cluster. Make, use and close it in one event loop."""
 
-    def __init__(self, times: Times, context: ssl.SSLContext, bounds: AnswerBudget) -> None:
+    def __init__(self, times: Times, context: ssl.SSLContext, answer_budget: AnswerBudget) -> None:
         timeout = httpx.Timeout(times.request, connect=times.connect)
         limits = httpx.Limits(
             max_connections=AT_ONCE + SILENT_AT_ONCE, max_keepalive_connections=AT_ONCE, keepalive_expiry=30
         )
-        self.bounds = bounds
+        self.answer_budget = answer_budget
         self._client = httpx.AsyncClient(timeout=timeout, limits=limits, verify=context, trust_env=False)
         self._times = times
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -106,7 +106,7 @@ class Upstreams:
     async def _get(self, address: str, path: str, arguments: Arguments) -> Answer:
         content, _ = await self._ask("GET", _url(address, path), arguments, b"", {})
         try:
-            return await self.bounds.parse_answer(content)
+            return await self.answer_budget.parse_answer(content)
         except AnswerError as error:
             raise UpstreamError(f"{address}{path} {error}") from None
 
@@ -116,9 +116,9 @@ class Upstreams:
 
     async def post(self, address: str, path: str, arguments: Arguments, body: bytes = b"") -> bytes:
         """Send a command and return the content of the answer. Raises UpstreamError."""
-        return (await self.tell(address, path, arguments, body, {}))[0]
+        return (await self.send(address, path, arguments, body, {}))[0]
 
-    async def tell(
+    async def send(
         self, address: str, path: str, arguments: Arguments, body: bytes, headers: dict[str, str]
     ) -> tuple[bytes, dict[str, str]]:
         """Send a command and return the answer's content and headers, with names in lower case. Raises UpstreamError."""
@@ -149,8 +149,8 @@ class Upstreams:
             if elsewhere:
                 return await self._ask(method, elsewhere, arguments, body, headers, again=False)
         if answer.status_code != 200:
-            told = content[:200].decode("utf-8", "replace")
-            raise Refused(f"{url} answered {answer.status_code} {told!r}", answer.status_code)
+            refusal = content[:200].decode("utf-8", "replace")
+            raise Refused(f"{url} answered {answer.status_code} {refusal!r}", answer.status_code)
         return content, dict(answer.headers)
 
     async def _exchange(
@@ -161,16 +161,16 @@ class Upstreams:
 
         def on_part(size: int) -> None:
             nonlocal held
-            self.bounds.take(size)
+            self.answer_budget.charge(size)
             held += size
 
         try:
             async with (
                 asyncio.timeout(self._times.request),
-                self._turn(server),
+                self._slot(server),
                 self._client.stream(method, url, params=arguments, content=body, headers=headers | _V1) as answer,
             ):
-                most = self.bounds.most_bytes if answer.status_code == 200 else MOST_REFUSAL
+                most = self.answer_budget.most_bytes if answer.status_code == 200 else MOST_REFUSAL
                 return answer, await read_answer(answer, most, on_part)
         except AnswerError as error:
             raise UpstreamError(f"{url} {error}") from None
@@ -179,10 +179,10 @@ class Upstreams:
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError) as error:
             raise UpstreamError(f"{url}: {str(error) or type(error).__name__}") from None
         finally:
-            self.bounds.give_back(held)
+            self.answer_budget.release(held)
 
     @asynccontextmanager
-    async def _turn(self, server: str) -> AsyncIterator[None]:
+    async def _slot(self, server: str) -> AsyncIterator[None]:
         """Wait until the server may be asked, and note whether it answers."""
         own_slots = self._slots_of.setdefault(server, asyncio.Semaphore(EACH))
         async with own_slots, self._slots_of_silent if server in self._silent else self._slots:
@@ -217,7 +217,7 @@ def retrieve(task: asyncio.Task[Any]) -> None:
 def _url(address: str, path: str) -> str:
     """Return the URL of a path on a node. Raises UpstreamError for a bad address, since nodes may lie about theirs."""
     if _ADDRESS.fullmatch(address) is None:
-        raise UpstreamError(f"{address[:100]!r} is no address")
+        raise UpstreamError(f"{address[:100]!r} is not an address of the form host:port")
     return f"http://{address}{path}"
 
 

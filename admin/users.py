@@ -44,18 +44,18 @@ class User:
         return f"{self.name} {self.role.word} {','.join(self.topics)} {self.secret}"
 
 
-def no_user(user: User) -> str:
+def user_problem(user: User) -> str:
     """Return what is wrong with a user, or ""."""
     if _NAME.fullmatch(user.name) is None:
-        return f"{user.name[:100]!r} is no name: want letters, digits and . _ @ + -"
+        return f"{user.name[:100]!r} is not a valid user name: use letters, digits and . _ @ + -"
     if user.role is Role.NOBODY:
-        return f"{user.name}: want a role of {', '.join(word for word, role in WORDS.items() if role)}"
+        return f"{user.name}: the role must be one of {', '.join(word for word, role in WORDS.items() if role)}"
     if _TOPICS.fullmatch(",".join(user.topics)) is None:
-        return f"{user.name}: topics are patterns such as * or orders.*,clicks"
+        return f"{user.name}: invalid topics: use patterns such as * or orders.*,clicks"
     if user.role is Role.ADMIN and user.topics != EVERYTHING:
-        return f"{user.name}: an admin sees all topics: nodes, the audit trail and the configuration are of all"
+        return f"{user.name}: an admin must see all topics (*)"
     if user.secret != BY_PROXY and not user.secret.startswith((PASSWORD, TOKEN)):
-        return f"{user.name}: the secret is none that penstock users has written"
+        return f"{user.name}: invalid secret: set it with penstock users"
     return ""
 
 
@@ -67,9 +67,9 @@ def parse(text: str) -> dict[str, User]:
         if not words or words[0].startswith("#"):
             continue
         if len(words) != 4:
-            raise ValueError(f"line {number}: want a name, a role, topics and a secret")
+            raise ValueError(f"line {number}: expected four words: name, role, topics, secret")
         user = User(words[0], WORDS.get(words[1], Role.NOBODY), tuple(words[2].split(",")), words[3])
-        wrong = no_user(user) or (f"{user.name} is there already" if user.name in users else "")
+        wrong = user_problem(user) or (f"{user.name} is defined twice" if user.name in users else "")
         if wrong:
             raise ValueError(f"line {number}: {wrong}")
         users[user.name] = user
@@ -96,7 +96,7 @@ class Users:
         self._tokens: dict[str, User] = {}
         self._state: tuple[int, ...] = ()  # of the file that was read last
         self._complaint = ""  # the complaint logged last
-        self._looked = 0.0
+        self._checked_at = 0.0
         if path:
             self._read()
 
@@ -107,25 +107,25 @@ class Users:
 
     def named(self, name: str) -> User | None:
         """Return the user of that name, or None."""
-        self._look()
+        self._reload_if_changed()
         return self._users.get(name)
 
     def with_token(self, token: str) -> User | None:
         """Return the user of that token, or None."""
-        self._look()
+        self._reload_if_changed()
         return self._tokens.get(hashed(token))
 
-    def _look(self) -> None:
-        if not self._path or self._clock() - self._looked < CHECK_EVERY:
+    def _reload_if_changed(self) -> None:
+        if not self._path or self._clock() - self._checked_at < CHECK_EVERY:
             return
         try:
             if self._state != self._state_of_file():
                 self._read()
         except (OSError, ValueError) as error:
             if str(error) != self._complaint:
-                log.error("USERS: %s stays as it was: %s", self._path, error)
+                log.error("USERS: cannot read %s: %s; the users that were read last stay in force", self._path, error)
             self._complaint = str(error)
-        self._looked = self._clock()
+        self._checked_at = self._clock()
 
     def _state_of_file(self) -> tuple[int, ...]:
         found = os.stat(self._path)
@@ -133,17 +133,17 @@ class Users:
 
     def _read(self) -> None:
         """Read the file if it has changed. Raises OSError, ValueError."""
-        self._looked = self._clock()
+        self._checked_at = self._clock()
         state = self._state_of_file()
         if state == self._state:
             return
         with open(self._path, encoding="utf-8") as file:
             text = file.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
-            raise ValueError(f"more than {MOST_BYTES} bytes")
+            raise ValueError(f"the file has more than {MOST_BYTES} bytes")
         users = parse(text)
         if os.stat(self._path).st_mode & 0o007:
-            log.warning("USERS: everybody on this machine can read %s: chmod o= would be better", self._path)
+            log.warning("USERS: everyone on this machine can read %s: run chmod o= on it", self._path)
         self._users, self._state, self._complaint = users, state, ""
         self._tokens = {user.secret: user for user in users.values() if user.secret.startswith(TOKEN)}
-        log.info("USERS: %d in %s", len(users), self._path)
+        log.info("USERS: read %d users from %s", len(users), self._path)

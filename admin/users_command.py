@@ -13,7 +13,7 @@ from pathlib import Path
 from argon2 import PasswordHasher
 
 from admin.roles import WORDS, Role
-from admin.users import BY_PROXY, PASSWORD, TOKEN_PREFIX, User, hashed, no_user, parse, written
+from admin.users import BY_PROXY, PASSWORD, TOKEN_PREFIX, User, hashed, parse, user_problem, written
 
 LEAST_PASSWORD = 8  # characters
 
@@ -32,32 +32,37 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="penstock users",
-        description="Who may log in to nsqadmin: writes the file that its -users-file names. A running nsqadmin sees the change"
-        " within a second.",
+        description="Manage the users who may log in to nsqadmin, in the file of its option -users-file."
+        " A running nsqadmin applies a change within a second.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, run, text in (
-        ("set", _set, "add a user, or change one; asks for the password, or reads a line from standard input"),
-        ("remove", _remove, "remove a user; whoever is logged in as him is out at once"),
+        ("set", _set, "add or change a user; asks for the password, or reads it from a line of standard input"),
+        ("remove", _remove, "remove a user and end the user's sessions"),
         ("list", _list, "list users and their roles"),
     ):
         command = commands.add_parser(name, help=text, description=text)
-        command.add_argument("file", type=Path, help="the users file; made if it is not there")
+        command.add_argument("file", type=Path, help="the users file; set creates it if it does not exist")
         command.set_defaults(run=run)
         if name != "list":
-            command.add_argument("name", help="of the user: letters, digits and . _ @ + -")
+            command.add_argument("name", help="user name: letters, digits and . _ @ + -")
         if name == "set":
             roles = [word for word, role in WORDS.items() if role is not Role.NOBODY]
-            command.add_argument("--role", choices=roles, help="what he may (default viewer, or what he has)")
             command.add_argument(
-                "--topics", help="patterns of the topics that he sees, e.g. 'orders.*,clicks' (default *)"
+                "--role", choices=roles, help="role of the user (default: viewer, or the current role)"
+            )
+            command.add_argument(
+                "--topics",
+                help="patterns of topics that the user sees, for example 'orders.*,clicks' (default: * or the current ones)",
             )
             kind = command.add_mutually_exclusive_group()
             kind.add_argument(
-                "--token", action="store_true", help="make a token for Authorization: Bearer, printed once"
+                "--token", action="store_true", help="create a token for Authorization: Bearer, and print it once"
             )
-            kind.add_argument("--proxy", action="store_true", help="no password: only a trusted proxy names him")
-            kind.add_argument("--keep", action="store_true", help="keep the password or token that he has")
+            kind.add_argument(
+                "--proxy", action="store_true", help="no password: only a trusted proxy can name this user"
+            )
+            kind.add_argument("--keep", action="store_true", help="keep the current password or token")
     return parser
 
 
@@ -66,7 +71,7 @@ def _set(arguments: argparse.Namespace) -> int:
     known = users.get(arguments.name)
     role = WORDS[arguments.role] if arguments.role else known.role if known else Role.VIEWER
     topics = tuple(arguments.topics.split(",")) if arguments.topics else known.topics if known else ("*",)
-    wrong = no_user(User(arguments.name, role, topics, BY_PROXY))
+    wrong = user_problem(User(arguments.name, role, topics, BY_PROXY))
     if wrong:
         raise ValueError(wrong)
     token = TOKEN_PREFIX + secrets.token_urlsafe(32) if arguments.token else ""
@@ -76,7 +81,7 @@ def _set(arguments: argparse.Namespace) -> int:
         secret = BY_PROXY
     elif arguments.keep:
         if known is None:
-            raise ValueError(f"there is no user {arguments.name} yet: nothing to keep")
+            raise ValueError(f"user {arguments.name} does not exist: --keep needs an existing user")
         secret = known.secret
     else:
         secret = PasswordHasher().hash(_password())
@@ -84,14 +89,14 @@ def _set(arguments: argparse.Namespace) -> int:
     _write(arguments.file, users)
     if token:
         print(token)
-        print("This is the token; it is told only now.", file=sys.stderr)
+        print("Save this token now: it cannot be shown again.", file=sys.stderr)
     return 0
 
 
 def _remove(arguments: argparse.Namespace) -> int:
     users = _read(arguments.file)
     if users.pop(arguments.name, None) is None:
-        raise ValueError(f"there is no user {arguments.name}")
+        raise ValueError(f"user {arguments.name} does not exist")
     _write(arguments.file, users)
     return 0
 
@@ -107,12 +112,12 @@ def _password() -> str:
     """Read a password from the terminal, twice, or else a line of standard input. Raises ValueError."""
     if sys.stdin.isatty():
         password = getpass.getpass("Password: ")
-        if getpass.getpass("Again: ") != password:
-            raise ValueError("the two are not the same: nothing was changed")
+        if getpass.getpass("Repeat password: ") != password:
+            raise ValueError("the passwords do not match; nothing was changed")
     else:
         password = sys.stdin.readline().rstrip("\r\n")
     if len(password) < LEAST_PASSWORD:
-        raise ValueError(f"a password has at least {LEAST_PASSWORD} characters: nothing was changed")
+        raise ValueError(f"a password must have at least {LEAST_PASSWORD} characters; nothing was changed")
     return password
 
 

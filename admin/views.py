@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote, urlencode
 
-from admin.merge import Told, number, text
+from admin.merge import JsonObject, number, text
 from shared.http.bounded import AnswerError, parse_json
 from shared.text import without_surrogates
 
@@ -53,12 +53,14 @@ class Row:
 
     @property
     def drain(self) -> str:
-        """How long it takes until it is empty at the current rate, in words."""
+        """How long it takes until it is empty at the current rate, in words; "growing" or "stalled" if it does not drain."""
         if not self.depth:
             return "empty"
         if self.gain is None:
             return UNKNOWN
-        return duration(self.depth / self.gain * 1e9) if self.gain > 0 else "not draining"
+        if self.gain > 0:
+            return duration(self.depth / self.gain * 1e9)
+        return "growing" if self.gain < 0 else "stalled"
 
     @property
     def held(self) -> int:
@@ -66,15 +68,15 @@ class Row:
         return self.depth + self.in_flight + self.deferred
 
 
-def channel_row(told: Told) -> Row:
+def channel_row(data: JsonObject) -> Row:
     """Return the row of a channel in the form of admin.merge."""
     return Row(
-        told["channel_name"], told["paused"], told["depth"], told["in_flight_count"], told["deferred_count"],
-        told["message_count"], told["requeue_count"], told["timeout_count"], 0, told["client_count"],
+        data["channel_name"], data["paused"], data["depth"], data["in_flight_count"], data["deferred_count"],
+        data["message_count"], data["requeue_count"], data["timeout_count"], 0, data["client_count"],
     )  # fmt: skip
 
 
-def topic_row(name: str, parts: Iterable[Told]) -> Row:
+def topic_row(name: str, parts: Iterable[JsonObject]) -> Row:
     """Return the row of a topic from its parts on the nodes. `messages` counts publishes; the rest sums up the channels."""
     nodes = list(parts)
     channels = [channel for node in nodes for channel in node["channels"] or ()]
@@ -92,7 +94,7 @@ def topic_row(name: str, parts: Iterable[Told]) -> Row:
     )
 
 
-def dead_row(name: str) -> Row:
+def absent_row(name: str) -> Row:
     """Return the row of a topic that no node has."""
     return Row(name, False, *[0] * len(Row.COUNTS))
 
@@ -125,49 +127,49 @@ def page_of(rows: Sequence[T], page: int) -> tuple[Sequence[T], int, int]:
 # Messages
 
 
-def message_view(told: Told) -> Told:
+def message_view(data: JsonObject) -> JsonObject:
     """Return a message of /channel/messages as a page shows it: as text, as JSON if it is JSON, and in hex."""
-    body = _body(told)[:MOST_TEXT]
+    body = _body(data)[:MOST_TEXT]
     shown = body.decode("utf-8", "replace") if body else ""
     printable = "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in shown)
-    times = {name: number(told.get(name)) for name in ("timestamp", "ready_at", "times_out_at", "buried_at")}
-    headers = told.get("headers")
+    times = {name: number(data.get(name)) for name in ("timestamp", "ready_at", "times_out_at", "buried_at")}
+    headers = data.get("headers")
     return times | {
-        "id": text(told.get("id")),
-        "offset": number(told.get("offset")),
-        "attempts": number(told.get("attempts")),
-        "body_size": number(told.get("body_size")),
-        "reason": text(told.get("reason")),
+        "id": text(data.get("id")),
+        "offset": number(data.get("offset")),
+        "attempts": number(data.get("attempts")),
+        "body_size": number(data.get("body_size")),
+        "reason": text(data.get("reason")),
         "headers": {text(name): text(value) for name, value in islice(headers.items(), MOST_HEADERS)}
         if isinstance(headers, dict)
         else {},
         "text": printable,
         "shown": len(body),
-        "cut": number(told.get("body_size")) > len(body),
+        "cut": number(data.get("body_size")) > len(body),
         "json": _indented(body),
         "hex": hex_of(body[:MOST_HEX]),
     }
 
 
-def job_view(told: Told) -> Told:
+def job_view(data: JsonObject) -> JsonObject:
     """Return a job of /tube/jobs as a page shows it."""
     names = ("id", "priority", "age", "time_left", "ttr", "reserves", "timeouts", "releases", "buries", "kicks")
-    return message_view(told) | {name: number(told.get(name)) for name in names}
+    return message_view(data) | {name: number(data.get(name)) for name in names}
 
 
-def text_of(told: Told) -> str:
-    """Return the text of a message that a search looks through: the id, the body and the headers."""
-    headers = told.get("headers")
+def text_of(data: JsonObject) -> str:
+    """Return the text of a message that a search queries through: the id, the body and the headers."""
+    headers = data.get("headers")
     lines = [f"{name}: {value}" for name, value in headers.items()] if isinstance(headers, dict) else []
-    return "\n".join([text(told.get("id")), _body(told).decode("utf-8", "replace"), *lines])
+    return "\n".join([text(data.get("id")), _body(data).decode("utf-8", "replace"), *lines])
 
 
-def _body(told: Told) -> bytes:
+def _body(data: JsonObject) -> bytes:
     try:
         return (
-            base64.b64decode(told["body_base64"], validate=True)
-            if "body_base64" in told
-            else text(told.get("body")).encode()
+            base64.b64decode(data["body_base64"], validate=True)
+            if "body_base64" in data
+            else text(data.get("body")).encode()
         )
     except (ValueError, TypeError):
         return b""
@@ -179,10 +181,10 @@ def _indented(body: bytes) -> str:
     Deeply nested JSON also gives "": nested by the thousand it would be a thousand times as long.
     """
     try:
-        told = parse_json(body, MOST_PARSED)
+        data = parse_json(body, MOST_PARSED)
     except AnswerError:
         return ""
-    return without_surrogates(json.dumps(told, indent=2, ensure_ascii=False)) if isinstance(told, dict | list) else ""
+    return without_surrogates(json.dumps(data, indent=2, ensure_ascii=False)) if isinstance(data, dict | list) else ""
 
 
 def hex_of(body: bytes) -> str:
@@ -195,10 +197,10 @@ def hex_of(body: bytes) -> str:
     return "\n".join(lines)
 
 
-def traits(client: Told) -> list[str]:
-    """Return the special properties of a client's connection."""
+def traits(client: JsonObject) -> list[str]:
+    """Return the properties of a client's connection, for people."""
     found = [name for name in ("tls", "snappy", "deflate") if client[name]]
-    found += [f"{client['sample_rate']} % sampled"] if client["sample_rate"] else []
+    found += [f"sampled {client['sample_rate']} %"] if client["sample_rate"] else []
     found += [f"authorized {client['auth_identity']}".strip()] if client["authed"] else []
     return found + [client[name] for name in ("topology_region", "topology_zone") if client.get(name)]
 
@@ -278,8 +280,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def reader_rows(told: Mapping[str, list[Told]], topic: str) -> list[Told]:
-    """Return rows of cursors, the largest lag first. `told` is by node; `topic` is used where a cursor names none."""
+def reader_rows(data: Mapping[str, list[JsonObject]], topic: str) -> list[JsonObject]:
+    """Return rows of cursors, the largest lag first. `data` is by node; `topic` is used where a cursor names none."""
     rows = [
         {
             "topic": topic or text(one.get("topic")),
@@ -292,7 +294,7 @@ def reader_rows(told: Mapping[str, list[Told]], topic: str) -> list[Told]:
             "hold": text(one.get("hold")),
             "updated": number(one.get("updated")),
         }
-        for node, cursors in told.items()
+        for node, cursors in data.items()
         for one in cursors[:MOST_CURSORS]
     ]
     return sorted(rows, key=lambda row: (-row["lag"], row["topic"], row["name"], row["node"]))

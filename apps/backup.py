@@ -28,10 +28,12 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     what = "copy the data directory of a running nsqd, as it was at one moment"
     command = commands.add_parser("backup", help=what, description=what)
     command.add_argument(
-        "directory", type=Path, metavar="DIR", help="a new one: nsqd can be started with it as -data-path"
+        "directory", type=Path, metavar="DIR", help="directory to create; nsqd can be started with it as -data-path"
     )
-    command.add_argument("--nsqd-http-address", default=ADDRESS, metavar="HOST:PORT", help=f"(default: {ADDRESS})")
-    command.add_argument("--json", action="store_true", help="a JSON object of what was copied")
+    command.add_argument(
+        "--nsqd-http-address", default=ADDRESS, metavar="HOST:PORT", help=f"HTTP address of nsqd (default: {ADDRESS})"
+    )
+    command.add_argument("--json", action="store_true", help="print a JSON object with the number of files and bytes")
     command.set_defaults(backup=True)
 
 
@@ -39,27 +41,27 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code: 0, or 1 if there is no backup."""
     target: Path = arguments.directory
     if target.exists():
-        return _failed(f"{target} exists: name a new directory")
+        return _failed(f"{target} exists: choose a new directory")
     partial = target.with_name(f"{target.name}.partial")
     if partial.exists():
-        return _failed(f"{partial} exists, of a backup that was interrupted: remove it")
+        return _failed(f"{partial} exists: remove it, it is left from an interrupted backup")
     url = f"http://{arguments.nsqd_http_address}/backup"
     try:
         with httpx.stream("GET", url, timeout=TIMEOUT) as answer:
             if answer.status_code != 200:
                 why = answer.read().decode(errors="replace")[:200]
-                return _failed(f"nsqd at {arguments.nsqd_http_address} answers {answer.status_code}: {why}")
+                return _failed(f"nsqd at {arguments.nsqd_http_address} answered {answer.status_code}: {why}")
             partial.mkdir(parents=True, mode=0o700)
             count, size = _unpack(answer, partial)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        return _failed(f"no backup from nsqd at {arguments.nsqd_http_address}: {error}{_left(partial)}")
+        return _failed(f"cannot back up nsqd at {arguments.nsqd_http_address}: {error}{_left(partial)}")
     except (OSError, tarfile.TarError) as error:
-        return _failed(f"no backup: {error}{_left(partial)}")
+        return _failed(f"cannot write the backup: {error}{_left(partial)}")
     partial.rename(target)
     sync_directory(target.parent)
-    told = {"directory": str(target), "files": count, "bytes": size}
-    text = f"{count} files, {size} bytes in {target}; look through it: penstock verify {target}"
-    print(json.dumps(told) if arguments.json else text)
+    result = {"directory": str(target), "files": count, "bytes": size}
+    text = f"copied {count} files, {size} bytes to {target}; check the copy with: penstock verify {target}"
+    print(json.dumps(result) if arguments.json else text)
     return 0
 
 
@@ -75,14 +77,14 @@ def _unpack(answer: httpx.Response, target: Path) -> tuple[int, int]:
         for entry in archive:
             content = archive.extractfile(entry)
             if not NAMES.fullmatch(entry.name) or content is None:
-                raise OSError(f"{entry.name!r} is no file of a data directory")
+                raise OSError(f"the backup has an unexpected file {entry.name!r}")
             with (target / entry.name).open("xb") as file:
                 while chunk := content.read(CHUNK):
                     file.write(chunk)
                 file.flush()
                 os.fsync(file.fileno())
                 if file.tell() != entry.size:
-                    raise OSError(f"{entry.name} ended early")
+                    raise OSError(f"the file {entry.name} ended early")
             count, size = count + 1, size + entry.size
     stream.finish()
     sync_directory(target / "log")
@@ -120,11 +122,11 @@ class _Stream:
         if self._shown:
             print(file=sys.stderr)
         if self._read != self._total:
-            raise OSError("the answer ended early")
+            raise OSError("the response ended early")
 
 
 def _left(partial: Path) -> str:
-    return f"; what came is in {partial}" if partial.exists() else ""
+    return f"; the incomplete copy is in {partial}" if partial.exists() else ""
 
 
 def _failed(why: str) -> int:

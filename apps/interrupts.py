@@ -12,10 +12,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """A context manager for the main thread. It becomes readable, and `seen` becomes True, when one of the signals arrives."""
+    """A context manager for the main thread. It becomes readable, and `received` True, when a signal arrives."""
 
     def __init__(self) -> None:
-        self.seen = False
+        self.received = False
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
         self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
@@ -27,7 +27,7 @@ class Interrupts:
     def _note(self, number: int, frame: FrameType | None) -> None:
         for each in SIGNALS:
             signal.signal(each, signal.SIG_DFL)
-        self.seen = True
+        self.received = True
         self._writer.send(b"!")  # never read, so the file stays readable
 
     def __enter__(self) -> "Interrupts":

@@ -22,11 +22,11 @@ import httpx
 ADDRESS = "127.0.0.1:4151"
 STATES = ("ready", "in_flight", "deferred", "buried")
 ACTIONS = {
-    "finish": "be done with messages",
-    "requeue": "make messages ready again, after a delay if one is given",
-    "kick": "make messages ready again, as if they had never been delivered",
-    "bury": "deliver messages no more until they are kicked or finished",
-    "move": "publish messages to another topic, and be done with them here",
+    "finish": "finish messages: the channel does not deliver them again",
+    "requeue": "requeue messages, at once or after a delay",
+    "kick": "make messages ready again, with their attempts reset to 0",
+    "bury": "bury messages: they are not delivered until they are kicked or finished",
+    "move": "publish messages to another topic, and finish them in this channel",
 }
 DONE = {"finish": "finished", "requeue": "requeued", "kick": "kicked", "bury": "buried", "move": "moved"}
 PAGE = 1000  # messages asked for at a time
@@ -34,10 +34,10 @@ PAGE_BYTES = 8 * 1024 * 1024  # bytes of bodies asked for at a time
 WAIT = 30_000  # ms that nsqd waits for more messages, with --follow
 TIMEOUT = 60.0  # s for an answer
 ADVICE = {
-    "OFFSET_GONE": "retention has passed it, or the topic retains nothing: see /topic/offsets, and /topic/config?retention=24h",
-    "OFFSET_IN_FUTURE": "nothing was published there yet",
-    "TOPIC_NOT_FOUND": "see `curl http://ADDRESS/stats` for those there are",
-    "CHANNEL_NOT_FOUND": "see `curl http://ADDRESS/stats` for those there are",
+    "OFFSET_GONE": "the messages have expired, or the topic retains none: see /topic/offsets and /topic/config?retention=24h",
+    "OFFSET_IN_FUTURE": "no message with this offset was published yet",
+    "TOPIC_NOT_FOUND": "list the existing ones with `curl http://ADDRESS/stats`",
+    "CHANNEL_NOT_FOUND": "list the existing ones with `curl http://ADDRESS/stats`",
 }
 
 
@@ -47,37 +47,50 @@ class Refused(Exception):
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the message commands and their flags. In the parsed arguments, `run` is the function to call."""
-    read = _command(commands, "read", "print what a topic retains, whoever has finished it")
+    read = _command(commands, "read", "print the messages that a topic retains, finished or not")
     read.add_argument(
-        "--from", dest="start", metavar="PLACE", help="an offset, a time, =-15m, earliest, latest (default: earliest)"
+        "--from",
+        dest="start",
+        metavar="PLACE",
+        help="where to start: an offset, a time, -15m (as --from=-15m), earliest or latest (default: earliest)",
     )
     read.add_argument(
-        "--cursor", metavar="NAME", help="begin where this cursor of nsqd's stands, and move it behind what is printed"
+        "--cursor",
+        metavar="NAME",
+        help="start at this cursor, which nsqd stores, and advance it past the printed messages",
     )
-    read.add_argument("--owner", metavar="NAME", help="of the cursor, if it has one")
-    read.add_argument("--to", metavar="PLACE", help="where to stop (default: the end)")
-    read.add_argument("-n", "--limit", type=_count, default=0, metavar="N", help="messages to print (default: all)")
-    read.add_argument("-f", "--follow", action="store_true", help="wait for what comes")
+    read.add_argument("--owner", metavar="NAME", help="owner of the cursor, if it has one")
+    read.add_argument(
+        "--to", metavar="PLACE", help="where to stop: an offset or a time (default: the end of the topic)"
+    )
+    read.add_argument(
+        "-n", "--limit", type=_count, default=0, metavar="N", help="maximum number of messages to print (default: all)"
+    )
+    read.add_argument("-f", "--follow", action="store_true", help="wait for further messages")
     read.set_defaults(run=_read)
-    cursors = _command(commands, "cursors", "tell who reads a topic back, and how far behind they are")
-    cursors.add_argument("--delete", metavar="NAME", help="forget this one")
-    cursors.add_argument("--owner", metavar="NAME", help="of the one that is deleted, if it has one")
+    cursors = _command(commands, "cursors", "list the cursors of a topic, and their lag")
+    cursors.add_argument("--delete", metavar="NAME", help="delete this cursor")
+    cursors.add_argument("--owner", metavar="NAME", help="owner of the cursor to delete, if it has one")
     cursors.set_defaults(run=_cursors)
-    peek = _command(commands, "peek", "print what a channel has, without touching it", channel=True)
-    peek.add_argument("--state", choices=STATES, default="ready", help="(default: ready)")
-    peek.add_argument("-n", "--limit", type=_count, default=10, metavar="N", help="messages to print (default: 10)")
+    peek = _command(commands, "peek", "print messages of a channel; delivery is not affected", channel=True)
+    peek.add_argument("--state", choices=STATES, default="ready", help="state of the messages (default: ready)")
+    peek.add_argument(
+        "-n", "--limit", type=_count, default=10, metavar="N", help="maximum number of messages to print (default: 10)"
+    )
     peek.set_defaults(run=_peek)
     for name, what in ACTIONS.items():
         act = _command(commands, name, what, channel=True)
-        act.add_argument("--offset", metavar="N,N", help="of messages, as peek --json tells them")
+        act.add_argument("--offset", metavar="N,N", help="offsets of the messages, as printed by peek --json")
         act.add_argument("--state", choices=STATES, help="the first --count messages in this state")
-        act.add_argument("--count", type=_count, default=1, metavar="N", help="(default: 1)")
+        act.add_argument(
+            "--count", type=_count, default=1, metavar="N", help="number of messages, with --state (default: 1)"
+        )
         if name == "requeue":
-            act.add_argument("--delay", type=_count, default=0, metavar="MS", help="until they are ready")
+            act.add_argument("--delay", type=_count, default=0, metavar="MS", help="delay in milliseconds (default: 0)")
         if name == "bury":
-            act.add_argument("--reason", metavar="TEXT", help="why")
+            act.add_argument("--reason", metavar="TEXT", help="reason, which peek --json shows")
         if name == "move":
-            act.add_argument("--to", required=True, metavar="TOPIC", help="where they go")
+            act.add_argument("--to", required=True, metavar="TOPIC", help="the topic to publish to")
         act.set_defaults(run=_act, action=name)
 
 
@@ -99,9 +112,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _read(client: httpx.Client, arguments: argparse.Namespace) -> None:
     if arguments.follow and arguments.to:
-        raise Refused("read wants either --follow or --to")
+        raise Refused("read: use either --follow or --to")
     if arguments.cursor and arguments.start:
-        raise Refused("read wants either --from or --cursor")
+        raise Refused("read: use either --from or --cursor")
     progress = _Progress(sys.stderr.isatty() and not sys.stdout.isatty())
     for message in _messages(client, arguments, progress):
         _print(message, arguments.json)
@@ -111,18 +124,18 @@ def _read(client: httpx.Client, arguments: argparse.Namespace) -> None:
 def _messages(client: httpx.Client, arguments: argparse.Namespace, progress: "_Progress") -> Iterator[dict[str, Any]]:
     start, left, log = arguments.start or "earliest", arguments.limit or 1 << 60, ""
     if arguments.cursor:
-        start = _stand(client, arguments.topic, arguments.cursor, arguments.owner)
+        start = _cursor_start(client, arguments.topic, arguments.cursor, arguments.owner)
     while left:
-        asked: dict[str, Any] = {
+        query: dict[str, Any] = {
             "topic": arguments.topic,
             "from": start,
             "limit": min(left, PAGE),
             "max_bytes": PAGE_BYTES,
         }
-        asked |= {"wait_ms": WAIT} if arguments.follow else {}
-        asked |= {"to": arguments.to} if arguments.to else {}
-        asked |= {"log": log} if log else {}
-        answer = _asked(client, "GET", "/topic/read", asked)
+        query |= {"wait_ms": WAIT} if arguments.follow else {}
+        query |= {"to": arguments.to} if arguments.to else {}
+        query |= {"log": log} if log else {}
+        answer = _request(client, "GET", "/topic/read", query)
         log = answer.headers["x-nsq-log"]
         lines = answer.content.splitlines()
         left -= len(lines)
@@ -130,59 +143,57 @@ def _messages(client: httpx.Client, arguments: argparse.Namespace, progress: "_P
         start, end = answer.headers["x-nsq-next-offset"], int(answer.headers["x-nsq-end-offset"])
         if arguments.cursor and lines:
             moved = {"topic": arguments.topic, "name": arguments.cursor, "to": start}
-            _asked(client, "POST", "/topic/cursor", moved | ({"owner": arguments.owner} if arguments.owner else {}))
-        progress.tell(int(start), end)
+            _request(client, "POST", "/topic/cursor", moved | ({"owner": arguments.owner} if arguments.owner else {}))
+        progress.show(int(start), end)
         if not arguments.follow and (int(start) >= end or not lines):
             return
 
 
-def _stand(client: httpx.Client, topic: str, name: str, owner: str | None) -> str:
+def _cursor_start(client: httpx.Client, topic: str, name: str, owner: str | None) -> str:
     """Return where to read from: the cursor's offset, or "earliest" if retention has passed it. Creates a missing cursor.
 
     Raises Refused if the cursor belongs to another owner.
     """
-    for one in _asked(client, "GET", "/topic/cursors", {"topic": topic}).json()["cursors"]:
+    for one in _request(client, "GET", "/topic/cursors", {"topic": topic}).json()["cursors"]:
         if one["name"] != name:
             continue
         if one["owner"] and one["owner"] != owner:
-            raise Refused(f"{name} belongs to {one['owner']}: only --owner {one['owner']} moves it")
+            raise Refused(f"cursor {name} belongs to {one['owner']}: give --owner {one['owner']} to advance it")
         if one["gone"]:
-            print(
-                f"penstock: {one['gone']} messages behind {name} are gone, retention has passed them", file=sys.stderr
-            )
+            print(f"penstock: {one['gone']} messages expired before cursor {name} read them", file=sys.stderr)
             return "earliest"
         return str(one["offset"])
     made = {"topic": topic, "name": name} | ({"owner": owner} if owner else {})
-    return str(_asked(client, "POST", "/topic/cursor", made).json()["offset"])
+    return str(_request(client, "POST", "/topic/cursor", made).json()["offset"])
 
 
 def _cursors(client: httpx.Client, arguments: argparse.Namespace) -> None:
     if arguments.delete:
-        asked = {"topic": arguments.topic, "name": arguments.delete}
-        asked |= {"owner": arguments.owner} if arguments.owner else {}
-        _asked(client, "POST", "/topic/cursor/delete", asked)
-        print(json.dumps({"deleted": arguments.delete}) if arguments.json else f"{arguments.delete} is deleted")
+        query = {"topic": arguments.topic, "name": arguments.delete}
+        query |= {"owner": arguments.owner} if arguments.owner else {}
+        _request(client, "POST", "/topic/cursor/delete", query)
+        print(json.dumps({"deleted": arguments.delete}) if arguments.json else f"deleted cursor {arguments.delete}")
         return
-    for one in _asked(client, "GET", "/topic/cursors", {"topic": arguments.topic}).json()["cursors"]:
+    for one in _request(client, "GET", "/topic/cursors", {"topic": arguments.topic}).json()["cursors"]:
         if arguments.json:
             print(json.dumps(one))
             continue
-        gone = f", {one['gone']} of them gone" if one["gone"] else ""
-        owner = f", of {one['owner']}" if one["owner"] else ""
-        print(f"{one['name']}: at {one['offset']}, {one['lag']} behind{gone}{owner}")
+        gone = f", {one['gone']} of them expired" if one["gone"] else ""
+        owner = f", owner {one['owner']}" if one["owner"] else ""
+        print(f"{one['name']}: offset {one['offset']}, lag {one['lag']}{gone}{owner}")
 
 
 def _peek(client: httpx.Client, arguments: argparse.Namespace) -> None:
     left, after = arguments.limit, ""
     while left:
-        asked = {
+        query = {
             "topic": arguments.topic,
             "channel": arguments.channel,
             "state": arguments.state,
             "limit": min(left, PAGE),
             "preview": 65536,
         } | ({"after": after} if after else {})
-        found = _asked(client, "GET", "/channel/messages", asked).json()
+        found = _request(client, "GET", "/channel/messages", query).json()
         for message in found["messages"]:
             _print(message, arguments.json)
         left -= len(found["messages"])
@@ -192,25 +203,27 @@ def _peek(client: httpx.Client, arguments: argparse.Namespace) -> None:
 
 
 def _act(client: httpx.Client, arguments: argparse.Namespace) -> None:
-    asked = {"topic": arguments.topic, "channel": arguments.channel}
+    query = {"topic": arguments.topic, "channel": arguments.channel}
     if (arguments.offset is None) == (arguments.state is None):
-        raise Refused(f"{arguments.action} wants either --offset or --state")
-    asked |= {"offset": arguments.offset} if arguments.offset else {"state": arguments.state, "count": arguments.count}
+        raise Refused(f"{arguments.action}: give either --offset or --state")
+    query |= {"offset": arguments.offset} if arguments.offset else {"state": arguments.state, "count": arguments.count}
     for name in ("delay", "reason", "to"):
-        asked |= {name: getattr(arguments, name)} if getattr(arguments, name, None) else {}
-    told = _asked(client, "POST", f"/channel/messages/{arguments.action}", asked).json()
+        query |= {name: getattr(arguments, name)} if getattr(arguments, name, None) else {}
+    result = _request(client, "POST", f"/channel/messages/{arguments.action}", query).json()
     done = DONE[arguments.action]
-    print(json.dumps(told) if arguments.json else f"{told[done]} {done}")
+    print(json.dumps(result) if arguments.json else f"{result[done]} {done}")
 
 
-def _asked(client: httpx.Client, method: str, path: str, asked: dict[str, Any]) -> httpx.Response:
-    answer = client.request(method, path, params=asked, headers={"Accept": "application/x-ndjson"})
+def _request(client: httpx.Client, method: str, path: str, query: dict[str, Any]) -> httpx.Response:
+    answer = client.request(method, path, params=query, headers={"Accept": "application/x-ndjson"})
     if answer.status_code == 200 and (path != "/topic/read" or "x-nsq-log" in answer.headers):
         return answer
     try:
         why = str(answer.json()["message"])
     except (ValueError, KeyError, TypeError):
-        raise Refused(f"{client.base_url} answers {answer.status_code} to {path}: is it an nsqd of Penstock?") from None
+        raise Refused(
+            f"{client.base_url} answered {answer.status_code} to {path}: it may not be an nsqd of Penstock"
+        ) from None
     advice = ADVICE.get(why, "").replace("ADDRESS", client.base_url.netloc.decode())
     raise Refused(f"{why}: {advice}" if advice else why)
 
@@ -233,7 +246,7 @@ class _Progress:
     def __init__(self, shown: bool) -> None:
         self._shown = shown
 
-    def tell(self, offset: int, end: int) -> None:
+    def show(self, offset: int, end: int) -> None:
         """Show that everything before `offset` of `end` is printed."""
         if self._shown:
             print(f"\roffset {offset} of {end}", end="", file=sys.stderr, flush=True)
@@ -248,15 +261,17 @@ def _command(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, what: str, channel: bool = False
 ) -> argparse.ArgumentParser:
     command = commands.add_parser(name, help=what, description=what)
-    command.add_argument("topic")
+    command.add_argument("topic", help="name of the topic")
     if channel:
-        command.add_argument("channel")
-    command.add_argument("--nsqd-http-address", default=ADDRESS, metavar="HOST:PORT", help=f"(default: {ADDRESS})")
-    command.add_argument("--json", action="store_true", help="a JSON object a line")
+        command.add_argument("channel", help="name of the channel")
+    command.add_argument(
+        "--nsqd-http-address", default=ADDRESS, metavar="HOST:PORT", help=f"HTTP address of nsqd (default: {ADDRESS})"
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object per line")
     return command
 
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 12:
-        raise argparse.ArgumentTypeError("want a number")
+        raise argparse.ArgumentTypeError("expected a whole number")
     return int(text)

@@ -39,7 +39,7 @@ class Options:
     version: bool = option(False, "print version string")
     channel: str = option("", "NSQ channel (default: tail<6 digits>#ephemeral)")
     max_in_flight: int = option(200, "max number of messages to allow in flight")
-    n: int = option(0, "total messages to show (will wait if starved); 0 is no end")
+    n: int = option(0, "total messages to show (will wait if starved; 0: no limit)")
     print_topic: bool = option(False, "print topic name where message was received")
     nsqd_tcp_address: tuple[str, ...] = option((), "nsqd TCP address (may be given multiple times)")
     lookupd_http_address: tuple[str, ...] = option((), "lookupd HTTP address (may be given multiple times)")
@@ -83,8 +83,8 @@ def run(options: Options, out: BinaryIO) -> int:
             stack.enter_context(consumer)
             selector.register(consumer, selectors.EVENT_READ)
         printer = Printer(out, options.n, options.print_topic)
-        stack.callback(printer.give_back)  # runs before the consumers close, also after a broken pipe
-        while not interrupts.seen and not printer.is_full:
+        stack.callback(printer.requeue_unprinted)  # runs before the consumers close, also after a broken pipe
+        while not interrupts.received and not printer.is_full:
             for consumer in consumers:
                 printer.print(consumer.topic, consumer.poll(0))
                 consumer.flush()
@@ -139,7 +139,7 @@ class Printer:
             message.finish()
         self._left -= len(batch)
 
-    def give_back(self) -> None:
+    def requeue_unprinted(self) -> None:
         """Requeue all messages that were not printed, without delay, so that other consumers get them at once."""
         for message in self._unprinted:
             message.requeue(0)

@@ -31,8 +31,8 @@ START_TIMEOUT = 15.0  # s for all daemons together to accept connections
 STOP_TIMEOUT = 10.0  # s for a daemon to stop before it is killed
 POLL = 0.05  # s
 ADVICE = (
-    "penstock up: choose other ports for all daemons with --port-offset, e.g. --port-offset 1000;"
-    " beside a running set give a --data directory of its own, too"
+    "penstock up: choose other ports with --port-offset, for example --port-offset 1000;"
+    " to run a second set, also choose another --data directory"
 )
 
 
@@ -140,7 +140,7 @@ def _wait_until_listening(running: Sequence[tuple[Daemon, "subprocess.Popen[byte
     for daemon, process in running:
         while not _accepts(daemon.http_port):
             if process.poll() is not None or time.monotonic() > deadline:
-                print(f"penstock up: {daemon.name} did not start; its last lines above say why", file=sys.stderr)
+                print(f"penstock up: {daemon.name} did not start; see its last log lines above", file=sys.stderr)
                 raise SystemExit(1)
             time.sleep(POLL)
 
@@ -158,7 +158,10 @@ def _wait_for_death(running: Sequence[tuple[Daemon, "subprocess.Popen[bytes]"]])
     while True:
         for daemon, process in running:
             if process.poll() is not None:
-                print(f"penstock up: {daemon.name} ended with code {process.returncode}: stopping", file=sys.stderr)
+                print(
+                    f"penstock up: {daemon.name} exited with code {process.returncode}: stopping all daemons",
+                    file=sys.stderr,
+                )
                 return
         time.sleep(POLL)
 
@@ -170,7 +173,7 @@ def _end(daemon: Daemon, process: "subprocess.Popen[bytes]") -> int:
     try:
         return 1 if process.wait(STOP_TIMEOUT) else 0
     except subprocess.TimeoutExpired:
-        print(f"penstock up: {daemon.name} does not stop: killing it", file=sys.stderr)
+        print(f"penstock up: {daemon.name} did not stop within {STOP_TIMEOUT:g} s: killing it", file=sys.stderr)
         process.kill()
         process.wait()
         return 1
@@ -200,8 +203,8 @@ def _welcome(daemons: Sequence[Daemon]) -> str:
         "",
         f"Try:  curl -d 'hello' 'http://{HOST}:{http}/pub?topic=greetings'",
         f"      {_beside('nsq_tail')} -topic greetings -channel tail -n 1 -lookupd-http-address {HOST}:{daemons[0].http_port}",
-        f"Look:  http://{HOST}:{daemons[-1].http_port}",
-        "Ctrl-C stops everything.",
+        f"Web UI:  http://{HOST}:{daemons[-1].http_port}",
+        "Press Ctrl-C to stop all daemons.",
     ]
     return "\n".join(lines)
 
@@ -228,7 +231,7 @@ def _offset(text: str) -> int:
 
 def _number(text: str, least: int, most: int) -> int:
     if not text.lstrip("-").isdecimal() or not least <= int(text) <= most:
-        raise argparse.ArgumentTypeError(f"want {least} to {most}")
+        raise argparse.ArgumentTypeError(f"expected a number from {least} to {most}")
     return int(text)
 
 
@@ -237,17 +240,37 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=version_line("penstock"))
     commands = parser.add_subparsers(required=True, metavar="command")
     up = commands.add_parser("up", help="start nsqlookupd, nsqd and nsqadmin in the foreground")
-    up.add_argument("--nodes", type=_nodes, default=1, metavar="N", help="nsqd processes: 4150, 4250, ... (default: 1)")
     up.add_argument(
-        "--data", type=Path, default=Path("data"), metavar="DIR", help="where they keep data (default: ./data)"
+        "--nodes",
+        type=_nodes,
+        default=1,
+        metavar="N",
+        help="number of nsqd, on ports 4150, 4250, ... (1 to 64, default: 1)",
     )
-    up.add_argument("--port-offset", type=_offset, default=0, metavar="N", help="added to every port (default: 0)")
-    up.add_argument("-v", "--verbose", action="store_true", help="print the command line of each daemon")
+    up.add_argument(
+        "--data",
+        type=Path,
+        default=Path("data"),
+        metavar="DIR",
+        help="directory for the data of all daemons (default: ./data)",
+    )
+    up.add_argument(
+        "--port-offset",
+        type=_offset,
+        default=0,
+        metavar="N",
+        help="number to add to every port (-4000 to 54000, default: 0)",
+    )
+    up.add_argument("-v", "--verbose", action="store_true", help="also print the command line of each daemon")
     messages.add_commands(commands)
     backup.add_command(commands)
-    commands.add_parser("import", help="take over the data directory of an NSQ nsqd", add_help=False)
-    commands.add_parser("users", help="who may log in to nsqadmin: set, remove, list", add_help=False)
-    commands.add_parser("pipeline", help="topics to Parquet on Spark, rollups, reports, and back", add_help=False)
-    commands.add_parser("doctor", help="is everything there that the pipeline needs", add_help=False)
-    commands.add_parser("verify", help="look through a data directory: what is live, finished, damaged", add_help=False)
+    commands.add_parser("import", help="import the data directory of an NSQ nsqd, or of beanstalkd -b", add_help=False)
+    commands.add_parser("users", help="manage the users of nsqadmin: set, remove, list", add_help=False)
+    commands.add_parser(
+        "pipeline", help="archive topics as Parquet on Spark; roll up, report and replay them", add_help=False
+    )
+    commands.add_parser("doctor", help="check whether everything that the pipeline needs is installed", add_help=False)
+    commands.add_parser(
+        "verify", help="check a data directory, and print what is live, finished and damaged", add_help=False
+    )
     return parser

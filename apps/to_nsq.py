@@ -109,7 +109,7 @@ class Splitter:
         self._parts.append(head)
         self._size += len(head)
         if self._size > RECORD_BYTES:
-            raise ValueError(f"a record of more than {RECORD_BYTES} bytes")
+            raise ValueError(f"the input has a record of more than {RECORD_BYTES} bytes")
         if not found:
             return []
         records = [b"".join(self._parts), *tail.split(self._delimiter)]
@@ -162,7 +162,7 @@ class Pump:
 
     def run(self, stdin: int, interrupts: Interrupts) -> None:
         """Publish until the input ends and all of it is answered, or until a signal arrives."""
-        while not interrupts.seen and not (self._ended and not self._waiting):
+        while not interrupts.received and not (self._ended and not self._waiting):
             if not self._waiting and self._is_readable(stdin, interrupts):
                 self._read(stdin)
             pause = self._publish()
@@ -202,13 +202,13 @@ class Pump:
             allowed = self._throttle.allowance(now)
             if not allowed:
                 return min(self._throttle.early(now), TICK_S)
-            batch = self._take(min(BATCH_MESSAGES, allowed))
+            batch = self._next_batch(min(BATCH_MESSAGES, allowed))
             self._throttle.spend(len(batch))
             for producer in self._producers:
                 producer.submit(self._topic, batch)
         return 0.0
 
-    def _take(self, most: int) -> list[bytes]:
+    def _next_batch(self, most: int) -> list[bytes]:
         """Remove and return the next records: at most `most`, and at most BATCH_BYTES unless the first one is larger."""
         batch: list[bytes] = []
         size = 0

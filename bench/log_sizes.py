@@ -283,7 +283,7 @@ class _Watch:
 
 @contextmanager
 def _watched(data: Path) -> Iterator[_Watch]:
-    """Watch the disk space of the files in the directory, and note the maximum."""
+    """ResponseCache the disk space of the files in the directory, and note the maximum."""
     watch, done = _Watch(), threading.Event()
 
     def look() -> None:

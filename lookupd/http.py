@@ -229,7 +229,7 @@ def _name(arguments: dict[str, str], name: str) -> str:
 
 def _info_json(info: PeerInfo, extended: bool) -> dict[str, object]:
     """Return the producer as the original shows it; if `extended`, with the keys that only Penstock's nsqd sends."""
-    told: dict[str, object] = {
+    data: dict[str, object] = {
         "remote_address": info.remote_address,
         "hostname": info.hostname,
         "broadcast_address": info.broadcast_address,
@@ -239,10 +239,10 @@ def _info_json(info: PeerInfo, extended: bool) -> dict[str, object]:
         **_topology_json(info),
     }
     if extended and info.node_id is not None:
-        told["node_id"] = info.node_id
+        data["node_id"] = info.node_id
     if extended and info.capabilities:
-        told["capabilities"] = info.capabilities
-    return told
+        data["capabilities"] = info.capabilities
+    return data
 
 
 def _topology_json(info: PeerInfo) -> dict[str, object]:
@@ -263,13 +263,13 @@ def _debug_json(registrations: dict[str, list[Registration]]) -> str:
     texts: dict[int, str] = {}
     parts = []
     for key, rows in sorted(registrations.items()):
-        told = []
+        data = []
         for row in rows:
             text = texts.get(id(row))
             if text is None:
                 text = texts[id(row)] = go_json(_registration_json(row))
-            told.append(text)
-        parts.append(f'"{key}":[{",".join(told)}]')
+            data.append(text)
+        parts.append(f'"{key}":[{",".join(data)}]')
     return f"{{{','.join(parts)}}}"
 
 

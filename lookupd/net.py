@@ -1,7 +1,7 @@
 """nsqlookupd's TCP side: one trio task for each connection, around a protocol Session.
 
-Laws: a silent peer is disconnected, before IDENTIFY and after it. The number of connections is bounded, by the lobby
-before IDENTIFY and by the registry's seats after it. No failure of accept() ends the daemon or makes it spin.
+Laws: a silent peer is disconnected, before IDENTIFY and after it. The number of connections is bounded, by
+PendingConnections before IDENTIFY and by ProducerSlots after it. No failure of accept() ends the daemon or makes it spin.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Figures:
     refused: Mapping[str, int]
 
 
-class _Stay:
+class _Lifetime:
     """How long a connection may stay: until its deadline, or until a new connection displaces it."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class _Stay:
         self.displaced = False
 
     def end(self) -> None:
-        """Close the connection because a new one takes its place in the lobby."""
+        """Close the connection because a new one takes its place among the pending ones."""
         self.displaced = True
         self.scope.cancel()
 
@@ -71,10 +71,10 @@ class TcpServer:
         self._clock = clock  # ns since the epoch
         self._timeouts = timeouts
         self._unnamed = itertools.count(1)  # numbers for peers on a unix socket, which have no address
-        self._lobby = PendingConnections()
-        self._pace = RateLimit()
+        self._pending = PendingConnections()
+        self._rate_limit = RateLimit()
         self._connections = 0  # connections being served
-        self._displaced = 0  # connections that a new one displaced from the lobby
+        self._displaced = 0  # connections that a new one displaced before IDENTIFY
 
     async def serve(self, listener: Listener) -> None:
         """Accept connections forever. Raises OSError if accept() fails for a reason that does not pass."""
@@ -83,72 +83,72 @@ class TcpServer:
             while True:
                 stream = await _accept(acceptor)
                 remote = self._remote_address(stream.socket)
-                stay = _Stay()
-                self._enter_lobby(stay, remote)
-                nursery.start_soon(self._serve_connection, stream, remote, stay)
+                lifetime = _Lifetime()
+                self._add_pending(lifetime, remote)
+                nursery.start_soon(self._serve_connection, stream, remote, lifetime)
 
     def obstacle(self) -> str:
         """Return the reason why a new nsqd would be refused, or "" if it would be accepted."""
-        seats = self._registry.seats
-        return f"{len(seats)} nsqd are connected" if seats.full else ""
+        slots = self._registry.slots
+        return f"{len(slots)} nsqd are connected" if slots.full else ""
 
     def figures(self) -> Figures:
         return Figures(self._connections, {"lobby": self._displaced, **self._registry.refused})
 
-    def _enter_lobby(self, stay: _Stay, remote: str) -> None:
-        if self._lobby.enter(stay, host_of(remote), stay.end):
+    def _add_pending(self, lifetime: _Lifetime, remote: str) -> None:
+        if self._pending.add(lifetime, host_of(remote), lifetime.end):
             self._displaced += 1
-            log.warning("TCP: too many connections without IDENTIFY: the oldest is closed")
+            log.warning("TCP: too many connections have not sent IDENTIFY: closing the oldest")
 
-    async def _serve_connection(self, stream: trio.SocketStream, remote: str, stay: _Stay) -> None:
+    async def _serve_connection(self, stream: trio.SocketStream, remote: str, lifetime: _Lifetime) -> None:
         """Serve one connection from start to end. However it ends, its registrations are removed."""
         note = lambda text: log.info("CLIENT(%s): %s", remote, text)  # noqa: E731
-        session = Session(self._registry, remote, self._answer, note, stay.end)
+        session = Session(self._registry, remote, self._answer, note, lifetime.end)
         log.info("TCP: new client(%s)", remote)
         self._connections += 1
         try:
             async with stream:
-                await self._converse(stream, session, remote, stay)
+                await self._converse(stream, session, remote, lifetime)
         except (trio.BrokenResourceError, OSError) as error:  # the network or the peer failed: only this one ends
             log.info("CLIENT(%s): connection lost - %s", remote, error.__cause__ or error)
         finally:
             session.disconnected()
-            self._lobby.leave(stay)
+            self._pending.remove(lifetime)
             self._connections -= 1
             log.info("TCP: closed client(%s)", remote)
 
-    async def _converse(self, stream: trio.SocketStream, session: Session, remote: str, stay: _Stay) -> None:
+    async def _converse(self, stream: trio.SocketStream, session: Session, remote: str, lifetime: _Lifetime) -> None:
         _keep_alive(stream.socket)
-        stay.extend(self._timeouts.identify)
-        with stay.scope:
-            await self._exchange(stream, session, stay, host_of(remote))
+        lifetime.extend(self._timeouts.identify)
+        with lifetime.scope:
+            await self._exchange(stream, session, lifetime, host_of(remote))
             if session.failure:
                 log.error("CLIENT(%s): %s", remote, session.failure)
                 session.disconnected()  # at once, not only after the linger
-                self._enter_lobby(stay, remote)
-                stay.extend(LINGER)
+                self._add_pending(lifetime, remote)
+                lifetime.extend(LINGER)
                 await _linger(stream)
-        if stay.displaced:
-            log.info("CLIENT(%s): closed, for others need its place", remote)
-        elif stay.scope.cancelled_caught and not session.failure:
+        if lifetime.displaced:
+            log.info("CLIENT(%s): closed to make room for other connections", remote)
+        elif lifetime.scope.cancelled_caught and not session.failure:
             what = "command" if session.identified else "IDENTIFY"
             seconds = self._timeouts.idle if session.identified else self._timeouts.identify
             log.warning("CLIENT(%s): no %s within %g s", remote, what, seconds)
 
-    async def _exchange(self, stream: trio.SocketStream, session: Session, stay: _Stay, host: str) -> None:
+    async def _exchange(self, stream: trio.SocketStream, session: Session, lifetime: _Lifetime, host: str) -> None:
         """Receive bytes and send replies until the peer closes or makes an error."""
         while not session.closing:
             data = await stream.receive_some(CHUNK if session.identified else BODY_CHUNK)
             reply = session.receive(data, self._clock()) if data else session.end()
             if session.identified:
-                self._lobby.leave(stay)
+                self._pending.remove(lifetime)
             if reply:  # the bytes completed a command
                 await stream.send_all(reply)
-                pause = self._pace.pause(host, session.fetch_idle(), trio.current_time())
+                pause = self._rate_limit.pause(host, session.fetch_idle(), trio.current_time())
                 if pause:
                     await trio.sleep(pause)
                 if session.identified:
-                    stay.extend(self._timeouts.idle)
+                    lifetime.extend(self._timeouts.idle)
             if not data:
                 return
 

@@ -25,7 +25,7 @@ class LookupdOptions(DaemonOptions):
         "", "address of this lookupd node as nsqd should dial it (default: the loopback address, or the OS hostname)"
     )
     allowed_host: tuple[str, ...] = option(
-        (), "DNS name, or .suffix, that HTTP requests may address this daemon by (may be given multiple times)"
+        (), "DNS name, or .suffix, that the Host header of an HTTP request may have (may be given multiple times)"
     )
 
     inactive_producer_timeout: Duration = option(
@@ -39,22 +39,24 @@ class LookupdOptions(DaemonOptions):
         check=at_least(0),
     )
 
-    max_connections: int = option(4_000, "maximum count of connected nsqd", check=at_least(1))
+    max_connections: int = option(4_000, "maximum number of connected nsqd", check=at_least(1))
     max_connections_per_ip: int = option(
-        256, "maximum count of connected nsqd of one address (0: no limit of its own)", check=at_least(0)
+        256, "maximum number of connected nsqd of one IP address (0: only max-connections applies)", check=at_least(0)
     )
     max_registrations: int = option(
-        500_000, "maximum count of topics, channels, and producers of each (100 to 470 bytes each)", check=at_least(4)
+        500_000,
+        "maximum number of topics, channels and their producers (each takes 100 to 470 bytes of memory)",
+        check=at_least(4),
     )
     max_registrations_per_producer: int = option(
-        50_000, "maximum count of topics and channels of one nsqd", check=at_least(1)
+        50_000, "maximum number of topics and channels of one nsqd", check=at_least(1)
     )
     identify_timeout: Duration = option(
-        Duration(10 * SECOND), "time from connecting to the end of IDENTIFY", check=lasts(MILLISECOND)
+        Duration(10 * SECOND), "maximum time from connecting to the end of IDENTIFY", check=lasts(MILLISECOND)
     )
     idle_timeout: Duration = option(
         Duration(60 * SECOND),
-        "time an nsqd may be silent before its connection is closed; it pings each 15s (0: no limit)",
+        "maximum time without a command before the connection of an nsqd is closed; an nsqd pings every 15s (0: no limit)",
         check=at_least(0),
     )
 

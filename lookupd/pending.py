@@ -19,28 +19,28 @@ class PendingConnections:
     """Connections that have not sent IDENTIFY yet, or that are being told why they must close."""
 
     def __init__(self) -> None:
-        self._guests: OrderedDict[object, tuple[str, Callable[[], None]]] = OrderedDict()  # the oldest first
+        self._connections: OrderedDict[object, tuple[str, Callable[[], None]]] = OrderedDict()  # the oldest first
         self._by_ip: Counter[str] = Counter()  # holds no zeros
 
     def __len__(self) -> int:
-        return len(self._guests)
+        return len(self._connections)
 
-    def enter(self, guest: object, ip: str, send_away: Callable[[], None]) -> bool:
-        """Add a connection as the newest one. Returns True if it displaced another one, whose `send_away` is then called."""
-        self.leave(guest)
-        full = len(self._guests) >= MOST
+    def add(self, connection: object, ip: str, close: Callable[[], None]) -> bool:
+        """Add a connection as the newest one. Returns True if it displaced another one, whose `close` is then called."""
+        self.remove(connection)
+        full = len(self._connections) >= MOST
         crowded = self._by_ip[ip] >= MOST_PER_IP
         if full or crowded:
-            oldest = next(one for one, (whose, _) in self._guests.items() if not crowded or whose == ip)
-            leave = self._guests[oldest][1]
-            self.leave(oldest)
-            leave()
-        self._guests[guest] = ip, send_away
+            oldest = next(one for one, (whose, _) in self._connections.items() if not crowded or whose == ip)
+            close_oldest = self._connections[oldest][1]
+            self.remove(oldest)
+            close_oldest()
+        self._connections[connection] = ip, close
         self._by_ip[ip] += 1
         return full or crowded
 
-    def leave(self, guest: object) -> None:
-        """Remove a connection that has a seat, or is closed. May be called twice."""
-        ip, _ = self._guests.pop(guest, ("", None))
+    def remove(self, connection: object) -> None:
+        """Remove a connection that has identified itself, or is closed. May be called twice."""
+        ip, _ = self._connections.pop(connection, ("", None))
         if ip:
             count_down(self._by_ip, ip)

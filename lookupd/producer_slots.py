@@ -1,9 +1,9 @@
-"""The seats of nsqlookupd's producers: how many may be connected, in total and from one address.
+"""The slots of nsqlookupd's producers: how many may be connected, in total and from one address.
 
-Pure. Laws: a known producer is accepted even if all seats are taken. A producer is known if it was pinging for
+Pure. Laws: a known producer is accepted even if all slots are taken. A producer is known if it was pinging for
 KNOWN_AFTER on an earlier connection. So a flood of producers, even from the same address, does not end a working
 cluster: its nsqd stay connected, and come back after a restart. A producer that has sent nothing since IDENTIFY loses
-its seat to a new one; an nsqd with topics registers them at once.
+its slot to a new one; an nsqd with topics registers them at once.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class ProducerSlots:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._seated: dict[Peer, int] = {}  # ns since the epoch of IDENTIFY, by producer
-        self._by_ip: Counter[str] = Counter()  # number of seated producers, by IP address; holds no zeros
-        self._identities: Counter[Identity] = Counter()  # number of seated producers, by identity; holds no zeros
+        self._connected: dict[Peer, int] = {}  # ns since the epoch of IDENTIFY, by producer
+        self._by_ip: Counter[str] = Counter()  # number of connected producers, by IP address; holds no zeros
+        self._identities: Counter[Identity] = Counter()  # number of connected producers, by identity; holds no zeros
         # Producers that have sent nothing since IDENTIFY, the oldest in front; some that have since may still be in it.
         self._silent: OrderedDict[Peer, None] = OrderedDict()
         # Known producers, the one that left first in front; at most limits.producers.
@@ -33,15 +33,15 @@ class ProducerSlots:
         self._known_by_ip: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        return len(self._seated)
+        return len(self._connected)
 
     @property
     def full(self) -> bool:
         """True if only known producers are accepted."""
-        return len(self._seated) >= self.limits.producers
+        return len(self._connected) >= self.limits.producers
 
     def make_room(self, info: PeerInfo) -> bool:
-        """Make sure that the producer can have a seat. Returns True if a silent one was disconnected for it. Raises Full."""
+        """Make sure that the producer can have a slot. Returns True if a silent one was disconnected for it. Raises Full."""
         identity = _identity(info)
         if identity in self._known and not self._identities[identity]:
             return False
@@ -53,7 +53,7 @@ class ProducerSlots:
             raise Full(f"{self.limits.producers_per_ip} producers of {info.host} are connected")
         if silent is None:
             raise Full(f"{self.limits.producers} producers are connected")
-        self.leave(silent)
+        self.remove(silent)
         silent.hang_up()
         return True
 
@@ -66,18 +66,18 @@ class ProducerSlots:
                 return peer
         return None
 
-    def take(self, peer: Peer) -> None:
-        """Give the producer a seat. Call `make_room` first."""
+    def add(self, peer: Peer) -> None:
+        """Give the producer a slot. Call `make_room` first."""
         self._silent[peer] = None
-        self._seated[peer] = peer.last_update
+        self._connected[peer] = peer.last_update
         self._by_ip[peer.info.host] += 1
         self._identities[_identity(peer.info)] += 1
 
-    def leave(self, peer: Peer) -> None:
-        """Free the producer's seat, and remember the producer if it pinged for long enough. May be called twice."""
-        if peer not in self._seated:
+    def remove(self, peer: Peer) -> None:
+        """Free the producer's slot, and remember the producer if it pinged for long enough. May be called twice."""
+        if peer not in self._connected:
             return
-        since, identity = self._seated.pop(peer), _identity(peer.info)
+        since, identity = self._connected.pop(peer), _identity(peer.info)
         self._silent.pop(peer, None)
         count_down(self._by_ip, peer.info.host)
         count_down(self._identities, identity)

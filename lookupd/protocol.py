@@ -133,7 +133,7 @@ class Session:
     def _magic(self, now: int) -> bytes | None:
         if len(self._buffer) < len(MAGIC):
             return None
-        if self._take(len(MAGIC)) != MAGIC:
+        if self._consume(len(MAGIC)) != MAGIC:
             raise ClientError(b"E_BAD_PROTOCOL")
         self._expect = self._line
         return b""
@@ -146,13 +146,13 @@ class Session:
             self._scanned = len(self._buffer)
             return None
         self._scanned = 0
-        command, *params = self._take(end + 1).strip().split(b" ")
+        command, *params = self._consume(end + 1).strip().split(b" ")
         return self._execute(command, params, now)
 
     def _body_size(self, now: int) -> bytes | None:
         if len(self._buffer) < _INT32.size:
             return None
-        (self._size,) = _INT32.unpack(self._take(_INT32.size))
+        (self._size,) = _INT32.unpack(self._consume(_INT32.size))
         # Checked before any byte of the body is kept; a negative size crashes the original.
         if not 0 <= self._size <= MAX_BODY:
             raise ClientError(b"E_BAD_BODY IDENTIFY failed to read body")
@@ -163,7 +163,7 @@ class Session:
         if len(self._buffer) < self._size:
             return None
         self._expect = self._line
-        return self._identify(self._take(self._size), now)
+        return self._identify(self._consume(self._size), now)
 
     # Commands of the protocol
 
@@ -238,10 +238,10 @@ class Session:
 
     # Helpers
 
-    def _take(self, count: int) -> bytes:
-        taken = bytes(self._buffer[:count])
+    def _consume(self, count: int) -> bytes:
+        consumed = bytes(self._buffer[:count])
         del self._buffer[:count]  # moves an offset, not the bytes
-        return taken
+        return consumed
 
     def _fail(self, error: ClientError) -> bytes:
         reply: bytes = error.args[0]

@@ -68,14 +68,14 @@ class Registry:
         "_tombstone_lifetime",
         "_topics",
         "refused",
-        "seats",
+        "slots",
     )
 
     def __init__(self, inactive_after: int, tombstone_lifetime: int, limits: Limits = DEFAULT_LIMITS) -> None:
         self._inactive_after = inactive_after
         self._tombstone_lifetime = tombstone_lifetime
         self._limits = limits
-        self.seats = ProducerSlots(limits)  # seats of the producers in _peers
+        self.slots = ProducerSlots(limits)  # the slots of the producers in _peers
         # Refusals because of a limit: see `make_room` and REGISTER.
         self.refused = Counter({"identify": 0, "silent": 0, "register": 0})
         self._peers: dict[Peer, None] = {}  # every identified connection, in order of IDENTIFY
@@ -92,15 +92,15 @@ class Registry:
     # Commands of a connection
 
     def identify(self, info: PeerInfo, now: int, hang_up: Callable[[], None] = lambda: None) -> Peer:
-        """Add a producer and return it. A silent producer may lose its seat, and its connection, for it. Raises Full."""
+        """Add a producer and return it. A silent producer may lose its slot, and its connection, for it. Raises Full."""
         try:
-            self.refused["silent"] += self.seats.make_room(info)
+            self.refused["silent"] += self.slots.make_room(info)
         except Full:
             self.refused["identify"] += 1
             raise
         peer = Peer(info, now, hang_up=hang_up)
         self._peers[peer] = None
-        self.seats.take(peer)
+        self.slots.add(peer)
         return peer
 
     def ping(self, peer: Peer, now: int) -> None:
@@ -140,7 +140,7 @@ class Registry:
         """Remove the channel from the producer, which keeps the topic. Returns False if it did not have the channel."""
         known = (topic, channel) in peer.channels
         if known:
-            self._leave_channel(peer, topic, channel)
+            self._remove_from_channel(peer, topic, channel)
         if is_ephemeral(channel) and self._channels.get(topic, {}).get(channel) == {}:
             self._drop_channel(topic, channel)
         return known
@@ -148,10 +148,10 @@ class Registry:
     def unregister_topic(self, peer: Peer, topic: str) -> bool:
         """Remove the topic and all of its channels from the producer. Returns False if it did not have the topic."""
         for key in [key for key in peer.channels if key[0] == topic]:
-            self._leave_channel(peer, *key)
+            self._remove_from_channel(peer, *key)
         known = topic in peer.topics
         if known:
-            self._leave_topic(peer, topic)
+            self._remove_from_topic(peer, topic)
         if is_ephemeral(topic) and self._topics.get(topic) == {}:
             self._drop_topic(topic)  # the keys of its channels stay, as in the original
         return known
@@ -159,11 +159,11 @@ class Registry:
     def disconnect(self, peer: Peer) -> None:
         """Remove the producer and all of its registrations; all keys stay."""
         for topic, channel in list(peer.channels):
-            self._leave_channel(peer, topic, channel)
+            self._remove_from_channel(peer, topic, channel)
         for topic in list(peer.topics):
-            self._leave_topic(peer, topic)
+            self._remove_from_topic(peer, topic)
         del self._peers[peer]
-        self.seats.leave(peer)
+        self.slots.remove(peer)
 
     # Commands of an operator; callers check the names where something is created
 
@@ -336,7 +336,7 @@ class Registry:
             else:
                 self._drop_topic(topic)
 
-    def _carries_one_less(self, peer: Peer) -> None:
+    def _count_down_entry(self, peer: Peer) -> None:
         self._entries -= 1
         count_down(self._by_host, peer.info.host)
 
@@ -355,18 +355,18 @@ class Registry:
             self._entries += 1
         return producers
 
-    def _leave_topic(self, peer: Peer, topic: str) -> None:
+    def _remove_from_topic(self, peer: Peer, topic: str) -> None:
         del peer.topics[topic]
         del self._topics[topic][peer]
-        self._carries_one_less(peer)
+        self._count_down_entry(peer)
         if not self._topics[topic]:
             self._topics[topic] = {}  # a new dict, because the old one keeps the memory of its former entries
             self._orphans[topic, ""] = None
 
-    def _leave_channel(self, peer: Peer, topic: str, channel: str) -> None:
+    def _remove_from_channel(self, peer: Peer, topic: str, channel: str) -> None:
         del peer.channels[topic, channel]
         del self._channels[topic][channel][peer]
-        self._carries_one_less(peer)
+        self._count_down_entry(peer)
         if not self._channels[topic][channel]:
             self._channels[topic][channel] = {}
             self._orphans[topic, channel] = None
@@ -374,14 +374,14 @@ class Registry:
     def _drop_topic(self, topic: str) -> None:
         for peer in self._topics.pop(topic):
             del peer.topics[topic]
-            self._carries_one_less(peer)
+            self._count_down_entry(peer)
         self._orphans.pop((topic, ""), None)
         self._entries -= 1
 
     def _drop_channel(self, topic: str, channel: str) -> None:
         for peer in self._channels[topic].pop(channel):
             del peer.channels[topic, channel]
-            self._carries_one_less(peer)
+            self._count_down_entry(peer)
         self._orphans.pop((topic, channel), None)
         self._entries -= 1
         if not self._channels[topic]:

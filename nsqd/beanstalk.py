@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from nsqd.core.broker import Broker
 from nsqd.protocols.beanstalk import stats
-from nsqd.protocols.beanstalk.client import Context
+from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.peer import Peer
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import Transport, Upgrade
@@ -35,14 +35,14 @@ class FrontEnd:
         self._broker = broker
         self._peers = peers
         self._files = files
-        self._came = 0
+        self._connection_count = 0
         self._started = time.monotonic()
         self._instance = f"{random.SystemRandom().getrandbits(64):016x}"
-        self._context = Context(max_job_size, self._figures)
+        self._context = BeanstalkContext(max_job_size, self._figures)
 
     def make_peer(self, transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
         """Return a peer for a new connection from `ip`; see nsqd.net.reactor.MakePeer."""
-        self._came += 1
+        self._connection_count += 1
         return Peer(self._broker, self._context, transport, ip, port, now)
 
     def make_tls_peer(self, transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
@@ -52,16 +52,16 @@ class FrontEnd:
         transport.output_ready()
         return peer
 
-    def _figures(self) -> stats.Figures:
+    def _figures(self) -> stats.ServerFigures:
         peers = [peer for peer in self._peers() if isinstance(peer, Peer)]
         usage, system = resource.getrusage(resource.RUSAGE_SELF), os.uname()
-        return stats.Figures(
+        return stats.ServerFigures(
             max_job_size=self._context.max_job_size,
             connections=len(peers),
             producers=sum(peer.worker.produces for peer in peers),
             workers=sum(peer.worker.works for peer in peers),
             waiting=sum(peer.worker.waiting for peer in peers),
-            total_connections=self._came,
+            total_connections=self._connection_count,
             pid=os.getpid(),
             user_time=usage.ru_utime,
             system_time=usage.ru_stime,

@@ -23,13 +23,13 @@ from nsqd.beanstalk import DEFAULT_MAX_JOB_SIZE, MOST_JOB_SIZE, FrontEnd
 from nsqd.core.broker import Broker
 from nsqd.core.message.ids import IdSource
 from nsqd.core.registry import Change
-from nsqd.net.promised import Served
+from nsqd.net.promised import HttpReplies
 from nsqd.net.reactor import Reactor
 from nsqd.opening import clocks, open_directory, sync_by_time
 from nsqd.options import NsqdOptions
 from nsqd.pause_expiry import end_pauses
 from nsqd.protocols.beanstalk.stats import VERSION
-from nsqd.storage.directory import Directory, DirectoryError
+from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.log.opening import SMALLEST_SEGMENT
 from nsqd.storage.log.writer import SEGMENT_SIZE
 from nsqd.storage.memory import MemoryStore
@@ -48,15 +48,15 @@ USAGE = f"""Use: {PROGRAM} [OPTIONS]
 
 Options:
  -b DIR   keep jobs in a commit log in DIR (must exist); without it they are in memory only
- -f MS    sync what was answered at most MS milliseconds later (default 50); 0: before each answer
- -F       never sync: the system writes when it likes
+ -f MS    sync at most MS milliseconds after a response (default 50); 0: before each response
+ -F       never sync: the operating system decides when to write
  -l ADDR  listen on address (default 0.0.0.0), or unix:PATH
  -p PORT  listen on port (default 11300)
  -s BYTES size of the log's segments (default {SEGMENT_SIZE}, or an eighth of a small disk; at least {SMALLEST_SEGMENT})
- -u USER  become user and their group
+ -u USER  switch to user and the group of the user
  -z BYTES maximum job size (default {DEFAULT_MAX_JOB_SIZE}, at most {MOST_JOB_SIZE})
  -v       show version
- -V       verbose: tell on standard error what happens
+ -V       verbose: log to standard error
  -h       show this help
 """
 _WITH_VALUE = "bflpsuz"
@@ -178,7 +178,9 @@ def main() -> int:
         if flags.user and (code := _become(flags.user)):
             return code
         try:
-            directory = stack.enter_context(contextlib.closing(Directory(flags.directory))) if flags.directory else None
+            directory = (
+                stack.enter_context(contextlib.closing(DataDirectory(flags.directory))) if flags.directory else None
+            )
             number = trio.run(_run, flags, listener, directory)
         except DirectoryError as error:
             log.critical("%s", error)
@@ -209,13 +211,13 @@ def _become(user: str) -> int:
     return 0
 
 
-async def _run(flags: Flags, listener: Listener, directory: Directory | None) -> int:
+async def _run(flags: Flags, listener: Listener, directory: DataDirectory | None) -> int:
     """Serve until a signal that ends the process; return its number."""
     options = flags.options()
     opened = open_directory(options, directory, flags.segment_size) if directory is not None else None
     broker = opened.broker if opened is not None else _in_memory(options)
 
-    reactor = Reactor(broker, clocks, _nobody_asks, _nobody_is_told)
+    reactor = Reactor(broker, clocks, _no_http_replies, _ignore_changes)
     files = opened.log.files if opened is not None else lambda: (0, 0, 0, 0, flags.segment_size or SEGMENT_SIZE)
     front_end = FrontEnd(broker, flags.max_job_size, lambda: [c.peer for c in reactor.connections.values()], files)
     wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -228,7 +230,7 @@ async def _run(flags: Flags, listener: Listener, directory: Directory | None) ->
                 opened.wake.reactor = reactor
                 nursery.start_soon(sync_by_time, options, opened.log, reactor.wake)
                 nursery.start_soon(end_pauses, broker, reactor.wake)
-            number = await _until_told(signals, broker)
+            number = await _until_signalled(signals, broker)
             nursery.cancel_scope.cancel()
     reactor.close_all()
     broker.commit()
@@ -246,20 +248,20 @@ def _in_memory(options: NsqdOptions) -> Broker:
     return broker
 
 
-def _nobody_is_told(changes: list[Change]) -> None:
+def _ignore_changes(changes: list[Change]) -> None:
     """Do nothing, because there is no nsqlookupd and no nsqd.dat to tell."""
 
 
-def _nobody_asks() -> Served:
+def _no_http_replies() -> HttpReplies:
     """Return replies that do nothing, because there is no HTTP here."""
-    return Served(lambda: None, lambda: None)
+    return HttpReplies(lambda: None, lambda: None)
 
 
-async def _until_told(signals: AsyncIterator[int], broker: Broker) -> int:
+async def _until_signalled(signals: AsyncIterator[int], broker: Broker) -> int:
     """Return the number of the first signal that ends the process; SIGUSR1 begins drain mode, for good."""
     async for number in signals:
         if number != signal.SIGUSR1:
             return number
         broker.drain(True)
-        log.info("draining: no job is taken any more")
+        log.info("draining: new jobs are rejected")
     raise AssertionError("signals do not end")

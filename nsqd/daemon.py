@@ -23,23 +23,23 @@ from nsqd.front_ends import (
     all_peers,
     listen_to_beanstalk,
     listen_to_nsq,
+    make_admission,
     make_auth_servers,
-    make_edge,
     nsq_peers,
 )
 from nsqd.http.node import Node
 from nsqd.http_server import make_http_server, start_http_server
 from nsqd.identity import lookup_identity, node_info
-from nsqd.net.promised import Served
+from nsqd.net.promised import HttpReplies
 from nsqd.net.reactor import Reactor
 from nsqd.opening import Opened, clocks, open_directory, sync_by_time
 from nsqd.options import PROGRAM, NsqdOptions
 from nsqd.pause_expiry import end_pauses
 from nsqd.protocols.nsq.context import Context
 from nsqd.series_task import note_series
-from nsqd.storage.directory import Directory
+from nsqd.storage.directory import DataDirectory
 from nsqd.storage.saver import Health, Saver
-from nsqd.topology_log import tell_log
+from nsqd.topology_log import log_changes
 from shared.budget import Budget
 from shared.daemon import SIGNALS, until_told_to_stop
 from shared.http.bridge import Bridge
@@ -59,12 +59,12 @@ SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner
 GC_THRESHOLDS = (2_000, 5, 1_000_000)
 
 
-def serve(options: NsqdOptions, directory: Directory, doors: Listeners) -> None:
+def serve(options: NsqdOptions, directory: DataDirectory, doors: Listeners) -> None:
     """Serve until SIGINT or SIGTERM. Raises DirectoryError before any client is served."""
     trio.run(_run, options, directory, doors)
 
 
-async def _run(options: NsqdOptions, directory: Directory, doors: Listeners) -> None:
+async def _run(options: NsqdOptions, directory: DataDirectory, doors: Listeners) -> None:
     """Serve until SIGINT or SIGTERM. Any exception that leaves here is a bug, or a machine that has ceased to work."""
     _tune_interpreter()
     opened = open_directory(options, directory)
@@ -90,7 +90,7 @@ class Daemon:
     """The parts of a node, each built from those before it."""
 
     def __init__(
-        self, options: NsqdOptions, directory: Directory, doors: Listeners, opened: Opened, nursery: trio.Nursery
+        self, options: NsqdOptions, directory: DataDirectory, doors: Listeners, opened: Opened, nursery: trio.Nursery
     ) -> None:
         self._options, self._doors, self._opened, self._nursery = options, doors, opened, nursery
         self._broker = broker = opened.broker
@@ -103,8 +103,8 @@ class Daemon:
         timeouts = (options.http_client_connect_timeout / 1e9, options.http_client_request_timeout / 1e9)
         self._lookupds = Lookupds(broker, lookup_identity(options, self._info), timeouts, opened.wake, nursery)
         self.context = Context(broker, options.settings(), until_registered=self._lookupds.until_registered)
-        edge = make_edge(options, doors, broker.refused, self._budget)
-        self.reactor = Reactor(broker, clocks, self._serve_http, self._tell, edge)
+        admission = make_admission(options, doors, broker.refused, self._budget)
+        self.reactor = Reactor(broker, clocks, self._answer_http_requests, self._report_changes, admission)
         opened.wake.reactor = self.reactor
         self._http_server: HttpServer | None = None
 
@@ -161,7 +161,7 @@ class Daemon:
     def close(self) -> None:
         """Close all connections, and write everything that the next start needs."""
         self.reactor.close_all()
-        self._saver.save(self._saver.take())
+        self._saver.save(self._saver.current_topology())
         self._broker.commit()
         self._opened.log.close()
 
@@ -177,7 +177,7 @@ class Daemon:
             lookupds=self._lookupds.addresses,
             until_registered=self._until_registered,
             turns=lambda: reactor.turns,
-            take_topology=self._saver.take,
+            take_topology=self._saver.current_topology,
             save_topology=self._saver.save,
             health=lambda: f"NOK - {broker.store.refusal}" if broker.store.refusal else self._health.text,
             memory=self._memory.figures,
@@ -192,15 +192,15 @@ class Daemon:
 
     # Calls from the reactor and from HTTP
 
-    def _serve_http(self) -> Served:
+    def _answer_http_requests(self) -> HttpReplies:
         """Do what the HTTP thread asked for in this turn, and return its replies."""
         calls = self._bridge.serve()
-        return Served(partial(self._bridge.deliver, calls), partial(self._bridge.refuse, calls))
+        return HttpReplies(partial(self._bridge.deliver, calls), partial(self._bridge.refuse, calls))
 
-    def _tell(self, changes: list[Change]) -> None:
+    def _report_changes(self, changes: list[Change]) -> None:
         """Report topics and channels that were created, deleted or paused to the log, nsqlookupd and nsqd.dat."""
-        tell_log(changes)
-        self._lookupds.tell(changes)
+        log_changes(changes)
+        self._lookupds.queue_changes(changes)
         if any(change.lasting for change in changes):
             self._saver.topology_changed()
 
@@ -227,6 +227,6 @@ def _reload(options: NsqdOptions, certificates: Certificates | None) -> None:
     try:
         certificates.reload()
     except TlsError as error:
-        log.error("SIGHUP: the certificates stay as they are: %s", error)
+        log.error("SIGHUP: cannot reload the certificates, the current ones stay in use: %s", error)
     else:
-        log.info("SIGHUP: certificates are loaded again")
+        log.info("SIGHUP: reloaded the certificates")

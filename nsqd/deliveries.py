@@ -26,7 +26,7 @@ import trio
 from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import TooMany
-from nsqd.core.measurement.outcomes import Event, Outcome
+from nsqd.core.measurement.outcomes import Outcome, OutcomeEvent
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.topic import Topic
 from nsqd.time_slices import TimeSlice
@@ -64,16 +64,18 @@ class Deliveries:
         for topic in list(self._broker.topics.values()):
             if topic.deleted or topic.ephemeral or topic.name == self._name:
                 continue
-            for told in self._told(topic, counters):
-                messages.append(json.dumps({"at": at, "node": self._node, **told}, separators=(",", ":")).encode())
+            for statistics in self._statistics_of(topic, counters):
+                messages.append(
+                    json.dumps({"at": at, "node": self._node, **statistics}, separators=(",", ":")).encode()
+                )
             await portions.breathe()
         self._before = counters
-        for event in self._broker.commons.events.fetch():
+        for event in self._broker.context.events.fetch():
             messages.append(json.dumps(self._event(event), separators=(",", ":")).encode())
             await portions.breathe()
         return messages
 
-    def _told(self, topic: Topic, counters: dict[int, tuple[int, int]]) -> list[dict[str, Any]]:
+    def _statistics_of(self, topic: Topic, counters: dict[int, tuple[int, int]]) -> list[dict[str, Any]]:
         """Return what a topic and its channels did, one dict for each that did something; note its counters in `counters`."""
         found = []
         now = counters[topic.number] = topic.intake.message_count, topic.intake.message_bytes
@@ -84,13 +86,13 @@ class Deliveries:
         for channel in topic.channels.values():
             if channel.outcomes is None:
                 continue
-            for producer, outcome in channel.outcomes.take().items():
+            for producer, outcome in channel.outcomes.fetch_counts().items():
                 if not channel.ephemeral:
                     found.append(_channel(channel, producer, outcome))
         return found
 
-    def _event(self, event: Event) -> dict[str, Any]:
-        told = {
+    def _event(self, event: OutcomeEvent) -> dict[str, Any]:
+        fields = {
             "at_ns": event.at,
             "node": self._node,
             "event": event.what,
@@ -100,12 +102,14 @@ class Deliveries:
             "producer": event.producer,
             "attempts": event.attempts,
         }
-        return told | ({"latency_ns": event.latency} if event.latency >= 0 else {})
+        return fields | ({"latency_ns": event.latency} if event.latency >= 0 else {})
 
     def _publish(self, messages: list[bytes]) -> None:
-        broker, dropped = self._broker, self._broker.commons.events.dropped
+        broker, dropped = self._broker, self._broker.context.events.dropped
         if dropped > self._dropped:
-            log.warning("STATISTICS: %d events came too fast to be told", dropped - self._dropped)
+            log.warning(
+                "STATISTICS: dropped %d events: they came faster than they can be published", dropped - self._dropped
+            )
             self._dropped = dropped
         if not messages or broker.refusal:
             return
@@ -114,10 +118,10 @@ class Deliveries:
             topic = broker.topic(self._name)
         except TooMany as full:
             if not self._failed:
-                log.error("STATISTICS: %s cannot be made: %s", self._name, full)
+                log.error("STATISTICS: cannot create the topic %s: %s", self._name, full)
             self._failed = True
             return
-        if is_new and not broker.limits.keeping.retains:
+        if is_new and not broker.limits.policy.retains:
             topic.configure(TopicConfig(retention=RETENTION))
         topic.publish(messages, sum(map(len, messages)))
         self._wake()

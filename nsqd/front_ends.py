@@ -14,7 +14,7 @@ import trio
 
 from nsqd.listeners import Listeners
 from nsqd.net.acceptor import ConnectionLimits
-from nsqd.net.admission import Edge
+from nsqd.net.admission import Admission
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
 from nsqd.protocols.conversation import Conversation
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from nsqd.beanstalk import FrontEnd
 
 
-def make_edge(options: NsqdOptions, doors: Listeners, refused: Counter[str], budget: Budget) -> Edge:
+def make_admission(options: NsqdOptions, doors: Listeners, refused: Counter[str], budget: Budget) -> Admission:
     """Return the limits, TLS and budget that connections meet before they reach the broker."""
-    edge = Edge(
+    admission = Admission(
         ConnectionLimits(options.max_connections, options.max_connections_per_ip), refused=refused, budget=budget
     )
     if doors.certificates:
-        edge.wrap = doors.certificates.wrap
-    return edge
+        admission.wrap = doors.certificates.wrap
+    return admission
 
 
 def make_auth_servers(options: NsqdOptions, tls: ssl.SSLContext | None) -> AuthServers | None:

@@ -1,10 +1,10 @@
-"""`penstock import DIR`: take over the directory of an NSQ nsqd, or of beanstalkd -b, as our first start there would.
+"""`penstock import DIR`: import the data directory of an NSQ nsqd, or of beanstalkd -b, as the first start of nsqd would.
 
 Everything is published into a log in DIR and synced, then NSQ's files are moved to imported-from-nsq, in DIR. If it is
-interrupted, the next import or the next start of nsqd begins anew: until all is taken over, NSQ's files stay as they are.
+interrupted, the next import or the next start of nsqd starts again: NSQ's files are unchanged until all is imported.
 
-Exit code 0: done, or there was nothing; 1: it failed, and nothing has changed; 3: done, but some bytes were no messages. Only
-an empty log takes NSQ's messages: with files of NSQ beside a log it fails.
+Exit code 0: done, or nothing to import; 1: it failed, and nothing was changed; 3: done, but some bytes were not messages. It
+fails if DIR has both a log and files of NSQ.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from nsqd.opening import imports, make_broker, read_log
 from nsqd.options import NsqdOptions
 from nsqd.storage.binlog_import import ASIDE as ASIDE_JOBS
 from nsqd.storage.binlog_import import BinlogImport
-from nsqd.storage.directory import Directory, DirectoryError, Metadata
+from nsqd.storage.directory import DataDirectory, DirectoryError, Metadata
 from nsqd.storage.nsq_import import ASIDE, NsqImport
 from shared.log import log
 from shared.startup import start_log
@@ -41,21 +41,21 @@ def main() -> int:
     )
     start_log(options)
     try:
-        with contextlib.closing(Directory(options.data_path)) as directory:
+        with contextlib.closing(DataDirectory(options.data_path)) as directory:
             taking, binlogs = _take_over(options, directory)
-            if taking.left or binlogs.left:
+            if taking.leftovers or binlogs.leftovers:
                 log.critical(
-                    "start the daemon that wrote them on a copy of it, and publish from there what is missing here"
+                    "start the daemon that wrote the files on a copy of DIR, and publish the missing messages from there"
                 )
                 return FAILED
     except DirectoryError as error:
         log.critical("%s", error)
         return FAILED
-    print(json.dumps(_told(taking, binlogs)) if arguments.json else _text(taking, binlogs, arguments.directory))
-    return PARTLY if _told(taking, binlogs)["unreadable"] else DONE
+    print(json.dumps(_as_json(taking, binlogs)) if arguments.json else _text(taking, binlogs, arguments.directory))
+    return PARTLY if _as_json(taking, binlogs)["unreadable"] else DONE
 
 
-def _take_over(options: NsqdOptions, directory: Directory) -> tuple[NsqImport, BinlogImport]:
+def _take_over(options: NsqdOptions, directory: DataDirectory) -> tuple[NsqImport, BinlogImport]:
     metadata = directory.load()
     taking, binlogs = imports(directory)
     if taking.queues or binlogs.wanted:
@@ -64,7 +64,7 @@ def _take_over(options: NsqdOptions, directory: Directory) -> tuple[NsqImport, B
 
 
 def _read(
-    options: NsqdOptions, directory: Directory, metadata: Metadata, taking: NsqImport, binlogs: BinlogImport
+    options: NsqdOptions, directory: DataDirectory, metadata: Metadata, taking: NsqImport, binlogs: BinlogImport
 ) -> None:
     """Publish everything into a log in the directory."""
     opened = read_log(options, directory, lambda: None)
@@ -74,7 +74,7 @@ def _read(
         opened.close()
 
 
-def _told(taking: NsqImport, binlogs: BinlogImport) -> dict[str, Any]:
+def _as_json(taking: NsqImport, binlogs: BinlogImport) -> dict[str, Any]:
     unreadable = [one for queue, _ in taking.taken for one in queue.unreadable] + binlogs.binlog.unreadable
     return {
         "messages": sum(count for _, count in taking.taken),
@@ -89,27 +89,37 @@ def _told(taking: NsqImport, binlogs: BinlogImport) -> dict[str, Any]:
 def _text(taking: NsqImport, binlogs: BinlogImport, directory: Path) -> str:
     if binlogs.wanted:
         jobs = len(binlogs.binlog.jobs)
-        return f"{jobs} jobs taken over; beanstalkd's files are in {directory / ASIDE_JOBS}. Start beanstalkd -b {directory}"
+        aside = directory / ASIDE_JOBS
+        return f"Imported {jobs} jobs; beanstalkd's files were moved to {aside}. Start beanstalkd -b {directory}"
     if not taking.taken:
-        return f"there is nothing of NSQ's or beanstalkd's to take over in {directory}"
+        return f"Nothing to import: {directory} has no files of NSQ or beanstalkd"
     messages = sum(count for _, count in taking.taken)
     return (
-        f"{messages} messages taken over from {len(taking.taken)} queues; NSQ's files are in {directory / ASIDE}."
+        f"Imported {messages} messages from {len(taking.taken)} queues; NSQ's files were moved to {directory / ASIDE}."
         f" Start nsqd -data-path {directory}"
     )
 
 
 def _node_id(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 4 or int(text) > 1023:
-        raise argparse.ArgumentTypeError("want 0 to 1023")
+        raise argparse.ArgumentTypeError("expected 0 to 1023")
     return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=PROGRAM, description=(__doc__ or "").partition(": ")[2].partition("\n\n")[0])
-    parser.add_argument("directory", type=Path, metavar="DIR", help="NSQ's -data-path; no nsqd may be running there")
     parser.add_argument(
-        "--node-id", type=_node_id, default=-1, metavar="N", help="as nsqd's flag: a part of the new message ids"
+        "directory",
+        type=Path,
+        metavar="DIR",
+        help="-data-path of NSQ's nsqd, or -b of beanstalkd; no daemon may be using it",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object, and no progress")
+    parser.add_argument(
+        "--node-id",
+        type=_node_id,
+        default=-1,
+        metavar="N",
+        help="unique part of the new message ids, 0 to 1023, as nsqd's flag (default: derived from the hostname)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object, and no progress")
     return parser

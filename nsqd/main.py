@@ -21,7 +21,7 @@ def main() -> int:
         options = begin(NsqdOptions, PROGRAM, files_problem)
     except Exit as ended:
         return ended.code
-    from nsqd.storage.directory import Directory, DirectoryError
+    from nsqd.storage.directory import DataDirectory, DirectoryError
     from shared.daemon import TooFewFilesError, exit_on_early_signals, raise_file_limit
     from shared.listen import ListenError
     from shared.log import log
@@ -31,7 +31,7 @@ def main() -> int:
     exit_on_early_signals()
     try:
         raise_file_limit(files_needed(options))
-        with contextlib.closing(Directory(options.data_path)) as directory, open_listeners(options) as doors:
+        with contextlib.closing(DataDirectory(options.data_path)) as directory, open_listeners(options) as doors:
             gc.disable()  # saves a tenth of the time: no imported object is garbage
             from nsqd.daemon import serve
 

@@ -23,7 +23,7 @@ from nsqd.options import NsqdOptions
 from nsqd.storage.binlog import find_binlogs
 from nsqd.storage.binlog_import import BinlogImport
 from nsqd.storage.data_import import DataImportError
-from nsqd.storage.directory import Directory, DirectoryError, Metadata
+from nsqd.storage.directory import DataDirectory, DirectoryError, Metadata
 from nsqd.storage.diskqueue import QueueError
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.opening import LogOptions, OpenLog, open_log
@@ -54,7 +54,7 @@ class Wake:
             self.reactor.wake()
 
 
-def imports(directory: Directory) -> tuple[NsqImport, BinlogImport]:
+def imports(directory: DataDirectory) -> tuple[NsqImport, BinlogImport]:
     """Return what can be taken over from NSQ, and from beanstalkd. Raises DirectoryError."""
     path = directory.path
     taking, binlogs = NsqImport(path), BinlogImport(path)
@@ -64,11 +64,13 @@ def imports(directory: Directory) -> tuple[NsqImport, BinlogImport]:
         binlogs.prepare()
         taking.prepare()
     except (QueueError, DataImportError, OSError) as error:
-        raise DirectoryError(f"failed to take over the data in {path} - {error}") from None
+        raise DirectoryError(f"failed to import the data in {path} - {error}") from None
     return taking, binlogs
 
 
-def read_log(options: NsqdOptions, directory: Directory, wake: Callable[[], None], segment_size: int = 0) -> OpenLog:
+def read_log(
+    options: NsqdOptions, directory: DataDirectory, wake: Callable[[], None], segment_size: int = 0
+) -> OpenLog:
     """Read the log. `segment_size` is in bytes; 0: the usual size. Raises DirectoryError."""
     log_options = LogOptions(
         options.node_number(), Durability(options.durability), options.sync_every, options.mem_budget, segment_size
@@ -89,7 +91,7 @@ class Opened:
     wake: Wake  # wakes the reactor that is built later
 
 
-def open_directory(options: NsqdOptions, directory: Directory, segment_size: int = 0) -> Opened:
+def open_directory(options: NsqdOptions, directory: DataDirectory, segment_size: int = 0) -> Opened:
     """Read the log and build the broker. `segment_size` is in bytes; 0: the usual size. Raises DirectoryError."""
     metadata, wake = directory.load(), Wake()
     taking, binlogs = imports(directory)
@@ -105,30 +107,30 @@ def make_broker(
     While there is no log yet, the core is built from nsqd.dat and from the files that NSQ and beanstalkd have left. Raises
     DirectoryError.
     """
-    first = max(metadata.ids, opened.found.lease, binlogs.binlog.highest + 1)
+    first = max(metadata.ids, opened.start_results.lease, binlogs.binlog.highest + 1)
     ids = IdSource(options.node_number(), first, opened.store.lease)
     if opened.writer.failure:
         raise DirectoryError(f"failed to open the log - {opened.writer.failure}")
     story = Story() if options.debug_routes else None
     broker = Broker(options.limits(), opened.store, ids, random.Random().randrange, story)
     broker.begin(*clocks())
-    picture = opened.take_picture()
-    topics = taking.topology(metadata.topics) if picture is None else []
-    if picture is None:
+    log_snapshot = opened.take_snapshot()
+    topics = taking.topology(metadata.topics) if log_snapshot is None else []
+    if log_snapshot is None:
         restore(broker, map(unpaused, topics) if taking.queues else topics)
     else:
-        recover(broker, picture, broker.now)
+        recover(broker, log_snapshot, broker.now)
         if not metadata.is_ours:
-            _tell_ignored(metadata, snapshot(broker))
+            _warn_ignored(metadata, snapshot(broker))
     unknown = restore_pauses(broker, metadata.pauses, broker.wall // SECOND)
     if unknown:
-        log.info("PAUSE: %d that are remembered are over: ignored", unknown)
+        log.info("PAUSE: ignored %d stored pauses that are over", unknown)
     broker.commit()
     opened.serve(broker)
     try:
         _import(broker, opened, taking, binlogs, topics)
     except OSError as error:
-        raise DirectoryError(f"failed to take over data - {error}; the next start tries again") from None
+        raise DirectoryError(f"failed to import data - {error}; the next start tries again") from None
     return broker
 
 
@@ -150,13 +152,13 @@ def _import(
         taking.finish()
 
 
-def _tell_ignored(metadata: Metadata, topics: list[TopicEntry]) -> None:
+def _warn_ignored(metadata: Metadata, topics: list[TopicEntry]) -> None:
     """Warn about changes that were made in nsqd.dat and have no effect. `topics` are those that the log has."""
     ignored = changes(topics, metadata.topics)
     if ignored:
         more = f" and {len(ignored) - MOST_IGNORED} more" if len(ignored) > MOST_IGNORED else ""
         log.warning(
-            "nsqd.dat was not written by this nsqd, and is ignored: there is a log, which knows the topics. To %s%s, use the"
+            "ignoring nsqd.dat, which this nsqd did not write: the topics come from the log. To %s%s, use the"
             " HTTP API (/topic/create, /topic/pause, /channel/create, ...)",
             ", ".join(ignored[:MOST_IGNORED]), more,
         )  # fmt: skip

@@ -29,14 +29,14 @@ def read_tls_required(text: str) -> str:
     try:
         return REQUIRED if parse_text(bool, text) else NOT_REQUIRED
     except ValueError:
-        raise ValueError("want true, false or tcp-https") from None
+        raise ValueError("expected true, false or tcp-https") from None
 
 
 def read_tls_version(text: str) -> str:
     """Return a key of TLS_VERSIONS; an empty text is the default, as in the original. Raises ValueError."""
     version = text.lower() or DEFAULT_TLS_VERSION
     if version not in TLS_VERSIONS:
-        raise ValueError(f"want one of {', '.join(TLS_VERSIONS)}")
+        raise ValueError(f"expected one of {', '.join(TLS_VERSIONS)}")
     return version
 
 
@@ -47,7 +47,7 @@ def odd_auth_address(address: str) -> str:
     """
     if "://" not in address:
         if "/" in address:
-            return "want <addr>:<port> or a full url"
+            return "expected <addr>:<port> or a full url"
         return no_host_port(address)
     from urllib.parse import urlsplit
 
@@ -56,7 +56,7 @@ def odd_auth_address(address: str) -> str:
         usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
     except ValueError:  # half an IPv6 address, or a port beyond the highest; the exception's words might tell a secret
         usable = False
-    return "" if usable else "want http:// or https://, a host, and a port of 1 to 65535 if any"
+    return "" if usable else "expected http:// or https://, a host, and a port of 1 to 65535 if any"
 
 
 def statsd_prefix(template: str, host: str, http_port: int) -> str:
@@ -86,7 +86,7 @@ def read_events(word: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise ValueError("want off, full, or a share of the messages such as 0.01")
+        raise ValueError("expected off, full, or a share of the messages such as 0.01")
     return share
 
 
@@ -108,8 +108,8 @@ def read_attempts(words: Iterable[str]) -> dict[str, int]:
     for word in words:
         topic, _, number = word.rpartition("=")
         if ("=" in word and not is_valid_name(topic)) or not (number.isascii() and number.isdigit()):
-            raise ValueError(f"want <attempts> or <topic>=<attempts>, not {word!r}")
+            raise ValueError(f"expected <attempts> or <topic>=<attempts>, not {word!r}")
         if len(number) > 5 or int(number) > MAX_ATTEMPTS:
-            raise ValueError(f"want 0 to {MAX_ATTEMPTS} attempts")
+            raise ValueError(f"expected 0 to {MAX_ATTEMPTS} attempts")
         limits[topic] = int(number)
     return limits

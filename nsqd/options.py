@@ -77,17 +77,17 @@ class NsqdOptions(DaemonOptions):
         "127.0.0.1:4152", "<addr>:<port> to listen on for HTTPS clients, when tls-cert and tls-key are given"
     )
     beanstalk_address: str = option(
-        "", '<addr>:<port> or unix socket path to listen on for clients of beanstalkd ("": none)'
+        "", '<addr>:<port> or unix socket path to listen on for beanstalkd clients ("": none)'
     )
     beanstalk_tls_address: str = option(
-        "", "<addr>:<port> to listen on for clients of beanstalkd that speak TLS, when tls-cert and tls-key are given"
+        "", "<addr>:<port> to listen on for beanstalkd clients over TLS, when tls-cert and tls-key are given"
     )
-    max_job_size: int = option(65_535, "maximum size of a job in bytes, for clients of beanstalkd", check=at_least(1))
+    max_job_size: int = option(65_535, "maximum size of a beanstalkd job in bytes", check=at_least(1))
     broadcast_address: str = option("", "address registered with lookupd (default: loopback address, or OS hostname)")
     broadcast_tcp_port: int = option(0, "TCP port registered with lookupd (default: the one listened on)")
     broadcast_http_port: int = option(0, "HTTP port registered with lookupd (default: the one listened on)")
     allowed_host: tuple[str, ...] = option(
-        (), "DNS name, or .suffix, that HTTP requests may address this daemon by (may be repeated)"
+        (), "DNS name, or .suffix, that the Host header of an HTTP request may have (may be given multiple times)"
     )
     lookupd_tcp_address: tuple[str, ...] = option(
         (), "lookupd TCP address (may be given multiple times)", key="nsqlookupd_tcp_addresses"
@@ -100,17 +100,21 @@ class NsqdOptions(DaemonOptions):
     )
     http_client_connect_timeout: Duration = _duration(2 * SECOND, "timeout for HTTP connect")
     http_client_request_timeout: Duration = _duration(5 * SECOND, "timeout for HTTP request")
-    topology_region: str = option("", "larger domain of one or more zones: closer consumers are served first")
-    topology_zone: str = option("", "failure domain within the region: the closest consumers are served first")
+    topology_region: str = option(
+        "", "region of this node, a domain of one or more zones; consumers in it are preferred"
+    )
+    topology_zone: str = option(
+        "", "zone of this node, a failure domain within the region; consumers in it are preferred most"
+    )
     enable_experiment: tuple[str, ...] = option(
         (), f"enable experimental feature (may be given multiple times): {', '.join(EXPERIMENTS)}"
     )
     max_connections: int = option(10_000, "maximum TCP connection count", check=at_least(1))
     max_connections_per_ip: int = option(
-        0, "maximum TCP connection count of one address (0: no limit of its own)", check=at_least(0)
+        0, "maximum TCP connection count of one IP address (0: only max-connections applies)", check=at_least(0)
     )
     identify_timeout: Duration = _duration(
-        10 * SECOND, "time from connecting to the first complete command", least=MILLISECOND
+        10 * SECOND, "maximum time from connecting to the first complete command", least=MILLISECOND
     )
     debug_routes: bool = option(False, "serve /debug/pprof and the other debug routes over HTTP")
 
@@ -118,20 +122,18 @@ class NsqdOptions(DaemonOptions):
     mem_queue_size: int = option(10_000, "number of messages to keep in memory (per topic/channel)")
     mem_budget: int = option(
         128 * 1024 * 1024,
-        "bytes of messages to keep in memory, of all topics; the others are read back",
+        "maximum bytes of messages to keep in memory, for all topics together; other messages are read from disk",
         check=at_least(0),
     )
     buffer_budget: int = option(
         DEFAULT_BUDGET,
-        "bytes that half-received requests and unsent answers may take, of all connections (one address: half of it)",
+        "maximum bytes of incomplete requests and unsent responses, for all connections together (one IP address: half)",
         check=at_least(1),
     )
-    max_bytes_per_file: int = option(
-        104_857_600, "of NSQ's disk queue: number of bytes per file (has no effect here)", check=at_least(0)
-    )
+    max_bytes_per_file: int = option(104_857_600, "[no effect] bytes per file of NSQ's disk queue", check=at_least(0))
     durability: str = option(
         "always",
-        "what an OK means: always (synced to disk), interval (written; synced by sync-every and sync-timeout), os (written)",
+        "when a publish is acknowledged: always (synced), interval (written; see sync-every and sync-timeout), os (written)",
         read=read_word("always", "interval", "os"),
     )
     sync_every: int = option(2500, "number of messages per fsync, with -durability=interval", check=at_least(0))
@@ -139,20 +141,27 @@ class NsqdOptions(DaemonOptions):
         2 * SECOND, "duration of time per fsync, with -durability=interval", least=MILLISECOND
     )
     retention: Duration = _duration(
-        0, "how long messages stay in the log after they are finished, counted from their publish (0: not at all)"
+        0, "how long finished messages stay readable, from the time of publishing (0: not retained)"
     )
     retention_bytes: int = option(
-        0, "of each topic, how many bytes of its newest messages stay, finished or not (0: no bound)", check=at_least(0)
+        0,
+        "retain at most this many bytes of the newest messages of each topic, finished or not (0: no limit)",
+        check=at_least(0),
     )
     dedup_window: Duration = _duration(
-        600 * SECOND, "how long the key of a message is known, so that the same is not published again"
+        600 * SECOND,
+        "how long deduplication keys are remembered: a message with a remembered key is not published again",
     )
-    dedup_keys: int = option(100_000, "maximum number of such keys known, of all topics", check=at_least(0))
+    dedup_keys: int = option(
+        100_000, "maximum number of deduplication keys to remember, for all topics together", check=at_least(0)
+    )
     dedup_producers: int = option(
-        10_000, "maximum number of producers whose last sequence is known, of all topics", check=at_least(0)
+        10_000,
+        "maximum number of producers whose last sequence number is remembered, for all topics together",
+        check=at_least(0),
     )
     max_topics: int = option(50_000, "maximum topic count", check=at_least(1))
-    max_channels: int = option(100_000, "maximum channel count of all topics", check=at_least(1))
+    max_channels: int = option(100_000, "maximum channel count, for all topics together", check=at_least(1))
     queue_scan_worker_pool_max: int = option(
         4, "max number of workers for checking in-flight and deferred message timeouts", check=at_least(1)
     )
@@ -165,11 +174,13 @@ class NsqdOptions(DaemonOptions):
     max_body_size: int = option(5 * 1024 * 1024, "maximum size of a single command body", check=at_least(1))
     max_attempts: tuple[str, ...] = option(
         (),
-        "<attempts> for every topic or <topic>=<attempts> for one, after which a message is buried, 0 for no limit "
+        "attempts after which a message is buried: <attempts> for all topics or <topic>=<attempts> for one; 0: no limit "
         "(may be given multiple times)",
         check=check_attempts,
     )
-    requeue_on_disconnect: bool = option(False, "requeue what a consumer had in flight as soon as its connection ends")
+    requeue_on_disconnect: bool = option(
+        False, "requeue the messages in flight of a consumer as soon as its connection closes"
+    )
 
     max_heartbeat_interval: Duration = _duration(60 * SECOND, "maximum client configurable time between heartbeats")
     max_rdy_count: int = option(2500, "maximum RDY count for a client", check=at_least(0))
@@ -190,11 +201,11 @@ class NsqdOptions(DaemonOptions):
     statsd_address: str = option("", "UDP <addr>:<port> of a statsd daemon for pushing stats")
     statsd_prefix: str = option("nsq.%s", "prefix used for keys sent to statsd (%s for host replacement)")
     statistics_topic: str = option(
-        "", 'topic that is told each second what every topic and channel did: counts, latencies ("": none)'
+        "", 'topic to which counts and latencies of every topic and channel are published each second ("": none)'
     )
     statistics_events: str = option(
         "off",
-        "tell it each event, too: of no message (off), all (full), or a share of them such as 0.01",
+        "also publish message events to statistics-topic: off, full, or for a share of the messages such as 0.01",
         check=check_events,
     )
     statsd_interval: Duration = _duration(60 * SECOND, "duration between pushing to statsd", least=MILLISECOND)
@@ -226,7 +237,7 @@ class NsqdOptions(DaemonOptions):
     )
     tls_security_level: int = option(
         2,
-        "OpenSSL's security level for certificates: 1 admits RSA keys of 1024 bits, 0 SHA-1 signatures, too",
+        "OpenSSL security level for certificates (0 to 2): 1 accepts RSA keys of 1024 bits, 0 also accepts SHA-1 signatures",
         check=between(0, 2),
     )
 
@@ -252,11 +263,11 @@ class NsqdOptions(DaemonOptions):
         elif not self.tls_cert and self.tls_required != NOT_REQUIRED:
             if self.tls_client_auth_policy not in KNOWN_POLICIES:  # this is probably the mistake
                 wrong.append(
-                    f"--tls-client-auth-policy {self.tls_client_auth_policy!r}: want require or require-verify"
+                    f"--tls-client-auth-policy {self.tls_client_auth_policy!r}: expected require or require-verify"
                 )
             wrong.append("cannot require TLS client connections without TLS key and cert")
         if self.statistics_topic and not is_valid_name(self.statistics_topic):
-            wrong.append(f"--statistics-topic {self.statistics_topic!r} is no topic's name")
+            wrong.append(f"--statistics-topic {self.statistics_topic!r} is not a valid topic name")
         if self.beanstalk_tls_address and not self.tls_cert:
             wrong.append("--beanstalk-tls-address needs --tls-cert and --tls-key")
         for value in self.e2e_processing_latency_percentile:
@@ -277,20 +288,18 @@ class NsqdOptions(DaemonOptions):
 
     def oddities(self) -> list[str]:
         """Return complaints about values that the original accepts in silence."""
-        odd = [
-            f"--enable-experiment {name!r} is not known" for name in self.enable_experiment if name not in EXPERIMENTS
-        ]
+        odd = [f"--enable-experiment {name!r} is unknown" for name in self.enable_experiment if name not in EXPERIMENTS]
         if self.tls_client_auth_policy not in KNOWN_POLICIES and self.tls_cert:
             odd.append(
-                f"--tls-client-auth-policy {self.tls_client_auth_policy!r} is not known: no certificate is asked for"
+                f"--tls-client-auth-policy {self.tls_client_auth_policy!r} is unknown: client certificates are not requested"
             )
         if max(self.max_body_size, self.max_msg_size, self.max_job_size) > self.buffer_budget // 2:
             odd.append(
                 "--buffer-budget is less than twice --max-body-size, --max-msg-size or --max-job-size: "
-                "the largest requests wait until nothing else is buffered"
+                "the largest requests must wait until the buffer is empty"
             )
         if not self.statistics_topic and read_events(self.statistics_events):
-            odd.append(f"--statistics-events {self.statistics_events!r} does nothing without --statistics-topic")
+            odd.append(f"--statistics-events {self.statistics_events!r} has no effect without --statistics-topic")
         return [*odd, *self._odd_addresses()]
 
     def _odd_addresses(self) -> list[str]:
@@ -354,8 +363,8 @@ class NsqdOptions(DaemonOptions):
             latency_window=self.e2e_processing_latency_window_time,
             measures=bool(self.statistics_topic),
             events=read_events(self.statistics_events),
-            keeping=StoragePolicy(Durability(self.durability), self.retention, self.retention_bytes),
-            seen=DedupLimits(self.dedup_window, self.dedup_keys, self.dedup_producers),
+            policy=StoragePolicy(Durability(self.durability), self.retention, self.retention_bytes),
+            dedup=DedupLimits(self.dedup_window, self.dedup_keys, self.dedup_producers),
         )
 
     def node_number(self) -> int:

@@ -23,6 +23,6 @@ async def end_pauses(broker: Broker, wake: Callable[[], None], clock: Callable[[
         portions = TimeSlice()
         while ended := broker.end_pauses(int(clock()), AT_ONCE):
             for topic, channel in ended:
-                log.info("PAUSE: %s%s goes on, its time is over", topic, f" {channel}" if channel else "")
+                log.info("PAUSE: unpaused %s%s: its pause has expired", topic, f" {channel}" if channel else "")
             wake()
             await portions.breathe()

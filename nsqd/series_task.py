@@ -15,7 +15,7 @@ async def note_series(broker: Broker, series: Series, clock: Callable[[], float]
     while True:
         await trio.sleep(FINE - clock() % FINE)
         at = int(clock()) // FINE * FINE
-        watched = set(series.watched(at))
+        watched = set(series.topics_in_use(at))
         everything = at % COARSE == 0
         if everything:
             series.begin({topic.number for topic in broker.topics.values()})

@@ -1,7 +1,7 @@
-"""`penstock verify DIR`: what a data directory holds, and whether all of it is whole. Changes nothing.
+"""`penstock verify DIR`: check a data directory, and print what it holds. Changes nothing.
 
-Exit code 0: whole; 1: damaged; 2: it cannot be looked at, e.g. because an nsqd is using it; 3: not damaged, but bytes at the
-log's end may have been acknowledged, and the next start cuts them off.
+Exit code 0: the log is intact; 1: it is damaged; 2: it cannot be read, for example because an nsqd uses it; 3: it is not
+damaged, but bytes at its end may have been acknowledged, and the next start cuts them off.
 """
 
 import argparse
@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nsqd.core.reader import Kind
-from nsqd.storage.directory import Directory, DirectoryError
+from nsqd.core.reader import ReaderKind
+from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import Findings, TopicFindings, verify
@@ -25,13 +25,13 @@ def main() -> int:
     arguments = _parser().parse_args(sys.argv[1:])
     path = Path(arguments.directory)
     try:
-        directory = Directory(str(path))
+        directory = DataDirectory(str(path))
     except DirectoryError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return NO_LOOK
     try:
         if not (path / "log").is_dir():
-            print(f"{PROGRAM}: {path} holds no log: no nsqd of Penstock has run there", file=sys.stderr)
+            print(f"{PROGRAM}: {path} has no log: no nsqd of Penstock has used this directory", file=sys.stderr)
             return NO_LOOK
         findings = verify(RealDisk(path / "log"), _progress if sys.stderr.isatty() else lambda done, total: None)
     except (LogError, OSError) as error:
@@ -39,7 +39,7 @@ def main() -> int:
         return DAMAGED if isinstance(error, LogError) else NO_LOOK
     finally:
         directory.close()
-    print(json.dumps(_told(findings)) if arguments.json else _text(findings))
+    print(json.dumps(_as_json(findings)) if arguments.json else _text(findings))
     return DAMAGED if findings.damaged else WHOLE if findings.whole else TORN
 
 
@@ -47,7 +47,7 @@ def _progress(done: int, total: int) -> None:
     print(f"\r{done}/{total} segments", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
 
-def _told(findings: Findings) -> dict[str, Any]:
+def _as_json(findings: Findings) -> dict[str, Any]:
     return {
         "log": findings.log_id,
         "segments": findings.segments,
@@ -66,7 +66,7 @@ def _told(findings: Findings) -> dict[str, Any]:
                 "retained": topic.retained,
                 "not_distributed": topic.not_distributed,
                 "channels": [
-                    {"channel": name, **figures} for kind, name, figures in topic.readers if kind is Kind.CHANNEL
+                    {"channel": name, **figures} for kind, name, figures in topic.readers if kind is ReaderKind.CHANNEL
                 ],
                 **_tube(topic),
             }
@@ -77,14 +77,14 @@ def _told(findings: Findings) -> dict[str, Any]:
 
 def _tube(topic: TopicFindings) -> dict[str, dict[str, int]]:
     """Return the figures of the topic's tube under "tube", or nothing if it has none."""
-    tubes = [figures for kind, _, figures in topic.readers if kind is Kind.WORK_QUEUE]
+    tubes = [figures for kind, _, figures in topic.readers if kind is ReaderKind.WORK_QUEUE]
     return {"tube": tubes[0]} if tubes else {}
 
 
 def _text(findings: Findings) -> str:
-    told = _told(findings)
-    lines = [f"log {told['log'] or '(none yet)'}: {told['segments']} segments, {told['bytes']} bytes"]
-    for topic in told["topics"]:
+    summary = _as_json(findings)
+    lines = [f"log {summary['log'] or '(none yet)'}: {summary['segments']} segments, {summary['bytes']} bytes"]
+    for topic in summary["topics"]:
         lines.append(
             f"topic {topic['topic']}: {topic['published']} published, {topic['live']} live,"
             f" {topic['published'] - topic['live']} finished, of which {topic['retained']} are retained"
@@ -96,12 +96,12 @@ def _text(findings: Findings) -> str:
         ]
         if "tube" in topic:
             lines.append("  tube: " + ", ".join(f"{count} {state}" for state, count in topic["tube"].items()))
-    lines += [f"{name} is no log segment, or was never finished" for name in findings.unreadable]
+    lines += [f"{name} is not a complete log segment" for name in findings.unreadable]
     lines += [f"copy of earlier damage: {name}, {size} bytes" for name, size in findings.copies]
-    lines += [f"DAMAGE in {name}: the header is wrong; the next start rebuilds it" for name in findings.headers]
+    lines += [f"DAMAGE in {name}: the header is corrupt; the next start rebuilds it" for name in findings.headers]
     lines += [f"DAMAGE in {name}: bytes {start} to {end} cannot be read" for name, start, end in findings.damage]
     lines += [
-        f"TORN: {name}: the log ends at byte {start}; behind it {end - start} bytes are left"
+        f"TORN: {name}: the log ends at byte {start}; {end - start} incomplete bytes follow"
         for name, start, end in findings.cuts
     ]
     return "\n".join([*lines, _verdict(findings)])
@@ -109,7 +109,7 @@ def _text(findings: Findings) -> str:
 
 def _verdict(findings: Findings) -> str:
     if findings.damaged:
-        return "DAMAGED: restore a backup, or start nsqd: it serves all that is whole, and keeps copies of what is not"
+        return "DAMAGED: restore a backup, or start nsqd: it serves all intact messages and keeps copies of the damaged parts"
     if findings.torn:
         return f"TORN: {findings.torn} bytes may have been acknowledged; the next start copies them and cuts them off"
     return "whole"
@@ -121,6 +121,6 @@ def _parser() -> argparse.ArgumentParser:
         description=(__doc__ or "").partition(": ")[2],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("directory", metavar="DIR", help="nsqd's -data-path; no nsqd may be running there")
-    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument("directory", metavar="DIR", help="-data-path of nsqd; no nsqd may be using it")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

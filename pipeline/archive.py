@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.spark.ask import Asker
 from penstock.spark.nodes import Nobody, Nodes, move_cursors
-from penstock.spark.offsets import At, Place
+from penstock.spark.offsets import LogPosition, NodeTopic
 from penstock.spark.options import ReadOptions, read_options
 from pipeline.lake import Batch, Lake, Range, files_of, gaps
 from pipeline.progress import say
@@ -74,16 +74,16 @@ class Archiver:
     def _move_cursors(self, ranges: tuple[Range, ...]) -> None:
         if not self.options.cursor:
             return
-        to = {Place(one.topic, one.node): At(one.log, one.last + 1) for one in ranges}
+        to = {NodeTopic(one.topic, one.node): LogPosition(one.log, one.last + 1) for one in ranges}
         with Asker() as asker:
             try:
-                there, _ = Nodes(self.options.nsqd, self.options.lookupd).look(
+                there, _ = Nodes(self.options.nsqd, self.options.lookupd).ranges_of(
                     asker, sorted({one.topic for one in ranges})
                 )
             except Nobody:
                 return
             for failure in move_cursors(asker, there, to, self.options.cursor, ""):
-                say(f"the cursor stays behind: {failure}")
+                say(f"cannot advance the cursor: {failure}")
 
 
 def ranges_of(frame: DataFrame) -> tuple[Range, ...]:
@@ -133,7 +133,7 @@ def archive(
     said = read_options(options)
     NsqStreamReader(said).check()
     lake.create()
-    with lake.held_by(JOB):
+    with lake.locked_by(JOB):
         checkpoint = lake.checkpoint(JOB, {"topics": source.topics, "pattern": source.pattern})
         spark = session("penstock archive", master)
         archiver = Archiver(lake, said)
@@ -156,7 +156,7 @@ def _report(lake: Lake, archiver: Archiver) -> int:
     counts: dict[str, int] = {}
     for one in (one for batch in batches for one in batch.ranges):
         counts[one.topic] = counts.get(one.topic, 0) + one.count
-    say(f"{archiver.done:,} messages archived in {took:.0f} s; {lake.root} has {sum(counts.values()):,}:")
+    say(f"archived {archiver.done:,} messages in {took:.0f} s; {lake.root} now has {sum(counts.values()):,}:")
     for topic, count in sorted(counts.items()):
         say(f"  {topic}: {count:,}")
     for gap in gaps(batches):

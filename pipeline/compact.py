@@ -16,11 +16,11 @@ LEAST = 2  # batches that are worth compacting
 def compact(lake: Lake, *, rows: int, master: str) -> int:
     """Run the job and return the exit code. A file has at most `rows` rows. Raises LakeError, Missing."""
     lake.check()
-    with lake.held_by(JOB), lake.held_by("rollup"), lake.held_by("replay"):  # they read the files that go
+    with lake.locked_by(JOB), lake.locked_by("rollup"), lake.locked_by("replay"):  # they read the files that go
         lake.tidy()  # remove what a killed run left behind
         fresh = [batch for batch in lake.batches() if not batch.is_compacted]
         if len(fresh) < LEAST:
-            say(f"nothing to compact: {len(fresh)} batches since the last time")
+            say(f"nothing to compact: {len(fresh)} new batches")
             return 0
         numbers = tuple(sorted(number for batch in fresh for number in batch.batches))
         name = f"{numbers[0]:010d}-{numbers[-1]:010d}"
@@ -43,9 +43,10 @@ def compact(lake: Lake, *, rows: int, master: str) -> int:
         if made.count != before:
             shutil.rmtree(path, ignore_errors=True)
             raise LakeError(
-                f"{made.count} messages came out of {before}: nothing was changed; is somebody else writing there?"
+                f"compacting {before} messages gave {made.count}: nothing was changed;"
+                " check that no other program writes to the lake"
             )
         lake.finish(made)
         lake.tidy()
-        say(f"{len(fresh)} batches with {before:,} messages are one now: {path}")
+        say(f"compacted {len(fresh)} batches with {before:,} messages into {path}")
         return 0

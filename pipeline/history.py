@@ -36,22 +36,22 @@ def history(lake: Lake, *, topic: str, grain: str, last: int) -> int:
     end = max((int(row["at"].timestamp()) for row in own), default=0)
     begin = max(end - (last - 1) * step, min((int(row["at"].timestamp()) for row in own), default=0))
     own = [row for row in own if int(row["at"].timestamp()) >= begin]
-    told: dict[str, Any] = {"grain": grain, "step": step, "from": begin}
+    data: dict[str, Any] = {"grain": grain, "step": step, "from": begin}
     count = (end - begin) // step + 1 if own else 0
     for name in ("messages", "bytes"):
         values = [0] * count
         for row in own:
             values[(int(row["at"].timestamp()) - begin) // step] += row[name]
-        told[name] = values
-    told["archived"] = sum(batch.count for batch in lake.batches())
-    told["rolled_up"] = sum(run["messages"] for run in finished)
-    told["topics"] = _sums(own, "topic", MOST_TOPICS)
-    told["producers"] = _sums((row for row in own if row["producer"]), "producer", MOST_NAMED) if topic else []
+        data[name] = values
+    data["archived"] = sum(batch.count for batch in lake.batches())
+    data["rolled_up"] = sum(run["messages"] for run in finished)
+    data["topics"] = _sums(own, "topic", MOST_TOPICS)
+    data["producers"] = _sums((row for row in own if row["producer"]), "producer", MOST_NAMED) if topic else []
     table = read_rows(lake, finished, deliveries(grain), None, None) if topic else []
-    told["channels"] = _channels(
+    data["channels"] = _channels(
         row for row in table if row["topic"] == topic and int(row["at"].timestamp()) >= begin
     )  # fmt: skip
-    json.dump(told, sys.stdout)
+    json.dump(data, sys.stdout)
     print()
     return 0
 

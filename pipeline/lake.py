@@ -80,25 +80,23 @@ class Lake:
             self.check()
             return
         if self.root.exists() and not self.root.is_dir():
-            raise LakeError(f"{self.root} is a file: give a directory that does not exist, or an empty one")
+            raise LakeError(f"{self.root} is a file: choose a new or empty directory")
         if self.root.exists() and any(self.root.iterdir()):
-            raise LakeError(
-                f"{self.root} is not empty and no lake: give an empty directory, or one that does not exist"
-            )
+            raise LakeError(f"{self.root} is not empty and not a lake: choose a new or empty directory")
         try:
             self.manifests.mkdir(parents=True)
             write(self.root / "lake.json", {"lake": VERSION})
         except OSError as error:
-            raise LakeError(f"cannot make a lake in {self.root}: {error.strerror or error}") from None
+            raise LakeError(f"cannot create a lake in {self.root}: {error.strerror or error}") from None
 
     def check(self) -> None:
         """Raise LakeError if the directory is not a lake of this version."""
         try:
             version = json.loads((self.root / "lake.json").read_text())["lake"]
         except (OSError, ValueError, KeyError, TypeError):
-            raise LakeError(f"{self.root} is no lake: penstock pipeline archive --out makes one") from None
+            raise LakeError(f"{self.root} is not a lake: create one with penstock pipeline archive --out") from None
         if version != VERSION:
-            raise LakeError(f"{self.root} is a lake of version {version!r}; this program knows {VERSION}")
+            raise LakeError(f"{self.root} is a lake of version {version!r}; this program supports version {VERSION}")
 
     @property
     def manifests(self) -> Path:
@@ -106,13 +104,13 @@ class Lake:
         return self.root / "manifests"
 
     @contextmanager
-    def held_by(self, job: str) -> Iterator[None]:
+    def locked_by(self, job: str) -> Iterator[None]:
         """Lock the lake for this kind of job while the context lasts. Raises LakeError if another process has the lock."""
         with (self.root / f"{job}.lock").open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise LakeError(f"another {job} works in {self.root}: wait for it, or stop it") from None
+                raise LakeError(f"another {job} is running in {self.root}: wait for it, or stop it") from None
             yield
 
     def checkpoint(self, job: str, identity: dict[str, Any]) -> Path:
@@ -121,9 +119,9 @@ class Lake:
         Raises LakeError if the checkpoint belongs to a job with another identity.
         """
         path = self.root / "checkpoints" / job
-        told = path.with_suffix(".json")
+        data = path.with_suffix(".json")
         try:
-            before = json.loads(told.read_text()) if told.exists() else None
+            before = json.loads(data.read_text()) if data.exists() else None
         except ValueError:
             before = {}
         if before is not None and before != identity:
@@ -131,11 +129,11 @@ class Lake:
                 sorted(key for key in before.keys() | identity.keys() if before.get(key) != identity.get(key))
             )
             raise LakeError(
-                f"{path} is of a {job} with another {changed}: {before}; give another --out, or the same again"
+                f"{path} belongs to a {job} with another {changed}: {before}; use the same values, or another --out"
             )
         if before is None:
             path.parent.mkdir(exist_ok=True)
-            write(told, identity)
+            write(data, identity)
         return path
 
     # ---- archived messages
@@ -146,12 +144,12 @@ class Lake:
 
     def finish(self, batch: Batch) -> None:
         """Write the manifest of a batch whose data is complete; from now on the batch exists."""
-        told = {
+        data = {
             "path": batch.path,
             "batches": list(batch.batches),
             "ranges": [{name: getattr(one, name) for name in Range.__slots__} for one in batch.ranges],
         }
-        write(self.manifests / f"{batch.name}.json", told)
+        write(self.manifests / f"{batch.name}.json", data)
 
     def batches(self) -> list[Batch]:
         """Return all batches, the earliest first; a batch that was compacted appears only in the compacted one."""
@@ -172,11 +170,11 @@ class Lake:
 
     def _batch(self, path: Path) -> Batch:
         try:
-            told = json.loads(path.read_text())
-            ranges = tuple(Range(**one) for one in told["ranges"])
-            return Batch(path.stem, told["path"], tuple(told["batches"]), ranges)
+            data = json.loads(path.read_text())
+            ranges = tuple(Range(**one) for one in data["ranges"])
+            return Batch(path.stem, data["path"], tuple(data["batches"]), ranges)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise LakeError(f"{path} is no manifest: {error}") from None
+            raise LakeError(f"{path} is not a valid manifest: {error}") from None
 
     def tidy(self) -> None:
         """Remove the batches that were compacted, their manifests first."""
@@ -219,6 +217,6 @@ def gaps(batches: list[Batch]) -> list[str]:
     return found
 
 
-def write(path: Path, told: dict[str, Any]) -> None:
-    """Replace the file with `told` as JSON, durably and all or nothing."""
-    replace_file(path, json.dumps(told, indent=1).encode(), 0o666)
+def write(path: Path, data: dict[str, Any]) -> None:
+    """Replace the file with `data` as JSON, durably and all or nothing."""
+    replace_file(path, json.dumps(data, indent=1).encode(), 0o666)

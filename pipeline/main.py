@@ -27,10 +27,10 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        told = str(error) if type(error).__module__.startswith("penstock.spark") else cause(str(error))
-        if not told or TRACE in os.environ:
+        message = str(error) if type(error).__module__.startswith("penstock.spark") else cause(str(error))
+        if not message or TRACE in os.environ:
             raise
-        print(f"penstock pipeline {arguments.job}: {told}", file=sys.stderr)
+        print(f"penstock pipeline {arguments.job}: {message}", file=sys.stderr)
         return 1
 
 
@@ -45,7 +45,7 @@ def cause(pages: str) -> str:
             return match[2]
     if not reasons and pages.strip().startswith("["):  # one of Spark's error classes, whose first line says it all
         return pages.strip().splitlines()[0]
-    return f"{reasons[-1][2]} ({reasons[-1][1]}; {TRACE}=1 shows all that Spark says)" if reasons else ""
+    return f"{reasons[-1][2]} ({reasons[-1][1]}; set {TRACE}=1 to see the whole output of Spark)" if reasons else ""
 
 
 def _run(given: argparse.Namespace) -> int:
@@ -72,8 +72,8 @@ def _run(given: argparse.Namespace) -> int:
 
             if given.to == given.topic and not (given.same or given.channel):
                 raise LakeError(
-                    f"--to {given.to} is the topic itself: all its channels would get it again; --same does that,"
-                    " --channel takes one of them"
+                    f"--to {given.to} is the archived topic itself, and all of its channels would get the messages again:"
+                    " give --same to do this, or --channel for one channel"
                 )
             return replay(
                 Lake(given.lake), Source(given.nsqd, given.lookupd), topic=given.topic, to=given.to, channel=given.channel,

@@ -47,11 +47,11 @@ def replay(
     options = target.options() | {"topic": to, "chunkRecords": str(CHUNK)}
     options |= {"channel": channel} if channel else {}
     options |= {"recordsPerSecond": str(rate)} if rate else {}
-    with lake.held_by(JOB):
+    with lake.locked_by(JOB):
         done.load()
         left = done.left(lake, topic)
         if not left:
-            say(f"all of this was replayed before: remove {done.path} to do it again")
+            say(f"everything was replayed before: remove {done.path} to replay it again")
             return 0
         spark = session("penstock replay", master)
         total = 0
@@ -61,12 +61,12 @@ def replay(
                 count, empty = _publish(frame, options | {"jobName": f"{done.path.stem}-{batch.name}"})
                 total += count
                 done.add(batch)
-                left_out = f"; {empty:,} empty ones were left out" if empty else ""
-                say(f"{batch.name}: {count:,} messages, {total:,} in all{left_out}")
+                left_out = f"; skipped {empty:,} empty messages" if empty else ""
+                say(f"{batch.name}: {count:,} messages, {total:,} in total{left_out}")
         finally:
             spark.stop()
         where_to = f"channel {channel} of {to}" if channel else to
-        say(f"{total:,} messages of {topic} were published to {where_to}")
+        say(f"published {total:,} messages of {topic} to {where_to}")
         return 0
 
 
@@ -97,7 +97,7 @@ class _Done:
             raise LakeError(f"{lake.root} has no messages of topic {topic!r}")
         left = [batch for batch in batches if not self._batches.issuperset(batch.batches)]
         if any(not self._batches.isdisjoint(batch.batches) for batch in left):
-            raise LakeError(f"the lake was compacted since this replay began: remove {self.path}, and it begins anew")
+            raise LakeError(f"the lake was compacted after this replay started: remove {self.path} to start it again")
         return left
 
 

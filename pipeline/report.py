@@ -48,18 +48,20 @@ def report(lake: Lake, out: Path, *, since: str, until: str) -> int:
     lake.check()
     finished = runs(lake)
     if not finished:
-        raise LakeError(f"nothing is rolled up in {lake.root}: penstock pipeline rollup --lake {lake.root}")
+        raise LakeError(f"{lake.root} has no rollups: run penstock pipeline rollup --lake {lake.root}")
     first, last = (datetime.fromisoformat(text) if text else None for text in (since, until))
     rows = read_rows(lake, finished, "minute", first, last)
     if not rows:
-        raise LakeError(f"there are no messages from {since or 'the beginning'} to {until or 'the end'}")
+        raise LakeError(f"no messages from {since or 'the beginning'} to {until or 'the end'}")
     begin, end = min(row["at"] for row in rows), max(row["at"] for row in rows)
     grain = next((name for name, step in _STEPS.items() if (end - begin) / step < MOST_POINTS), "day")
     batches = lake.batches()
     archived = sum(batch.count for batch in batches)
     delivered = read_rows(lake, finished, deliveries("minute"), first, last)
     out.write_text(_page(rows, grain, gaps(batches), archived, sum(run["messages"] for run in finished), delivered))
-    say(f"{sum(row['messages'] for row in rows):,} messages of {len({row['topic'] for row in rows})} topics: {out}")
+    say(
+        f"{sum(row['messages'] for row in rows):,} messages of {len({row['topic'] for row in rows})} topics, written to {out}"
+    )
     return 0
 
 
@@ -103,8 +105,8 @@ def _page(
             if archived > rolled
             else []
         ),
-        _plot(f"Messages a {grain}, by topic", _series(rows, grain, "messages"), "{:,.0f}".format),
-        _plot(f"Bytes a {grain}, by topic", _series(rows, grain, "bytes"), _bytes),
+        _plot(f"Messages per {grain}, by topic", _series(rows, grain, "messages"), "{:,.0f}".format),
+        _plot(f"Bytes per {grain}, by topic", _series(rows, grain, "bytes"), _bytes),
         "<h2>Topics</h2>",
         _table("topic", topics),
         "<h2>Nodes</h2>",
@@ -114,7 +116,7 @@ def _page(
         parts += ["<h2>Producers</h2>", _table("producer", producers)]
     if delivered:
         series = _series([{**row, "topic": f"{row['topic']}/{row['channel']}"} for row in delivered], grain, "finished")
-        parts += ["<h2>Deliveries</h2>", _plot(f"Finished a {grain}, by channel", series, "{:,.0f}".format)]
+        parts += ["<h2>Deliveries</h2>", _plot(f"Finished messages per {grain}, by channel", series, "{:,.0f}".format)]
         parts.append(_deliveries(delivered, "channel"))
         if any(row["producer"] for row in delivered):
             parts += ["<h2>Deliveries by producer</h2>", _deliveries(delivered, "producer")]
@@ -130,7 +132,10 @@ def _sums(rows: Iterable[dict[str, Any]], key: str | None) -> dict[str, Sum]:
 
 
 def _table(name: str, sums: dict[str, Sum]) -> str:
-    head = "".join(f"<th>{word}" for word in (name, "messages", "bytes", "size p50", "p95", "p99", "largest"))
+    head = "".join(
+        f"<th>{word}"
+        for word in (name.capitalize(), "Messages", "Bytes", "Size p50", "Size p95", "Size p99", "Max. size")
+    )
     lines = []
     for key, one in sums.items():
         cells = [f"{one.messages:,}", _bytes(one.size), *(f"{one.percentile(p):,}" for p in (0.5, 0.95, 0.99))]
@@ -181,18 +186,18 @@ def _deliveries(rows: list[dict[str, Any]], key: str) -> str:
     for row in rows:
         found[row["topic"], row[key]].add(row)
     words = (
-        "topic",
-        key,
-        "finished",
-        "attempts each",
-        "requeued",
-        "timed out",
-        "buried",
-        "deepest",
-        "latency p50",
-        "p95",
-        "p99",
-        "longest",
+        "Topic",
+        key.capitalize(),
+        "Finished",
+        "Attempts per message",
+        "Requeued",
+        "Timed out",
+        "Buried",
+        "Max. depth",
+        "Latency p50",
+        "Latency p95",
+        "Latency p99",
+        "Max. latency",
     )
     lines = []
     for (topic, name), one in sorted(found.items(), key=lambda item: -item[1].finished):
@@ -238,7 +243,7 @@ _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 960, 260, 80, 30
 _COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#9c6b4e")
 
 
-def _plot(title: str, series: dict[str, dict[datetime, int]], told: Any) -> str:
+def _plot(title: str, series: dict[str, dict[datetime, int]], format_value: Any) -> str:
     """Draw stacked bars over time as SVG; each bar shows its values under the pointer."""
     moments = sorted({at for points in series.values() for at in points})
     first, last = moments[0], moments[-1]
@@ -256,7 +261,7 @@ def _plot(title: str, series: dict[str, dict[datetime, int]], told: Any) -> str:
             tall = value / most * (height - 10)
             x, y = _LEFT + int((at - first) / step) * width, height - floors[at] - tall
             floors[at] += tall
-            tip = f"{name}, {_time(at)}: {told(value)}"
+            tip = f"{name}, {_time(at)}: {format_value(value)}"
             shapes.append(
                 f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(0.6, width - 0.4):.1f}" height="{tall:.1f}" fill="{colour}">'
                 f"<title>{html.escape(tip)}</title></rect>"
@@ -264,7 +269,7 @@ def _plot(title: str, series: dict[str, dict[datetime, int]], told: Any) -> str:
     for share in (0.0, 0.5, 1.0):
         y = height - share * (height - 10)
         shapes.append(f'<line x1="{_LEFT}" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}" class=grid />')
-        shapes.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{told(most * share)}</text>')
+        shapes.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{format_value(most * share)}</text>')
     for at, anchor, x in ((first, "start", _LEFT), (last, "end", _WIDTH)):
         shapes.append(f'<text x="{x}" y="{_HEIGHT - 8}" text-anchor="{anchor}">{_time(at)}</text>')
     keys = "".join(

@@ -22,7 +22,7 @@ JOB = "rollup"
 BASE = 1.04  # ratio of neighboring buckets
 GRAINS = ("minute", "hour", "day")
 _COUNTED = ("finished", "attempts", "requeued", "timed_out", "buried")  # fields of nsqd's statistics that are summed
-_TOLD = (
+_STATISTICS = (
     f"at bigint, topic string, channel string, producer string, {', '.join(f'{name} bigint' for name in _COUNTED)},"
     " depth bigint, latency struct<sum: bigint, max: bigint, buckets: map<string, bigint>>"
 )
@@ -36,7 +36,7 @@ def runs(lake: Lake) -> list[dict[str, Any]]:
         try:
             found.append(json.loads(path.read_text()))
         except (OSError, ValueError) as error:
-            raise LakeError(f"{path} is no manifest: {error}") from None
+            raise LakeError(f"{path} is not a valid manifest: {error}") from None
     return found
 
 
@@ -46,7 +46,7 @@ def rollup(lake: Lake, *, statistics: str, master: str) -> int:
     `statistics` names the topic to which nsqd publishes its delivery statistics. Raises LakeError, Missing.
     """
     lake.check()
-    with lake.held_by(JOB):
+    with lake.locked_by(JOB):
         before = runs(lake)
         done: dict[Place, int] = {tuple(one[:3]): one[3] for one in (before[-1]["places"] if before else [])}
         batches = [batch for batch in lake.batches() if any(_is_new(one, done) for one in batch.ranges)]
@@ -69,9 +69,9 @@ def rollup(lake: Lake, *, statistics: str, master: str) -> int:
             spark.stop()
         for one in (one for batch in batches for one in batch.ranges):
             done[one.place] = max(done.get(one.place, 0), one.last + 1)
-        told = {"run": number, "messages": messages, "places": [[*place, end] for place, end in sorted(done.items())]}
-        write(lake.manifests / f"rollup={number:010d}.json", told)
-        say(f"{messages:,} messages rolled up, {sum(run['messages'] for run in runs(lake)):,} in all")
+        data = {"run": number, "messages": messages, "places": [[*place, end] for place, end in sorted(done.items())]}
+        write(lake.manifests / f"rollup={number:010d}.json", data)
+        say(f"rolled up {messages:,} messages, {sum(run['messages'] for run in runs(lake)):,} in total")
         return 0
 
 
@@ -133,8 +133,8 @@ def _delivered(frame: DataFrame, statistics: str) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    told = f.from_json(f.col("body").cast("string"), _TOLD).alias("told")
-    rows = frame.where(f.col("topic") == statistics).select(told).select("told.*")
+    data = f.from_json(f.col("body").cast("string"), _STATISTICS).alias("data")
+    rows = frame.where(f.col("topic") == statistics).select(data).select("data.*")
     # Other messages of the topic are not statistics.
     rows = rows.where("topic IS NOT NULL AND channel IS NOT NULL AND at BETWEEN 0 AND 99999999999")
     entries = f.transform(

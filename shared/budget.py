@@ -1,6 +1,6 @@
 """How many bytes all clients together may make a daemon buffer: half-received requests and unsent answers.
 
-Code that buffers more than FREE bytes for one connection takes the amount from the budget, and gives it back when the
+Code that buffers more than FREE bytes for one connection reserves the amount in the budget, and releases it when the
 bytes are gone. The first FREE bytes of each connection are not counted, so small requests work even if the budget is
 used up. The number of connections bounds what these bytes take.
 
@@ -41,11 +41,11 @@ class Budget:
         self._peak = 0
         self._refused = 0
 
-    def take(self, size: int, owner: str) -> bool:
-        """Take `size` bytes for `owner`, a peer's address or "" for a unix socket. Returns False if there is no room now.
+    def reserve(self, size: int, owner: str) -> bool:
+        """Reserve `size` bytes for `owner`, a peer's address or "" for a unix socket. Returns False if there is no room now.
 
         One address gets at most half of the budget, so that a single host cannot lock out the others. An owner that
-        holds nothing may take more than half, and if the budget is unused, any amount is granted: so a request that is
+        holds nothing may reserve more than half, and if the budget is unused, any amount is granted: so a request that is
         allowed at all can always be completed.
         """
         with self._lock:
@@ -60,24 +60,24 @@ class Budget:
         with self._lock:
             self._add(size, owner)
 
-    def give(self, size: int, owner: str) -> None:
-        """Give back `size` bytes that were taken or charged."""
+    def release(self, size: int, owner: str) -> None:
+        """Release `size` bytes that were reserved or charged."""
         with self._lock:
             self._used -= size
             rest = self._owners[owner] - size
-            assert rest >= 0, "more was given back than taken"
+            assert rest >= 0, "more was released than reserved"
             if rest:
                 self._owners[owner] = rest
             else:
                 del self._owners[owner]
 
     def fits(self, size: int, owner: str) -> bool:
-        """Return whether `take` would grant `size` bytes now."""
+        """Return whether `reserve` would grant `size` bytes now."""
         with self._lock:
             return self._has_room(size, owner)
 
     def has_room(self, size: int, owner: str) -> bool:
-        """Return whether `take` would grant `size` bytes now. A refusal is counted: the caller turns a client away."""
+        """Return whether `reserve` would grant `size` bytes now. A refusal is counted: the caller turns a client away."""
         with self._lock:
             if self._has_room(size, owner):
                 return True
@@ -121,10 +121,10 @@ class Share:
     def hold(self, size: int) -> bool:
         """Hold `size` bytes instead of what was held before. Returns False, and changes nothing, if there is no room."""
         wanted = size if size > FREE else 0
-        if wanted > self.held and not self._budget.take(wanted - self.held, self._owner):
+        if wanted > self.held and not self._budget.reserve(wanted - self.held, self._owner):
             return False
         if wanted < self.held:
-            self._budget.give(self.held - wanted, self._owner)
+            self._budget.release(self.held - wanted, self._owner)
         self.held = wanted
         return True
 

@@ -13,23 +13,23 @@ from shared.log import LEVELS
 from shared.secrets import hide
 from shared.values import format_duration
 
-_WANTED = "want <addr>:<port>"
+_WANTED = "expected <addr>:<port>"
 
 
 def at_least(least: int) -> Callable[[int], str]:
     """Return a check that a number is not below `least`."""
-    return lambda value: f"want {least} or more" if value < least else ""
+    return lambda value: f"expected {least} or more" if value < least else ""
 
 
 def lasts(least: int) -> Callable[[int], str]:
     """Return a check that a duration (ns) is not below `least`."""
     wanted = format_duration(least) if least else "0"
-    return lambda value: f"want {wanted} or more" if value < least else ""
+    return lambda value: f"expected {wanted} or more" if value < least else ""
 
 
 def between(least: int, most: int) -> Callable[[int], str]:
     """Return a check that a number is within bounds, both included."""
-    return lambda value: "" if least <= value <= most else f"want {least} to {most}"
+    return lambda value: "" if least <= value <= most else f"expected {least} to {most}"
 
 
 def read_word(*known: str) -> Callable[[str], str]:
@@ -40,7 +40,7 @@ def read_word(*known: str) -> Callable[[str], str]:
 
     def read(text: str) -> str:
         if text.lower() not in known:
-            raise ValueError(f"want one of {', '.join(known)}")
+            raise ValueError(f"expected one of {', '.join(known)}")
         return text.lower()
 
     return read
@@ -72,7 +72,7 @@ def accidental_path(address: str) -> str:
         path = parse_address(address).path
     except ListenError:  # `obstructed` reports this
         return ""
-    return f"taken for the path of a unix socket: {_WANTED}" if path and "/" not in path else ""
+    return f"used as the path of a unix socket: {_WANTED}" if path and "/" not in path else ""
 
 
 def not_dialable(address: str) -> str:
@@ -91,7 +91,7 @@ def no_host_port(address: str) -> str:
 
 def no_port(number: int) -> str:
     """Check a port that is announced to others. 0 means that none is given."""
-    return "" if 0 <= number <= 65535 else "no port: nobody can connect to it"
+    return "" if 0 <= number <= 65535 else "not a valid port: clients cannot connect to it"
 
 
 def missing_directory(path: str) -> str:

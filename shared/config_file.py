@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from shared.options import Found, OptionError, Spec, nearest
+from shared.options import OptionError, SourceValues, Spec, nearest
 from shared.values import MILLISECOND, Duration, in_64_bits, parse_text
 
 MAX_SIZE = 1024 * 1024  # bytes: NSQ's own example has 3 KiB
@@ -21,13 +21,13 @@ _SHOWN = 100  # characters of a wrong value
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,30}")  # the original accepts no 0x here, although flags do
 
 
-def read_file(path: str, known: Sequence[Spec]) -> Found:
+def read_file(path: str, known: Sequence[Spec]) -> SourceValues:
     """Read the options `known` from the file. All errors and warnings are in the result."""
     try:
         table = _load(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        return Found({}, errors=[OptionError(f"failed to load config file {path} - {reason}", code=1)])
+        return SourceValues({}, errors=[OptionError(f"failed to load config file {path} - {reason}", code=1)])
     by_key = {spec.key: spec for spec in known if spec.in_file}
     values, errors, warnings = {}, [], []
     for key, found in table.items():
@@ -42,8 +42,8 @@ def read_file(path: str, known: Sequence[Spec]) -> Found:
             errors.append(OptionError(line, code=1))
         if spec.type is bool and type(found) is int:
             meant = str(found == 0).lower()
-            warnings.append(f"config file {path}: {key} = {found} means {meant}, as NSQ reads it: better write {meant}")
-    return Found(values, warnings, errors)
+            warnings.append(f"config file {path}: {key} = {found} means {meant}, as NSQ reads it: write {meant}")
+    return SourceValues(values, warnings, errors)
 
 
 def _load(path: str) -> dict[str, Any]:
@@ -74,14 +74,14 @@ def _coerce(spec: Spec, found: object) -> Any:
     if spec.type is Duration and type(found) is int:
         return Duration(in_64_bits(found * MILLISECOND))
     if spec.type == tuple[str, ...] and isinstance(found, list):
-        return _all_of(found, (str,), "want an array of strings")
+        return _all_of(found, (str,), "expected an array of strings")
     if spec.type == tuple[float, ...] and isinstance(found, list):
-        return tuple(map(float, _all_of(found, (float, int), "want an array of numbers")))
+        return tuple(map(float, _all_of(found, (float, int), "expected an array of numbers")))
     if type(found) is spec.type:
         return found
     if isinstance(found, str):
         return parse_text(spec.type, found)
-    raise ValueError(f"want {_WANTED[spec.type]}")
+    raise ValueError(f"expected {_WANTED[spec.type]}")
 
 
 _WANTED = {
@@ -98,7 +98,7 @@ def _integer(found: object) -> int:
     if isinstance(found, str) and _DECIMAL.fullmatch(found):
         return in_64_bits(int(found))
     if type(found) is not int:
-        raise ValueError("want an integer")
+        raise ValueError("expected an integer")
     return in_64_bits(found)
 
 
@@ -116,7 +116,7 @@ def _go_text(found: object) -> str:
         return f"{found:g}"
     if isinstance(found, str | int):
         return str(found)
-    raise ValueError("want a string")
+    raise ValueError("expected a string")
 
 
 def _unknown(key: str, found: object, known: Sequence[Spec]) -> str:

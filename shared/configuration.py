@@ -13,7 +13,7 @@ from shared.config_file import read_file
 from shared.daemon_options import DaemonOptions
 from shared.environment import read_environment
 from shared.flags import read_flags
-from shared.options import Found, InstantiationError, OptionError, Spec, specs
+from shared.options import InstantiationError, OptionError, SourceValues, Spec, specs
 
 T = TypeVar("T")
 DEFAULT = "default"
@@ -45,7 +45,7 @@ def read(cls: type[T], program: str, argv: Sequence[str], environ: Mapping[str, 
         return Reading(cls(**flags.values), {}, ())
     environment = read_environment(known, program, environ)
     path = {**environment.values, **flags.values}.get("config", "")
-    file = read_file(path, known) if path else Found({})
+    file = read_file(path, known) if path else SourceValues({})
     errors = [*flags.errors, *environment.errors, *file.errors]
     origins = {spec.name: _origin(spec, flags.values, environment.values, file.values, path) for spec in known}
     options = cls(**{**file.values, **environment.values, **flags.values})

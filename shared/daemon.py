@@ -22,7 +22,7 @@ def listening(address: str, authorizes: bool = False) -> contextlib.closing[List
     """Listen, and warn if other machines can connect and no authorization is asked for. Raises ListenError."""
     listener = listen(address)
     if not listener.is_loopback and not authorizes:
-        log.warning("%s IS OPEN TO OTHER MACHINES, and nobody is asked who he is", listener.address)
+        log.warning("%s accepts connections from other machines without authentication", listener.address)
     return contextlib.closing(listener)
 
 

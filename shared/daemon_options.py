@@ -16,14 +16,14 @@ class DaemonOptions:
     version: bool = option(False, "print version string", in_file=False)
     config: str = option("", "path to config file (TOML)", in_file=False)
     check_config: bool = option(
-        False, "read flags, environment and config file, say what is wrong with them, and exit", in_file=False
+        False, "check flags, environment and config file, print the errors, and exit", in_file=False
     )
     print_config: bool = option(
-        False, "print all options as a config file, each with where it comes from, and exit", in_file=False
+        False, "print all options as a config file, each with the source of its value, and exit", in_file=False
     )
     log_level: str = option("info", "set log verbosity: debug, info, warn, error, or fatal", read=read_level)
     log_prefix: str = option("", "log message prefix")
-    log_format: str = option("nsq", "form of the log's lines: nsq or json", read=read_word("nsq", "json"))
+    log_format: str = option("nsq", "format of log lines: nsq or json", read=read_word("nsq", "json"))
     verbose: bool = option(False, "[deprecated] has no effect, use --log-level", in_file=False)
 
     warnings: tuple[str, ...] = ()  # not an option: oddities of the configuration, for the log

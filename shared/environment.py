@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared.options import Found, OptionError, Spec, nearest
+from shared.options import OptionError, SourceValues, Spec, nearest
 
 _OF_A_SERVICE = re.compile(
     r"SERVICE_HOST|(SERVICE_)?PORT|SERVICE_PORT_\w+|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?"
@@ -19,7 +19,7 @@ _SERVICE_HOST = "_SERVICE_HOST"
 _SHOWN = 100  # characters of a name
 
 
-def read_environment(known: Sequence[Spec], program: str, environ: Mapping[str, str]) -> Found:
+def read_environment(known: Sequence[Spec], program: str, environ: Mapping[str, str]) -> SourceValues:
     """Read the variables of the options `known`. All errors and warnings are in the result."""
     values: dict[str, Any] = {}
     errors = []
@@ -31,7 +31,7 @@ def read_environment(known: Sequence[Spec], program: str, environ: Mapping[str, 
             values[spec.name] = spec.from_text(text)
         except ValueError as error:
             errors.append(OptionError(f'invalid value "{text}" for environment variable {spec.environment}: {error}'))
-    return Found(values, _unknown(known, f"{program.upper()}_", environ), errors)
+    return SourceValues(values, _unknown(known, f"{program.upper()}_", environ), errors)
 
 
 def _unknown(known: Sequence[Spec], prefix: str, environ: Mapping[str, str]) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared.options import Found, OptionError, Spec, specs
+from shared.options import OptionError, SourceValues, Spec, specs
 from shared.secrets import hide
 from shared.values import Duration, format_duration
 
@@ -22,7 +22,7 @@ class HelpRequested(Exception):
     """-h or -help was given. The argument is the usage text."""
 
 
-def read_flags(cls: type, program: str, argv: Sequence[str]) -> Found:
+def read_flags(cls: type, program: str, argv: Sequence[str]) -> SourceValues:
     """Read the flags. All errors and warnings are in the result. Raises HelpRequested."""
     by_flag = {spec.flag: spec for spec in specs(cls, program)}
     values: dict[str, Any] = {}
@@ -30,14 +30,14 @@ def read_flags(cls: type, program: str, argv: Sequence[str]) -> Found:
     try:
         pairs, rest = _split(argv, by_flag, cls, program)
     except OptionError as error:  # after this error it is unknown which words are flags
-        return Found(values, errors=[error])
+        return SourceValues(values, errors=[error])
     for spec, text in pairs:
         try:
             values[spec.name] = _value(spec, text, values.get(spec.name, ()))
         except ValueError as error:
             errors.append(OptionError(f'invalid value "{text}" for flag -{spec.flag}: {error}'))
     warnings = [f"arguments from {hide(rest[0])[:_SHOWN]!r} on are ignored"] if rest else []
-    return Found(values, warnings, errors)
+    return SourceValues(values, warnings, errors)
 
 
 def _value(spec: Spec, text: str, before: Any) -> Any:

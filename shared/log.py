@@ -91,7 +91,7 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, unless Repeats leaves it out. `handle` calls this, and holds the handler's lock."""
         now = self._clock()
-        self._tell(self._repeats.ended(now))
+        self._log_repeats(self._repeats.ended(now))
         if self._repeats.admits(record, now):
             super().emit(record)
         elif self._timer is None:
@@ -103,7 +103,7 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         try:
             if self._timer is not None:
                 self._timer.cancel()
-            self._tell(self._repeats.flush())
+            self._log_repeats(self._repeats.flush())
         finally:
             self.release()
         super().close()
@@ -119,13 +119,13 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         try:
             self._timer = None
             now = self._clock()
-            self._tell(self._repeats.ended(now))
+            self._log_repeats(self._repeats.ended(now))
             if self._repeats.next_end < math.inf:
                 self._set_timer(now)
         finally:
             self.release()
 
-    def _tell(self, repeated: list[Repeated]) -> None:
+    def _log_repeats(self, repeated: list[Repeated]) -> None:
         for one in repeated:
             super().emit(logging.LogRecord(log.name, one.level, "", 0, "%s", (one,), None))
 

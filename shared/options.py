@@ -93,7 +93,7 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SourceValues:
     """The result of reading one source: command line, environment or file."""
 
     values: Mapping[str, Any]  # field name to checked value

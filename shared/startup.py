@@ -123,7 +123,7 @@ def reload_log_level(options: Options, program: str) -> Options | None:
     try:
         reread_options = reread(options, program, sys.argv[1:], os.environ)
     except OptionError as error:
-        log.error("SIGHUP: everything stays as it is: %s", error)
+        log.error("SIGHUP: cannot reload the configuration, nothing was changed: %s", error)
         return None
     for line in reread_options.warnings:
         if line not in options.warnings:
@@ -131,7 +131,7 @@ def reload_log_level(options: Options, program: str) -> Options | None:
     log.setLevel(LEVELS[reread_options.log_level])
     log.info("SIGHUP: log level %s", level_name())
     if changed := need_restart(options, reread_options, program):
-        log.warning("SIGHUP: needs a restart: %s", ", ".join(changed))
+        log.warning("SIGHUP: restart to apply the changes of: %s", ", ".join(changed))
     return reread_options
 
 

@@ -71,9 +71,9 @@ class Certificates:
         """Load and check the files. Raises TlsError."""
         self._files = files
         if VERSIONS[files.min_version] < VERSIONS[LEAST]:
-            log.warning("tls-min-version %s: not spoken here, %s is the least", files.min_version, LEAST)
+            log.warning("tls-min-version %s is not supported: the minimum is %s", files.min_version, LEAST)
         if files.security_level < SECURITY_LEVEL:
-            log.warning("tls-security-level %d: certificates that can be forged are accepted", files.security_level)
+            log.warning("tls-security-level %d accepts certificates that can be forged", files.security_level)
         self._context = _server_context(files)
 
     def reload(self) -> None:

@@ -22,14 +22,14 @@ def parse_text(kind: Any, text: str) -> Any:
     if kind is bool:
         if text in _TRUE or text in _FALSE:
             return text in _TRUE
-        raise ValueError("want true or false")
+        raise ValueError("expected true or false")
     if kind is int:
         return parse_int(text)
     if kind is float:
         try:
             return float(text)
         except ValueError:
-            raise ValueError("want a number") from None
+            raise ValueError("expected a number") from None
     if kind is Duration:
         return parse_duration(text)
     if kind == tuple[str, ...]:
@@ -42,13 +42,13 @@ def parse_text(kind: Any, text: str) -> Any:
 def parse_int(text: str) -> int:
     """Read a Go integer literal of 64 bits: decimal, 0x, 0o, 0b, or octal with a leading 0."""
     if text != text.strip():
-        raise ValueError("want an integer")
+        raise ValueError("expected an integer")
     plain = text.lstrip("+-")
     base = 8 if re.fullmatch(r"0[0-7]+", plain) else 0
     try:
         value = int(text, base)
     except ValueError:
-        raise ValueError("want an integer") from None
+        raise ValueError("expected an integer") from None
     return in_64_bits(value)
 
 
@@ -73,7 +73,7 @@ def parse_duration(text: str) -> Duration:
         total += int(whole.lstrip("0")[:20] or "0") * unit + int(part or "0") * unit // 10 ** len(part)
         position = match.end()
     if position == 0 or position != len(rest):
-        raise ValueError('want a duration such as "250ms", "1m30s" or "1h"')
+        raise ValueError('expected a duration such as "250ms", "1m30s" or "1h"')
     return Duration(in_64_bits(sign * total))
 
 

@@ -1,9 +1,9 @@
-// Keys: / to search, g and a letter to go, j and k from row to row, ? for a list of them. Nothing here can be done by keys alone.
+// Keyboard shortcuts: / searches, g and a letter open a page, j and k move between rows, ? lists them. The mouse can do all of this, too.
 "use strict";
 
 const LONGEST = 1500;  // ms between g and its letter
 
-let going = 0;  // until when a letter leads somewhere
+let going = 0;  // ms of event time until which a letter opens a page
 
 function typing(target) {
   return target.closest("input:not([type=radio]), textarea, select, [contenteditable]") !== null;
@@ -39,6 +39,6 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-// A page that could not be shown can be now: load the whole of it.
+// The page failed before and is available now: load all of it.
 const live = document.getElementById("live");
 if (live) new MutationObserver(() => { if (live.querySelector("[data-reload]")) location.reload(); }).observe(live, {childList: true, subtree: true});

@@ -31,7 +31,7 @@ async def _ask(servers: AuthServers, refusals: Refusals, question: Question, on_
     try:
         answer = await servers.ask(question)
     except AuthRefused as refused:
-        refusals.tell(question, refused, trio.current_time())
+        refusals.log_refusal(question, refused, trio.current_time())
         answer = AuthRefused(str(refused))  # a new exception, without the frames that the first one came through
     on_answer(answer)
 
@@ -42,16 +42,16 @@ class Refusals:
     def __init__(self) -> None:
         self._until = 0.0  # s, monotonic: when the present period of QUIET ends
         self._lines = 0  # lines in that period
-        self._untold = 0
+        self._left_out = 0
 
-    def tell(self, question: Question, refused: AuthRefused, now: float) -> None:
+    def log_refusal(self, question: Question, refused: AuthRefused, now: float) -> None:
         """Log that a client was refused at `now` (s, monotonic), unless there were too many."""
         if now >= self._until:
             self._until, self._lines = now + QUIET, 0
         if self._lines >= MOST_LINES:
-            self._untold += 1
+            self._left_out += 1
             return
         self._lines += 1
-        before = f" (and {self._untold} others before)" if self._untold else ""
-        self._untold = 0
-        log.warning("AUTH: client %s is refused: %s%s", question.remote_ip or "@", refused, before)
+        before = f" (and {self._left_out} others before)" if self._left_out else ""
+        self._left_out = 0
+        log.warning("AUTH: rejected client %s: %s%s", question.remote_ip or "@", refused, before)

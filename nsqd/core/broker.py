@@ -15,11 +15,11 @@ from nsqd.core.measurement.outcomes import Events
 from nsqd.core.message.ids import IdSource
 from nsqd.core.node_context import NodeContext
 from nsqd.core.pauses import Key, Pause
-from nsqd.core.reader import Kind, Parts, Reader
+from nsqd.core.reader import Parts, Reader, ReaderKind
 from nsqd.core.registry import Change, ChangeKind, Registry
 from nsqd.core.sequence.mark import Promise
 from nsqd.core.sequence.store import Store
-from nsqd.core.story import Story, told
+from nsqd.core.story import Story, recording_store
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.scan import ScanPool
 from nsqd.core.topic import Topic
@@ -43,22 +43,24 @@ class Broker:
         """Make an empty broker. `story`: notes what happens to each message; None: nothing is noted."""
         self.limits = limits
         self.story = story
-        self.store = store = told(store, story) if story is not None else store
+        self.store = store = recording_store(store, story) if story is not None else store
         self.ids = ids
         self.agenda = agenda = Agenda()
-        self.settle, self.seal, self.serve = agenda.settle, agenda.seal, agenda.serve  # steps of the turn
+        self.seal_puts, self.seal, self.serve = agenda.seal_puts, agenda.seal, agenda.serve  # steps of the turn
         self.registry = Registry(limits)
         self.scan = ScanPool(agenda, limits.queue_scan_selection_count, limits.queue_scan_worker_pool_max, random_below)
-        self.commons = NodeContext(
+        self.context = NodeContext(
             limits, store, ids, random_below, agenda, self.registry, self.scan, Events(limits.events)
         )
-        self.directory = Directory(self.commons)
+        self.directory = Directory(self.context)
         self.topics = self.directory.topics
         self.named = self.directory.named  # the same topics, by the names as protocols read them (bytes)
         self.topic = self.directory.topic  # finds or creates a topic
         self.delete_topic = self.directory.delete
         self.tubes = Tubes(self.directory)
-        self._makers: dict[Kind, Callable[[Parts], Reader]] = {Kind.WORK_QUEUE: self.tubes.new_tube}  # of readers
+        self._makers: dict[ReaderKind, Callable[[Parts], Reader]] = {
+            ReaderKind.WORK_QUEUE: self.tubes.new_tube
+        }  # of readers
         self.refusal = ""  # why nothing can be published in this turn; "": publishing is possible
         self.draining_since = 0  # ns since the epoch; 0: the node does not drain
 
@@ -70,8 +72,8 @@ class Broker:
         A second call before `commit` continues the same turn with new times.
         """
         agenda = self.agenda
-        if agenda.unsettled:
-            agenda.settle()
+        if agenda.unsealed_puts:
+            agenda.seal_puts()
         agenda.now = now
         agenda.wall = wall
         self.store.begin(now, wall)
@@ -85,7 +87,7 @@ class Broker:
     def commit(self) -> Sequence[Promise]:
         """Write the turn's group: what was published, finished and delivered. Returns the promises of Store.commit."""
         agenda = self.agenda
-        if agenda.unsettled or agenda.unsealed:
+        if agenda.unsealed_puts or agenda.unsealed:
             agenda.seal()
         return self.store.commit()
 
@@ -111,10 +113,10 @@ class Broker:
         item.pause(paused)
         key = item.key
         if paused:
-            self.registry.pauses.keep(key, Pause(by, self.agenda.wall // SECOND, until))
+            self.registry.pauses.remember(key, Pause(by, self.agenda.wall // SECOND, until))
         else:
             self.registry.pauses.forget(key)
-        self.registry.tell(ChangeKind.PAUSED, *key)
+        self.registry.note_change(ChangeKind.PAUSED, *key)
 
     def end_pauses(self, at: int, limit: int) -> list[Key]:
         """Resume up to `limit` topics and channels whose pauses end by `at` (s since the epoch). Returns their keys."""
@@ -133,9 +135,9 @@ class Broker:
 
     # readers and queries
 
-    def revive(self, topic: Topic, kind: Kind, name: str, number: int) -> Reader:
+    def revive(self, topic: Topic, kind: ReaderKind, name: str, number: int) -> Reader:
         """Make a reader of that kind that existed before the restart. The caller still has to fill it."""
-        if kind is Kind.CHANNEL:
+        if kind is ReaderKind.CHANNEL:
             return topic.revive_channel(name, number)
         return topic.attach(kind, name, self._makers[kind], number)
 
@@ -165,14 +167,14 @@ class Broker:
     @property
     def waiting_bytes(self) -> int:
         """Return about how many bytes of memory delayed and deferred messages take. Looks at every channel."""
-        lanes = sum(topic.edge.lane.waiting.memory for topic in self.topics.values())
+        lanes = sum(topic.offsets.lane.waiting.memory for topic in self.topics.values())
         return lanes + sum(c.deferred.memory for topic in self.topics.values() for c in topic.channels.values())
 
     def check(self) -> None:
         """Raise AssertionError if an invariant of the core does not hold. Tests call it last."""
         self.scan.check()
         self.registry.pauses.check()
-        for key in self.registry.pauses.known:
+        for key in self.registry.pauses.details:
             self.paused_item(key)
         self.directory.check()
         self.tubes.check()

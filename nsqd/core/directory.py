@@ -14,8 +14,8 @@ from penstock.protocol.names import is_valid_name
 class Directory:
     """All topics of one node, found by name or number."""
 
-    def __init__(self, commons: NodeContext) -> None:
-        self.commons = commons
+    def __init__(self, context: NodeContext) -> None:
+        self.context = context
         self.topics: dict[str, Topic] = {}
         self.named: dict[bytes, Topic] = {}  # the same topics, by the names as protocols read them
         self.by_number: dict[int, Topic] = {}  # the same topics, by number
@@ -26,18 +26,18 @@ class Directory:
         """Return the topic of that name, and create it if needed. The caller has checked the name. Raises TooMany."""
         topic = self.topics.get(name)
         if topic is None:
-            registry = self.commons.registry
+            registry = self.context.registry
             registry.admit_topic(len(self.topics))
             topic = self.adopt(name, registry.next_number())
             topic.starting = self.ask_for_channels and is_valid_name(name)
-            registry.tell(ChangeKind.TOPIC_CREATED, name)
+            registry.note_change(ChangeKind.TOPIC_CREATED, name)
             for tell in self.on_created:
                 tell(topic)
         return topic
 
     def adopt(self, name: str, number: int, config: TopicConfig | None = None) -> Topic:
         """Make a topic with a number that it has already, as after a restart, without announcing it."""
-        topic = self.topics[name] = Topic(name, number, self.commons, config)
+        topic = self.topics[name] = Topic(name, number, self.context, config)
         self.named[name.encode()] = topic
         self.by_number[number] = topic
         return topic
@@ -48,9 +48,9 @@ class Directory:
         del self.named[name.encode()]
         del self.by_number[topic.number]
         topic.delete()
-        registry = self.commons.registry
+        registry = self.context.registry
         registry.pauses.forget((name, ""))
-        registry.tell(ChangeKind.TOPIC_DELETED, name)
+        registry.note_change(ChangeKind.TOPIC_DELETED, name)
 
     def delete_channel(self, topic: Topic, name: str) -> None:
         """Drop the channel, its messages and its connections. An ephemeral topic goes with its last channel."""
@@ -72,7 +72,7 @@ class Directory:
             assert self.by_number[topic.number] is topic
             assert not topic.deleted
             topic.check()
-        assert self.commons.registry.channel_count == sum(len(topic.channels) for topic in self.topics.values())
+        assert self.context.registry.channel_count == sum(len(topic.channels) for topic in self.topics.values())
 
     def __repr__(self) -> str:
         return f"<Directory of {len(self.topics)} topics>"

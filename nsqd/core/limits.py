@@ -24,8 +24,8 @@ class Limits:
     latency_window: int = 600_000_000_000  # ns
     measures: bool = False  # True: outcomes of messages are counted for the statistics topic
     events: float = 0.0  # the share of messages, 0 to 1, whose events are all reported
-    keeping: StoragePolicy = field(default_factory=StoragePolicy)  # for topics without a setting of their own
-    seen: DedupLimits = field(default_factory=DedupLimits)
+    policy: StoragePolicy = field(default_factory=StoragePolicy)  # for topics without a setting of their own
+    dedup: DedupLimits = field(default_factory=DedupLimits)
 
     def attempts(self, topic: str) -> int:
         """Return after how many deliveries a message of the topic is buried; 0: never."""

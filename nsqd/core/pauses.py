@@ -27,20 +27,20 @@ class Pauses:
     """The details of all pauses on one node."""
 
     def __init__(self) -> None:
-        self.known: dict[Key, Pause] = {}  # of topics and channels that exist and are paused
+        self.details: dict[Key, Pause] = {}  # of topics and channels that exist and are paused
         self._ends: DueQueue[Key] = DueQueue()  # exactly the pauses with an end
         self._handles: dict[Key, int] = {}  # their entries in _ends
 
-    def keep(self, key: Key, pause: Pause) -> None:
+    def remember(self, key: Key, pause: Pause) -> None:
         """Keep the details of a pause, in place of any earlier one of the same topic or channel."""
         self.forget(key)
-        self.known[key] = pause
+        self.details[key] = pause
         if pause.until:
             self._handles[key] = self._ends.push(pause.until, key)
 
     def forget(self, key: Key) -> None:
         """Forget the pause of a topic or channel that was resumed or deleted."""
-        self.known.pop(key, None)
+        self.details.pop(key, None)
         handle = self._handles.pop(key, None)
         if handle is not None:
             self._ends.remove(handle)
@@ -56,8 +56,10 @@ class Pauses:
         """Raise AssertionError if an invariant of the pauses does not hold."""
         self._ends.check()
         assert (
-            {key for key, pause in self.known.items() if pause.until} == set(self._ends.values()) == set(self._handles)
+            {key for key, pause in self.details.items() if pause.until}
+            == set(self._ends.values())
+            == set(self._handles)
         )
 
     def __repr__(self) -> str:
-        return f"<Pauses: {len(self.known)} known, {len(self._handles)} end>"
+        return f"<Pauses: {len(self.details)} known, {len(self._handles)} end>"

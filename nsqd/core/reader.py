@@ -12,13 +12,13 @@ from typing import NamedTuple, Protocol
 
 from nsqd.core.limits import Limits
 from nsqd.core.sequence.journal import Extents, ReaderJournal
-from nsqd.core.sequence.offsets import Edge
+from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
 
 
-class Kind(IntEnum):
+class ReaderKind(IntEnum):
     """The kind of a reader. The log stores it as one byte, so a number is never used for another kind."""
 
     CHANNEL = 0
@@ -31,7 +31,7 @@ class Parts:
 
     topic: str  # the topic's name
     number: int  # the reader's number
-    edge: Edge
+    offsets: TopicOffsets
     extents: Extents
     journal: ReaderJournal
     agenda: Agenda
@@ -39,15 +39,15 @@ class Parts:
     max_attempts: int  # deliveries before a message is buried; 0: any number
 
 
-class Batch(NamedTuple):
-    """The messages first..end (`end` excluded) that the edge of the topic has just passed."""
+class DistributedBatch(NamedTuple):
+    """The messages first..end (`end` excluded) that the distributed offset of the topic has just passed."""
 
     first: int  # ordinal
     end: int
     ordinary: int  # how many of them have no delay
     delayed: int  # how many of them wait in the topic's delay lane
     # The jobs that a client has just put, if the batch is exactly these jobs; None: the batch may hold anything.
-    puts: PutBatch | None
+    put_batch: PutBatch | None
 
 
 class Counts(NamedTuple):
@@ -65,28 +65,29 @@ class Reader(Protocol):
     A reader is in the agenda while it can deliver, and while one of its messages waits for a time.
     """
 
-    kind: Kind
+    kind: ReaderKind
     name: str
     number: int  # never used again on this node
     start: int  # messages before it are not for this reader
     delayed: int  # messages in the topic's delay lane that will be released to it
     deleted: bool
     ephemeral: bool
-    watched: tuple[int, int] | None  # (due, handle) of the reader's entry in the agenda
-    takes_terms: bool  # True: its messages are jobs, which have terms and wait for their time in the reader itself
+    scan_entry: tuple[int, int] | None  # (due, handle) of the reader's entry in the agenda
+    # True: its messages are jobs, which have options and wait for their time in the reader itself
+    takes_job_options: bool
 
     # called by the topic
 
-    def extend(self, batch: Batch) -> None:
-        """Take over the messages of `batch`, which the edge has just passed."""
+    def extend(self, batch: DistributedBatch) -> None:
+        """Take over the messages of `batch`, which the distributed offset has just passed."""
 
     def skip(self, first: int, end: int, ordinary: int) -> None:
         """Leave out messages first..end, which this reader does not get. `Edge.ordinary` already counts `ordinary` of them."""
 
-    def expect(self, first: int, count: int, terms: JobOptions) -> None:
-        """Note that `count` messages from `first` on come on these terms once the edge passes them.
+    def expect(self, first: int, count: int, options: JobOptions) -> None:
+        """Note that `count` messages from `first` on come with these options once the distributed offset passes them.
 
-        The topic calls this only on a reader that `takes_terms`.
+        The topic calls this only on a reader that `takes_job_options`.
         """
 
     def release(self, message: Message) -> None:
@@ -118,7 +119,7 @@ class Reader(Protocol):
         """Return how many messages are in each state."""
 
     @property
-    def coming(self) -> int:
+    def pending_count(self) -> int:
         """Return at most how many messages the reader was given that `counts` does not include yet."""
 
     def check(self) -> None:

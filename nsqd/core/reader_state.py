@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from nsqd.core import records
-from nsqd.core.reader import Kind as ReaderKind
-from nsqd.core.reader import Reader
-from nsqd.core.records import Kind
+from nsqd.core.reader import Reader, ReaderKind
+from nsqd.core.records import RecordKind
 from nsqd.core.sequence.finished import Span
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.deferred_pages import Page
@@ -36,8 +35,8 @@ class ReaderState(ABC):
     start: int  # messages before this ordinal do not belong to the reader
 
     @abstractmethod
-    def apply(self, kind: Kind, content: bytes) -> Iterable[Span]:
-        """Apply a record that names the reader. Returns the spans (first, end) that the reader no longer owes."""
+    def apply(self, kind: RecordKind, content: bytes) -> Iterable[Span]:
+        """Apply a record that names the reader. Returns the spans (first, end) that the reader no longer references."""
 
     @abstractmethod
     def finish(self, first: int, end: int) -> None:
@@ -51,23 +50,23 @@ class ReaderState(ABC):
         return spans
 
     def expect(  # noqa: B027 (most kinds have no use for it)
-        self, first: int, count: int, terms: JobOptions, numbers: list[int], created: int
+        self, first: int, count: int, options: JobOptions, numbers: list[int], created: int
     ) -> None:
-        """Note that `count` messages from `first` on were published on these terms, at `created` (ns since the epoch).
+        """Note that `count` messages from `first` on were published with these options, at `created` (ns since the epoch).
 
-        `numbers`: their ids as numbers, if they are jobs that the edge passed at once; else [].
+        `numbers`: their ids as numbers, if they are jobs that the distributed offset passed at once; else [].
         """
 
     @abstractmethod
-    def drop(self, edge: int) -> list[Span]:
-        """Return the spans that the reader owes before `edge`, the topic's; the reader is being dropped."""
+    def drop(self, distributed: int) -> list[Span]:
+        """Return the spans that the reader references before `distributed`, the topic's; the reader is being dropped."""
 
     @abstractmethod
-    def settle(self, edge: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
+    def conclude(self, distributed: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
         """Draw the conclusions from what was applied, before the state is dumped, compared or made live.
 
-        `edge`: the topic's; `delayed`: messages that were published with a delay, ordinal to due. Returns the spans that
-        the reader turns out not to owe. More records may be applied afterwards.
+        `distributed`: the topic's; `delayed`: messages that were published with a delay, ordinal to due. Returns the spans that
+        the reader turns out not to reference. More records may be applied afterwards.
         """
 
     @property
@@ -76,13 +75,13 @@ class ReaderState(ABC):
         """Return the ordinal behind the last message that the reader knows of."""
 
     @abstractmethod
-    def figures(self, edge: int, plain: list[Span]) -> dict[str, int]:
+    def figures(self, distributed: int, plain: list[Span]) -> dict[str, int]:
         """Count the messages that a start will put into each state. The state is settled. `plain`: as in `revive`."""
 
     def dues(self, ordinals: Collection[int], delayed: Mapping[int, int]) -> dict[int, int]:
         """Return, by ordinal, when those of `ordinals` are due that still wait here for the delay of their publish.
 
-        Walks everything that waits. `delayed`: as in `settle`.
+        Walks everything that waits. `delayed`: as in `conclude`.
         """
         return {}
 
@@ -90,7 +89,7 @@ class ReaderState(ABC):
     def dump(self) -> list[Any]:
         """Return the array that a checkpoint holds, for msgpack."""
 
-    def details(self, topic: int, offset: int) -> Iterator[tuple[Kind, bytes]]:
+    def details(self, topic: int, offset: int) -> Iterator[tuple[RecordKind, bytes]]:
         """Yield the records that follow the topic's in a checkpoint. `offset`: ns from the state's clock to the log's."""
         return iter(())
 
@@ -101,32 +100,32 @@ class ReaderState(ABC):
 
     @classmethod
     @abstractmethod
-    def load(cls, array: list[Any], offset: int, edge: int, lane: Page, kinds: Kinds) -> Self:
+    def load(cls, array: list[Any], offset: int, distributed: int, lane: Page, kinds: Kinds) -> Self:
         """Return the state that `dump` returned as `array`, with every time moved by `offset` (ns).
 
-        `lane`: the messages before `edge`, the topic's, that wait in the topic's delay lane.
+        `lane`: the messages before `distributed`, the topic's, that wait in the topic's delay lane.
         """
 
     def carry_over(self, before: Self) -> None:  # noqa: B027 (most kinds have no use for it)
         """Keep what is needed of `before`, the state before the checkpoint: the checkpoint may break off in the middle."""
 
     @abstractmethod
-    def owed(self, edge: int, kinds: Kinds) -> Iterator[Span]:
-        """Yield the spans (first, end) that a state owes which was just loaded, except for the messages that `flags` tells."""
+    def referenced_spans(self, distributed: int, kinds: Kinds) -> Iterator[Span]:
+        """Yield the spans (first, end) that a state that was just loaded references, but for those that `flags` tells."""
 
     def flags(self, first: int, end: int) -> bytes:
-        """Return a byte for each of messages first..end: 1 if the reader owes it individually. b"" if it owes none so."""
+        """Return a byte for each of messages first..end: 1 if the reader references it alone. b"" if it references none so."""
         return b""
 
     @classmethod
     @abstractmethod
-    def of(cls, reader: Reader) -> Self:
+    def from_reader(cls, reader: Reader) -> Self:
         """Return the part of a live reader of this kind that survives a restart, with monotonic times."""
 
     @abstractmethod
     def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:
         """Fill a live reader of this kind, which was just made, with this state, which is settled.
 
-        `plain`: the spans of the topic's remaining messages that were published without a delay, up to the edge. The
-        state's times are `offset` ns later than the monotonic clock's. `now`: monotonic ns.
+        `plain`: the spans of the topic's remaining messages that were published without a delay, up to the distributed offset.
+        The state's times are `offset` ns later than the monotonic clock's. `now`: monotonic ns.
         """

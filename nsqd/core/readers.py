@@ -6,9 +6,9 @@ from typing import TypeVar
 from nsqd.core.channel.channel import Channel
 from nsqd.core.measurement.outcomes import Producers
 from nsqd.core.node_context import NodeContext
-from nsqd.core.reader import Kind, Parts, Reader
+from nsqd.core.reader import Parts, Reader, ReaderKind
 from nsqd.core.sequence.journal import TopicJournal
-from nsqd.core.sequence.offsets import Edge
+from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.timing.deferred import Message
 from penstock.protocol.names import is_ephemeral
 
@@ -18,16 +18,21 @@ R = TypeVar("R", bound=Reader)
 class Readers:
     """All readers of one topic, of every kind."""
 
-    __slots__ = ("_commons", "_edge", "_ephemeral", "_journal", "_producers", "_topic", "all", "channels")
+    __slots__ = ("_context", "_ephemeral", "_journal", "_offsets", "_producers", "_topic", "all", "channels")
 
     def __init__(
-        self, topic: str, commons: NodeContext, edge: Edge, journal: TopicJournal, producers: Producers | None
+        self,
+        topic: str,
+        context: NodeContext,
+        offsets: TopicOffsets,
+        journal: TopicJournal,
+        producers: Producers | None,
     ) -> None:
         """Take the topic's name and parts. `producers`: who published which message; None: this is not measured."""
         self._topic = topic
         self._ephemeral = is_ephemeral(topic)
-        self._commons = commons
-        self._edge = edge
+        self._context = context
+        self._offsets = offsets
         self._journal = journal
         self._producers = producers
         self.all: dict[int, Reader] = {}  # by number
@@ -35,68 +40,71 @@ class Readers:
 
     def new_channel(self, name: str, start: int) -> Channel:
         """Make a new channel, which the log notes as beginning with message `start`. Raises TooMany."""
-        registry = self._commons.registry
+        registry = self._context.registry
         registry.admit_channel()
         return self._make_channel(name, registry.next_number(), start)
 
     def revive_channel(self, name: str, number: int) -> Channel:
         """Make a channel that existed before the restart, with its number. The caller still has to fill it."""
-        return self._make_channel(name, number, self._edge.distributed)
+        return self._make_channel(name, number, self._offsets.distributed)
 
     def _make_channel(self, name: str, number: int, start: int) -> Channel:
-        commons, ephemeral = self._commons, is_ephemeral(name)
-        latency, outcomes = commons.new_latency(), commons.new_outcomes(self._topic, name, self._producers)
-        parts = self._parts(number, name, Kind.CHANNEL, start)
-        channel = Channel(name, parts, ephemeral, self._ephemeral, latency, outcomes, commons.random_below)
+        context, ephemeral = self._context, is_ephemeral(name)
+        latency, outcomes = context.new_latency(), context.new_outcomes(self._topic, name, self._producers)
+        parts = self._parts(number, name, ReaderKind.CHANNEL, start)
+        channel = Channel(name, parts, ephemeral, self._ephemeral, latency, outcomes, context.random_below)
         self.channels[name] = channel
         self._add(channel)
-        commons.registry.channel_created(self._topic, name)
+        context.registry.channel_created(self._topic, name)
         return channel
 
-    def attach(self, kind: Kind, name: str, make: Callable[[Parts], R], number: int) -> R:
-        """Return a new reader of another kind, which starts at the edge. Raises TooMany.
+    def attach(self, kind: ReaderKind, name: str, make: Callable[[Parts], R], number: int) -> R:
+        """Return a new reader of another kind, which starts at the distributed offset. Raises TooMany.
 
         `number`: the number that it had before a restart; 0: it is new.
         """
         if not number:
-            self._commons.registry.admit_channel()
-            number = self._commons.registry.next_number()
-        reader = make(self._parts(number, name, kind, self._edge.distributed))
+            self._context.registry.admit_channel()
+            number = self._context.registry.next_number()
+        reader = make(self._parts(number, name, kind, self._offsets.distributed))
         self._add(reader)
         return reader
 
-    def _parts(self, number: int, name: str, kind: Kind, start: int) -> Parts:
-        commons, limits, own = self._commons, self._commons.limits, self._journal.reader(number, name, kind, start)
+    def _parts(self, number: int, name: str, kind: ReaderKind, start: int) -> Parts:
+        context, limits, own = self._context, self._context.limits, self._journal.reader(number, name, kind, start)
         attempts = limits.attempts(self._topic)
-        return Parts(self._topic, number, self._edge, self._journal, own, commons.agenda, limits, attempts)
+        return Parts(self._topic, number, self._offsets, self._journal, own, context.agenda, limits, attempts)
 
     def _add(self, reader: Reader) -> None:
         self.all[reader.number] = reader
-        self._commons.scan.add(reader)
+        self._context.scan.add(reader)
 
     def drop(self, reader: Reader) -> None:
         """Drop a reader with all its messages."""
         del self.all[reader.number]
         reader.delete()
-        self._commons.scan.discard(reader)
-        self._commons.agenda.forget(reader)
+        self._context.scan.discard(reader)
+        self._context.agenda.remove_reader(reader)
 
     def drop_channel(self, name: str) -> None:
         """Drop a channel, its messages and its connections."""
         self.drop(self.channels.pop(name))
-        self._commons.registry.channel_deleted(self._topic, name)
+        self._context.registry.channel_deleted(self._topic, name)
 
     def fill_from_past(self, channel: Channel, start: int, now: int) -> None:
-        """Give a new channel all messages from `start` to the edge. All of them must be retained. `now`: monotonic ns."""
-        edge = self._edge
-        parts = self._journal.owe_again(start, edge.distributed)
-        waiting = set(edge.lane.ordinals(start, edge.distributed))
+        """Give a new channel all messages from `start` to the distributed offset. All of them must be retained.
+
+        `now`: monotonic ns.
+        """
+        offsets = self._offsets
+        parts = self._journal.add_references(start, offsets.distributed)
+        waiting = set(offsets.lane.ordinals(start, offsets.distributed))
         delayed = {ordinal for first, end, late in parts if late for ordinal in range(first, end)}
         channel.start = start
         channel.backlog.resume(start, sum(end - first for first, end, late in parts if not late))
         channel.delayed = len(waiting)
         for ordinal, due in self._dues(delayed - waiting).items():
-            channel.take_back(Message(ordinal, 0), due, now)
+            channel.restore_message(Message(ordinal, 0), due, now)
 
     def _dues(self, ordinals: set[int]) -> dict[int, int]:
         """Return when these delayed messages are due, by ordinal: the latest time that any channel has; 0: none waits.

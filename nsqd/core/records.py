@@ -14,7 +14,7 @@ from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, TopicConfig
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """The kind of a record. The fields of its content are those of the Struct below with the same name."""
 
     GROUP = 1  # a group of records, the commit of a turn, begins
@@ -22,9 +22,9 @@ class Kind(IntEnum):
     TOPIC = 3  # a topic was made; the name follows the fields
     CHANNEL = 4  # up to format 5: a channel or tube was made; a tube had a name of its own; the name follows
     PAUSE = 5
-    # Messages were published. After the fields follow, if the record is OWNED, the number of channels that owe the messages and
-    # the channels; then, if it is ATTRIBUTED, the length of the attributes and the attributes; then the frames, as consumers
-    # get them.
+    # Messages were published. After the fields follow, if the record is OWNED, the number of channels that reference the
+    # messages and the channels; then, if it is ATTRIBUTED, the length of the attributes and the attributes; then the frames, as
+    # consumers get them.
     PUBLISH = 6
     DISTRIBUTE = 7  # messages first..end belong to the channels that exist now
     ADVANCE = 8  # the channel has delivered the messages before the cursor
@@ -40,7 +40,7 @@ class Kind(IntEnum):
     STATE_TOPIC = 17  # a topic as it is now (see state.py), including what was recorded of it since STATE
     STATE_END = 18  # the checkpoint is complete
     CONFIG = 19  # how a topic's messages are kept
-    FIRST = 20  # finished messages before this ordinal may be freed; UNRETAINED: all of them
+    FIRST = 20  # finished messages before this ordinal may be released; UNRETAINED: all of them
     ANCHOR = 21  # the readings of the clocks
     CURSOR = 22  # a cursor of a topic was set; its name and its owner follow. Offset GONE: it was deleted
     SEEN = 23  # in a checkpoint: part of what a topic remembers of publishers follows, in msgpack
@@ -60,7 +60,8 @@ READER = Struct(">IIQB")  # topic, reader, start, kind (nsqd/core/reader.py)
 PAUSE = Struct(">IIB")  # topic, channel or 0, paused
 PUBLISH = Struct(">IQIQIB")  # topic, first ordinal, count, due or 0, largest frame, flags
 # Flags of a PUBLISH. DISTRIBUTED: the channels got the messages at once; ATTRIBUTED: the record has attributes
-# (nsqd/core/message/attributes.py); OWNED: only the channels in the record owe the messages, and the others are done with them.
+# (nsqd/core/message/attributes.py); OWNED: only the channels in the record reference the messages, and the others are done with
+# them.
 DISTRIBUTED, ATTRIBUTED, OWNED = 1, 2, 4
 SIZE = Struct(">I")  # bytes of the attributes; also the number of owners, and the number of each owner
 DISTRIBUTE = Struct(">IQQ")  # topic, first, end
@@ -93,7 +94,7 @@ def pack_publish(
     attributes: bytes,
     owners: Collection[int] | None = None,
 ) -> bytes:
-    """Pack a PUBLISH record's content up to the frames. `owners`: the only channels that owe the messages; None: all."""
+    """Pack a PUBLISH record's content up to the frames. `owners`: the only channels that reference the messages; None: all."""
     if not attributes and owners is None:
         return PUBLISH.pack(topic, first, count, due, largest, distributed)
     flags = distributed | (ATTRIBUTED if attributes else 0) | (OWNED if owners is not None else 0)
@@ -110,17 +111,20 @@ def spans_of(content: bytes) -> list[tuple[int, int]]:
     return [(first, first + count) for first, count in RUN.iter_unpack(content[CHANNEL_OF.size :])]
 
 
-def ordinals_of(kind: Kind, content: bytes) -> Iterable[int]:
+def ordinals_of(kind: RecordKind, content: bytes) -> Iterable[int]:
     """Return the ordinals of the messages in a FINISH, REQUEUE or BURY record; none for any other record."""
-    if kind is Kind.FINISH:
+    if kind is RecordKind.FINISH:
         return chain.from_iterable(range(first, end) for first, end in spans_of(content))
-    if kind is Kind.REQUEUE:
+    if kind is RecordKind.REQUEUE:
         return [ordinal for ordinal, _, _ in RETURNED.iter_unpack(content[CHANNEL_OF.size :])]
-    return (BURY.unpack_from(content)[2],) if kind is Kind.BURY else ()
+    return (BURY.unpack_from(content)[2],) if kind is RecordKind.BURY else ()
 
 
 def owners_of(data: bytes, content: int, flags: int) -> frozenset[int] | None:
-    """Return the only channels that owe the messages of the PUBLISH record at byte `content` of `data`. None: all owe them."""
+    """Return the only channels that reference the messages of the PUBLISH record at byte `content` of `data`.
+
+    None: all reference them.
+    """
     if not flags & OWNED:
         return None
     at = content + PUBLISH.size

@@ -34,16 +34,16 @@ class Recovery:
     No checkpoint begins before all topics exist (LogStore.is_whole), because it would leave out the others.
     """
 
-    def __init__(self, broker: Broker, picture: LogSnapshot) -> None:
+    def __init__(self, broker: Broker, snapshot: LogSnapshot) -> None:
         """Take over the states of `picture`. Raises NameTaken, and then nothing has changed."""
         self._broker = broker
-        self._offset = picture.offset
-        self._waiting = picture.topics[::-1]
+        self._offset = snapshot.offset
+        self._waiting = snapshot.topics[::-1]
         for state in self._waiting:
             self._refuse(state)
-        broker.registry.continue_numbers(picture.next_number)
+        broker.registry.continue_numbers(snapshot.next_number)
 
-    def go_on(self, now: int, limit: int = 1) -> bool:
+    def recover_some(self, now: int, limit: int = 1) -> bool:
         """Make up to `limit` topics, which deliver from then on. Returns True if more are to be made. `now`: monotonic ns.
 
         Raises NameTaken if a topic of that name was made since. Once that topic is deleted, the call may be repeated.
@@ -65,8 +65,8 @@ class Recovery:
         broker, offset = self._broker, self._offset
         topic = broker.directory.adopt(state.name, state.number, state.config)
         topic.cursors.update(state.cursors)
-        keys = {key: stamp - offset for key, stamp in state.seen.keys.items()}
-        topic.intake.seen.restore(keys, state.seen.producers, now)
+        keys = {key: stamp - offset for key, stamp in state.publishers.keys.items()}
+        topic.intake.dedup.restore(keys, state.publishers.producers, now)
         delayed = [(ordinal, max(now, due - offset) if due else 0) for ordinal, due in state.delayed.items()]
         topic.resume(state.end, state.distributed, state.paused, delayed, now)
         kinds = topic.journal.extents(0, state.distributed)
@@ -79,9 +79,9 @@ class Recovery:
         return f"<Recovery: {len(self._waiting)} topics to be made>"
 
 
-def recover(broker: Broker, picture: LogSnapshot, now: int) -> None:
+def recover(broker: Broker, snapshot: LogSnapshot, now: int) -> None:
     """Fill an empty broker at the start of the node. See Recovery."""
-    recovery = Recovery(broker, picture)
-    while recovery.go_on(now):
+    recovery = Recovery(broker, snapshot)
+    while recovery.recover_some(now):
         pass
     broker.fetch_changes()  # nsqlookupd is told of everything when it is connected

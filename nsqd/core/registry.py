@@ -81,7 +81,7 @@ class Registry:
 
     # changes
 
-    def tell(self, kind: ChangeKind, topic: str, channel: str = "") -> None:
+    def note_change(self, kind: ChangeKind, topic: str, channel: str = "") -> None:
         """Note a change. Topics that only clients of beanstalkd can name are left out, for NSQ does not know them."""
         if is_valid_name(topic):
             self.changes.append(Change(kind, topic, channel))
@@ -94,13 +94,13 @@ class Registry:
     def channel_created(self, topic: str, channel: str) -> None:
         """Count and note a channel that a topic made."""
         self.channel_count += 1
-        self.tell(ChangeKind.CHANNEL_CREATED, topic, channel)
+        self.note_change(ChangeKind.CHANNEL_CREATED, topic, channel)
 
     def channel_deleted(self, topic: str, channel: str) -> None:
         """Note that a topic dropped a channel, and forget its pause."""
         self.channel_count -= 1
         self.pauses.forget((topic, channel))
-        self.tell(ChangeKind.CHANNEL_DELETED, topic, channel)
+        self.note_change(ChangeKind.CHANNEL_DELETED, topic, channel)
 
     def __repr__(self) -> str:
         return f"<Registry: {self.channel_count} channels, numbers below {self._next_number} given>"

@@ -1,9 +1,9 @@
 """A topic: a sequence of messages, and the readers that take them out.
 
-The messages published in a turn are sealed together: they get ids, frames and one record (intake.py). The *edge* is the
-ordinal up to which messages belong to the readers (offsets.py). It follows the end of the sequence unless the topic has no
-reader, is paused, or is still asking nsqlookupd for its channels. A new reader starts at the edge. So the first reader gets
-the messages published before it, and each later one gets only what comes after it.
+The messages published in a turn are sealed together: they get ids, frames and one record (intake.py). The *distributed offset*
+is the ordinal up to which messages belong to the readers (offsets.py). It follows the end of the sequence unless the
+topic has no reader, is paused, or is still asking nsqlookupd for its channels. A new reader starts at the distributed offset.
+So the first reader gets the messages published before it, and each later one gets only what comes after it.
 
 See docs/design/channel.md#positions.
 """
@@ -14,14 +14,14 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.measurement.outcomes import Producers
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.node_context import NodeContext
-from nsqd.core.reader import Batch, Kind, Parts
+from nsqd.core.reader import DistributedBatch, Parts, ReaderKind
 from nsqd.core.readers import R, Readers
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import TopicConfig
-from nsqd.core.sequence.dedup import Seen
+from nsqd.core.sequence.dedup import Dedup
 from nsqd.core.sequence.intake import Intake, Sealed
 from nsqd.core.sequence.mark import Mark
-from nsqd.core.sequence.offsets import Edge
+from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.deferred import Message
 from penstock.protocol.names import is_ephemeral, is_valid_name
@@ -33,13 +33,12 @@ class Topic:
     """One topic of the node. Directory creates it."""
 
     __slots__ = (
-        "_commons",
+        "_context",
         "_readers",
         "channels",
         "config",
         "cursors",
         "deleted",
-        "edge",
         "ephemeral",
         "intake",
         "is_tubes_own",
@@ -48,36 +47,37 @@ class Topic:
         "marks",
         "name",
         "number",
+        "offsets",
         "paused",
         "publish",
         "readers",
+        "scan_entry",
         "starting",
-        "watched",
     )
 
-    def __init__(self, name: str, number: int, commons: NodeContext, config: TopicConfig | None = None) -> None:
-        limits = commons.limits
-        self._commons = commons
+    def __init__(self, name: str, number: int, context: NodeContext, config: TopicConfig | None = None) -> None:
+        limits = context.limits
+        self._context = context
         self.name = name
         self.number = number  # never used again on this node
         self.ephemeral = is_ephemeral(name)
         self.legal = is_valid_name(name)  # False: NSQ does not allow the name, so only clients of beanstalkd can use it
         self.is_tubes_own = not self.legal  # made by clients of beanstalkd: it may go with its tube
-        self.edge = Edge(number)
+        self.offsets = TopicOffsets(number)
         self.paused = self.deleted = False
         self.starting = False  # True: nsqlookupd is being asked for the channels; nothing is distributed yet
-        self.watched: tuple[int, int] | None = None  # (due, handle) of the delay lane's entry in the agenda
+        self.scan_entry: tuple[int, int] | None = None  # (due, handle) of the delay lane's entry in the agenda
         producers = Producers() if limits.measures else None
-        self.intake = Intake(self, commons.agenda, commons.ids, Seen(limits.seen, commons.remembered), producers)
+        self.intake = Intake(self, context.agenda, context.ids, Dedup(limits.dedup, context.remembered), producers)
         self.publish = self.intake.publish  # the hot path saves a call this way
-        self.journal = commons.store.topic(number, name)
-        self._readers = Readers(name, commons, self.edge, self.journal, producers)
+        self.journal = context.store.topic(number, name)
+        self._readers = Readers(name, context, self.offsets, self.journal, producers)
         self.readers = self._readers.all  # all readers, by number
         self.channels = self._readers.channels  # the readers that are channels, by name
         self.cursors: dict[str, Cursor] = {}  # of clients that read the topic back, by name
         self.journal.hold(self.cursors)
         self.marks: tuple[Mark, ...] = ()  # a reply about the topic's messages waits for these marks
-        self.keep(config or TopicConfig())
+        self.apply_config(config or TopicConfig())
 
     # publishing
 
@@ -108,7 +108,7 @@ class Topic:
         if known < len(bodies):
             fresh = bodies[known:]
             self.intake.count(fresh)
-            wall = self._commons.agenda.wall
+            wall = self._context.agenda.wall
             self.take_in([(wall, body) for body in fresh], only, attributes.behind(known))
         return known
 
@@ -117,93 +117,93 @@ class Topic:
 
         The topic must be neither paused nor starting. The messages exist from the turn's commit on.
         """
-        self._append(self.intake.seal_known(messages, self.edge.end, attributes), None, only)
+        self._append(self.intake.seal_with_times(messages, self.offsets.end, attributes), None, only)
 
     def knows(self, key: str) -> bool:
         """Return True if the key was published within the window that is remembered; if not, remember it from now on."""
         return self.intake.admit(Attributes(key=key), 1) > 0
 
-    def put(self, bodies: list[bytes], terms: JobOptions, key: str = "") -> int:
-        """Take jobs. Returns the id of the first as a number; the other ids follow it. The jobs exist from Broker.settle on.
+    def put(self, bodies: list[bytes], options: JobOptions, key: str = "") -> int:
+        """Take jobs. Returns the id of the first as a number; the other ids follow it. The jobs exist from Broker.seal_puts on.
 
         `key`: the key of a single job, as in Attributes; "": none.
         """
-        return self.intake.put(bodies, terms, key)
+        return self.intake.put(bodies, options, key)
 
-    def put_known(self, body: bytes, terms: JobOptions, sequence: int, created: int) -> None:
-        """Append at once a job that was put elsewhere at `created` (ns since the epoch). See Intake.put_known."""
-        self._seal_puts(self.intake.put_known(body, terms, sequence, created))
+    def put_with_id(self, body: bytes, options: JobOptions, sequence: int, created: int) -> None:
+        """Append at once a job that was put elsewhere at `created` (ns since the epoch). See Intake.put_with_id."""
+        self._seal_put_batch(self.intake.put_with_id(body, options, sequence, created))
 
-    def settle(self) -> None:
+    def seal_puts(self) -> None:
         """Append the jobs put in this turn, ahead of the messages published in it. A deleted topic appends nothing."""
         if self.deleted:
             return
-        for puts in self.intake.take_puts():
-            self._seal_puts(puts)
+        for put_batch in self.intake.take_put_batches():
+            self._seal_put_batch(put_batch)
 
-    def _seal_puts(self, puts: PutBatch) -> None:
-        self._append(self.intake.seal_puts(puts, self.edge.end), puts, None)
+    def _seal_put_batch(self, put_batch: PutBatch) -> None:
+        self._append(self.intake.seal_put_batch(put_batch, self.offsets.end), put_batch, None)
 
     def seal(self, wall: int) -> None:
         """Give this turn's messages ids, frames and places, and hand them to the readers. A deleted topic does nothing."""
         if self.deleted:
             return
-        for sealed in self.intake.seal(wall, self.edge.end, self._room()):
+        for sealed in self.intake.seal(wall, self.offsets.end, self._room()):
             self._append(sealed, None, None)
 
     def _room(self) -> int:
         """Return how many messages the topic can take now: an ephemeral one holds mem-queue-size that no reader was given."""
         if not self.ephemeral or self._is_open:
             return UNBOUNDED
-        return max(0, self._commons.limits.mem_queue_size - self.depth)
+        return max(0, self._context.limits.mem_queue_size - self.depth)
 
     @property
     def _is_open(self) -> bool:
-        """Return True if the edge follows the end of the sequence."""
+        """Return True if the distributed offset follows the end of the sequence."""
         return bool(self.readers) and not (self.paused or self.starting)
 
-    def _append(self, sealed: Sealed, puts: PutBatch | None, only: Channel | None) -> None:
+    def _append(self, sealed: Sealed, put_batch: PutBatch | None, only: Channel | None) -> None:
         """Append messages to the sequence, and distribute them if the topic may.
 
-        `puts`: the jobs that they are; None: they are not jobs. `only`: the one channel that gets them; None: all readers.
+        `put_batch`: the jobs that they are; None: they are not jobs. `only`: the one channel that gets them; None: all readers.
         """
-        edge, frames, due = self.edge, sealed.frames, sealed.due
-        first, edge.end = edge.end, edge.end + len(frames)
-        owing = len(self.readers) if self._is_open else 0
+        offsets, frames, due = self.offsets, sealed.frames, sealed.due
+        first, offsets.end = offsets.end, offsets.end + len(frames)
+        references = len(self.readers) if self._is_open else 0
         if due:
-            self._append_delayed(first, len(frames), due, puts)
+            self._append_delayed(first, len(frames), due, put_batch)
         owners = None if only is None else (only.number,)
-        self.journal.publish(first, frames, sealed.ids, sealed.largest, due, sealed.attributes, owing, owners)
-        if owing:
-            self._extend(first, puts, only)
-        elif puts is not None:
-            self._expect(first, len(frames), puts.terms)
+        self.journal.publish(first, frames, sealed.ids, sealed.largest, due, sealed.attributes, references, owners)
+        if references:
+            self._extend(first, put_batch, only)
+        elif put_batch is not None:
+            self._expect(first, len(frames), put_batch.options)
 
-    def _append_delayed(self, first: int, count: int, due: int, puts: PutBatch | None) -> None:
+    def _append_delayed(self, first: int, count: int, due: int, put_batch: PutBatch | None) -> None:
         """Put delayed messages into the lane, unless they are jobs and every reader lets jobs wait in the reader itself."""
-        if puts is None:
+        if put_batch is None:
             self._expect(first, count, JobOptions(due=due))
-        elif self._is_open and all(reader.takes_terms for reader in self.readers.values()):
+        elif self._is_open and all(reader.takes_job_options for reader in self.readers.values()):
             return
-        self.edge.lane.push(first, count, due, self._commons.agenda.now)
-        self._watch_lane()
+        self.offsets.lane.push(first, count, due, self._context.agenda.now)
+        self._schedule_lane()
 
-    def _expect(self, first: int, count: int, terms: JobOptions) -> None:
+    def _expect(self, first: int, count: int, options: JobOptions) -> None:
         for reader in self.readers.values():
-            if reader.takes_terms:
-                reader.expect(first, count, terms)
+            if reader.takes_job_options:
+                reader.expect(first, count, options)
 
     # durability, retention and cursors
 
     def configure(self, config: TopicConfig) -> None:
         """Use and record `config`, so that it also holds after restarts."""
         self.journal.configure(config)
-        self.keep(config)
+        self.apply_config(config)
 
-    def keep(self, config: TopicConfig) -> None:
+    def apply_config(self, config: TopicConfig) -> None:
         """Use `config` from now on, without recording it."""
         self.config = config
-        self.marks = self.journal.keep(config.over(self._commons.limits.keeping))
+        self.marks = self.journal.set_policy(config.over(self._context.limits.policy))
 
     def set_cursor(self, name: str, cursor: Cursor | None) -> None:
         """Set the named cursor of a client that reads the topic back, or delete it (None)."""
@@ -216,42 +216,45 @@ class Topic:
     # after a restart
 
     def resume(self, end: int, distributed: int, paused: bool, delayed: Iterable[tuple[int, int]], now: int) -> None:
-        """Take over the state from the log: the end of the sequence, the edge `distributed`, and the pause.
+        """Take over the state from the log: the end of the sequence, the distributed offset `distributed`, and the pause.
 
-        `delayed`: (ordinal, due) of the delayed messages at or past the edge; `due` and `now` are monotonic ns.
+        `delayed`: (ordinal, due) of the delayed messages at or past the distributed offset; `due` and `now` are monotonic ns.
         """
-        edge = self.edge
-        edge.end, edge.distributed, self.paused = end, distributed, paused
-        edge.ordinary = distributed  # any value will do, because only differences to it count
-        edge.lane.load(delayed, now)
-        self._watch_lane()
+        offsets = self.offsets
+        offsets.end, offsets.distributed, self.paused = end, distributed, paused
+        offsets.ordinary = distributed  # any value will do, because only differences to it count
+        offsets.lane.load(delayed, now)
+        self._schedule_lane()
 
     # distribution
 
     def distribute(self) -> None:
-        """Move the edge to the end of the sequence, unless something holds it."""
-        first, end = self.edge.distributed, self.edge.end
+        """Move the distributed offset to the end of the sequence, unless something holds it."""
+        first, end = self.offsets.distributed, self.offsets.end
         if first == end or not self._is_open:
             return
         self.journal.distribute(first, end, len(self.readers))
         self._extend(first, None, None)
 
-    def _extend(self, first: int, puts: PutBatch | None, only: Channel | None) -> None:
-        """Move the edge from `first` to the end, and tell the readers. `only`: the one channel that gets the messages."""
-        edge = self.edge
-        end = edge.distributed = edge.end
-        delayed = edge.lane.pass_edge() if edge.lane.ahead else 0
+    def _extend(self, first: int, put_batch: PutBatch | None, only: Channel | None) -> None:
+        """Move the distributed offset from `first` to the end, and tell the readers.
+
+        `only`: the one channel that gets the messages.
+        """
+        offsets = self.offsets
+        end = offsets.distributed = offsets.end
+        delayed = offsets.lane.pass_all() if offsets.lane.ahead else 0
         ordinary = end - first - delayed
-        edge.ordinary += ordinary
-        edge.put_count += end - first
-        batch = Batch(first, end, ordinary, delayed, puts)
+        offsets.ordinary += ordinary
+        offsets.put_count += end - first
+        batch = DistributedBatch(first, end, ordinary, delayed, put_batch)
         for reader in self.readers.values():
             if only is not None and reader is not only:
                 reader.skip(first, end, ordinary)
             else:
                 reader.extend(batch)
         if delayed:
-            self._watch_lane()
+            self._schedule_lane()
 
     def start(self) -> None:
         """Begin to distribute: the channels that nsqlookupd knows exist now."""
@@ -270,14 +273,14 @@ class Topic:
         """Return the channel of that name, and create it if needed. Raises TooMany."""
         channel = self.channels.get(name)
         if channel is None:
-            channel = self._readers.new_channel(name, self.edge.distributed)
+            channel = self._readers.new_channel(name, self.offsets.distributed)
             self.distribute()
         return channel
 
     def channel_from(self, name: str, start: int, now: int) -> Channel:
         """Return a new channel that begins with message `start`; all from there on must be retained. Raises TooMany."""
         assert name not in self.channels
-        if start >= self.edge.distributed:
+        if start >= self.offsets.distributed:
             return self.channel(name)
         channel = self._readers.new_channel(name, start)
         self._readers.fill_from_past(channel, start, now)
@@ -288,8 +291,11 @@ class Topic:
         """Make a channel that existed before the restart, with its number. The caller still has to fill it."""
         return self._readers.revive_channel(name, number)
 
-    def attach(self, kind: Kind, name: str, make: Callable[[Parts], R], number: int = 0) -> R:
-        """Return a new reader of another kind, from the edge on. `number`: the same after a restart; 0: new. Raises TooMany."""
+    def attach(self, kind: ReaderKind, name: str, make: Callable[[Parts], R], number: int = 0) -> R:
+        """Return a new reader of another kind, from the distributed offset on. `number`: the same after a restart; 0: new.
+
+        Raises TooMany.
+        """
         reader = self._readers.attach(kind, name, make, number)
         if not number:
             self.distribute()
@@ -306,19 +312,19 @@ class Topic:
 
         Clients of beanstalkd made it, no others used it, it has no settings of its own, and nothing can be read back.
         """
-        retains = self.edge.end > 0 and self.config.over(self._commons.limits.keeping).retains
+        retains = self.offsets.end > 0 and self.config.over(self._context.limits.policy).retains
         plain = self.config == TopicConfig() and not self.cursors and not retains
         return self.is_tubes_own and not self.intake.is_foreign and not self.channels and plain
 
     def empty(self) -> None:
         """Drop the messages that no reader has been given yet."""
-        edge = self.edge
-        first, end = edge.distributed, edge.end
+        offsets = self.offsets
+        first, end = offsets.distributed, offsets.end
         if first == end:
             return
         self.journal.hole(first, end)
-        edge.lane.drop_from(first)
-        edge.distributed = end
+        offsets.lane.drop_from(first)
+        offsets.distributed = end
         for reader in self.readers.values():
             reader.skip(first, end, 0)
 
@@ -330,15 +336,15 @@ class Topic:
             self.delete_channel(name)
         for reader in list(self.readers.values()):
             self._readers.drop(reader)
-        self.edge.lane.clear()
-        self._commons.agenda.unwatch(self)
+        self.offsets.lane.clear()
+        self._context.agenda.cancel_scan(self)
         self.journal.drop()
 
     # time
 
     def scan(self, now: int, limit: int) -> int:
         """Release up to about `limit` messages whose delay is over. Returns how many the lane moved."""
-        moved, released = self.edge.lane.release(now, limit, self.edge.distributed)
+        moved, released = self.offsets.lane.release(now, limit, self.offsets.distributed)
         for message in released:
             for reader in self.readers.values():
                 if reader.start <= message.ordinal:
@@ -347,20 +353,20 @@ class Topic:
 
     def hand_over(self, ordinals: Collection[int]) -> None:
         """Move those of `ordinals` that wait in the delay lane into each reader, where they wait separately."""
-        now = self._commons.agenda.now
-        for due, message in self.edge.lane.take(ordinals, self.edge.distributed, now):
+        now = self._context.agenda.now
+        for due, message in self.offsets.lane.pop_distributed(ordinals, self.offsets.distributed, now):
             for reader in self.readers.values():
                 if reader.start <= message.ordinal:
                     reader.own(due, Message(message.ordinal, 0), now)
 
     def next_due(self) -> int | None:
         """Return when `scan` has something to do (monotonic ns), or None if nothing waits."""
-        return self.edge.lane.waiting.wake_at()
+        return self.offsets.lane.waiting.wake_at()
 
-    def _watch_lane(self) -> None:
-        due = self.edge.lane.waiting.wake_at()
+    def _schedule_lane(self) -> None:
+        due = self.offsets.lane.waiting.wake_at()
         if due is not None:
-            self._commons.agenda.watch(self, due)
+            self._context.agenda.schedule_scan(self, due)
 
     # queries
 
@@ -372,31 +378,31 @@ class Topic:
     @property
     def depth(self) -> int:
         """Return how many messages no reader has been given yet."""
-        return self.edge.end - self.edge.distributed
+        return self.offsets.end - self.offsets.distributed
 
     @property
     def backend_depth(self) -> int:
         """Return how many of the messages in `depth` are on disk only."""
-        return self.journal.cold(self.edge.distributed, self.edge.end)
+        return self.journal.cold(self.offsets.distributed, self.offsets.end)
 
     def frame(self, ordinal: int) -> bytes:
-        """Return the frame of a message that is owed, or b"" if it must be read from disk first."""
+        """Return the frame of a message that is referenced, or b"" if it must be read from disk first."""
         extent = self.journal.read(ordinal)
         return extent.frames[ordinal - extent.first] if extent is not None else b""
 
     def check(self) -> None:
         """Raise AssertionError if an invariant of the topic does not hold."""
-        edge = self.edge
-        edge.check()
-        assert edge.distributed == edge.end or not self._is_open
+        offsets = self.offsets
+        offsets.check()
+        assert offsets.distributed == offsets.end or not self._is_open
         assert all(self.readers[channel.number] is channel for channel in self.channels.values())
-        lane = [message.ordinal for _, message in edge.lane.waiting.items()]
+        lane = [message.ordinal for _, message in offsets.lane.waiting.items()]
         for number, reader in self.readers.items():
             assert reader.number == number
             assert not reader.deleted
             reader.check()
-            assert reader.delayed == sum(reader.start <= ordinal < edge.distributed for ordinal in lane)
+            assert reader.delayed == sum(reader.start <= ordinal < offsets.distributed for ordinal in lane)
 
     def __repr__(self) -> str:
         state = " paused" if self.paused else " starting" if self.starting else ""
-        return f"<Topic {self.name}{state}: {self.edge!r}, {len(self.readers)} readers>"
+        return f"<Topic {self.name}{state}: {self.offsets!r}, {len(self.readers)} readers>"

@@ -1,8 +1,8 @@
 """The durable state of a topic: how the log's records change it, and how a checkpoint stores it.
 
-The states of a topic's readers are defined beside the readers. A checkpoint holds [number, name, paused, end, edge, delayed,
-readers, config, cursors]:
-* delayed: the messages whose delay is not over, or is over at or past the edge, packed as in
+The states of a topic's readers are defined beside the readers. A checkpoint holds [number, name, paused, end, distributed
+offset, delayed, readers, config, cursors]:
+* delayed: the messages whose delay is not over, or is over at or past the distributed offset, packed as in
   nsqd/core/timing/deferred_pages.py;
 * readers: each is [kind, ...], where the kind determines the rest;
 * config: [durability, retention, retention_bytes], where nil means the node's setting;
@@ -25,9 +25,9 @@ from nsqd.core import records
 from nsqd.core.channel.state import ChannelState
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import numbers_of
-from nsqd.core.reader import Kind as ReaderKind
+from nsqd.core.reader import ReaderKind
 from nsqd.core.reader_state import Kinds, ReaderState
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.finished import Span
@@ -38,7 +38,7 @@ from nsqd.core.topic import Topic
 from nsqd.core.work_queue.state import TubeState
 
 READERS: dict[ReaderKind, type[ReaderState]] = {state.kind: state for state in (ChannelState, TubeState)}
-SEEN_AT_ONCE = 2000  # keys in one record, which takes a fifth of a millisecond
+PUBLISHERS_AT_ONCE = 2000  # keys in one record, which takes a fifth of a millisecond
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Publishers:
     keys: dict[str, int] = field(default_factory=dict)  # key -> when it was published, by the state's clock
     producers: dict[str, int] = field(default_factory=dict)  # producer -> the number of its last message
 
-    def note(self, attributes: Attributes, count: int, stamp: int) -> None:
+    def remember(self, attributes: Attributes, count: int, stamp: int) -> None:
         """Remember `count` messages that were published together at `stamp`."""
         if attributes.key:
             self.keys.pop(attributes.key, None)
@@ -73,48 +73,50 @@ class TopicState:
     name: str
     paused: bool = False
     end: int = 0  # ordinal of the next message
-    distributed: int = 0  # the edge: messages before it belong to the readers
+    distributed: int = 0  # the distributed offset: messages before it belong to the readers
     config: TopicConfig = field(default_factory=TopicConfig)
     cursors: dict[str, Cursor] = field(default_factory=dict)
     readers: dict[int, ReaderState] = field(default_factory=dict)  # by number
     delayed: dict[int, int] = field(default_factory=dict)  # ordinal -> due, of messages published with a delay
     # ordinals in `delayed` that a reader's own record names: they have left the delay lane, if only by an operator's command
     handed_over: set[int] = field(default_factory=set)
-    lane: list[bytes] = field(default_factory=list)  # more of them, packed; owed by all readers that start before them
-    seen: Publishers = field(default_factory=Publishers)  # from the publishes since STATE_TOPIC
-    seen_before: Publishers = field(default_factory=Publishers)  # from the SEEN records, or from before the checkpoint
+    # more of them, packed; referenced by all readers that start before them
+    lane: list[bytes] = field(default_factory=list)
+    publishers: Publishers = field(default_factory=Publishers)  # from the publishes since STATE_TOPIC
+    # from the SEEN records, or from before the checkpoint
+    publishers_before: Publishers = field(default_factory=Publishers)
 
     # applying records
 
-    def apply(self, kind: Kind, content: bytes) -> Iterable[Span]:
+    def apply(self, kind: RecordKind, content: bytes) -> Iterable[Span]:
         """Apply a record that names the topic, and that does not change its sequence of messages.
 
-        Returns the spans (first, end) that one reader no longer owes because of the record.
+        Returns the spans (first, end) that one reader no longer references because of the record.
         """
-        if kind is Kind.CURSOR:
+        if kind is RecordKind.CURSOR:
             _, name, cursor = records.unpack_cursor(content)
             if cursor is None:
                 self.cursors.pop(name, None)
             else:
                 self.cursors[name] = cursor
-        elif kind is Kind.CONFIG:
+        elif kind is RecordKind.CONFIG:
             _, self.config = records.unpack_config(content)
-        elif kind is Kind.SEEN:
+        elif kind is RecordKind.SEEN:
             keys, stamps, producers, numbers = msgpack.unpackb(memoryview(content)[records.SEEN.size :])
-            self.seen_before.keys.update(zip(keys, stamps, strict=True))
-            self.seen_before.producers.update(zip(producers, numbers, strict=True))
+            self.publishers_before.keys.update(zip(keys, stamps, strict=True))
+            self.publishers_before.producers.update(zip(producers, numbers, strict=True))
         else:
-            return self._tell_reader(kind, content)
+            return self._apply_to_reader(kind, content)
         return ()
 
-    def _tell_reader(self, kind: Kind, content: bytes) -> Iterable[Span]:
+    def _apply_to_reader(self, kind: RecordKind, content: bytes) -> Iterable[Span]:
         _, number = records.CHANNEL_OF.unpack_from(content)
         reader = self.readers.get(number)
         if reader is None:
-            if kind is Kind.PAUSE and not number:
+            if kind is RecordKind.PAUSE and not number:
                 self.paused = bool(records.PAUSE.unpack_from(content)[2])
             return ()
-        if kind is Kind.DROP_CHANNEL:
+        if kind is RecordKind.DROP_CHANNEL:
             return self.readers.pop(number).drop(self.distributed)
         if self.delayed and not reader.has_own_times:
             self.handed_over.update(one for one in records.ordinals_of(kind, content) if one in self.delayed)
@@ -126,16 +128,16 @@ class TopicState:
         `created`, `stamp`: when the messages were published, in ns since the epoch and in ns of the state's clock.
         """
         _, first, count, due, largest, flags = records.PUBLISH.unpack_from(content)
-        self.seen.note(attributes, count, stamp)
+        self.publishers.remember(attributes, count, stamp)
         distributed = bool(flags & records.DISTRIBUTED)
         if due and not (distributed and attributes.job is not None and self._readers_have_times):
             self.delayed.update(dict.fromkeys(range(first, first + count), due))
         if attributes.job is None and not due:
             return
-        terms = JobOptions(due=due) if attributes.job is None else JobOptions(*attributes.job, due, True)
-        numbers = numbers_of(content, at, count, largest) if distributed and terms.was_put else []
+        options = JobOptions(due=due) if attributes.job is None else JobOptions(*attributes.job, due, True)
+        numbers = numbers_of(content, at, count, largest) if distributed and options.was_put else []
         for reader in self.readers.values():
-            reader.expect(first, count, terms, numbers, created)
+            reader.expect(first, count, options, numbers, created)
 
     @property
     def _readers_have_times(self) -> bool:
@@ -144,13 +146,13 @@ class TopicState:
 
     @property
     def _own_until(self) -> int:
-        """Return the ordinal before which delayed messages that the edge has passed wait in the topic alone, for no reader."""
+        """Return the ordinal before which delayed messages that were distributed wait in the topic alone, for no reader."""
         return min((one.start for one in self.readers.values() if not one.has_own_times), default=self.distributed)
 
     def distribute(self, first: int, end: int, owners: Iterable[int] | None) -> int:
-        """Move the edge behind messages first..end. Returns how many readers owe them.
+        """Move the distributed offset behind messages first..end. Returns how many readers reference them.
 
-        `owners`: the numbers of the only readers that owe them; None: all readers do.
+        `owners`: the numbers of the only readers that reference them; None: all readers do.
         """
         self.distributed = end
         if owners is None:
@@ -161,7 +163,7 @@ class TopicState:
         return len(self.readers) - len(others)
 
     def create_reader(self, kind: ReaderKind, number: int, name: str, start: int, kinds: Kinds) -> None:
-        """Add a new reader that begins with message `start`, which may be before the edge."""
+        """Add a new reader that begins with message `start`, which may be before the distributed offset."""
         dues: dict[int, int] = {}
         late = [(first, end) for first, end, delayed in kinds(start, self.distributed) if delayed]
         if late:
@@ -180,7 +182,7 @@ class TopicState:
                 self.readers[number].expect(ordinal, 1, JobOptions(due=due), [], 0)
 
     def hole(self, first: int, end: int) -> None:
-        """Drop messages first..end, which the edge had not passed, and move the edge to `end`."""
+        """Drop messages first..end, which the distributed offset had not passed, and move the distributed offset to `end`."""
         self.distributed = end
         self.delayed = {ordinal: due for ordinal, due in self.delayed.items() if ordinal < first}
         for reader in self.readers.values():
@@ -188,19 +190,20 @@ class TopicState:
 
     # conclusions
 
-    def settle(self, kinds: Kinds) -> list[Span]:
-        """Draw the conclusions from the applied records. Returns the spans that readers turn out not to owe (ReaderState).
+    def conclude(self, kinds: Kinds) -> list[Span]:
+        """Draw the conclusions from the applied records.
 
-        The edge lies beyond the end only if the newest publishes are damaged: later records show that their ordinals are used.
+        Returns the spans that readers turn out not to reference (ReaderState). The distributed offset lies beyond the end only
+        if the newest publishes are damaged: later records show that their ordinals are used.
         """
         self.distributed = max([self.distributed, *(reader.reached for reader in self.readers.values())])
         self.end = max(self.end, self.distributed)
         gone = [
-            span for reader in self.readers.values() for span in reader.settle(self.distributed, self.delayed, kinds)
+            span for reader in self.readers.values() for span in reader.conclude(self.distributed, self.delayed, kinds)
         ]
         self.delayed = {ordinal: due for ordinal, due in self.delayed.items() if ordinal >= self.distributed}
         self.handed_over.clear()
-        self.seen, self.seen_before = self.seen.over(self.seen_before), Publishers()
+        self.publishers, self.publishers_before = self.publishers.over(self.publishers_before), Publishers()
         return gone
 
     # checkpoints
@@ -221,15 +224,15 @@ class TopicState:
             [(name, c.offset, c.owner, c.hold, c.hold_bytes, c.updated) for name, c in self.cursors.items()],
         ]
 
-    def details(self, offset: int) -> Iterator[tuple[Kind, bytes]]:
+    def details(self, offset: int) -> Iterator[tuple[RecordKind, bytes]]:
         """Yield the records that follow the array. `offset`: ns from the state's clock to the log's."""
-        known, keys, producers = self.seen, list(self.seen.keys), list(self.seen.producers)
-        for first in range(0, max(len(keys), len(producers)), SEEN_AT_ONCE):
-            part = slice(first, first + SEEN_AT_ONCE)
+        known, keys, producers = self.publishers, list(self.publishers.keys), list(self.publishers.producers)
+        for first in range(0, max(len(keys), len(producers)), PUBLISHERS_AT_ONCE):
+            part = slice(first, first + PUBLISHERS_AT_ONCE)
             stamps = {key: known.keys[key] + offset for key in keys[part] if key in known.keys}
             numbers = {name: known.producers[name] for name in producers[part] if name in known.producers}
             columns = [list(stamps), list(stamps.values()), list(numbers), list(numbers.values())]
-            yield Kind.SEEN, records.SEEN.pack(self.number) + msgpack.packb(columns)
+            yield RecordKind.SEEN, records.SEEN.pack(self.number) + msgpack.packb(columns)
         for reader in self.readers.values():
             yield from reader.details(self.number, offset)
 
@@ -239,42 +242,44 @@ class TopicState:
 
         `kinds`: see ReaderState. `before`: the state known before the checkpoint, which may break off in the middle.
         """
-        number, name, paused, end, edge, delayed, readers, (durability, *rest), cursors = array
-        state = cls(number, name, paused, end, edge, TopicConfig(Durability(durability) if durability else None, *rest))
+        number, name, paused, end, distributed, delayed, readers, (durability, *rest), cursors = array
+        state = cls(
+            number, name, paused, end, distributed, TopicConfig(Durability(durability) if durability else None, *rest)
+        )
         state.cursors = {name: Cursor(*of) for name, *of in cursors}
         waiting = shifted(page_of(delayed), offset)
         entries = list(zip(waiting[::3], waiting[1::3], strict=False))
-        lane: Page = page_of(b"".join([pack(ordinal, due, 0) for ordinal, due in entries if ordinal < edge]))
+        lane: Page = page_of(b"".join([pack(ordinal, due, 0) for ordinal, due in entries if ordinal < distributed]))
         for kind, *its_array in readers:
-            reader = READERS[ReaderKind(kind)].load(its_array, offset, edge, lane, kinds)
+            reader = READERS[ReaderKind(kind)].load(its_array, offset, distributed, lane, kinds)
             state.readers[reader.number] = reader
             known = before.readers.get(reader.number) if before is not None else None
             if known is not None:
                 reader.carry_over(known)
         own_until = state._own_until
-        state.delayed = {ordinal: due for ordinal, due in entries if ordinal >= edge or ordinal < own_until}
+        state.delayed = {ordinal: due for ordinal, due in entries if ordinal >= distributed or ordinal < own_until}
         if before is not None:
-            state.seen_before = before.seen.over(before.seen_before)
+            state.publishers_before = before.publishers.over(before.publishers_before)
         return state
 
 
 def state_of(topic: Topic, now: int) -> TopicState:
     """Return the part of a live topic that survives a restart, in monotonic ns as `now` is. Copies what waits, packed."""
-    edge, seen = topic.edge, topic.intake.seen
-    near, far = edge.lane.waiting.packed()
-    readers = [READERS[reader.kind].of(reader) for reader in topic.readers.values() if not reader.ephemeral]
-    seen.forget(now)
+    offsets, dedup = topic.offsets, topic.intake.dedup
+    in_heap, pages = offsets.lane.waiting.packed()
+    readers = [READERS[reader.kind].from_reader(reader) for reader in topic.readers.values() if not reader.ephemeral]
+    dedup.expire_keys(now)
     return TopicState(
         number=topic.number,
         name=topic.name,
         paused=topic.paused,
-        end=edge.end,
-        distributed=edge.distributed,
+        end=offsets.end,
+        distributed=offsets.distributed,
         config=topic.config,
         cursors=topic.cursors,
         readers={reader.number: reader for reader in readers},
-        lane=[near, *far, *(pack(message.ordinal, 0, 0) for message in edge.lane.overdue)],
-        seen=Publishers(seen.keys, seen.producers),
+        lane=[in_heap, *pages, *(pack(message.ordinal, 0, 0) for message in offsets.lane.overdue)],
+        publishers=Publishers(dedup.keys, dedup.producers),
     )
 
 

@@ -58,7 +58,7 @@ def snapshot(broker: Broker) -> list[TopicEntry]:
 
 def pauses_to_keep(broker: Broker) -> tuple[tuple[Key, Pause], ...]:
     """Return the details of pauses that survive a restart: none of ephemeral topics and channels."""
-    return tuple(entry for entry in broker.registry.pauses.known.items() if not any(map(is_ephemeral, entry[0])))
+    return tuple(entry for entry in broker.registry.pauses.details.items() if not any(map(is_ephemeral, entry[0])))
 
 
 def restore_pauses(broker: Broker, pauses: Iterable[tuple[Key, Pause]], now: int) -> int:
@@ -76,7 +76,7 @@ def restore_pauses(broker: Broker, pauses: Iterable[tuple[Key, Pause]], now: int
         if 0 < pause.until <= now:
             broker.pause(item, False)
         else:
-            broker.registry.pauses.keep(key, pause)
+            broker.registry.pauses.remember(key, pause)
     return unknown
 
 

@@ -7,7 +7,7 @@ makes the topic, and with it the tube. A tube that no client uses or watches is 
 from collections import Counter
 
 from nsqd.core.directory import Directory
-from nsqd.core.reader import Kind, Parts
+from nsqd.core.reader import Parts, ReaderKind
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.job import Job, JobState
@@ -27,10 +27,10 @@ class Tubes:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._topics = directory.topics
-        self._agenda = directory.commons.agenda
-        self._registry = directory.commons.registry
-        self._limits = directory.commons.limits
-        self._ids = directory.commons.ids
+        self._agenda = directory.context.agenda
+        self._registry = directory.context.registry
+        self._limits = directory.context.limits
+        self._ids = directory.context.ids
         self.index: JobIndex[Tube] = JobIndex(self._limits.whole_job_ids)
         self.waiters: Waiters[Tube] = Waiters()
         self.listed: TubeList = TubeList()
@@ -57,7 +57,7 @@ class Tubes:
     def attach(self, topic: Topic) -> Tube:
         """Return the topic's tube, and make it if needed. Raises TooMany."""
         tube = self.waiters.queues.get(topic.name)
-        return tube if tube is not None else topic.attach(Kind.WORK_QUEUE, WORK, self.new_tube)
+        return tube if tube is not None else topic.attach(ReaderKind.WORK_QUEUE, WORK, self.new_tube)
 
     def new_tube(self, parts: Parts) -> Tube:
         """Return a new tube made of these parts, and register it by its name and number."""
@@ -76,7 +76,7 @@ class Tubes:
         made = self.waiters.queues
         return [*made, *(name for name in self.listed.users if name != DEFAULT and name not in made)]
 
-    def _meet(self, name: str) -> None:
+    def _prepare(self, name: str) -> None:
         """Prepare a tube that a worker is about to use or watch: the topic's messages become jobs. Raises TooMany."""
         topic = self._topics.get(name)
         most = self._limits.max_topics
@@ -119,7 +119,7 @@ class Tubes:
     def use(self, worker: Worker, name: str) -> None:
         """Direct the jobs that the worker puts to that tube from now on. Raises TooMany."""
         if name != worker.using:
-            self._meet(name)
+            self._prepare(name)
             self.listed.use(name)
             self._unuse(worker)
             worker.using = name
@@ -133,7 +133,7 @@ class Tubes:
         if name not in worker.watching:
             if len(worker.watching) >= MOST_WATCHED:
                 raise self._registry.exceeded("max_watched_tubes", f"watched tubes exceed limit of {MOST_WATCHED}")
-            self._meet(name)
+            self._prepare(name)
             self.listed.watch(name)
             worker.watching.add(name)
 
@@ -152,8 +152,8 @@ class Tubes:
     def match(self) -> None:
         """Give ready jobs to the waiting workers before any other worker asks."""
         agenda = self._agenda
-        if agenda.unsettled:
-            agenda.settle()
+        if agenda.unsealed_puts:
+            agenda.seal_puts()
         if self.waiters.awake:
             for tube in list(self.waiters.awake):
                 tube.serve(agenda.now)
@@ -168,7 +168,7 @@ class Tubes:
             tube = queues.get(name)
             if tube is None:
                 continue
-            if tube.watched is not None and tube.watched[0] <= now:
+            if tube.scan_entry is not None and tube.scan_entry[0] <= now:
                 tube.scan(now, RELEASED_AT_ONCE)
             if tube in awake:
                 self.waiters.serve(name, tube, now)
@@ -189,15 +189,15 @@ class Tubes:
         assert job is not None
         return tube, job
 
-    def put(self, worker: Worker, bodies: list[bytes], terms: JobOptions) -> int:
+    def put(self, worker: Worker, bodies: list[bytes], options: JobOptions) -> int:
         """Put jobs into the tube that the worker uses. Returns the first client id; the others follow it. Raises TooMany."""
-        job_id = self._topic(worker.using).intake.put(bodies, terms, "")
+        job_id = self._topic(worker.using).intake.put(bodies, options, "")
         self.total += len(bodies)
         if self.waiters.count:
             self.match()
         return self.index.client_id(job_id)
 
-    def put_unique(self, worker: Worker, body: bytes, terms: JobOptions, key: str) -> int:
+    def put_unique(self, worker: Worker, body: bytes, options: JobOptions, key: str) -> int:
         """Put a job into the tube that the worker uses, unless the topic still remembers one with this key.
 
         Returns the job's client id, or 0 if none was put. Raises TooMany.
@@ -206,16 +206,16 @@ class Tubes:
         if topic.knows(key):
             return 0
         self.total += 1
-        job_id = topic.intake.put([body], terms, key)
+        job_id = topic.intake.put([body], options, key)
         if self.waiters.count:
             self.match()
         return self.index.client_id(job_id)
 
-    def put_to(self, name: str, body: bytes, terms: JobOptions) -> int:
+    def put_to(self, name: str, body: bytes, options: JobOptions) -> int:
         """Put a job into a tube so that it exists at once. Returns the job's number. Raises TooMany."""
         topic = self._topic(name)
-        job_id = topic.intake.put([body], terms, "")
-        topic.settle()  # what follows, also in the log, may rely on the job
+        job_id = topic.intake.put([body], options, "")
+        topic.seal_puts()  # what follows, also in the log, may rely on the job
         return self.index.client_id(job_id)
 
     def _topic(self, name: str) -> Topic:
@@ -226,7 +226,7 @@ class Tubes:
 
     def burn_id(self) -> None:
         """Use up an id without giving it to a job."""
-        self._ids.one()
+        self._ids.issue_id()
 
     # figures
 

@@ -66,7 +66,12 @@ class Link:
             part = commands[start : start + BATCH]
             refused += filter(is_refusal, await self._exchange(b"".join(part), len(part)))
         if refused:
-            log.warning("LOOKUPD(%s): refused %d names: %r", self.address, len(refused), refused[0][:MAX_ERROR])
+            log.warning(
+                "LOOKUPD(%s): it rejected %d topics and channels: %r",
+                self.address,
+                len(refused),
+                refused[0][:MAX_ERROR],
+            )
 
     async def ping(self) -> None:
         """Tell the nsqlookupd that this node is still here. Raises LinkError."""
@@ -90,13 +95,13 @@ class Link:
                     received = await stream.receive_some(CHUNK)
                     if not received:
                         raise LinkError("connection closed")
-                    came = self._replies.receive(bytes(received))
-                    _check(came)
-                    answers += came
+                    decoded = self._replies.receive(bytes(received))
+                    _check(decoded)
+                    answers += decoded
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, ProtocolError) as error:
             raise LinkError(str(error) or "timed out") from None
         if len(answers) > replies:
-            raise LinkError("it said more than it was asked")
+            raise LinkError("it sent more than one response")
         return answers
 
 
@@ -117,10 +122,10 @@ async def _dial(address: str) -> trio.abc.Stream:
 def _http_address(answer: bytes, address: str) -> str:
     """Return the address of the HTTP API from the answer to IDENTIFY; "" if there is none that can be used."""
     try:
-        told: dict[str, Any] = json.loads(answer)
-        host, port = str(told["broadcast_address"]), int(told["http_port"])
+        identity: dict[str, Any] = json.loads(answer)
+        host, port = str(identity["broadcast_address"]), int(identity["http_port"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        log.warning("LOOKUPD(%s): cannot read its answer to IDENTIFY: %r", address, answer[:200])
+        log.warning("LOOKUPD(%s): invalid response to IDENTIFY: %r", address, answer[:200])
         return ""
     if not 0 < len(host) <= MAX_HOST or not 0 < port < 65536:
         return ""

@@ -39,28 +39,28 @@ class _Lookupd:
         self.patience = FIRST_RETRY  # s until the next try after a failure
         self.news = trio.Event()  # set when there is something to say, or a reason to try again
         self._commands: list[bytes] = []  # filled only while connected, because connecting registers everything anyway
-        self._told = 0  # calls of `tell`
-        self._taken = 0  # how many of those calls the last `take` covers
+        self._queued_count = 0  # calls of `queue_command`
+        self._taken = 0  # how many of those calls the last `pop_commands` covers
         self._known = 0  # how many of those calls the nsqlookupd has acknowledged
         self.answers = True  # False: the last exchange failed, and so did the next try
         self._progress = trio.Event()  # set, and replaced, when `_known` or `answers` changes
 
-    def tell(self, command: bytes) -> None:
+    def queue_command(self, command: bytes) -> None:
         """Queue a REGISTER or UNREGISTER command, to be sent soon."""
         if self.link.connected:
             self._commands.append(command)
-        self._told += 1
+        self._queued_count += 1
         self.news.set()
 
-    def take(self) -> list[bytes]:
+    def pop_commands(self) -> list[bytes]:
         """Return the commands to send now."""
         self.news = trio.Event()
         commands, self._commands = self._commands, []
-        self._taken = self._told
+        self._taken = self._queued_count
         return commands
 
     def acknowledged(self) -> None:
-        """Note that the nsqlookupd has answered what `take` returned last."""
+        """Note that the nsqlookupd has answered what `pop_commands` returned last."""
         self._known, self.answers = self._taken, True
         self._notify()
 
@@ -71,8 +71,8 @@ class _Lookupd:
 
     async def until_known(self) -> None:
         """Return when the nsqlookupd has acknowledged everything told so far, or does not answer."""
-        told = self._told
-        while self.answers and self._known < told:
+        queued = self._queued_count
+        while self.answers and self._known < queued:
             await self._progress.wait()
 
     def _notify(self) -> None:
@@ -116,10 +116,10 @@ class Lookupds:
             if address not in self._lookupds:
                 log.info("LOOKUP: adding peer %s", address)
                 lookupd = self._lookupds[address] = _Lookupd(Link(address, self._identity))
-                self._nursery.start_soon(self._keep_told, lookupd)
+                self._nursery.start_soon(self._keep_informed, lookupd)
         self._broker.directory.ask_for_channels = bool(self._lookupds)
 
-    def tell(self, changes: list[Change]) -> None:
+    def queue_changes(self, changes: list[Change]) -> None:
         """Tell every nsqlookupd of topics and channels that came or went, and ask for the channels of new topics."""
         for change in changes:
             if change.kind is ChangeKind.TOPIC_CREATED:
@@ -128,7 +128,7 @@ class Lookupds:
             command = _command(change)
             if command:
                 for lookupd in self._lookupds.values():
-                    lookupd.tell(command)
+                    lookupd.queue_command(command)
 
     def until_registered(self, topic: str, then: Callable[[], None]) -> None:
         """Call `then`, between turns, when every nsqlookupd that answers knows what was created in this turn and before.
@@ -149,7 +149,7 @@ class Lookupds:
 
     # one nsqlookupd
 
-    async def _keep_told(self, lookupd: _Lookupd) -> None:
+    async def _keep_informed(self, lookupd: _Lookupd) -> None:
         with lookupd.scope:
             try:
                 while True:
@@ -164,14 +164,14 @@ class Lookupds:
         retry_at_once = link.connected  # the nsqlookupd may only have been restarted
         try:
             if not link.connected:
-                lookupd.take()  # registering everything covers these commands
+                lookupd.pop_commands()  # registering everything covers these commands
                 await link.connect(self._registrations)
                 lookupd.patience = FIRST_RETRY
                 lookupd.acknowledged()
                 log.info("LOOKUPD(%s): connected, its HTTP API is at %s", link.address, link.http_address or "?")
             with trio.move_on_after(PING_INTERVAL) as waiting:
                 await lookupd.news.wait()
-            commands = lookupd.take()
+            commands = lookupd.pop_commands()
             if waiting.cancelled_caught:
                 await link.ping()
             await link.send(commands)
@@ -233,7 +233,7 @@ class Lookupds:
                 if is_valid_name(name) and not is_ephemeral(name):
                     topic.channel(name)
         except TooMany as full:
-            log.error("LOOKUPD: not all channels of %s were created: %s", topic.name, full)
+            log.error("LOOKUPD: cannot create all channels of topic %s: %s", topic.name, full)
 
     async def _query(self, address: str, topic: str, found: dict[str, None]) -> None:
         url = f"http://{address}/channels"

@@ -14,14 +14,14 @@ from starlette.responses import Response
 
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import bounded
-from nsqd.http.cursors import told
+from nsqd.http.cursors import describe_cursor
 from nsqd.http.node import Node
 from shared.http.api import Routes, json_response, query
 from shared.http.errors import HttpError
 
 LIMIT, MOST = 100, 1000  # cursors in an answer
 PORTION = 1000  # topics in one turn: most have no cursor; about a tenth of a millisecond
-TOLD = 200  # cursors described in one turn: less than a millisecond
+PER_TURN = 200  # cursors described in one turn: less than a millisecond
 
 Key = tuple[str, str]  # topic and name: neither has a slash
 
@@ -43,9 +43,9 @@ class AllCursors:
         keys = await self._keys()
         page = sorted(key for key in keys if key > after)[:limit]
         cursors: list[dict[str, Any]] = []
-        for start in range(0, len(page), TOLD):
-            part = page[start : start + TOLD]
-            cursors += await self._node.bridge.call(lambda part=part: self._told(part))  # type: ignore[misc]
+        for start in range(0, len(page), PER_TURN):
+            part = page[start : start + PER_TURN]
+            cursors += await self._node.bridge.call(lambda part=part: self._describe(part))  # type: ignore[misc]
         return json_response({"cursor_count": len(keys), "cursors": cursors})
 
     async def _keys(self) -> list[Key]:
@@ -57,14 +57,16 @@ class AllCursors:
             keys += await call(lambda portion=portion: _keys_of(portion))  # type: ignore[misc]
         return keys
 
-    def _told(self, keys: list[Key]) -> list[dict[str, Any]]:
+    def _describe(self, keys: list[Key]) -> list[dict[str, Any]]:
         """Describe the cursors that still exist. Runs in the trio thread."""
         found = []
         for name, cursor_name in keys:
             topic = self._node.broker.topics.get(name)
             cursor = topic.cursors.get(cursor_name) if topic is not None else None
             if topic is not None and cursor is not None:
-                found.append({"topic": name, **told(cursor_name, cursor, self._node.history.window(topic.number))})
+                found.append(
+                    {"topic": name, **describe_cursor(cursor_name, cursor, self._node.history.window(topic.number))}
+                )
         return found
 
 

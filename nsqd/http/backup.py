@@ -13,7 +13,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from nsqd.core.retention.backup import Busy, Part
+from nsqd.core.retention.backup import BackupPart, Busy
 from nsqd.http.node import Node
 from shared.http.api import V1_HEADERS, Routes
 from shared.http.errors import HttpError
@@ -45,17 +45,17 @@ class BackupRoute:
             self._stream(copy, parts, metadata), media_type="application/x-tar", headers=V1_HEADERS | headers
         )
 
-    def _begin(self) -> tuple[int, Sequence[Part]]:
+    def _begin(self) -> tuple[int, Sequence[BackupPart]]:
         """Begin a copy of the log, and return its number and its parts. Runs in the trio thread. Raises HttpError 409, 503."""
         try:
             return self._node.backup.begin()
         except Busy:
             raise HttpError(409, "BACKUP_RUNNING") from None
         except OSError as error:
-            log.error("HTTP: no backup: %s", error)
+            log.error("HTTP: cannot make a backup, syncing failed: %s", error)
             raise HttpError(503, "CANNOT_SYNC") from None
 
-    async def _stream(self, copy: int, parts: Sequence[Part], metadata: bytes) -> AsyncIterator[bytes]:
+    async def _stream(self, copy: int, parts: Sequence[BackupPart], metadata: bytes) -> AsyncIterator[bytes]:
         now, backup = int(time.time()), self._node.backup
         try:
             if metadata:
@@ -65,7 +65,7 @@ class BackupRoute:
                 for at in range(0, part.size, CHUNK):
                     size = min(CHUNK, part.size - at)
                     yield await asyncio.to_thread(part.read, at, size)
-                    await self._node.bridge.call(partial(backup.go_on, copy))
+                    await self._node.bridge.call(partial(backup.keep_alive, copy))
                 yield bytes(_padded(part.size) - part.size)
             yield bytes(2 * BLOCK)
         finally:

@@ -22,7 +22,14 @@ from nsqd.core.retention.history import Window
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import topic_name
 from nsqd.http.node import Node
-from nsqd.http.offsets import EARLIEST, Place, Places, check_offset, look, read_place
+from nsqd.http.offsets import (
+    EARLIEST,
+    OffsetArgument,
+    OffsetFinder,
+    check_offset,
+    read_offset_argument,
+    topic_and_window,
+)
 from penstock.protocol.names import is_valid_name
 from shared.http.api import Routes, json_response, query
 from shared.http.errors import HttpError
@@ -36,7 +43,7 @@ class Cursors:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._places = Places(node)
+        self._offset_finder = OffsetFinder(node)
 
     def routes(self) -> Routes:
         """Return every path, its method and its handler."""
@@ -49,37 +56,39 @@ class Cursors:
     async def cursors(self, request: Request) -> Response:
         """Answer all cursors of a topic, by name."""
         arguments = query(request)
-        name, known = topic_name(arguments), arguments.get("log", "")
+        name, log_id = topic_name(arguments), arguments.get("log", "")
 
         def work() -> tuple[dict[str, Cursor], Window]:
-            topic, window = look(self._node, name, known)
+            topic, window = topic_and_window(self._node, name, log_id)
             return dict(topic.cursors), window
 
         cursors, window = await self._node.bridge.call(work)
-        cursors_told = [told(cursor_name, cursor, window) for cursor_name, cursor in sorted(cursors.items())]
+        cursors_told = [describe_cursor(cursor_name, cursor, window) for cursor_name, cursor in sorted(cursors.items())]
         return json_response({"topic": name, "log": window.log, "cursors": cursors_told})
 
     async def move(self, request: Request) -> Response:
         """Create a cursor, or change it, and answer its new state."""
         arguments = query(request)
         topic, name, owner = _names(arguments)
-        known, changes = arguments.get("log", ""), _changes(arguments)
+        log_id, changes = arguments.get("log", ""), _changes(arguments)
         offset = None
         if "to" in arguments:
-            offset = await self._places.offset(topic, known, read_place(arguments, "to", Place(word=EARLIEST)))
+            offset = await self._offset_finder.offset(
+                topic, log_id, read_offset_argument(arguments, "to", OffsetArgument(word=EARLIEST))
+            )
 
         def work() -> tuple[Cursor, Window]:
-            found, window = look(self._node, topic, known)
+            found, window = topic_and_window(self._node, topic, log_id)
             return self._moved(found, window, name, owner, offset, changes), window
 
-        return json_response(told(name, *await self._node.bridge.call(work)))
+        return json_response(describe_cursor(name, *await self._node.bridge.call(work)))
 
     def _moved(
         self, topic: Topic, window: Window, name: str, owner: str, offset: int | None, changes: dict[str, int]
     ) -> Cursor:
         """Create or change the cursor, and return it. Runs in the trio thread. Raises HttpError."""
         before = topic.cursors.get(name)
-        if before is None and not topic.config.over(self._node.broker.limits.keeping).retains:
+        if before is None and not topic.config.over(self._node.broker.limits.policy).retains:
             raise HttpError(409, "NOT_RETAINED")
         if before is None and len(topic.cursors) >= MOST:
             raise HttpError(429, "TOO_MANY_CURSORS")
@@ -102,7 +111,7 @@ class Cursors:
         topic, name, owner = _names(query(request))
 
         def work() -> tuple[Cursor, Window]:
-            found, window = look(self._node, topic, "")
+            found, window = topic_and_window(self._node, topic, "")
             cursor = found.cursors.get(name)
             if cursor is None:
                 raise HttpError(404, "CURSOR_NOT_FOUND")
@@ -110,10 +119,10 @@ class Cursors:
             found.set_cursor(name, None)
             return cursor, window
 
-        return json_response(told(name, *await self._node.bridge.call(work)))
+        return json_response(describe_cursor(name, *await self._node.bridge.call(work)))
 
 
-def told(name: str, cursor: Cursor, window: Window) -> dict[str, Any]:
+def describe_cursor(name: str, cursor: Cursor, window: Window) -> dict[str, Any]:
     """Return a cursor as a dict for JSON."""
     return {
         "name": name,
@@ -147,7 +156,7 @@ def _changes(arguments: dict[str, str]) -> dict[str, int]:
             try:
                 changes[name] = read(arguments[name])
                 if changes[name] < 0:
-                    raise ValueError("want no negative value")
+                    raise ValueError("expected no negative value")
             except ValueError:
                 raise HttpError(400, f"INVALID_ARG_{name.upper()}") from None
     return changes

@@ -42,8 +42,8 @@ class DeadLetters:
         """Return every path, its method and its handler."""
         return {
             "/channel/buried": {"GET": self.buried},
-            "/channel/buried/finish": {"POST": self._acting("finished", actions.finish_buried)},
-            "/channel/buried/kick": {"POST": self._acting("kicked", actions.kick)},
+            "/channel/buried/finish": {"POST": self._action_handler("finished", actions.finish_buried)},
+            "/channel/buried/kick": {"POST": self._action_handler("kicked", actions.kick)},
         }
 
     async def buried(self, request: Request) -> Response:
@@ -54,13 +54,15 @@ class DeadLetters:
         after = arguments["after"].encode() if "after" in arguments else None
         bodies = arguments.get("body") in _TRUE
         for _ in range(READS):
-            total, found = await self._node.bridge.call(lambda: _look(self._node.broker, topic, channel, after, limit))
+            total, found = await self._node.bridge.call(
+                lambda: _find_page(self._node.broker, topic, channel, after, limit)
+            )
             if all(frame for _, _, frame in found):
                 break
             await asyncio.sleep(READ_PAUSE)  # some messages are still being read from disk
-        return json_response({"buried_count": total, "messages": _pictures(found, bodies)})
+        return json_response({"buried_count": total, "messages": _describe(found, bodies)})
 
-    def _acting(self, done: str, act: Callable[[Channel, list[bytes]], int]) -> Handler:
+    def _action_handler(self, done: str, act: Callable[[Channel, list[bytes]], int]) -> Handler:
         async def handler(request: Request) -> Response:
             arguments = query(request)
             topic, channel = topic_and_channel(arguments)
@@ -77,34 +79,34 @@ class DeadLetters:
         return handler
 
 
-def _look(
+def _find_page(
     broker: Broker, topic: str, channel: str, after: bytes | None, limit: int
 ) -> tuple[int, list[tuple[bytes, DeadLetter, bytes]]]:
-    """Return how many messages are buried, and (id, grave, frame) for up to `limit` of them. Runs in the trio thread."""
+    """Return how many messages are buried, and (id, dead letter, frame) for up to `limit` of them. Runs in the trio thread."""
     found = existing_channel(broker, topic, channel)
     return len(found.buried), [
-        (message_id, grave, broker.topics[topic].frame(grave.ordinal))
-        for message_id, grave in found.buried.after(after, limit)
+        (message_id, letter, broker.topics[topic].frame(letter.ordinal))
+        for message_id, letter in found.buried.after(after, limit)
     ]
 
 
-def _pictures(found: list[tuple[bytes, DeadLetter, bytes]], bodies: bool) -> list[dict[str, Any]]:
-    room, pictures = MOST_BODY if bodies else 0, []
-    for message_id, grave, frame in found:
+def _describe(found: list[tuple[bytes, DeadLetter, bytes]], bodies: bool) -> list[dict[str, Any]]:
+    room, entries = MOST_BODY if bodies else 0, []
+    for message_id, letter, frame in found:
         body = frame[HEADER_SIZE:]
-        picture = {
+        entry = {
             "id": message_id.decode(),
             "timestamp": int.from_bytes(frame[STAMP], "big"),
-            "attempts": grave.attempts,
-            "reason": grave.reason,
-            "buried_at": grave.buried,
+            "attempts": letter.attempts,
+            "reason": letter.reason,
+            "buried_at": letter.buried,
             "body_size": len(body),
         }
         if bodies and len(body) <= room:
             room -= len(body)
-            picture["body"] = base64.b64encode(body).decode()
-        pictures.append(picture)
-    return pictures
+            entry["body"] = base64.b64encode(body).decode()
+        entries.append(entry)
+    return entries
 
 
 def _ids(arguments: dict[str, str]) -> list[bytes]:

@@ -25,7 +25,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.observation.drain_status import Left, walk
+from nsqd.core.observation.drain_status import DrainStatus, drain_statuses
 from nsqd.http.node import Node
 from shared.http.api import Handler, Routes, json_response
 from shared.log import log
@@ -43,33 +43,36 @@ class Drain:
     def routes(self) -> Routes:
         """Return every path, its methods and its handlers."""
         return {
-            "/node/drain": {"GET": self.tell, "POST": self._setting(True)},
+            "/node/drain": {"GET": self.status, "POST": self._setting(True)},
             "/node/undrain": {"POST": self._setting(False)},
         }
 
-    async def tell(self, request: Request) -> Response:
+    async def status(self, request: Request) -> Response:
         """Answer how far the draining is."""
-        return json_response(await self._told())
+        return json_response(await self._count_left())
 
     def _setting(self, draining: bool) -> Handler:
         async def handler(request: Request) -> Response:
             if await self._node.bridge.call(lambda: self._node.broker.drain(draining)):
-                log.info("DRAIN: %s", "nothing is taken any more" if draining else "messages are taken again")
-            return json_response(await self._told())
+                log.info(
+                    "DRAIN: %s",
+                    "started, new messages are rejected" if draining else "cancelled, new messages are accepted",
+                )
+            return json_response(await self._count_left())
 
         return handler
 
-    async def _told(self) -> dict[str, Any]:
+    async def _count_left(self) -> dict[str, Any]:
         """Count what is left, and return the answer.
 
         Each `call` is a turn of its own. So the counts include everything that came in the turn in which draining began.
         """
         call, broker = self._node.bridge.call, self._node.broker
         began = await call(lambda: broker.draining_since)
-        left, looking = Left(), walk(broker, self._node.options.statistics_topic)
+        left, looking = DrainStatus(), drain_statuses(broker, self._node.options.statistics_topic)
         while portion := await call(lambda: list(islice(looking, PORTION))):
             for one in portion:
                 left = left.plus(one)
         since = await call(lambda: broker.draining_since)
-        done = since > 0 and since == began and left.is_nothing  # the node has drained since before the count
+        done = since > 0 and since == began and left.is_drained  # the node has drained since before the count
         return {"draining": since > 0, "since": since // SECOND, **left._asdict(), "done": done}

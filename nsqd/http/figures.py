@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
-from nsqd.core.reader import Kind
+from nsqd.core.reader import ReaderKind
 from nsqd.core.sequence.store import LogFigures
 from nsqd.core.timing.scan import ScanStatistics
 from nsqd.core.topic import Topic
@@ -28,7 +28,7 @@ SUMMED_AT_ONCE = 1000  # rows: one call lets no other thread run; less than a mi
 PORTION = 200  # rows in one turn: less than a millisecond
 
 
-class Row(NamedTuple):
+class FigureRow(NamedTuple):
     """The figures of a topic, a channel, a tube, a cursor, or a sum.
 
     The names TOPIC_GAUGES, TOPIC_COUNTERS and so on tell what the gauges and counters mean.
@@ -46,7 +46,7 @@ CURSOR_GAUGES, CURSOR_COUNTERS = ("lag",), ("read",)
 TUBE_GAUGES, TUBE_COUNTERS = ("ready", "reserved", "delayed", "buried", "urgent", "waiting"), ("jobs",)
 
 
-class Chosen:
+class RowChoice:
     """The choice of rows with series of their own: at most `most`, the largest backlog first, each until it is gone."""
 
     def __init__(self, most: int = LABELLED) -> None:
@@ -55,7 +55,7 @@ class Chosen:
         self._others: dict[tuple[str, ...], tuple[int, ...]] = {}  # the counters of all other rows at the last look
         self._total: tuple[int, ...] = ()  # what the counters of other rows have gained in all looks; never falls
 
-    def choose(self, rows: Sequence[Row]) -> tuple[list[Row], Row | None]:
+    def choose(self, rows: Sequence[FigureRow]) -> tuple[list[FigureRow], FigureRow | None]:
         """Return the chosen rows, and the sum of the others; None if there were never any others."""
         self._keys &= {row.key for row in rows}
         candidates = (row for row in rows if row.key not in self._keys)
@@ -68,22 +68,22 @@ class Chosen:
         self._others = {row.key: row.counters for row in others}
         return [row for row in rows if row.key in self._keys], self._rest(others)
 
-    def _rest(self, others: Sequence[Row]) -> Row | None:
+    def _rest(self, others: Sequence[FigureRow]) -> FigureRow | None:
         if not self._total:
             return None
         # for a sum of no rows: zeros, at least as many as any kind has
         gauges = add([row.gauges for row in others]) or (0,) * len(TUBE_GAUGES)
-        return Row((), gauges, self._total)
+        return FigureRow((), gauges, self._total)
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class NodeFigures:
     """The figures of the whole node at one look."""
 
-    topics: list[Row]
-    channels: list[Row]
-    tubes: list[Row]
-    cursors: list[Row]
+    topics: list[FigureRow]
+    channels: list[FigureRow]
+    tubes: list[FigureRow]
+    cursors: list[FigureRow]
     connections: int
     turns: int
     scan: ScanStatistics
@@ -94,17 +94,17 @@ class Figures:
     buffers: BudgetFigures
 
 
-async def take(node: Node) -> Figures:
+async def collect_figures(node: Node) -> NodeFigures:
     """Look at the node in portions, and return its figures. Runs in the HTTP thread."""
     walk = _walk(node.broker)
-    rows: dict[str, list[Row]] = {"topics": [], "channels": [], "tubes": [], "cursors": []}
+    rows: dict[str, list[FigureRow]] = {"topics": [], "channels": [], "tubes": [], "cursors": []}
     while portion := await node.bridge.call(lambda: list(islice(walk, PORTION))):
         for kind, row in portion:
             rows[kind].append(row)
     return await node.bridge.call(lambda: _whole(node, rows))
 
 
-def _walk(broker: Broker) -> Iterator[tuple[str, Row]]:
+def _walk(broker: Broker) -> Iterator[tuple[str, FigureRow]]:
     """Yield the row of every topic, reader and cursor, with its kind; leave out what is deleted meanwhile.
 
     The iterator may be advanced only in the trio thread.
@@ -118,37 +118,40 @@ def _walk(broker: Broker) -> Iterator[tuple[str, Row]]:
                 rows, row_of = _ROWS[reader.kind]
                 yield rows, row_of(reader)
         for name, cursor in list(topic.cursors.items()):
-            yield "cursors", Row((topic.name, name), (max(0, topic.edge.end - cursor.offset),), (cursor.offset,))
+            yield (
+                "cursors",
+                FigureRow((topic.name, name), (max(0, topic.offsets.end - cursor.offset),), (cursor.offset,)),
+            )
 
 
-def _topic(topic: Topic) -> Row:
+def _topic(topic: Topic) -> FigureRow:
     intake = topic.intake
     counters = intake.message_count, intake.message_bytes, intake.dropped_count, intake.duplicate_count
-    return Row((topic.name,), (topic.depth,), counters)
+    return FigureRow((topic.name,), (topic.depth,), counters)
 
 
-def _channel(channel: Channel) -> Row:
+def _channel(channel: Channel) -> FigureRow:
     counters = (channel.message_count, channel.requeue_count, channel.timeout_count, channel.dropped_count)
-    return Row((channel.topic_name, channel.name), (*channel.counts(), len(channel.consumers)), counters)
+    return FigureRow((channel.topic_name, channel.name), (*channel.counts(), len(channel.consumers)), counters)
 
 
-def _tube(tube: Tube) -> Row:
+def _tube(tube: Tube) -> FigureRow:
     gauges = (*tube.counts(), tube.table.urgent, tube.waiters.count_at(tube.topic_name))
-    return Row((tube.topic_name,), gauges, (tube.total,))
+    return FigureRow((tube.topic_name,), gauges, (tube.total,))
 
 
-# For each kind of reader: the field of Figures for its rows, and the function that makes a row.
-_ROWS: dict[Kind, tuple[str, Callable[[Any], Row]]] = {
-    Kind.CHANNEL: ("channels", _channel),
-    Kind.WORK_QUEUE: ("tubes", _tube),
+# For each kind of reader: the field of NodeFigures for its rows, and the function that makes a row.
+_ROWS: dict[ReaderKind, tuple[str, Callable[[Any], FigureRow]]] = {
+    ReaderKind.CHANNEL: ("channels", _channel),
+    ReaderKind.WORK_QUEUE: ("tubes", _tube),
 }
 
 
-def _whole(node: Node, rows: dict[str, list[Row]]) -> Figures:
+def _whole(node: Node, rows: dict[str, list[FigureRow]]) -> NodeFigures:
     scan = ScanStatistics(**asdict(node.broker.scan.statistics))
-    latency = node.broker.commons.latencies.copy() if node.broker.limits.latency_percentiles else None
+    latency = node.broker.context.latencies.copy() if node.broker.limits.latency_percentiles else None
     connections, turns = len(node.peers()), node.turns()
-    return Figures(
+    return NodeFigures(
         **rows,
         connections=connections,
         turns=turns,
@@ -160,7 +163,7 @@ def _whole(node: Node, rows: dict[str, list[Row]]) -> Figures:
     )
 
 
-def _rank(row: Row) -> tuple[int, int, tuple[str, ...]]:
+def _rank(row: FigureRow) -> tuple[int, int, tuple[str, ...]]:
     """Return a sort key: the largest backlog first, then the most messages, then by name."""
     return -sum(row.gauges[:BACKLOG]), -row.counters[0], row.key
 

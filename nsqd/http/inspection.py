@@ -18,7 +18,7 @@ from nsqd.core.retention.history import Plan
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import bounded
 from nsqd.http.node import Node
-from nsqd.http.offsets import Places
+from nsqd.http.offsets import OffsetFinder
 from shared.http.errors import HttpError
 
 LIMIT, MOST = 100, 1000  # messages in an answer
@@ -30,7 +30,7 @@ Choose = Callable[[], tuple[Topic, list[int]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PageRequest:
     """The page that a request asks for."""
 
     limit: int
@@ -38,13 +38,13 @@ class Asked:
     preview: int  # bytes of each body
 
 
-def read_page(arguments: dict[str, str]) -> Asked:
+def read_page(arguments: dict[str, str]) -> PageRequest:
     """Return the page that the arguments `limit`, `after` and `preview` ask for. Raises HttpError 400."""
     limit = max(1, bounded(arguments, "limit", LIMIT, MOST))
-    return Asked(limit, arguments.get("after", ""), bounded(arguments, "preview", PREVIEW, MOST_PREVIEW))
+    return PageRequest(limit, arguments.get("after", ""), bounded(arguments, "preview", PREVIEW, MOST_PREVIEW))
 
 
-class Look:
+class FrameLookup:
     """The frames of messages, taken from memory and from disk."""
 
     def __init__(self, node: Node, attributes: bool = True) -> None:
@@ -54,17 +54,17 @@ class Look:
         self.frames: dict[int, bytes] = {}  # by ordinal; b"" for a message that cannot be read
         self.attributes: dict[int, Attributes] = {}  # by ordinal, of the messages that have any
 
-    async def take(self, choose: Choose) -> None:
+    async def fetch(self, choose: Choose) -> None:
         """Take the frames of the messages that `choose` names. Raises HttpError, and everything that `choose` raises."""
 
         async def plan() -> list[Plan]:
             return await self._node.bridge.call(lambda: self._plan(*choose()))
 
-        await Places.from_disk(plan, self._read)
+        await OffsetFinder.from_disk(plan, self._read)
 
     def _plan(self, topic: Topic, ordinals: list[int]) -> list[Plan]:
         """Take the frames that are in memory, and return plans to read the rest. Runs in the trio thread."""
-        look = topic.journal.look
+        look = topic.journal.frame_in_memory
         self.frames = {ordinal: look(ordinal, self._with_attributes) for ordinal in ordinals}
         missing = [ordinal for ordinal, frame in self.frames.items() if not frame]
         return [] if topic.ephemeral else list(self._node.history.plans_of(topic.number, missing))
@@ -72,7 +72,7 @@ class Look:
     def _read(self, plans: list[Plan]) -> None:
         """Read the messages that are only on disk. Runs in any thread.
 
-        Raises Gone, OSError, and HttpError 413 if that is too much at once.
+        Raises MessagesGone, OSError, and HttpError 413 if that is too much at once.
         """
         room = MOST_READ
         for plan in plans:
@@ -95,17 +95,17 @@ class Bodies:
         self._preview = preview
         self._room = MOST_BODY
 
-    def told(self, frame: bytes) -> dict[str, Any]:
+    def describe(self, frame: bytes) -> dict[str, Any]:
         """Return a message's body for JSON, or its beginning, as far as there is room for it."""
         size = len(frame) - HEADER_SIZE
         part = frame[HEADER_SIZE : HEADER_SIZE + self._preview]
         if len(part) > self._room:
             return {"body_size": size}
         self._room -= len(part)
-        return {"body_size": size, **_told(part, len(part) < size)}
+        return {"body_size": size, **_text_or_base64(part, len(part) < size)}
 
 
-def _told(part: bytes, cut: bool) -> dict[str, str]:
+def _text_or_base64(part: bytes, cut: bool) -> dict[str, str]:
     """Return the text or base64 of a body, or of its beginning; `cut`: its last character may be incomplete."""
     try:
         return {"body": part.decode()}

@@ -29,10 +29,10 @@ from starlette.responses import Response
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.actions import BURY, DELETE, KICK, RELEASE, Action, act, named
 from nsqd.core.work_queue.job import Job, JobState
-from nsqd.core.work_queue.listing import listed
+from nsqd.core.work_queue.listing import list_jobs
 from nsqd.core.work_queue.tube import Tube
 from nsqd.http.arguments import bounded, existing_tube, numbers, tube_name
-from nsqd.http.inspection import Bodies, Look, read_page
+from nsqd.http.inspection import Bodies, FrameLookup, read_page
 from nsqd.http.node import Node
 from nsqd.protocols.beanstalk.stats import STATES
 from shared.http.api import Handler, Routes, json_response, query
@@ -64,25 +64,25 @@ class Jobs:
         """Answer a page of the tube's jobs in one state."""
         arguments = query(request)
         name, state, page = tube_name(arguments), _read_state(arguments), read_page(arguments)
-        look, told, broker = Look(self._node, attributes=False), _Told(), self._node.broker
+        lookup, jobs_page, broker = FrameLookup(self._node, attributes=False), JobsPage(), self._node.broker
 
         def choose() -> tuple[Topic, list[int]]:
             tube = existing_tube(broker, name)
             try:
-                told.jobs, told.following = listed(tube.table, state, page.after, page.limit)
-                told.client_ids = [broker.tubes.client_id(job) for job in told.jobs]
+                jobs_page.jobs, jobs_page.following = list_jobs(tube.table, state, page.after, page.limit)
+                jobs_page.client_ids = [broker.tubes.client_id(job) for job in jobs_page.jobs]
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
-            told.total = tube.table.counts[state]
-            told.now, told.wall = broker.now, broker.wall
-            told.pause_left = max(0, tube.pause_until - told.now) // SECOND
-            return broker.topics[name], [job.ordinal for job in told.jobs]
+            jobs_page.total = tube.table.counts[state]
+            jobs_page.now, jobs_page.wall = broker.now, broker.wall
+            jobs_page.pause_left = max(0, tube.pause_until - jobs_page.now) // SECOND
+            return broker.topics[name], [job.ordinal for job in jobs_page.jobs]
 
-        await look.take(choose)
-        answer: dict[str, Any] = {"total": told.total, "jobs": told.pictures(look, Bodies(page.preview))}
-        answer["pause_left"] = told.pause_left
-        if told.following:
-            answer["next"] = told.following
+        await lookup.fetch(choose)
+        answer: dict[str, Any] = {"total": jobs_page.total, "jobs": jobs_page.describe(lookup, Bodies(page.preview))}
+        answer["pause_left"] = jobs_page.pause_left
+        if jobs_page.following:
+            answer["next"] = jobs_page.following
         return json_response(answer)
 
     def _handler(self, action: Action) -> Handler:
@@ -102,7 +102,7 @@ class Jobs:
         return handler
 
 
-class _Told:
+class JobsPage:
     """The jobs of a page, and the state of their tube."""
 
     def __init__(self) -> None:
@@ -112,13 +112,13 @@ class _Told:
         self.total = self.pause_left = 0
         self.now = self.wall = 0  # when the tube was looked at, by both clocks, ns
 
-    def pictures(self, look: Look, bodies: Bodies) -> list[dict[str, Any]]:
+    def describe(self, lookup: FrameLookup, bodies: Bodies) -> list[dict[str, Any]]:
         """Return the jobs as dicts for JSON."""
         named = zip(self.client_ids, self.jobs, strict=True)
-        return [self._picture(client_id, job, look.frames[job.ordinal], bodies) for client_id, job in named]
+        return [self._describe_job(client_id, job, lookup.frames[job.ordinal], bodies) for client_id, job in named]
 
-    def _picture(self, client_id: int, job: Job, frame: bytes, bodies: Bodies) -> dict[str, Any]:
-        picture: dict[str, Any] = {
+    def _describe_job(self, client_id: int, job: Job, frame: bytes, bodies: Bodies) -> dict[str, Any]:
+        entry: dict[str, Any] = {
             "id": client_id,
             "state": STATES[job.state],
             "priority": job.priority,
@@ -131,8 +131,8 @@ class _Told:
             "kicks": job.kicks,
         }
         if job.state in _TIMED:
-            picture["time_left"] = max(0, job.due - self.now) // SECOND
-        return picture | bodies.told(frame) if frame else picture
+            entry["time_left"] = max(0, job.due - self.now) // SECOND
+        return entry | bodies.describe(frame) if frame else entry
 
 
 def _read_state(arguments: dict[str, str]) -> JobState:
@@ -155,4 +155,4 @@ def _choice(arguments: dict[str, str], action: Action) -> Callable[[Tube], list[
         raise HttpError(400, "INVALID_ARG_STATE")
     if not count:
         raise HttpError(400, "MISSING_ARG_COUNT")
-    return lambda tube: listed(tube.table, state, "", count)[0]
+    return lambda tube: list_jobs(tube.table, state, "", count)[0]

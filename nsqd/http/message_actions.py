@@ -19,14 +19,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.channel import actions
-from nsqd.core.channel.actions import Chosen
+from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.listing import listed
+from nsqd.core.channel.listing import list_messages
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import HEADER_SIZE, message_id
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import bounded, existing_channel, numbers, topic_and_channel, topic_to_publish_to
-from nsqd.http.inspection import Look
+from nsqd.http.inspection import FrameLookup
 from nsqd.http.messages import read_state
 from nsqd.http.node import Node
 from penstock.protocol.names import is_valid_name
@@ -38,11 +38,11 @@ MOST = 1000  # messages in a request
 RECORD = 4 * 1024 * 1024  # bytes of bodies that are published as one record
 MOST_REASON = 200  # characters
 BY_HAND = "by hand"  # the reason for burying a message, unless the request gives one
-Act = Callable[[Topic, Channel, list[Chosen], Look], int]
+Act = Callable[[Topic, Channel, list[ChosenMessage], FrameLookup], int]
 Arguments = dict[str, str]
 
 
-class Acting:
+class MessageActions:
     """The five routes that act on messages."""
 
     def __init__(self, node: Node) -> None:
@@ -68,14 +68,14 @@ class Acting:
             arguments = query(request)
             topic, channel = topic_and_channel(arguments)
             act, choose = prepare(arguments), _choice(arguments)
-            look, broker = Look(self._node), self._node.broker
+            look, broker = FrameLookup(self._node), self._node.broker
 
             def those() -> tuple[Topic, list[int]]:
                 found = existing_channel(broker, topic, channel)
                 return broker.topics[topic], choose(found)
 
-            await look.take(those)
-            chosen = [Chosen(ordinal, message_id(frame)) for ordinal, frame in look.frames.items() if frame]
+            await look.fetch(those)
+            chosen = [ChosenMessage(ordinal, message_id(frame)) for ordinal, frame in look.frames.items() if frame]
 
             def work() -> int:
                 found = existing_channel(broker, topic, channel)
@@ -112,7 +112,7 @@ class Acting:
         if not is_valid_name(to):
             raise HttpError(400, "INVALID_ARG_TO")
 
-        def move(source: Topic, channel: Channel, chosen: list[Chosen], look: Look) -> int:
+        def move(source: Topic, channel: Channel, chosen: list[ChosenMessage], look: FrameLookup) -> int:
             topic = topic_to_publish_to(self._node.broker, to)
 
             def publish(ordinals: list[int]) -> None:
@@ -147,4 +147,4 @@ def _choice(arguments: Arguments) -> Callable[[Channel], list[int]]:
     state, count = read_state(arguments), bounded(arguments, "count", 0, MOST)
     if not count:
         raise HttpError(400, "MISSING_ARG_COUNT")
-    return lambda channel: [one.ordinal for one in listed(channel, state, "", count)[0]]
+    return lambda channel: [one.ordinal for one in list_messages(channel, state, "", count)[0]]

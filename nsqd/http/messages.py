@@ -20,12 +20,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.listing import Listed, State, listed
+from nsqd.core.channel.listing import ListedMessage, MessageState, list_messages
 from nsqd.core.message.attributes import NONE
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import bounded, existing_channel, topic_and_channel, topic_of_channel
-from nsqd.http.inspection import Bodies, Look, read_page
+from nsqd.http.inspection import Bodies, FrameLookup, read_page
 from nsqd.http.node import Node
 from shared.http.api import V1_HEADERS, Routes, json_response, query
 from shared.http.errors import HttpError
@@ -50,9 +50,9 @@ class Messages:
         if "offset" not in arguments:
             raise HttpError(400, "MISSING_ARG_OFFSET")
         ordinal = bounded(arguments, "offset", 0, MOST_ORDINAL)
-        look = Look(self._node, attributes=False)
-        await look.take(lambda: (topic_of_channel(self._node.broker, topic, channel), [ordinal]))
-        frame = look.frames[ordinal]
+        lookup = FrameLookup(self._node, attributes=False)
+        await lookup.fetch(lambda: (topic_of_channel(self._node.broker, topic, channel), [ordinal]))
+        frame = lookup.frames[ordinal]
         if not frame:
             raise HttpError(404, "MESSAGE_NOT_FOUND")
         headers = V1_HEADERS | {"X-Nsq-Message-Id": message_id(frame).decode()}
@@ -63,70 +63,73 @@ class Messages:
         arguments = query(request)
         topic, channel = topic_and_channel(arguments)
         state, page = read_state(arguments), read_page(arguments)
-        look, told = Look(self._node), _Told()
+        lookup, messages_page = FrameLookup(self._node), MessagesPage()
 
         def choose() -> tuple[Topic, list[int]]:
             found = existing_channel(self._node.broker, topic, channel)
             try:
-                told.messages, told.following = listed(found, state, page.after, page.limit)
+                messages_page.messages, messages_page.following = list_messages(found, state, page.after, page.limit)
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
-            told.total = _total(found, state)
-            told.wall_offset = self._node.broker.wall - self._node.broker.now
-            return self._node.broker.topics[topic], [one.ordinal for one in told.messages]
+            messages_page.total = _total(found, state)
+            messages_page.wall_offset = self._node.broker.wall - self._node.broker.now
+            return self._node.broker.topics[topic], [one.ordinal for one in messages_page.messages]
 
-        await look.take(choose)
-        answer: dict[str, Any] = {"total": told.total, "messages": told.pictures(state, look, page.preview)}
-        if told.following:
-            answer["next"] = told.following
+        await lookup.fetch(choose)
+        answer: dict[str, Any] = {
+            "total": messages_page.total,
+            "messages": messages_page.describe(state, lookup, page.preview),
+        }
+        if messages_page.following:
+            answer["next"] = messages_page.following
         return json_response(answer)
 
 
-class _Told:
+class MessagesPage:
     """The messages of a page, and the state of their channel."""
 
     def __init__(self) -> None:
-        self.messages: list[Listed] = []
+        self.messages: list[ListedMessage] = []
         self.following = ""
         self.total = 0
         self.wall_offset = 0  # ns from the monotonic clock to the wall clock
 
-    def pictures(self, state: State, look: Look, preview: int) -> list[dict[str, Any]]:
+    def describe(self, state: MessageState, lookup: FrameLookup, preview: int) -> list[dict[str, Any]]:
         """Return the messages as dicts for JSON."""
-        bodies, pictures = Bodies(preview), []
+        bodies, entries = Bodies(preview), []
         for one in self.messages:
-            picture: dict[str, Any] = {"offset": one.ordinal, "attempts": one.attempts}
-            frame = look.frames[one.ordinal]
+            entry: dict[str, Any] = {"offset": one.ordinal, "attempts": one.attempts}
+            frame = lookup.frames[one.ordinal]
             if frame:
-                picture["id"] = message_id(frame).decode()
-                picture["timestamp"] = int.from_bytes(frame[STAMP], "big")
-                picture |= bodies.told(frame)
-                picture |= look.attributes.get(one.ordinal, NONE).told()
-            if state is State.DEFERRED:
-                picture["ready_at"] = one.due + self.wall_offset
-            elif state is State.IN_FLIGHT:
-                picture["times_out_at"] = one.due + self.wall_offset
-            elif state is State.BURIED:
-                picture |= {"buried_at": one.buried, "reason": one.reason}
-            pictures.append(picture)
-        return pictures
+                entry["id"] = message_id(frame).decode()
+                entry["timestamp"] = int.from_bytes(frame[STAMP], "big")
+                entry |= bodies.describe(frame)
+                entry |= lookup.attributes.get(one.ordinal, NONE).as_dict()
+            if state is MessageState.DEFERRED:
+                entry["ready_at"] = one.due + self.wall_offset
+            elif state is MessageState.IN_FLIGHT:
+                entry["times_out_at"] = one.due + self.wall_offset
+            elif state is MessageState.BURIED:
+                entry |= {"buried_at": one.buried, "reason": one.reason}
+            entries.append(entry)
+        return entries
 
 
-def read_state(arguments: dict[str, str]) -> State:
+def read_state(arguments: dict[str, str]) -> MessageState:
     """Return the state that the argument `state` names. Raises HttpError 400."""
     try:
-        return State(arguments.get("state"))
+        return MessageState(arguments.get("state"))
     except ValueError:
         raise HttpError(400, "INVALID_ARG_STATE") from None
 
 
-def _total(channel: Channel, state: State) -> int:
+def _total(channel: Channel, state: MessageState) -> int:
     match state:
-        case State.READY:
+        case MessageState.READY:
             return channel.depth
-        case State.IN_FLIGHT:
+        case MessageState.IN_FLIGHT:
             return channel.in_flight_count
-        case State.DEFERRED:
+        case MessageState.DEFERRED:
             return channel.deferred_count
-        case State.BURIED:
+        case MessageState.BURIED:
             return len(channel.buried)

@@ -21,11 +21,11 @@ from nsqd.http.figures import (
     TOPIC_GAUGES,
     TUBE_COUNTERS,
     TUBE_GAUGES,
-    Chosen,
-    Figures,
-    Row,
+    FigureRow,
+    NodeFigures,
+    RowChoice,
     add,
-    take,
+    collect_figures,
 )
 from nsqd.http.node import Node
 from shared.budget import BudgetFigures
@@ -38,26 +38,26 @@ BOUNDS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1e3, 2.5e3, 5e3, 1e4, 3e4, 6e4, 
 
 _HELP = {
     "depth": "Messages ready to be delivered",
-    "in_flight": "Messages delivered and not finished",
-    "deferred": "Messages that wait for their time",
-    "buried": "Messages given up after too many deliveries",
+    "in_flight": "Messages in flight: delivered and not yet finished",
+    "deferred": "Messages deferred until a later time",
+    "buried": "Dead letters: messages buried after too many attempts or by an operator",
     "clients": "Consumers",
     "messages": "Messages that came",
-    "message_bytes": "Bytes of body published",
-    "requeued": "Messages handed back by consumers",
-    "timed_out": "Messages not finished in time",
-    "dropped": "Messages that there was no room for, being ephemeral",
-    "duplicates": "Messages that were published before, and so not again",
+    "message_bytes": "Bytes of published message bodies",
+    "requeued": "Messages requeued by consumers",
+    "timed_out": "Messages that timed out in flight",
+    "dropped": "Messages dropped by ephemeral topics and channels for lack of space",
+    "duplicates": "Duplicate messages that were not published again",
     "ready": "Jobs that can be reserved",
-    "reserved": "Jobs that workers have",
-    "delayed": "Jobs that wait for their time",
-    "urgent": "Ready jobs of a priority below 1024",
+    "reserved": "Jobs reserved by workers",
+    "delayed": "Jobs delayed until a later time",
+    "urgent": "Ready jobs with a priority below 1024",
     "waiting": "Workers that wait for a job",
     "jobs": "Jobs that came",
-    "lag": "Messages that a reader with a cursor has before it",
+    "lag": "Messages that the owner of a cursor has not read yet",
     "read": "Messages before the cursor",
 }
-_TUBE_HELP = {"buried": "Jobs that wait to be kicked"}
+_TUBE_HELP = {"buried": "Jobs buried until they are kicked"}
 
 
 class MetricsRoute:
@@ -65,10 +65,10 @@ class MetricsRoute:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._topics = Chosen()
-        self._channels = Chosen()
-        self._tubes = Chosen()
-        self._cursors = Chosen()
+        self._topics = RowChoice()
+        self._channels = RowChoice()
+        self._tubes = RowChoice()
+        self._cursors = RowChoice()
         self._coalescing: Coalescing[bytes] = Coalescing()
         self._last = b""  # the last answer
         self._made, self._took = 0.0, 0.0  # s: when the last answer was made, by the loop's clock, and how long it took
@@ -92,7 +92,7 @@ class MetricsRoute:
         return text
 
     async def _write(self) -> bytes:
-        figures = await take(self._node)
+        figures = await collect_figures(self._node)
         families = [
             *_totals(figures),
             *_scan(figures.scan),
@@ -117,7 +117,7 @@ class _Families(Collector):
         yield from self._families
 
 
-def _totals(figures: Figures) -> Iterator[Metric]:
+def _totals(figures: NodeFigures) -> Iterator[Metric]:
     """Yield the totals of the whole node."""
     (waiting,), (messages, size, dropped_by_topics, duplicates) = _sum(figures.topics, 1, 4)
     (depth, in_flight, deferred, buried, _), (_, requeued, timed_out, dropped) = _sum(figures.channels, 5, 4)
@@ -125,18 +125,18 @@ def _totals(figures: Figures) -> Iterator[Metric]:
     yield GaugeMetricFamily("nsqd_channels", "Channels on this node", len(figures.channels))
     yield GaugeMetricFamily("nsqd_connections", "TCP connections open", figures.connections)
     yield GaugeMetricFamily("nsqd_depth", "Messages ready to be delivered, over all channels", depth)
-    yield GaugeMetricFamily("nsqd_undistributed", "Messages that no channel has been given yet", waiting)
+    yield GaugeMetricFamily("nsqd_undistributed", "Messages not yet copied to a channel", waiting)
     yield GaugeMetricFamily("nsqd_in_flight", _HELP["in_flight"], in_flight)
     yield GaugeMetricFamily("nsqd_deferred", _HELP["deferred"], deferred)
     yield GaugeMetricFamily("nsqd_buried", _HELP["buried"], buried)
-    yield CounterMetricFamily("nsqd_messages", "Messages published to the topics there are", messages)
-    yield CounterMetricFamily("nsqd_message_bytes", "Bytes of body published to the topics there are", size)
+    yield CounterMetricFamily("nsqd_messages", "Messages published to the existing topics", messages)
+    yield CounterMetricFamily("nsqd_message_bytes", "Bytes of message bodies published to the existing topics", size)
     yield CounterMetricFamily("nsqd_requeued", _HELP["requeued"], requeued)
     yield CounterMetricFamily("nsqd_timed_out", _HELP["timed_out"], timed_out)
     yield CounterMetricFamily("nsqd_dropped", _HELP["dropped"], dropped + dropped_by_topics)
     yield CounterMetricFamily("nsqd_duplicates", _HELP["duplicates"], duplicates)
     yield CounterMetricFamily("nsqd_turns", "Passes of the reactor", figures.turns)
-    refused = CounterMetricFamily("nsqd_refused", "What clients asked for and were refused", labels=["reason"])
+    refused = CounterMetricFamily("nsqd_refused", "Requests of clients that were rejected", labels=["reason"])
     for reason, count in sorted(figures.refused.items()):
         refused.add_metric([reason], count)
     yield refused
@@ -146,43 +146,47 @@ def _log(log: LogFigures) -> Iterator[Metric]:
     """Yield the state and the activity of the commit log."""
     yield GaugeMetricFamily("nsqd_log_bytes", "Bytes of the commit log", log.size)
     yield GaugeMetricFamily(
-        "nsqd_log_live_bytes", "Bytes of it that are owed or retained, at the last census", log.live
+        "nsqd_log_live_bytes",
+        "Bytes of the commit log in use: not yet finished, or retained; at the last census",
+        log.live,
     )
     yield GaugeMetricFamily("nsqd_log_segments", "Files of the commit log", log.segments)
-    yield GaugeMetricFamily("nsqd_log_unsynced_bytes", "Bytes written to the log and not durable yet", log.unsynced)
+    yield GaugeMetricFamily("nsqd_log_unsynced_bytes", "Bytes written to the log and not synced yet", log.unsynced)
     yield GaugeMetricFamily("nsqd_log_memory_bytes", "Bytes of messages in memory", log.memory)
-    yield GaugeMetricFamily("nsqd_log_replay_seconds", "What reading the log took at the start", log.replay)
-    yield CounterMetricFamily("nsqd_log_damage", "Bytes of the log found damaged, and reads that failed", log.damage)
+    yield GaugeMetricFamily("nsqd_log_replay_seconds", "Time to replay the log at startup", log.replay)
+    yield CounterMetricFamily("nsqd_log_damage", "Corrupt bytes of the log, and failed reads", log.damage)
     yield CounterMetricFamily(
         "nsqd_log_torn", "Bytes cut off at the end of the log that may have been acknowledged", log.torn
     )
-    yield CounterMetricFamily("nsqd_log_read_retries", "Reads of the log that failed and were tried again", log.retries)
+    yield CounterMetricFamily("nsqd_log_read_retries", "Reads of the log that failed and were retried", log.retries)
     yield CounterMetricFamily("nsqd_log_checkpoints", "Checkpoints written since the start", log.checkpoints)
-    yield _histogram("nsqd_log_sync_seconds", "What a sync of the log took", log.syncs, SYNC_BOUNDS)
+    yield _histogram("nsqd_log_sync_seconds", "Duration of a sync of the log", log.syncs, SYNC_BOUNDS)
 
 
 def _buffers(buffers: BudgetFigures) -> Iterator[Metric]:
     """Yield what clients make the node buffer: half-received requests and unsent answers, on all ports."""
-    yield GaugeMetricFamily("nsqd_buffer_budget_bytes", "What clients may make the node buffer", buffers.limit)
-    yield GaugeMetricFamily("nsqd_buffer_bytes", "Bytes of half-received requests and unsent answers", buffers.used)
-    yield GaugeMetricFamily("nsqd_buffer_peak_bytes", "The most that these were since the start", buffers.peak)
-    yield CounterMetricFamily("nsqd_buffer_refused", "Times that there was no room for them", buffers.refused)
+    yield GaugeMetricFamily("nsqd_buffer_budget_bytes", "Limit of the buffer budget", buffers.limit)
+    yield GaugeMetricFamily("nsqd_buffer_bytes", "Bytes of incomplete requests and unsent responses", buffers.used)
+    yield GaugeMetricFamily("nsqd_buffer_peak_bytes", "Maximum of the used buffer budget since the start", buffers.peak)
+    yield CounterMetricFamily(
+        "nsqd_buffer_refused", "Requests that found no room in the buffer budget", buffers.refused
+    )
 
 
 def _scan(scan: ScanStatistics) -> Iterator[Metric]:
     """Yield how busy time-outs and delays keep the node."""
     yield GaugeMetricFamily("nsqd_queue_scan_workers", "Size of the queue-scan worker pool", scan.workers)
     yield CounterMetricFamily("nsqd_queue_scan_passes", "Passes of the queue scan", scan.passes)
-    yield CounterMetricFamily("nsqd_queue_scan_selected", "Queues looked at by the queue scan", scan.selected)
-    yield CounterMetricFamily("nsqd_queue_scan_dirty", "Of those, the ones that had something due", scan.dirty)
+    yield CounterMetricFamily("nsqd_queue_scan_selected", "Queues checked by the queue scan", scan.selected)
+    yield CounterMetricFamily("nsqd_queue_scan_dirty", "Checked queues that had a message due", scan.dirty)
     yield CounterMetricFamily(
-        "nsqd_queue_scan_served", "Messages timed out, released or brought near their time", scan.served
+        "nsqd_queue_scan_served", "Messages that timed out, became ready or came close to their time", scan.served
     )
     yield GaugeMetricFamily("nsqd_queue_scan_dirty_ratio", "Dirty share of the last pass", scan.last_dirty_share)
 
 
 def _labelled(
-    kind: str, gauges: Sequence[str], counters: Sequence[str], chosen: Sequence[Row], rest: Row | None
+    kind: str, gauges: Sequence[str], counters: Sequence[str], chosen: Sequence[FigureRow], rest: FigureRow | None
 ) -> Iterator[Metric]:
     """Yield series for topics, channels, tubes or cursors, one for each chosen row, and one for the sum of the rest."""
     labels = ["topic", kind] if kind in ("channel", "cursor") else [kind]
@@ -204,7 +208,7 @@ def _latency(latency: Histogram | None) -> Iterator[Metric]:
     """Yield the latencies over all channels since the process started, only where percentiles are configured."""
     if latency is None:
         return
-    name, text = "nsqd_e2e_processing_latency_seconds", "From a message's publish to its FIN"
+    name, text = "nsqd_e2e_processing_latency_seconds", "Time from the publish of a message to its FIN"
     yield _histogram(name, text, latency, BOUNDS)
 
 
@@ -215,6 +219,6 @@ def _histogram(name: str, text: str, histogram: Histogram, bounds: Sequence[floa
     return HistogramMetricFamily(name, text, [*buckets, ("+Inf", histogram.count)], sum_value=histogram.sum / 1e9)
 
 
-def _sum(rows: Sequence[Row], gauges: int, counters: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _sum(rows: Sequence[FigureRow], gauges: int, counters: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the sums over all rows: that many gauges and counters, zeros without rows."""
     return add([row.gauges for row in rows]) or (0,) * gauges, add([row.counters for row in rows]) or (0,) * counters

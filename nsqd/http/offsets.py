@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from nsqd.core.broker import Broker
 from nsqd.core.message.frame import STAMP
-from nsqd.core.retention.history import Batch, Gone, History, Plan, Window
+from nsqd.core.retention.history import History, MessageBatch, MessagesGone, Plan, Window
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import existing_topic
 from nsqd.http.node import Node
@@ -25,7 +25,7 @@ MOST_DIGITS = 19  # digits of an offset
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OffsetArgument:
     """A place in a topic, as an argument names it: one of the fields is set."""
 
     offset: int | None = None
@@ -34,7 +34,7 @@ class Place:
     word: str = ""  # EARLIEST or LATEST
 
 
-def read_place(arguments: dict[str, str], name: str, default: Place) -> Place:
+def read_offset_argument(arguments: dict[str, str], name: str, default: OffsetArgument) -> OffsetArgument:
     """Parse `earliest`, `latest`, an offset, a time as 2026-11-21T10:00:00Z, or a duration ago as -15m.
 
     Returns `default` without the argument. Raises HttpError 400.
@@ -43,13 +43,13 @@ def read_place(arguments: dict[str, str], name: str, default: Place) -> Place:
     if text is None:
         return default
     if text in (EARLIEST, LATEST):
-        return Place(word=text)
+        return OffsetArgument(word=text)
     if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS:
-        return Place(offset=int(text))
+        return OffsetArgument(offset=int(text))
     try:
         if text.startswith("-"):
-            return Place(ago=parse_duration(text[1:]))
-        return Place(stamp=_stamp(text))
+            return OffsetArgument(ago=parse_duration(text[1:]))
+        return OffsetArgument(stamp=_stamp(text))
     except (ValueError, OverflowError):
         raise HttpError(400, f"INVALID_ARG_{name.upper()}") from None
 
@@ -57,40 +57,40 @@ def read_place(arguments: dict[str, str], name: str, default: Place) -> Place:
 def _stamp(text: str) -> int:
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
-        raise ValueError("it names no time zone")
+        raise ValueError("it has no time zone")
     whole = int(time.replace(microsecond=0).timestamp())
     return whole * 1_000_000_000 + time.microsecond * 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PendingOffset:
     """A place as far as the trio thread can tell: in `plan`, or else at `offset`."""
 
     offset: int
     stamp: int = 0
     plan: Plan | None = None
 
-    def settle(self) -> int:
-        """Return the offset; this may read from disk. Runs in any thread. Raises Gone, OSError."""
+    def resolve(self) -> int:
+        """Return the offset; this may read from disk. Runs in any thread. Raises MessagesGone, OSError."""
         return self.offset if self.plan is None else _first_since(self.plan.read()[0], self.stamp, self.offset)
 
 
-class Places:
+class OffsetFinder:
     """Finds places in topics, and reads from disk."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    async def offset(self, name: str, known: str, place: Place) -> int:
-        """Return the offset of a place in a topic. For `known` see `look`. Raises HttpError."""
+    async def offset(self, name: str, log_id: str, argument: OffsetArgument) -> int:
+        """Return the offset of a place in a topic. For `log_id` see `topic_and_window`. Raises HttpError."""
 
-        def work() -> Found:
-            topic, window = look(self._node, name, known)
-            return find(place, self._node.history, topic, window, self._node.broker.wall)
+        def work() -> PendingOffset:
+            topic, window = topic_and_window(self._node, name, log_id)
+            return find_offset(argument, self._node.history, topic, window, self._node.broker.wall)
 
-        if place.offset is not None:
-            return place.offset
-        return await self.from_disk(lambda: self._node.bridge.call(work), Found.settle)
+        if argument.offset is not None:
+            return argument.offset
+        return await self.from_disk(lambda: self._node.bridge.call(work), PendingOffset.resolve)
 
     @staticmethod
     async def from_disk(plan: Callable[[], Awaitable[P]], read: Callable[[P], T]) -> T:
@@ -98,31 +98,31 @@ class Places:
         for _ in range(TRIES):
             try:
                 return await asyncio.to_thread(read, await plan())
-            except Gone:
+            except MessagesGone:
                 continue
             except OSError as error:
-                log.error("HTTP: cannot read back: %s", error)
+                log.error("HTTP: cannot read messages back from the log: %s", error)
                 break
         raise HttpError(503, "CANNOT_READ")
 
 
-def find(place: Place, history: History, topic: Topic, window: Window, wall: int) -> Found:
+def find_offset(argument: OffsetArgument, history: History, topic: Topic, window: Window, wall: int) -> PendingOffset:
     """Look for a place. `wall` is the present time in ns since the epoch. Runs in the trio thread."""
-    if place.offset is not None:
-        return Found(place.offset)
-    if place.word:
-        return Found(window.first if place.word == EARLIEST else window.next)
-    stamp = place.stamp if place.stamp is not None else wall - (place.ago or 0)
+    if argument.offset is not None:
+        return PendingOffset(argument.offset)
+    if argument.word:
+        return PendingOffset(window.first if argument.word == EARLIEST else window.next)
+    stamp = argument.stamp if argument.stamp is not None else wall - (argument.ago or 0)
     offset, plan = history.plan_for(topic.number, stamp)
-    return Found(offset, stamp, plan)
+    return PendingOffset(offset, stamp, plan)
 
 
-def _first_since(batches: list[Batch], stamp: int, otherwise: int) -> int:
+def _first_since(batches: list[MessageBatch], stamp: int, otherwise: int) -> int:
     messages = chain.from_iterable(batch.messages() for batch in batches)
     return next((offset for offset, frame in messages if int.from_bytes(frame[STAMP], "big") >= stamp), otherwise)
 
 
-def kept_topic(broker: Broker, name: str) -> Topic:
+def logged_topic(broker: Broker, name: str) -> Topic:
     """Return the topic of that name, which must be in the log. Runs in the trio thread. Raises HttpError 400, 404."""
     topic = existing_topic(broker, name)
     if topic.ephemeral:
@@ -130,15 +130,15 @@ def kept_topic(broker: Broker, name: str) -> Topic:
     return topic
 
 
-def look(node: Node, name: str, known: str) -> tuple[Topic, Window]:
+def topic_and_window(node: Node, name: str, log_id: str) -> tuple[Topic, Window]:
     """Return the topic, and the window of offsets that can be read. Runs in the trio thread.
 
-    `known` is the id of the log whose offsets the client knows; "": it does not say. Raises HttpError 409 if the topic is in
+    `log_id` is the id of the log whose offsets the client knows; "": it does not say. Raises HttpError 409 if the topic is in
     another log.
     """
-    topic = kept_topic(node.broker, name)
+    topic = logged_topic(node.broker, name)
     window = node.history.window(topic.number)
-    if known and known != window.log:
+    if log_id and log_id != window.log:
         raise HttpError(409, "OTHER_LOG", {"X-Nsq-Log": window.log})
     return topic, window
 

@@ -82,8 +82,8 @@ class Overview:
         topics = await self._node.bridge.call(lambda: list(self._node.broker.topics.items()))
         if wanted is not None:
             topics.sort(key=itemgetter(0))
-        look = await self._look([topic for _, topic in topics])
-        return json_response({**look.told(wanted), "health": self._node.health()})
+        look = await self._collect([topic for _, topic in topics])
+        return json_response({**look.as_answer(wanted), "health": self._node.health()})
 
     async def rows(self, request: Request) -> Response:
         """Answer all columns of the topics asked for."""
@@ -94,8 +94,8 @@ class Overview:
             raise HttpError(400, "TOO_MANY_TOPICS")
         known = self._node.broker.topics
         topics = await self._node.bridge.call(lambda: [known[name] for name in dict.fromkeys(names) if name in known])
-        look = await self._look(topics)
-        return json_response({"topics": look.told_rows()})
+        look = await self._collect(topics)
+        return json_response({"topics": look.as_dicts()})
 
     async def ages(self, request: Request) -> Response:
         """Answer since when messages of one topic wait."""
@@ -103,21 +103,21 @@ class Overview:
 
         def work() -> dict[str, Any]:
             topic = existing_topic(self._node.broker, name)
-            channels = {name: backlog_age.of_channel(topic.channels[name]) for name in sorted(topic.channels)}
+            channels = {name: backlog_age.oldest_of_channel(topic.channels[name]) for name in sorted(topic.channels)}
             buried = {name: len(channel.buried) for name, channel in sorted(topic.channels.items()) if channel.buried}
-            return {"topic": backlog_age.of_topic(topic), "channels": channels, "buried": buried}
+            return {"topic": backlog_age.oldest_of_topic(topic), "channels": channels, "buried": buried}
 
         return json_response(await self._node.bridge.call(work))
 
-    async def _look(self, topics: Sequence[Topic]) -> "Look":
+    async def _collect(self, topics: Sequence[Topic]) -> "OverviewRows":
         """Look at those of the topics that still exist, in portions."""
-        look, left = Look(), iter(topics)
-        while await self._node.bridge.call(lambda: look.go_on(left)):
+        look, left = OverviewRows(), iter(topics)
+        while await self._node.bridge.call(lambda: look.add_some(left)):
             pass
         return look
 
 
-class Look:
+class OverviewRows:
     """The figures of the topics that were looked at so far."""
 
     __slots__ = ("idle", "names", "paused", "rows", "stopped")
@@ -129,7 +129,7 @@ class Look:
         self.paused: list[str] = []  # topic, or topic/channel
         self.idle: list[str] = []  # topic/channel
 
-    def go_on(self, topics: Iterator[Topic]) -> bool:
+    def add_some(self, topics: Iterator[Topic]) -> bool:
         """Look at some more topics. Return False if there were no more. Runs in the trio thread."""
         room = PORTION
         for topic in topics:
@@ -144,7 +144,7 @@ class Look:
     def add(self, topic: Topic) -> None:
         """Add one topic's figures. Runs in the trio thread."""
         depth = topic.depth
-        oldest = backlog_age.of_topic(topic) if depth else 0
+        oldest = backlog_age.oldest_of_topic(topic) if depth else 0
         in_flight = deferred = buried = clients = requeued = timed_out = 0
         known = len(self.paused)
         if topic.paused:
@@ -153,7 +153,7 @@ class Look:
             ready = channel.depth
             if ready:
                 depth += ready
-                since = backlog_age.of_channel(channel)
+                since = backlog_age.oldest_of_channel(channel)
                 if since and (since < oldest or not oldest):
                     oldest = since
                 if not channel.consumers:
@@ -166,7 +166,7 @@ class Look:
             clients += len(channel.consumers)
             requeued += channel.requeue_count
             timed_out += channel.timeout_count
-        held = depth + in_flight + deferred
+        unfinished = depth + in_flight + deferred
         row = (
             depth,
             in_flight,
@@ -178,16 +178,16 @@ class Look:
             requeued,
             timed_out,
         )
-        jobs = sum(sum(reader.counts()) for reader in topic.readers.values() if reader.takes_terms)
+        jobs = sum(sum(reader.counts()) for reader in topic.readers.values() if reader.takes_job_options)
         self.names.append(topic.name)
-        self.rows.append((*row, held, oldest, jobs))
+        self.rows.append((*row, unfinished, oldest, jobs))
         self.stopped.append(len(self.paused) > known)
 
-    def told(self, wanted: Sequence[str] | None) -> dict[str, Any]:
+    def as_answer(self, wanted: Sequence[str] | None) -> dict[str, Any]:
         """Return the whole answer. `wanted` are the columns in it; None: it has not even names."""
         columns: dict[str, Sequence[int]] = dict.fromkeys(COLUMNS, ())
         columns.update(zip(COLUMNS, zip(*self.rows, strict=True), strict=bool(self.rows)))
-        told: dict[str, Any] = {
+        answer: dict[str, Any] = {
             "totals": {"topics": len(self.rows), **{name: sum(columns[name]) for name in TOTALS}},
             "oldest": min(filter(None, columns["oldest"]), default=0),
             "paused": sorted(self.paused)[:MOST_NAMES],
@@ -195,10 +195,10 @@ class Look:
             "idle": {"count": len(self.idle), "names": sorted(self.idle)[:MOST_NAMES]},
         }
         if wanted is not None:
-            told |= {"names": self.names, "columns": {name: columns[name] for name in wanted}}
-        return told
+            answer |= {"names": self.names, "columns": {name: columns[name] for name in wanted}}
+        return answer
 
-    def told_rows(self) -> list[dict[str, Any]]:
+    def as_dicts(self) -> list[dict[str, Any]]:
         """Return the figures of each topic as a dict."""
         return [
             {"topic_name": name, "paused": paused, **dict(zip(COLUMNS, row, strict=True))}

@@ -54,7 +54,7 @@ class PausesRoute:
             paused = [one for one in portion if one is not None]
             count += len(paused)
             found = nsmallest(MOST, found + paused, key=_key)
-        return json_response({"pauses": [_told(*one) for one in found], "count": count})
+        return json_response({"pauses": [_describe(*one) for one in found], "count": count})
 
 
 def read_pause(arguments: dict[str, str], now: int) -> tuple[str, int]:
@@ -74,7 +74,7 @@ def _walk(broker: Broker) -> Iterator[tuple[Key, Pause] | None]:
 
     The iterator may be advanced only in the trio thread.
     """
-    known = broker.registry.pauses.known
+    known = broker.registry.pauses.details
     for topic in list(broker.topics.values()):
         if topic.deleted:
             continue
@@ -89,5 +89,5 @@ def _key(entry: tuple[Key, Pause]) -> Key:
     return entry[0]
 
 
-def _told(key: Key, pause: Pause) -> dict[str, Any]:
+def _describe(key: Key, pause: Pause) -> dict[str, Any]:
     return {"topic": key[0], "channel": key[1], "by": pause.by, "at": pause.at, "until": pause.until}

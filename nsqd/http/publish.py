@@ -29,7 +29,7 @@ from starlette.types import Receive, Scope, Send
 from nsqd.core.message.attributes import MOST_HEADER_BYTES, MOST_HEADERS, NONE, Attributes, is_word, read_sequence
 from nsqd.http.arguments import existing_channel, refuse_if_need_be, topic_name, topic_to_publish_to
 from nsqd.http.node import Node
-from nsqd.protocols.nsq.batch import Batch
+from nsqd.protocols.nsq.batch import MpubBatch
 from nsqd.protocols.nsq.commands import INT32
 from nsqd.protocols.nsq.fast import equal_bodies
 from shared.http.api import V1_HEADERS, query, read_body
@@ -136,7 +136,7 @@ class Publishing:
         number = broker.ids.next
         duplicates = publish()
         self._seal(name)
-        return duplicates, broker.ids.named(number) if broker.ids.next > number else b""
+        return duplicates, broker.ids.id_bytes(number) if broker.ids.next > number else b""
 
     def _seal(self, name: str) -> None:
         topic = self._node.broker.topics.get(name)
@@ -159,19 +159,19 @@ class Publishing:
 
     async def _publish(self, name: str, bodies: list[bytes], attributes: Attributes, channel: str | None = None) -> int:
         """Publish in portions, or only make sure that the topic exists. Return how many had been published before."""
-        batch, duplicates = Batch(bodies, attributes), 0
+        batch, duplicates = MpubBatch(bodies, attributes), 0
         while True:
             duplicates += await self._call(name, lambda: self._publish_portion(name, batch, channel))
             if batch.is_done:
                 return duplicates
 
-    def _publish_portion(self, name: str, batch: Batch, channel: str | None) -> int:
+    def _publish_portion(self, name: str, batch: MpubBatch, channel: str | None) -> int:
         """Publish the next portion. Return how many had been published before. Runs in the trio thread."""
         topic = self._node.broker.topics.get(name)
-        known = batch.skip_known(topic) if topic is not None else 0
+        known = batch.skip_duplicates(topic) if topic is not None else 0
         if known:
             return known
-        bodies, attributes = batch.take()
+        bodies, attributes = batch.next_portion()
         return self._publish_now(name, bodies, sum(map(len, bodies)), attributes, channel)
 
     def _publish_now(

@@ -38,10 +38,18 @@ from starlette.responses import Response
 
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
-from nsqd.core.retention.history import Amount, Batch, Plan, Window
+from nsqd.core.retention.history import Amount, MessageBatch, Plan, Window
 from nsqd.http.arguments import bounded, topic_name
 from nsqd.http.node import Node
-from nsqd.http.offsets import EARLIEST, LATEST, Place, Places, check_offset, look, read_place
+from nsqd.http.offsets import (
+    EARLIEST,
+    LATEST,
+    OffsetArgument,
+    OffsetFinder,
+    check_offset,
+    read_offset_argument,
+    topic_and_window,
+)
 from shared.http.api import V1_HEADERS, Routes, json_response, query
 from shared.http.errors import HttpError
 from shared.http.exchange import exchange_of
@@ -57,17 +65,17 @@ NDJSON, MSGPACK = "application/x-ndjson", "application/msgpack"
 _MSGPACK = (MSGPACK, "application/x-msgpack", "application/vnd.msgpack")
 
 
-class _Wanted:
+class _ReadArguments:
     """The arguments of a request to read."""
 
-    __slots__ = ("first", "known", "last", "least", "limit", "most", "name", "packed", "wait")
+    __slots__ = ("first", "last", "least", "limit", "log_id", "most", "name", "packed", "wait")
 
     def __init__(self, request: Request) -> None:
         """Read the arguments of the request. Raises HttpError."""
         arguments = query(request)
-        self.name, self.known = topic_name(arguments), arguments.get("log", "")
-        self.first = read_place(arguments, "from", Place(word=EARLIEST))
-        last = read_place(arguments, "to", Place(word=LATEST))
+        self.name, self.log_id = topic_name(arguments), arguments.get("log", "")
+        self.first = read_offset_argument(arguments, "from", OffsetArgument(word=EARLIEST))
+        last = read_offset_argument(arguments, "to", OffsetArgument(word=LATEST))
         self.last = last if "to" in arguments else None
         self.limit = bounded(arguments, "limit", LIMIT, MOST)  # messages
         self.most = bounded(arguments, "max_bytes", MAX_BYTES, MOST_BYTES)
@@ -81,7 +89,7 @@ class ReadBack:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._places = Places(node)
+        self._offset_finder = OffsetFinder(node)
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     def routes(self) -> Routes:
@@ -91,11 +99,11 @@ class ReadBack:
     async def offsets(self, request: Request) -> Response:
         """Answer the range of offsets that can be read, and the offset of a time if one is given."""
         arguments = query(request)
-        name, known = topic_name(arguments), arguments.get("log", "")
-        at = read_place(arguments, "time", Place())
+        name, log_id = topic_name(arguments), arguments.get("log", "")
+        at = read_offset_argument(arguments, "time", OffsetArgument())
 
-        window, amount = await self._node.bridge.call(lambda: self._amount(name, known))
-        told: dict[str, Any] = {
+        window, amount = await self._node.bridge.call(lambda: self._amount(name, log_id))
+        answer: dict[str, Any] = {
             "topic": name,
             "node": self._node.options.node_number(),
             "log": window.log,
@@ -106,37 +114,37 @@ class ReadBack:
             "last_timestamp": amount.newest,
         }
         if "time" in arguments:
-            told["offset"] = await self._places.offset(name, known, at)
-        return json_response(told)
+            answer["offset"] = await self._offset_finder.offset(name, log_id, at)
+        return json_response(answer)
 
-    def _amount(self, name: str, known: str) -> tuple[Window, Amount]:
+    def _amount(self, name: str, log_id: str) -> tuple[Window, Amount]:
         """Return the window of offsets, and the amount in it. Runs in the trio thread. Raises HttpError."""
-        topic, window = look(self._node, name, known)
+        topic, window = topic_and_window(self._node, name, log_id)
         return window, self._node.history.amount(topic.number)
 
     async def read(self, request: Request) -> Response:
         """Answer messages from one place up to another."""
-        wanted = _Wanted(request)
-        name, known = wanted.name, wanted.known
+        wanted = _ReadArguments(request)
+        name, log_id = wanted.name, wanted.log_id
         async with self._slots:
-            start = await self._places.offset(name, known, wanted.first)
+            start = await self._offset_finder.offset(name, log_id, wanted.first)
             stop = start + wanted.limit
             if wanted.last is not None:
-                stop = min(stop, await self._places.offset(name, known, wanted.last))
+                stop = min(stop, await self._offset_finder.offset(name, log_id, wanted.last))
         if wanted.wait:
-            await self._wait(name, known, start, min(stop, start + wanted.least), wanted.wait)
+            await self._wait(name, log_id, start, min(stop, start + wanted.least), wanted.wait)
         window = Window("", 0, 0)
 
         def work() -> Plan:
             nonlocal window
-            topic, window = look(self._node, name, known)
+            topic, window = topic_and_window(self._node, name, log_id)
             check_offset(start, window)
             return self._node.history.plan(topic.number, start, min(stop, window.next), wanted.most)
 
         exchange = exchange_of(request.scope)
         async with self._slots:
             exchange.hold(wanted.most)
-            content, count, after = await self._places.from_disk(
+            content, count, after = await self._offset_finder.from_disk(
                 lambda: self._node.bridge.call(work), _packed if wanted.packed else _lined
             )
         exchange.hold(len(content))
@@ -149,20 +157,22 @@ class ReadBack:
         }
         return Response(content, media_type=MSGPACK if wanted.packed else NDJSON, headers=V1_HEADERS | headers)
 
-    async def _wait(self, name: str, known: str, start: int, stop: int, ms: int) -> None:
+    async def _wait(self, name: str, log_id: str, start: int, stop: int, ms: int) -> None:
         """Wait until everything from `start` to `stop` can be read, or for `ms` milliseconds. Raises HttpError."""
-        broker, history, bridge, came = self._node.broker, self._node.history, self._node.bridge, asyncio.Event()
+        broker, history, bridge, readable = self._node.broker, self._node.history, self._node.bridge, asyncio.Event()
 
         def work() -> bool:
-            topic, window = look(self._node, name, known)
+            topic, window = topic_and_window(self._node, name, log_id)
             check_offset(start, window)
             if window.next < stop:
-                history.watch(topic.number, stop, broker.now + ms * MILLISECOND, lambda: bridge.post(came.set))
+                history.await_messages(
+                    topic.number, stop, broker.now + ms * MILLISECOND, lambda: bridge.post(readable.set)
+                )
             return window.next >= stop
 
         if not await bridge.call(work):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(came.wait(), ms / 1000)
+                await asyncio.wait_for(readable.wait(), ms / 1000)
 
 
 def _wants_msgpack(request: Request) -> bool:
@@ -188,13 +198,13 @@ def _lined(plan: Plan) -> tuple[bytes, int, int]:
     return _lines(batches), sum(batch.count for batch in batches), after
 
 
-def _pack(batches: list[Batch]) -> bytes:
+def _pack(batches: list[MessageBatch]) -> bytes:
     """Pack batches as msgpack; those that follow each other, without attributes, become one. Runs in any thread."""
     packer, packed, place = msgpack.Packer(autoreset=True), [], 0
     while place < len(batches):
         begin, one = place, batches[place]
         if one.packed:
-            packed.append(packer.pack([one.first, one.count, one.frames, one.attributes.told()]))
+            packed.append(packer.pack([one.first, one.count, one.frames, one.attributes.as_dict()]))
             place += 1
             continue
         end = one.first
@@ -206,7 +216,7 @@ def _pack(batches: list[Batch]) -> bytes:
     return b"".join(packed)
 
 
-def _lines(batches: list[Batch]) -> bytes:
+def _lines(batches: list[MessageBatch]) -> bytes:
     """Write the messages as lines of JSON. Runs in any thread."""
     lines: list[str] = []
     for batch in batches:
@@ -217,16 +227,16 @@ def _lines(batches: list[Batch]) -> bytes:
 
 
 def _line(offset: int, frame: bytes, attributes: Attributes) -> str:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "offset": offset,
         "timestamp": int.from_bytes(frame[STAMP], "big"),
         "id": message_id(frame).decode(),
     }
     body = frame[HEADER_SIZE:]
     try:
-        told["body"] = body.decode()
+        fields["body"] = body.decode()
     except UnicodeDecodeError:
-        told["body_base64"] = base64.b64encode(body).decode()
+        fields["body_base64"] = base64.b64encode(body).decode()
     if attributes:
-        told |= attributes.told()
-    return json.dumps(told, separators=(",", ":"), ensure_ascii=False)
+        fields |= attributes.as_dict()
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)

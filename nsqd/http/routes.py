@@ -8,7 +8,7 @@ from nsqd.http.dead_letters import DeadLetters
 from nsqd.http.drain import Drain
 from nsqd.http.health import HealthRoutes
 from nsqd.http.jobs import Jobs
-from nsqd.http.message_actions import Acting
+from nsqd.http.message_actions import MessageActions
 from nsqd.http.messages import Messages
 from nsqd.http.metrics import MetricsRoute
 from nsqd.http.node import Node
@@ -44,7 +44,7 @@ def routes(node: Node) -> Routes:
         **BackupRoute(node).routes(),
         **Cursors(node).routes(),
         **Messages(node).routes(),
-        **Acting(node).routes(),
+        **MessageActions(node).routes(),
         **PausesRoute(node).routes(),
         **Drain(node).routes(),
         **SeriesRoute(node).routes(),

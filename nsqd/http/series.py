@@ -38,16 +38,16 @@ class SeriesRoute:
 
         def look() -> dict[str, Any]:
             topic = existing_topic(self._node.broker, name)
-            coarse, fine = self._node.series.look(topic.number, int(time.time()))
-            return {"topic": name, "day": _told(coarse), "hour": _told(fine)}
+            coarse, fine = self._node.series.rings_of(topic.number, int(time.time()))
+            return {"topic": name, "day": _describe_ring(coarse), "hour": _describe_ring(fine)}
 
         return json_response(await self._node.bridge.call(look))
 
 
-def _told(ring: Ring | None) -> dict[str, Any] | None:
+def _describe_ring(ring: Ring | None) -> dict[str, Any] | None:
     if ring is None or ring.last < 0:
         return None
-    values = {name: [_whole(value) for value in kept] for name, kept in ring.told().items()}
+    values = {name: [_whole(value) for value in kept] for name, kept in ring.columns().items()}
     return {"step": ring.step, "from": ring.first, **values}
 
 

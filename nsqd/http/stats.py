@@ -18,13 +18,13 @@ from starlette.responses import Response
 from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
 from nsqd.core.measurement.latency import Snapshot, result_of
-from nsqd.core.reader import Kind
+from nsqd.core.reader import ReaderKind
 from nsqd.core.topic import Topic
 from nsqd.http.coalescing import Coalescing
 from nsqd.http.node import Node
 from nsqd.http.stats_client import client
 from nsqd.http.stats_text import render
-from nsqd.http.tubes import picture as tube_picture
+from nsqd.http.tubes import tube_figures
 from nsqd.protocols.nsq.peer import Peer
 from shared.http.api import V1_HEADERS, query, text_response
 from shared.text import go_json
@@ -34,7 +34,7 @@ LATENCY = "e2e_processing_latency"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class StatsArguments:
     """The arguments of a request for statistics."""
 
     topic: str
@@ -53,7 +53,7 @@ class Stats:
     async def stats(self, request: Request) -> Response:
         """Answer JSON with format=json, else text."""
         arguments = query(request)
-        wanted = Wanted(
+        wanted = StatsArguments(
             arguments.get("topic", ""),
             arguments.get("channel", ""),
             arguments.get("include_clients") not in ("false", "0"),
@@ -64,40 +64,40 @@ class Stats:
             return await self._answer(wanted, as_json)
         return await self._coalescing.get((wanted, as_json), lambda: self._answer(wanted, as_json))
 
-    async def _answer(self, wanted: Wanted, as_json: bool) -> Response:
-        picture = await self._picture(wanted)
+    async def _answer(self, wanted: StatsArguments, as_json: bool) -> Response:
+        figures = await self._statistics(wanted)
         if as_json:
-            return Response(_written(picture), media_type="application/json; charset=utf-8", headers=V1_HEADERS)
-        return text_response(render(picture))
+            return Response(_written(figures), media_type="application/json; charset=utf-8", headers=V1_HEADERS)
+        return text_response(render(figures))
 
-    async def _picture(self, wanted: Wanted) -> dict[str, Any]:
+    async def _statistics(self, wanted: StatsArguments) -> dict[str, Any]:
         node = self._node
-        picture: dict[str, Any] = {
+        figures: dict[str, Any] = {
             "version": node.info.version,
             "health": node.health(),
             "start_time": node.info.start_time,
             "topics": await self._topics(wanted),
         }
         if wanted.memory:
-            picture["memory"] = node.memory()
-        picture["producers"] = (await self._producers(wanted) if wanted.clients else []) or None
-        return picture
+            figures["memory"] = node.memory()
+        figures["producers"] = (await self._producers(wanted) if wanted.clients else []) or None
+        return figures
 
-    async def _topics(self, wanted: Wanted) -> list[dict[str, Any]] | None:
+    async def _topics(self, wanted: StatsArguments) -> list[dict[str, Any]] | None:
         call, topics = self._node.bridge.call, self._node.broker.topics
         names = await call(lambda: [wanted.topic] if wanted.topic in topics else sorted(topics))
         if wanted.topic and names != [wanted.topic]:
             return None
         owners = await call(lambda: {peer.consumer: peer for peer in self._node.peers() if peer.consumer is not None})
-        pictures: list[dict[str, Any]] = []
+        all_figures: list[dict[str, Any]] = []
         for start in range(0, len(names), PORTION):
             portion = names[start : start + PORTION]
-            pictures += await call(lambda portion=portion: self._portion(portion, wanted, owners))  # type: ignore[misc]
-        for picture in pictures:
-            _find_percentiles(picture)
-        return pictures
+            all_figures += await call(lambda portion=portion: self._portion(portion, wanted, owners))  # type: ignore[misc]
+        for figures in all_figures:
+            _find_percentiles(figures)
+        return all_figures
 
-    def _portion(self, names: list[str], wanted: Wanted, owners: dict[Any, Peer]) -> list[dict[str, Any]]:
+    def _portion(self, names: list[str], wanted: StatsArguments, owners: dict[Any, Peer]) -> list[dict[str, Any]]:
         known = self._node.broker.topics
         # without tubes whose names no topic can have
         topics = [known[name] for name in names if name in known and known[name].legal]
@@ -108,10 +108,14 @@ class Stats:
 
     def _readers(self, topic: Topic, now: int) -> dict[str, Any]:
         """Return the figures of a topic's readers that are not channels, by their word."""
-        found = [(*_PICTURES[reader.kind], reader) for reader in topic.readers.values() if reader.kind in _PICTURES]
-        return {word: picture(self._node.broker, reader, now) for word, picture, reader in found}
+        found = [
+            (*_READER_FIGURES[reader.kind], reader)
+            for reader in topic.readers.values()
+            if reader.kind in _READER_FIGURES
+        ]
+        return {word: figures(self._node.broker, reader, now) for word, figures, reader in found}
 
-    async def _producers(self, wanted: Wanted) -> list[dict[str, Any]]:
+    async def _producers(self, wanted: StatsArguments) -> list[dict[str, Any]]:
         """Return the connections that have published, whichever topic was asked for."""
         call, found = self._node.bridge.call, []
         producers = await call(lambda: [peer for peer in self._node.peers() if peer.pub_counts])
@@ -122,21 +126,21 @@ class Stats:
 
 
 # For each kind of reader except channels: its word, and a function that returns the figures of one at `now` (monotonic ns).
-_PICTURES: dict[Kind, tuple[str, Callable[[Broker, Any, int], dict[str, int]]]] = {
-    Kind.WORK_QUEUE: ("tube", lambda broker, tube, now: tube_picture(broker.tubes, tube.topic_name, now)),
+_READER_FIGURES: dict[ReaderKind, tuple[str, Callable[[Broker, Any, int], dict[str, int]]]] = {
+    ReaderKind.WORK_QUEUE: ("tube", lambda broker, tube, now: tube_figures(broker.tubes, tube.topic_name, now)),
 }
 
 
-def _written(picture: dict[str, Any]) -> str:
+def _written(figures: dict[str, Any]) -> str:
     """Return the picture as JSON, with topics and producers encoded one by one."""
-    return "{" + ",".join(f'"{key}":{_listed(value)}' for key, value in picture.items()) + "}"
+    return "{" + ",".join(f'"{key}":{_listed(value)}' for key, value in figures.items()) + "}"
 
 
 def _listed(value: Any) -> str:
     return "[" + ",".join(map(go_json, value)) + "]" if isinstance(value, list) else go_json(value)
 
 
-def _topic(topic: Topic, wanted: Wanted, owners: dict[Any, Peer], now: int) -> dict[str, Any]:
+def _topic(topic: Topic, wanted: StatsArguments, owners: dict[Any, Peer], now: int) -> dict[str, Any]:
     channels = [topic.channels[name] for name in sorted(topic.channels) if wanted.channel in ("", name)]
     return {
         "topic_name": topic.name,
@@ -150,7 +154,7 @@ def _topic(topic: Topic, wanted: Wanted, owners: dict[Any, Peer], now: int) -> d
     }
 
 
-def _channel(channel: Channel, wanted: Wanted, owners: dict[Any, Peer], now: int) -> dict[str, Any]:
+def _channel(channel: Channel, wanted: StatsArguments, owners: dict[Any, Peer], now: int) -> dict[str, Any]:
     peers = (
         [owners[consumer] for consumer in channel.consumers.values() if consumer in owners] if wanted.clients else []
     )

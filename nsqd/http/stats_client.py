@@ -42,8 +42,8 @@ def _authorization(peer: Peer) -> dict[str, Any]:
     authorization = peer.introduction.access.authorization
     if authorization is None:
         return {}
-    told = {"auth_identity": authorization.identity, "auth_identity_url": authorization.identity_url}
-    return {"authed": True, **{key: text for key, text in told.items() if text}}
+    fields = {"auth_identity": authorization.identity, "auth_identity_url": authorization.identity_url}
+    return {"authed": True, **{key: text for key, text in fields.items() if text}}
 
 
 def _topology(peer: Peer) -> dict[str, str]:
@@ -55,8 +55,8 @@ def _topology(peer: Peer) -> dict[str, str]:
 
 
 def _published(peer: Peer, topic: str) -> dict[str, Any]:
-    told = topic or next(iter(peer.pub_counts), "")
-    return {"pub_counts": [{"topic": told, "count": peer.pub_counts[told]}]} if told in peer.pub_counts else {}
+    name = topic or next(iter(peer.pub_counts), "")
+    return {"pub_counts": [{"topic": name, "count": peer.pub_counts[name]}]} if name in peer.pub_counts else {}
 
 
 def _tls(peer: Peer) -> dict[str, Any]:

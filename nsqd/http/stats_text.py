@@ -11,24 +11,24 @@ from shared.version import version_line
 _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
 
 
-def render(picture: dict[str, Any]) -> str:
+def render(figures: dict[str, Any]) -> str:
     """Return the whole page as text."""
-    started = picture["start_time"]
+    started = figures["start_time"]
     now = time.time()
     lines = [
         version_line("nsqd"),
         f"start_time {datetime.fromtimestamp(started).astimezone().isoformat().replace('+00:00', 'Z')}",
         f"uptime {format_duration(int((now - started) * SECOND))}",
         "",
-        f"Health: {picture['health']}",
+        f"Health: {figures['health']}",
     ]
-    if "memory" in picture:
-        lines += ["", "Memory:", *(f"   {key:<25}\t{value}" for key, value in picture["memory"].items())]
-    topics = picture["topics"]
+    if "memory" in figures:
+        lines += ["", "Memory:", *(f"   {key:<25}\t{value}" for key, value in figures["memory"].items())]
+    topics = figures["topics"]
     lines += ["", "Topics:" if topics else "Topics: None"]
     for place, topic in enumerate(topics or ()):
         lines += ["", *_topic(topic, now)] if place else _topic(topic, now)
-    producers = picture["producers"]
+    producers = figures["producers"]
     lines += ["", "Producers:" if producers else "Producers: None"]
     lines += [f"   {_producer(producer, now)}" for producer in producers or ()]
     return "\n".join(lines) + "\n"

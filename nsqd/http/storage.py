@@ -8,12 +8,12 @@
 `refusal` is why publishes are refused, "" if they are not. `disk_free` and `disk_total` are null if the disk could not be
 examined. `files` are the newest 200, the newest first; `first_timestamp`, the publish time of the first message in a file that
 is still wanted, is left out if there is none. `topics` are the 100 with the most live bytes, of `topic_count` that have
-something in the log: `messages` are owed to some reader, or not given to any channel yet; `retained` can be read back, owed or
-not.
+something in the log: `messages` are those that some reader has not finished, or that no channel was given yet;
+`retained` can be read back, finished or not.
 
-Live bytes are those owed or retained. They are counted on request, at most every KEPT seconds (`counted`: when, ns since the
-epoch), while messages come and go. So the count is approximate, and an extent of which half is wanted counts as half its bytes.
-`files` and the other counted figures are of that time, and everything else is of now.
+Live bytes are those referenced or retained. They are counted on request, at most every COUNT_LIFETIME seconds (`counted`: when,
+ns since the epoch), while messages come and go. So the count is approximate, and an extent of which half is wanted counts as
+half its bytes. `files` and the other counted figures are of that time, and everything else is of now.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from shared.log import log
 
 MOST_FILES, MOST_TOPICS = 200, 100
 # s that a count is reused: with a hundred million waiting messages it takes a tenth of a second, in portions
-KEPT = 10.0
+COUNT_LIFETIME = 10.0
 PORTION = 500  # extents and topics in one turn: about a millisecond
 
 
@@ -70,10 +70,10 @@ class StorageRoute:
             counted = self._counted
             if counted is None or time.monotonic() >= self._until:
                 counted = self._counted = await self._count()
-                self._until = time.monotonic() + KEPT
+                self._until = time.monotonic() + COUNT_LIFETIME
         figures, refusal = await self._node.bridge.call(lambda: (self._node.log(), self._node.broker.store.refusal))
         free, total = await asyncio.to_thread(self._room)
-        told = {
+        answer = {
             "path": self._path,
             **_figures(figures),
             "live_bytes": min(counted.live, figures.size),
@@ -85,7 +85,7 @@ class StorageRoute:
             "files": [_file(file) for file in counted.files],
             "topics": [_topic(name, content) for name, content in counted.topics],
         }
-        return json_response(told)
+        return json_response(answer)
 
     async def _count(self) -> Counted:
         node, call = self._node, self._node.bridge.call
@@ -93,7 +93,7 @@ class StorageRoute:
             lambda: {topic.number: topic.name for topic in node.broker.topics.values() if not topic.ephemeral}
         )
         count = await call(lambda: node.contents.count(list(names)))
-        while await call(lambda: count.go_on(PORTION)):
+        while await call(lambda: count.count_some(PORTION)):
             pass
         found, files = await call(lambda: (count.topics(), count.files(MOST_FILES)))
         largest = nlargest(MOST_TOPICS, found, key=attrgetter("live"))
@@ -106,7 +106,7 @@ class StorageRoute:
         try:
             return self._node.contents.room()
         except OSError as error:
-            log.error("HTTP: cannot look at the disk: %s", error)
+            log.error("HTTP: cannot read the free disk space: %s", error)
             return None, None
 
 
@@ -138,4 +138,4 @@ def _file(file: FileContent) -> dict[str, Any]:
 
 
 def _topic(name: str, content: TopicContent) -> dict[str, Any]:
-    return {"topic": name, "live_bytes": content.live, "messages": content.owed, "retained": content.retained}
+    return {"topic": name, "live_bytes": content.live, "messages": content.unfinished, "retained": content.retained}

@@ -27,14 +27,14 @@ class TopicConfigRoutes:
 
     def routes(self) -> Routes:
         """Return the path, its methods and its handlers."""
-        return {"/topic/config": {"GET": self.tell, "POST": self.change}}
+        return {"/topic/config": {"GET": self.show, "POST": self.change}}
 
-    async def tell(self, request: Request) -> Response:
+    async def show(self, request: Request) -> Response:
         """Answer what holds for the topic, and which parts of it are set for the topic itself."""
         name, broker = any_topic_name(query(request)), self._node.broker
-        node = broker.limits.keeping
+        node = broker.limits.policy
         config = await self._node.bridge.call(lambda: existing_topic(broker, name).config)
-        return json_response(_told(name, config, config.over(node)))
+        return json_response(_describe(name, config, config.over(node)))
 
     async def change(self, request: Request) -> Response:
         """Change the settings that are given, and no others."""
@@ -68,7 +68,7 @@ def read_config(arguments: dict[str, str]) -> Callable[[Topic], None] | None:
 
 def _at_least_0(value: int) -> int:
     if value < 0:
-        raise ValueError("want no negative value")
+        raise ValueError("expected no negative value")
     return value
 
 
@@ -79,12 +79,12 @@ _READERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _told(name: str, config: TopicConfig, keeping: StoragePolicy) -> dict[str, Any]:
+def _describe(name: str, config: TopicConfig, policy: StoragePolicy) -> dict[str, Any]:
     own = {"durability": config.durability, "retention": config.retention, "retention_bytes": config.retention_bytes}
     return {
         "topic": name,
-        "durability": keeping.durability.value,
-        "retention": format_duration(keeping.retention),
-        "retention_bytes": keeping.retention_bytes,
+        "durability": policy.durability.value,
+        "retention": format_duration(policy.retention),
+        "retention_bytes": policy.retention_bytes,
         "of_its_own": [key for key, value in own.items() if value is not None],
     }

@@ -26,7 +26,7 @@ from nsqd.http.arguments import (
     topic_name,
 )
 from nsqd.http.node import Node
-from nsqd.http.offsets import Place, Places, check_offset, look, read_place
+from nsqd.http.offsets import OffsetArgument, OffsetFinder, check_offset, read_offset_argument, topic_and_window
 from nsqd.http.pauses import read_pause
 from nsqd.http.topic_config import read_config
 from shared.http.api import Handler, Routes, empty_response, query
@@ -40,7 +40,7 @@ class Topology:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._places = Places(node)
+        self._offset_finder = OffsetFinder(node)
 
     def routes(self) -> Routes:
         """Return every path, its method and its handler."""
@@ -73,18 +73,18 @@ class Topology:
         return empty_response()
 
     async def create_channel(self, request: Request) -> Response:
-        """Create a channel at the topic's edge, where its distribution stands, or `from` a place in what it retains.
+        """Create a channel at the topic's distributed offset, or `from` a place in what the topic retains.
 
         Places are described in read_back.py. With `from` the channel must be new.
         """
         arguments = query(request)
         topic, channel = topic_and_channel(arguments)
         if "from" not in arguments:
-            await self._create_channel(topic, lambda: self._create_at_edge(topic, channel))
+            await self._create_channel(topic, lambda: self._create_at_distributed(topic, channel))
             return empty_response()
-        place, known = read_place(arguments, "from", Place()), arguments.get("log", "")
-        start = await self._places.offset(topic, known, place)
-        await self._create_channel(topic, lambda: self._create_from(topic, known, channel, start))
+        place, log_id = read_offset_argument(arguments, "from", OffsetArgument()), arguments.get("log", "")
+        start = await self._offset_finder.offset(topic, log_id, place)
+        await self._create_channel(topic, lambda: self._create_from(topic, log_id, channel, start))
         return empty_response()
 
     async def _create_channel(self, topic: str, create: Callable[[], None]) -> None:
@@ -99,13 +99,13 @@ class Topology:
         if await self._node.bridge.call(act):
             await self._node.registered(topic)
 
-    def _create_at_edge(self, topic: str, channel: str) -> None:
+    def _create_at_distributed(self, topic: str, channel: str) -> None:
         """Create the channel where the topic's distribution stands. Runs in the trio thread."""
         made_channel(existing_topic(self._node.broker, topic), channel)
 
-    def _create_from(self, name: str, known: str, channel: str, start: int) -> None:
+    def _create_from(self, name: str, log_id: str, channel: str, start: int) -> None:
         """Create the channel at the offset `start` of the topic. Runs in the trio thread. Raises HttpError."""
-        topic, window = look(self._node, name, known)
+        topic, window = topic_and_window(self._node, name, log_id)
         check_offset(start, window)
         if channel in topic.channels:
             raise HttpError(409, "CHANNEL_EXISTS")

@@ -57,11 +57,11 @@ class TubesRoute:
         tubes, now = self._node.broker.tubes, time.monotonic_ns()
         named = tubes.names_of_all()
         found = nsmallest(limit, (name for name in named if name > after))
-        told = [{"tube_name": name, **picture(tubes, name, now)} for name in found]
-        return {"tube_count": len(named), "tubes": told}
+        rows = [{"tube_name": name, **tube_figures(tubes, name, now)} for name in found]
+        return {"tube_count": len(named), "tubes": rows}
 
 
-def picture(tubes: Tubes, name: str, now: int) -> dict[str, int]:
+def tube_figures(tubes: Tubes, name: str, now: int) -> dict[str, int]:
     """Count a tube's jobs in each state, all jobs that ever came, and its clients; `pause_left` is in s."""
     tube, users = tubes.tube(name), tubes.listed.users.get(name)
     counts = tube.table.counts if tube is not None else dict.fromkeys(JobState, 0)

@@ -78,7 +78,7 @@ class Acceptor:
             else:
                 sock.close()
 
-    def left(self, ip: str) -> None:
+    def count_off(self, ip: str) -> None:
         """Count off a connection from address `ip` that was let in and is gone."""
         self._open -= 1
         rest = self._by_ip.pop(ip) - 1

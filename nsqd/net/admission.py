@@ -14,7 +14,7 @@ def _no_tls(*_: object) -> NoReturn:
 
 
 @dataclass(slots=True)
-class Edge:
+class Admission:
     """The limits, the TLS wrapper, the counts of refusals and the memory budget of a node's connections."""
 
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)

@@ -22,7 +22,7 @@ DRAIN_TIME = 1_000_000_000  # ns that a client may take to read the last output 
 WRITE_DEADLINE = 30_000_000_000  # ns without the network accepting a byte, for clients without heartbeats
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """What a connection asks of the reactor that it belongs to."""
 
     budget: Budget  # shared by half-received commands and unsent output
@@ -68,7 +68,7 @@ class Connection:
         "writing",
     )
 
-    def __init__(self, owner: Owner, sock: socket.socket, remote_ip: str) -> None:
+    def __init__(self, owner: ConnectionOwner, sock: socket.socket, remote_ip: str) -> None:
         self._owner = owner
         self.input = Share(owner.budget, remote_ip)  # bytes of the budget that half-received commands hold: see Inflow
         # bytes of the budget that output holds which the network has not accepted
@@ -123,7 +123,7 @@ class Connection:
 
     def seal(self, promises: list[Promise]) -> None:
         """Hold back what the peer has said in this turn until these promises are kept."""
-        self.sealed.append((promises, self._take()))
+        self.sealed.append((promises, self._encode_output()))
 
     @property
     def waits_in_vain(self) -> bool:
@@ -136,7 +136,7 @@ class Connection:
         if self.sealed:
             output = self._released()
         else:  # the same as _take without the call, for this runs once a reply
-            output = peer.outbox.take() if layers is None else layers.take(peer)
+            output = peer.outbox.drain() if layers is None else layers.encode_output(peer)
         if self._unsent:
             output.insert(0, self._unsent)
         data = output[0] if len(output) == 1 else b"".join(output)
@@ -173,11 +173,11 @@ class Connection:
         sealed = self.sealed
         while sealed and are_kept(sealed[0][0]):
             output += sealed.popleft()[1]
-        return output if sealed else output + self._take()
+        return output if sealed else output + self._encode_output()
 
-    def _take(self) -> list[bytes]:
+    def _encode_output(self) -> list[bytes]:
         """Return what the peer says now, encoded for the network."""
-        return self.peer.take_output() if self.layers is None else self.layers.take(self.peer)
+        return self.peer.take_output() if self.layers is None else self.layers.encode_output(self.peer)
 
     def say_goodbye(self) -> None:
         """Send the layers' goodbye, if the network takes it now, and shut down the sending side."""

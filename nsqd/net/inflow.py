@@ -10,7 +10,7 @@ See docs/design/security.md#sizes-and-times.
 
 from itertools import islice
 
-from nsqd.net.connection import Connection, Owner
+from nsqd.net.connection import Connection, ConnectionOwner
 from nsqd.protocols.transport import NEVER
 from shared.values import MILLISECOND, SECOND
 
@@ -32,20 +32,21 @@ class Inflow:
 
     __slots__ = ("_not_before", "_owner", "_waiting", "retry_at")
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: ConnectionOwner) -> None:
         self._owner = owner
         self._waiting: dict[Connection, None] = {}  # connections that are not read, because there was no room for them
         self._not_before = 0  # ns: the earliest time of the next attempt
         self.retry_at = NEVER  # when to call `retry` (ns); NEVER: no connection waits
 
-    def note(self, connection: Connection, now: int, arrived: int) -> None:
+    def account(self, connection: Connection, now: int, arrived: int) -> None:
         """Account for the command at hand after the peer took input; stop reading the connection if there is no room.
 
         `arrived` is at most the number of bytes that came since the peer last had none. The caller calls this while the peer
         has a half-received command, and once after that: while `metered`.
         """
         if not self._admits(connection, now, arrived):
-            self._owner.unflushed[connection] = None  # at the end of the turn Upkeep sees that no more is to be read
+            # at the end of the turn ConnectionUpkeep sees that no more is to be read
+            self._owner.unflushed[connection] = None
         self._owner.set_timer(connection)
 
     def _admits(self, connection: Connection, now: int, arrived: int) -> bool:
@@ -79,14 +80,15 @@ class Inflow:
                 peer = connection.peer
                 connection.body_due = now + BODY_TIMEOUT if peer.buffered and peer.body_since >= 0 else NEVER
                 connection.metered = connection.input.held > 0 or connection.body_due != NEVER
-                self._owner.unflushed[connection] = None  # at the end of the turn Upkeep sees that it is to be read
+                # at the end of the turn ConnectionUpkeep sees that it is to be read
+                self._owner.unflushed[connection] = None
                 self._owner.set_timer(connection)
             else:
                 self._waiting[connection] = None  # behind the others: one address must not keep another one waiting
         self._not_before = now + RETRY
         self.retry_at = self._not_before if self._waiting else NEVER
 
-    def forget(self, connection: Connection) -> None:
+    def release_reserved(self, connection: Connection) -> None:
         """Release what the connection has reserved: it reads no more commands."""
         self._waiting.pop(connection, None)
         if not self._waiting:

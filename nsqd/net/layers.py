@@ -28,12 +28,12 @@ Wrap = Callable[[ssl.MemoryBIO, ssl.MemoryBIO], TlsObject]
 class Broken(Exception):
     """The client's bytes are not valid TLS, or not a valid compressed stream.
 
-    What is left to send, such as a TLS alert, still comes out of `take`.
+    What is left to send, such as a TLS alert, still comes out of `encode_output`.
     """
 
 
 class Layers:
-    """The layers of one connection: `take` encodes the peer's output, `receive` and `read` decode the client's input."""
+    """The layers of one connection: `encode_output` encodes the peer's output, `receive` and `read` decode its input."""
 
     __slots__ = (
         "_arrived",
@@ -63,7 +63,7 @@ class Layers:
 
     # out
 
-    def take(self, peer: Conversation) -> list[bytes]:
+    def encode_output(self, peer: Conversation) -> list[bytes]:
         """Return the peer's output encoded for the network, and add each layer whose time has come."""
         output = self._encode(peer.take_output())
         while not peer.outbox.closing and self._add_layer():

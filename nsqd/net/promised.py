@@ -11,7 +11,7 @@ from nsqd.net.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class HttpReplies:
     """The HTTP requests that were done in a turn: how their replies are sent, and how they are refused."""
 
     deliver: Callable[[], None]
@@ -21,11 +21,13 @@ class Served:
 class Promised:
     """The connections and HTTP replies that wait, and the marks that they wait for."""
 
-    __slots__ = ("_served", "connections", "marks")
+    __slots__ = ("_http_replies", "connections", "marks")
 
     def __init__(self) -> None:
         self.connections: dict[Connection, None] = {}  # connections with sealed output
-        self._served: list[tuple[Sequence[Promise], Served]] = []  # HTTP replies, with the promises that they wait for
+        self._http_replies: list[
+            tuple[Sequence[Promise], HttpReplies]
+        ] = []  # HTTP replies, with the promises that they wait for
         # The awaited marks, with the position of each at the last look; empty if nothing waits.
         self.marks: dict[Mark, int] = {}
 
@@ -34,15 +36,15 @@ class Promised:
         for promise in promises:
             self.marks.setdefault(promise.mark, promise.mark.position)
 
-    def add_served(self, served: Served, promises: Sequence[Promise]) -> None:
+    def add_http_replies(self, served: HttpReplies, promises: Sequence[Promise]) -> None:
         """Hold the HTTP replies back until these promises are kept."""
-        self._served.append((promises, served))
+        self._http_replies.append((promises, served))
         self.wait_for(promises)
 
-    def forget(self, connection: Connection) -> None:
+    def remove_connection(self, connection: Connection) -> None:
         """Forget a connection that is gone."""
         self.connections.pop(connection, None)
-        if not self.connections and not self._served:
+        if not self.connections and not self._http_replies:
             self.marks.clear()
 
     def release(self) -> tuple[dict[Connection, None], list[Connection]]:
@@ -55,14 +57,14 @@ class Promised:
             return {}, []
         is_broken = any(mark.broken for mark in marks)
         marks.clear()
-        served, self._served = self._served, []
+        served, self._http_replies = self._http_replies, []
         for promises, replies in served:
             if are_kept(promises):
                 replies.deliver()
             elif any(promise.is_broken for promise in promises):
                 replies.refuse()
             else:
-                self.add_served(replies, promises)
+                self.add_http_replies(replies, promises)
         ready, lost = dict[Connection, None](), list[Connection]()
         connections, self.connections = self.connections, {}
         for connection in connections:

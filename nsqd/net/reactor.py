@@ -19,14 +19,14 @@ from nsqd.core.broker import Broker
 from nsqd.core.registry import Change
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.net.acceptor import Accepted, Acceptor
-from nsqd.net.admission import Edge
+from nsqd.net.admission import Admission
 from nsqd.net.connection import Connection
 from nsqd.net.inflow import Inflow
-from nsqd.net.promised import Promised, Served
+from nsqd.net.promised import HttpReplies, Promised
 from nsqd.net.system import System
 from nsqd.net.timers import Timers
 from nsqd.net.unread import Unread
-from nsqd.net.upkeep import Upkeep
+from nsqd.net.upkeep import ConnectionUpkeep
 from nsqd.net.wakeup import WakeUp
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import NEVER, Begin, Transport
@@ -51,38 +51,39 @@ class Reactor:
         self,
         broker: Broker,
         clock: Clock,
-        serve_http: Callable[[], Served],
-        tell: Callable[[list[Change]], None],
-        edge: Edge | None = None,
+        answer_http_requests: Callable[[], HttpReplies],
+        report_changes: Callable[[list[Change]], None],
+        admission: Admission | None = None,
         system: System | None = None,
     ) -> None:
         """Set up the epoll, the parts of a turn and the wake-up socket.
 
-        `serve_http` does what the HTTP thread asked for; `tell` is called after a turn that changed the topology.
+        `answer_http_requests` does what the HTTP thread asked for. `report_changes` is called after a turn that changed the
+        topology.
         """
-        system, edge = system or System(), edge or Edge()
+        system, admission = system or System(), admission or Admission()
         self._broker = broker
         self._agenda, self._scan, self._registry = broker.agenda, broker.scan, broker.registry
         self._clock = clock
-        self._serve_http = serve_http
-        self._tell = tell
+        self._answer_http_requests = answer_http_requests
+        self._report_changes = report_changes
         self._epoll = system.poller()
         self._wake_up = WakeUp(self._epoll, system.pair)
         self.wake = self._wake_up.wake  # makes the next turn happen now; from any thread
         self._buffer = memoryview(bytearray(READ_SIZE))  # where input is received
         self._scarce_buffer = self._buffer[:SCARCE_READ_SIZE]
-        self.budget = edge.budget
-        self.wrap = edge.wrap
+        self.budget = admission.budget
+        self.wrap = admission.wrap
         self._inflow = Inflow(self)
-        self._acceptor = Acceptor(self._epoll, edge.limits, edge.refused)
+        self._acceptor = Acceptor(self._epoll, admission.limits, admission.refused)
         self._make_peer: dict[int, MakePeer] = {}  # by the listener's file descriptor
         # What was received in this turn and not yet given to a peer: b"" is the end of input, None a reset.
         self._received: list[tuple[Connection, bytes | None]] = []
         self._received_size = 0  # bytes in `_received`
-        self._unread = Unread(self, self._inflow, clock, edge.refused)
+        self._unread = Unread(self, self._inflow, clock, admission.refused)
         self._outside = 0  # calls of `until_over` that have not ended
         self._promised = Promised()  # output and HTTP replies that wait for the log
-        self._upkeep = Upkeep(self, self._epoll, self._inflow, self._unread, edge.refused)
+        self._upkeep = ConnectionUpkeep(self, self._epoll, self._inflow, self._unread, admission.refused)
         self.connections: dict[int, Connection] = {}  # by file descriptor
         # connections with output, or with something to check when the turn ends
         self.unflushed: dict[Connection, None] = {}
@@ -118,7 +119,7 @@ class Reactor:
         served = self._take_events(events)
         if self._unread.connections or self._unread.resumed:
             self._unread.catch_up(self.now)
-        if agenda.unsealed or agenda.unsettled:
+        if agenda.unsealed or agenda.unsealed_puts:
             agenda.seal()
         if agenda.awake:
             agenda.serve()
@@ -130,7 +131,7 @@ class Reactor:
         if self.unflushed:
             self._flush()
         if self._registry.changes:
-            self._tell(self._registry.fetch_changes())
+            self._report_changes(self._registry.fetch_changes())
 
     # waiting
 
@@ -176,7 +177,7 @@ class Reactor:
 
     # input
 
-    def _take_events(self, events: list[tuple[int, int]]) -> Served | None:
+    def _take_events(self, events: list[tuple[int, int]]) -> HttpReplies | None:
         """Receive the input of this turn, let the peers handle it, and accept connections.
 
         Returns what the HTTP thread asked for, or None if it asked for nothing.
@@ -234,7 +235,7 @@ class Reactor:
             if peer.has_more:
                 self.unflushed[connection] = None  # Upkeep makes sure that the rest is handled later
             if peer.buffered or connection.metered:  # also when the half-received command has just been completed
-                self._inflow.note(connection, self.now, len(data))
+                self._inflow.account(connection, self.now, len(data))
 
     def _handle_unusual(self, connection: Connection, data: bytes | None) -> None:
         """Handle the end of input (b""), a reset (None), input behind layers, or input of a draining connection."""
@@ -247,11 +248,11 @@ class Reactor:
         elif connection.layers is not None and not connection.drain_until:
             self._unread.receive(connection, connection.layers, data, self.now)
 
-    def _answer_http(self) -> Served:
+    def _answer_http(self) -> HttpReplies:
         """Do what the HTTP thread asked for, at a time that is read after it asked."""
         self._wake_up.clear()
         self._begin()
-        return self._serve_http()
+        return self._answer_http_requests()
 
     # connections
 
@@ -272,11 +273,11 @@ class Reactor:
         connection.closed = True
         del self.connections[connection.fd]
         self.unflushed.pop(connection, None)
-        self._promised.forget(connection)
+        self._promised.remove_connection(connection)
         self._unread.connections.pop(connection, None)
-        self._acceptor.left(connection.peer.remote_ip)
-        self._inflow.forget(connection)
-        self.timers.forget(connection)
+        self._acceptor.count_off(connection.peer.remote_ip)
+        self._inflow.release_reserved(connection)
+        self.timers.cancel(connection)
         connection.output.hold(0)
         connection.peer.disconnected()
         self._epoll.unregister(connection.fd)
@@ -293,7 +294,7 @@ class Reactor:
 
     # output
 
-    def _commit(self, served: Served | None) -> None:
+    def _commit(self, served: HttpReplies | None) -> None:
         """Close the turn's group. Replies that tell of it wait for their marks, but not for later groups.
 
         The HTTP replies of a turn leave together: they wait for everything that any of them, or any connection, waits for.
@@ -304,7 +305,7 @@ class Reactor:
         if promises:
             self._seal(promises)
             if served is not None:
-                self._promised.add_served(served, promises)
+                self._promised.add_http_replies(served, promises)
         elif served is not None:
             served.deliver()
 
@@ -336,7 +337,7 @@ class Reactor:
         unflushed, self.unflushed = self.unflushed, {}
         for connection in unflushed:
             if not connection.closed and not connection.send(self.now):
-                self._upkeep.look(connection, self.now)
+                self._upkeep.check_after_send(connection, self.now)
 
     # timers
 

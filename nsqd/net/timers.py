@@ -29,7 +29,7 @@ class Timers:
         connection.timer = (due, self._queue.push(due, connection))
         self.due = min(self.due, due)
 
-    def forget(self, connection: Connection) -> None:
+    def cancel(self, connection: Connection) -> None:
         """Remove the timer of a connection that is gone."""
         if connection.timer is not None:
             self._queue.remove(connection.timer[1])

@@ -7,7 +7,7 @@ suspended also resume here.
 from collections import Counter
 from collections.abc import Callable
 
-from nsqd.net.connection import Connection, Owner
+from nsqd.net.connection import Connection, ConnectionOwner
 from nsqd.net.inflow import Inflow
 from nsqd.net.layers import Broken, Layers
 from shared.log import log
@@ -21,7 +21,7 @@ class Unread:
     __slots__ = ("_clock", "_inflow", "_owner", "_refused", "connections", "resumed")
 
     def __init__(
-        self, owner: Owner, inflow: Inflow, clock: Callable[[], tuple[int, int]], refused: Counter[str]
+        self, owner: ConnectionOwner, inflow: Inflow, clock: Callable[[], tuple[int, int]], refused: Counter[str]
     ) -> None:
         self._owner = owner
         self._inflow = inflow
@@ -61,7 +61,7 @@ class Unread:
         peer = connection.peer
         peer.resume(now)
         if peer.buffered or connection.metered:
-            self._inflow.note(connection, now, peer.buffered)
+            self._inflow.account(connection, now, peer.buffered)
         self._owner.unflushed[connection] = None
         if connection.layers is not None:
             self.connections[connection] = None  # the client's close of TLS waited, too
@@ -79,7 +79,7 @@ class Unread:
             if data or peer.has_more:
                 peer.receive(data, now)
                 if peer.buffered or connection.metered:
-                    self._inflow.note(connection, now, len(data))
+                    self._inflow.account(connection, now, len(data))
         if layers is not None and layers.ended and not (connection.has_more or connection.eof or peer.waiting):
             connection.eof = True
             peer.receive_eof()

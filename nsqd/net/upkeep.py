@@ -3,32 +3,34 @@
 import select
 from collections import Counter
 
-from nsqd.net.connection import DRAIN_TIME, Connection, Owner
+from nsqd.net.connection import DRAIN_TIME, Connection, ConnectionOwner
 from nsqd.net.inflow import Inflow
 from nsqd.net.system import Poller
 from nsqd.net.unread import Unread
 from shared.budget import FREE
 
 
-class Upkeep:
+class ConnectionUpkeep:
     """The checks of connections that are out of the ordinary, after a send and when a timer is due."""
 
     __slots__ = ("_epoll", "_inflow", "_owner", "_refused", "_unread")
 
-    def __init__(self, owner: Owner, epoll: Poller, inflow: Inflow, unread: Unread, refused: Counter[str]) -> None:
+    def __init__(
+        self, owner: ConnectionOwner, epoll: Poller, inflow: Inflow, unread: Unread, refused: Counter[str]
+    ) -> None:
         self._owner = owner
         self._epoll = epoll
         self._inflow = inflow
         self._unread = unread
         self._refused = refused
 
-    def look(self, connection: Connection, now: int) -> None:
+    def check_after_send(self, connection: Connection, now: int) -> None:
         """Check a connection after a send that left something to do: close it, drain it, or update its interest in epoll."""
         if connection.broken:
             self._owner.close(connection)
             return
         if connection.metered and not (connection.starved or connection.peer.buffered):
-            self._inflow.note(connection, now, 0)  # a read from disk has let its command complete
+            self._inflow.account(connection, now, 0)  # a read from disk has let its command complete
         if connection.has_unread:
             self._unread.connections[connection] = None
         backlog = connection.backlog
@@ -55,7 +57,7 @@ class Upkeep:
         """Shut down the sending side after all was said, and discard input until the client closes, for at most a second."""
         connection.drain_until = now + DRAIN_TIME
         connection.peer.disconnected()
-        self._inflow.forget(connection)
+        self._inflow.release_reserved(connection)
         connection.say_goodbye()
         self._owner.set_timer(connection)
 

@@ -87,7 +87,7 @@ class Outbox:
         if self._messages:
             self._transport.output_ready()
 
-    def take(self) -> list[bytes]:
+    def drain(self) -> list[bytes]:
         """Take all output, held messages first, to be sent now."""
         output = self._messages + self._replies if self._messages else self._replies
         self._messages, self._replies = [], []

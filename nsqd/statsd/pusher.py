@@ -46,7 +46,7 @@ class Pusher:
                 due = max(due + interval, trio.current_time())  # an interval that took longer is not made up for
                 await trio.sleep_until(due)
                 self._last = await self._report()
-                await self._push(self._last.packets.take(), max(0.0, interval - MARGIN))
+                await self._push(self._last.packets.pop_packets(), max(0.0, interval - MARGIN))
         finally:
             log.info("STATSD: closing")
 

@@ -36,7 +36,7 @@ class Packets:
         self._lines.append(line)
         self._length += len(line)
 
-    def take(self) -> list[bytes]:
+    def pop_packets(self) -> list[bytes]:
         """Return all packets since the last call."""
         if self._lines:
             self._end_packet()

@@ -42,15 +42,20 @@ class BinlogImport(DataImport):
         jobs = sorted(self.binlog.jobs.values(), key=lambda job: job.id)
         for place, job in enumerate(jobs, 1):
             if job.id > SEQUENCE:
-                log.error("IMPORT: job %d has too high an id: it is not taken", job.id)
+                log.error("IMPORT: skipped job %d: its id is too high", job.id)
                 continue
             _put(broker, job)
             if place % BATCH == 0:
                 commit()
         commit()
         for path, start, size in self.binlog.unreadable:
-            log.error("IMPORT: %s: %d bytes from %d on are no jobs; all else was taken", path.name, size - start, start)
-        log.info("IMPORT: %d jobs of beanstalkd", len(jobs))
+            log.error(
+                "IMPORT: %s: skipped %d bytes from %d on, which are not jobs; everything else was imported",
+                path.name,
+                size - start,
+                start,
+            )
+        log.info("IMPORT: imported %d jobs of beanstalkd", len(jobs))
 
     def _move(self, aside: Path) -> None:
         for path in find_binlogs(self._path):
@@ -62,6 +67,6 @@ def _put(broker: Broker, job: LoggedJob) -> None:
     delay, ttr = min(_U32, max(0, job.delay) // SECOND), min(_U32, max(1, job.ttr // SECOND))
     due = broker.now + max(0, job.due - broker.wall) if job.state == DELAYED else 0
     topic = broker.topics[job.tube]
-    ordinal = topic.edge.end
-    topic.put_known(job.body, JobOptions(job.priority, ttr, delay, due, True), job.id, max(0, job.created))
+    ordinal = topic.offsets.end
+    topic.put_with_id(job.body, JobOptions(job.priority, ttr, delay, due, True), job.id, max(0, job.created))
     tube.amend(ordinal, job.counts, job.state == BURIED)

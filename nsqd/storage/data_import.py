@@ -32,10 +32,10 @@ class DataImport(ABC):
         self._whose, self._what = whose, what
         # Names of such files that were found beside an existing log. If the operator went back to the other daemon, its new
         # messages must not be lost silently.
-        self.left: list[str] = []
+        self.leftovers: list[str] = []
 
     def prepare(self) -> bool:
-        """Return True if there is something to take over. Raises TakeOverError, and the errors of `_find`.
+        """Return True if there is something to take over. Raises DataImportError, and the errors of `_find`.
 
         After one of these errors nothing has changed on disk.
         """
@@ -45,11 +45,11 @@ class DataImport(ABC):
             return False
         logs = list((self._path / "log").glob("*.log")) if (self._path / "log").is_dir() else []
         if logs and marker != READING:
-            self.left = self._names()
-            if self.left:
+            self.leftovers = self._names()
+            if self.leftovers:
                 log.warning(
-                    "IMPORT: there is a log in %s already: %d files of %s are not taken over, e.g. %s",
-                    self._path, len(self.left), self._what, self.left[0],
+                    "IMPORT: %s already has a log: %d files of %s are not imported, for example %s",
+                    self._path, len(self.leftovers), self._what, self.leftovers[0],
                 )  # fmt: skip
             return False
         if not self._find():
@@ -68,7 +68,7 @@ class DataImport(ABC):
         """Complete the take-over when everything is in the log, and synced. Raises OSError."""
         replace_file(self._marker, MOVING)
         self._finish_moving()
-        log.info("IMPORT: done; the files of %s are in %s", self._whose, self._aside)
+        log.info("IMPORT: done; the files of %s were moved to %s", self._whose, self._aside)
 
     def _finish_moving(self) -> None:
         self._aside.mkdir(mode=0o700, exist_ok=True)

@@ -45,7 +45,7 @@ class Metadata:
     is_ours: bool = True  # False: another program wrote the topics
 
 
-class Directory:
+class DataDirectory:
     """A data directory that this process has locked. `close` unlocks it."""
 
     def __init__(self, path: str) -> None:
@@ -84,13 +84,13 @@ class Directory:
             raise DirectoryError(f"failed to load metadata - {self.path / FILE}: {error}") from None
         return self._written
 
-    def write_topology(self, picture: TopologySnapshot) -> None:
+    def write_topology(self, snapshot: TopologySnapshot) -> None:
         """Make the topology durable, unless one with a higher number was written."""
         with self._writing:
-            if picture.number < self._number:
+            if snapshot.number < self._number:
                 return
-            self._number = picture.number
-            self._write(replace(self._written, topics=tuple(picture.topics), pauses=picture.pauses, is_ours=True))
+            self._number = snapshot.number
+            self._write(replace(self._written, topics=tuple(snapshot.topics), pauses=snapshot.pauses, is_ours=True))
 
     def close(self) -> None:
         """Unlock the directory by closing its descriptor."""
@@ -148,7 +148,7 @@ def _decode_pauses(entries: Any) -> tuple[tuple[Key, Pause], ...]:
     listed = entries if isinstance(entries, list) else [entries]
     found = {pause[0]: pause for pause in map(_decode_pause, listed) if pause is not None}
     if len(found) < len(listed):
-        log.warning("%s: %d entries of penstock.pauses are none, and ignored", FILE, len(listed) - len(found))
+        log.warning("%s: ignored %d invalid entries of penstock.pauses", FILE, len(listed) - len(found))
     return tuple(found.values())
 
 

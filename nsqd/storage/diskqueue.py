@@ -41,7 +41,7 @@ class QueuedMessage:
 
 
 @dataclass(slots=True)
-class Queue:
+class DiskQueue:
     """The files of one disk queue, and where to begin reading."""
 
     topic: str
@@ -73,12 +73,12 @@ class Queue:
                 at += _LENGTH.size + length
 
 
-def find_queues(directory: Path) -> list[Queue]:
+def find_queues(directory: Path) -> list[DiskQueue]:
     """Return the queues in a data directory. Raises QueueError, OSError.
 
     Those of channels come first, because they hold older messages.
     """
-    found: dict[str, Queue] = {}
+    found: dict[str, DiskQueue] = {}
     for path in sorted(directory.iterdir()):
         data, meta = _DATA.fullmatch(path.name), _META.fullmatch(path.name)
         match = data or meta
@@ -92,16 +92,18 @@ def find_queues(directory: Path) -> list[Queue]:
     return sorted(found.values(), key=lambda queue: (not queue.channel, queue.topic, queue.channel))
 
 
-def _named(name: str, path: Path) -> Queue:
+def _named(name: str, path: Path) -> DiskQueue:
     topic, _, channel = name.partition(":")
     if not is_valid_name(topic) or (":" in name and not is_valid_name(channel)):
         raise QueueError(f"{path.name} is not named after a topic or channel of NSQ: move it out of the data path")
-    return Queue(topic, channel, {})
+    return DiskQueue(topic, channel, {})
 
 
 def _positions(path: Path) -> tuple[int, int]:
     with path.open("rb") as file:
         match = _POSITIONS.fullmatch(file.read(200))
     if match is None:
-        raise QueueError(f"{path.name} is no metadata of a disk queue: move it out of the data path, or restore it")
+        raise QueueError(
+            f"{path.name} is not the metadata of a disk queue: move it out of the data path, or restore it"
+        )
     return int(match[1]), int(match[2])

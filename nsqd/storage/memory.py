@@ -18,7 +18,7 @@ class RetainedExtents:
         self.sequence = sequence
 
     def read(self, ordinal: int) -> Extent | None:
-        return self.sequence.at(ordinal)
+        return self.sequence.extent_at(ordinal)
 
     def extents(self, first: int, end: int) -> Iterable[tuple[int, int, bool]]:
         return self.sequence.kinds(first, end)
@@ -26,19 +26,19 @@ class RetainedExtents:
     def cold(self, first: int, end: int) -> int:
         return self.sequence.cold(first, end)
 
-    def look(self, ordinal: int, attributes: bool = True) -> bytes:
-        held = self.sequence.holder(ordinal)
-        if held is None or held.extent is None or (attributes and held.attributed):
+    def frame_in_memory(self, ordinal: int, attributes: bool = True) -> bytes:
+        stored = self.sequence.extent_of(ordinal)
+        if stored is None or stored.extent is None or (attributes and stored.attributed):
             return b""
-        return held.extent.frames[ordinal - held.first]
+        return stored.extent.frames[ordinal - stored.first]
 
     def published(self, ordinal: int) -> int:
-        held = self.sequence.holder(ordinal)
-        return held.published_at(ordinal - held.first) if held is not None else 0
+        stored = self.sequence.extent_of(ordinal)
+        return stored.published_at(ordinal - stored.first) if stored is not None else 0
 
     def published_plain(self, ordinal: int) -> int:
-        held = self.sequence.next_plain(ordinal)
-        return held.published_at(max(0, ordinal - held.first)) if held is not None else 0
+        stored = self.sequence.next_plain(ordinal)
+        return stored.published_at(max(0, ordinal - stored.first)) if stored is not None else 0
 
     def file_number(self, ordinal: int) -> int:
         return 0
@@ -56,11 +56,11 @@ class MemoryReader:
         pass
 
     def finish(self, first: int, count: int) -> None:
-        self._sequence.finish(first, first + count)
+        self._sequence.drop_references(first, first + count)
 
-    def finish_all(self, end: int, owed: Iterable[tuple[int, int]]) -> None:
-        for first, count in owed:
-            self._sequence.finish(first, first + count)
+    def finish_all(self, end: int, unfinished: Iterable[tuple[int, int]]) -> None:
+        for first, count in unfinished:
+            self._sequence.drop_references(first, first + count)
 
     def advance(self, cursor: int) -> None:
         pass
@@ -97,20 +97,20 @@ class MemoryTopic(RetainedExtents):
         largest: int,
         due: int,
         attributes: bytes,
-        owing: int,
+        references: int,
         owners: Collection[int] | None = None,
     ) -> None:
-        self.sequence.append(first, frames, ids, largest, due != 0, owing if owners is None else len(owners))
+        self.sequence.append(first, frames, ids, largest, due != 0, references if owners is None else len(owners))
 
-    def distribute(self, first: int, end: int, owing: int) -> None:
-        self.sequence.distribute(first, end, owing)
+    def distribute(self, first: int, end: int, references: int) -> None:
+        self.sequence.distribute(first, end, references)
 
-    def owe_again(self, first: int, end: int) -> list[tuple[int, int, bool]]:
-        self.sequence.owe_again(first, end)
+    def add_references(self, first: int, end: int) -> list[tuple[int, int, bool]]:
+        self.sequence.add_references(first, end)
         return list(self.sequence.kinds(first, end))
 
     def hole(self, first: int, end: int) -> None:
-        self.sequence.cut(first)
+        self.sequence.remove_from(first)
 
     def reader(self, number: int, name: str, kind: int, start: int) -> MemoryReader:
         return MemoryReader(self.sequence)
@@ -118,7 +118,7 @@ class MemoryTopic(RetainedExtents):
     def pause(self, paused: bool) -> None:
         pass
 
-    def keep(self, keeping: StoragePolicy) -> tuple[Mark, ...]:
+    def set_policy(self, policy: StoragePolicy) -> tuple[Mark, ...]:
         return ()
 
     def configure(self, config: TopicConfig) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 from nsqd.core.broker import Broker
 from nsqd.core.topology import ChannelEntry, TopicEntry
 from nsqd.storage.data_import import DataImport
-from nsqd.storage.diskqueue import Queue, QueuedMessage, find_queues
+from nsqd.storage.diskqueue import DiskQueue, QueuedMessage, find_queues
 from shared.log import log
 
 MARKER = "nsq-import"
 ASIDE = "imported-from-nsq"
 BATCH, BATCH_BYTES = 1000, 1024 * 1024  # messages and bytes in a group, at most
-TOLD = 1_000_000  # messages between two progress lines in the log
+PROGRESS_EVERY = 1_000_000  # messages between two progress lines in the log
 
 
 class NsqImport(DataImport):
@@ -26,8 +26,8 @@ class NsqImport(DataImport):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, MARKER, ASIDE, "NSQ", "NSQ's queues")
-        self.queues: list[Queue] = []
-        self.taken: list[tuple[Queue, int]] = []  # queues that were taken over, and how many messages each had
+        self.queues: list[DiskQueue] = []
+        self.taken: list[tuple[DiskQueue, int]] = []  # queues that were taken over, and how many messages each had
 
     def _names(self) -> list[str]:
         return sorted(path.name for path in self._path.glob("*.diskqueue.*.dat"))
@@ -59,15 +59,18 @@ class NsqImport(DataImport):
                 only = topic.channels[queue.channel] if queue.channel else None
                 topic.take_in([(one.timestamp, one.body) for one in batch], only)
                 commit()
-                if (count + len(batch)) // TOLD > count // TOLD:
-                    log.info("IMPORT: %d messages so far", count + len(batch))
+                if (count + len(batch)) // PROGRESS_EVERY > count // PROGRESS_EVERY:
+                    log.info("IMPORT: imported %d messages so far", count + len(batch))
                 count += len(batch)
             where = f"channel {queue.channel} of topic {queue.topic}" if queue.channel else f"topic {queue.topic}"
             self.taken.append((queue, count - before))
             log.info("IMPORT: %s: %d messages", where, count - before)
             for path, at, size in queue.unreadable:
                 log.error(
-                    "IMPORT: %s: %d bytes from %d on are no messages; all else was taken", path.name, size - at, at
+                    "IMPORT: %s: skipped %d bytes from %d on, which are not messages; everything else was imported",
+                    path.name,
+                    size - at,
+                    at,
                 )
 
     def _move(self, aside: Path) -> None:
@@ -78,7 +81,7 @@ class NsqImport(DataImport):
             shutil.copy2(metadata, aside / "nsqd.dat")
 
 
-def _batches(queue: Queue) -> Iterator[list[QueuedMessage]]:
+def _batches(queue: DiskQueue) -> Iterator[list[QueuedMessage]]:
     batch: list[QueuedMessage] = []
     size = 0
     for message in queue.messages():

@@ -9,7 +9,7 @@ import trio
 
 from nsqd.core.broker import Broker
 from nsqd.core.topology import TopologySnapshot, pauses_to_keep, snapshot
-from nsqd.storage.directory import Directory
+from nsqd.storage.directory import DataDirectory
 from shared.log import log
 
 # the pause after a write is this many times as long as the write: the creation of ten thousand topics must not keep a core busy
@@ -43,7 +43,7 @@ class Health:
 class Saver:
     """Writes the topology in a worker thread when it has changed. One write covers all changes in the meantime."""
 
-    def __init__(self, broker: Broker, directory: Directory, health: Health, nursery: trio.Nursery) -> None:
+    def __init__(self, broker: Broker, directory: DataDirectory, health: Health, nursery: trio.Nursery) -> None:
         self._broker = broker
         self._directory = directory
         self._health = health
@@ -63,19 +63,19 @@ class Saver:
         while self._changed:
             self._changed = False
             began = trio.current_time()
-            picture = self.take()
-            await trio.to_thread.run_sync(self.save, picture)
+            snapshot = self.current_topology()
+            await trio.to_thread.run_sync(self.save, snapshot)
             await trio.sleep((trio.current_time() - began) * REST)
             if self._health.failure:
                 self._changed = True
                 await trio.sleep(RETRY)
         self._writing = False
 
-    def take(self) -> TopologySnapshot:
+    def current_topology(self) -> TopologySnapshot:
         """Return the topology as it is now. Trio thread only."""
         self._taken += 1
         return TopologySnapshot(self._taken, snapshot(self._broker), pauses_to_keep(self._broker))
 
-    def save(self, picture: TopologySnapshot) -> None:
+    def save(self, snapshot: TopologySnapshot) -> None:
         """Make the picture durable, unless a later one is. Any thread may call this."""
-        self._health.tried(self._directory.write_topology, picture)
+        self._health.tried(self._directory.write_topology, snapshot)

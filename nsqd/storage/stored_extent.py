@@ -1,8 +1,8 @@
 """An extent of messages, and a reference count for each of them.
 
-Each message has a byte that counts the channels that still owe it. Finishing a range of messages is one bytes.translate,
-whatever the range's length; the frame of a message that no channel owes becomes b"" at once. With more channels than a byte can
-count, the extent keeps a list of numbers instead.
+Each message has a byte that counts the channels that still reference it. Finishing a range of messages is one bytes.translate,
+whatever the range's length; the frame of a message that no channel references becomes b"" at once. With more channels than a
+byte can count, the extent keeps a list of numbers instead.
 
 See docs/design/channel.md#fan-out-without-copies.
 """
@@ -16,7 +16,7 @@ from nsqd.core.sequence.extent import Extent
 Location = tuple[int, int, int, int]
 EXTENT_MESSAGES = 1024  # a growing extent is closed at this many messages: finishing walks within one extent
 EXTENT_BYTES = 1024 * 1024  # a growing extent is closed at this size: it is read back and cached as a whole
-GAP = 32 * 1024  # bytes of other records that a piece may span before a new piece begins
+GAP = 32 * 1024  # bytes of other records that a location may span before a new location begins
 MOST_IN_A_BYTE = 255
 _ONE_LESS = bytes([0, *range(MOST_IN_A_BYTE)])
 _ONE_MORE = bytes([*range(1, MOST_IN_A_BYTE + 1), 0])
@@ -29,17 +29,17 @@ class StoredExtent:
         "attributed",
         "bulk",
         "count",
-        "counts",
         "delayed",
         "extent",
         "first",
-        "freed",
+        "large_refcounts",
+        "locations",
         "logged_first",
         "logged_last",
         "newest",
         "oldest",
-        "owed",
-        "pieces",
+        "refcounts",
+        "released",
         "size",
     )
 
@@ -48,13 +48,13 @@ class StoredExtent:
         self.count = 0  # number of messages
         self.delayed = delayed  # True: the messages were published with a delay, see Extent
         self.extent: Extent | None = Extent(first, delayed)
-        self.owed = bytearray()  # for each message, how many channels have not finished it
-        # used instead of `owed` once there are more channels than a byte can count
-        self.counts: list[int] | None = None
-        self.freed = 0  # number of messages that no channel owes any more; in memory their frames are b""
-        self.size = 0  # bytes of all frames, freed or not, with OVERHEAD (locations.py) for each
+        self.refcounts = bytearray()  # for each message, how many channels have not finished it
+        # used instead of `refcounts` once there are more channels than a byte can count
+        self.large_refcounts: list[int] | None = None
+        self.released = 0  # number of messages that no channel references any more; in memory their frames are b""
+        self.size = 0  # bytes of all frames, released or not, with OVERHEAD (locations.py) for each
         self.bulk = 0  # upper bound of the frames' bytes: it decides when the extent is closed
-        self.pieces: list[Location] = []  # where the extent's records are on disk; empty: they are not written yet
+        self.locations: list[Location] = []  # where the extent's records are on disk; empty: they are not written yet
         self.attributed = False  # True: some messages have attributes, which are on disk only
         self.oldest = self.newest = 0  # when the messages were published (ns since the epoch); 0: none is on disk
         self.logged_first = self.logged_last = 0  # the same in the log's time (ns), from which retention counts
@@ -64,20 +64,20 @@ class StoredExtent:
         """Return the ordinal after the last message."""
         return self.first + self.count
 
-    def takes(self, first: int, delayed: bool) -> bool:
+    def can_append(self, first: int, delayed: bool) -> bool:
         """Return True if message `first` can be appended. An extent that is not in memory does not grow."""
         if self.extent is None or self.delayed != delayed or self.first + self.count != first:
             return False
-        return self.freed < self.count < EXTENT_MESSAGES and self.bulk < EXTENT_BYTES
+        return self.released < self.count < EXTENT_MESSAGES and self.bulk < EXTENT_BYTES
 
-    def takes_cold(self, first: int, delayed: bool) -> bool:
+    def can_append_cold(self, first: int, delayed: bool) -> bool:
         """Return True if message `first`, which is on disk only, can be appended to this extent on disk."""
         if self.extent is not None or self.delayed != delayed or self.end != first:
             return False
-        return self.freed < self.count < EXTENT_MESSAGES and self.bulk < EXTENT_BYTES
+        return self.released < self.count < EXTENT_MESSAGES and self.bulk < EXTENT_BYTES
 
-    def append(self, frames: list[bytes], ids: bytes, largest: int, owing: int) -> None:
-        """Append messages that are in memory and that `owing` readers owe.
+    def append(self, frames: list[bytes], ids: bytes, largest: int, references: int) -> None:
+        """Append messages that are in memory and that `references` readers reference.
 
         `ids`: 16 bytes for each message; `largest`: bytes of the largest frame.
         """
@@ -88,11 +88,11 @@ class StoredExtent:
         extent.largest = max(extent.largest, largest)
         count, self.count = self.count, self.count + len(frames)
         self.bulk += len(frames) * largest
-        self.owed += bytes(len(frames))
-        if owing:
-            self.owe(count, self.count, owing)
+        self.refcounts += bytes(len(frames))
+        if references:
+            self.set_references(count, self.count, references)
 
-    def append_one(self, frame: bytes, message_id: bytes, owing: int) -> None:
+    def append_one(self, frame: bytes, message_id: bytes, references: int) -> None:
         """Append one message, for a quarter of the cost of `append`."""
         extent = self.extent
         assert extent is not None
@@ -103,84 +103,84 @@ class StoredExtent:
             extent.largest = size
         self.count += 1
         self.bulk += size
-        if owing <= MOST_IN_A_BYTE and self.counts is None:
-            self.owed.append(owing)
+        if references <= MOST_IN_A_BYTE and self.large_refcounts is None:
+            self.refcounts.append(references)
         else:
-            self.owed.append(0)
-            self.owe(self.count - 1, self.count, owing)
+            self.refcounts.append(0)
+            self.set_references(self.count - 1, self.count, references)
 
-    def owe_one_more(self, first: int, end: int) -> None:
-        """Note that one more channel owes messages first..end (indexes)."""
-        if self.counts is None and max(self.owed[first:end], default=0) < MOST_IN_A_BYTE:
-            self.owed[first:end] = self.owed[first:end].translate(_ONE_MORE)
+    def add_references(self, first: int, end: int) -> None:
+        """Note that one more channel references messages first..end (indexes)."""
+        if self.large_refcounts is None and max(self.refcounts[first:end], default=0) < MOST_IN_A_BYTE:
+            self.refcounts[first:end] = self.refcounts[first:end].translate(_ONE_MORE)
             return
-        if self.counts is None:
-            self.counts = list(self.owed)
-        self.counts[first:end] = [count + 1 for count in self.counts[first:end]]
+        if self.large_refcounts is None:
+            self.large_refcounts = list(self.refcounts)
+        self.large_refcounts[first:end] = [count + 1 for count in self.large_refcounts[first:end]]
 
-    def owe_flagged(self, flags: bytes) -> None:
-        """Note that one more channel owes the messages whose flag is 1. `flags` has a byte for each message."""
-        if self.counts is None and max(self.owed, default=0) < MOST_IN_A_BYTE:
-            self.owed = bytearray(map(add, self.owed, flags)) if any(self.owed) else bytearray(flags)
+    def add_flagged_references(self, flags: bytes) -> None:
+        """Note that one more channel references the messages whose flag is 1. `flags` has a byte for each message."""
+        if self.large_refcounts is None and max(self.refcounts, default=0) < MOST_IN_A_BYTE:
+            self.refcounts = bytearray(map(add, self.refcounts, flags)) if any(self.refcounts) else bytearray(flags)
             return
-        counts = self.counts if self.counts is not None else list(self.owed)
-        self.counts = list(map(add, counts, flags))
+        counts = self.large_refcounts if self.large_refcounts is not None else list(self.refcounts)
+        self.large_refcounts = list(map(add, counts, flags))
 
-    def owe(self, first: int, end: int, channels: int) -> None:
-        """Note that `channels` channels owe messages first..end (indexes)."""
-        if channels <= MOST_IN_A_BYTE and self.counts is None:
-            self.owed[first:end] = bytes((channels,)) * (end - first)
+    def set_references(self, first: int, end: int, channels: int) -> None:
+        """Note that `channels` channels reference messages first..end (indexes)."""
+        if channels <= MOST_IN_A_BYTE and self.large_refcounts is None:
+            self.refcounts[first:end] = bytes((channels,)) * (end - first)
             return
-        if self.counts is None:
-            self.counts = list(self.owed)
-        self.counts += [0] * (end - len(self.counts))
-        self.counts[first:end] = [channels] * (end - first)
+        if self.large_refcounts is None:
+            self.large_refcounts = list(self.refcounts)
+        self.large_refcounts += [0] * (end - len(self.large_refcounts))
+        self.large_refcounts[first:end] = [channels] * (end - first)
 
-    def finish(self, first: int, end: int) -> bool:
-        """Note that one channel no longer owes messages first..end (indexes). Returns True if every message is freed."""
-        if self.counts is not None:
-            return self._finish_counted(self.counts, first, end)
-        owed = self.owed[first:end].translate(_ONE_LESS)
-        self.owed[first:end] = owed
-        done = owed.count(0)
+    def drop_references(self, first: int, end: int) -> bool:
+        """Note that a channel no longer references messages first..end (indexes). Returns True if all messages are released."""
+        if self.large_refcounts is not None:
+            return self._drop_large_references(self.large_refcounts, first, end)
+        refcounts = self.refcounts[first:end].translate(_ONE_LESS)
+        self.refcounts[first:end] = refcounts
+        done = refcounts.count(0)
         if done:
-            self.freed += done
+            self.released += done
             if self.extent is not None:
-                _free(self.extent.frames, first, owed, done)
-        return self.freed == self.count
+                _release_frames(self.extent.frames, first, refcounts, done)
+        return self.released == self.count
 
-    def _finish_counted(self, counts: list[int], first: int, end: int) -> bool:
+    def _drop_large_references(self, counts: list[int], first: int, end: int) -> bool:
         for index in range(first, end):
             counts[index] -= 1
             if not counts[index]:
-                self.freed += 1
+                self.released += 1
                 if self.extent is not None:
                     self.extent.frames[index] = b""
-        return self.freed == self.count
+        return self.released == self.count
 
-    def cut(self, first: int) -> bool:
-        """Free the messages from index `first` on, which no channel will owe. Returns True if every message is freed."""
-        self.freed += self.count - first
+    def release_from(self, first: int) -> bool:
+        """Release the messages from index `first` on, which no channel will reference. Returns True if all are released."""
+        self.released += self.count - first
         if self.extent is not None:
             self.extent.frames[first:] = [b""] * (self.count - first)
-        return self.freed == self.count
+        return self.released == self.count
 
-    def part(self, start: int, end: int, edge: int) -> "StoredExtent":
+    def part(self, start: int, end: int, distributed: int) -> "StoredExtent":
         """Return a new extent, on disk only, of messages start..end (indexes).
 
-        `edge`: the ordinal before which messages were given to channels.
+        `distributed`: the ordinal before which messages were given to channels.
         """
         part = StoredExtent(self.first + start, self.delayed)
         part.extent = None
         part.count = end - start
-        part.owed = self.owed[start:end]
-        part.counts = None if self.counts is None else self.counts[start:end]
-        part.pieces = list(self.pieces)
+        part.refcounts = self.refcounts[start:end]
+        part.large_refcounts = None if self.large_refcounts is None else self.large_refcounts[start:end]
+        part.locations = list(self.locations)
         part.size = self.size * part.count // self.count
         part.oldest, part.newest, part.attributed = self.oldest, self.newest, self.attributed
         part.logged_first, part.logged_last = self.logged_first, self.logged_last
-        given = max(0, min(part.count, edge - part.first))
-        part.freed = sum(not part.owed_at(index) for index in range(given))
+        given = max(0, min(part.count, distributed - part.first))
+        part.released = sum(not part.is_referenced(index) for index in range(given))
         return part
 
     @property
@@ -190,19 +190,19 @@ class StoredExtent:
 
     @property
     def disk_bytes(self) -> int:
-        """Return the bytes of the extent's pieces: its records and what lies between them."""
-        return sum(end - start for _, _, start, end in self.pieces)
+        """Return the bytes of the extent's locations: its records and what lies between them."""
+        return sum(end - start for _, _, start, end in self.locations)
 
-    def place(self, segment: int, start: int, end: int, size: int, wall: int, logged: int) -> None:
+    def note_location(self, segment: int, start: int, end: int, size: int, wall: int, logged: int) -> None:
         """Note that appended messages, `size` bytes of frames, stand at start..end of a segment.
 
         `wall`, `logged`: see `published`.
         """
-        self.published(wall, logged)
+        self.note_published(wall, logged)
         self.size += size
-        add_piece(self.pieces, segment, 0, start, end)
+        add_location(self.locations, segment, 0, start, end)
 
-    def published(self, at: int, logged: int) -> None:
+    def note_published(self, at: int, logged: int) -> None:
         """Note when the appended messages were published: `at` in ns since the epoch, `logged` in the log's time."""
         self.oldest = self.oldest or at
         self.newest = at
@@ -220,53 +220,53 @@ class StoredExtent:
         return self.oldest + (self.newest - self.oldest) * index // max(1, self.count - 1)
 
     def retain_only(self) -> None:
-        """Mark all messages as freed: no channel owes any of them, and they are only retained."""
-        self.extent, self.counts, self.owed, self.freed = None, None, bytearray(), self.count
+        """Mark all messages as released: no channel references any of them, and they are only retained."""
+        self.extent, self.large_refcounts, self.refcounts, self.released = None, None, bytearray(), self.count
 
-    def come_back(self) -> None:
-        """Prepare a retained extent for channels that owe its messages again."""
-        self.extent, self.counts, self.owed = None, None, bytearray(self.count)
+    def reset_refcounts(self) -> None:
+        """Prepare a retained extent for channels that reference its messages again."""
+        self.extent, self.large_refcounts, self.refcounts = None, None, bytearray(self.count)
         self.bulk = EXTENT_BYTES  # the extent grows no more
 
-    def count_freed(self, edge: int) -> None:
-        """Count the freed messages anew: those before `edge` were given to channels, and are freed if none owes them."""
-        owed = self.counts if self.counts is not None else self.owed
-        self.freed = sum(not number for number in owed[: max(0, min(self.count, edge - self.first))])
+    def count_released(self, distributed: int) -> None:
+        """Count the released messages anew: those before `distributed` that no channel references."""
+        refcounts = self.large_refcounts if self.large_refcounts is not None else self.refcounts
+        self.released = sum(not number for number in refcounts[: max(0, min(self.count, distributed - self.first))])
 
     def join(self, other: "StoredExtent") -> None:
         """Add the messages of `other`, the next extent. Both extents are only retained."""
         self.count += other.count
-        self.freed = self.count
+        self.released = self.count
         self.size += other.size
         self.oldest, self.newest = min(self.oldest, other.oldest), max(self.newest, other.newest)
         self.logged_first = min(self.logged_first, other.logged_first)
         self.logged_last = max(self.logged_last, other.logged_last)
         self.attributed |= other.attributed
-        for piece in other.pieces:
-            add_piece(self.pieces, *piece)
+        for location in other.locations:
+            add_location(self.locations, *location)
 
-    def owed_at(self, index: int) -> bool:
-        """Return True if some channel owes the message at `index`."""
-        return bool(self.counts[index] if self.counts is not None else self.owed[index])
+    def is_referenced(self, index: int) -> bool:
+        """Return True if some channel references the message at `index`."""
+        return bool(self.large_refcounts[index] if self.large_refcounts is not None else self.refcounts[index])
 
 
-def add_piece(pieces: list[Location], segment: int, generation: int, start: int, end: int) -> None:
-    """Add a place of records. A place at or shortly after the end of the last piece (up to GAP bytes) extends that piece."""
-    if pieces and pieces[-1][:2] == (segment, generation) and 0 <= start - pieces[-1][3] <= GAP:
-        pieces[-1] = segment, generation, pieces[-1][2], end
+def add_location(locations: list[Location], segment: int, generation: int, start: int, end: int) -> None:
+    """Add a location. One at or shortly after the end of the last one (up to GAP bytes) extends that."""
+    if locations and locations[-1][:2] == (segment, generation) and 0 <= start - locations[-1][3] <= GAP:
+        locations[-1] = segment, generation, locations[-1][2], end
     else:
-        pieces.append((segment, generation, start, end))
+        locations.append((segment, generation, start, end))
 
 
-def _free(frames: list[bytes], first: int, owed: bytearray, done: int) -> None:
-    """Give back the memory of those frames from index `first` on whose count in `owed` is 0. `done`: how many there are."""
-    if done == len(owed):
+def _release_frames(frames: list[bytes], first: int, refcounts: bytearray, done: int) -> None:
+    """Release the frames from index `first` on whose count in `refcounts` is 0. `done`: how many there are."""
+    if done == len(refcounts):
         frames[first : first + done] = [b""] * done
         return
-    at = owed.find(0)
+    at = refcounts.find(0)
     while at >= 0:
         frames[first + at] = b""
-        at = owed.find(0, at + 1)
+        at = refcounts.find(0, at + 1)
 
 
 def messages_of(size: int) -> int:

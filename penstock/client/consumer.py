@@ -137,7 +137,7 @@ class Consumer:
     def _hear_lookups(self) -> None:
         if self._lookup is None:
             return
-        news = self._lookup.take()
+        news = self._lookup.latest_addresses()
         if news is not None:
             self._links.want(self._given | news)
         if self._losses_seen != self._links.lost_count:

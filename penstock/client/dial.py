@@ -34,7 +34,7 @@ def split_address(address: str) -> tuple[str, int]:
     """Split host:port or [v6]:port. Raises ValueError with a reason."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"not an address, want host:port or a socket's path: {address!r}")
+        raise ValueError(f"not an address, expected host:port or the path of a socket: {address!r}")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

@@ -63,7 +63,7 @@ class Introduction:
             elif frame.data == nsq.HEARTBEAT:
                 output += self._layers.encode(nsq.nop())
             else:
-                output += self._take(frame.data)
+                output += self._handle_answer(frame.data)
         return frames, output
 
     def _next_frame(self) -> nsq.Frame | None:
@@ -77,7 +77,7 @@ class Introduction:
         self.rest = self.rest[stop:]
         return frames[0]
 
-    def _take(self, answer: bytes) -> bytes:
+    def _handle_answer(self, answer: bytes) -> bytes:
         try:
             return self._layers.encode(self._talk.send(answer))
         except StopIteration as end:
@@ -90,7 +90,7 @@ class Introduction:
         features = _parse_features((yield nsq.identify(settings.identify())))
         if settings.tls_v1:
             if features.get("tls_v1") is not True:
-                raise Refused("the server does not do TLS, and tls_v1 is set")
+                raise Refused("the server does not support TLS, and tls_v1 is set")
             yield from self._upgrade(self._make_tls())
         if settings.snappy and self._is_granted("snappy", features):
             yield from self._upgrade(Compression(Snappy()))
@@ -103,7 +103,7 @@ class Introduction:
     def _is_granted(self, compression: str, features: dict[str, object]) -> bool:
         granted = features.get(compression) is True
         if not granted:
-            log.warning("the server does not do %s; going on without", compression)
+            log.warning("the server does not support %s; continuing without it", compression)
         return granted
 
     def _upgrade(self, layer: Layer) -> Generator[bytes, bytes, None]:

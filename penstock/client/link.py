@@ -23,7 +23,7 @@ MAY_PASS = ("E_SUB_FAILED", "E_AUTH_FAILED")  # the channel is full, nsqd is exi
 DEFAULT_MAX_RDY = 2500  # nsqd's default, for servers that do not announce a limit
 
 
-class State(Enum):
+class LinkState(Enum):
     """The progress of the conversation with an nsqd."""
 
     IDENTIFYING = auto()
@@ -43,7 +43,7 @@ class Link:
         self, address: str, topic: str, channel: str, settings: Settings, tls: ssl.SSLContext | None = None
     ) -> None:
         self.address = address
-        self.state = State.IDENTIFYING
+        self.state = LinkState.IDENTIFYING
         self.lost = ""  # the reason, once the connection is lost
         self.rdy = 0  # the RDY that the server was told last
         self._subscribe = nsq.sub(topic, channel)
@@ -56,12 +56,12 @@ class Link:
         """Return the messages that have arrived. Raises ConnectionLost, or ConsumerError if the server refuses us for good."""
         frames = self._connection.receive()
         self._heard_at = monotonic()
-        if self.state is State.IDENTIFYING and self._connection.features is not None:
+        if self.state is LinkState.IDENTIFYING and self._connection.features is not None:
             self._connection.send(self._subscribe)
-            self.state = State.SUBSCRIBING
+            self.state = LinkState.SUBSCRIBING
         messages = [Message(frame, self) for frame in frames if type(frame) is nsq.Message]
         if len(messages) != len(frames):
-            self._take_others(frames)
+            self._handle_others(frames)
         return self._within_attempts(messages) if self._settings.max_attempts else messages
 
     def set_rdy(self, n: int) -> None:
@@ -87,10 +87,10 @@ class Link:
     def leave(self) -> None:
         """Ask for no more messages; the server answers CLOSE_WAIT when the last one is on its way."""
         self.flush()
-        if self.state is State.SUBSCRIBED:
+        if self.state is LinkState.SUBSCRIBED:
             self._send(nsq.cls())
         else:
-            self.state = State.CLOSED
+            self.state = LinkState.CLOSED
 
     def finish_sending(self) -> None:
         """Flush, then tell the server that nothing more comes; it closes when it has handled everything."""
@@ -135,20 +135,20 @@ class Link:
         except ConnectionLost as error:
             self.lost = str(error)
 
-    def _take_others(self, frames: Sequence[nsq.Frame]) -> None:
+    def _handle_others(self, frames: Sequence[nsq.Frame]) -> None:
         for frame in frames:
             if isinstance(frame, nsq.ErrorFrame):
-                self._take_error(frame)
+                self._handle_error(frame)
             elif isinstance(frame, nsq.Response):
-                if self.state is State.SUBSCRIBING:
-                    self.state = State.SUBSCRIBED
+                if self.state is LinkState.SUBSCRIBING:
+                    self.state = LinkState.SUBSCRIBED
                 elif frame.data == nsq.CLOSE_WAIT:
-                    self.state = State.CLOSED
+                    self.state = LinkState.CLOSED
 
-    def _take_error(self, error: nsq.ErrorFrame) -> None:
+    def _handle_error(self, error: nsq.ErrorFrame) -> None:
         if not error.fatal:  # the message timed out before its answer: tell the operator that it comes twice
             log.warning("%s: %s", self.address, error)
-        elif self.state is State.SUBSCRIBED or error.code in MAY_PASS:
+        elif self.state is LinkState.SUBSCRIBED or error.code in MAY_PASS:
             raise ConnectionLost(f"{self.address}: {error}")
         else:
             raise ConsumerError(f"{self.address}: {error}")

@@ -11,7 +11,7 @@ from time import monotonic
 
 from penstock.client.errors import ConnectionLost
 from penstock.client.flow import shares
-from penstock.client.link import Link, State
+from penstock.client.link import Link, LinkState
 from penstock.client.message import Message
 from penstock.client.settings import Settings
 from penstock.client.tls import client_context
@@ -77,7 +77,7 @@ class Links:
         except ConnectionLost as error:
             self._lose(link, error)
             return []
-        if link.state is not before and link.state is State.SUBSCRIBED:
+        if link.state is not before and link.state is LinkState.SUBSCRIBED:
             self._retries.pop(link.address, None)
             self._share()
         return messages
@@ -102,7 +102,7 @@ class Links:
         self._retries.clear()
         for link in self._links.values():
             link.leave()
-        self._give_back(lambda link: link.state is not State.CLOSED, deadline)
+        self._give_back(lambda link: link.state is not LinkState.CLOSED, deadline)
         for link in self._links.values():
             link.finish_sending()
         self._give_back(lambda link: True, deadline)
@@ -146,7 +146,7 @@ class Links:
 
     def _share(self) -> None:
         """Set the RDY of every subscribed link, decreases first, so that the sum never exceeds the limit."""
-        links = [link for link in self._links.values() if link.state is State.SUBSCRIBED]
+        links = [link for link in self._links.values() if link.state is LinkState.SUBSCRIBED]
         plan = shares(self._max_in_flight, [link.max_rdy for link in links], self._turn)
         for link, rdy in sorted(zip(links, plan, strict=True), key=lambda pair: pair[1] - pair[0].rdy):
             link.set_rdy(rdy)

@@ -35,14 +35,14 @@ class LookupPoller:
         self._urls = [lookup_url(address) for address in lookupds]
         self._settings = settings
         self._wake = wake
-        self._known: frozenset[str] = frozenset()  # belongs to the poller's thread
+        self._last_addresses: frozenset[str] = frozenset()  # belongs to the poller's thread
         self._fresh: frozenset[str] | None = None  # the result for the owner; each side passes it on by one assignment
         self._hurry = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="nsqlookupd poller", daemon=True)
         self._thread.start()
 
-    def take(self) -> frozenset[str] | None:
+    def latest_addresses(self) -> frozenset[str] | None:
         """Return the nsqd addresses of the latest poll, or None if there was no poll since the last call."""
         fresh, self._fresh = self._fresh, None
         return fresh
@@ -60,20 +60,20 @@ class LookupPoller:
     def _run(self) -> None:
         with self._client:
             while not self._stopping:
-                self._known = self._poll()
-                self._fresh = self._known
+                self._last_addresses = self._poll()
+                self._fresh = self._last_addresses
                 self._wake()
                 self._pause()
 
     def _pause(self) -> None:
         """Wait until the next poll, hurried or not: at least UNKNOWN_INTERVAL_S after the last one."""
         interval = self._settings.lookupd_poll_interval_s
-        rest = interval * (1 + random.random() * self._settings.lookupd_poll_jitter) if self._known else 0.0
+        rest = interval * (1 + random.random() * self._settings.lookupd_poll_jitter) if self._last_addresses else 0.0
         started_hurried = self._hurry.wait(rest)
         if self._stopping:
             return
         self._hurry.clear()
-        if started_hurried or not self._known:
+        if started_hurried or not self._last_addresses:
             self._hurry.wait(UNKNOWN_INTERVAL_S)
 
     def _poll(self) -> frozenset[str]:
@@ -85,7 +85,7 @@ class LookupPoller:
             # A foreign server may break HTTP and JSON in any way; the other lookupds are asked nevertheless.
             except Exception as error:
                 log.warning("cannot ask %s: %s", url, error or type(error).__name__)
-                found |= self._known
+                found |= self._last_addresses
         return frozenset(found)
 
     def _ask(self, url: str) -> set[str]:
@@ -102,14 +102,14 @@ def _content(reply: "httpx.Response", timeout: float) -> bytes:
     Raises ValueError for a packed reply, for more than MAX_REPLY bytes, and for one that takes more than `timeout` s.
     """
     if reply.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise ValueError("the reply is packed, which nobody asked for")
+        raise ValueError("the reply is compressed, although it was not requested")
     content, until = bytearray(), time.monotonic() + timeout
     for part in reply.iter_raw():
         content += part
         if time.monotonic() > until:
-            raise ValueError(f"a reply that takes more than {timeout:g} s")
+            raise ValueError(f"the reply took more than {timeout:g} s")
         if len(content) > MAX_REPLY:
-            raise ValueError(f"a reply of more than {MAX_REPLY} bytes")
+            raise ValueError(f"the reply has more than {MAX_REPLY} bytes")
     return bytes(content)
 
 

@@ -88,7 +88,7 @@ class Producer:
             return
         try:
             while connection.wait_readable(0):
-                self._take(connection.receive())
+                self._count_answers(connection.receive())
         except ConnectionLost as error:
             if self._outstanding:
                 raise self._failure(str(error)) from error
@@ -128,7 +128,7 @@ class Producer:
             try:
                 connection = Connection(self._addresses[0], self._settings, self._tls)
                 self._connection = connection
-                self._take(connection.wait_identified())
+                self._count_answers(connection.wait_identified())
                 return connection
             except ConnectionLost as error:
                 reasons.append(str(error))
@@ -142,11 +142,11 @@ class Producer:
         if not connection.wait_readable(self._settings.read_timeout_s):
             raise self._failure(f"{connection.address}: no answer in {self._settings.read_timeout_s:g} s")
         try:
-            self._take(connection.receive())
+            self._count_answers(connection.receive())
         except ConnectionLost as error:
             raise self._failure(str(error)) from error
 
-    def _take(self, frames: list[nsq.Frame]) -> None:
+    def _count_answers(self, frames: list[nsq.Frame]) -> None:
         for frame in frames:
             if isinstance(frame, nsq.ErrorFrame):
                 raise self._failure(str(frame), frame.code)
@@ -172,6 +172,6 @@ class Producer:
         """
         try:
             while connection.wait_readable(0):
-                self._take(connection.receive())
+                self._count_answers(connection.receive())
         except ConnectionLost:
             pass  # there are none, so the failed send is reported

@@ -56,7 +56,7 @@ class Settings:
         if not 1 <= self.deflate_level <= 9:
             raise ValueError(f"deflate_level must be 1 to 9: {self.deflate_level}")
         if self.tls_min_version not in TLS_MIN_VERSIONS:
-            raise ValueError(f"tls_min_version is no TLS version: {self.tls_min_version!r}")
+            raise ValueError(f"tls_min_version is not a TLS version: {self.tls_min_version!r}")
         if not 0 <= self.tls_security_level <= 2:
             raise ValueError(f"tls_security_level must be 0 to 2: {self.tls_security_level}")
 

@@ -19,7 +19,7 @@ def client_context(settings: Settings) -> ssl.SSLContext | None:
     """
     if not settings.tls_v1:
         if settings.tls_root_ca_file or settings.tls_cert or settings.tls_min_version:
-            log.warning("TLS is configured but not asked for: without tls_v1 connections are in clear")
+            log.warning("TLS is configured but not enabled: without tls_v1 connections are not encrypted")
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # it checks the certificate and the name in it
     context.set_ciphers(f"{_CIPHERS}:@SECLEVEL={settings.tls_security_level}")
@@ -31,7 +31,7 @@ def client_context(settings: Settings) -> ssl.SSLContext | None:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if bool(settings.tls_cert) != bool(settings.tls_key):
-        raise ValueError("tls_cert and tls_key are of use only together")
+        raise ValueError("tls_cert and tls_key must be given together")
     if settings.tls_cert:
         _load_certificate(context, settings.tls_cert, settings.tls_key)
     return context
@@ -71,4 +71,4 @@ def reason(error: OSError) -> str:
 def _advised(text: str) -> str:
     """Append the setting that admits a weak certificate, if the text complains about one."""
     is_weak = any(words in text for words in _TOO_WEAK)
-    return f"{text} (a tls_security_level of 1 or 0 admits weak certificates)" if is_weak else text
+    return f"{text} (a tls_security_level of 1 or 0 accepts weak certificates)" if is_weak else text

@@ -81,7 +81,7 @@ class Snappy:
         An empty result does not mean that nothing is left: a read also ends after _MOST_CHUNKS chunks. Check `has_more`.
         Raises CorruptStream.
         """
-        chunks = self._take(limit)
+        chunks = self._cut_chunks(limit)
         if not chunks:
             return b""
         try:
@@ -89,7 +89,7 @@ class Snappy:
         except cramjam.DecompressionError as error:
             raise CorruptStream(str(error)) from None
 
-    def _take(self, limit: int) -> list[bytearray]:
+    def _cut_chunks(self, limit: int) -> list[bytearray]:
         """Remove the complete chunks at the beginning of the input; return those with data, adjacent ones in one piece."""
         data, end = self._input, len(self._input)
         runs: list[bytearray] = []

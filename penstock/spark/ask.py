@@ -65,7 +65,7 @@ class Asker:
         try:
             return json.loads(body)
         except ValueError:
-            raise Refused(address, path, 200, f"something that is no JSON: {body[:60]!r}") from None
+            raise Refused(address, path, 200, f"something that is not JSON: {body[:60]!r}") from None
 
     def _ask(
         self,

@@ -115,7 +115,7 @@ def _tcp_of(asker: Asker, address: str) -> str:
         told = asker.json(address, "/info", {})
         return f"{address.rpartition(':')[0]}:{told['tcp_port']}"
     except (Unreachable, Refused, KeyError, TypeError) as error:
-        raise Nobody(f"{address} tells no TCP port: {error}") from None
+        raise Nobody(f"{address} reports no TCP port: {error}") from None
 
 
 class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -147,7 +147,7 @@ class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if stage.last < begin:  # otherwise new files would get numbers that Spark has passed
                 where = f"option stagingLocation={options.stage!r}"
                 raise StageError(
-                    f"{where} has {stage.last} files, and the checkpoint has read {begin}: it is of another one"
+                    f"{where} has {stage.last} files, and the checkpoint has read {begin}: it belongs to another one"
                 )
             stage.committed = begin
             self._opened = stage, Receiver(options, stage)
@@ -194,7 +194,7 @@ class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 told = (
                     f"messages of {self._options.topic}/{self._options.channel} came for {LONGEST:g} s without a pause"
                 )
-                print(f"nsq: {told}: what comes from now on is for the next time", file=sys.stderr, flush=True)
+                print(f"nsq: {told}: later messages are left for the next run", file=sys.stderr, flush=True)
                 return True
             if stage.waiting >= self._options.most_staged:
                 return False
@@ -230,8 +230,8 @@ def _offset(number: int) -> dict[str, Any]:
     return {"staged": number, "v": VERSION}
 
 
-def _number(told: dict[str, Any]) -> int:
+def _number(offset: dict[str, Any]) -> int:
     """Return the file number in an offset. Raises StageError if the offset is not of a channel."""
-    if told.get("v") != VERSION or not isinstance(told.get("staged"), int):
-        raise StageError(f"the checkpoint is not of a channel: {told}")
-    return int(told["staged"])
+    if offset.get("v") != VERSION or not isinstance(offset.get("staged"), int):
+        raise StageError(f"the checkpoint is not of a channel: {offset}")
+    return int(offset["staged"])

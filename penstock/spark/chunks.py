@@ -85,7 +85,7 @@ def _framed(bodies: Any) -> tuple[memoryview, array[int]]:
     lengths = pc.binary_length(bodies)
     if bodies.null_count or (len(bodies) and not pc.min(lengths).as_py()):
         kind = "null" if bodies.null_count else "empty"
-        raise ValueError(f"a row's body is {kind}: nsqd takes no empty message")
+        raise ValueError(f"a row's body is {kind}: nsqd accepts no empty message")
     heads = _ints(lengths.buffers()[1], lengths.offset, len(lengths))
     if sys.byteorder == "little":
         heads.byteswap()

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.spark.ask import Asker, Refused, Unreachable
-from penstock.spark.offsets import At, Place, There
+from penstock.spark.offsets import LogPosition, NodeTopic, TopicRange
 from penstock.spark.options import ReadOptions
 
 
 class Nobody(Exception):
-    """No node or no nsqlookupd could be asked; one line says which and why."""
+    """No node or no nsqlookupd answered; one line says which and why."""
 
 
 class Nodes:
@@ -33,7 +33,9 @@ class Nodes:
         failures = []
         for lookupd in self._lookupd:
             try:
-                told = asker.json(lookupd, "/lookup", {"topic": topic}) if topic else asker.json(lookupd, "/nodes", {})
+                answer = (
+                    asker.json(lookupd, "/lookup", {"topic": topic}) if topic else asker.json(lookupd, "/nodes", {})
+                )
             except Refused as refused:
                 if refused.status == 404:
                     continue
@@ -42,10 +44,10 @@ class Nodes:
             except Unreachable as gone:
                 failures.append(str(gone))
                 continue
-            for one in _producers(told):
+            for one in _producers(answer):
                 found[_address(one)] = None
         if len(failures) == len(self._lookupd):
-            raise Nobody(f"no nsqlookupd could be asked: {'; '.join(failures)}")
+            raise Nobody(f"no nsqlookupd answered: {'; '.join(failures)}")
         return list(found)
 
     def topics(self, asker: Asker, options: ReadOptions, *, all_of_them: bool = False) -> list[str]:
@@ -61,59 +63,61 @@ class Nodes:
         addresses = self.addresses(asker)
         for address in addresses:
             try:
-                told = asker.json(
+                answer = asker.json(
                     address, "/stats", {"format": "json", "include_clients": "false", "include_mem": "false"}
                 )
             except (Refused, Unreachable) as failed:
                 failures.append(str(failed))
                 continue
-            found.update(topic["topic_name"] for topic in told.get("topics") or [])
+            found.update(topic["topic_name"] for topic in answer.get("topics") or [])
         if failures and (all_of_them or len(failures) == len(addresses)):
             raise Nobody("; ".join(failures))
         return sorted(topic for topic in found if pattern.fullmatch(topic) and not topic.endswith("#ephemeral"))
 
-    def look(self, asker: Asker, topics: Iterable[str]) -> tuple[dict[Place, There], list[str]]:
+    def ranges_of(self, asker: Asker, topics: Iterable[str]) -> tuple[dict[NodeTopic, TopicRange], list[str]]:
         """Return what each node has of the topics, and the reasons why some nodes could not be asked.
 
         Raises Nobody if no nsqlookupd answers, or if two nodes with different logs have the same number.
         """
-        there: dict[Place, There] = {}
+        ranges: dict[NodeTopic, TopicRange] = {}
         failures: list[str] = []
         for topic in topics:
             for address in self.addresses(asker, topic):
                 try:
-                    told = asker.json(address, "/topic/offsets", {"topic": topic})
+                    answer = asker.json(address, "/topic/offsets", {"topic": topic})
                 except Unreachable as gone:
                     failures.append(str(gone))
                 except Refused as refused:
                     if refused.message == "NOT_FOUND":
-                        failures.append(f"{address} keeps no log: a channel of it is read by option mode=channel")
+                        failures.append(f"{address} has no log: use option mode=channel to read one of its channels")
                     elif refused.message != "TOPIC_NOT_FOUND":
                         failures.append(str(refused))
                 else:
-                    place = Place(topic, str(told["node"]))
-                    if place in there and there[place].address != address and there[place].log != told["log"]:
+                    place = NodeTopic(topic, str(answer["node"]))
+                    if place in ranges and ranges[place].address != address and ranges[place].log != answer["log"]:
                         raise Nobody(
-                            f"{address} and {there[place].address} are both node {place.node}:"
+                            f"{address} and {ranges[place].address} are both node {place.node}:"
                             " give one of them another -node-id"
                         )
-                    there[place] = there_of(address, told)
-        return there, failures
+                    ranges[place] = range_of(address, answer)
+        return ranges, failures
 
 
-def there_of(address: str, told: Any) -> There:
+def range_of(address: str, answer: Any) -> TopicRange:
     """Convert the JSON answer of /topic/offsets from the node at `address`."""
-    return There(address, told["log"], told["first"], told["next"], told["bytes"])
+    return TopicRange(address, answer["log"], answer["first"], answer["next"], answer["bytes"])
 
 
-def move_cursors(asker: Asker, there: Mapping[Place, There], to: Mapping[Place, At], name: str, hold: str) -> list[str]:
+def move_cursors(
+    asker: Asker, ranges: Mapping[NodeTopic, TopicRange], to: Mapping[NodeTopic, LogPosition], name: str, hold: str
+) -> list[str]:
     """Move the named cursor of each place, and return the reasons for which some were not moved.
 
     A place is passed over if its node is unknown or has another log. A cursor that stays behind does no harm.
     """
     failures = []
     for place, at in to.items():
-        one = there.get(place)
+        one = ranges.get(place)
         if one is None or one.log != at.log:
             continue
         arguments = {"topic": place.topic, "name": name, "to": str(at.next), "log": at.log}
@@ -131,6 +135,6 @@ def _address(producer: dict[str, Any]) -> str:
     return f"[{host}]:{producer['http_port']}" if ":" in host else f"{host}:{producer['http_port']}"
 
 
-def _producers(told: Any) -> list[dict[str, Any]]:
-    found = told.get("producers") if isinstance(told, dict) else None
+def _producers(answer: Any) -> list[dict[str, Any]]:
+    found = answer.get("producers") if isinstance(answer, dict) else None
     return [one for one in found or [] if isinstance(one, dict) and "broadcast_address" in one and "http_port" in one]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 VERSION = 1
 
 
-class Place(NamedTuple):
+class NodeTopic(NamedTuple):
     """A topic on one node, given by its node number."""
 
     topic: str
@@ -25,7 +25,7 @@ class Place(NamedTuple):
         return f"{self.topic}/{self.node}"
 
 
-class At(NamedTuple):
+class LogPosition(NamedTuple):
     """The position of a reader in a place."""
 
     log: str  # id of the log; another log has other messages at the same offsets
@@ -33,7 +33,7 @@ class At(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class There:
+class TopicRange:
     """The messages that a topic on a node has."""
 
     address: str  # HTTP address of the node
@@ -47,7 +47,7 @@ class There:
 class Span:
     """Messages of a topic on a node, from one offset to another."""
 
-    place: Place
+    place: NodeTopic
     log: str
     first: int
     end: int
@@ -58,25 +58,25 @@ class OffsetError(ValueError):
     """An offset that this version cannot read."""
 
 
-def encode(offsets: Mapping[Place, At]) -> dict[str, Any]:
+def encode(offsets: Mapping[NodeTopic, LogPosition]) -> dict[str, Any]:
     """Return the offsets in the form that Spark stores."""
     told: dict[str, Any] = {str(place): {"log": at.log, "next": at.next} for place, at in offsets.items()}
     return dict(sorted(told.items())) | {"v": VERSION}
 
 
-def decode(told: Mapping[str, Any]) -> dict[Place, At]:
+def decode(stored: Mapping[str, Any]) -> dict[NodeTopic, LogPosition]:
     """Return the offsets that `encode` wrote. Raises OffsetError."""
-    if told.get("v") != VERSION:
+    if stored.get("v") != VERSION:
         raise OffsetError(
-            f"the checkpoint is of version {told.get('v')!r} of this source's offsets, which knows {VERSION}"
+            f"the checkpoint is of version {stored.get('v')!r} of this source's offsets, which knows {VERSION}"
         )
     found = {}
-    for key, value in told.items():
+    for key, value in stored.items():
         if key == "v":
             continue
         topic, slash, node = key.rpartition("/")
         try:
-            found[Place(topic, node)] = At(str(value["log"]), int(value["next"]))
+            found[NodeTopic(topic, node)] = LogPosition(str(value["log"]), int(value["next"]))
         except (TypeError, KeyError, ValueError):
             slash = ""
         if not slash:
@@ -84,19 +84,24 @@ def decode(told: Mapping[str, Any]) -> dict[Place, At]:
     return found
 
 
-def ends(start: Mapping[Place, At], there: Mapping[Place, There]) -> dict[Place, At]:
+def ends(
+    start: Mapping[NodeTopic, LogPosition], ranges: Mapping[NodeTopic, TopicRange]
+) -> dict[NodeTopic, LogPosition]:
     """Return the end of each place.
 
     A place that does not answer keeps its position in `start`; a new place is added.
     """
     found = dict(start)
-    found.update((place, At(one.log, one.next)) for place, one in there.items())
+    found.update((place, LogPosition(one.log, one.next)) for place, one in ranges.items())
     return found
 
 
 def clipped(
-    start: Mapping[Place, At], end: Mapping[Place, At], firsts: Mapping[Place, int], most: int
-) -> dict[Place, At]:
+    start: Mapping[NodeTopic, LogPosition],
+    end: Mapping[NodeTopic, LogPosition],
+    firsts: Mapping[NodeTopic, int],
+    most: int,
+) -> dict[NodeTopic, LogPosition]:
     """Move from `start` towards `end` by `most` messages in total, shared among places by how many messages wait in each.
 
     `firsts` gives the first offset of places whose log was not read before.
@@ -111,12 +116,15 @@ def clipped(
         share = min(left, -(-count * most // total))
         left -= share
         if share or place in start:
-            found[place] = At(at.log, at.next - count + share) if count else at
+            found[place] = LogPosition(at.log, at.next - count + share) if count else at
     return found
 
 
 def spans(
-    start: Mapping[Place, At], end: Mapping[Place, At], firsts: Mapping[Place, int], least: int = 0
+    start: Mapping[NodeTopic, LogPosition],
+    end: Mapping[NodeTopic, LogPosition],
+    firsts: Mapping[NodeTopic, int],
+    least: int = 0,
 ) -> list[Span]:
     """Split the messages between `start` and `end` into about `least` spans if that is more than one for each place."""
     whole = []
@@ -130,7 +138,9 @@ def spans(
     return [piece for part in whole for piece in _split(part, -(-(part.end - part.first) * least // total))]
 
 
-def _begin(start: Mapping[Place, At], place: Place, at: At, firsts: Mapping[Place, int]) -> int:
+def _begin(
+    start: Mapping[NodeTopic, LogPosition], place: NodeTopic, at: LogPosition, firsts: Mapping[NodeTopic, int]
+) -> int:
     before = start.get(place)
     return before.next if before is not None and before.log == at.log else firsts.get(place, 0)
 

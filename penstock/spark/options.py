@@ -115,21 +115,21 @@ class _Given:
         if not text:
             return default
         if not (text.isascii() and text.isdigit()) or len(text) > 18 or not least <= int(text) <= most:
-            raise OptionError(f"option {name}={text!r}: want a whole number of at least {least}")
+            raise OptionError(f"option {name}={text!r}: expected a whole number of at least {least}")
         return int(text)
 
     def truth(self, name: str, default: bool) -> bool:
         text = self.text(name).lower()
         if text not in ("", "true", "false"):
-            raise OptionError(f"option {name}={text!r}: want true or false")
+            raise OptionError(f"option {name}={text!r}: expected true or false")
         return text == "true" if text else default
 
     def only_one_of(self, *names: str) -> str:
-        there = [name for name in names if name in self]
-        if len(there) != 1:
-            told = " and ".join(there) if there else "none"
-            raise OptionError(f"want exactly one of the options {', '.join(names)}; there is {told}")
-        return there[0]
+        ranges = [name for name in names if name in self]
+        if len(ranges) != 1:
+            told = " and ".join(ranges) if ranges else "none"
+            raise OptionError(f"expected exactly one of the options {', '.join(names)}; there is {told}")
+        return ranges[0]
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
@@ -137,7 +137,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     given = _Given(options, _NAMES)
     mode = given.text("mode", "log")
     if mode not in ("log", "channel"):
-        raise OptionError(f"option mode={mode!r}: want log or channel")
+        raise OptionError(f"option mode={mode!r}: expected log or channel")
     for stranger in ("channel", "stagingLocation", "stagingMaxBytes", "maxInFlight", "dedupeWindowMs"):
         if stranger in given:
             raise OptionError(f"option {stranger} is for mode=channel")
@@ -175,9 +175,9 @@ def _topics(given: _Given) -> tuple[tuple[str, ...], str]:
         return (), topics[0]
     for topic in topics:
         if _TOPIC.fullmatch(topic) is None:
-            raise OptionError(f"option {name}={given.text(name)!r}: {topic!r} is no topic's name")
+            raise OptionError(f"option {name}={given.text(name)!r}: {topic!r} is not a valid topic name")
     if name == "topics" and not topics:
-        raise OptionError("option topics='': want names with commas between them")
+        raise OptionError("option topics='': expected names with commas between them")
     return topics, ""
 
 
@@ -214,15 +214,15 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     given = _Given(options, _SINK_NAMES)
     topic = given.text("topic")
     if topic and _TOPIC.fullmatch(topic) is None:
-        raise OptionError(f"option topic={topic!r} is no topic's name")
+        raise OptionError(f"option topic={topic!r} is not a valid topic name")
     channel = given.text("channel")
     if channel and _TOPIC.fullmatch(channel) is None:
-        raise OptionError(f"option channel={channel!r} is no channel's name")
+        raise OptionError(f"option channel={channel!r} is not a valid channel name")
     if channel and not topic:
         raise OptionError(f"option channel={channel!r} needs the option topic")
     job = given.text("jobName")
     if job and _JOB.fullmatch(job) is None:
-        raise OptionError(f"option jobName={job!r}: want 1 to 64 printable characters without spaces")
+        raise OptionError(f"option jobName={job!r}: expected 1 to 64 printable characters without spaces")
     rate = given.number("recordsPerSecond", 0, 1)
     records = given.number("chunkRecords", min(5000, rate or 5000), 1, 100_000)
     size = given.number("chunkBytes", 1 << 20, 1, 4 << 20)
@@ -235,9 +235,9 @@ def _servers(given: _Given) -> tuple[tuple[str, ...], tuple[str, ...]]:
     for address in addresses:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit() or "/" in address:
-            raise OptionError(f"option {name}={given.text(name)!r}: {address!r} is no host:port of its HTTP")
+            raise OptionError(f"option {name}={given.text(name)!r}: {address!r} is not host:port of its HTTP")
     if not addresses:
-        raise OptionError(f"option {name}='': want host:port of its HTTP, several with commas between them")
+        raise OptionError(f"option {name}='': expected host:port of its HTTP, several with commas between them")
     return (addresses, ()) if name == "nsqd" else ((), addresses)
 
 
@@ -254,7 +254,7 @@ def _start(given: _Given, which: str) -> Start:
         return Start(offsets={str(key): _offset(value) for key, value in told.items()})
     except (ValueError, AttributeError):
         example = '{"orders/617": 42}'
-        raise OptionError(f"option {offsets}={text!r}: want earliest, latest or JSON such as {example}") from None
+        raise OptionError(f"option {offsets}={text!r}: expected earliest, latest or JSON such as {example}") from None
 
 
 def _offset(value: object) -> int:
@@ -270,22 +270,22 @@ def _time(name: str, text: str) -> str:
         else:
             moment = datetime.fromisoformat(text)
             if moment.tzinfo is None:
-                raise ValueError("it names no time zone")
+                raise ValueError("it has no time zone")
     except (ValueError, OverflowError, OSError) as error:
         wants = "ms since the epoch, or a time as 2026-11-21T10:00:00Z"
-        raise OptionError(f"option {name}={text!r}: want {wants}: {error}") from None
+        raise OptionError(f"option {name}={text!r}: expected {wants}: {error}") from None
     return moment.isoformat()
 
 
 def _cursor(name: str) -> str:
     if name and _TOPIC.fullmatch(name) is None:
-        raise OptionError(f"option cursorName={name!r}: want 1 to 64 of the characters . a-z A-Z 0-9 _ -")
+        raise OptionError(f"option cursorName={name!r}: expected 1 to 64 of the characters . a-z A-Z 0-9 _ -")
     return name
 
 
 def _hold(text: str, cursor: str) -> str:
     if text and _DURATION.fullmatch(text) is None:
-        raise OptionError(f"option cursorHold={text!r}: want a duration such as 48h or 90m")
+        raise OptionError(f"option cursorHold={text!r}: expected a duration such as 48h or 90m")
     if text and not cursor:
         raise OptionError(f"option cursorHold={text!r} needs the option cursorName: it is the cursor that holds")
     return text

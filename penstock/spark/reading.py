@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.frames import batches
 from penstock.spark.nodes import Nobody, Nodes
-from penstock.spark.offsets import Place, Span, There
+from penstock.spark.offsets import NodeTopic, Span, TopicRange
 from penstock.spark.options import ReadOptions
 
 _AGAIN = 0.5  # s between two tries at a node that does not answer
@@ -73,10 +73,10 @@ def _arguments(span: Span, at: int, options: ReadOptions) -> dict[str, str]:
 
 def _address(asker: Asker, span: Span, options: ReadOptions) -> str:
     """Return the present address of the span's node. Raises Unreachable, Nobody."""
-    there, failures = Nodes(options.nsqd, options.lookupd).look(asker, [span.place.topic])
-    found = there.get(span.place)
+    ranges, failures = Nodes(options.nsqd, options.lookupd).ranges_of(asker, [span.place.topic])
+    found = ranges.get(span.place)
     if found is None:
-        raise Unreachable("; ".join(failures) or f"no node has the number {span.place.node}")
+        raise Unreachable("; ".join(failures) or f"no node has the node id {span.place.node}")
     return found.address
 
 
@@ -98,10 +98,10 @@ def _after_loss(asker: Asker, address: str, span: Span, at: int, options: ReadOp
 def lost(what: str, options: ReadOptions) -> None:
     """Report lost messages: raise DataLoss, unless the user chose to go on."""
     if options.fails_on_loss:
-        raise DataLoss(f"{what}; failOnDataLoss=false would go on behind them")
-    print(f"nsq: {what}: passed over, as failOnDataLoss=false says", file=sys.stderr, flush=True)
+        raise DataLoss(f"{what}; set failOnDataLoss=false to skip them")
+    print(f"nsq: {what}: skipped, because of failOnDataLoss=false", file=sys.stderr, flush=True)
 
 
-def firsts_of(there: dict[Place, There]) -> dict[Place, int]:
+def firsts_of(ranges: dict[NodeTopic, TopicRange]) -> dict[NodeTopic, int]:
     """Return the offset of the earliest message of each place."""
-    return {place: one.first for place, one in there.items()}
+    return {place: one.first for place, one in ranges.items()}

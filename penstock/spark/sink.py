@@ -43,17 +43,15 @@ class _Writer:
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise OptionError('messages are added, nothing is overwritten: use .mode("append")')
+            raise OptionError('messages can only be appended: use .mode("append")')
         types = {field.name: field.dataType.simpleString() for field in schema.fields}
         if types.get("body") not in ("binary", "string"):
-            raise OptionError(f"want a column body of type binary or string; there are {types}")
+            raise OptionError(f"expected a column body of type binary or string; there are {types}")
         if not options.topic and types.get("topic") != "string":
-            raise OptionError("want option topic, or a column topic of type string")
+            raise OptionError("expected option topic, or a column topic of type string")
         strangers = sorted(types.keys() - {"body", "topic"})
         if strangers:
-            raise OptionError(
-                f"column {strangers[0]!r} is not known: select body, and topic if the rows name their own"
-            )
+            raise OptionError(f"column {strangers[0]!r} is unknown: select body, and topic if each row names its topic")
         self._options = options
 
     def _publish(self, batches: Iterator[RecordBatch], job: str, partition: int) -> Sent:

@@ -26,8 +26,8 @@ from pyspark.sql.streaming.datasource import (
 from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.channel import NsqChannelReader
 from penstock.spark.frames import HEADERS, SCHEMA
-from penstock.spark.nodes import Nobody, Nodes, move_cursors, there_of
-from penstock.spark.offsets import At, Place, Span, There, clipped, decode, encode, ends, spans
+from penstock.spark.nodes import Nobody, Nodes, move_cursors, range_of
+from penstock.spark.offsets import LogPosition, NodeTopic, Span, TopicRange, clipped, decode, encode, ends, spans
 from penstock.spark.options import (
     EARLIEST,
     LATEST,
@@ -101,9 +101,9 @@ class _Reading:
             return iter(())  # if a reader has no partitions, Spark makes one of its own
         return read(partition.span, self._options)
 
-    def _look(self, asker: Asker, *, all_of_them: bool = False) -> tuple[dict[Place, There], list[str]]:
+    def _ask_ranges(self, asker: Asker, *, all_of_them: bool = False) -> tuple[dict[NodeTopic, TopicRange], list[str]]:
         nodes = Nodes(self._options.nsqd, self._options.lookupd)
-        return nodes.look(asker, nodes.topics(asker, self._options, all_of_them=all_of_them))
+        return nodes.ranges_of(asker, nodes.topics(asker, self._options, all_of_them=all_of_them))
 
     def check(self) -> None:
         """Check with the nodes, before any job starts, that the options can be served.
@@ -111,51 +111,53 @@ class _Reading:
         Raises OptionError, Nobody, Refused, Unreachable, DataLoss.
         """
         with Asker() as asker:
-            there = self._all_there(asker)
-            self._resolve(asker, self._options.starting, there, EARLIEST)
+            ranges = self._all_ranges(asker)
+            self._resolve(asker, self._options.starting, ranges, EARLIEST)
 
-    def _all_there(self, asker: Asker) -> dict[Place, There]:
+    def _all_ranges(self, asker: Asker) -> dict[NodeTopic, TopicRange]:
         """Return all topics on all nodes, if every node answers and there is something to read.
 
         Raises Nobody, OptionError, Refused, Unreachable.
         """
-        there, failures = self._look(asker, all_of_them=True)
+        ranges, failures = self._ask_ranges(asker, all_of_them=True)
         if failures:
             raise Nobody("; ".join(failures))
         if self._options.pattern:
-            there = {place: one for place, one in there.items() if self._is_retained(asker, place, one)}
-            if not there:
+            ranges = {place: one for place, one in ranges.items() if self._is_retained(asker, place, one)}
+            if not ranges:
                 raise OptionError(
-                    f"option topicPattern={self._options.pattern!r} matches no topic that retains anything"
+                    f"option topicPattern={self._options.pattern!r} matches no topic that retains messages"
                 )
-        known = {place.topic for place in there}
+        known = {place.topic for place in ranges}
         unknown = [topic for topic in self._options.topics if topic not in known]
         if unknown:
             raise OptionError(f"no node has the topic {unknown[0]!r}")
-        for place, one in there.items():
+        for place, one in ranges.items():
             if not self._options.pattern and not self._is_retained(asker, place, one):
                 url = f"http://{one.address}/topic/config?topic={place.topic}&retention=24h"
-                raise OptionError(f"topic {place.topic!r} retains nothing on {one.address}: POST {url}")
-        return there
+                raise OptionError(f"topic {place.topic!r} retains no messages on {one.address}: POST {url}")
+        return ranges
 
-    def _is_retained(self, asker: Asker, place: Place, there: There) -> bool:
-        told = asker.json(there.address, "/topic/config", {"topic": place.topic})
+    def _is_retained(self, asker: Asker, place: NodeTopic, ranges: TopicRange) -> bool:
+        told = asker.json(ranges.address, "/topic/config", {"topic": place.topic})
         retained = told["retention"] != "0s" or told["retention_bytes"]
         if not retained and self._options.pattern:
-            print(f"nsq: {place} retains nothing, and is left out", file=sys.stderr, flush=True)
+            print(f"nsq: {place} retains no messages and is skipped", file=sys.stderr, flush=True)
         return bool(retained)
 
-    def _resolve(self, asker: Asker, start: Start, there: dict[Place, There], default: str) -> dict[Place, At]:
+    def _resolve(
+        self, asker: Asker, start: Start, ranges: dict[NodeTopic, TopicRange], default: str
+    ) -> dict[NodeTopic, LogPosition]:
         """Turn the start or end that the user gave into offsets; `default` is the word to use if there is none.
 
         Raises OptionError, DataLoss, Refused, Unreachable.
         """
-        strangers = start.offsets.keys() - {str(place) for place in there}
+        strangers = start.offsets.keys() - {str(place) for place in ranges}
         if strangers:
-            known = ", ".join(sorted(map(str, there)))
+            known = ", ".join(sorted(map(str, ranges)))
             raise OptionError(f"offsets name {sorted(strangers)[0]!r}, which is not there; there are {known}")
         found = {}
-        for place, one in there.items():
+        for place, one in ranges.items():
             word = start.word or default
             offset = {EARLIEST: one.first, LATEST: one.next}[word]
             if start.time:
@@ -168,7 +170,7 @@ class _Reading:
                     raise OptionError(what)
                 lost(what, self._options)
                 offset = one.first
-            found[place] = At(one.log, offset)
+            found[place] = LogPosition(one.log, offset)
         return found
 
 
@@ -179,17 +181,17 @@ class NsqBatchReader(_Reading, DataSourceReader):
         """Plan the read. Spark calls this once and uses the result for later actions too, so the table does not change."""
         options = self._options
         with Asker() as asker:
-            there = self._all_there(asker)
-            start = self._resolve(asker, options.starting, there, EARLIEST)
-            end = self._resolve(asker, options.ending, there, LATEST)
+            ranges = self._all_ranges(asker)
+            start = self._resolve(asker, options.starting, ranges, EARLIEST)
+            end = self._resolve(asker, options.ending, ranges, LATEST)
         for place, at in end.items():
             if at.next < start[place].next:
                 first = start[place].next
                 raise OptionError(
                     f"{place} would be read from offset {first} to {at.next}: the end stands before the start"
                 )
-        parts = spans(start, end, firsts_of(there), options.min_partitions)
-        return [SpanPartition(replace(part, address=there[part.place].address)) for part in parts]
+        parts = spans(start, end, firsts_of(ranges), options.min_partitions)
+        return [SpanPartition(replace(part, address=ranges[part.place].address)) for part in parts]
 
 
 class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -199,8 +201,9 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         super().__init__(options)
         self._asker: Asker | None = None
         self._initial: dict[str, Any] | None = None
-        self._target: dict[Place, At] | None = None  # the end of Trigger.AvailableNow; None: another trigger
-        self._there: dict[Place, There] = {}  # the last answers of the nodes
+        # the end of Trigger.AvailableNow; None: another trigger
+        self._target: dict[NodeTopic, LogPosition] | None = None
+        self._ranges: dict[NodeTopic, TopicRange] = {}  # the last answers of the nodes
         self._looked = 0.0  # monotonic s when topics and nodes were last looked up
 
     def __getstate__(self) -> dict[str, Any]:
@@ -224,8 +227,8 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         each time.
         """
         if self._initial is None:
-            there = self._there = self._all_there(self._ask)
-            start = self._resolve(self._ask, self._options.starting, there, LATEST)
+            ranges = self._ranges = self._all_ranges(self._ask)
+            start = self._resolve(self._ask, self._options.starting, ranges, LATEST)
             if self._options.cursor and not self._options.starting.word:
                 start |= self._cursors(start)
             failures = self._move_cursors(start)
@@ -235,8 +238,8 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._there = self._all_there(self._ask)
-        self._target = ends({}, self._there)
+        self._ranges = self._all_ranges(self._ask)
+        self._target = ends({}, self._ranges)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch; wait for new messages up to pollMs, since Spark asks again at once."""
@@ -247,39 +250,39 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             if end != begin or self._target is not None or time.monotonic() >= deadline:
                 break
             time.sleep(IDLE)
-        firsts = firsts_of(self._there)
+        firsts = firsts_of(self._ranges)
         if isinstance(limit, ReadMaxRows):
             end = clipped(begin, end, firsts, limit.max_rows)
         elif isinstance(limit, ReadMaxBytes):
             end = clipped(begin, end, firsts, max(1, limit.max_bytes // self._message_size()))
         return encode(end)
 
-    def _news(self) -> dict[Place, There]:
+    def _news(self) -> dict[NodeTopic, TopicRange]:
         """Ask the nodes for their offsets; a node that does not answer is left out and keeps the position it has."""
-        there, _ = self._look(self._ask) if self._due() else (self._ask_known(), [])
-        self._there |= there
-        return there
+        ranges, _ = self._ask_ranges(self._ask) if self._due() else (self._ask_known(), [])
+        self._ranges |= ranges
+        return ranges
 
     def _due(self) -> bool:
         """Return True if topics and nodes must be looked up again."""
         now = time.monotonic()
-        if self._there and now - self._looked < REMEMBERED:
+        if self._ranges and now - self._looked < REMEMBERED:
             return False
         self._looked = now
         return True
 
-    def _ask_known(self) -> dict[Place, There]:
+    def _ask_known(self) -> dict[NodeTopic, TopicRange]:
         found = {}
-        for place, one in self._there.items():
+        for place, one in self._ranges.items():
             try:
                 told = self._ask.json(one.address, "/topic/offsets", {"topic": place.topic})
             except (Unreachable, Refused):
                 continue
             if str(told["node"]) == place.node:
-                found[place] = there_of(one.address, told)
+                found[place] = range_of(one.address, told)
         return found
 
-    def _same_log(self, place: Place, before: At | None, at: At) -> At:
+    def _same_log(self, place: NodeTopic, before: LogPosition | None, at: LogPosition) -> LogPosition:
         """Return `at`, and report loss if the node came back with another log, or with fewer messages than it had.
 
         Raises DataLoss, unless the user chose to go on.
@@ -294,12 +297,12 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
 
     def _message_size(self) -> int:
         """Return the average size of a message in bytes, at least 1."""
-        count = sum(one.next - one.first for one in self._there.values())
-        return max(1, sum(one.size for one in self._there.values()) // count) if count else 1
+        count = sum(one.next - one.first for one in self._ranges.values())
+        return max(1, sum(one.size for one in self._ranges.values()) // count) if count else 1
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the last known end without asking the nodes: Spark calls this many times a second."""
-        return encode(ends({}, self._there)) if self._there else None
+        return encode(ends({}, self._ranges)) if self._ranges else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan a batch.
@@ -308,10 +311,10 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         topic or node, whose first offset must be asked for.
         """
         begin, stop = decode(start), decode(end)
-        if not self._there and not stop.keys() <= begin.keys():
-            self._there, _ = self._look(self._ask)
-        parts = spans(begin, stop, firsts_of(self._there), self._options.min_partitions)
-        known = {place: one.address for place, one in self._there.items()}
+        if not self._ranges and not stop.keys() <= begin.keys():
+            self._ranges, _ = self._ask_ranges(self._ask)
+        parts = spans(begin, stop, firsts_of(self._ranges), self._options.min_partitions)
+        known = {place: one.address for place, one in self._ranges.items()}
         return [SpanPartition(replace(part, address=known.get(part.place, ""))) for part in parts]
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -324,19 +327,19 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
 
     # ---- named cursors, which show the lag and hold retention
 
-    def _cursors(self, start: Mapping[Place, At]) -> dict[Place, At]:
+    def _cursors(self, start: Mapping[NodeTopic, LogPosition]) -> dict[NodeTopic, LogPosition]:
         """Return the positions of the named cursor where it exists already."""
         found = {}
         for place, at in start.items():
-            one = self._there[place]
+            one = self._ranges[place]
             told = self._ask.json(one.address, "/topic/cursors", {"topic": place.topic, "log": one.log})
             for cursor in told["cursors"]:
                 if cursor["name"] == self._options.cursor and cursor["offset"] >= one.first:
-                    found[place] = At(at.log, int(cursor["offset"]))
+                    found[place] = LogPosition(at.log, int(cursor["offset"]))
         return found
 
-    def _move_cursors(self, to: Mapping[Place, At]) -> list[str]:
+    def _move_cursors(self, to: Mapping[NodeTopic, LogPosition]) -> list[str]:
         """Move the named cursors, and return the reasons for which some of them were not moved."""
         if not self._options.cursor:
             return []
-        return move_cursors(self._ask, self._there, to, self._options.cursor, self._options.hold)
+        return move_cursors(self._ask, self._ranges, to, self._options.cursor, self._options.hold)

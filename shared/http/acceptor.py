@@ -28,7 +28,7 @@ ACCEPT_PAUSE = 1.0
 QUIET = 10.0  # s between two log lines about the same problem
 
 
-class Doorkeeper:
+class ConnectionLimiter:
     """The limits on connections, over all listeners of a server."""
 
     def __init__(self, total: int, per_ip: int) -> None:
@@ -84,7 +84,7 @@ class Acceptor:
         self,
         sock: socket.socket,
         make_protocol: Callable[[], GuardedProtocol],
-        doorkeeper: Doorkeeper,
+        limiter: ConnectionLimiter,
         tls: ssl.SSLContext | None,
     ) -> None:
         """Start to accept; `tls` is None for plain HTTP. Raises OSError if the socket cannot listen."""
@@ -92,7 +92,7 @@ class Acceptor:
         sock.listen(BACKLOG)
         self._sock = sock
         self._make_protocol = make_protocol
-        self._doorkeeper = doorkeeper
+        self._limiter = limiter
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
@@ -121,7 +121,7 @@ class Acceptor:
                     return
                 continue  # ECONNABORTED and the like: that connection is gone, the next may be fine
             ip = str(address[0]) if isinstance(address, tuple) else ""
-            if self._doorkeeper.admits(ip):
+            if self._limiter.admits(ip):
                 task = self._loop.create_task(self._join(sock, ip))
                 self._joining.add(task)
                 task.add_done_callback(self._joining.discard)
@@ -131,16 +131,16 @@ class Acceptor:
     def _rest(self, failure: OSError) -> None:
         self._loop.remove_reader(self._sock)
         self._pause = self._loop.call_later(ACCEPT_PAUSE, self._resume)
-        if self._doorkeeper.may_tell("accept"):
+        if self._limiter.may_tell("accept"):
             log.error("HTTP: cannot accept: %s; trying again", failure.strerror)
 
     async def _join(self, sock: socket.socket, ip: str) -> None:
-        left = partial(self._doorkeeper.left, ip)
+        left = partial(self._limiter.left, ip)
         guarded = self._make_protocol()
         protocol: asyncio.BaseProtocol = guarded
         if self._tls is None:
             guarded.on_left = left
         else:
-            failed = partial(self._doorkeeper.handshake_failed, ip)
+            failed = partial(self._limiter.handshake_failed, ip)
             protocol = SecureProtocol(self._loop, guarded, self._tls, failed, left)
         await self._loop.connect_accepted_socket(lambda: protocol, sock)

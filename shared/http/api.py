@@ -148,7 +148,7 @@ class Hosts:
             raise HttpError(400, "BAD_REQUEST", {"Connection": "close"})
         host = hosts[0] if hosts else ""
         if host and host not in self._known:
-            if not self._ours(host):
+            if not self._is_own(host):
                 raise HttpError(403, "FOREIGN_HOST")
             if len(self._known) < 64:
                 self._known.add(host)
@@ -157,7 +157,7 @@ class Hosts:
         if site not in _OWN_SITES and not _follows_a_link(scope):
             raise HttpError(403, "FOREIGN_ORIGIN")
 
-    def _ours(self, host: str) -> bool:
+    def _is_own(self, host: str) -> bool:
         match = _HOST.fullmatch(host)
         if match is None:
             raise HttpError(400, "BAD_REQUEST", {"Connection": "close"})

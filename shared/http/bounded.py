@@ -36,7 +36,7 @@ async def read_answer(response: httpx.Response, most: int, on_part: Callable[[in
     """
     encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
-        raise AnswerError("answered with a Content-Encoding that nobody asked for")
+        raise AnswerError("answered with a Content-Encoding that was not requested")
     stated = response.headers.get("Content-Length", "")
     if stated.isascii() and stated.isdigit() and int(stated[:20]) > most:
         raise AnswerError(f"answered more than {most} bytes")
@@ -64,7 +64,7 @@ def parse_json(content: bytes, most_memory: int) -> Any:
         text = content.decode("utf-8", "replace")
         value = json.loads(text, parse_constant=_refuse, parse_float=_float, object_hook=_same)
     except (ValueError, RecursionError):
-        raise AnswerError("answered something that is no JSON") from None
+        raise AnswerError("answered something that is not JSON") from None
     if content.count(b"[") + content.count(b"{") > DEEPEST and is_deeper(value, DEEPEST):
         raise AnswerError(f"answered JSON that is nested more than {DEEPEST} times")
     return value
@@ -74,14 +74,14 @@ def parse_object(content: bytes, most_memory: int) -> dict[str, Any]:
     """Return the object that `parse_json` returns. Also raises AnswerError for any other kind of value."""
     value = parse_json(content, most_memory)
     if not isinstance(value, dict):
-        raise AnswerError("answered something else than an object")
+        raise AnswerError("answered JSON that is not an object")
     return value
 
 
 def valid_names(value: object, is_valid: Callable[[str], bool], most: int) -> list[str]:
     """Return the valid names in a list, each once. Raises AnswerError if it is no list, or has more than `most` members."""
     if not isinstance(value, list):
-        raise AnswerError("answered no list of names")
+        raise AnswerError("answered without a list of names")
     if len(value) > most:
         raise AnswerError(f"answered more than {most} names")
     return list(dict.fromkeys(name for name in value if isinstance(name, str) and is_valid(name)))

@@ -27,7 +27,7 @@ MOST_LINES = 50  # lines of tracemalloc's list
 _ABSENT = {
     "block": "waiting for locks",
     "symbol": "addresses of functions",
-    "threadcreate": "where threads were begun",
+    "threadcreate": "where threads were started",
 }
 _INDEX = """/debug/pprof/
 

@@ -17,7 +17,7 @@ from typing import Any
 import uvicorn
 
 from shared.budget import SMALL_BUDGET, Budget
-from shared.http.acceptor import Acceptor, Doorkeeper
+from shared.http.acceptor import Acceptor, ConnectionLimiter
 from shared.http.guard import GuardedProtocol
 from shared.log import log
 from shared.tls import Certificates
@@ -57,8 +57,8 @@ class HttpServer:
 
         `on_bug` is called, in the HTTP thread, with any exception that ends it: the daemon must not go on without HTTP.
         """
-        self._doorkeeper = Doorkeeper(max_connections, max_per_ip)
-        self._server = _Server(self._doorkeeper, app, sockets, https, budget or Budget(SMALL_BUDGET))
+        self._limiter = ConnectionLimiter(max_connections, max_per_ip)
+        self._server = _Server(self._limiter, app, sockets, https, budget or Budget(SMALL_BUDGET))
         self._on_bug = on_bug
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
@@ -75,7 +75,7 @@ class HttpServer:
     @property
     def refused(self) -> Counter[str]:
         """Connections not served, by reason: max_connections, max_connections_per_ip, tls_handshake. Any thread may ask."""
-        return Counter(dict(self._doorkeeper.refused))  # dict() is atomic: the HTTP thread may add a reason meanwhile
+        return Counter(dict(self._limiter.refused))  # dict() is atomic: the HTTP thread may add a reason meanwhile
 
     def _run(self) -> None:
         try:
@@ -101,12 +101,12 @@ class _Server(uvicorn.Server):
     """uvicorn's server, except that Acceptor accepts the connections."""
 
     def __init__(
-        self, doorkeeper: Doorkeeper, app: Any, sockets: list[socket.socket], https: Https | None, budget: Budget
+        self, limiter: ConnectionLimiter, app: Any, sockets: list[socket.socket], https: Https | None, budget: Budget
     ) -> None:
         super().__init__(_config(app))
         self._budget = budget
         self.listening = threading.Event()
-        self._doorkeeper = doorkeeper
+        self._limiter = limiter
         self._plain = sockets
         self._https = https
         self._acceptors: list[Acceptor] = []
@@ -115,12 +115,12 @@ class _Server(uvicorn.Server):
         """Start to accept connections. Raises OSError."""
         self.servers = []  # asyncio's servers: none are used
         for sock in self._plain:
-            self._acceptors.append(Acceptor(sock, self._protocols(self.config), self._doorkeeper, None))
+            self._acceptors.append(Acceptor(sock, self._protocols(self.config), self._limiter, None))
         if self._https is not None:
             config, tls = _config(self._https.app), self._https.certificates.following_context()
             config.load()
             for sock in self._https.sockets:
-                self._acceptors.append(Acceptor(sock, self._protocols(config), self._doorkeeper, tls))
+                self._acceptors.append(Acceptor(sock, self._protocols(config), self._limiter, tls))
         self.started = True
         self.listening.set()
 

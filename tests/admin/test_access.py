@@ -84,7 +84,7 @@ def test_wrong_words_are_refused_alike_and_then_cost_time(tmp_path: Path) -> Non
         assert len(texts) == 1  # whether there is such a user is not told
         answer = await log_in(client, "ann")
         assert answer.status_code == 429
-        assert "try again in" in answer.text
+        assert "Try again in" in answer.text
 
     asked(work, tmp_path)
 

@@ -77,8 +77,8 @@ def test_what_is_done_is_done_everywhere(cluster: Cluster) -> None:
     [
         ("POST", "/api/topics", {"topic": "a b"}, 400, "INVALID_TOPIC"),
         ("POST", "/api/topics", {"topic": "t", "channel": "a b"}, 400, "INVALID_CHANNEL"),
-        ("POST", "/api/topics", [], 400, "want an object"),
-        ("POST", "/api/topics", {"topic": 7}, 400, "topic: want a string"),
+        ("POST", "/api/topics", [], 400, "expected an object"),
+        ("POST", "/api/topics", {"topic": 7}, 400, "topic: expected a string"),
         ("POST", "/api/topics/t", {"action": "dance"}, 400, "INVALID_ACTION"),
         ("DELETE", "/api/nodes/h:1", None, 400, "INVALID_BODY"),
         ("DELETE", "/api/nodes/h:1", {"topic": ""}, 400, "INVALID_TOPIC"),
@@ -165,12 +165,12 @@ def test_pages_of_others_can_do_nothing(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ((200, b"{"), "something that is no JSON"),
-        ((200, b"[]"), "something else than an object"),
+        ((200, b"{"), "something that is not JSON"),
+        ((200, b"[]"), "answered JSON that is not an object"),
         ((200, b'{"topics": 7}'), ""),
         ((200, b'{"topics": [1, null, "t"]}'), ""),
         ((500, b"<b>broken</b>"), "answered 500"),
-        ((200, b"[" * 100_000), "something that is no JSON"),
+        ((200, b"[" * 100_000), "something that is not JSON"),
     ],
 )
 def test_upstreams_that_lie(answer: tuple[int, bytes], words: str) -> None:
@@ -204,7 +204,7 @@ def test_a_node_that_hangs_is_not_waited_for_long(tmp_path: Path) -> None:
         ((), "--nsqd-http-address or --lookupd-http-address required"),
         (("-nsqd-http-address", "h:1", "-lookupd-http-address", "h:2"), "not both"),
         (("-nsqd-http-address", "nope"), "--nsqd-http-address 'nope'"),
-        (("-nsqd-http-address", "h:1", "-base-path", "x"), "want a path that begins with /"),
+        (("-nsqd-http-address", "h:1", "-base-path", "x"), "expected a path that begins with /"),
         (("-nsqd-http-address", "h:1", "-allow-config-from-cidr", "x"), "failed to parse --allow-config-from-cidr (x)"),
         (("-nsqd-http-address", "h:1", "-http-client-tls-cert", "x"), "must be specified together"),
     ],

@@ -86,13 +86,13 @@ def test_a_page_says_whether_it_was_done_anywhere() -> None:
         lambda path: (200, b""), lambda path: MISSING, ("POST", "/topics/t/c", form), ("GET", "/audit", None)
     )
     assert answers[0][0] == 502
-    assert "Done, but not everywhere" in answers[0][1]
+    assert "Done on some nodes only" in answers[0][1]
     assert "in part: " in answers[1][1]
     answers, _ = asked_of(
         lambda path: MISSING, lambda path: MISSING, ("POST", "/topics/t/c", form), ("GET", "/audit", None)
     )
     assert answers[0][0] == 502
-    assert "Done, but not everywhere" not in answers[0][1]
+    assert "Done on some nodes only" not in answers[0][1]
     assert "failed: " in answers[1][1]
 
 
@@ -106,7 +106,7 @@ def test_a_notification_is_written_as_gos_encoder_writes_it() -> None:
 
         notifier = Notifier("http://hook/", lambda: 7.5)
         notifier._client = httpx.AsyncClient(transport=httpx.MockTransport(hear))
-        notifier.tell("delete_channel", "t", "c", "", ANN)
+        notifier.notify("delete_channel", "t", "c", "", ANN)
         return await heard.get()
 
     found = asyncio.run(work())

@@ -38,10 +38,10 @@ def test_whatever_is_told(told: dict[str, Any]) -> None:
 @pytest.mark.process
 def test_a_lake_that_is_none_is_told_in_the_pipelines_words(tmp_path: Path) -> None:
     with pytest.raises(HttpError, match="penstock pipeline history: ") as found:
-        asyncio.run(History(str(tmp_path)).told("t", "hour"))
+        asyncio.run(History(str(tmp_path)).rollups("t", "hour"))
     assert found.value.status == 502
     with pytest.raises(HttpError) as found:
-        asyncio.run(History(str(tmp_path)).told("t", "century"))
+        asyncio.run(History(str(tmp_path)).rollups("t", "century"))
     assert found.value.status == 400
 
 
@@ -49,4 +49,4 @@ def test_a_lake_that_is_none_is_told_in_the_pipelines_words(tmp_path: Path) -> N
 def test_one_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "TIMEOUT", 0.001)
     with pytest.raises(HttpError, match="took longer"):
-        asyncio.run(History(str(tmp_path)).told("t", "hour"))
+        asyncio.run(History(str(tmp_path)).rollups("t", "hour"))

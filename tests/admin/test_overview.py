@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from admin.merge import topic_of
 from admin.overview import COLUMNS, Overview, in_order, ordered, overview_of, rows_of
-from admin.views import Row, dead_row
+from admin.views import Row, absent_row
 
 NOW = 1_700_000_000
 
@@ -69,7 +69,7 @@ def test_orders() -> None:
 
 def test_rows_are_put_in_order_once_more() -> None:
     rows = [
-        replace(dead_row(name), depth=depth, oldest=then)
+        replace(absent_row(name), depth=depth, oldest=then)
         for name, depth, then in (("a", 1, 0), ("b", 5, 9), ("c", 5, 3))
     ]
     assert [row.name for row in in_order(rows, "name")] == ["a", "b", "c"]

@@ -176,7 +176,7 @@ class Lake(History):
 def test_few_wait_for_a_lake_and_one_process_reads_it() -> None:
     async def work() -> None:
         lake = Lake()
-        asked = [asyncio.create_task(lake.told(f"t{number}", "hour")) for number in range(MOST_WAITING + 5)]
+        asked = [asyncio.create_task(lake.rollups(f"t{number}", "hour")) for number in range(MOST_WAITING + 5)]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert len(lake.commands) == 1
@@ -194,11 +194,11 @@ def test_what_a_lake_told_stands_for_a_while_also_of_a_topic_it_does_not_know() 
         lake.goes.set()
         lake.output = b'{"messages":[]}'
         for _ in range(3):
-            assert await lake.told("-x", "hour") == {"messages": []}
+            assert await lake.rollups("-x", "hour") == {"messages": []}
         assert len(lake.commands) == 1
         assert "--topic=-x" in lake.commands[0]
         lake.now = KEPT
-        await lake.told("-x", "hour")
+        await lake.rollups("-x", "hour")
         assert len(lake.commands) == 2
 
     asyncio.run(work())
@@ -211,11 +211,11 @@ def test_a_lake_that_could_not_be_read_is_left_alone_for_a_moment() -> None:
         lake.output = b""
         for topic in ("a", "b", "c"):
             with pytest.raises(HttpError, match="it is none") as failure:
-                await lake.told(topic, "hour")
+                await lake.rollups(topic, "hour")
             assert failure.value.status == 502
         assert len(lake.commands) == 1
         lake.now, lake.output = FAILED, b"{}"
-        assert await lake.told("a", "hour") == {}
+        assert await lake.rollups("a", "hour") == {}
 
     asyncio.run(work())
 
@@ -223,5 +223,5 @@ def test_a_lake_that_could_not_be_read_is_left_alone_for_a_moment() -> None:
 @pytest.mark.parametrize("topic", ["\0", "a\nb", "x" * 201])
 def test_a_name_that_no_topic_has_starts_no_process(topic: str, tmp_path: Path) -> None:
     with pytest.raises(HttpError) as failure:
-        asyncio.run(History(str(tmp_path)).told(topic, "hour"))
+        asyncio.run(History(str(tmp_path)).rollups(topic, "hour"))
     assert failure.value.status == 404

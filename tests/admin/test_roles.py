@@ -120,5 +120,5 @@ def test_the_table_names_no_route_that_is_not_there() -> None:
 
 def test_patterns_of_topics() -> None:
     who = Who("ann", Role.ADMIN, ("orders.*", "clicks"))
-    assert who.seen(["orders.eu", "orders", "clicks", "clicks2", "Clicks"]) == ["orders.eu", "clicks"]
+    assert who.visible(["orders.eu", "orders", "clicks", "clicks2", "Clicks"]) == ["orders.eu", "clicks"]
     assert Who("ann", Role.ADMIN).sees("anything")

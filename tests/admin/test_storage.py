@@ -33,11 +33,15 @@ def test_alarms() -> None:
         "d:1": {"disk_free": None, "disk_total": None},
     }
     assert list(disks(told)) == [
-        ("b:1", "warn", "10.0 GB of 100.0 GB free on its disk"),
-        ("c:1", "bad", "1.0 GB of 100.0 GB free on its disk"),
-        ("c:1", "bad", "publishes are refused: no space"),
-        ("c:1", "bad", "5 B of its log were found damaged"),
-        ("c:1", "warn", "6 B were cut off at the end of its log and may have been acknowledged"),
+        ("b:1", "warn", "only 10.0 GB of 100.0 GB are free on the disk"),
+        ("c:1", "bad", "only 1.0 GB of 100.0 GB are free on the disk"),
+        ("c:1", "bad", "the node rejects publishes: no space"),
+        ("c:1", "bad", "5 B of the log are corrupt"),
+        (
+            "c:1",
+            "warn",
+            "6 B at the end of the log were incomplete and were cut off; they may have held acknowledged messages",
+        ),
     ]
 
 

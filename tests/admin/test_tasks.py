@@ -36,7 +36,7 @@ def test_all_that_was_wanted_and_no_more() -> None:
     audit = Audit("", None)
     asyncio.run(work())
     assert asked == [LARGEST_STEP, LARGEST_STEP, 500]
-    assert outcomes(audit) == [("begun", 2500), ("done", 2500)]
+    assert outcomes(audit) == [("started", 2500), ("done", 2500)]
 
 
 def test_no_more_is_counted_than_was_asked_for() -> None:
@@ -99,7 +99,9 @@ def test_a_cancel_is_heard_while_it_waits() -> None:
     assert outcomes(audit)[-1] == ("cancelled", 2)
 
 
-@pytest.mark.parametrize(("failure", "words"), [(UpstreamError("gone"), "gone"), (KeyError("x"), "a bug of nsqadmin")])
+@pytest.mark.parametrize(
+    ("failure", "words"), [(UpstreamError("gone"), "gone"), (KeyError("x"), "internal error in nsqadmin")]
+)
 def test_a_failure_is_told(failure: Exception, words: str) -> None:
     async def step(count: int) -> int:
         raise failure

@@ -16,7 +16,7 @@ import pytest
 
 from admin.answer_budget import AT_ONCE, MEMORY_PER_BYTE, SHARES, AnswerBudget
 from admin.cluster import MOST_OF_A_NODE, Cluster, Producer
-from admin.response_cache import Watch
+from admin.response_cache import ResponseCache
 from admin.upstreams import AT_ONCE as AT_ONCE_ALL
 from admin.upstreams import EACH, Times, UpstreamError, Upstreams
 from shared.http.bounded import AnswerError
@@ -54,7 +54,7 @@ def test_a_lie_is_one_line_and_holds_nothing(content: bytes) -> None:
     async def work(upstreams: Upstreams) -> tuple[str, int]:
         with pytest.raises(UpstreamError) as failure:
             await upstreams.get_object(node, "/stats")
-        return str(failure.value), upstreams.bounds.held
+        return str(failure.value), upstreams.answer_budget.held
 
     with upstream(lambda path: (200, content)) as node:
         line, held = asking(work)
@@ -83,11 +83,11 @@ def test_nothing_packed_is_asked_for_nor_taken() -> None:
 def test_what_an_answer_holds_is_charged_while_it_is_kept() -> None:
     async def work(upstreams: Upstreams) -> list[int]:
         kept = await upstreams.get_object(node, "/stats")
-        found = [kept.memory, upstreams.bounds.held]
+        found = [kept.memory, upstreams.answer_budget.held]
         del kept
         await asyncio.sleep(0)  # the loop forgets whom it called last
         gc.collect()
-        return [*found, upstreams.bounds.held]
+        return [*found, upstreams.answer_budget.held]
 
     with upstream(lambda path: told({"topics": ["t"] * 1000})) as node:
         memory, held, after = asking(work)
@@ -101,25 +101,25 @@ def test_all_answers_together_are_bounded() -> None:
         for number in range(1, 100):
             more = await upstreams.all_of([node], lambda one, path=f"/{number}": upstreams.get_object(one, path))  # type: ignore[misc]
             if more.errors:
-                assert upstreams.bounds.held <= SHARES * SMALL
+                assert upstreams.answer_budget.held <= SHARES * SMALL
                 return more.errors
             kept.answers[str(number)] = more.answers[node]
         return []
 
     with upstream(lambda path: (200, b'{"a":["' + b"x" * 100_000 + b'"]}')) as node:
         (line,) = asking(work)
-    assert "other answers hold" in line
+    assert "others hold" in line
     assert "-max-upstream-response" in line
 
 
 def test_a_budget_that_is_spent_is_given_back() -> None:
     bounds = AnswerBudget(1000)
-    bounds.take(SHARES * 1000)
+    bounds.charge(SHARES * 1000)
     with pytest.raises(AnswerError):
-        bounds.take(1)
-    bounds.give_back(1)
-    bounds.take(1)
-    assert bounds.held == bounds.budget
+        bounds.charge(1)
+    bounds.release(1)
+    bounds.charge(1)
+    assert bounds.held == bounds.most_held
 
 
 def test_who_asks_meanwhile_shares_the_answer() -> None:
@@ -218,8 +218,8 @@ def test_large_answers_are_parsed_in_another_thread() -> None:
     async def work() -> None:
         bounds = AnswerBudget(32 * 1024 * 1024)
         ours = threading.get_ident()
-        assert await bounds.away(AT_ONCE, threading.get_ident) == ours
-        assert await bounds.away(AT_ONCE + 1, threading.get_ident) != ours
+        assert await bounds.run_in_thread(AT_ONCE, threading.get_ident) == ours
+        assert await bounds.run_in_thread(AT_ONCE + 1, threading.get_ident) != ours
         bounds.close()
 
     asyncio.run(work())
@@ -274,9 +274,9 @@ def test_answers_that_are_remembered_hold_a_bounded_memory() -> None:
         return Large()
 
     async def work() -> None:
-        watch = Watch(lambda: 0.0, most_memory=100)
+        watch = ResponseCache(lambda: 0.0, most_memory=100)
         for key in range(5):
-            await watch.ask(key, question)
-        assert [watch.knows(key) for key in range(5)] == [False, False, False, True, True]
+            await watch.get(key, question)
+        assert [watch.has_answer(key) for key in range(5)] == [False, False, False, True, True]
 
     asyncio.run(work())

@@ -24,14 +24,14 @@ def command(*arguments: object, told: str = "") -> subprocess.CompletedProcess[s
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("ann admin *", "line 1: want a name, a role, topics and a secret"),
-        ("\n# c\nann king * -", "line 3: ann: want a role of viewer, body-viewer, operator, admin"),
-        ("ann nobody * -", "line 1: ann: want a role"),
-        ("a/b admin * -", "line 1: 'a/b' is no name"),
-        ("ann admin a..,/ -", "line 1: ann: topics are patterns"),
-        ("ann admin a.* -", "line 1: ann: an admin sees all topics"),
-        ("ann admin * hunter2", "line 1: ann: the secret is none"),
-        ("ann admin * -\nann viewer * -", "line 2: ann is there already"),
+        ("ann admin *", "line 1: expected four words: name, role, topics, secret"),
+        ("\n# c\nann king * -", "line 3: ann: the role must be one of viewer, body-viewer, operator, admin"),
+        ("ann nobody * -", "line 1: ann: the role must be"),
+        ("a/b admin * -", "line 1: 'a/b' is not a valid user name"),
+        ("ann admin a..,/ -", "line 1: ann: invalid topics"),
+        ("ann admin a.* -", "line 1: ann: an admin must see all topics"),
+        ("ann admin * hunter2", "line 1: ann: invalid secret"),
+        ("ann admin * -\nann viewer * -", "line 2: ann is defined twice"),
     ],
 )
 def test_lines_that_are_none(text: str, wrong: str) -> None:
@@ -94,7 +94,7 @@ def test_the_command_writes_what_nsqadmin_reads(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     done = command("set", path, "robot", "--role", "operator", "--topics", "orders.*,x", "--token")
     token = done.stdout.strip()
-    assert "told only now" in done.stderr
+    assert "Save this token now" in done.stderr
     users = Users(str(path))
     found = users.with_token(token)
     assert found is not None
@@ -117,10 +117,10 @@ def test_the_command_writes_what_nsqadmin_reads(tmp_path: Path) -> None:
     ("arguments", "told", "code", "words"),
     [
         (("set", "FILE", "ann"), "short\n", 1, "at least 8 characters"),
-        (("set", "FILE", "a b"), "long enough\n", 1, "is no name"),
-        (("set", "FILE", "ann", "--topics", "a b"), "", 1, "topics are patterns"),
-        (("set", "FILE", "ann", "--keep"), "", 1, "nothing to keep"),
-        (("remove", "FILE", "ann"), "", 1, "there is no user ann"),
+        (("set", "FILE", "a b"), "long enough\n", 1, "is not a valid user name"),
+        (("set", "FILE", "ann", "--topics", "a b"), "", 1, "invalid topics"),
+        (("set", "FILE", "ann", "--keep"), "", 1, "--keep needs an existing user"),
+        (("remove", "FILE", "ann"), "", 1, "user ann does not exist"),
         (("list", "FILE"), "", 1, "No such file"),
         (("set", "FILE", "ann", "--role", "king"), "", 2, "invalid choice"),
         ((), "", 2, "usage"),

@@ -25,7 +25,7 @@ def test_rates_are_of_what_came_and_what_is_left() -> None:
 
 @pytest.mark.parametrize(
     ("depth", "gain", "words"),
-    [(0, -1.0, "empty"), (100, 0.0, "not draining"), (100, 10.0, "10.0 s"), (36_000, 5.0, "2.0 h")],
+    [(0, -1.0, "empty"), (100, 0.0, "stalled"), (100, 10.0, "10.0 s"), (36_000, 5.0, "2.0 h")],
 )
 def test_the_time_to_drain(depth: int, gain: float, words: str) -> None:
     assert replace(ROW, depth=depth, gain=gain).drain == words
@@ -34,7 +34,7 @@ def test_the_time_to_drain(depth: int, gain: float, words: str) -> None:
 
 def test_what_grows_does_not_drain_however_many_channels_it_has() -> None:
     grown = with_rates(replace(ROW, messages=1100, depth=150), ROW, 2.0, copies=2)
-    assert (grown.gain, grown.drain) == (-25.0, "not draining")
+    assert (grown.gain, grown.drain) == (-25.0, "growing")
 
 
 @given(st.integers(0, 350), st.integers(-3, 10))

@@ -417,7 +417,7 @@ class Endless(httpx.SyncByteStream):
 
 @pytest.mark.parametrize(
     ("headers", "timeout", "words"),
-    [({"Content-Encoding": "gzip"}, 60.0, "packed"), ({}, 60.0, "more than"), ({}, 0.0, "more than 0 s")],
+    [({"Content-Encoding": "gzip"}, 60.0, "compressed"), ({}, 60.0, "more than"), ({}, 0.0, "more than 0 s")],
 )
 def test_a_lookupd_that_lies_is_not_listened_to_for_ever(headers: dict[str, str], timeout: float, words: str) -> None:
     with pytest.raises(ValueError, match=words):
@@ -602,7 +602,7 @@ def run_main(monkeypatch: pytest.MonkeyPatch, program: object, *words: str) -> i
         (nsq_tail, ["-topic=t", "-nsqd-tcp-address=h"], 1, "not an address"),
         (nsq_tail, ["-topic=a b", "-nsqd-tcp-address=h:1"], 1, "not a legal topic"),
         (nsq_tail, ["-consumer-opt=local_addr,h:1"], 2, "this client cannot choose its local address"),
-        (nsq_tail, ["-consumer-opt=tls_min_version,tls1.9"], 2, "tls_min_version is no TLS version: 'tls1.9'"),
+        (nsq_tail, ["-consumer-opt=tls_min_version,tls1.9"], 2, "tls_min_version is not a TLS version: 'tls1.9'"),
         (
             nsq_tail,
             ["-topic=t", "-nsqd-tcp-address=h:1", "-consumer-opt=tls_v1", "-consumer-opt=tls_root_ca_file,/nix"],

@@ -1,4 +1,4 @@
-"""Who gets into nsqlookupd: the lobby before IDENTIFY, the seats after it."""
+"""Who gets into nsqlookupd: the pending before IDENTIFY, the slots after it."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ INFO = PeerInfo("10.0.0.1:5001", "host1", "node1", 4150, 4151, "1.3.0")
 LIMITS = Limits(producers=6, producers_per_ip=3)
 
 
-# The lobby
+# The pending
 
 
 def test_a_crowd_from_one_address_displaces_its_own_oldest() -> None:
-    lobby, gone = PendingConnections(), []
-    lobby.enter("other", "10.0.0.2", lambda: gone.append("other"))
+    pending, gone = PendingConnections(), []
+    pending.add("other", "10.0.0.2", lambda: gone.append("other"))
     for number in range(MOST_PER_IP):
-        assert not lobby.enter(number, "10.0.0.1", lambda number=number: gone.append(number))  # type: ignore[misc]
-    assert lobby.enter("next", "10.0.0.1", lambda: gone.append("next"))
+        assert not pending.add(number, "10.0.0.1", lambda number=number: gone.append(number))  # type: ignore[misc]
+    assert pending.add("next", "10.0.0.1", lambda: gone.append("next"))
     assert gone == [0]
-    assert len(lobby) == MOST_PER_IP + 1
+    assert len(pending) == MOST_PER_IP + 1
 
 
 def test_a_full_lobby_displaces_the_oldest_of_all() -> None:
-    lobby, gone = PendingConnections(), []
+    pending, gone = PendingConnections(), []
     for number in range(MOST):
-        lobby.enter(number, f"10.0.0.{number % 8}", lambda number=number: gone.append(number))  # type: ignore[misc]
-    assert lobby.enter("next", "10.0.1.1", lambda: None)
+        pending.add(number, f"10.0.0.{number % 8}", lambda number=number: gone.append(number))  # type: ignore[misc]
+    assert pending.add("next", "10.0.1.1", lambda: None)
     assert gone == [0]
-    assert len(lobby) == MOST
+    assert len(pending) == MOST
 
 
-def test_whoever_left_the_lobby_is_not_displaced() -> None:
-    lobby, gone = PendingConnections(), []
-    lobby.enter("seated", "10.0.0.1", lambda: gone.append("seated"))
-    lobby.leave("seated")
-    lobby.leave("seated")
+def test_whoever_left_is_not_displaced() -> None:
+    pending, gone = PendingConnections(), []
+    pending.add("identified", "10.0.0.1", lambda: gone.append("seated"))
+    pending.remove("identified")
+    pending.remove("identified")
     for number in range(2 * MOST_PER_IP):
-        lobby.enter(number, "10.0.0.1", lambda: None)
+        pending.add(number, "10.0.0.1", lambda: None)
     assert gone == []
-    assert len(lobby) == MOST_PER_IP
+    assert len(pending) == MOST_PER_IP
 
 
 def test_entering_again_makes_a_guest_the_newest() -> None:
-    lobby, gone = PendingConnections(), []
-    lobby.enter("failed", "10.0.0.1", lambda: gone.append("failed"))
+    pending, gone = PendingConnections(), []
+    pending.add("failed", "10.0.0.1", lambda: gone.append("failed"))
     for number in range(MOST_PER_IP - 1):
-        lobby.enter(number, "10.0.0.1", lambda number=number: gone.append(number))  # type: ignore[misc]
-    assert not lobby.enter("failed", "10.0.0.1", lambda: gone.append("failed"))
-    lobby.enter("next", "10.0.0.1", lambda: None)
+        pending.add(number, "10.0.0.1", lambda number=number: gone.append(number))  # type: ignore[misc]
+    assert not pending.add("failed", "10.0.0.1", lambda: gone.append("failed"))
+    pending.add("next", "10.0.0.1", lambda: None)
     assert gone == [0]
 
 
-# The seats
+# The slots
 
 
 def a_node(number: int, ip: str) -> PeerInfo:
@@ -82,9 +82,9 @@ def test_an_address_has_so_many_seats_and_leaves_the_others() -> None:
     registry = Registry(300, 45, LIMITS)
     assert len(flood(registry, "10.0.0.9", T0)) == 3
     registry.ping(registry.identify(INFO, T0), T0)
-    assert not registry.seats.full
+    assert not registry.slots.full
     assert len(flood(registry, "10.0.0.8", T0)) == 2
-    assert registry.seats.full
+    assert registry.slots.full
     assert registry.refused["identify"] == 2
     registry.check()
 
@@ -155,7 +155,7 @@ def test_who_said_nothing_since_identify_gives_way_to_a_newcomer_the_oldest_firs
     registry.identify(a_node(4, "10.0.0.3"), T0, lambda: gone.append(4))
     registry.identify(a_node(5, "10.0.0.3"), T0, lambda: gone.append(5))
     assert gone == [0]
-    assert registry.seats.full
+    assert registry.slots.full
     registry.identify(a_node(6, "10.0.0.4"), T0)  # of any address now
     assert gone == [0, 1]
     registry.disconnect(other)
@@ -181,7 +181,7 @@ def test_who_gave_way_may_disconnect_later() -> None:
     registry.identify(INFO, T0)
     for peer in peers:
         registry.disconnect(peer)
-    assert len(registry.seats) == 1
+    assert len(registry.slots) == 1
     registry.check()
 
 

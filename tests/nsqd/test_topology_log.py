@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from nsqd.core.registry import Change, ChangeKind
-from nsqd.topology_log import MOST_LINES, tell_log
+from nsqd.topology_log import MOST_LINES, log_changes
 
 CHANGES = {
     Change(ChangeKind.TOPIC_CREATED, "t"): ["TOPIC(t): created"],
@@ -26,11 +26,11 @@ def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_is_a_line(lines: pytest.LogCaptureFixture, change: Change) -> None:
-    tell_log([change])
+    log_changes([change])
     assert lines.messages == CHANGES[change]
 
 
 def test_a_turn_has_a_bounded_number_of_lines(lines: pytest.LogCaptureFixture) -> None:
-    tell_log([Change(ChangeKind.TOPIC_CREATED, f"t{number}") for number in range(MOST_LINES + 7)])
+    log_changes([Change(ChangeKind.TOPIC_CREATED, f"t{number}") for number in range(MOST_LINES + 7)])
     assert len(lines.messages) == MOST_LINES + 1
     assert lines.messages[-1] == "TOPICS: 7 more topics and channels were created or deleted"

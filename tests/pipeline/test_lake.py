@@ -59,9 +59,9 @@ def test_gaps_are_told() -> None:
 
 def test_foreign_directories_are_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("x")
-    with pytest.raises(LakeError, match="is not empty and no lake"):
+    with pytest.raises(LakeError, match="is not empty and not a lake"):
         Lake(tmp_path).create()
-    with pytest.raises(LakeError, match="is no lake"):
+    with pytest.raises(LakeError, match="is not a lake"):
         Lake(tmp_path).check()
     (tmp_path / "lake.json").write_text('{"lake": 99}')
     with pytest.raises(LakeError, match="version 99"):
@@ -69,10 +69,10 @@ def test_foreign_directories_are_refused(tmp_path: Path) -> None:
 
 
 def test_one_at_a_time(lake: Lake) -> None:
-    with lake.held_by("archive"):
-        with pytest.raises(LakeError, match="another archive works in"), lake.held_by("archive"):
+    with lake.locked_by("archive"):
+        with pytest.raises(LakeError, match="another archive is running in"), lake.locked_by("archive"):
             raise AssertionError("it is held")
-        with lake.held_by("rollup"):
+        with lake.locked_by("rollup"):
             pass
 
 
@@ -85,7 +85,7 @@ def test_a_checkpoint_belongs_to_what_it_was_made_for(lake: Lake) -> None:
 
 def test_a_manifest_that_is_none_is_named(lake: Lake) -> None:
     (lake.manifests / "batch=0000000000.json").write_text(json.dumps({"path": "x"}))
-    with pytest.raises(LakeError, match=r"batch=0000000000\.json is no manifest"):
+    with pytest.raises(LakeError, match=r"batch=0000000000\.json is not a valid manifest"):
         lake.batches()
 
 

@@ -144,7 +144,7 @@ def test_a_lake_over_kills_at_every_stage(tmp_path: Path) -> None:
         assert [name for name, text in said.items() if text.endswith("died\n")] == [
             name for name in jobs if "dies" in name
         ]
-        assert f"{total:,} messages rolled up, {total:,} in all" in said["rollup"]
+        assert f"rolled up {total:,} messages, {total:,} in total" in said["rollup"]
         assert not list(lake.glob("archive/*"))
         assert archived(lake / "compact") == list(range(total))
         (manifest,) = [path for path in lake.glob("manifests/*.json") if not path.name.startswith("rollup")]
@@ -155,12 +155,12 @@ def test_a_lake_over_kills_at_every_stage(tmp_path: Path) -> None:
         assert f"<b>{total:,}</b> messages" in text
         assert "<svg" in text
         assert "http" not in text.replace("http-equiv", "")  # it loads nothing
-        assert f"{total // 10:,} messages of t were published to again" in said["replay"]
+        assert f"published {total // 10:,} messages of t to again" in said["replay"]
         assert "replayed before" in said["replay, nothing"]
         lines = httpx.get(f"http://{node.http}/topic/read?topic=again&max_bytes=8000000").text.splitlines()
         numbers = Counter(int(json.loads(line)["body"].split()[1]) for line in lines)
         assert numbers == Counter(range(0, total, 10))
-        assert f"{total // 10:,} messages of t were published to channel mail of t" in said["replay to a channel"]
+        assert f"published {total // 10:,} messages of t to channel mail of t" in said["replay to a channel"]
         depths = {one["channel_name"]: one["depth"] for one in stats(node, "t")["channels"]}
         assert depths == {"other": total, "mail": total + total // 10}
 
@@ -200,8 +200,8 @@ def test_what_was_delivered_reaches_the_report(tmp_path: Path) -> None:
             rows = httpx.get(f"http://{admin.http}/history/t?grain=day&format=json", timeout=60).json()
             assert "t</a>" in httpx.get(f"http://{admin.http}/history", timeout=60).text
     assert sum(row["messages"] for row in rows) == 500
-    assert re.search(r'data-label="channel">mail</th><td data-label="finished" class="n">500</td>', shown)
-    assert re.search(r'data-label="producer">etl</th><td data-label="messages" class="n">200</td>', shown)
+    assert re.search(r'data-label="Channel">mail</th><td data-label="Finished" class="n">500</td>', shown)
+    assert re.search(r'data-label="Producer">etl</th><td data-label="Messages" class="n">200</td>', shown)
     text = page.read_text()
     assert "<h2>Deliveries</h2>" in text
     assert delivered(text, "mail") == ["500", "1.00", "0", "0", "0"]
@@ -239,9 +239,11 @@ def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
         assert "no node has the topic 'nope'" in refused(
             "archive", "--topic", "nope", "--out", str(tmp_path / "a"), *some
         )
-        assert "is not empty and no lake" in refused("archive", "--topic", "t", "--out", str(tmp_path / "node"), *some)
-        assert "is no lake" in refused("rollup", "--lake", str(tmp_path / "nowhere"))
-        assert "want exactly one of the options nsqd, lookupd" in refused(
+        assert "is not empty and not a lake" in refused(
+            "archive", "--topic", "t", "--out", str(tmp_path / "node"), *some
+        )
+        assert "is not a lake" in refused("rollup", "--lake", str(tmp_path / "nowhere"))
+        assert "expected exactly one of the options nsqd, lookupd" in refused(
             "archive", "--topic", "t", "--out", str(tmp_path / "b")
         )
     with contextlib.suppress(FileNotFoundError):

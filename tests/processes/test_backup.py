@@ -92,10 +92,10 @@ def test_one_at_a_time_and_one_that_is_given_up_holds_nothing(tmp_path: Path) ->
 
 def test_errors_say_what_to_do(tmp_path: Path) -> None:
     code, _, error = penstock("backup", str(tmp_path), "--nsqd-http-address", "127.0.0.1:1")
-    assert (code, "exists: name a new directory" in error) == (1, True)
+    assert (code, "exists: choose a new directory" in error) == (1, True)
     code, _, error = penstock("backup", str(tmp_path / "a"), "--nsqd-http-address", "127.0.0.1:1")
-    assert (code, "no backup from nsqd at 127.0.0.1:1" in error) == (1, True)
+    assert (code, "cannot back up nsqd at 127.0.0.1:1" in error) == (1, True)
     assert list(tmp_path.iterdir()) == []
     with Daemon("nsqlookupd") as lookupd:
         code, _, error = penstock("backup", str(tmp_path / "a"), "--nsqd-http-address", lookupd.http)
-        assert (code, "answers 404" in error) == (1, True)
+        assert (code, "answered 404" in error) == (1, True)

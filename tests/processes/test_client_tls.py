@@ -130,7 +130,7 @@ def test_an_answer_that_comes_too_late_is_dropped(guarded: Guarded) -> None:
 def test_a_server_without_tls_hears_nothing_secret(plain: Daemon, guarded: Guarded) -> None:
     with (
         Producer(plain.tcp, guarded.settings()) as producer,
-        pytest.raises(PublishError, match="the server does not do TLS, and tls_v1 is set"),
+        pytest.raises(PublishError, match="the server does not support TLS, and tls_v1 is set"),
     ):
         producer.publish("t", b"one")
 

@@ -95,8 +95,8 @@ def test_what_is_odd_is_logged_and_does_not_hinder(tmp_path: Path) -> None:
     with nsqd(tmp_path / "data", "-config", path, "-enable-experiment=warp") as daemon:
         assert [line.split("WARNING: ")[1] for line in daemon.lines if "WARNING" in line] == [
             f"config file {path}: unknown key 'snapy': did you mean snappy?\n",
-            f"config file {path}: deflate = 1 means false, as NSQ reads it: better write false\n",
-            "--enable-experiment 'warp' is not known\n",
+            f"config file {path}: deflate = 1 means false, as NSQ reads it: write false\n",
+            "--enable-experiment 'warp' is unknown\n",
         ]
 
 
@@ -122,9 +122,9 @@ def test_a_queue_in_memory_may_be_less_than_nothing(tmp_path: Path) -> None:
         ("nonsense", "failed to load config file PATH - Expected '='"),
         (
             "log_level = 5",
-            "config file PATH: invalid value 5 for log_level: want one of debug, info, warn, error, fatal",
+            "config file PATH: invalid value 5 for log_level: expected one of debug, info, warn, error, fatal",
         ),
-        ("log_prefix = true", "config file PATH: invalid value true for log_prefix: want a string"),
+        ("log_prefix = true", "config file PATH: invalid value true for log_prefix: expected a string"),
     ],
 )
 def test_a_wrong_file_is_one_fatal_line_and_exit_1(program: str, content: str, line: str, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_file_that_cannot_be_read(path: str, reason: str) -> None:
     [
         (["-node-id", "1024"], "--node-id must be [0,1024)"),
         (["-max-deflate-level", "0"], "--max-deflate-level must be [1,9]"),
-        (["-tls-client-auth-policy=requre"], "--tls-client-auth-policy 'requre': want require or require-verify"),
+        (["-tls-client-auth-policy=requre"], "--tls-client-auth-policy 'requre': expected require or require-verify"),
         (["-beanstalk-tls-address=:0"], "--beanstalk-tls-address needs --tls-cert and --tls-key"),
         (["-tls-required"], "cannot require TLS client connections without TLS key and cert"),
         (["-tls-required=TCP-HTTPS"], "cannot require TLS client connections without TLS key and cert"),
@@ -177,9 +177,9 @@ def test_checking_a_wrong_configuration_tells_all_of_it(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == (
         'nsqlookupd: invalid value "x\\ny" for flag -tombstone-lifetime: '
-        'want a duration such as "250ms", "1m30s" or "1h"\n'
-        f"nsqlookupd: config file {path}: invalid value 5 for log_level: want one of debug, info, warn, error, fatal\n"
-        f"nsqlookupd: config file {path}: invalid value 'xml' for log_format: want one of nsq, json\n"
+        'expected a duration such as "250ms", "1m30s" or "1h"\n'
+        f"nsqlookupd: config file {path}: invalid value 5 for log_level: expected one of debug, info, warn, error, fatal\n"
+        f"nsqlookupd: config file {path}: invalid value 'xml' for log_format: expected one of nsq, json\n"
     )
 
 
@@ -201,7 +201,7 @@ def test_checking_finds_what_a_start_would_fail_at_and_what_is_odd() -> None:
         "nsqd: --tcp-address '127.0.0.1': missing port in address\n"
         "nsqd: --data-path '/nonexistent': must be a directory that exists: no such file or directory\n"
         "nsqd: warning: arguments from 'false' on are ignored\n"
-        "nsqd: warning: --statsd-address 'h': want <addr>:<port>\n"
+        "nsqd: warning: --statsd-address 'h': expected <addr>:<port>\n"
     )
 
 
@@ -250,8 +250,8 @@ def test_sighup_says_what_it_cannot_take_over(tmp_path: Path) -> None:
     with Daemon("nsqlookupd", "-config", path) as daemon:
         written(tmp_path, 'log_levl = "debug"\nsnapy = true\ntombstone_lifetime = "1s"\nlog_prefix = "x"\n')
         daemon.process.send_signal(signal.SIGHUP)
-        assert daemon.wait_for_line("needs a restart").endswith(
-            "WARNING: SIGHUP: needs a restart: log_prefix, tombstone_lifetime\n"
+        assert daemon.wait_for_line("restart to apply").endswith(
+            "WARNING: SIGHUP: restart to apply the changes of: log_prefix, tombstone_lifetime\n"
         )
         said = [line.split("SIGHUP: ")[1] for line in daemon.lines if "SIGHUP: " in line]
         assert said[:2] == [

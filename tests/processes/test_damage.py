@@ -68,7 +68,7 @@ def test_what_is_wrong_at_the_logs_end_is_cut_off_copied_and_told(tmp_path: Path
         assert counted(daemon) == (len(BODIES), 0, 16)
         (copy,) = (tmp_path / "log").glob("*.torn")
         assert copy.read_bytes() == b"\0\0\1half a record"
-        assert "16 bytes may have been acknowledged" in daemon.wait_for_line(copy.name)
+        assert "cutting off 16 bytes, which may have been acknowledged," in daemon.wait_for_line(copy.name)
     assert penstock("verify", str(tmp_path))[0] == 0
 
 
@@ -77,7 +77,7 @@ def test_a_log_of_one_segment_is_read_without_its_header(tmp_path: Path) -> None
     content = segment.read_bytes()
     segment.write_bytes(bytes(64) + content[64:])
     code, out, _ = penstock("verify", str(tmp_path))
-    assert (code, b"the header is wrong; the next start rebuilds it" in out) == (1, True)
+    assert (code, b"the header is corrupt; the next start rebuilds it" in out) == (1, True)
     with nsqd(tmp_path) as daemon:
         assert counted(daemon) == (len(BODIES), 64, 0)
-        daemon.wait_for_line(f"ERROR: LOG: the header of {segment.name} was damaged")
+        daemon.wait_for_line(f"ERROR: LOG: the header of {segment.name} was corrupt")

@@ -53,7 +53,7 @@ def test_read_prints_what_is_retained(node: Daemon) -> None:
 
 def test_a_cursor_is_read_from_and_moved_behind_what_was_printed(node: Daemon) -> None:
     assert penstock("read", "t", "--cursor", "me", "-n", "1", *at(node)) == (0, b"one\n", "")
-    assert penstock("cursors", "t", *at(node)) == (0, b"me: at 1, 3 behind\n", "")
+    assert penstock("cursors", "t", *at(node)) == (0, b"me: offset 1, lag 3\n", "")
     assert penstock("read", "t", "--cursor", "me", *at(node)) == (0, b"\n".join(BODIES[1:]) + b"\n", "")
     assert penstock("read", "t", "--cursor", "me", *at(node)) == (0, b"", "")
     post(node, "/topic/cursor", topic="t", name="owned", to="2", owner="spark")
@@ -61,7 +61,7 @@ def test_a_cursor_is_read_from_and_moved_behind_what_was_printed(node: Daemon) -
     assert [(one["name"], one["offset"], one["owner"]) for one in told] == [("me", 4, ""), ("owned", 2, "spark")]
     assert penstock("cursors", "t", "--delete", "owned", *at(node))[0] == 1
     assert penstock("cursors", "t", "--delete", "owned", "--owner", "spark", *at(node))[0] == 0
-    assert penstock("cursors", "t", *at(node))[1] == b"me: at 4, 0 behind\n"
+    assert penstock("cursors", "t", *at(node))[1] == b"me: offset 4, lag 0\n"
     assert penstock("read", "t", "--cursor", "me", "--from", "1", *at(node))[0] == 1
     post(node, "/topic/cursor", topic="t", name="owned", to="2", owner="spark")
     code, out, why = penstock("read", "t", "--cursor", "owned", *at(node))
@@ -79,7 +79,7 @@ def test_a_cursor_that_retention_has_passed_goes_on_with_what_is_left(node: Daem
     assert penstock("read", "t", "--cursor", "slow", *at(node)) == (
         0,
         b"new\n",
-        "penstock: 3 messages behind slow are gone, retention has passed them\n",
+        "penstock: 3 messages expired before cursor slow read them\n",
     )
     assert penstock("read", "t", "--cursor", "slow", *at(node)) == (0, b"", "")
 
@@ -102,7 +102,7 @@ def test_errors_say_what_to_do(node: Daemon) -> None:
     assert (code, error.split(":")[1].strip()) == (1, "TOPIC_NOT_FOUND")
     assert node.http in error
     code, _, error = penstock("read", "t", "--from", "99", *at(node))
-    assert (code, "nothing was published there yet" in error) == (1, True)
+    assert (code, "no message with this offset was published yet" in error) == (1, True)
     code, _, error = penstock("kick", "t", "c", *at(node))
     assert (code, "either --offset or --state" in error) == (1, True)
     code, _, error = penstock("peek", "t", "c", "--nsqd-http-address", "127.0.0.1:1")
@@ -171,7 +171,7 @@ def test_verify_says_why_it_cannot_look(tmp_path: Path) -> None:
     code, _, error = penstock("verify", str(tmp_path / "nowhere"))
     assert (code, "it must be a directory that exists" in error) == (2, True)
     code, _, error = penstock("verify", str(tmp_path))
-    assert (code, "holds no log" in error) == (2, True)
+    assert (code, "has no log" in error) == (2, True)
     (tmp_path / "log").mkdir()
     assert penstock("verify", str(tmp_path))[0] == 0
     (tmp_path / "log" / f"{0:020d}.0.log").write_bytes(b"x" * 10_000)

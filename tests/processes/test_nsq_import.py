@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from nsqd.storage.data_import import MOVING, READING
-from nsqd.storage.diskqueue import Queue, QueueError, find_queues
+from nsqd.storage.diskqueue import DiskQueue, QueueError, find_queues
 from nsqd.storage.nsq_import import ASIDE, MARKER
 from penstock.client import Consumer
 from tests.daemons import ROOT, Daemon, nsqd
@@ -139,7 +139,7 @@ def test_what_is_torn_is_told_and_the_rest_comes(tmp_path: Path) -> None:
     write_queue(tmp_path, "t:c", [whole + pack(">i", 7) + b"garbage", record(b"next") + record(b"torn")[:-2]])
     with nsqd(tmp_path) as node:
         assert drained(node, "t", "c", 4) == [*bodies("x", 3), b"next"]
-        assert "t:c.diskqueue.000000.dat: 11 bytes from" in node.stderr
+        assert "t:c.diskqueue.000000.dat: skipped 11 bytes from" in node.stderr
         assert "t:c.diskqueue.000001.dat" in node.stderr
 
 
@@ -190,9 +190,9 @@ def test_killed_at_any_moment_it_doubles_and_loses_nothing(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("t.diskqueue.meta.dat", b"not a number", "no metadata of a disk queue"),
-        ("t.diskqueue.meta.dat", b"", "no metadata of a disk queue"),
-        ("t.diskqueue.meta.dat", b"1\n0,-5\n0,0\n", "no metadata of a disk queue"),
+        ("t.diskqueue.meta.dat", b"not a number", "not the metadata of a disk queue"),
+        ("t.diskqueue.meta.dat", b"", "not the metadata of a disk queue"),
+        ("t.diskqueue.meta.dat", b"1\n0,-5\n0,0\n", "not the metadata of a disk queue"),
         ("no name!.diskqueue.000000.dat", b"", "not named after a topic"),
         ("t:.diskqueue.000000.dat", b"", "not named after a topic"),
         ("nsqd.dat", b"{", "failed to load metadata"),
@@ -236,7 +236,7 @@ def test_reading_begins_where_the_metadata_says_and_without_it_at_the_beginning(
 def test_a_length_that_makes_no_sense_ends_a_file(tmp_path: Path, length: int) -> None:
     path = tmp_path / "x"
     path.write_bytes(record(b"1") + pack(">i", length) + bytes(30))
-    queue = Queue("t", "", {0: path})
+    queue = DiskQueue("t", "", {0: path})
     assert [one.body for one in queue.messages()] == [b"1"]
     assert queue.unreadable == [(path, len(record(b"1")), path.stat().st_size)]
 
@@ -250,11 +250,11 @@ def run_import(*arguments: str) -> tuple[int, str, str]:
 def test_the_command_does_what_a_first_start_would(tmp_path: Path) -> None:
     compose(tmp_path)
     code, out, progress = run_import(str(tmp_path), "--node-id", "77")
-    assert (code, out.partition(" messages")[0]) == (0, "5010"), out + progress
+    assert (code, out.partition(" messages")[0]) == (0, "Imported 5010"), out + progress
     assert "IMPORT: channel a of topic t: 4998 messages" in progress
     assert run_import(str(tmp_path)) == (
         0,
-        f"there is nothing of NSQ's or beanstalkd's to take over in {tmp_path}\n",
+        f"Nothing to import: {tmp_path} has no files of NSQ or beanstalkd\n",
         "",
     )
     with nsqd(tmp_path) as node:
@@ -271,7 +271,7 @@ def test_what_came_after_going_back_to_nsq_is_not_passed_over_in_silence(tmp_pat
     write_queue(tmp_path, "t", [record(b"new")])
     code, out, why = run_import(str(tmp_path))
     assert (code, out) == (1, "")
-    assert "1 files of NSQ's queues are not taken over" in why or "2 files of NSQ's queues are not taken over" in why
+    assert "1 files of NSQ's queues are not imported" in why or "2 files of NSQ's queues are not imported" in why
     with nsqd(tmp_path) as node:
         assert any("WARNING: IMPORT" in line for line in node.lines)
     assert (tmp_path / "t.diskqueue.000000.dat").exists()

@@ -546,7 +546,7 @@ def test_a_changed_nsqd_dat_beside_a_log_is_ignored_with_a_warning(tmp_path: Pat
     content["topics"] = [{"name": f"new{number}", "paused": False, "channels": None} for number in range(6)]
     file.write_text(json.dumps(content))
     with nsqd(tmp_path) as node:
-        line = node.wait_for_line("nsqd.dat was not written by this nsqd")
+        line = node.wait_for_line("ignoring nsqd.dat, which this nsqd did not write")
         assert "create topic new0, create topic new1, create topic new2" in line
         assert "create topic new4 and 2 more, use the HTTP API" in line
     with nsqd(tmp_path) as node:

@@ -232,7 +232,7 @@ def test_sighup_takes_over_the_log_level(tmp_path: Path) -> None:
         assert httpx.get(url(daemon, "/config/log_level")).text == "1"
         config.write_text("log_level = 7\n")
         daemon.process.send_signal(signal.SIGHUP)
-        daemon.wait_for_line("SIGHUP: everything stays as it is: ")
+        daemon.wait_for_line("SIGHUP: cannot reload the configuration, nothing was changed: ")
         assert httpx.get(url(daemon, "/config/log_level")).text == "1"
 
 
@@ -257,13 +257,13 @@ def test_sighup_loads_certificates_again(tmp_path: Path) -> None:
         assert len(before) == 1
         authority.renew()
         daemon.process.send_signal(signal.SIGHUP)
-        daemon.wait_for_line("SIGHUP: certificates are loaded again")
+        daemon.wait_for_line("SIGHUP: reloaded the certificates")
         after = {serial(daemon, name, client) for name in ("TCP", "HTTPS")}
         assert len(after) == 1
         assert after != before
         Path(authority.key).write_text("no key")
         daemon.process.send_signal(signal.SIGHUP)
-        daemon.wait_for_line("SIGHUP: the certificates stay as they are: ")
+        daemon.wait_for_line("SIGHUP: cannot reload the certificates, the current ones stay in use: ")
         assert {serial(daemon, name, client) for name in ("TCP", "HTTPS")} == after
 
 

@@ -153,4 +153,4 @@ def test_pauses_of_a_file_that_somebody_wrote(tmp_path: Path) -> None:
             "count": 2,
         }
         assert sum("WARNING" in line for line in node.lines) == 1
-        assert any("PAUSE: 2 that are remembered are over: ignored" in line for line in node.lines)
+        assert any("PAUSE: ignored 2 stored pauses that are over" in line for line in node.lines)

@@ -103,7 +103,7 @@ def test_two_nodes_from_start_to_interrupt(tmp_path: Path) -> None:
     with run("up", "--nodes", "2", "--port-offset", str(offset), cwd=tmp_path) as process:
         assert process.stdout is not None
         said = ""
-        while "Ctrl-C stops everything." not in said:
+        while "Press Ctrl-C to stop all daemons." not in said:
             line = process.stdout.readline()
             assert line, process.communicate()[1]
             said += line
@@ -131,6 +131,6 @@ def test_if_one_daemon_dies_all_are_stopped(tmp_path: Path) -> None:
         os.kill(child(process.pid, "nsqlookupd"), signal.SIGKILL)
         _, errors = process.communicate(timeout=20)
     assert process.returncode == 1
-    assert "ended with code -9: stopping" in errors
+    assert "exited with code -9: stopping all daemons" in errors
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", 4150 + offset), timeout=1)

@@ -117,16 +117,16 @@ def test_an_idle_node_tells_nothing(tmp_path: Path) -> None:
 def test_a_name_that_is_none_is_refused() -> None:
     done = run("nsqd", "-statistics-topic", "a b")
     assert done.returncode == 1
-    assert "--statistics-topic 'a b' is no topic's name" in done.stderr
+    assert "--statistics-topic 'a b' is not a valid topic name" in done.stderr
 
 
 def test_events_without_a_topic_are_odd() -> None:
     done = run("nsqd", "-statistics-events", "full", "-check-config")
-    assert "--statistics-events 'full' does nothing without --statistics-topic" in done.stdout + done.stderr
+    assert "--statistics-events 'full' has no effect without --statistics-topic" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("word", ["some", "2", "-1", "nan", ""])
 def test_a_share_that_is_none_is_refused(word: str) -> None:
     done = run("nsqd", "-statistics-events", word)
     assert done.returncode == 2
-    assert "want off, full, or a share of the messages such as 0.01" in done.stderr
+    assert "expected off, full, or a share of the messages such as 0.01" in done.stderr

@@ -14,27 +14,27 @@ LIMIT = 100 * FREE
 
 def test_an_address_gets_half_and_another_one_the_other_half() -> None:
     budget = Budget(LIMIT)
-    assert budget.take(LIMIT // 2, "10.0.0.1")
-    assert not budget.take(1, "10.0.0.1")
-    assert budget.take(LIMIT // 2, "10.0.0.2")
+    assert budget.reserve(LIMIT // 2, "10.0.0.1")
+    assert not budget.reserve(1, "10.0.0.1")
+    assert budget.reserve(LIMIT // 2, "10.0.0.2")
     assert budget.is_full
-    assert not budget.take(1, "10.0.0.3")
+    assert not budget.reserve(1, "10.0.0.3")
     assert budget.figures().refused == 2
-    budget.give(LIMIT // 2, "10.0.0.1")
-    assert budget.take(1, "10.0.0.3")
+    budget.release(LIMIT // 2, "10.0.0.1")
+    assert budget.reserve(1, "10.0.0.3")
 
 
 def test_clients_of_a_unix_socket_have_no_address_to_be_told_apart_by() -> None:
     budget = Budget(LIMIT)
-    assert budget.take(LIMIT // 2, "")
-    assert budget.take(LIMIT // 2, "")
+    assert budget.reserve(LIMIT // 2, "")
+    assert budget.reserve(LIMIT // 2, "")
 
 
 def test_what_is_larger_than_the_budget_is_granted_alone() -> None:
     budget = Budget(LIMIT)
-    assert budget.take(3 * LIMIT, "10.0.0.1")
-    assert not budget.take(1, "10.0.0.2")
-    budget.give(3 * LIMIT, "10.0.0.1")
+    assert budget.reserve(3 * LIMIT, "10.0.0.1")
+    assert not budget.reserve(1, "10.0.0.2")
+    budget.release(3 * LIMIT, "10.0.0.1")
     assert budget.figures() == type(budget.figures())(LIMIT, 0, 3 * LIMIT, 1)
 
 
@@ -42,7 +42,7 @@ def test_what_is_there_already_is_counted_beyond_the_limit() -> None:
     budget = Budget(LIMIT)
     budget.charge(2 * LIMIT, "10.0.0.1")
     assert budget.is_full
-    assert not budget.take(1, "10.0.0.2")
+    assert not budget.reserve(1, "10.0.0.2")
 
 
 def test_small_amounts_are_free() -> None:
@@ -120,7 +120,7 @@ TestShares = Shares.TestCase
 @given(st.lists(st.integers(1, LIMIT), max_size=20))
 def test_the_limit_holds_for_what_is_asked_for(sizes: list[int]) -> None:
     budget = Budget(LIMIT)
-    granted = [size for number, size in enumerate(sizes) if budget.take(size, f"10.0.0.{number}")]
+    granted = [size for number, size in enumerate(sizes) if budget.reserve(size, f"10.0.0.{number}")]
     assert budget.figures().used == sum(granted) <= LIMIT
 
 

@@ -212,17 +212,17 @@ def test_a_value_of_the_wrong_type_is_fatal(spec: Spec, tmp_path: Path) -> None:
     for value in WORDS[spec.key] if spec.read else WRONG[spec.type]:
         line = the_error(reading(tmp_path, f"{spec.key} = {value}"))
         assert line.startswith(f"config file {tmp_path / 'daemon.cfg'}: invalid value "), value
-        assert f" for {spec.key}: want " in line or line.endswith("value out of range"), value
+        assert f" for {spec.key}: expected " in line or line.endswith("value out of range"), value
 
 
 @pytest.mark.parametrize(
     ("line", "reason"),
-    [("max_msg_size = 0", "invalid value 0 for max_msg_size: want 1 or more"),
-     ("msg_timeout = -1", "invalid value -1 for msg_timeout: want 0 or more"),
-     ('msg_timeout = "-1s"', "invalid value '-1s' for msg_timeout: want 0 or more"),
-     ('max_attempts = ["x"]', "invalid value ['x'] for max_attempts: want <attempts> or <topic>=<attempts>, not 'x'"),
-     ("mem_queue_size = 1.5", "invalid value 1.5 for mem_queue_size: want an integer"),
-     (f'data_path = ["{"x" * 9999}"]', "xxx... for data_path: want a string"),
+    [("max_msg_size = 0", "invalid value 0 for max_msg_size: expected 1 or more"),
+     ("msg_timeout = -1", "invalid value -1 for msg_timeout: expected 0 or more"),
+     ('msg_timeout = "-1s"', "invalid value '-1s' for msg_timeout: expected 0 or more"),
+     ('max_attempts = ["x"]', "invalid value ['x'] for max_attempts: expected <attempts> or <topic>=<attempts>, not 'x'"),
+     ("mem_queue_size = 1.5", "invalid value 1.5 for mem_queue_size: expected an integer"),
+     (f'data_path = ["{"x" * 9999}"]', "xxx... for data_path: expected a string"),
      ("max_deflate_level = 10", "--max-deflate-level must be [1,9]"),
      ("id = 1024", "--node-id must be [0,1024)"),
      ("e2e_processing_latency_percentiles = [0.5, 1.5]", "invalid E2E processing latency percentile: 1.5"),
@@ -303,7 +303,7 @@ def test_no_content_is_a_bug(content: bytes) -> None:
         ('"a\\nb" = 1', r"unknown key 'a\nb'"),
         ("version = true", "version is for the command line only"),
         ("worker_id = 5", "worker_id is for the command line only"),
-        ("deflate = 1", "deflate = 1 means false, as NSQ reads it: better write false"),
+        ("deflate = 1", "deflate = 1 means false, as NSQ reads it: write false"),
     ],
 )
 def test_what_is_odd_is_one_warning(line: str, warning: str, tmp_path: Path) -> None:
@@ -313,35 +313,35 @@ def test_what_is_odd_is_one_warning(line: str, warning: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("flags", "warning"),
     [
-        (["-enable-experiment", "warp"], "--enable-experiment 'warp' is not known"),
+        (["-enable-experiment", "warp"], "--enable-experiment 'warp' is unknown"),
         (["-tls-client-auth-policy", "ask", "-tls-cert=c", "-tls-key=k"],
-         "--tls-client-auth-policy 'ask' is not known: no certificate is asked for"),
+         "--tls-client-auth-policy 'ask' is unknown: client certificates are not requested"),
         (["-deflate", "false", "-node-id=1"], "arguments from 'false' on are ignored"),
         (["-tcp-address", "localhost"],
-         "--tcp-address 'localhost': taken for the path of a unix socket: want <addr>:<port>"),
-        (["-http-address=4151"], "--http-address '4151': taken for the path of a unix socket: want <addr>:<port>"),
+         "--tcp-address 'localhost': used as the path of a unix socket: expected <addr>:<port>"),
+        (["-http-address=4151"], "--http-address '4151': used as the path of a unix socket: expected <addr>:<port>"),
         (["-lookupd-tcp-address=127.0.0.1"], "--lookupd-tcp-address '127.0.0.1': missing port in address"),
-        (["-lookupd-tcp-address=lookup1"], "--lookupd-tcp-address 'lookup1': want <addr>:<port>"),
-        (["-lookupd-tcp-address=a:1,b:1"], "--lookupd-tcp-address 'a:1,b:1': want <addr>:<port>"),
-        (["-lookupd-tcp-address=http://h:4161"], "--lookupd-tcp-address 'http://h:4161': want <addr>:<port>"),
-        (["-lookupd-tcp-address=h:0"], "--lookupd-tcp-address 'h:0': want <addr>:<port>"),
+        (["-lookupd-tcp-address=lookup1"], "--lookupd-tcp-address 'lookup1': expected <addr>:<port>"),
+        (["-lookupd-tcp-address=a:1,b:1"], "--lookupd-tcp-address 'a:1,b:1': expected <addr>:<port>"),
+        (["-lookupd-tcp-address=http://h:4161"], "--lookupd-tcp-address 'http://h:4161': expected <addr>:<port>"),
+        (["-lookupd-tcp-address=h:0"], "--lookupd-tcp-address 'h:0': expected <addr>:<port>"),
         (["-lookupd-tcp-address="], "--lookupd-tcp-address '': missing address"),
         (["-statsd-address", "127.0.0.1"], "--statsd-address '127.0.0.1': missing port in address"),
-        (["-statsd-address", "u:p@statsd"], "--statsd-address '***@statsd': want <addr>:<port>"),
+        (["-statsd-address", "u:p@statsd"], "--statsd-address '***@statsd': expected <addr>:<port>"),
         (["-statsd-address", "h:99999"], "--statsd-address 'h:99999': invalid port 99999"),
-        (["-statsd-address", "/run/statsd"], "--statsd-address '/run/statsd': want <addr>:<port>"),
-        (["-auth-http-address=auth"], "--auth-http-address 'auth': want <addr>:<port>"),
+        (["-statsd-address", "/run/statsd"], "--statsd-address '/run/statsd': expected <addr>:<port>"),
+        (["-auth-http-address=auth"], "--auth-http-address 'auth': expected <addr>:<port>"),
         (["-auth-http-address=http:/127.0.0.1:80"],
-         "--auth-http-address 'http:/127.0.0.1:80': want <addr>:<port> or a full url"),
-        (["-broadcast-http-port", "99999"], "--broadcast-http-port 99999: no port: nobody can connect to it"),
-        (["-broadcast-tcp-port=-1"], "--broadcast-tcp-port -1: no port: nobody can connect to it"),
+         "--auth-http-address 'http:/127.0.0.1:80': expected <addr>:<port> or a full url"),
+        (["-broadcast-http-port", "99999"], "--broadcast-http-port 99999: not a valid port: clients cannot connect to it"),
+        (["-broadcast-tcp-port=-1"], "--broadcast-tcp-port -1: not a valid port: clients cannot connect to it"),
     ],
 )  # fmt: skip
 def test_what_the_original_accepts_in_silence(flags: list[str], warning: str) -> None:
     assert parse(NsqdOptions, "nsqd", flags, {}).warnings == (warning,)
 
 
-URL_WANTED = "want http:// or https://, a host, and a port of 1 to 65535 if any"
+URL_WANTED = "expected http:// or https://, a host, and a port of 1 to 65535 if any"
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_addresses_that_are_not_odd(flag: str) -> None:
 
 def test_nsqlookupd_finds_odd_addresses_too() -> None:
     found = parse(LookupdOptions, "nsqlookupd", ["-tcp-address=a", "-http-address=b"], {})
-    reason = "taken for the path of a unix socket: want <addr>:<port>"
+    reason = "used as the path of a unix socket: expected <addr>:<port>"
     assert found.warnings == (f"--tcp-address 'a': {reason}", f"--http-address 'b': {reason}")
 
 
@@ -386,7 +386,7 @@ def test_warnings_come_in_the_order_of_the_sources_and_beside_errors(tmp_path: P
 def test_a_misspelt_policy_is_named_before_what_it_implies() -> None:
     found = read(NsqdOptions, "nsqd", ["-tls-client-auth-policy=requre"], {})
     assert [str(error) for error in found.errors] == [
-        "--tls-client-auth-policy 'requre': want require or require-verify",
+        "--tls-client-auth-policy 'requre': expected require or require-verify",
         "cannot require TLS client connections without TLS key and cert",
     ]
     assert found.options.warnings == ()
@@ -595,7 +595,7 @@ def test_attempts() -> None:
     ["", "x", "-1", "+1", "1.5", "65536", "9" * 5000, "=5", "a=", "a b=1", "a=b=1", "a" * 65 + "=1", "a=-1", "²", "1,a=2"],
 )  # fmt: skip
 def test_what_are_no_attempts(word: str) -> None:
-    with pytest.raises(OptionError, match=r"^invalid value .* for flag -max-attempts: want "):
+    with pytest.raises(OptionError, match=r"^invalid value .* for flag -max-attempts: expected "):
         parse(NsqdOptions, "nsqd", ["-max-attempts", word], {})
 
 

@@ -29,7 +29,7 @@ from shared.values import (
 class Options:
     verbose: bool = option(False, "say more")
     topic: tuple[str, ...] = option((), "topics", flag="topic-name", key="topics")
-    max_in_flight: int = option(200, "how many", check=lambda n: "want 1 or more" if n < 1 else "")
+    max_in_flight: int = option(200, "how many", check=lambda n: "expected 1 or more" if n < 1 else "")
     sample: float = option(1.0, "a part")
     name: str = option("x", "a name")
     timeout: Duration = option(Duration(60 * SECOND), "how long")
@@ -122,13 +122,16 @@ def test_flag_over_environment_over_default() -> None:
         (["-name"], "flag needs an argument: -name"),
         (["---name"], "bad flag syntax: ---name"),
         (["-=x"], "bad flag syntax: -=x"),
-        (["-verbose=yes"], 'invalid value "yes" for flag -verbose: want true or false'),
-        (["-max-in-flight", "x"], 'invalid value "x" for flag -max-in-flight: want an integer'),
-        (["-max-in-flight", "0"], 'invalid value "0" for flag -max-in-flight: want 1 or more'),
-        (["-sample", "x"], 'invalid value "x" for flag -sample: want a number'),
+        (["-verbose=yes"], 'invalid value "yes" for flag -verbose: expected true or false'),
+        (["-max-in-flight", "x"], 'invalid value "x" for flag -max-in-flight: expected an integer'),
+        (["-max-in-flight", "0"], 'invalid value "0" for flag -max-in-flight: expected 1 or more'),
+        (["-sample", "x"], 'invalid value "x" for flag -sample: expected a number'),
         (["-max-in-flight", "9223372036854775808"], "value out of range"),
-        (["-timeout", "5"], 'invalid value "5" for flag -timeout: want a duration such as "250ms", "1m30s" or "1h"'),
-        (["-parts", "0.5,"], 'invalid value "0.5," for flag -parts: want a number'),
+        (
+            ["-timeout", "5"],
+            'invalid value "5" for flag -timeout: expected a duration such as "250ms", "1m30s" or "1h"',
+        ),
+        (["-parts", "0.5,"], 'invalid value "0.5," for flag -parts: expected a number'),
         (["-derived", "1"], "flag provided but not defined: -derived"),
     ],
 )
@@ -270,5 +273,5 @@ def test_no_text_is_a_bug(kind: object, text: str) -> None:
 
 
 def test_a_duration_that_is_too_short_is_told_in_its_unit() -> None:
-    with pytest.raises(OptionError, match=r'invalid value "0" for flag -statsd-interval: want 1ms or more'):
+    with pytest.raises(OptionError, match=r'invalid value "0" for flag -statsd-interval: expected 1ms or more'):
         parse(NsqdOptions, "nsqd", ["-statsd-interval=0"], {})

@@ -9,7 +9,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.retention.policy import Durability
 from nsqd.core.story import Story
-from nsqd.net.promised import Served
+from nsqd.net.promised import HttpReplies
 from nsqd.net.reactor import Reactor
 from nsqd.net.system import System
 from nsqd.protocols.nsq.context import Context
@@ -63,7 +63,7 @@ class WholeNode(SimNode):
         self._calls.append((act, told))
         self._wake()
 
-    def _serve_calls(self) -> Served:
+    def _serve_calls(self) -> HttpReplies:
         calls, self._calls = self._calls, []
         for act, _ in calls:
             act(self.broker)
@@ -72,7 +72,7 @@ class WholeNode(SimNode):
             for _, told in calls:
                 told(good)
 
-        return Served(lambda: tell(True), lambda: tell(False))
+        return HttpReplies(lambda: tell(True), lambda: tell(False))
 
     def run_once(self, until: int) -> None:
         """A turn if there is a reason for one; else time passes up to the next, or to `until` (true time, ns)."""

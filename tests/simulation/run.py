@@ -219,7 +219,9 @@ class WholeRun:
         self.node = node = WholeNode(
             self.disk, self.durability, self.clock, self.random, self.limits, *self.sizes, self.story
         )
-        assert not node.log.found.damage.spots, f"a crash looks like damage: {node.log.found.damage.spots}"
+        assert not node.log.start_results.damage.spots, (
+            f"a crash looks like damage: {node.log.start_results.damage.spots}"
+        )
         node.broker.check()
 
         def make(broker: Broker) -> None:

@@ -18,7 +18,7 @@ from nsqd.core.timing.deferred import Message
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenMessage:
     """A message that an operator has chosen to act on."""
 
     ordinal: int
@@ -32,12 +32,12 @@ class Lane(Protocol):
         """Move those of the messages that wait in the delay lane to every reader, where they go on waiting."""
 
 
-def finish(topic: Lane, channel: Channel, chosen: Iterable[Chosen]) -> int:
+def finish(topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage]) -> int:
     """Finish the chosen messages. Return how many of them the channel had."""
     return move(topic, channel, chosen, lambda ordinals: None)
 
 
-def move(topic: Lane, channel: Channel, chosen: Iterable[Chosen], publish: Callable[[list[int]], None]) -> int:
+def move(topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage], publish: Callable[[list[int]], None]) -> int:
     """Publish the chosen messages elsewhere, then finish them. Return how many of them the channel had.
 
     `publish` gets their ordinals, and its records enter the log before those of the finishing. So if the log ends between the
@@ -51,7 +51,9 @@ def move(topic: Lane, channel: Channel, chosen: Iterable[Chosen], publish: Calla
     return len(taken)
 
 
-def requeue(topic: Lane, channel: Channel, chosen: Iterable[Chosen], due: int, now: int, afresh: bool = False) -> int:
+def requeue(
+    topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage], due: int, now: int, afresh: bool = False
+) -> int:
     """Make the chosen messages ready at `due` (monotonic ns; 0: at once). Return how many of them the channel had.
 
     `afresh`: set their attempts to 0, as if they had never been delivered.
@@ -65,7 +67,7 @@ def requeue(topic: Lane, channel: Channel, chosen: Iterable[Chosen], due: int, n
     return len(taken)
 
 
-def bury(topic: Lane, channel: Channel, chosen: Iterable[Chosen], reason: str) -> int:
+def bury(topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage], reason: str) -> int:
     """Bury the chosen messages with this reason. Return how many of them the channel had."""
     taken = take_out(topic, channel, chosen)
     channel.journal.promise()
@@ -76,24 +78,24 @@ def bury(topic: Lane, channel: Channel, chosen: Iterable[Chosen], reason: str) -
 
 def kick(channel: Channel, message_ids: Iterable[bytes]) -> int:
     """Make buried messages ready again, as if they had never been delivered. Return how many of them were buried."""
-    graves = channel.buried.take(message_ids)
+    letters = channel.buried.pop_letters(message_ids)
     channel.journal.promise()
-    for grave in graves:
-        channel.journal.requeue(grave.ordinal, 0, 0)
-        channel.put_back(Message(grave.ordinal, 0))
-    return len(graves)
+    for letter in letters:
+        channel.journal.requeue(letter.ordinal, 0, 0)
+        channel.put_back(Message(letter.ordinal, 0))
+    return len(letters)
 
 
 def finish_buried(channel: Channel, message_ids: Iterable[bytes]) -> int:
     """Finish buried messages. Return how many of them were buried."""
-    graves = channel.buried.take(message_ids)
+    letters = channel.buried.pop_letters(message_ids)
     channel.journal.promise()
-    for grave in graves:
-        channel.journal.finish(grave.ordinal, 1)
-    return len(graves)
+    for letter in letters:
+        channel.journal.finish(letter.ordinal, 1)
+    return len(letters)
 
 
-def take_out(topic: Lane, channel: Channel, chosen: Iterable[Chosen]) -> list[tuple[Message, bytes]]:
+def take_out(topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage]) -> list[tuple[Message, bytes]]:
     """Take the chosen messages out of the states that they are in; ignore those that the channel does not have.
 
     Return each message with its id, in the order of their ordinals.
@@ -102,9 +104,9 @@ def take_out(topic: Lane, channel: Channel, chosen: Iterable[Chosen]) -> list[tu
     topic.hand_over(wanted.keys())
     taken = [
         *_from_consumers(channel, wanted),
-        *_from_graves(channel, wanted),
-        *channel.backlog.take_retried(wanted),
-        *channel.deferred.take(wanted.keys()),
+        *_from_dead_letters(channel, wanted),
+        *channel.backlog.remove_retried(wanted),
+        *channel.deferred.remove_ordinals(wanted.keys()),
     ]
     channel.spent.difference_update(wanted)  # they get another delivery or are buried for another reason
     found = {message.ordinal for message in taken}
@@ -120,12 +122,12 @@ def _ordinal(message: Message) -> int:
 
 def _from_consumers(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:
     ordinals = sorted(wanted)
-    held = [(run, ordinal) for run in channel.in_flight.runs() for ordinal in _members(run, ordinals, wanted)]
-    for run, ordinal in held:
+    in_flight = [(run, ordinal) for run in channel.in_flight.runs() for ordinal in _members(run, ordinals, wanted)]
+    for run, ordinal in in_flight:
         channel.in_flight.take_out(run.owner, wanted[ordinal])
-    for owner in {run.owner: None for run, _ in held}:
-        channel.freed(owner)
-    return [Message(ordinal, run.attempts) for run, ordinal in held]
+    for owner in {run.owner: None for run, _ in in_flight}:
+        channel.note_room(owner)
+    return [Message(ordinal, run.attempts) for run, ordinal in in_flight]
 
 
 def _members(run: Run, ordinals: list[int], wanted: dict[int, bytes]) -> list[int]:
@@ -136,6 +138,6 @@ def _members(run: Run, ordinals: list[int], wanted: dict[int, bytes]) -> list[in
     return ordinals[bisect_left(ordinals, first) : bisect_left(ordinals, first + len(run))]
 
 
-def _from_graves(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:
-    graves: list[DeadLetter] = channel.buried.take(wanted.values())
-    return [Message(grave.ordinal, grave.attempts) for grave in graves]
+def _from_dead_letters(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:
+    letters: list[DeadLetter] = channel.buried.pop_letters(wanted.values())
+    return [Message(letter.ordinal, letter.attempts) for letter in letters]

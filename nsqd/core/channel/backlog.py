@@ -1,6 +1,6 @@
-"""The messages that a channel has ready: its topic's sequence from the cursor to the edge, and messages that came back.
+"""The messages that a channel has ready: those from its cursor to the distributed offset, and those that came back.
 
-The edge is the ordinal up to which the topic has distributed messages to its readers.
+The distributed offset is the ordinal up to which the topic has distributed messages to its readers.
 
 A message comes back when it is requeued, times out, or its delay ends. It waits in the retry lane until the cursor has passed
 as many messages as --mem-queue-size, rather than behind a backlog of ten million. A hole is a span of ordinals ahead of the
@@ -13,31 +13,33 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 
 from nsqd.core.message.frame import ID_SIZE
-from nsqd.core.reader import Batch
+from nsqd.core.reader import DistributedBatch
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.journal import Extents
-from nsqd.core.sequence.offsets import Edge
+from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.spans import without
 from nsqd.core.timing.deferred import Message
 
 END_OF_ALL = 1 << 63  # higher than any ordinal
 LOST_AT_ONCE = 100  # lost messages of the retry lane passed over before other work gets its turn: about 1 ms
 
-Taken = tuple[Message | None, int, list[bytes], bytes]  # see Backlog.take
+ReadyMessages = tuple[Message | None, int, list[bytes], bytes]  # see Backlog.pop_ready
 
 
 class Backlog:
     """The ready messages of one channel."""
 
-    __slots__ = ("_edge", "_extent", "_holes", "_mem_queue_size", "cursor", "extents", "passed", "reading", "retry")
+    __slots__ = ("_extent", "_holes", "_mem_queue_size", "_offsets", "cursor", "extents", "passed", "reading", "retry")
 
-    def __init__(self, edge: Edge, extents: Extents, mem_queue_size: int) -> None:
-        """Create an empty backlog with its cursor at the edge."""
-        self._edge = edge
+    def __init__(self, offsets: TopicOffsets, extents: Extents, mem_queue_size: int) -> None:
+        """Create an empty backlog with its cursor at the distributed offset."""
+        self._offsets = offsets
         self.extents = extents
         self._mem_queue_size = mem_queue_size  # messages
-        self.cursor = edge.distributed  # ordinal of the next message that was never taken; <= edge.distributed
-        self.passed = edge.ordinary  # of the messages that edge.ordinary counts, those behind the cursor or in a hole
+        # ordinal of the next message that was never taken; at most the distributed offset
+        self.cursor = offsets.distributed
+        # of the messages that `ordinary` counts, those behind the cursor or in a hole
+        self.passed = offsets.ordinary
         self.retry: deque[tuple[int, Message]] = deque()  # (cursor at which it is taken, message); cursors ascend
         self.reading = False  # True: the next message is being read from disk; nothing is taken meanwhile
         self._holes: deque[tuple[int, int]] = deque()  # spans (first, end) ahead of the cursor, ascending, disjoint
@@ -46,20 +48,20 @@ class Backlog:
     # putting messages in
 
     def put_back(self, message: Message) -> None:
-        """Append a message to the retry lane, to be taken when the cursor has passed mem-queue-size more, or is at the edge."""
-        self.retry.append((min(self._edge.distributed, self.cursor + self._mem_queue_size), message))
+        """Append a message to the retry lane, to be taken when the cursor has passed mem-queue-size more or is at its end."""
+        self.retry.append((min(self._offsets.distributed, self.cursor + self._mem_queue_size), message))
 
     def put_first(self, message: Message) -> None:
         """Append a message to the retry lane after a restart, so that it is delivered before the sequence."""
         self.retry.append((self.cursor, message))
 
     def resume(self, cursor: int, ready: int) -> None:
-        """Move the cursor to `cursor` after a restart, with `ready` messages of the sequence from there to the edge."""
-        self.cursor, self.passed = cursor, self._edge.ordinary - ready
+        """Move the cursor to `cursor` after a restart; `ready` messages are from there to the distributed offset."""
+        self.cursor, self.passed = cursor, self._offsets.ordinary - ready
 
     # taking messages out
 
-    def take(self, count: int, room: int) -> Taken | None:
+    def pop_ready(self, count: int, room: int) -> ReadyMessages | None:
         """Take the next messages: one of the retry lane, or at most `count` of the sequence with `room` bytes in all.
 
         Return (the Message that came back, or None for messages of the sequence; the ordinal of the first; the frames, of
@@ -67,9 +69,9 @@ class Backlog:
         next message must be read from disk first, or after LOST_AT_ONCE lost messages.
         """
         lost = 0
-        while self.retry or self.cursor < self._edge.distributed:
+        while self.retry or self.cursor < self._offsets.distributed:
             if self.retry and self.retry[0][0] <= self.cursor:
-                taken = self._take_back()
+                taken = self._pop_retry()
                 if taken is not None or self.reading:
                     return taken
                 lost += 1
@@ -91,18 +93,18 @@ class Backlog:
             if extent.delayed:  # the topic's delay lane hands these messages out
                 self.cursor = min(extent.end, self._limit())
                 continue
-            return self._take_stretch(extent, min(count, max(1, room // extent.largest)))
-        self.passed = self._edge.ordinary  # messages that were counted and did not come were damaged on disk
+            return self._pop_stretch(extent, min(count, max(1, room // extent.largest)))
+        self.passed = self._offsets.ordinary  # messages that were counted and did not come were damaged on disk
         return None
 
     def _limit(self) -> int:
-        """Return the ordinal before which the cursor must stop: the edge, the next hole or the next retry."""
-        limit = self._edge.distributed
+        """Return the ordinal before which the cursor must stop: the distributed offset, the next hole or the next retry."""
+        limit = self._offsets.distributed
         if self.retry:
             limit = min(limit, self.retry[0][0])
         return min(limit, self._holes[0][0]) if self._holes else limit
 
-    def _take_stretch(self, extent: Extent, count: int) -> Taken:
+    def _pop_stretch(self, extent: Extent, count: int) -> ReadyMessages:
         first = self.cursor
         start = first - extent.first
         stop = min(start + count, self._limit() - extent.first, len(extent.frames))
@@ -113,7 +115,7 @@ class Backlog:
             self._extent = None  # an idle channel must not keep an extent alive that all channels have finished
         return None, first, frames, bytes(extent.ids[start * ID_SIZE : stop * ID_SIZE])
 
-    def _take_back(self) -> Taken | None:
+    def _pop_retry(self) -> ReadyMessages | None:
         """Take the first message of the retry lane. Return None if it must be read first, or if it was damaged on disk."""
         message = self.retry[0][1]
         extent = self.extents.read(message.ordinal)
@@ -135,17 +137,17 @@ class Backlog:
         else:
             self._holes.append((first, end))
 
-    def bound(self, batch: Batch) -> list[tuple[int, int]]:
+    def bound(self, batch: DistributedBatch) -> list[tuple[int, int]]:
         """Drop the newest messages if more than mem-queue-size are ready, but only messages of `batch` without a delay.
 
-        The edge has just passed the batch. Return the spans (first, end) that were dropped, ascending.
+        The distributed offset has just passed the batch. Return the spans (first, end) that were dropped, ascending.
         """
-        excess = min(batch.ordinary, self._edge.ordinary - self.passed + len(self.retry) - self._mem_queue_size)
+        excess = min(batch.ordinary, self._offsets.ordinary - self.passed + len(self.retry) - self._mem_queue_size)
         if excess <= 0:
             return []
         spans = [(batch.end - excess, batch.end)]
         if batch.delayed:
-            delayed = self._edge.lane.delayed()
+            delayed = self._offsets.lane.delayed()
             plain = [ordinal for ordinal in range(batch.first, batch.end) if ordinal not in delayed]
             spans = [(ordinal, ordinal + 1) for ordinal in plain[-excess:]]
         for first, end in spans:
@@ -162,7 +164,7 @@ class Backlog:
         self.passed += 1
         return True
 
-    def take_retried(self, ordinals: Collection[int]) -> list[Message]:
+    def remove_retried(self, ordinals: Collection[int]) -> list[Message]:
         """Take these messages out of the retry lane and return them. This walks the whole lane: for rare commands only."""
         taken = [message for _, message in self.retry if message.ordinal in ordinals]
         if taken:
@@ -170,8 +172,8 @@ class Backlog:
         return taken
 
     def clear(self) -> None:
-        """Forget all ready messages and move the cursor to the edge."""
-        self.cursor, self.passed = self._edge.distributed, self._edge.ordinary
+        """Forget all ready messages and move the cursor to the distributed offset."""
+        self.cursor, self.passed = self._offsets.distributed, self._offsets.ordinary
         self.retry.clear()
         self._holes.clear()
         self._extent = None
@@ -180,8 +182,8 @@ class Backlog:
 
     @property
     def cold(self) -> int:
-        """Return how many messages from the cursor to the edge are on disk only."""
-        return self.extents.cold(self.cursor, self._edge.distributed)
+        """Return how many messages from the cursor to the distributed offset are on disk only."""
+        return self.extents.cold(self.cursor, self._offsets.distributed)
 
     @property
     def holes(self) -> list[tuple[int, int]]:
@@ -190,7 +192,7 @@ class Backlog:
 
     def ahead(self, start: int, end: int = END_OF_ALL) -> Iterator[tuple[int, int]]:
         """Yield every (first, count) from `start` (at or past the cursor) to `end` that the cursor will take."""
-        extents: Iterable[tuple[int, int, bool]] = self.extents.extents(start, min(end, self._edge.distributed))
+        extents: Iterable[tuple[int, int, bool]] = self.extents.extents(start, min(end, self._offsets.distributed))
         for first, stop, delayed in extents:
             if not delayed:
                 yield from ((low, high - low) for low, high in without(first, stop, self._holes))
@@ -199,8 +201,8 @@ class Backlog:
         """Raise AssertionError if an invariant of this class does not hold."""
         positions = [position for position, _ in self.retry]
         assert positions == sorted(positions)
-        assert max([self.cursor, *positions]) <= self._edge.distributed
-        assert self.passed <= self._edge.ordinary + len(self.retry)
+        assert max([self.cursor, *positions]) <= self._offsets.distributed
+        assert self.passed <= self._offsets.ordinary + len(self.retry)
 
     def __repr__(self) -> str:
-        return f"<Backlog from {self.cursor} of {self._edge.distributed}, {len(self.retry)} come back>"
+        return f"<Backlog from {self.cursor} of {self._offsets.distributed}, {len(self.retry)} come back>"

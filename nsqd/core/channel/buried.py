@@ -1,7 +1,7 @@
 """Buried messages, the dead letters of a channel: delivered too often, kept with the reason until an operator acts on them.
 
 NSQ has no such state, so it is opt-in (`--max-attempts`); beanstalkd's bury is the same. A buried message is neither ready
-nor in flight nor deferred. The channel still owes it, so the store keeps it.
+nor in flight nor deferred. The channel still references it, so the store keeps it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,13 +27,13 @@ class Buried(dict[bytes, DeadLetter]):
 
     __slots__ = ()
 
-    def add(self, message_id: bytes, grave: DeadLetter) -> None:
+    def add(self, message_id: bytes, letter: DeadLetter) -> None:
         """Add a message to the buried ones, as the last."""
-        self[message_id] = grave
+        self[message_id] = letter
 
-    def take(self, message_ids: Iterable[bytes]) -> list[DeadLetter]:
+    def pop_letters(self, message_ids: Iterable[bytes]) -> list[DeadLetter]:
         """Remove and return the messages with these ids; ignore ids that are not buried."""
-        return [grave for message_id in message_ids if (grave := self.pop(message_id, None)) is not None]
+        return [letter for message_id in message_ids if (letter := self.pop(message_id, None)) is not None]
 
     def oldest(self, count: int) -> list[bytes]:
         """Return the ids of the `count` messages that were buried first."""
@@ -53,4 +53,4 @@ class Buried(dict[bytes, DeadLetter]):
 
     def ordinals(self) -> Iterator[int]:
         """Return the ordinals of all buried messages, the first buried first."""
-        return (grave.ordinal for grave in self.values())
+        return (letter.ordinal for letter in self.values())

@@ -7,9 +7,10 @@ A channel moves its messages between four states, and each state has a class of 
     deferred    Deferred: requeued with a delay (a message published with a delay waits in the topic's delay lane, once for all)
     buried      Buried: dead letters, which were delivered too often
 
-A finished message is in none of the four states. The *edge* is the ordinal up to which the topic has distributed messages to
-its readers, and the *cursor* is the ordinal up to which this channel has taken them. A channel *owes* a message until the
-message is finished or dropped. Consumers change a channel through commands.py and operators through actions.py.
+A finished message is in none of the four states. The *distributed offset* is the ordinal up to which the topic has distributed
+messages to its readers, and the *cursor* is the ordinal up to which this channel has taken them. A channel *references* a
+message until the message is finished or dropped. Consumers change a channel through commands.py and operators through
+actions.py.
 
 See docs/design/channel.md#states-of-a-message-in-a-channel.
 """
@@ -19,14 +20,14 @@ from itertools import chain
 
 from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog
 from nsqd.core.channel.buried import Buried, DeadLetter
-from nsqd.core.channel.consumer import ELSEWHERE, GONE, Consumer, Sink
+from nsqd.core.channel.consumer import CLOSED_SINK, ELSEWHERE, Consumer, ConsumerSink
 from nsqd.core.channel.dispatch import Dispatch
-from nsqd.core.channel.inflight import InFlight, Owner, Run
+from nsqd.core.channel.inflight import DeliveryOwner, InFlight, Run
 from nsqd.core.measurement.latency import Latency
 from nsqd.core.measurement.measures import Measures
 from nsqd.core.measurement.outcomes import BURIED, REQUEUED, TIMED_OUT, Outcomes
 from nsqd.core.message.frame import STAMP, with_attempts
-from nsqd.core.reader import Batch, Counts, Kind, Parts
+from nsqd.core.reader import Counts, DistributedBatch, Parts, ReaderKind
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.deferred import Deferred, Message
 
@@ -36,9 +37,9 @@ STOPPED = "in flight when the node stopped"  # the reason for burying a message 
 class Channel:
     """One channel of a topic, with its messages and its consumers. Topic.channel creates it. Implements Reader."""
 
-    kind = Kind.CHANNEL
-    takes_terms = False
-    coming = 0  # none: `counts` covers all distributed messages
+    kind = ReaderKind.CHANNEL
+    takes_job_options = False
+    pending_count = 0  # none: `counts` covers all distributed messages
 
     __slots__ = (
         "_agenda",
@@ -54,7 +55,6 @@ class Channel:
         "deleted",
         "dispatch",
         "dropped_count",
-        "edge",
         "ephemeral",
         "in_flight",
         "journal",
@@ -63,14 +63,15 @@ class Channel:
         "measures",
         "name",
         "number",
+        "offsets",
         "outcomes",
         "paused",
         "requeue_count",
+        "scan_entry",
         "spent",
         "start",
         "timeout_count",
         "topic_name",
-        "watched",
     )
 
     def __init__(
@@ -89,7 +90,7 @@ class Channel:
         self.key = parts.topic, name  # by which operators know the channel
         self.number = parts.number  # never used again on this node
         self.ephemeral = ephemeral
-        self.edge = parts.edge
+        self.offsets = parts.offsets
         self.journal = parts.journal
         self.latency = latency  # time from publish to FIN; None: not measured
         self.outcomes = outcomes  # counts of what became of the messages; None: not measured
@@ -99,24 +100,24 @@ class Channel:
         self._limits = parts.limits
         self._max_attempts = parts.max_attempts
         self._bounded = bounded or ephemeral
-        self.start = parts.edge.distributed  # messages before it are not for this channel
-        self.backlog = Backlog(parts.edge, parts.extents, parts.limits.mem_queue_size)
+        self.start = parts.offsets.distributed  # messages before it are not for this channel
+        self.backlog = Backlog(parts.offsets, parts.extents, parts.limits.mem_queue_size)
         self.in_flight = InFlight()
         self.deferred = Deferred(parts.number)  # messages requeued with a delay
         self.delayed = 0  # messages in the topic's delay lane that will be released to this channel
         self.buried = Buried()  # messages delivered too often
         self.spent: set[int] = set()  # ordinals of messages whose last allowed delivery the node's stop cut short
-        self.consumers: dict[Owner, Consumer] = {}  # in the order of subscribing; each consumer is its own key
+        self.consumers: dict[DeliveryOwner, Consumer] = {}  # in the order of subscribing; each consumer is its own key
         self.dispatch = Dispatch(parts.limits.topology_aware, random_below)
         self.paused = self.deleted = False
-        self.watched: tuple[int, int] | None = None  # (due, handle) of this channel's entry in the agenda
+        self.scan_entry: tuple[int, int] | None = None  # (due, handle) of this channel's entry in the agenda
         self.requeue_count = self.timeout_count = 0  # messages
         self.dropped_count = 0  # messages that a bounded channel had no room for
-        self._messages_before = parts.edge.put_count
+        self._messages_before = parts.offsets.put_count
 
     # consumers
 
-    def subscribe(self, sink: Sink, msg_timeout: int, sample_rate: int, distance: int = ELSEWHERE) -> Consumer:
+    def subscribe(self, sink: ConsumerSink, msg_timeout: int, sample_rate: int, distance: int = ELSEWHERE) -> Consumer:
         """Add and return a new consumer with an RDY count of 0. `msg_timeout`: ns until an unanswered delivery times out."""
         consumer = Consumer(sink, msg_timeout, sample_rate, distance)
         self.consumers[consumer] = consumer
@@ -125,7 +126,7 @@ class Channel:
     def unsubscribe(self, consumer: Consumer) -> bool:
         """Remove a consumer. Return True if the channel is ephemeral and has no consumer left: then it is to be deleted."""
         self.dispatch.remove(consumer)
-        consumer.sink = GONE
+        consumer.sink = CLOSED_SINK
         if self.consumers.pop(consumer, None) is None:
             return False  # the channel was deleted first
         if self._limits.requeue_on_disconnect:  # else its messages stay in flight until they time out
@@ -138,7 +139,7 @@ class Channel:
         if self.dispatch.refresh(consumer):
             self.wake()
 
-    def freed(self, owner: Owner) -> None:
+    def note_room(self, owner: DeliveryOwner) -> None:
         """Note that messages of `owner` are no longer in flight, so it may have room again. Ignore an owner that has left."""
         consumer = self.consumers.get(owner)
         if consumer is not None and consumer not in self.dispatch.ready:
@@ -155,21 +156,21 @@ class Channel:
         """Defer a message until `due` (monotonic ns), or make it ready at once if `due` is 0."""
         if due:
             self.deferred.push(due, message, now)
-            self.watch_deferred()
+            self.schedule_deferred()
         else:
             self.put_back(message)
 
     def bury(self, message_id: bytes, ordinal: int, attempts: int, reason: str) -> None:
         """Bury a message as a dead letter: record it in the log, and keep it with the reason."""
         self.journal.bury(ordinal, message_id, attempts, reason)
-        self.note(BURIED, ordinal, message_id, attempts)
+        self.count_outcome(BURIED, ordinal, message_id, attempts)
         self.buried.add(message_id, DeadLetter(ordinal, attempts, reason, self._agenda.wall))
 
     def is_given_up(self, attempts: int) -> bool:
         """Return True if a message that comes back after `attempts` deliveries is to be buried instead of delivered again."""
         return 0 < self._max_attempts <= attempts
 
-    def note(self, what: str, ordinal: int, message_id: bytes, attempts: int) -> None:
+    def count_outcome(self, what: str, ordinal: int, message_id: bytes, attempts: int) -> None:
         """Count an outcome of a message if the channel is measured. `what`: REQUEUED, TIMED_OUT or BURIED."""
         if self.measures is not None:
             self.measures.returned(what, ordinal, message_id, attempts)
@@ -187,8 +188,8 @@ class Channel:
 
     def empty(self) -> None:
         """Drop all messages in all states: ready, in flight, deferred and buried."""
-        self.journal.finish_all(self.edge.distributed, list(self._owed()))
-        self.start = self.edge.distributed
+        self.journal.finish_all(self.offsets.distributed, list(self._unfinished()))
+        self.start = self.offsets.distributed
         self.delayed = 0
         self.backlog.clear()
         self.in_flight.clear()
@@ -203,7 +204,7 @@ class Channel:
         self.empty()
         self.journal.drop()
         self.deleted = True
-        self._agenda.unwatch(self)
+        self._agenda.cancel_scan(self)
         consumers, self.consumers = list(self.consumers.values()), {}
         for consumer in consumers:
             self.dispatch.remove(consumer)
@@ -211,28 +212,32 @@ class Channel:
 
     # after a restart
 
-    def take_back(self, message: Message, due: int, now: int) -> None:
+    def restore_message(self, message: Message, due: int, now: int) -> None:
         """Restore an unfinished message from before the cursor: make it ready, or defer it until `due` (monotonic ns)."""
         if due > now:
             self.deferred.push(due, message, now)
-            self.watch_deferred()
+            self.schedule_deferred()
         else:
             self.backlog.put_first(message)
-            if self.is_given_up(message.attempts):  # its id is on disk, so `take` buries it when its turn comes
+            if self.is_given_up(message.attempts):
+                # its id is on disk, so `put_in_flight` buries it when its turn comes
                 self.spent.add(message.ordinal)
 
     # calls from the topic
 
-    def extend(self, batch: Batch) -> None:
-        """Take in the messages that the topic's edge has just passed. A bounded channel drops those that it has no room for."""
+    def extend(self, batch: DistributedBatch) -> None:
+        """Take in the messages that the topic's distributed offset has just passed.
+
+        A bounded channel drops those that it has no room for.
+        """
         self.delayed += batch.delayed
         for first, end in self.backlog.bound(batch) if self._bounded else ():
             self.dropped_count += end - first
             self.journal.finish(first, end - first)
         self.wake()
 
-    def expect(self, first: int, count: int, terms: JobOptions) -> None:
-        """Do nothing: the messages of a channel have no terms, only jobs do."""
+    def expect(self, first: int, count: int, options: JobOptions) -> None:
+        """Do nothing: the messages of a channel have no options, only jobs do."""
 
     def skip(self, first: int, end: int, ordinary: int) -> None:
         """Leave out messages first..end, `ordinary` of which were counted as ready."""
@@ -265,10 +270,10 @@ class Channel:
             self.journal.advance(self.backlog.cursor)
         self.wake()
 
-    def take(self, consumer: Consumer, count: int, room: int, now: int) -> list[bytes]:
-        """Take the next messages out of the backlog and put them in flight at the consumer: see Supply.take."""
+    def put_in_flight(self, consumer: Consumer, count: int, room: int, now: int) -> list[bytes]:
+        """Take the next messages out of the backlog and put them in flight at the consumer: see Supply.put_in_flight."""
         for _ in range(LOST_AT_ONCE):
-            taken = self.backlog.take(count, room)
+            taken = self.backlog.pop_ready(count, room)
             if taken is None:
                 return []
             message, first, frames, ids = taken
@@ -285,12 +290,12 @@ class Channel:
                 self.journal.requeue(first, attempts, 0)
                 self.in_flight.hold_single(consumer, first, ids, attempts, now, deadline, stamps)
                 frames = frames if attempts == 1 else [with_attempts(frames[0], attempts)]
-            self.watch(deadline)
+            self.schedule_scan(deadline)
             return frames
         return []
 
-    def discard(self, consumer: Consumer, message_id: bytes) -> None:
-        """Finish a message that was just taken for the consumer, instead of delivering it: see Supply.discard."""
+    def finish_undelivered(self, consumer: Consumer, message_id: bytes) -> None:
+        """Finish a message that was just taken for the consumer, instead of delivering it: see Supply.finish_undelivered."""
         found = self.in_flight.take_out(consumer, message_id)
         if found is not None:
             self.journal.finish(found[1], 1)
@@ -302,16 +307,16 @@ class Channel:
 
     # time-outs and delays
 
-    def watch(self, due: int) -> None:
+    def schedule_scan(self, due: int) -> None:
         """See to it that the scan looks at this channel by `due` (monotonic ns)."""
-        if self.watched is None or due < self.watched[0]:
-            self._agenda.watch(self, due)
+        if self.scan_entry is None or due < self.scan_entry[0]:
+            self._agenda.schedule_scan(self, due)
 
-    def watch_deferred(self) -> None:
+    def schedule_deferred(self) -> None:
         """See to it that the scan looks at this channel when the first deferred message is due."""
         due = self.deferred.wake_at()
         if due is not None:
-            self.watch(due)
+            self.schedule_scan(due)
 
     def scan(self, now: int, limit: int) -> int:
         """Time out and release what is due at `now` (monotonic ns), up to about `limit` messages. Return how many."""
@@ -322,7 +327,7 @@ class Channel:
             served += count
             if len(run):
                 self.in_flight.put_back(run)
-            self.freed(run.owner)
+            self.note_room(run.owner)
         released = self.deferred.pop_due(now, max(1, limit - served))
         for message in released:
             self.put_back(message)
@@ -340,7 +345,7 @@ class Channel:
         members = run.members(limit) if given_up or self.outcomes is not None else {}
         ordinals = self.in_flight.expire(run, limit)
         for name, ordinal in members.items():
-            self.note(what, ordinal, name, attempts)
+            self.count_outcome(what, ordinal, name, attempts)
             if given_up:
                 self.bury(name, ordinal, attempts, reason)
         for ordinal in () if given_up else ordinals:
@@ -353,7 +358,7 @@ class Channel:
     @property
     def depth(self) -> int:
         """Return the number of messages that are ready to be delivered."""
-        return self.edge.ordinary - self.backlog.passed + len(self.backlog.retry)
+        return self.offsets.ordinary - self.backlog.passed + len(self.backlog.retry)
 
     @property
     def backend_depth(self) -> int:
@@ -376,14 +381,14 @@ class Channel:
     @property
     def message_count(self) -> int:
         """Return how many messages came to this channel since the process started."""
-        return self.edge.put_count - self._messages_before
+        return self.offsets.put_count - self._messages_before
 
-    def _owed(self) -> Iterator[tuple[int, int]]:
+    def _unfinished(self) -> Iterator[tuple[int, int]]:
         """Yield every (first, count) that is not finished. This may walk the whole sequence: for `empty` and `delete` only."""
         yield from self.in_flight.spans()
         for _, message in chain(self.backlog.retry, self.deferred.items()):
             yield message.ordinal, 1
-        for ordinal in chain(self.buried.ordinals(), self.edge.lane.ordinals(self.start, self.edge.distributed)):
+        for ordinal in chain(self.buried.ordinals(), self.offsets.lane.ordinals(self.start, self.offsets.distributed)):
             yield ordinal, 1
         yield from self.backlog.ahead(self.backlog.cursor)
 

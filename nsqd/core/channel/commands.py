@@ -51,7 +51,7 @@ def requeue(channel: Channel, consumer: Consumer, message_id: bytes, delay: int,
     attempts, ordinal = found[0].attempts, found[1]
     consumer.requeue_count += 1
     channel.requeue_count += 1
-    channel.note(REQUEUED, ordinal, message_id, attempts)
+    channel.count_outcome(REQUEUED, ordinal, message_id, attempts)
     if channel.is_given_up(attempts):
         channel.bury(message_id, ordinal, attempts, "requeued")
     else:
@@ -74,5 +74,5 @@ def touch(channel: Channel, consumer: Consumer, message_id: bytes, timeout: int,
     deadline = min(now + timeout, run.delivered + longest)
     stamps = run.stamp(ordinal)
     channel.in_flight.hold_single(consumer, ordinal, message_id, run.attempts, run.delivered, deadline, stamps)
-    channel.watch(deadline)
+    channel.schedule_scan(deadline)
     return ""

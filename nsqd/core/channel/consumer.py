@@ -12,7 +12,7 @@ from nsqd.core.channel.inflight import Run
 SAME_ZONE, SAME_REGION, ELSEWHERE = 0, 1, 2  # where a consumer is, as seen from this node
 
 
-class Sink(Protocol):
+class ConsumerSink(Protocol):
     """The receiving end of a consumer: its connection, or a test."""
 
     def deliver(self, frames: list[bytes], size: int, now: int) -> None:
@@ -31,7 +31,7 @@ class Sink(Protocol):
         """Close the connection, because the channel was deleted."""
 
 
-class _Gone:
+class _ClosedSink:
     """The sink of every consumer that has left, so that messages still in flight there do not keep the connection in memory."""
 
     def deliver(self, frames: list[bytes], size: int, now: int) -> None:
@@ -47,7 +47,7 @@ class _Gone:
         pass
 
 
-GONE = _Gone()
+CLOSED_SINK = _ClosedSink()
 
 
 class Consumer:
@@ -67,7 +67,7 @@ class Consumer:
         "sink",
     )
 
-    def __init__(self, sink: Sink, msg_timeout: int, sample_rate: int, distance: int) -> None:
+    def __init__(self, sink: ConsumerSink, msg_timeout: int, sample_rate: int, distance: int) -> None:
         self.sink = sink
         self.msg_timeout = msg_timeout  # ns until an unanswered delivery times out
         self.sample_rate = sample_rate  # 0: all; s: each message is kept with (s + 1) %
@@ -75,11 +75,11 @@ class Consumer:
         self.ready = 0  # the RDY window
         self.room = 0  # bytes that the sink had left when last asked; at most 0: Channel.refresh asks again
         self.in_flight = 0  # messages delivered, and neither finished nor requeued nor timed out
-        self.runs: deque[Run] = deque()  # the runs of those messages that are in order: see Owner
+        self.runs: deque[Run] = deque()  # the runs of those messages that are in order: see DeliveryOwner
         self.message_count = 0  # number of deliveries
         self.finish_count = 0
         self.requeue_count = 0
 
     def __repr__(self) -> str:
-        state = "gone" if self.sink is GONE else f"room for {self.room} bytes"
+        state = "gone" if self.sink is CLOSED_SINK else f"room for {self.room} bytes"
         return f"<Consumer: RDY {self.ready}, {self.in_flight} in flight, {state}>"

@@ -15,15 +15,15 @@ from nsqd.core.message.frame import message_id
 class Supply(Protocol):
     """The source of the messages that are delivered: a channel."""
 
-    def take(self, consumer: Consumer, count: int, room: int, now: int) -> list[bytes]:
+    def put_in_flight(self, consumer: Consumer, count: int, room: int, now: int) -> list[bytes]:
         """Put the next messages in flight at `consumer` and return their frames.
 
         There are at most `count` of them, and at most `room` bytes unless a single frame is larger. Return an empty list if
         no message is ready, or if the next one must be read from disk first.
         """
 
-    def discard(self, consumer: Consumer, message_id: bytes) -> None:
-        """Finish a message that `take` just returned for the consumer, which does not get it."""
+    def finish_undelivered(self, consumer: Consumer, message_id: bytes) -> None:
+        """Finish a message that `put_in_flight` just returned for the consumer, which does not get it."""
 
 
 class Dispatch:
@@ -83,27 +83,27 @@ class Dispatch:
         while waiting > 0 and depth > 0:
             consumer = next(iter(ready))
             del ready[consumer]  # it is appended below if it stays ready, so the turn rotates
-            depth = self._give(supply, consumer, -(-depth // waiting), depth, now)
+            depth = self._deliver_share(supply, consumer, -(-depth // waiting), depth, now)
             waiting -= 1
             if consumer.room > 0 and consumer.ready > consumer.in_flight:
                 ready[consumer] = None
         return depth
 
-    def _give(self, supply: Supply, consumer: Consumer, share: int, depth: int, now: int) -> int:
+    def _deliver_share(self, supply: Supply, consumer: Consumer, share: int, depth: int, now: int) -> int:
         """Deliver up to `share` messages at once, as window and sink allow. Return the number of messages that is left."""
         count = min(share, consumer.ready - consumer.in_flight)
         room, rate = consumer.sink.room(), consumer.sample_rate
         frames: list[bytes] = []
         size = 0
         while count > 0 and room > size:
-            taken = supply.take(consumer, 1 if rate else count, room - size, now)
+            taken = supply.put_in_flight(consumer, 1 if rate else count, room - size, now)
             if not taken:
                 depth = 0
                 break
             count -= len(taken)
             depth -= len(taken)
             if rate and self._random_below(100) > rate:
-                supply.discard(consumer, message_id(taken[0]))
+                supply.finish_undelivered(consumer, message_id(taken[0]))
                 continue
             frames += taken
             size += sum(map(len, taken))

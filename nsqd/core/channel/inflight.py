@@ -21,7 +21,7 @@ NOT_OWNER = "client does not own message"
 STAMP_SIZE = 8
 
 
-class Owner(Protocol):
+class DeliveryOwner(Protocol):
     """The receiver of deliveries. Only InFlight changes these fields."""
 
     in_flight: int  # messages in `runs`, plus this owner's messages whose runs have fallen apart
@@ -50,7 +50,7 @@ class Run:
     )
 
     def __init__(
-        self, owner: Owner, first: int, ids: bytes, attempts: int, delivered: int, deadline: int, stamps: bytes
+        self, owner: DeliveryOwner, first: int, ids: bytes, attempts: int, delivered: int, deadline: int, stamps: bytes
     ) -> None:
         self.owner = owner
         self.first = first  # ordinal of the message with the first of `ids`
@@ -129,7 +129,7 @@ class InFlight:
 
     # putting messages in
 
-    def hold_run(self, owner: Owner, first: int, ids: bytes, now: int, deadline: int, stamps: bytes) -> None:
+    def hold_run(self, owner: DeliveryOwner, first: int, ids: bytes, now: int, deadline: int, stamps: bytes) -> None:
         """Put messages from ordinal `first` on in flight at `owner`, for the first time, with one deadline (monotonic ns).
 
         `ids` are 16 bytes each, end to end, and must be higher than all before; `stamps` are as in Run.
@@ -146,7 +146,14 @@ class InFlight:
             self._fresh = [run for run in fresh if run.loose is None and len(run)]
 
     def hold_single(
-        self, owner: Owner, ordinal: int, message_id: bytes, attempts: int, delivered: int, deadline: int, stamps: bytes
+        self,
+        owner: DeliveryOwner,
+        ordinal: int,
+        message_id: bytes,
+        attempts: int,
+        delivered: int,
+        deadline: int,
+        stamps: bytes,
     ) -> None:
         """Put one message in flight: for its `attempts`th delivery, or with a new deadline after TOUCH. Times are in ns."""
         run = Run(owner, ordinal, b"", attempts, delivered, deadline, stamps)
@@ -158,7 +165,7 @@ class InFlight:
 
     # taking messages out
 
-    def take_next(self, owner: Owner, ids: bytes, position: int) -> tuple[Run, int, bytes] | None:
+    def take_next(self, owner: DeliveryOwner, ids: bytes, position: int) -> tuple[Run, int, bytes] | None:
         """Take out messages that `ids` names from byte `position` on, as many as one comparison of bytes can match.
 
         If the ids agree with the head of the owner's first run, take out all that agree; otherwise take out one message.
@@ -178,7 +185,7 @@ class InFlight:
         found = self.take_out(owner, message_id)
         return None if found is None else (found[0], found[1], message_id)
 
-    def take_out(self, owner: Owner, message_id: bytes) -> tuple[Run, int] | None:
+    def take_out(self, owner: DeliveryOwner, message_id: bytes) -> tuple[Run, int] | None:
         """Take out one message and return its run and its ordinal, or None if it is not in flight at that owner."""
         run = self._loose.get(message_id)
         if run is None:
@@ -232,7 +239,7 @@ class InFlight:
             return NOT_OWNER
         return NOT_IN_FLIGHT
 
-    def runs(self, owner: Owner | None = None) -> list[Run]:
+    def runs(self, owner: DeliveryOwner | None = None) -> list[Run]:
         """Return all runs in the order in which they entered the queue by deadline, or only those of one owner."""
         runs = self._by_deadline.values()
         return runs if owner is None else [run for run in runs if run.owner is owner]
@@ -271,7 +278,7 @@ class InFlight:
             self._by_deadline.remove(run.handle)
         return ordinal
 
-    def _take_from_runs(self, owner: Owner, message_id: bytes) -> tuple[Run, int] | None:
+    def _take_from_runs(self, owner: DeliveryOwner, message_id: bytes) -> tuple[Run, int] | None:
         """Take out a message of a run in order. If it is not the next one, all runs up to the one with its id fall apart."""
         runs = owner.runs
         if not runs or message_id > runs[-1].last:

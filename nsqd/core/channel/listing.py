@@ -15,7 +15,7 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.timing.deferred import Deferred
 
 
-class State(Enum):
+class MessageState(Enum):
     """The state of a message in a channel."""
 
     READY = "ready"
@@ -25,7 +25,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedMessage:
     """One message on a page of a listing."""
 
     ordinal: int
@@ -35,29 +35,29 @@ class Listed:
     buried: int = 0  # when it was buried, ns since the epoch
 
 
-Page = tuple[list[Listed], str]  # the messages, and the place behind which the next page begins; "": no more
+Page = tuple[list[ListedMessage], str]  # the messages, and the place behind which the next page begins; "": no more
 
 
-def listed(channel: Channel, state: State, after: str, limit: int) -> Page:
+def list_messages(channel: Channel, state: MessageState, after: str, limit: int) -> Page:
     """Return up to `limit` messages behind the place `after` ("": the beginning). Raise ValueError if it is not a place."""
-    if state is State.READY:
+    if state is MessageState.READY:
         return _ready(channel, after, limit)
-    if state is State.IN_FLIGHT:
+    if state is MessageState.IN_FLIGHT:
         return _in_flight(channel, int(after or -1), limit)
-    if state is State.DEFERRED:
+    if state is MessageState.DEFERRED:
         return _deferred(channel, after, limit)
-    graves = channel.buried.after(after.encode() or None, limit + 1)
-    found = [Listed(g.ordinal, g.attempts, 0, g.reason, g.buried) for _, g in graves[:limit]]
-    return found, graves[limit - 1][0].decode() if len(graves) > limit else ""
+    letters = channel.buried.after(after.encode() or None, limit + 1)
+    found = [ListedMessage(g.ordinal, g.attempts, 0, g.reason, g.buried) for _, g in letters[:limit]]
+    return found, letters[limit - 1][0].decode() if len(letters) > limit else ""
 
 
 def _ready(channel: Channel, after: str, limit: int) -> Page:
     """List ready messages. A place is `r` and a number of messages of the retry lane, or an ordinal of the sequence."""
-    found: list[Listed] = []
+    found: list[ListedMessage] = []
     if not after or after[0] == "r":
         passed = int(after[1:] or 0) if after else 0
         lane = list(islice(channel.backlog.retry, passed, passed + limit))
-        found = [Listed(message.ordinal, message.attempts) for _, message in lane]
+        found = [ListedMessage(message.ordinal, message.attempts) for _, message in lane]
         if len(found) == limit:
             return found, f"r{passed + limit}"
         start = channel.backlog.cursor
@@ -66,7 +66,7 @@ def _ready(channel: Channel, after: str, limit: int) -> Page:
     room = limit - len(found)
     spans = channel.backlog.ahead(start)
     ordinals = list(islice(chain.from_iterable(range(first, first + count) for first, count in spans), room + 1))
-    found += [Listed(ordinal, 0) for ordinal in ordinals[:room]]
+    found += [ListedMessage(ordinal, 0) for ordinal in ordinals[:room]]
     return found, str(ordinals[room - 1]) if len(ordinals) > room else ""
 
 
@@ -85,14 +85,14 @@ def _in_flight(channel: Channel, after: int, limit: int) -> Page:
             )
 
     found = nsmallest(limit + 1, members())
-    page = [Listed(ordinal, attempts, deadline) for ordinal, attempts, deadline in found[:limit]]
+    page = [ListedMessage(ordinal, attempts, deadline) for ordinal, attempts, deadline in found[:limit]]
     return page, str(page[-1].ordinal) if len(found) > limit else ""
 
 
 def _deferred(channel: Channel, after: str, limit: int) -> Page:
     """List requeued messages, then those published with a delay. A place is `c:` or `t:` and a place of Deferred.page."""
     lane, _, place = after.partition(":")
-    found: list[Listed] = []
+    found: list[ListedMessage] = []
     if lane not in ("", "c", "t"):
         raise ValueError("no such place")
     if lane != "t":
@@ -102,11 +102,11 @@ def _deferred(channel: Channel, after: str, limit: int) -> Page:
         if len(found) == limit:
             return found, "t:" if channel.delayed else ""
     waiting, place = _page(
-        channel.edge.lane.waiting, place, limit - len(found), channel.start, channel.edge.distributed
+        channel.offsets.lane.waiting, place, limit - len(found), channel.start, channel.offsets.distributed
     )
     return found + waiting, f"t:{place}" if place else ""
 
 
 def _page(deferred: Deferred, place: str, limit: int, first: int, end: int) -> Page:
     entries, following = deferred.page(place, limit, first, end)
-    return [Listed(ordinal, attempts, due) for ordinal, due, attempts in entries], following
+    return [ListedMessage(ordinal, attempts, due) for ordinal, due, attempts in entries], following

@@ -1,6 +1,6 @@
 """The durable state of a channel: how records change it, what a checkpoint holds of it, and how to make it live again.
 
-This file alone knows how the fields of a live channel map to the state that survives a restart. A channel owes (has not
+This file alone knows how the fields of a live channel map to the state that survives a restart. A channel references (has not
 finished) three kinds of messages, and no message is of two kinds:
 * messages that are not `passed`. Those before the cursor were delivered once, those from the cursor on are ready. Those that
   were published with a delay wait for their time, on either side of the cursor;
@@ -23,10 +23,9 @@ from typing import Any, ClassVar
 from nsqd.core import records
 from nsqd.core.channel.buried import DeadLetter
 from nsqd.core.channel.channel import Channel
-from nsqd.core.reader import Kind as ReaderKind
-from nsqd.core.reader import Reader
+from nsqd.core.reader import Reader, ReaderKind
 from nsqd.core.reader_state import Kinds, ReaderState
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.sequence.finished import Finished, Span
 from nsqd.core.sequence.spans import overlap, remove, without
 from nsqd.core.timing.deferred import MINUTE, Message, pack
@@ -48,67 +47,67 @@ class ChannelState(ReaderState):
 
     # records of the log
 
-    def apply(self, kind: Kind, content: bytes) -> Iterable[Span]:
-        if kind is Kind.FINISH:
+    def apply(self, kind: RecordKind, content: bytes) -> Iterable[Span]:
+        if kind is RecordKind.FINISH:
             return self._finish(content)
-        if kind is Kind.ADVANCE:
+        if kind is RecordKind.ADVANCE:
             self.cursor = records.ADVANCE.unpack_from(content)[2]
-        elif kind is Kind.REQUEUE:
+        elif kind is RecordKind.REQUEUE:
             for ordinal, attempts, due in records.RETURNED.iter_unpack(content[records.CHANNEL_OF.size :]):
                 self._wait(ordinal, attempts, due)
-        elif kind is Kind.BURY:
+        elif kind is RecordKind.BURY:
             _, _, ordinal, attempts, wall, message_id = records.BURY.unpack_from(content)
             self._take_out(ordinal)
             self.buried[ordinal] = (
                 message_id,
                 DeadLetter(ordinal, attempts, content[records.BURY.size :].decode(), wall),
             )
-        elif kind is Kind.FINISH_ALL:
+        elif kind is RecordKind.FINISH_ALL:
             return self._finish_all(records.FINISH_ALL.unpack_from(content)[2])
-        elif kind is Kind.PAUSE:
+        elif kind is RecordKind.PAUSE:
             self.paused = bool(records.PAUSE.unpack_from(content)[2])
         return ()
 
     def _finish_all(self, end: int) -> list[Span]:
-        owed = self.drop(end)
+        unfinished = self.drop(end)
         self.passed.add_all(end)
         self.start = self.cursor = max(self.cursor, end)
         self.pages = DeferredPages()
         self.returned.clear()
         self.buried.clear()
-        return owed
+        return unfinished
 
     def _wait(self, ordinal: int, attempts: int, due: int) -> None:
         self._take_out(ordinal)
         self.returned[ordinal] = attempts, due
 
     def _take_out(self, ordinal: int) -> None:
-        """Take a message that the channel owes out of `returned`, `buried` or `pages`, or mark it as passed."""
+        """Take a message that the channel references out of `returned`, `buried` or `pages`, or mark it as passed."""
         known = self.returned.pop(ordinal, None) or self.buried.pop(ordinal, None)
-        if known is None and not self.pages.take(ordinal):
+        if known is None and not self.pages.remove_one(ordinal):
             self.passed.add(ordinal, ordinal + 1)
 
     def finish(self, first: int, end: int) -> None:
-        """Note that messages first..end are no longer owed: finished, dropped, or never meant for this channel."""
-        self.pages.remove(first, end)
+        """Note that messages first..end are no longer referenced: finished, dropped, or never meant for this channel."""
+        self.pages.remove_span(first, end)
         if self.returned:
             remove(self.returned, first, end)
         if self.buried:
             remove(self.buried, first, end)
         self.passed.add(first, end)
 
-    def drop(self, edge: int) -> list[Span]:
-        return [*self.passed.missing(edge), *_singles(chain(self.pages.ordinals(), self.returned, self.buried))]
+    def drop(self, distributed: int) -> list[Span]:
+        return [*self.passed.missing(distributed), *_singles(chain(self.pages.ordinals(), self.returned, self.buried))]
 
     # conclusions from the records
 
-    def settle(self, edge: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
+    def conclude(self, distributed: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
         """Enter into `returned` each message that waits and that the cursor will not come by. See ReaderState.
 
         These are messages published with a delay, and messages before the cursor that were delivered and not finished.
         """
-        self.cursor = max(self.passed.floor, min(self.cursor, edge))
-        for ordinal in self.passed.without(one for one in delayed if self.cursor <= one < edge):
+        self.cursor = max(self.passed.floor, min(self.cursor, distributed))
+        for ordinal in self.passed.without(one for one in delayed if self.cursor <= one < distributed):
             self._wait(ordinal, 0, delayed[ordinal])
         for first, end in list(self.passed.missing(self.cursor)):
             for start, stop, _ in kinds(first, end):
@@ -135,15 +134,15 @@ class ChannelState(ReaderState):
         waiting = max(chain(self.returned, self.buried), default=-1) + 1
         return max(self.start, self.cursor, self.passed.end, waiting)
 
-    def figures(self, edge: int, plain: list[Span]) -> dict[str, int]:
+    def figures(self, distributed: int, plain: list[Span]) -> dict[str, int]:
         waiting = [due for _, due in self.returned.values()] + [due for _, due, _ in self.pages.entries()]
         due = sum(one > 0 for one in waiting)
-        ready = self._ready(edge, plain) + len(waiting) - due
+        ready = self._ready(distributed, plain) + len(waiting) - due
         return {"ready": ready, "deferred": due, "buried": len(self.buried)}
 
-    def _ready(self, edge: int, plain: list[Span]) -> int:
+    def _ready(self, distributed: int, plain: list[Span]) -> int:
         """Return how many messages the cursor will come by; `plain` are the spans of messages without a delay."""
-        return overlap(plain, [(self.cursor, edge)]) - overlap(plain, self.passed.spans(self.cursor))
+        return overlap(plain, [(self.cursor, distributed)]) - overlap(plain, self.passed.spans(self.cursor))
 
     def dues(self, ordinals: Collection[int], delayed: Mapping[int, int]) -> dict[int, int]:
         waiting = {one: delayed[one] for one in self.passed.without(one for one in ordinals if one in delayed)}
@@ -165,23 +164,23 @@ class ChannelState(ReaderState):
         return [number, name, False, start, start, [], [], []]
 
     @classmethod
-    def load(cls, array: list[Any], offset: int, edge: int, lane: Page, kinds: Kinds) -> ChannelState:
+    def load(cls, array: list[Any], offset: int, distributed: int, lane: Page, kinds: Kinds) -> ChannelState:
         number, name, paused, start, cursor, holes, pages, buried = array
         passed, position = Finished(cursor), cursor
-        for first, end, is_delayed in kinds(cursor, edge):
+        for first, end, is_delayed in kinds(cursor, distributed):
             for begin, stop in () if is_delayed else without(first, end, holes):
                 passed.add(position, begin)
                 position = stop
-        passed.add(position, edge)
+        passed.add(position, distributed)
         waiting = [shifted(page_of(page), offset) for page in pages]
         if lane and min(lane[::3]) < start:
             entries = zip(lane[::3], lane[1::3], lane[2::3], strict=True)
             lane = page_of(b"".join([pack(*entry) for entry in entries if entry[0] >= start]))
-        graves = {ordinal: (one, DeadLetter(ordinal, *of)) for one, ordinal, *of in buried}
-        return cls(number, name, start, cursor, passed, paused, DeferredPages([*waiting, lane]), {}, graves)
+        letters = {ordinal: (one, DeadLetter(ordinal, *of)) for one, ordinal, *of in buried}
+        return cls(number, name, start, cursor, passed, paused, DeferredPages([*waiting, lane]), {}, letters)
 
-    def owed(self, edge: int, kinds: Kinds) -> Iterator[Span]:
-        yield from self.passed.missing(edge)
+    def referenced_spans(self, distributed: int, kinds: Kinds) -> Iterator[Span]:
+        yield from self.passed.missing(distributed)
         yield from _singles(self.buried)
 
     def flags(self, first: int, end: int) -> bytes:
@@ -190,14 +189,14 @@ class ChannelState(ReaderState):
     # the live channel
 
     @classmethod
-    def of(cls, reader: Reader) -> ChannelState:
+    def from_reader(cls, reader: Reader) -> ChannelState:
         """Return the durable state of a live channel, with times of the monotonic clock.
 
         Waiting messages are copied as they are packed in memory. Messages in the topic's delay lane are left out: they
         belong to the topic's state.
         """
         assert isinstance(reader, Channel)
-        near, far = reader.deferred.packed()
+        timer_heap, pages = reader.deferred.packed()
         passed = Finished(reader.backlog.cursor, reader.backlog.holes)
         again = b"".join([pack(ordinal, 0, attempts) for ordinal, attempts in _ready_again(reader)])
         return cls(
@@ -207,8 +206,8 @@ class ChannelState(ReaderState):
             cursor=passed.floor,
             passed=passed,
             paused=reader.paused,
-            pages=DeferredPages([page_of(page) for page in (near + again, *far)]),
-            buried={grave.ordinal: (message_id, grave) for message_id, grave in reader.buried.items()},
+            pages=DeferredPages([page_of(page) for page in (timer_heap + again, *pages)]),
+            buried={letter.ordinal: (message_id, letter) for message_id, letter in reader.buried.items()},
         )
 
     def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:
@@ -216,22 +215,22 @@ class ChannelState(ReaderState):
         assert isinstance(reader, Channel)
         channel = reader
         channel.start, channel.paused = self.start, self.paused
-        channel.backlog.resume(self.cursor, self._ready(channel.edge.distributed, plain))
+        channel.backlog.resume(self.cursor, self._ready(channel.offsets.distributed, plain))
         for first, end in self.passed.spans(self.cursor):
             channel.skip(first, end, 0)
-        far, near = [], [(ordinal, due, attempts) for ordinal, (attempts, due) in self.returned.items()]
+        pages, timer_heap = [], [(ordinal, due, attempts) for ordinal, (attempts, due) in self.returned.items()]
         for page in self.pages.pages():
             if min(page[1::3]) - offset > now + MINUTE:
-                far.append(shifted(page, -offset).tobytes())
+                pages.append(shifted(page, -offset).tobytes())
             else:
-                near += zip(page[::3], page[1::3], page[2::3], strict=True)
-        for ordinal, due, attempts in sorted(near):
-            channel.take_back(Message(ordinal, attempts), due - offset if due else 0, now)
-        for piece in far:
-            channel.deferred.load(piece)
-        channel.watch_deferred()
-        for message_id, grave in self.buried.values():
-            channel.buried.add(message_id, grave)
+                timer_heap += zip(page[::3], page[1::3], page[2::3], strict=True)
+        for ordinal, due, attempts in sorted(timer_heap):
+            channel.restore_message(Message(ordinal, attempts), due - offset if due else 0, now)
+        for packed in pages:
+            channel.deferred.load(packed)
+        channel.schedule_deferred()
+        for message_id, letter in self.buried.values():
+            channel.buried.add(message_id, letter)
 
 
 def _ready_again(channel: Channel) -> Iterator[tuple[int, int]]:

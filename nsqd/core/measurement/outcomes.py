@@ -27,7 +27,7 @@ class Producers:
         self._firsts: list[int] = []  # ordinals, ascending
         self._names: list[str] = []  # the producer of the messages from there to the next of _firsts
 
-    def note(self, first: int, name: str) -> None:
+    def note_producer(self, first: int, name: str) -> None:
         """Note that messages from `first` on come from the producer of this name; "": from no known one."""
         if name == (self._names[-1] if self._names else ""):
             return
@@ -50,7 +50,7 @@ class Producers:
             first, place = stop, bisect_right(self._firsts, stop, place)
 
 
-class Event(NamedTuple):
+class OutcomeEvent(NamedTuple):
     """One outcome of one message in a channel."""
 
     at: int  # ns since the epoch
@@ -68,21 +68,21 @@ class Events:
     """The events of all channels that have not been fetched yet."""
 
     share: float = 0.0  # share of messages whose events are kept; 1: all
-    waiting: list[Event] = field(default_factory=list)
+    waiting: list[OutcomeEvent] = field(default_factory=list)
     dropped: int = 0  # events dropped because MOST_EVENTS waited, since the start
 
     def wants(self, message_id: bytes) -> bool:
         """Return True if the message is in the share. All nodes decide alike: they keep all events of a message, or none."""
         return crc32(message_id) < self.share * (1 << 32)
 
-    def add(self, event: Event) -> None:
+    def add(self, event: OutcomeEvent) -> None:
         """Keep the event if there is room, else count it as dropped."""
         if len(self.waiting) < MOST_EVENTS:
             self.waiting.append(event)
         else:
             self.dropped += 1
 
-    def fetch(self) -> list[Event]:
+    def fetch(self) -> list[OutcomeEvent]:
         """Return the events since the last call, and forget them."""
         waiting, self.waiting = self.waiting, []
         return waiting
@@ -90,7 +90,7 @@ class Events:
 
 @dataclass(slots=True)
 class Outcome:
-    """The counts of one producer's messages since the last Outcomes.take."""
+    """The counts of one producer's messages since the last Outcomes.fetch_counts."""
 
     finished: int = 0
     requeued: int = 0
@@ -130,16 +130,16 @@ class Outcomes:
             for index in range(len(ids) // ID_SIZE):
                 latency = latencies[index] if latencies else -1
                 message_id = ids[index * ID_SIZE : (index + 1) * ID_SIZE]
-                self._tell(FINISHED, first + index, message_id, attempts, latency, wall)
+                self._add_event(FINISHED, first + index, message_id, attempts, latency, wall)
 
     def returned(self, what: str, first: int, message_id: bytes, attempts: int, wall: int) -> None:
         """Record that a message was requeued, timed out or buried. `what`: the name of the count in Outcome."""
         outcome = self._of(self._producer(first))
         setattr(outcome, what, getattr(outcome, what) + 1)
         if self._events.share:
-            self._tell(what, first, message_id, attempts, -1, wall)
+            self._add_event(what, first, message_id, attempts, -1, wall)
 
-    def take(self) -> dict[str, Outcome]:
+    def fetch_counts(self) -> dict[str, Outcome]:
         """Return what was recorded since the last call, by producer, and begin anew."""
         taken, self._by = self._by, {}
         return taken
@@ -156,7 +156,9 @@ class Outcomes:
     def _producer(self, ordinal: int) -> str:
         return next(self._producers.parts(ordinal, 1))[2]
 
-    def _tell(self, what: str, ordinal: int, message_id: bytes, attempts: int, latency: int, wall: int) -> None:
+    def _add_event(self, what: str, ordinal: int, message_id: bytes, attempts: int, latency: int, wall: int) -> None:
         if self._events.wants(message_id):
             producer = self._producer(ordinal)
-            self._events.add(Event(wall, what, self._topic, self._channel, message_id, producer, attempts, latency))
+            self._events.add(
+                OutcomeEvent(wall, what, self._topic, self._channel, message_id, producer, attempts, latency)
+            )

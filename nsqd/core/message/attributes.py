@@ -46,18 +46,18 @@ class Attributes:
         packed: bytes = msgpack.packb([self.headers, self.key, self.producer, difference, *job])
         return packed
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return the attributes that are set, as a dict for replies over HTTP."""
-        told: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if self.headers:
-            told["headers"] = dict(self.headers)
+            fields["headers"] = dict(self.headers)
         if self.key:
-            told["key"] = self.key
+            fields["key"] = self.key
         if self.producer:
-            told |= {"producer": self.producer, "sequence": self.sequence}
+            fields |= {"producer": self.producer, "sequence": self.sequence}
         if self.job is not None:
-            told |= dict(zip(("priority", "ttr", "delay"), self.job, strict=True))
-        return told
+            fields |= dict(zip(("priority", "ttr", "delay"), self.job, strict=True))
+        return fields
 
 
 def unpack(packed: bytes, ordinal: int) -> Attributes:
@@ -70,11 +70,11 @@ def unpack(packed: bytes, ordinal: int) -> Attributes:
 
 @lru_cache(maxsize=1024)
 def _unpacked(packed: bytes) -> Attributes:
-    """Return the attributes with the difference in place of the sequence. Jobs put on the same terms share a cache entry."""
+    """Return the attributes with the difference in place of the sequence. Jobs with the same options share a cache entry."""
     headers, key, producer, difference, *job = msgpack.unpackb(packed)
     pairs = tuple((name, value) for name, value in headers)
-    terms = (job[0][0], job[0][1], job[0][2]) if job else None
-    return Attributes(pairs, key, producer, difference, terms)
+    options = (job[0][0], job[0][1], job[0][2]) if job else None
+    return Attributes(pairs, key, producer, difference, options)
 
 
 @lru_cache(maxsize=1024)

@@ -65,7 +65,7 @@ class IdSource:
         self._renew_at = 0  # the sequence at which the next block is leased
         self._renew(first)
 
-    def one(self) -> bytes:
+    def issue_id(self) -> bytes:
         """Issue the next id: 16 hex digits."""
         number = self.next
         self.next = end = number + 1
@@ -73,15 +73,15 @@ class IdSource:
             self._renew(end)
         return b"%04x%012x" % (self._node, number)
 
-    def named(self, sequence: int) -> bytes:
+    def id_bytes(self, sequence: int) -> bytes:
         """Return the id with that sequence. This does not issue it."""
         return b"%04x%012x" % (self._node, sequence)
 
-    def number(self, sequence: int) -> int:
+    def id_number(self, sequence: int) -> int:
         """Return the id with that sequence as a number, without issuing it."""
         return self._node << 48 | sequence
 
-    def take(self, n: int) -> list[Ids]:
+    def issue_ids(self, n: int) -> list[Ids]:
         """Issue the next n ids, in order and in blocks."""
         first = self.next
         self.next = end = first + n

@@ -10,17 +10,17 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.topic import Topic
 
 
-def of_topic(topic: Topic) -> int:
+def oldest_of_topic(topic: Topic) -> int:
     """Return the time of the next message that is not distributed yet. Messages with a delay are ignored."""
     if not topic.depth:
         return 0
-    return topic.journal.published_plain(topic.edge.distributed)
+    return topic.journal.published_plain(topic.offsets.distributed)
 
 
-def of_channel(channel: Channel) -> int:
+def oldest_of_channel(channel: Channel) -> int:
     """Return the time of the next message of the retry lane or of the sequence, whichever was published first."""
     returned = channel.backlog.extents.published(channel.backlog.retry[0][1].ordinal) if channel.backlog.retry else 0
-    if channel.edge.ordinary <= channel.backlog.passed:
+    if channel.offsets.ordinary <= channel.backlog.passed:
         return returned
     following = _following(channel)
     return min(returned, following) if returned and following else returned or following
@@ -30,5 +30,5 @@ def _following(channel: Channel) -> int:
     """Return the time of the next message in the sequence."""
     ordinal = channel.backlog.cursor
     if channel.backlog.holes:
-        ordinal = next(channel.backlog.ahead(ordinal), (channel.edge.distributed, 0))[0]
+        ordinal = next(channel.backlog.ahead(ordinal), (channel.offsets.distributed, 0))[0]
     return channel.backlog.extents.published_plain(ordinal)

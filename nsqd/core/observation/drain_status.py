@@ -14,7 +14,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.reader import Reader
 
 
-class Left(NamedTuple):
+class DrainStatus(NamedTuple):
     """The messages that are left in a topic itself, in a reader, or in several of them."""
 
     depth: int = 0  # messages: those that are not distributed yet, and those that are ready in a channel
@@ -23,29 +23,29 @@ class Left(NamedTuple):
     buried: int = 0  # messages, and jobs
     jobs: int = 0  # of tubes: ready, reserved or delayed
 
-    def plus(self, other: Left) -> Left:
+    def plus(self, other: DrainStatus) -> DrainStatus:
         """Return the sum of both, field by field."""
-        return Left(*map(sum, zip(self, other, strict=True)))
+        return DrainStatus(*map(sum, zip(self, other, strict=True)))
 
     @property
-    def is_nothing(self) -> bool:
+    def is_drained(self) -> bool:
         """Return True if nothing is left to deliver. Buried messages do not count: they wait for an operator."""
         return not (self.depth or self.in_flight or self.deferred or self.jobs)
 
 
-def walk(broker: Broker, aside: str) -> Iterator[Left]:
+def drain_statuses(broker: Broker, aside: str) -> Iterator[DrainStatus]:
     """Yield what is left in every topic and reader, except the topic `aside`. The caller may continue in later turns."""
     for topic in list(broker.topics.values()):
         if topic.deleted or topic.name == aside:
             continue
-        yield Left(depth=topic.depth)
+        yield DrainStatus(depth=topic.depth)
         for reader in list(topic.readers.values()):
             if not reader.deleted:
                 yield _of_reader(reader)
 
 
-def _of_reader(reader: Reader) -> Left:
+def _of_reader(reader: Reader) -> DrainStatus:
     counts = reader.counts()
-    if reader.takes_terms:
-        return Left(buried=counts.buried, jobs=sum(counts) - counts.buried + reader.coming)
-    return Left(counts.ready, counts.in_flight, counts.deferred, counts.buried)
+    if reader.takes_job_options:
+        return DrainStatus(buried=counts.buried, jobs=sum(counts) - counts.buried + reader.pending_count)
+    return DrainStatus(counts.ready, counts.in_flight, counts.deferred, counts.buried)

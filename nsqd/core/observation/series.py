@@ -20,7 +20,7 @@ COARSE, FINE = 300, 10  # s per step
 COARSE_SLOTS, FINE_SLOTS = 288, 360  # a day, an hour
 MOST_COARSE = 10_000  # topics: 46 MB
 MOST_FINE = 200  # topics that were looked at within LOOKED_AT: 1.2 MB
-LOOKED_AT = 600  # s after the last look at which the fine ring is dropped
+FINE_IDLE = 600  # s after the last look at which the fine ring is dropped
 
 Counts = tuple[int, int]  # published and finished in total
 
@@ -46,8 +46,10 @@ class Ring:
         for missed in range(max(self.last + 1, slot - self._slots + 1), slot) if self.last >= 0 else ():
             self._set(missed, (nan,) * len(NAMES))
         before = self._before if self.last == slot - 1 else None
-        came, left = (max(0, new - old) for new, old in zip(counts, before, strict=True)) if before else (nan, nan)
-        self._set(slot, (came, left, depth, in_flight))
+        published, finished = (
+            (max(0, new - old) for new, old in zip(counts, before, strict=True)) if before else (nan, nan)
+        )
+        self._set(slot, (published, finished, depth, in_flight))
         self._begun = slot if self._begun < 0 else self._begun
         self._before, self.last = counts, slot
 
@@ -55,7 +57,7 @@ class Ring:
         for kept, value in zip(self._values, values, strict=True):
             kept[slot % self._slots] = value
 
-    def told(self) -> dict[str, list[float | None]]:
+    def columns(self) -> dict[str, list[float | None]]:
         """Return the values by name, the oldest first; None where nothing is known."""
         places = [slot % self._slots for slot in range(self._oldest, self.last + 1)]
         return {
@@ -85,7 +87,7 @@ class Series:
         self._fine: OrderedDict[int, tuple[Ring, int]] = OrderedDict()  # with the last look, s since the epoch
         self.left_out = 0  # topics without a ring, for lack of room, in the last round
 
-    def look(self, number: int, now: int) -> tuple[Ring | None, Ring]:
+    def rings_of(self, number: int, now: int) -> tuple[Ring | None, Ring]:
         """Return the coarse and the fine ring of a topic; the fine one begins with the first look. `now`: s since the epoch."""
         fine, _ = self._fine.pop(number, (Ring(FINE, FINE_SLOTS), 0))
         self._fine[number] = fine, now
@@ -93,9 +95,9 @@ class Series:
             self._fine.popitem(last=False)
         return self._coarse.get(number), fine
 
-    def watched(self, now: int) -> list[int]:
+    def topics_in_use(self, now: int) -> list[int]:
         """Drop fine rings that were not looked at for LOOKED_AT. Return the topics of the others. `now`: s since the epoch."""
-        for number in [number for number, (_, looked) in self._fine.items() if looked < now - LOOKED_AT]:
+        for number in [number for number, (_, looked) in self._fine.items() if looked < now - FINE_IDLE]:
             del self._fine[number]
         return list(self._fine)
 
@@ -128,16 +130,16 @@ class Series:
 
 def _state(topic: Topic) -> tuple[Counts, int, int]:
     """Return the totals of published and finished messages, and the depth and the number in flight now."""
-    waiting, in_flight, left = topic.depth, 0, 0
-    for depth, flying, held, came in _channels(topic):
+    waiting, in_flight, finished = topic.depth, 0, 0
+    for depth, flying, unfinished, published in _channels(topic):
         waiting += depth
         in_flight += flying
-        left += came - held
-    return (topic.intake.message_count, left), waiting, in_flight
+        finished += published - unfinished
+    return (topic.intake.message_count, finished), waiting, in_flight
 
 
 def _channels(topic: Topic) -> Iterator[tuple[int, int, int, int]]:
     for channel in topic.channels.values():
         depth, flying = channel.depth, channel.in_flight_count
-        held = depth + flying + channel.deferred_count + len(channel.buried)
-        yield depth, flying, held, channel.message_count
+        unfinished = depth + flying + channel.deferred_count + len(channel.buried)
+        yield depth, flying, unfinished, channel.message_count

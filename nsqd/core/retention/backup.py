@@ -8,7 +8,7 @@ class Busy(Exception):
     """Another backup is in progress, so no second one can begin."""
 
 
-class Part(Protocol):
+class BackupPart(Protocol):
     """The part of one file that is to be copied."""
 
     @property
@@ -26,13 +26,13 @@ class Part(Protocol):
 class Backup(Protocol):
     """The maker of backups. Its methods are for the trio thread."""
 
-    def begin(self) -> tuple[int, Sequence[Part]]:
-        """Begin a backup. Returns its number and the parts to copy, which stay as long as `go_on` is called, until `end`.
+    def begin(self) -> tuple[int, Sequence[BackupPart]]:
+        """Begin a backup. Returns its number and the parts to copy, which stay as long as `keep_alive` is called, until `end`.
 
         Raises Busy, OSError.
         """
 
-    def go_on(self, number: int) -> None:
+    def keep_alive(self, number: int) -> None:
         """Keep the backup alive. Call this every few seconds, so that an abandoned backup does not hold files for ever."""
 
     def end(self, number: int) -> None:

@@ -11,7 +11,7 @@ class FileContent:
     number: int  # the files of the start count from 1, then each new file
     name: str
     size: int  # bytes
-    live: int  # how many of them hold messages that are owed or retained, about
+    live: int  # how many of them hold messages that are referenced or retained, about
     first: int  # when the first such message was published, about, ns since the epoch; 0: none, or not known
 
 
@@ -20,15 +20,15 @@ class TopicContent:
     """The contents of one topic in the log."""
 
     topic: int  # the topic's number
-    live: int  # bytes, about, of messages that are owed or retained
-    owed: int  # messages that a reader is not done with, or that no channel was given yet
-    retained: int  # messages that can be read back, owed or not
+    live: int  # bytes, about, of messages that are referenced or retained
+    unfinished: int  # messages that a reader is not done with, or that no channel was given yet
+    retained: int  # messages that can be read back, referenced or not
 
 
 class Count(Protocol):
     """A count that proceeds in portions, in the trio thread. It may or may not include changes made meanwhile."""
 
-    def go_on(self, most: int) -> bool:
+    def count_some(self, most: int) -> bool:
         """Look at about `most` further extents. Returns True if there are more."""
 
     def topics(self) -> list[TopicContent]:

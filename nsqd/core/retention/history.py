@@ -31,7 +31,7 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MessageBatch:
     """Consecutive messages of a topic, which share their attributes."""
 
     first: int  # offset of the first message
@@ -50,29 +50,29 @@ class Batch:
         """Return the offset behind the last message."""
         return self.first + self.count
 
-    def part(self, first: int, end: int) -> "Batch":
+    def part(self, first: int, end: int) -> "MessageBatch":
         """Return the messages with the indexes first..end of this batch (`end` excluded)."""
         if end - first == self.count:
             return self
         frames = cut(self.frames, self.count, self.largest, first, end)
-        return Batch(self.first + first, end - first, self.largest, frames, self.packed)
+        return MessageBatch(self.first + first, end - first, self.largest, frames, self.packed)
 
     def messages(self) -> Iterator[tuple[int, bytes]]:
         """Yield the offset and the frame of each message."""
         return enumerate(split(self.frames, 0, len(self.frames), self.count, self.largest), self.first)
 
 
-class Gone(Exception):
+class MessagesGone(Exception):
     """The messages of a plan were removed after the plan was made."""
 
 
 class Plan(Protocol):
     """A plan to read a part of a topic. Any thread may use it."""
 
-    def read(self) -> tuple[list[Batch], int]:
+    def read(self) -> tuple[list[MessageBatch], int]:
         """Return the messages, ascending, and the offset at which to continue.
 
-        Messages before that offset that are not among them are damaged. Raises Gone, OSError.
+        Messages before that offset that are not among them are damaged. Raises MessagesGone, OSError.
         """
 
 
@@ -85,7 +85,7 @@ class History(Protocol):
     def amount(self, topic: int) -> Amount:
         """Return how much can be read of the topic. Looks at every extent."""
 
-    def watch(self, topic: int, end: int, until: int, ready: Callable[[], None]) -> None:
+    def await_messages(self, topic: int, end: int, until: int, ready: Callable[[], None]) -> None:
         """Call `ready` once, in the trio thread, when everything before `end` can be read or the topic is deleted.
 
         At the latest `ready` is called in the first turn from `until` (monotonic ns) on.
@@ -95,7 +95,7 @@ class History(Protocol):
         """Plan to read from `start` up to `end` at most: about `most` bytes, but at least one message if there is one."""
 
     def plans_of(self, topic: int, ordinals: list[int]) -> Sequence[Plan]:
-        """Plan to read these messages, which must be owed; the plans may cover messages between them."""
+        """Plan to read these messages, which must be referenced; the plans may cover messages between them."""
 
     def plan_for(self, topic: int, stamp: int) -> tuple[int, Plan]:
         """Locate the first message that was published at `stamp` (ns since the epoch) or later.

@@ -1,6 +1,6 @@
 """How a topic's messages are kept: what an OK waits for, and for how long finished messages stay in the log.
 
-The node has a Keeping; a topic may override each part of it.
+The node has a StoragePolicy; a topic may override each part of it.
 """
 
 from dataclasses import dataclass

@@ -3,7 +3,8 @@
 Read `store` (the turn) and `journal` (what is recorded of a topic and of a reader), which storage implements; then `intake`
 (published bodies become frames with ids) with `put_batch` (jobs) and `dedup` (what a publisher sends again).
 
-* `offsets`: the edge up to which messages are distributed; `delay_lane`: messages that were published with a delay.
+* `offsets`: how far messages are distributed; `delay_lane`: messages that were published with a
+  delay.
 * `extent`: stretches of messages as readers get them; `spans` and `finished`: sets of ordinals.
 * `mark`: how far the log has come, and the promises that replies wait for.
 

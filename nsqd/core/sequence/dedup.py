@@ -34,7 +34,7 @@ class Remembered:
     producers: int = 0
 
 
-class Seen:
+class Dedup:
     """The keys and producers that one topic remembers."""
 
     __slots__ = ("_limits", "_total", "keys", "producers")
@@ -52,9 +52,9 @@ class Seen:
         if not attributes.producer:
             return 0
         last, newest = self.producers.get(attributes.producer, -1), attributes.sequence + count - 1
-        known = min(count, max(0, last + 1 - attributes.sequence))
+        duplicates = min(count, max(0, last + 1 - attributes.sequence))
         self._note_producer(attributes.producer, max(last, newest))
-        return known
+        return duplicates
 
     def knows(self, key: str, now: int) -> bool:
         """Return True if the key was published within the window. Remembers nothing itself."""
@@ -62,7 +62,7 @@ class Seen:
         return stamp is not None and stamp >= now - self._limits.window
 
     def _is_known(self, key: str, now: int) -> bool:
-        self.forget(now, MOST_FORGOTTEN)
+        self.expire_keys(now, MOST_FORGOTTEN)
         if self.knows(key, now):
             return True
         self._note_key(key, now)
@@ -83,7 +83,7 @@ class Seen:
             self.producers.popitem(last=False)
             self._total.producers -= 1
 
-    def forget(self, now: int, most: int = 1 << 62) -> None:
+    def expire_keys(self, now: int, most: int = 1 << 62) -> None:
         """Forget up to `most` keys that are older than the window."""
         oldest = now - self._limits.window
         while self.keys and most > 0 and next(iter(self.keys.values())) < oldest:
@@ -107,7 +107,7 @@ class Seen:
             self._note_key(key, stamp)
         for producer, last in producers.items():
             self._note_producer(producer, last)
-        self.forget(now)
+        self.expire_keys(now)
 
     def __repr__(self) -> str:
         return f"<Seen: {len(self.keys)} keys, {len(self.producers)} producers>"

@@ -9,25 +9,25 @@ from nsqd.core.timing.deferred import Deferred, Message
 
 
 class DelayLane:
-    """The delayed messages of one topic. The readers know only of those before the topic's edge."""
+    """The delayed messages of one topic. The readers know only of those before the topic's distributed offset."""
 
     __slots__ = ("ahead", "before", "overdue", "waiting")
 
     def __init__(self, number: int) -> None:
         """Start empty. `number`: the topic's number."""
         self.waiting = Deferred(number)  # messages whose delay is not over, or that are to be released next
-        self.before = 0  # how many messages in `waiting` are before the edge
-        self.ahead = 0  # how many messages at or past the edge are in `waiting` or `overdue`
-        self.overdue: list[Message] = []  # messages at or past the edge whose delay is over
+        self.before = 0  # how many messages in `waiting` are before the distributed offset
+        self.ahead = 0  # how many messages at or past the distributed offset are in `waiting` or `overdue`
+        self.overdue: list[Message] = []  # messages at or past the distributed offset whose delay is over
 
     def push(self, first: int, count: int, due: int, now: int) -> None:
-        """Hold `count` messages from `first` on, which are at or past the edge, until `due` (monotonic ns)."""
+        """Hold `count` messages from `first` on, which are at or past the distributed offset, until `due` (monotonic ns)."""
         for ordinal in range(first, first + count):
             self.waiting.push(due, Message(ordinal, 0), now)
         self.ahead += count
 
-    def pass_edge(self) -> int:
-        """Note that the edge moves behind all messages. Returns how many delayed ones it passes."""
+    def pass_all(self) -> int:
+        """Note that the distributed offset moves behind all messages. Returns how many delayed ones it passes."""
         passed, self.ahead = self.ahead, 0
         self.before += passed
         overdue, self.overdue = self.overdue, []
@@ -35,30 +35,36 @@ class DelayLane:
             self.waiting.push(0, message, 0)
         return passed
 
-    def release(self, now: int, limit: int, edge: int) -> tuple[int, list[Message]]:
-        """Take out up to `limit` messages whose delay is over. Returns how many were moved, and those before the edge."""
+    def release(self, now: int, limit: int, distributed: int) -> tuple[int, list[Message]]:
+        """Take out up to `limit` messages whose delay is over.
+
+        Returns how many were moved, and those before the distributed offset.
+        """
         moved = self.waiting.approach(now, limit)
         due = self.waiting.pop_due(now, limit)
-        released = [message for message in due if message.ordinal < edge]
-        if len(released) < len(due):  # the rest is due, too, but has to wait until the edge passes it
-            self.overdue += [message for message in due if message.ordinal >= edge]
+        released = [message for message in due if message.ordinal < distributed]
+        if len(released) < len(due):  # the rest is due, too, but has to wait until the distributed offset passes it
+            self.overdue += [message for message in due if message.ordinal >= distributed]
         self.before -= len(released)
         return moved + len(due), released
 
-    def take(self, ordinals: Collection[int], edge: int, now: int) -> list[tuple[int, Message]]:
-        """Take out those of `ordinals` that are before the edge, each as (due, message). Walks everything that waits."""
-        taken = self.waiting.take_with_due(ordinals) if self.before else []
+    def pop_distributed(self, ordinals: Collection[int], distributed: int, now: int) -> list[tuple[int, Message]]:
+        """Take out those of `ordinals` that are before the distributed offset, each as (due, message).
+
+        Walks everything that waits.
+        """
+        taken = self.waiting.remove_with_due(ordinals) if self.before else []
         for due, message in taken:
-            if message.ordinal >= edge:
+            if message.ordinal >= distributed:
                 self.waiting.push(due, message, now)
-        taken = [entry for entry in taken if entry[1].ordinal < edge]
+        taken = [entry for entry in taken if entry[1].ordinal < distributed]
         self.before -= len(taken)
         return taken
 
-    def ordinals(self, first: int, edge: int) -> Iterator[int]:
-        """Yield the ordinals from `first` on and before the edge that wait here. Walks everything that waits."""
+    def ordinals(self, first: int, distributed: int) -> Iterator[int]:
+        """Yield the ordinals from `first` on and before the distributed offset that wait here. Walks everything that waits."""
         for _, message in self.waiting.items():
-            if first <= message.ordinal < edge:
+            if first <= message.ordinal < distributed:
                 yield message.ordinal
 
     def delayed(self) -> set[int]:
@@ -66,13 +72,13 @@ class DelayLane:
         return {message.ordinal for _, message in self.waiting.items()} | {one.ordinal for one in self.overdue}
 
     def drop_from(self, ordinal: int) -> None:
-        """Drop all messages from `ordinal` on, which must be the edge. Walks everything that waits."""
+        """Drop all messages from `ordinal` on, which must be the distributed offset. Walks everything that waits."""
         self.waiting.remove_from(ordinal)
         self.overdue.clear()
         self.ahead = 0
 
     def load(self, delayed: Iterable[tuple[int, int]], now: int) -> None:
-        """Hold, after a restart, the delayed messages at or past the edge, given as (ordinal, due)."""
+        """Hold, after a restart, the delayed messages at or past the distributed offset, given as (ordinal, due)."""
         for ordinal, due in delayed:
             self.push(ordinal, 1, due, now)
 
@@ -82,13 +88,13 @@ class DelayLane:
         self.overdue.clear()
         self.before = self.ahead = 0
 
-    def check(self, edge: int) -> None:
-        """Raise AssertionError if an invariant of the lane does not hold. `edge`: the topic's."""
+    def check(self, distributed: int) -> None:
+        """Raise AssertionError if an invariant of the lane does not hold. `distributed`: the topic's."""
         self.waiting.check()
         waiting = [message.ordinal for _, message in self.waiting.items()]
-        assert self.before == sum(ordinal < edge for ordinal in waiting)
-        assert self.ahead == len(self.overdue) + sum(ordinal >= edge for ordinal in waiting)
-        assert all(message.ordinal >= edge for message in self.overdue)
+        assert self.before == sum(ordinal < distributed for ordinal in waiting)
+        assert self.ahead == len(self.overdue) + sum(ordinal >= distributed for ordinal in waiting)
+        assert all(message.ordinal >= distributed for message in self.overdue)
 
     def __repr__(self) -> str:
         return f"<DelayLane: {self.waiting.count} wait, {len(self.overdue)} overdue>"

@@ -4,7 +4,7 @@
 class Extent:
     """A stretch of a topic's sequence: the frames from `first` to `end`, all with a delay or all without one.
 
-    It only grows at its end. The store may replace a frame that no channel owes any more by b"", to free its memory.
+    It only grows at its end. The store may replace a frame that no channel references any more by b"", to free its memory.
     """
 
     __slots__ = ("delayed", "first", "frames", "ids", "largest")

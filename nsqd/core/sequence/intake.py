@@ -10,7 +10,7 @@ from nsqd.core.measurement.outcomes import Producers
 from nsqd.core.message.attributes import NONE, Attributes, pack_job
 from nsqd.core.message.frame import HEADER_SIZE, ID_SIZE, encode, encode_one
 from nsqd.core.message.ids import IdSource
-from nsqd.core.sequence.dedup import Seen
+from nsqd.core.sequence.dedup import Dedup
 from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda, Source
 
@@ -25,13 +25,13 @@ class Sealed(NamedTuple):
     attributes: bytes = b""  # packed (nsqd/core/message/attributes.py)
 
 
-class _Gone:
+class _DeletedTopic:
     """A source that does nothing, in place of a topic that was deleted."""
 
     def seal(self, wall: int) -> None:
         pass
 
-    def settle(self) -> None:
+    def seal_puts(self) -> None:
         pass
 
 
@@ -43,22 +43,22 @@ class Intake:
         "_ids",
         "_pending",
         "_pending_apart",
-        "_puts",
+        "_put_batches",
         "_topic",
+        "dedup",
         "dropped_count",
         "duplicate_count",
         "is_foreign",
         "message_bytes",
         "message_count",
         "producers",
-        "seen",
     )
 
-    def __init__(self, topic: Source, agenda: Agenda, ids: IdSource, seen: Seen, producers: Producers | None) -> None:
+    def __init__(self, topic: Source, agenda: Agenda, ids: IdSource, dedup: Dedup, producers: Producers | None) -> None:
         self._topic = topic
         self._agenda = agenda
         self._ids = ids
-        self.seen = seen
+        self.dedup = dedup
         self.producers = producers  # who published which message; None: this is not measured
         self.is_foreign = False  # True: messages came from others than clients of beanstalkd
         self.message_count = 0  # published since the process started
@@ -68,7 +68,7 @@ class Intake:
         self._pending: list[bytes] = []  # bodies published in this turn
         # messages of this turn with a delay or attributes: (due or 0, bodies, attributes)
         self._pending_apart: list[tuple[int, list[bytes], Attributes]] = []
-        self._puts: list[PutBatch] = []  # jobs put in this turn
+        self._put_batches: list[PutBatch] = []  # jobs put in this turn
 
     # messages
 
@@ -96,41 +96,41 @@ class Intake:
 
     def admit(self, attributes: Attributes, count: int) -> int:
         """Return how many of the first of `count` messages are duplicates of earlier ones. Remembers the others."""
-        known = self.seen.admit(attributes, count, self._agenda.now)
-        self.duplicate_count += known
-        return known
+        duplicates = self.dedup.admit(attributes, count, self._agenda.now)
+        self.duplicate_count += duplicates
+        return duplicates
 
     def recognizes(self, key: str) -> bool:
         """Return True if the key was published within the window that is remembered. Remembers nothing itself."""
-        return self.seen.knows(key, self._agenda.now)
+        return self.dedup.knows(key, self._agenda.now)
 
     # jobs
 
-    def put(self, bodies: list[bytes], terms: JobOptions, key: str) -> int:
+    def put(self, bodies: list[bytes], options: JobOptions, key: str) -> int:
         """Take jobs. Returns the id of the first as a number; the others follow it. `key`: of a single job; "": none."""
         self.count(bodies)
-        puts = self._puts[-1] if self._puts else None
-        if puts is None or puts.terms != terms or puts.key or key:
-            if puts is None:
-                self._agenda.unsettled.append(self._topic)
-            puts = PutBatch(terms, self._agenda.wall, key)
-            self._puts.append(puts)
-        return puts.add(bodies, self._ids)
+        put_batch = self._put_batches[-1] if self._put_batches else None
+        if put_batch is None or put_batch.options != options or put_batch.key or key:
+            if put_batch is None:
+                self._agenda.unsealed_puts.append(self._topic)
+            put_batch = PutBatch(options, self._agenda.wall, key)
+            self._put_batches.append(put_batch)
+        return put_batch.add(bodies, self._ids)
 
-    def put_known(self, body: bytes, terms: JobOptions, sequence: int, created: int) -> PutBatch:
+    def put_with_id(self, body: bytes, options: JobOptions, sequence: int, created: int) -> PutBatch:
         """Return a job put elsewhere at `created` (ns since the epoch), which keeps the sequence in its id.
 
         The sequence must be higher than those of all earlier jobs, and lower than any that is still to be issued.
         """
         self.count([body])
-        puts = PutBatch(terms, created)
-        puts.add_one(body, self._ids.number(sequence), self._ids.named(sequence))
-        return puts
+        put_batch = PutBatch(options, created)
+        put_batch.add_one(body, self._ids.id_number(sequence), self._ids.id_bytes(sequence))
+        return put_batch
 
-    def take_puts(self) -> list[PutBatch]:
+    def take_put_batches(self) -> list[PutBatch]:
         """Return the jobs put since the last call."""
-        puts, self._puts = self._puts, []
-        return puts
+        put_batches, self._put_batches = self._put_batches, []
+        return put_batches
 
     # sealing
 
@@ -165,7 +165,7 @@ class Intake:
         if len(bodies) <= 1:
             sealed += [self._seal_one(body, wall, first, attributes, 0) for body in bodies]
             return first + len(bodies)
-        ids = self._ids.take(len(bodies))
+        ids = self._ids.issue_ids(len(bodies))
         sizes = set(map(len, bodies))
         frames = encode(bodies, sizes, ids, wall)
         joined = b"".join([block.joined for block in ids])
@@ -175,44 +175,44 @@ class Intake:
 
     def _seal_one(self, body: bytes, wall: int, first: int, attributes: Attributes, due: int) -> Sealed:
         """Seal one message at a third of the cost of a batch of one: many topics get no more than one message a turn."""
-        message_id = self._ids.one()
+        message_id = self._ids.issue_id()
         frame = encode_one(body, message_id, wall)
         packed = self._pack(attributes, first) if attributes is not NONE or self.producers is not None else b""
         return Sealed([frame], message_id, len(frame), due, packed)
 
-    def seal_known(self, messages: list[tuple[int, bytes]], first: int, attributes: Attributes) -> Sealed:
+    def seal_with_times(self, messages: list[tuple[int, bytes]], first: int, attributes: Attributes) -> Sealed:
         """Seal messages that keep the time of their publish: (ns since the epoch, body)."""
-        ids = b"".join([block.joined for block in self._ids.take(len(messages))])
+        ids = b"".join([block.joined for block in self._ids.issue_ids(len(messages))])
         frames = [
             encode_one(body, ids[index * ID_SIZE : (index + 1) * ID_SIZE], stamp)
             for index, (stamp, body) in enumerate(messages)
         ]
         return Sealed(frames, ids, max(map(len, frames)), 0, self._pack(attributes, first))
 
-    def seal_puts(self, puts: PutBatch, first: int) -> Sealed:
+    def seal_put_batch(self, put_batch: PutBatch, first: int) -> Sealed:
         """Seal jobs, which already have frames and ids, from ordinal `first` on."""
-        terms = puts.terms
-        puts.first = first
+        options = put_batch.options
+        put_batch.first = first
         self._pack(NONE, first)
-        if puts.key:
-            packed = Attributes(key=puts.key, job=(terms.priority, terms.ttr, terms.delay)).pack(first)
+        if put_batch.key:
+            packed = Attributes(key=put_batch.key, job=(options.priority, options.ttr, options.delay)).pack(first)
         else:
-            packed = pack_job(terms.priority, terms.ttr, terms.delay)
-        return Sealed(puts.frames, b"".join(puts.ids), puts.largest, terms.due, packed)
+            packed = pack_job(options.priority, options.ttr, options.delay)
+        return Sealed(put_batch.frames, b"".join(put_batch.ids), put_batch.largest, options.due, packed)
 
     def _pack(self, attributes: Attributes, first: int) -> bytes:
         """Pack the attributes of messages from `first` on, and note their producer."""
         if self.producers is not None:
-            self.producers.note(first, attributes.producer)
+            self.producers.note_producer(first, attributes.producer)
         return attributes.pack(first) if attributes else b""
 
     def close(self) -> None:
         """Drop everything: the topic was deleted, together with what was published in this turn."""
         self._pending.clear()
         self._pending_apart.clear()
-        self._puts.clear()
-        self.seen.clear()
-        self._topic = _Gone()  # topic and intake refer to each other, and the daemon never collects old garbage
+        self._put_batches.clear()
+        self.dedup.clear()
+        self._topic = _DeletedTopic()  # topic and intake refer to each other, and the daemon never collects old garbage
 
     def __repr__(self) -> str:
-        return f"<Intake: {len(self._pending)} + {len(self._pending_apart)} + {len(self._puts)} pending>"
+        return f"<Intake: {len(self._pending)} + {len(self._pending_apart)} + {len(self._put_batches)} pending>"

@@ -15,7 +15,7 @@ from nsqd.core.sequence.mark import Mark
 
 
 class Extents(Protocol):
-    """The messages of a topic that at least one reader owes, or that no reader was given yet."""
+    """The messages of a topic that at least one reader references, or that no reader was given yet."""
 
     def read(self, ordinal: int) -> Extent | None:
         """Return the extent that holds `ordinal`, or the next one that still exists, or an empty one at the end.
@@ -32,7 +32,7 @@ class Extents(Protocol):
     def cold(self, first: int, end: int) -> int:
         """Return how many of messages first..end are on disk only."""
 
-    def look(self, ordinal: int, attributes: bool = True) -> bytes:
+    def frame_in_memory(self, ordinal: int, attributes: bool = True) -> bytes:
         """Return the message's frame if it is in memory, else b"". Reads nothing from disk.
 
         `attributes`: return b"" also if messages of its extent have attributes, which are on disk only.
@@ -41,11 +41,11 @@ class Extents(Protocol):
     def published(self, ordinal: int) -> int:
         """Return when the message was published (ns since the epoch): exact if it is in memory, else approximate.
 
-        0: the message is freed, or the time is not known. Reads nothing from disk.
+        0: the message is released, or the time is not known. Reads nothing from disk.
         """
 
     def published_plain(self, ordinal: int) -> int:
-        """Return the same, of the first message from `ordinal` on that is not freed and was published without a delay."""
+        """Return the same, of the first message from `ordinal` on that is not released and was published without a delay."""
 
     def file_number(self, ordinal: int) -> int:
         """Return about which file holds the message: numbers count from 1, and later files have higher ones; 0: none."""
@@ -60,8 +60,11 @@ class ReaderJournal(Protocol):
     def finish(self, first: int, count: int) -> None:
         """Record that the reader is done with messages first..first+count."""
 
-    def finish_all(self, end: int, owed: Iterable[tuple[int, int]]) -> None:
-        """Record that the reader is done with everything before `end`. `owed`: the (first, count) that it still owed."""
+    def finish_all(self, end: int, unfinished: Iterable[tuple[int, int]]) -> None:
+        """Record that the reader is done with everything before `end`.
+
+        `unfinished`: the (first, count) that it was not done with.
+        """
 
     def advance(self, cursor: int) -> None:
         """Record that the reader has delivered everything before `cursor` at least once.
@@ -77,7 +80,7 @@ class ReaderJournal(Protocol):
         """
 
     def bury(self, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
-        """Record that a message is buried after `attempts` deliveries. It stays owed; `requeue` or `finish` ends the burial."""
+        """Record that a message is buried after `attempts` deliveries. `requeue` or `finish` ends the burial."""
 
     def job(self, ordinal: int, row: bytes) -> None:
         """Record the present state of a job: `row` is packed as in nsqd/core/work_queue/job.py."""
@@ -103,21 +106,22 @@ class TopicJournal(Extents, Protocol):
         largest: int,
         due: int,
         attributes: bytes,
-        owing: int,
+        references: int,
         owners: Collection[int] | None = None,
     ) -> None:
         """Record messages published from ordinal `first` on, to be held back until `due` (monotonic ns; 0: not at all).
 
         `ids`: 16 bytes each, end to end. No frame is longer than `largest` bytes. `attributes`: packed (attributes.py).
-        `owing`: how many readers owe the messages from now on; 0: the edge has not passed them. `owners`: only the readers
-        with these numbers owe them; the others are done with them, and `finish` is not called for them. One record holds all.
+        `references`: how many readers reference the messages from now on; 0: the distributed offset has not passed them.
+        `owners`: only the readers with these numbers reference them; the others are done with them, and `finish` is not called
+        for them. One record holds all.
         """
 
-    def distribute(self, first: int, end: int, owing: int) -> None:
-        """Record that messages first..end, published before, now belong to each of the topic's `owing` readers."""
+    def distribute(self, first: int, end: int, references: int) -> None:
+        """Record that messages first..end, published before, now belong to each of the topic's `references` readers."""
 
-    def owe_again(self, first: int, end: int) -> list[tuple[int, int, bool]]:
-        """Let one more reader owe messages first..end, including finished ones, all of which must be retained.
+    def add_references(self, first: int, end: int) -> list[tuple[int, int, bool]]:
+        """Let one more reader reference messages first..end, including finished ones, all of which must be retained.
 
         Returns the parts (first, end, delayed) that exist. Call `reader` with that start before.
         """
@@ -134,7 +138,7 @@ class TopicJournal(Extents, Protocol):
     def pause(self, paused: bool) -> None:
         """Record that the topic was paused or resumed."""
 
-    def keep(self, keeping: StoragePolicy) -> tuple[Mark, ...]:
+    def set_policy(self, policy: StoragePolicy) -> tuple[Mark, ...]:
         """Set how the topic's messages are kept from now on. Returns the marks for which replies about them wait.
 
         Topics that wait for the same marks get the same tuple.

@@ -1,7 +1,8 @@
 """How far a topic is distributed: the part of a topic that its readers see.
 
-The *edge* is the ordinal up to which messages belong to the readers. It follows the end of the sequence unless the topic has no
-reader, is paused, or is still asking nsqlookupd for its channels. A new reader starts at the edge.
+The *distributed offset* is the ordinal up to which messages belong to the readers. It follows the end of the sequence unless
+the topic has no reader, is paused, or is still asking nsqlookupd for its channels. A new reader starts at the distributed
+offset.
 
 See docs/design/channel.md#positions.
 """
@@ -9,21 +10,21 @@ See docs/design/channel.md#positions.
 from nsqd.core.sequence.delay_lane import DelayLane
 
 
-class Edge:
-    """The edge and the end of one topic's sequence. Only the topic moves them."""
+class TopicOffsets:
+    """The distributed offset and the end of one topic's sequence. Only the topic moves them."""
 
     __slots__ = ("distributed", "end", "lane", "ordinary", "put_count")
 
     def __init__(self, number: int) -> None:
         """Start with an empty sequence. `number`: the topic's number."""
         self.end = 0  # ordinal of the next message to be sealed
-        self.distributed = 0  # the edge: messages before it belong to the readers; <= end
+        self.distributed = 0  # the distributed offset: messages before it belong to the readers; <= end
         self.ordinary = 0  # how many messages without a delay were ever distributed
         self.put_count = 0  # how many messages were ever distributed
         self.lane = DelayLane(number)  # messages published with a delay, until the delay is over
 
     def check(self) -> None:
-        """Raise AssertionError if an invariant of the edge or its delay lane does not hold."""
+        """Raise AssertionError if an invariant of the distributed offset or its delay lane does not hold."""
         assert 0 <= self.distributed <= self.end
         self.lane.check(self.distributed)
 

@@ -20,12 +20,12 @@ USUAL = JobOptions()
 
 
 class PutBatch:
-    """Consecutive jobs of a topic on the same terms, which become one record of the log."""
+    """Consecutive jobs of a topic with the same options, which become one record of the log."""
 
-    __slots__ = ("created", "first", "frames", "ids", "key", "largest", "numbers", "terms")
+    __slots__ = ("created", "first", "frames", "ids", "key", "largest", "numbers", "options")
 
-    def __init__(self, terms: JobOptions, created: int, key: str = "") -> None:
-        self.terms = terms
+    def __init__(self, options: JobOptions, created: int, key: str = "") -> None:
+        self.options = options
         self.created = created  # ns since the epoch
         self.key = key  # recognizes a second put of the same job; "": none
         self.first = -1  # ordinal of the first job, once the jobs are sealed
@@ -36,11 +36,11 @@ class PutBatch:
 
     def add(self, bodies: list[bytes], ids: IdSource) -> int:
         """Add jobs, which get the next ids. Returns the first id as a number; the others follow it."""
-        number = ids.number(ids.next)
+        number = ids.id_number(ids.next)
         if len(bodies) == 1:  # this costs half as much as a batch of one
-            self.add_one(bodies[0], number, ids.one())
+            self.add_one(bodies[0], number, ids.issue_id())
             return number
-        blocks, sizes = ids.take(len(bodies)), set(map(len, bodies))
+        blocks, sizes = ids.issue_ids(len(bodies)), set(map(len, bodies))
         self.ids += [block.joined for block in blocks]
         self.frames += encode(bodies, sizes, blocks, self.created)
         self.numbers += range(number, number + len(bodies))
@@ -57,4 +57,4 @@ class PutBatch:
             self.largest = len(frame)
 
     def __repr__(self) -> str:
-        return f"<Puts: {len(self.frames)} jobs from ordinal {self.first} on, {self.terms}>"
+        return f"<Puts: {len(self.frames)} jobs from ordinal {self.first} on, {self.options}>"

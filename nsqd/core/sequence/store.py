@@ -20,7 +20,7 @@ class LogFigures:
 
     size: int  # bytes of its segments
     segments: int
-    live: int  # bytes of messages that are owed or retained, when they were last counted
+    live: int  # bytes of messages that are referenced or retained, when they were last counted
     checkpoints: int  # checkpoints written since the start
     unsynced: int  # bytes that were written and are not durable yet
     memory: int  # bytes of messages in memory

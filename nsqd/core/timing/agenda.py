@@ -8,10 +8,10 @@ from typing import Protocol
 from nsqd.core.timing.duequeue import DueQueue
 
 
-class Queue(Protocol):
+class ScanQueue(Protocol):
     """An object with messages that wait for a time: a reader of a topic, or a topic with its delay lane."""
 
-    watched: tuple[int, int] | None  # (due, handle) of the queue's entry in the agenda; None: no entry
+    scan_entry: tuple[int, int] | None  # (due, handle) of the queue's entry in the agenda; None: no entry
 
     def scan(self, now: int, limit: int) -> int:
         """Serve up to about `limit` messages that are due. Return how many; 0 means that nothing was due."""
@@ -27,8 +27,8 @@ class Server(Protocol):
         """Give each consumer that has room its share, once."""
 
 
-class Reader(Queue, Server, Protocol):
-    """A reader of a topic as the agenda sees it: both a Queue and a Server."""
+class AgendaReader(ScanQueue, Server, Protocol):
+    """A reader of a topic as the agenda sees it: both a ScanQueue and a Server."""
 
 
 class Source(Protocol):
@@ -37,33 +37,33 @@ class Source(Protocol):
     def seal(self, wall: int) -> None:
         """Give the messages of the turn their ids and ordinals. `wall`: ns since the epoch."""
 
-    def settle(self) -> None:
+    def seal_puts(self) -> None:
         """Give the jobs of the turn their ordinals, before those of the messages."""
 
 
 class Agenda:
     """The agenda of one broker: the time of this turn, and what is to be done in it or later."""
 
-    __slots__ = ("awake", "index", "now", "unsealed", "unsettled", "wall")
+    __slots__ = ("awake", "index", "now", "unsealed", "unsealed_puts", "wall")
 
     def __init__(self) -> None:
         self.now = 0  # monotonic ns, of this turn
         self.wall = 0  # ns since the epoch, of this turn
         self.awake: dict[Server, None] = {}  # readers that may have messages for a consumer with room
         self.unsealed: list[Source] = []  # topics with messages published in this turn
-        self.unsettled: list[Source] = []  # topics with jobs put in this turn
-        self.index: DueQueue[Queue] = DueQueue()  # queues by a lower bound of the earliest due time of each
+        self.unsealed_puts: list[Source] = []  # topics with jobs put in this turn
+        self.index: DueQueue[ScanQueue] = DueQueue()  # queues by a lower bound of the earliest due time of each
 
-    def settle(self) -> None:
+    def seal_puts(self) -> None:
         """Settle the jobs that were put so far in this turn, so that other commands of the same turn find them."""
-        unsettled, self.unsettled = self.unsettled, []
-        for source in unsettled:
-            source.settle()
+        sources, self.unsealed_puts = self.unsealed_puts, []
+        for source in sources:
+            source.seal_puts()
 
     def seal(self) -> None:
         """Seal everything that was put or published so far in this turn. From now on it can be delivered."""
-        if self.unsettled:
-            self.settle()
+        if self.unsealed_puts:
+            self.seal_puts()
         if self.unsealed:
             unsealed, self.unsealed = self.unsealed, []
             for source in unsealed:
@@ -76,24 +76,24 @@ class Agenda:
             for reader in awake:
                 reader.serve(self.now)
 
-    def watch(self, queue: Queue, due: int) -> None:
+    def schedule_scan(self, queue: ScanQueue, due: int) -> None:
         """See to it that `queue` is scanned by `due` (monotonic ns)."""
-        watched = queue.watched
+        watched = queue.scan_entry
         if watched is not None:
             if watched[0] <= due:
                 return
             self.index.remove(watched[1])
-        queue.watched = (due, self.index.push(due, queue))
+        queue.scan_entry = (due, self.index.push(due, queue))
 
-    def unwatch(self, queue: Queue) -> None:
+    def cancel_scan(self, queue: ScanQueue) -> None:
         """Remove the entry of a queue that no longer waits for a time."""
-        if queue.watched is not None:
-            self.index.remove(queue.watched[1])
-            queue.watched = None
+        if queue.scan_entry is not None:
+            self.index.remove(queue.scan_entry[1])
+            queue.scan_entry = None
 
-    def forget(self, reader: "Reader") -> None:
+    def remove_reader(self, reader: "AgendaReader") -> None:
         """Remove all entries of a reader that was deleted."""
-        self.unwatch(reader)
+        self.cancel_scan(reader)
         self.awake.pop(reader, None)
 
     def __repr__(self) -> str:

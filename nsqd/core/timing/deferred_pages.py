@@ -43,7 +43,7 @@ class DeferredPages:
                     block[ordinal % BLOCK] = 1
         return blocks
 
-    def take(self, ordinal: int) -> bool:
+    def remove_one(self, ordinal: int) -> bool:
         """Take a message out. Return False if it does not wait here."""
         if not self._pages:
             return False
@@ -54,7 +54,7 @@ class DeferredPages:
         self._is_whole = False
         return True
 
-    def remove(self, first: int, end: int) -> None:
+    def remove_span(self, first: int, end: int) -> None:
         """Take out those of messages first..end that wait here."""
         if not self._pages:
             return

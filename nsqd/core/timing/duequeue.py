@@ -1,7 +1,7 @@
 """The priority queue by due time. In-flight and deferred messages, the scan's index and connection timers all use it.
 
 `push` returns a handle, which `remove` takes. A removed entry leaves a tombstone of two ints in the heap, but never the item:
-a finished message is freed at once. Tombstones are swept when they outnumber the live entries, so
+a finished message is released at once. Tombstones are swept when they outnumber the live entries, so
 size <= 2 x live + 64 after any sequence of calls (a property test holds this).
 """
 

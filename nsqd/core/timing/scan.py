@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nsqd.core.timing.agenda import Agenda, Queue
+from nsqd.core.timing.agenda import Agenda, ScanQueue
 
 RESOLUTION = 25_000_000  # ns between scanning turns when nothing is overdue: at most 40 wake-ups a second
 INTERVAL = 100_000_000  # ns between passes when nothing is due, as in NSQ
@@ -30,7 +30,7 @@ class ScanStatistics:
 
     workers: int = 1
     passes: int = 0
-    served: int = 0  # messages timed out, released, or moved from far to near
+    served: int = 0  # messages timed out, released, or moved from a page into the timer heap
     selected: int = 0  # queues looked at
     dirty: int = 0  # queues that had something due
     last_dirty_share: float = 0.0
@@ -47,20 +47,20 @@ class ScanPool:
         self._selection_count = selection_count
         self._workers_max = workers_max
         self._random_below = random_below
-        self._queues: list[Queue] = []  # all readers, to choose from at random
+        self._queues: list[ScanQueue] = []  # all readers, to choose from at random
         self._places: dict[int, int] = {}  # id() of a reader -> its place in _queues
         self._next_turn = 0  # monotonic ns; no scan before it
         self.statistics = ScanStatistics()
 
     # adding and removing queues
 
-    def add(self, queue: Queue) -> None:
+    def add(self, queue: ScanQueue) -> None:
         """Add a reader that was just created."""
         self._places[id(queue)] = len(self._queues)
         self._queues.append(queue)
         self._resize()
 
-    def discard(self, queue: Queue) -> None:
+    def discard(self, queue: ScanQueue) -> None:
         """Remove a reader that was deleted."""
         place = self._places.pop(id(queue))
         last = self._queues.pop()
@@ -109,18 +109,18 @@ class ScanPool:
                 looked_at += 1
                 dirty += served > 0
         for queue in waiting:  # the workers have used up their budgets: the queue stays due
-            self._keep_watching(queue, queue.next_due())
+            self._reschedule(queue, queue.next_due())
         statistics.passes += 1
         statistics.selected += looked_at
         statistics.dirty += dirty
         statistics.last_dirty_share = dirty / looked_at if looked_at else 0.0
         return statistics.last_dirty_share
 
-    def _select(self, now: int) -> list[Queue]:
+    def _select(self, now: int) -> list[ScanQueue]:
         """Select the due queues, earliest first, then random ones. The due ones leave the index until they are served."""
         selected = self._index.pop_due(now, self._selection_count)
         for queue in selected:
-            queue.watched = None
+            queue.scan_entry = None
         seen = set(map(id, selected))
         for _ in range(min(len(self._queues), self._selection_count) - len(selected)):
             queue = self._queues[self._random_below(len(self._queues))]
@@ -129,24 +129,24 @@ class ScanPool:
                 selected.append(queue)
         return selected
 
-    def _serve(self, queue: Queue, now: int, limit: int) -> int:
+    def _serve(self, queue: ScanQueue, now: int, limit: int) -> int:
         """Serve up to about `limit` messages of a queue if it is due, and index its next due time. Return how many."""
         due, served = queue.next_due(), 0
         if due is not None and due <= now:
             served = queue.scan(now, limit)
             due = queue.next_due()
-        self._keep_watching(queue, due)
+        self._reschedule(queue, due)
         return served
 
-    def _keep_watching(self, queue: Queue, due: int | None) -> None:
+    def _reschedule(self, queue: ScanQueue, due: int | None) -> None:
         """Make the index agree with `due`, the time when the queue has something to do next (None: never).
 
         An entry that is too early may stay: it is corrected when its time has come.
         """
         if due is None:
-            self._agenda.unwatch(queue)
-        elif queue.watched is None or due < queue.watched[0]:
-            self._agenda.watch(queue, due)
+            self._agenda.cancel_scan(queue)
+        elif queue.scan_entry is None or due < queue.scan_entry[0]:
+            self._agenda.schedule_scan(queue, due)
 
     def check(self) -> None:
         """Raise AssertionError if an invariant of this class does not hold."""
@@ -154,7 +154,7 @@ class ScanPool:
         for place, queue in enumerate(self._queues):
             assert self._places[id(queue)] == place
             due = queue.next_due()
-            assert due is None or (queue.watched is not None and queue.watched[0] <= due)
+            assert due is None or (queue.scan_entry is not None and queue.scan_entry[0] <= due)
 
     def __repr__(self) -> str:
         return f"<ScanPool: {self.statistics.workers} workers, {len(self._queues)} queues>"

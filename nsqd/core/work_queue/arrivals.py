@@ -1,8 +1,8 @@
-"""The messages of a topic that are still to become jobs of its tube, and the terms on which they will.
+"""The messages of a topic that are still to become jobs of its tube, and the job options that they will have.
 
-These messages are between the position of the tube and the edge, the ordinal up to which the topic has distributed messages to
-its readers. They are there because they were on disk only, or because they were too many for one turn. A hole is a span of
-messages that the tube leaves out.
+These messages are between the position of the tube and the distributed offset, the ordinal up to which the topic has
+distributed messages to its readers. They are there because they were on disk only, or because they were too many for one turn.
+A hole is a span of messages that the tube leaves out.
 """
 
 from bisect import insort
@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from nsqd.core.sequence.journal import Extents
-from nsqd.core.sequence.offsets import Edge
+from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.sequence.spans import without
 
@@ -18,42 +18,46 @@ from nsqd.core.sequence.spans import without
 class Arrivals:
     """The part of a topic's sequence that a tube has not made into jobs yet."""
 
-    __slots__ = ("_edge", "_extents", "holes", "position", "terms")
+    __slots__ = ("_extents", "_offsets", "holes", "options", "position")
 
-    def __init__(self, edge: Edge, extents: Extents) -> None:
-        """Begin at the edge. Messages past it that wait in the delay lane will have the usual terms, and their due times."""
-        self._edge = edge
+    def __init__(self, offsets: TopicOffsets, extents: Extents) -> None:
+        """Begin at the distributed offset.
+
+        Messages past it that wait in the delay lane will have the usual options, and their due times.
+        """
+        self._offsets = offsets
         self._extents = extents
-        self.position = edge.distributed  # messages before this ordinal are jobs, or are gone
+        self.position = offsets.distributed  # messages before this ordinal are jobs, or are gone
         # spans (first, end) from the position on that are not to become jobs, ascending
         self.holes: deque[tuple[int, int]] = deque()
-        waiting = edge.lane.waiting.items()
-        # by ordinal, the terms of messages from the position on; the others have the usual terms
-        self.terms = {one.ordinal: JobOptions(due=due) for due, one in waiting if one.ordinal >= self.position}
+        waiting = offsets.lane.waiting.items()
+        # by ordinal, the job options of messages from the position on; the others have the usual options
+        self.options = {one.ordinal: JobOptions(due=due) for due, one in waiting if one.ordinal >= self.position}
 
     @property
     def is_complete(self) -> bool:
-        """Return True if there is nothing between the position and the edge."""
-        return self.position >= self._edge.distributed
+        """Return True if there is nothing between the position and the distributed offset."""
+        return self.position >= self._offsets.distributed
 
-    def expect(self, first: int, count: int, terms: JobOptions) -> None:
-        """Note the terms of `count` messages from ordinal `first` on, which are at or past the edge."""
-        self.terms.update(dict.fromkeys(range(first, first + count), terms))
+    def expect(self, first: int, count: int, options: JobOptions) -> None:
+        """Note the job options of `count` messages from ordinal `first` on, which are at or past the distributed offset."""
+        self.options.update(dict.fromkeys(range(first, first + count), options))
 
     def skip(self, first: int, end: int) -> None:
         """Leave out messages first..end, which are at or past the position."""
         insort(self.holes, (first, end))
-        self._forget_terms(first, end)
+        self._forget_options(first, end)
 
-    def _forget_terms(self, first: int, end: int) -> None:
-        if self.terms:
-            self.terms = {ordinal: terms for ordinal, terms in self.terms.items() if not first <= ordinal < end}
+    def _forget_options(self, first: int, end: int) -> None:
+        if self.options:
+            self.options = {ordinal: options for ordinal, options in self.options.items() if not first <= ordinal < end}
 
-    def take(self, most: int) -> tuple[int, list[bytes]] | None:
-        """Move the position over up to `most` messages that can be read together. The position must be before the edge.
+    def read_next(self, most: int) -> tuple[int, list[bytes]] | None:
+        """Move the position over up to `most` messages that can be read together.
 
-        Return the ordinal of the first, and the frames; b"" stands for a message that is gone. Return no frames after moving
-        over messages that are left out or gone. Return None, without moving, if the messages must be read from disk first.
+        The position must be before the distributed offset. Return the ordinal of the first, and the frames; b"" stands for a
+        message that is gone. Return no frames after moving over messages that are left out or gone. Return None, without
+        moving, if the messages must be read from disk first.
         """
         holes, first = self.holes, self.position
         if holes and holes[0][0] <= first:
@@ -62,25 +66,28 @@ class Arrivals:
         extent = self._extents.read(first)
         if extent is None:
             return None
-        limit = holes[0][0] if holes else self._edge.distributed
+        limit = holes[0][0] if holes else self._offsets.distributed
         if extent.first > first or not extent.frames:  # the messages between were finished, or damaged on disk
             self.position = min(extent.first, limit) if extent.frames else limit
-            self._forget_terms(first, self.position)
+            self._forget_options(first, self.position)
             return first, []
         self.position = min(extent.end, limit, first + most)
         return first, extent.frames[first - extent.first : self.position - extent.first]
 
     def remaining(self) -> Iterator[int]:
-        """Yield the ordinals of all messages that are to become jobs, up to the edge. This reads nothing from disk."""
-        for first, end, _ in self._extents.extents(self.position, self._edge.distributed):
+        """Yield the ordinals of all messages that are to become jobs, up to the distributed offset.
+
+        This reads nothing from disk.
+        """
+        for first, end, _ in self._extents.extents(self.position, self._offsets.distributed):
             for start, stop in without(first, end, self.holes):
                 yield from range(start, stop)
 
     def clear(self) -> None:
-        """Leave out all messages up to the edge."""
-        first, self.position = self.position, self._edge.distributed
+        """Leave out all messages up to the distributed offset."""
+        first, self.position = self.position, self._offsets.distributed
         self.holes.clear()
-        self._forget_terms(first, self.position)
+        self._forget_options(first, self.position)
 
     def resume(self, position: int, holes: list[tuple[int, int]]) -> None:
         """Set the position and the holes after a restart."""
@@ -89,10 +96,10 @@ class Arrivals:
 
     def check(self) -> None:
         """Raise AssertionError if an invariant of this class does not hold."""
-        assert self.position <= self._edge.distributed
+        assert self.position <= self._offsets.distributed
         assert list(self.holes) == sorted(self.holes)
         assert not (self.holes and self.is_complete)
-        assert all(ordinal >= self.position for ordinal in self.terms)
+        assert all(ordinal >= self.position for ordinal in self.options)
 
     def __repr__(self) -> str:
-        return f"<Arrivals from {self.position} on, {len(self.holes)} holes, {len(self.terms)} with terms>"
+        return f"<Arrivals from {self.position} on, {len(self.holes)} holes, {len(self.options)} with options>"

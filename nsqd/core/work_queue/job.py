@@ -91,7 +91,7 @@ def of_node(rows: bytes, node: int) -> bytes:
     return bytes(whole)
 
 
-def rows_on_terms(
+def rows_with_options(
     ids: list[int], priority: int, ttr: int, delay: int, created: int, due: int, state: JobState
 ) -> list[bytes]:
     """Return the rows of new jobs that differ only in their ids. `ttr` and `delay` are in s, `created` and `due` in ns."""

@@ -39,19 +39,19 @@ class JobIndex(Generic[H]):
         """Return the sequence in the message id of the job that clients name by `client_id`."""
         return client_id & SEQUENCE if self._bits == _WHOLE else client_id
 
-    def came(self, job_id: int, holder: int, ordinal: int) -> None:
+    def add_job(self, job_id: int, holder: int, ordinal: int) -> None:
         """Add a job: the holder with the number `holder` has it at this ordinal."""
         client_id = job_id & self._bits
         ordinals, holders, at = self._page(client_id)
         ordinals[at], holders[at] = ordinal + 1, holder
         self._counts[client_id // _PAGE] += 1
 
-    def came_together(self, job_ids: list[int], holder: int, first: int) -> None:
+    def add_jobs(self, job_ids: list[int], holder: int, first: int) -> None:
         """Add jobs of one holder, with consecutive ordinals from `first` on."""
         start, count = job_ids[0] & self._bits, len(job_ids)
         if job_ids != [*range(job_ids[0], job_ids[0] + count)]:
             for ordinal, job_id in enumerate(job_ids, first):
-                self.came(job_id, holder, ordinal)
+                self.add_job(job_id, holder, ordinal)
             return
         done = 0
         while done < count:
@@ -71,7 +71,7 @@ class JobIndex(Generic[H]):
             self._counts[page] = 0
         return *found, at
 
-    def went(self, job_id: int) -> None:
+    def remove_job(self, job_id: int) -> None:
         """Remove the job with this id, which must be in the index."""
         page, at = divmod(job_id & self._bits, _PAGE)
         self._pages[page][0][at] = 0

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from nsqd.core.message.ids import SEQUENCE
 from nsqd.core.work_queue.job import BRIEF, DUE, DUE_AT, ROW, STATE_AT, Job, JobState, have_times, unpack
 
-PAGE = 64  # jobs: the memory of a page is freed when the last of its jobs is gone
+PAGE = 64  # jobs: the memory of a page is released when the last of its jobs is gone
 _ABSENT = bytes(ROW.size)
 
 Brief = tuple[int, int, int, int]  # id, priority, due, state

@@ -19,7 +19,7 @@ FAR = 2000  # entries: walking so many takes 5 ms in a tube of a million; at lea
 Page = tuple[list[Job], str]  # the jobs, and the place behind which the next page begins; "": no more
 
 
-def listed(table: JobTable, state: JobState, after: str, limit: int) -> Page:
+def list_jobs(table: JobTable, state: JobState, after: str, limit: int) -> Page:
     """Return up to `limit` jobs behind the place `after` ("": the beginning). Raise ValueError if it is not a place.
 
     A place is an entry (job_table.entry_of): the jobs up to it have been returned. Or it is an entry, a dot and an ordinal:

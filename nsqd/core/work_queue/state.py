@@ -1,14 +1,16 @@
 """The durable state of a tube: how records change it, what a checkpoint holds of it, and how to make it live again.
 
-This file alone knows how the fields of a live tube map to the state that survives a restart. A tube owes (has not finished)
-the messages that have a row in `jobs` and, from its edge on, the messages that are not `finished` and are not jobs yet.
+This file alone knows how the fields of a live tube map to the state that survives a restart. A tube references (has not
+finished) the messages that have a row in `jobs` and, from its distributed offset on, the messages that are not `finished` and
+are not jobs yet.
 
-In a checkpoint, JOBS records with one page each follow the array of the tube. While they are being read, the tube owes
-everything that is not finished; `settle` ends that. Changes of jobs that are recorded between those records are in their pages,
-too.
+In a checkpoint, JOBS records with one page each follow the array of the tube. While they are being read, the tube references
+everything that is not finished; `conclude` ends that. Changes of jobs that are recorded between those records are in their
+pages, too.
 
-A checkpoint holds [number, name, start, edge, holes, terms]: holes are the spans (first, end) from the edge on that are
-finished; terms are (ordinal, priority, ttr, delay, due, was put) of messages that are not jobs yet and have unusual terms.
+A checkpoint holds [number, name, start, distributed offset, holes, options]: holes are the spans (first, end) from the
+distributed offset on that are finished; options are (ordinal, priority, ttr, delay, due, was put) of messages that are not jobs
+yet and have unusual options.
 """
 
 from __future__ import annotations
@@ -18,15 +20,14 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from nsqd.core import records
-from nsqd.core.reader import Kind as ReaderKind
-from nsqd.core.reader import Reader
+from nsqd.core.reader import Reader, ReaderKind
 from nsqd.core.reader_state import Kinds, ReaderState
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.sequence.finished import Finished, Span
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.sequence.spans import remove
 from nsqd.core.timing.deferred_pages import Page
-from nsqd.core.work_queue.job import ROW, JobState, rows_on_terms
+from nsqd.core.work_queue.job import ROW, JobState, rows_with_options
 from nsqd.core.work_queue.job_pages import JobPages, moved
 from nsqd.core.work_queue.tube import Tube
 
@@ -38,87 +39,88 @@ class TubeState(ReaderState):
     kind: ClassVar[ReaderKind] = ReaderKind.WORK_QUEUE
     has_own_times: ClassVar[bool] = True
 
-    edge: int  # messages before this ordinal are jobs, or are finished
+    distributed: int  # messages before this ordinal are jobs, or are finished
     finished: Finished
     jobs: JobPages = field(default_factory=JobPages)
-    terms: dict[int, JobOptions] = field(
-        default_factory=dict
-    )  # by ordinal: the terms of messages that are not jobs yet
+    # by ordinal: the job options of messages that are not jobs yet
+    options: dict[int, JobOptions] = field(default_factory=dict)
 
     # records of the log
 
-    def apply(self, kind: Kind, content: bytes) -> Iterable[Span]:
-        if kind is Kind.JOB:
+    def apply(self, kind: RecordKind, content: bytes) -> Iterable[Span]:
+        if kind is RecordKind.JOB:
             for at in range(records.CHANNEL_OF.size, len(content), records.ORDINAL.size + ROW.size):
                 (ordinal,) = records.ORDINAL.unpack_from(content, at)
                 at += records.ORDINAL.size
                 self.jobs.put_row(ordinal, content[at : at + ROW.size])
-                self.terms.pop(ordinal, None)
-        elif kind is Kind.FINISH:
+                self.options.pop(ordinal, None)
+        elif kind is RecordKind.FINISH:
             return self._finish(content)
-        elif kind is Kind.FINISH_ALL:
+        elif kind is RecordKind.FINISH_ALL:
             return self._finish_all(records.FINISH_ALL.unpack_from(content)[2])
-        elif kind is Kind.JOBS:  # a whole page, which replaces the old one: jobs missing in it are gone
+        elif kind is RecordKind.JOBS:  # a whole page, which replaces the old one: jobs missing in it are gone
             _, _, page, offset = records.JOBS.unpack_from(content)
             self.jobs.put_page(page, moved(content[records.JOBS.size :], offset))
         return ()
 
     def _finish_all(self, end: int) -> list[Span]:
-        owed = self.drop(end)
+        unfinished = self.drop(end)
         self.finish(0, end)
-        self.start, self.edge = max(self.start, end), max(self.edge, end)
-        return owed
+        self.start, self.distributed = max(self.start, end), max(self.distributed, end)
+        return unfinished
 
     def finish(self, first: int, end: int) -> None:
-        """Note that messages first..end are no longer owed: finished, dropped, or never meant for this tube."""
+        """Note that messages first..end are no longer referenced: finished, dropped, or never meant for this tube."""
         if self.jobs.count:
             self.jobs.discard(first, end)
-        if self.terms:
-            remove(self.terms, first, end)
+        if self.options:
+            remove(self.options, first, end)
         self.finished.add(first, end)
 
-    def expect(self, first: int, count: int, terms: JobOptions, numbers: list[int], created: int) -> None:
-        """Note that messages from ordinal `first` on were published on these terms.
+    def expect(self, first: int, count: int, options: JobOptions, numbers: list[int], created: int) -> None:
+        """Note that messages from ordinal `first` on were published with these options.
 
         If `numbers`, their ids, are given, the messages are jobs at once; otherwise they become jobs later. `created`: ns
         since the epoch.
         """
         if numbers:
-            state = JobState.DELAYED if terms.due else JobState.READY
-            options = terms.priority, terms.ttr, terms.delay
-            self.jobs.put_rows(first, rows_on_terms(numbers, *options, created, terms.due, state))
+            state = JobState.DELAYED if options.due else JobState.READY
+            priority, ttr, delay = options.priority, options.ttr, options.delay
+            rows = rows_with_options(numbers, priority, ttr, delay, created, options.due, state)
+            self.jobs.put_rows(first, rows)
         else:
-            self.terms.update(dict.fromkeys(range(first, first + count), terms))
+            self.options.update(dict.fromkeys(range(first, first + count), options))
 
-    def drop(self, edge: int) -> list[Span]:
-        return list(self.finished.missing(edge))
+    def drop(self, distributed: int) -> list[Span]:
+        return list(self.finished.missing(distributed))
 
     # conclusions from the records
 
-    def settle(self, edge: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
-        """Mark messages before the tube's edge that have no row as finished, and return them. See ReaderState.
+    def conclude(self, distributed: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
+        """Mark messages before the tube's distributed offset that have no row as finished, and return them. See ReaderState.
 
-        This is right once all pages of a checkpoint were read. The edge moves to the first message that is not a job yet.
+        This is right once all pages of a checkpoint were read. The distributed offset moves to the first message that is not a
+        job yet.
         """
         gone: list[Span] = []
-        reached = edge
-        for first, end in self.finished.missing(edge):
+        reached = distributed
+        for first, end in self.finished.missing(distributed):
             for start, stop, _ in kinds(first, end):
                 for ordinal in self.jobs.absent(start, stop):
-                    if ordinal < self.edge:
+                    if ordinal < self.distributed:
                         gone.append((ordinal, ordinal + 1))
                     else:
                         reached = min(reached, ordinal)
         for first, end in gone:
             self.finished.add(first, end)
-        self.edge = reached
+        self.distributed = reached
         return gone
 
     @property
     def reached(self) -> int:
-        return max(self.start, self.edge, self.finished.end, self.jobs.end)
+        return max(self.start, self.distributed, self.finished.end, self.jobs.end)
 
-    def figures(self, edge: int, plain: list[Span]) -> dict[str, int]:
+    def figures(self, distributed: int, plain: list[Span]) -> dict[str, int]:
         """Return how many jobs are in which state after a start. Messages that are not jobs yet are not counted."""
         found = self.jobs.states()
         ready = found[JobState.READY] + found[JobState.RESERVED]
@@ -127,10 +129,10 @@ class TubeState(ReaderState):
     # checkpoints
 
     def dump(self) -> list[Any]:
-        terms = [(ordinal, *one) for ordinal, one in self.terms.items()]
-        return [self.number, self.name, self.start, self.edge, self.finished.spans(self.edge), terms]
+        options = [(ordinal, *one) for ordinal, one in self.options.items()]
+        return [self.number, self.name, self.start, self.distributed, self.finished.spans(self.distributed), options]
 
-    def details(self, topic: int, offset: int) -> Iterator[tuple[Kind, bytes]]:
+    def details(self, topic: int, offset: int) -> Iterator[tuple[RecordKind, bytes]]:
         """Yield JOBS records with a page of jobs each. A page is read only when its record is asked for.
 
         `offset`: ns from the clock of this state to the log's clock.
@@ -138,51 +140,54 @@ class TubeState(ReaderState):
         for number in self.jobs.pages():
             rows = self.jobs.page(number)
             if rows:
-                yield Kind.JOBS, records.JOBS.pack(topic, self.number, number, offset) + rows
+                yield RecordKind.JOBS, records.JOBS.pack(topic, self.number, number, offset) + rows
 
     @staticmethod
     def begin(number: int, name: str, start: int) -> list[Any]:
         return [number, name, start, start, [], []]
 
     @classmethod
-    def load(cls, array: list[Any], offset: int, edge: int, lane: Page, kinds: Kinds) -> TubeState:
-        number, name, start, tube_edge, holes, waiting = array
-        terms = {
+    def load(cls, array: list[Any], offset: int, distributed: int, lane: Page, kinds: Kinds) -> TubeState:
+        number, name, start, tube_distributed, holes, waiting = array
+        options = {
             ordinal: JobOptions(priority, ttr, delay, due + offset if due else 0, put)
             for ordinal, priority, ttr, delay, due, put in waiting
         }
         finished, position = Finished(start, holes), start
-        for first, end, _ in kinds(start, edge):  # gaps were finished, but another reader may owe them again
+        # gaps were finished, but another reader may reference them again
+        for first, end, _ in kinds(start, distributed):
             finished.add(position, first)
             position = end
-        finished.add(position, edge)
-        return cls(number, name, start, tube_edge, finished, JobPages(), terms)
+        finished.add(position, distributed)
+        return cls(number, name, start, tube_distributed, finished, JobPages(), options)
 
     def carry_over(self, before: TubeState) -> None:
         """Keep the rows known before the checkpoint, since the log may end before the pages of the checkpoint."""
         self.jobs = before.jobs
 
-    def owed(self, edge: int, kinds: Kinds) -> Iterator[Span]:
-        return self.finished.missing(edge)
+    def referenced_spans(self, distributed: int, kinds: Kinds) -> Iterator[Span]:
+        return self.finished.missing(distributed)
 
     # the live tube
 
     @classmethod
-    def of(cls, reader: Reader) -> TubeState:
+    def from_reader(cls, reader: Reader) -> TubeState:
         """Return the durable state of a live tube, with times of the monotonic clock. The jobs are shared, not copied."""
         assert isinstance(reader, Tube)
-        terms = dict(reader.arrivals.terms)
+        options = dict(reader.arrivals.options)
         finished = Finished(reader.start, reader.arrivals.holes)
-        edge = max(reader.arrivals.position, finished.floor)
-        return cls(reader.number, reader.name, reader.start, edge, finished, reader.jobs, terms)
+        distributed = max(reader.arrivals.position, finished.floor)
+        return cls(reader.number, reader.name, reader.start, distributed, finished, reader.jobs, options)
 
     def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:
         """Fill a live tube that was just created with this state, which must be settled. See ReaderState."""
         assert isinstance(reader, Tube)
         tube = reader
-        tube.arrivals.terms.clear()
-        tube.resume(self.start, self.edge, self.finished.spans(self.edge), self.jobs, offset)
-        for ordinal, terms in self.terms.items():
+        tube.arrivals.options.clear()
+        tube.resume(self.start, self.distributed, self.finished.spans(self.distributed), self.jobs, offset)
+        for ordinal, options in self.options.items():
             if ordinal >= tube.arrivals.position and ordinal not in tube.jobs:
-                tube.arrivals.terms[ordinal] = terms._replace(due=max(now, terms.due - offset) if terms.due else 0)
+                tube.arrivals.options[ordinal] = options._replace(
+                    due=max(now, options.due - offset) if options.due else 0
+                )
         tube.wake()

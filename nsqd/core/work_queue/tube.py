@@ -10,11 +10,11 @@ See docs/design/channel.md#tubes.
 from __future__ import annotations
 
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
-from nsqd.core.reader import Batch, Counts, Kind, Parts
+from nsqd.core.reader import Counts, DistributedBatch, Parts, ReaderKind
 from nsqd.core.sequence.put_batch import USUAL, JobOptions, PutBatch
 from nsqd.core.timing.deferred import Message
 from nsqd.core.work_queue.arrivals import Arrivals
-from nsqd.core.work_queue.job import Job, JobState, rows_on_terms
+from nsqd.core.work_queue.job import Job, JobState, rows_with_options
 from nsqd.core.work_queue.job_index import JobIndex
 from nsqd.core.work_queue.job_pages import JobPages
 from nsqd.core.work_queue.job_table import JobTable
@@ -30,9 +30,9 @@ ABSORBED_AT_ONCE = 2000  # messages that become jobs in a turn: about 10 ms
 class Tube:
     """One tube of a node, with its jobs. Tubes creates it. Implements Reader."""
 
-    kind = Kind.WORK_QUEUE
+    kind = ReaderKind.WORK_QUEUE
     ephemeral = False
-    takes_terms = True
+    takes_job_options = True
 
     __slots__ = (
         "_max_attempts",
@@ -40,7 +40,6 @@ class Tube:
         "arrivals",
         "delayed",
         "deleted",
-        "edge",
         "extents",
         "index",
         "jobs",
@@ -48,20 +47,21 @@ class Tube:
         "listed",
         "name",
         "number",
+        "offsets",
         "pause_asked",
         "pause_until",
         "reading",
         "reserved",
+        "scan_entry",
         "start",
         "table",
         "topic_name",
         "total",
         "waiters",
-        "watched",
     )
 
     def __init__(self, parts: Parts, index: JobIndex[Tube], waiters: Waiters[Tube], listed: TubeList) -> None:
-        self.topic_name, self.number, self.edge = parts.topic, parts.number, parts.edge
+        self.topic_name, self.number, self.offsets = parts.topic, parts.number, parts.offsets
         self.extents, self.journal, self.agenda = parts.extents, parts.journal, parts.agenda
         self._max_attempts = parts.max_attempts
         self.index = index
@@ -69,8 +69,8 @@ class Tube:
         self.listed = listed
         self.name = WORK
         self.deleted = False
-        self.start = parts.edge.distributed
-        self.arrivals = Arrivals(parts.edge, parts.extents)
+        self.start = parts.offsets.distributed
+        self.arrivals = Arrivals(parts.offsets, parts.extents)
         self.delayed = 0  # messages that the topic's delay lane counts for this tube; they are jobs already
         self.table = JobTable()
         self.jobs = self.table.jobs
@@ -78,25 +78,25 @@ class Tube:
         self.total = 0  # jobs that came since the process started
         self.pause_until = self.pause_asked = 0  # end of the pause (monotonic ns); length asked for (ns); 0: not paused
         self.reading = False  # True: a body is being read from disk
-        self.watched: tuple[int, int] | None = None  # (due, handle) of this tube's entry in the agenda
+        self.scan_entry: tuple[int, int] | None = None  # (due, handle) of this tube's entry in the agenda
 
     # calls from the topic
 
-    def extend(self, batch: Batch) -> None:
-        """Make jobs of the messages that the edge has passed."""
+    def extend(self, batch: DistributedBatch) -> None:
+        """Make jobs of the messages that the distributed offset has passed."""
         self.delayed += batch.delayed
-        if batch.puts is None:
+        if batch.put_batch is None:
             self.wake()
             return
-        self._come_together(batch.puts)  # no need to read them, even if earlier messages are still to become jobs
+        self._add_batch(batch.put_batch)  # no need to read them, even if earlier messages are still to become jobs
         if batch.first == self.arrivals.position:
             self.arrivals.position = batch.end
         else:
             self._absorb()
 
-    def expect(self, first: int, count: int, terms: JobOptions) -> None:
-        """Note that `count` messages from ordinal `first` on will become jobs on these terms."""
-        self.arrivals.expect(first, count, terms)
+    def expect(self, first: int, count: int, options: JobOptions) -> None:
+        """Note that `count` messages from ordinal `first` on will become jobs with these options."""
+        self.arrivals.expect(first, count, options)
 
     def wake(self) -> None:
         """Make jobs of the messages that have come and can be read, and offer ready jobs to waiting workers."""
@@ -135,44 +135,46 @@ class Tube:
             if left <= 0:
                 self.agenda.awake[self] = None  # `serve` goes on
                 return
-            taken = arrivals.take(left)
+            taken = arrivals.read_next(left)
             if taken is None:
                 self.reading = True
                 return
             first, frames = taken
             left -= len(frames)
             for ordinal, frame in enumerate(frames, first):
-                terms = arrivals.terms.pop(ordinal, USUAL)
+                options = arrivals.options.pop(ordinal, USUAL)
                 if frame and ordinal not in self.jobs:
-                    self._come(ordinal, frame, terms)
+                    self._add_job(ordinal, frame, options)
 
-    def _come(self, ordinal: int, frame: bytes, terms: JobOptions) -> None:
+    def _add_job(self, ordinal: int, frame: bytes, options: JobOptions) -> None:
         job_id, created = int(message_id(frame), 16), int.from_bytes(frame[STAMP], "big")
-        job = Job(ordinal, job_id, terms.priority, terms.delay, terms.ttr, created)
-        if terms.due > self.agenda.now:
-            job.state, job.due = JobState.DELAYED, terms.due
+        job = Job(ordinal, job_id, options.priority, options.delay, options.ttr, created)
+        if options.due > self.agenda.now:
+            job.state, job.due = JobState.DELAYED, options.due
         if not self.jobs.count:
             self.listed.show(self.topic_name)
-        self.index.came(job_id, self.number, ordinal)
+        self.index.add_job(job_id, self.number, ordinal)
         self.total += 1
         self._note(job, self.table.add(job))
 
-    def _come_together(self, puts: PutBatch) -> None:
-        """Make jobs of `puts`, at a fifth of the cost of `_come` for each job.
+    def _add_batch(self, put_batch: PutBatch) -> None:
+        """Make jobs of the batch, at a fifth of the cost of `_add_job` for each job.
 
         The log gets no rows for them: their publish record says that they are jobs.
         """
-        terms, first, count = puts.terms, puts.first, len(puts.frames)
-        late = terms.due > self.agenda.now
-        state, due = (JobState.DELAYED, terms.due) if late else (JobState.READY, 0)
+        options, first, count = put_batch.options, put_batch.first, len(put_batch.frames)
+        late = options.due > self.agenda.now
+        state, due = (JobState.DELAYED, options.due) if late else (JobState.READY, 0)
         if not self.jobs.count:
             self.listed.show(self.topic_name)
-        rows = rows_on_terms(puts.numbers, terms.priority, terms.ttr, terms.delay, puts.created, due, state)
-        self.table.add_together(first, rows, state, terms.priority, due)
-        self.index.came_together(puts.numbers, self.number, first)
+        rows = rows_with_options(
+            put_batch.numbers, options.priority, options.ttr, options.delay, put_batch.created, due, state
+        )
+        self.table.add_together(first, rows, state, options.priority, due)
+        self.index.add_jobs(put_batch.numbers, self.number, first)
         self.total += count
         if late:
-            self.agenda.watch(self, due)
+            self.agenda.schedule_scan(self, due)
         else:
             self._offer()
 
@@ -189,7 +191,7 @@ class Tube:
         reserved = jobs.in_state(JobState.RESERVED) if self._max_attempts else ()
         given_up = [job.ordinal for job in reserved if self.is_given_up(job)]
         for ids, first in self.table.restart(offset, self.agenda.now):
-            self.index.came_together(ids, self.number, first)
+            self.index.add_jobs(ids, self.number, first)
         if jobs.count:
             self.listed.show(self.topic_name)
         for ordinal in given_up:
@@ -198,7 +200,7 @@ class Tube:
             self.bury(job, job.priority)
         if self.table.counts[JobState.READY]:
             self._offer()
-        self._watch()
+        self._schedule_scan()
 
     def behind(self, client_id: int) -> int:
         """Return the ordinal behind the job that clients name so, even if the job is gone."""
@@ -289,8 +291,8 @@ class Tube:
         self.journal.job(job.ordinal, row)
         if job.state is JobState.READY:
             self._offer()
-        elif job.state is not JobState.BURIED and (self.watched is None or job.due < self.watched[0]):
-            self.agenda.watch(self, job.due)
+        elif job.state is not JobState.BURIED and (self.scan_entry is None or job.due < self.scan_entry[0]):
+            self.agenda.schedule_scan(self, job.due)
 
     def _forget(self, job: Job) -> None:
         """Remove the job everywhere but in the log, which is the caller's concern."""
@@ -299,7 +301,7 @@ class Tube:
         self.table.remove(job)
         if job.ordinal >= self.arrivals.position:  # a put job: its message must not become a job again
             self.arrivals.skip(job.ordinal, job.ordinal + 1)
-        self.index.went(job.id)
+        self.index.remove_job(job.id)
 
     # pauses, time-outs and delays
 
@@ -307,7 +309,7 @@ class Tube:
         """Pause the tube for `ns`, in which it gives out no job; 0 ends a pause. `now`: monotonic ns."""
         self.pause_until, self.pause_asked = (now + ns if ns else 0), ns
         self._offer()
-        self._watch()
+        self._schedule_scan()
 
     def scan(self, now: int, limit: int) -> int:
         """End up to `limit` delays and reservations that are over at `now`, and the pause if it is over. Return how many."""
@@ -335,10 +337,10 @@ class Tube:
             return self.pause_until
         return due
 
-    def _watch(self) -> None:
+    def _schedule_scan(self) -> None:
         due = self.next_due()
         if due is not None:
-            self.agenda.watch(self, due)
+            self.agenda.schedule_scan(self, due)
 
     def _offer(self) -> None:
         """Enter the tube for serving if any worker waits. If none does, the next one to reserve looks for a job itself."""
@@ -357,10 +359,10 @@ class Tube:
 
     def empty(self) -> None:
         """Drop all jobs, and the messages that are still to become jobs."""
-        end = self.edge.distributed
-        owed = [(ordinal, 1) for ordinal in self.jobs.ordinals()]
-        owed += [(ordinal, 1) for ordinal in self.arrivals.remaining() if ordinal not in self.jobs]
-        self.journal.finish_all(end, owed)
+        end = self.offsets.distributed
+        unfinished = [(ordinal, 1) for ordinal in self.jobs.ordinals()]
+        unfinished += [(ordinal, 1) for ordinal in self.arrivals.remaining() if ordinal not in self.jobs]
+        self.journal.finish_all(end, unfinished)
         for job in list(self.jobs):
             self._forget(job)
         self.start, self.delayed = end, 0
@@ -383,9 +385,9 @@ class Tube:
         return Counts(*map(found.__getitem__, states))
 
     @property
-    def coming(self) -> int:
+    def pending_count(self) -> int:
         """Return how many distributed messages are not jobs yet. This is an upper bound: some may be jobs, or finished."""
-        return self.edge.distributed - self.arrivals.position
+        return self.offsets.distributed - self.arrivals.position
 
     def check(self) -> None:
         """Raise AssertionError if an invariant of this class does not hold."""

@@ -46,13 +46,13 @@ class TubeList:
 
     def use(self, name: str) -> None:
         """Count one more worker that uses the tube."""
-        self._come(name).using += 1
+        self._users_of(name).using += 1
 
     def watch(self, name: str) -> None:
         """Count one more worker that watches the tube."""
-        self._come(name).watching += 1
+        self._users_of(name).watching += 1
 
-    def _come(self, name: str) -> Users:
+    def _users_of(self, name: str) -> Users:
         self.show(name)
         return self.users.setdefault(name, Users())
 

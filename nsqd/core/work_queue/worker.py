@@ -49,7 +49,7 @@ class Names:
         return f"<Names: {', '.join(self._names)}>"
 
 
-class Sink(Protocol):
+class WorkerSink(Protocol):
     """The receiving end of a worker: its connection, or a test."""
 
     def reserved(self, job: Job, body: bytes) -> None:
@@ -64,7 +64,7 @@ class Worker:
 
     __slots__ = ("_ends", "holds", "produces", "sink", "using", "waiting", "watching", "works")
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: WorkerSink) -> None:
         self.sink = sink
         self.using = DEFAULT
         self.watching = Names(DEFAULT)

@@ -26,7 +26,7 @@ from nsqd.protocols.transport import NEVER, Transport
 
 UNITS_OF_A_TURN = 1024  # commands and replies count one each, and large ones more, so that no client gets a long turn
 BYTES_OF_A_UNIT = 1024  # bytes of replies that count one unit: a megabyte in a turn
-MOST_USUAL = 1024  # remembered lines of put: clients put on the same terms again and again
+MOST_USUAL = 1024  # remembered lines of put: clients put with the same options again and again
 TUBES_OF_A_UNIT = 8  # tubes that are looked at for one unit
 MOST_KEPT = 64 * 1024  # bytes of commands that are read ahead while one waits
 NOT_FOUND = b"NOT_FOUND\r\n"
@@ -34,12 +34,12 @@ DEADLINE_SOON, TIMED_OUT = b"DEADLINE_SOON\r\n", b"TIMED_OUT\r\n"
 
 
 @dataclass(slots=True)
-class Context:
+class BeanstalkContext:
     """What all connections of beanstalkd clients to a node share."""
 
     max_job_size: int = 65_535  # bytes
-    figures: Callable[[], stats.Figures] = lambda: stats.Figures(65_535, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0)
-    # Recent lines of put: the body's size, and the terms without the time when the delay ends.
+    figures: Callable[[], stats.ServerFigures] = lambda: stats.ServerFigures(65_535, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0)
+    # Recent lines of put: the body's size, and the options without the time when the delay ends.
     usual: dict[bytes, tuple[int, JobOptions]] = field(default_factory=dict)
 
     def learn(self, line: bytes, arguments: tuple[Any, ...]) -> None:
@@ -56,7 +56,7 @@ class Context:
 class Put:
     """A put whose body is still coming."""
 
-    terms: tuple[int, int, int]  # priority, delay, ttr
+    options: tuple[int, int, int]  # priority, delay, ttr
     size: int  # bytes
     key: str = ""  # the key of a put-unique; "": there is none
 
@@ -99,7 +99,7 @@ class Client(ABC):
     )
 
     def __init__(
-        self, broker: Broker, context: Context, transport: Transport, remote_ip: str, port: str, now: int
+        self, broker: Broker, context: BeanstalkContext, transport: Transport, remote_ip: str, port: str, now: int
     ) -> None:
         self._broker = broker
         self._context = context
@@ -132,22 +132,22 @@ class Client(ABC):
         self._now = now
         self.has_more = False
         if not (self._buffer or self._wait or self.outbox.closing):
-            self._look(data)
+            self._handle_input(data)
             return
         self._buffer += data
         if self._wait or self.outbox.closing:
             self.waiting = len(self._buffer) > MOST_KEPT and not self.outbox.closing
             self._note_kept()
         elif self._put is None or self._long is not None or len(self._buffer) >= self._put.size + 2:
-            self._look_again()  # else wait for the whole body: a large body is not copied for each piece
+            self._handle_kept_input()  # else wait for the whole body: a large body is not copied for each piece
 
-    def _look_again(self) -> None:
+    def _handle_kept_input(self) -> None:
         """Handle the input that was kept."""
         data = bytes(self._buffer)
         self._buffer.clear()
-        self._look(data)
+        self._handle_input(data)
 
-    def _look(self, data: bytes) -> None:
+    def _handle_input(self, data: bytes) -> None:
         at = self._spent = 0
         while self._spent < UNITS_OF_A_TURN:
             self._spent += 1
@@ -185,7 +185,7 @@ class Client(ABC):
     def _step(self, data: bytes, at: int) -> int:
         """Take one line or body. Return where it ended, or -1 if it is not complete."""
         if self._long is not None:
-            self._go_on_long()
+            self._continue_long()
             return at if self._long is None else -1
         if self._discard:
             size = min(self._discard, len(data) - at)
@@ -269,7 +269,7 @@ class Client(ABC):
         self.has_more = False
         if not self._is_gone:
             self._is_gone = True
-            self._broker.settle()
+            self._broker.seal_puts()
             self._broker.tubes.leave(self.worker)
 
     def break_off(self) -> None:
@@ -289,7 +289,7 @@ class Client(ABC):
         """
         self._wait = self.waiting = False
         self._now = self._broker.now  # a reservation made now counts from now on
-        self._look_again()
+        self._handle_kept_input()
         self._transport.output_ready()
 
     def _answer(self, reply: bytes) -> None:
@@ -297,9 +297,9 @@ class Client(ABC):
         self._broker.tubes.waiters.stop_waiting(self.worker)
         self._deadline = NEVER
         self._reply(reply)
-        self._go_on()
+        self._continue_input()
 
-    def _go_on(self) -> None:
+    def _continue_input(self) -> None:
         """Handle the kept input in the next turn."""
         self._wait = self.waiting = False
         self.has_more = bool(self._buffer)
@@ -331,7 +331,7 @@ class Client(ABC):
 
     def take_output(self) -> list[bytes]:
         """Take everything that waits to be sent."""
-        return self.outbox.take()
+        return self.outbox.drain()
 
     @property
     def patience(self) -> int:
@@ -356,11 +356,11 @@ class Client(ABC):
         `some` does a part of it, and returns the reply when all is done, else None.
         """
         self._long = some
-        self._go_on_long()
+        self._continue_long()
 
-    def _go_on_long(self) -> None:
+    def _continue_long(self) -> None:
         assert self._long is not None
-        self._broker.settle()
+        self._broker.seal_puts()
         reply = self._long()
         if reply is not None:
             self._long = None

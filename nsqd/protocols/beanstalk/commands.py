@@ -171,9 +171,9 @@ def _ids(line: bytes, at: int) -> Arguments:
     return (tuple(_numbers(word, 0, _U64)[0] for word in words),)
 
 
-Reader = Callable[[bytes, int], Arguments]
+ArgumentReader = Callable[[bytes, int], Arguments]
 # The verbs in the order in which beanstalkd compares them; Penstock's own come before those that they begin with.
-VERBS: tuple[tuple[bytes, Reader], ...] = (
+VERBS: tuple[tuple[bytes, ArgumentReader], ...] = (
     (b"put ", _put),
     (b"put-unique ", _put_unique),
     (b"peek ", _id),
@@ -209,7 +209,7 @@ VERBS: tuple[tuple[bytes, Reader], ...] = (
 _WITH_ARGUMENTS = {verb: reader for verb, reader in VERBS if verb.endswith(b" ")}
 
 
-def verb_of(line: bytes) -> tuple[bytes, Reader]:
+def verb_of(line: bytes) -> tuple[bytes, ArgumentReader]:
     """Return the verb that the line begins with, and the reader of the rest. Raises UnknownCommand."""
     space = line.find(b" ")
     reader = _WITH_ARGUMENTS.get(line[: space + 1]) if space > 0 else None

@@ -25,7 +25,7 @@ class Operator(Client):
     # looking
 
     def _peek(self, job_id: int) -> None:
-        self._tell("peek", self._broker.tubes.find(job_id))
+        self._answer_found("peek", self._broker.tubes.find(job_id))
 
     def _peek_ready(self) -> None:
         self._peek_first("peek-ready", JobState.READY)
@@ -39,9 +39,9 @@ class Operator(Client):
     def _peek_first(self, command: str, state: JobState) -> None:
         tube = self._broker.tubes.tube(self.worker.using)
         job = tube.table.first(state) if tube is not None else None
-        self._tell(command, (tube, job) if tube is not None and job is not None else None)
+        self._answer_found(command, (tube, job) if tube is not None and job is not None else None)
 
-    def _tell(self, command: str, found: tuple[Tube, Job] | None) -> None:
+    def _answer_found(self, command: str, found: tuple[Tube, Job] | None) -> None:
         body = found[0].body(found[1]) if found is not None else None
         self._count(command)
         if found is None or body is None:
@@ -108,7 +108,7 @@ class Operator(Client):
         self._begin_long(some)
 
     def _move_job(self, job_id: int, name: str) -> None:
-        """Handle move-job: put the job to another tube on its own terms, delete it here, and answer MOVED with its new id.
+        """Handle move-job: put the job to another tube with its own options, delete it here, and answer MOVED with its new id.
 
         The answer is DRAINING, as for a put, while the node drains.
         """
@@ -156,7 +156,7 @@ class Operator(Client):
         self._spent += len(self._broker.tubes.listed.names) // TUBES_OF_A_UNIT
         self._count("stats")
         figures, draining = self._context.figures(), self._broker.draining_since > 0
-        self._reply(stats.dictionary(stats.of_all(self._broker.tubes, figures, draining)))
+        self._reply(stats.dictionary(stats.node_stats(self._broker.tubes, figures, draining)))
 
     def _stats_job(self, job_id: int) -> None:
         self._count("stats-job")
@@ -164,7 +164,7 @@ class Operator(Client):
         if found is None:
             self._reply(NOT_FOUND)
         else:
-            self._reply(stats.dictionary(stats.of_job(*found, self._now, self._broker.wall)))
+            self._reply(stats.dictionary(stats.job_stats(*found, self._now, self._broker.wall)))
 
     def _stats_tube(self, name: str) -> None:
         self._count("stats-tube")
@@ -172,7 +172,7 @@ class Operator(Client):
         if name not in tubes.listed.counters:
             self._reply(NOT_FOUND)
         else:
-            self._reply(stats.dictionary(stats.of_tube(tubes, name, tubes.tube(name), self._now)))
+            self._reply(stats.dictionary(stats.tube_stats(tubes, name, tubes.tube(name), self._now)))
 
     def _list_tubes(self) -> None:
         self._count("list-tubes")

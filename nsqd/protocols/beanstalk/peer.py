@@ -38,7 +38,7 @@ class Peer(Operator):
     # producers
 
     def _put_together(self, usual: tuple[int, JobOptions], data: bytes, at: int, body: int) -> int:
-        size, terms = usual
+        size, options = usual
         tubes, worker = self._broker.tubes, self.worker
         end = body + size + 2
         if data[end - 2 : end] != b"\r\n" or self._broker.refusal:
@@ -49,10 +49,10 @@ class Peer(Operator):
         while data.startswith(line, end) and data[end + step - 2 : end + step] == b"\r\n" and len(bodies) < most:
             bodies.append(data[end + len(line) : end + step - 2])
             end += step
-        if terms.delay:
-            terms = terms._replace(due=self._now + terms.delay * SECOND)
+        if options.delay:
+            options = options._replace(due=self._now + options.delay * SECOND)
         try:
-            first = tubes.put(worker, bodies, terms)
+            first = tubes.put(worker, bodies, options)
         except TooMany:
             return 0
         worker.produces = True
@@ -97,14 +97,14 @@ class Peer(Operator):
             tubes.burn_id()
             self._reply(b"OUT_OF_MEMORY\r\n")
         else:
-            priority, delay, ttr = put.terms
+            priority, delay, ttr = put.options
             due = self._now + delay * SECOND if delay else 0
-            terms, body = JobOptions(priority, ttr or 1, delay, due, True), data[at : end - 2]
+            options, body = JobOptions(priority, ttr or 1, delay, due, True), data[at : end - 2]
             try:
                 if put.key:
-                    number = tubes.put_unique(self.worker, body, terms, put.key)
+                    number = tubes.put_unique(self.worker, body, options, put.key)
                 else:
-                    number = tubes.put(self.worker, [body], terms)
+                    number = tubes.put(self.worker, [body], options)
             except TooMany:
                 self._reply(b"OUT_OF_MEMORY\r\n")
             else:

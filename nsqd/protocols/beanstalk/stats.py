@@ -28,7 +28,7 @@ _NOBODY = Users()
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ServerFigures:
     """The figures that the process and its connections add to the statistics."""
 
     max_job_size: int  # bytes
@@ -73,18 +73,18 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def of_all(tubes: Tubes, figures: Figures, draining: bool) -> dict[str, object]:
+def node_stats(tubes: Tubes, figures: ServerFigures, draining: bool) -> dict[str, object]:
     """Return the figures of `stats`, in beanstalkd's order."""
     oldest, current, migrated, written, largest = figures.binlog
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "current-jobs-urgent": tubes.urgent,
         "current-jobs-ready": tubes.count(JobState.READY),
         "current-jobs-reserved": tubes.count(JobState.RESERVED),
         "current-jobs-delayed": tubes.count(JobState.DELAYED),
         "current-jobs-buried": tubes.count(JobState.BURIED),
     }
-    told |= {f"cmd-{command}": tubes.commands[command] for command in _COUNTED}
-    return told | {
+    fields |= {f"cmd-{command}": tubes.commands[command] for command in _COUNTED}
+    return fields | {
         "job-timeouts": tubes.listed.timeouts,
         "total-jobs": tubes.total,
         "max-job-size": figures.max_job_size,
@@ -112,7 +112,7 @@ def of_all(tubes: Tubes, figures: Figures, draining: bool) -> dict[str, object]:
     }
 
 
-def of_tube(tubes: Tubes, name: str, tube: Tube | None, now: int) -> dict[str, object]:
+def tube_stats(tubes: Tubes, name: str, tube: Tube | None, now: int) -> dict[str, object]:
     """Return the figures of `stats-tube` for a listed tube; `tube` may be None if it is only used or watched."""
     users, counters = tubes.listed.users.get(name, _NOBODY), tubes.listed.counters[name]
     counts = tube.table.counts if tube is not None else dict.fromkeys(JobState, 0)
@@ -135,7 +135,7 @@ def of_tube(tubes: Tubes, name: str, tube: Tube | None, now: int) -> dict[str, o
     }
 
 
-def of_job(tube: Tube, job: Job, now: int, wall: int) -> dict[str, object]:
+def job_stats(tube: Tube, job: Job, now: int, wall: int) -> dict[str, object]:
     """Return the figures of `stats-job`; `now` is monotonic ns, `wall` ns since the epoch."""
     left = (job.due - now) / SECOND if job.state in (JobState.RESERVED, JobState.DELAYED) else 0
     return {

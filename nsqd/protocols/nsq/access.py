@@ -52,7 +52,7 @@ class Access:
         authorization = self._query()
         if not authorization.permission_count:
             raise WireError("E_UNAUTHORIZED", "AUTH no authorizations found")
-        self._take(authorization)
+        self._adopt(authorization)
         return answer(authorization)
 
     def check(self, command: str, topic: str, channel: str, now: int) -> None:
@@ -65,7 +65,7 @@ class Access:
         if self.authorization is None:
             raise WireError("E_AUTH_FIRST", f"AUTH required before {command}")
         if now >= self.until:
-            self._take(self._query())
+            self._adopt(self._query())
         if (topic, channel) in self._allowed:
             return
         if not self._allows(topic, channel):
@@ -85,7 +85,7 @@ class Access:
             return False
         return authorization.allows_subscribe(topic, channel) if channel else authorization.allows_publish(topic)
 
-    def _take(self, authorization: Authorization) -> None:
+    def _adopt(self, authorization: Authorization) -> None:
         self._allowed.clear()
         self.authorization = authorization
         self.until = authorization.expires + 1

@@ -38,7 +38,9 @@ def parse_authorization(body: bytes, now: int) -> Authorization:
     if len(body) > MAX_BODY:
         raise AuthRefused(f"answer of more than {MAX_BODY} bytes")
     try:
-        decoded = json.loads(body.decode("utf-8", "surrogateescape"), object_pairs_hook=_Pairs, parse_constant=_refuse)
+        decoded = json.loads(
+            body.decode("utf-8", "surrogateescape"), object_pairs_hook=_AnswerPairs, parse_constant=_refuse
+        )
     except (ValueError, RecursionError):
         raise AuthRefused("answer is not JSON") from None
     fields = _fields(decoded, "answer")
@@ -51,7 +53,7 @@ def parse_authorization(body: bytes, now: int) -> Authorization:
 # Values out of JSON: Go leaves a field unchanged for null.
 
 
-class _Pairs(list[tuple[str, Any]]):
+class _AnswerPairs(list[tuple[str, Any]]):
     """A JSON object as a list of pairs in the order written, because Go assigns fields in that order, whatever their case."""
 
 
@@ -66,7 +68,7 @@ def _fields(value: object, what: str) -> dict[str, Any]:
     """
     if value is None:
         return {}
-    if not isinstance(value, _Pairs):
+    if not isinstance(value, _AnswerPairs):
         raise AuthRefused(f"{what} is not an object")
     fields: dict[str, Any] = {}
     for name, item in value:
@@ -101,7 +103,7 @@ def _list(fields: dict[str, Any], name: str) -> list[object]:
     value = fields.get(name)
     if value is None:
         return []
-    if not isinstance(value, list) or isinstance(value, _Pairs):
+    if not isinstance(value, list) or isinstance(value, _AnswerPairs):
         raise AuthRefused(f"{name} is not a list")
     return value
 

@@ -109,9 +109,9 @@ def compiled(pattern: str) -> Any:
 
 def answer(authorization: Authorization) -> bytes:
     """Return the JSON with which AUTH is answered."""
-    told = {
+    fields = {
         "identity": authorization.identity,
         "identity_url": authorization.identity_url,
         "permission_count": authorization.permission_count,
     }
-    return go_json(told).encode()
+    return go_json(fields).encode()

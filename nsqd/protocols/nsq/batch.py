@@ -12,7 +12,7 @@ from nsqd.core.topic import Topic
 PORTION = 8192  # messages of a client in a turn: reading, encoding and writing the shortest ones takes about 5 ms
 
 
-class Batch:
+class MpubBatch:
     """The messages of one MPUB or /mpub, and how many of them were published."""
 
     __slots__ = ("_at", "_attributes", "_bodies")
@@ -26,7 +26,7 @@ class Batch:
     def is_done(self) -> bool:
         return self._at >= len(self._bodies)
 
-    def skip_known(self, topic: Topic) -> int:
+    def skip_duplicates(self, topic: Topic) -> int:
         """Mark a large batch as done if the topic knows its key already. Return how many messages had been published before."""
         key, count = self._attributes.key, len(self._bodies)
         if not key or self._at or count <= PORTION or not topic.intake.recognizes(key):
@@ -34,7 +34,7 @@ class Batch:
         self._at = count
         return topic.publish_with(self._bodies, self._attributes)
 
-    def take(self) -> tuple[list[bytes], Attributes]:
+    def next_portion(self) -> tuple[list[bytes], Attributes]:
         """Return the next portion and its attributes, to be published now.
 
         Only the last portion has the key: a batch that is broken off is not known by its key, and can be published again.
@@ -49,7 +49,7 @@ class Batch:
 
     def publish(self, topic: Topic) -> int:
         """Publish the next portion. Return how many of its messages had not been published before."""
-        bodies, attributes = self.take()
+        bodies, attributes = self.next_portion()
         if attributes:
             return len(bodies) - topic.publish_with(bodies, attributes)
         topic.publish(bodies, sum(map(len, bodies)))

@@ -152,7 +152,7 @@ class Peer:
 
     def resume(self, now: int) -> None:
         """Go on with the command that waited for another server."""
-        self._publisher.forget()  # the authorization servers may have answered, so earlier permissions may not hold
+        self._publisher.forget_topics()  # the authorization servers may have answered, so earlier permissions may not hold
         self.waiting = False
         self._need = 0
         self.receive(b"", now)
@@ -169,7 +169,7 @@ class Peer:
         self.buffered = 0
         self.has_more = False
         self._publisher.scan = self._publisher.batch = None
-        self._publisher.forget()
+        self._publisher.forget_topics()
         self.introduction.access.close()
         self.subscription.disconnected()
 
@@ -195,7 +195,7 @@ class Peer:
         if batch is not None:
             end = self._publisher.publish_more(batch, start)
         elif scan is not None:
-            end = self._publisher.go_on(scan, data, start)
+            end = self._publisher.continue_mpub(scan, data, start)
         else:
             letter = data[start]
             if letter == _F:
@@ -286,7 +286,7 @@ class Peer:
 
     def take_output(self) -> list[bytes]:
         """Take everything that waits to be sent."""
-        return self.outbox.take()
+        return self.outbox.drain()
 
     # time
 

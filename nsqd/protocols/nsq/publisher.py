@@ -1,7 +1,7 @@
 """Handle what one client publishes: PUB, MPUB and DPUB, each with its fast shape and its exact reading.
 
-The permission for a topic is asked for once: `_known` remembers it. An MPUB is collected as it arrives, and a large one is
-published in portions over several turns.
+The permission for a topic is asked for once: `_permitted_topics` remembers it. An MPUB is collected as it arrives, and a large
+one is published in portions over several turns.
 
 If IDENTIFY agreed on `deduplication`, a command line may end in a key, or in a producer and a sequence. Messages that were
 published under that key or sequence before are not published again, and the OK waits for what the first one's OK waited for
@@ -19,7 +19,7 @@ from nsqd.core.message.frame import OK
 from nsqd.core.topic import Topic
 from nsqd.protocols.nsq import fast
 from nsqd.protocols.nsq.access import Access
-from nsqd.protocols.nsq.batch import PORTION, Batch
+from nsqd.protocols.nsq.batch import PORTION, MpubBatch
 from nsqd.protocols.nsq.commands import (
     BYTES_OF_A_BODY,
     DPUB_BODY,
@@ -54,8 +54,8 @@ class Publisher:
         "_access",
         "_batch_topic",
         "_broker",
-        "_known",
         "_outbox",
+        "_permitted_topics",
         "_settings",
         "_spent",
         "_topics",
@@ -72,11 +72,11 @@ class Publisher:
         self._access = access
         self._outbox = outbox
         # Topics whose names need no check: all topics of the node or, where each needs a permission, those published to.
-        self._known: dict[bytes, Topic] = {} if settings.auth_required else broker.named
+        self._permitted_topics: dict[bytes, Topic] = {} if settings.auth_required else broker.named
         self.counts: dict[str, int] = {}  # messages published, by topic
         self.scan: MpubScan | None = None  # an MPUB whose messages are still coming; None: there is none
         # a large MPUB that is complete and is published in portions; None: there is none
-        self.batch: Batch | None = None
+        self.batch: MpubBatch | None = None
         self._batch_topic = ""  # the topic's name of that batch
         self._spent = 0  # messages, and equal costs, since Later last ended this client's share of a turn
         self.deduplicates = False  # as IDENTIFY agreed
@@ -91,18 +91,18 @@ class Publisher:
         settings = self._settings
         if data.startswith(_PUB, start):
             one = fast.pub(data, start, settings.max_msg_size)
-            topic = self._known.get(one[0]) if one else None
+            topic = self._permitted_topics.get(one[0]) if one else None
             if one is None or topic is None or topic.deleted:
                 return 0
             self._publish(topic, [one[1]], len(one[1]))
             return one[2]
         if data.startswith(_MPUB, start):
             many = fast.mpub(data, start, settings.max_msg_size, settings.max_body_size)
-            topic = self._known.get(many[0]) if many else None
+            topic = self._permitted_topics.get(many[0]) if many else None
             if many is None or topic is None or topic.deleted:
                 return 0
             if len(many[1]) > PORTION:
-                self._begin(topic.name, Batch(many[1]))
+                self._begin(topic.name, MpubBatch(many[1]))
             else:
                 self._publish(topic, many[1], many[2])
             return self._spend(len(many[1]), many[3])
@@ -159,9 +159,9 @@ class Publisher:
         count, at = read_mpub_count(data, start, at, settings.max_body_size)
         self.scan = MpubScan(name, count, settings.max_msg_size, settings.max_body_size, attributes)
         self.scan.memory = INT32.unpack_from(data, at - 8)[0] + count * BYTES_OF_A_BODY
-        return self.go_on(self.scan, data, at)
+        return self.continue_mpub(self.scan, data, at)
 
-    def go_on(self, scan: MpubScan, data: bytes, at: int) -> int:
+    def continue_mpub(self, scan: MpubScan, data: bytes, at: int) -> int:
         """Take more of an MPUB's messages, and publish them when all have arrived. Raises Later, NeedMore."""
         before = len(scan.bodies)
         at = scan.feed(data, at)
@@ -169,7 +169,7 @@ class Publisher:
             raise Later(at) if len(scan.bodies) - before == PORTION else scan.need(data, at)
         self.scan = None
         if len(scan.bodies) > PORTION:
-            self._begin(scan.topic, Batch(scan.bodies, scan.attributes))
+            self._begin(scan.topic, MpubBatch(scan.bodies, scan.attributes))
         else:
             # a scan cannot be read again, so this command does not wait
             self._publish(self._topic(scan.topic, "MPUB", may_wait=False), scan.bodies, scan.size, scan.attributes)
@@ -186,16 +186,16 @@ class Publisher:
             raise Later(end)
         return end
 
-    def _begin(self, name: str, batch: Batch) -> None:
+    def _begin(self, name: str, batch: MpubBatch) -> None:
         """Hand a complete large MPUB to `publish_more`."""
         self.batch = batch
         self._batch_topic = name
 
-    def publish_more(self, batch: Batch, at: int) -> int:
+    def publish_more(self, batch: MpubBatch, at: int) -> int:
         """Publish the next portion of a large MPUB; OK follows the last. Raises Later if there is more, and WireError."""
         self.batch = None
         topic = self._topic(self._batch_topic, "MPUB", may_wait=False)
-        count = 0 if batch.skip_known(topic) else batch.publish(topic)
+        count = 0 if batch.skip_duplicates(topic) else batch.publish(topic)
         if batch.is_done:
             self._published(topic, count)
             return at
@@ -203,10 +203,10 @@ class Publisher:
         self.counts[topic.name] = self.counts.get(topic.name, 0) + count
         raise Later(at)
 
-    def forget(self) -> None:
+    def forget_topics(self) -> None:
         """Forget the known topics, because the permissions may have changed or the client is gone."""
         if self._settings.auth_required:
-            self._known.clear()
+            self._permitted_topics.clear()
 
     def _topic(self, name: str, command: str, *, may_wait: bool = True) -> Topic:
         if self._broker.refusal:
@@ -218,9 +218,9 @@ class Publisher:
         except TooMany as full:
             raise WireError(f"E_{command}_FAILED", f"{command} failed {full}") from None
         if self._settings.auth_required:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()  # so deleted topics among them are not kept forever
-            self._known[name.encode()] = topic
+            if len(self._permitted_topics) >= MOST_KNOWN:
+                self._permitted_topics.clear()  # so deleted topics among them are not kept forever
+            self._permitted_topics[name.encode()] = topic
         return topic
 
     def _publish(self, topic: Topic, bodies: list[bytes], size: int, attributes: Attributes = NONE) -> None:

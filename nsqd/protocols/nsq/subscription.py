@@ -1,6 +1,6 @@
 """Handle what one client consumes: SUB, RDY, FIN, REQ, TOUCH and CLS, and the messages on their way to it.
 
-The states are INIT -> SUB -> SUBSCRIBED -> CLS -> CLOSING. A Subscription is the Sink of its consumer.
+The states are INIT -> SUB -> SUBSCRIBED -> CLS -> CLOSING. A Subscription is the ConsumerSink of its consumer.
 
 See docs/design/nsq-protocol.md#client-states.
 """

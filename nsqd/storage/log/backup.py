@@ -14,7 +14,7 @@ from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import Writer
 
-LEASE = 60_000_000_000  # ns for which `begin` or `go_on` keeps files from being removed
+LEASE = 60_000_000_000  # ns for which `begin` or `keep_alive` keeps files from being removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ class LogBackup:
         self._number = 0  # number of the copy that was begun last
 
     def begin(self) -> tuple[int, list[LogPart]]:
-        if self._tidying.held:
+        if self._tidying.is_held:
             raise Busy
-        if not self._syncer.settle():
+        if not self._syncer.sync_all():
             raise OSError("the log cannot be synced")
         self._tidying.note_segments()
         bases = dict.fromkeys([*self._tidying.segments, self._writer.base])
         parts = [self._part(base) for base in bases]
         self._number += 1
-        self.go_on(self._number)
+        self.keep_alive(self._number)
         parts = [part for part in parts if part.size > HEADER_SIZE]
         if IDENTITY in self._disk.names():
             parts.append(LogPart(self._disk, IDENTITY, self._disk.size(IDENTITY)))
@@ -63,7 +63,7 @@ class LogBackup:
             return LogPart(self._disk, name, HEADER_SIZE + self._writer.durable.position - base)
         return LogPart(self._disk, name, self._disk.size(name))
 
-    def go_on(self, number: int) -> None:
+    def keep_alive(self, number: int) -> None:
         if number == self._number:
             self._tidying.hold_for(LEASE)
 

@@ -17,29 +17,29 @@ from dataclasses import dataclass, field
 
 from nsqd.core.sequence.extent import Extent
 from nsqd.storage.log.disk import Disk
-from nsqd.storage.log.locations import Found, find, find_cached
+from nsqd.storage.log.locations import FoundFrames, read_frames, read_frames_cached
 from nsqd.storage.sequence import Sequence
 from nsqd.storage.stored_extent import Location, StoredExtent
 from shared.listen import OUT_OF_RESOURCES
 from shared.log import log
 
 KEPT_NEW = 4  # the newest extents may have one part in this many of the budget
-TOLD = 100  # one in this many retries is logged: every ten seconds
+RETRIES_PER_LINE = 100  # one in this many retries is logged: every ten seconds
 MOST_INLINE = 8  # extents that are read in a turn, at most: 2 ms
 PAUSE = 0.1  # s between two tries after a failed read
 
 
 @dataclass(slots=True)
-class Read:
+class ReadRequest:
     """A request to read an extent back, and its result."""
 
     topic: int
     sequence: Sequence
-    held: StoredExtent
-    pieces: list[Location]  # where the extent stood when the read was requested
-    found: Found | None = None  # the result; None: the read is not done yet, or it failed
+    stored: StoredExtent
+    locations: list[Location]  # where the extent stood when the read was requested
+    found: FoundFrames | None = None  # the result; None: the read is not done yet, or it failed
     failure: OSError | None = None
-    lost: set[int] = field(default_factory=set)  # indexes of messages that are owed and could not be read
+    lost: set[int] = field(default_factory=set)  # indexes of messages that are referenced and could not be read
 
 
 class Cache:
@@ -47,14 +47,13 @@ class Cache:
 
     def __init__(self, disk: Disk, log_id: bytes, budget: int, wake: Callable[[], None]) -> None:
         self.budget = budget  # bytes of frames, at most
-        self.limit = budget  # the part of the budget that is left to frames; past it, call `keep_to_budget`
-        self.held_bytes = 0  # bytes of frames in memory; an extent that is still owed counts with its freed frames
+        self.limit = budget  # the part of the budget that is left to frames; past it, call `evict`
+        # bytes of frames in memory; an extent that is still referenced counts with its released frames
+        self.cached_bytes = 0
         # called with the topic's number when an extent that was requested can be read
         self.on_read: Callable[[int], None] = lambda topic: None
-        self.just_read: list[
-            StoredExtent
-        ] = []  # extents read back in this turn; if there are any, call `keep_to_budget`
-        self.done: deque[Read] = deque()  # filled by the thread; if there are any, call `collect`
+        self.just_read: list[StoredExtent] = []  # extents read back in this turn; if there are any, call `evict`
+        self.done: deque[ReadRequest] = deque()  # filled by the thread; if there are any, call `collect`
         self.inline = 0  # extents read in this turn; the code that begins a turn sets it to 0
         self.failures = 0  # number of messages that were found damaged or missing
         self.retries = 0  # number of reads that failed and were tried again
@@ -66,21 +65,20 @@ class Cache:
         self._new: OrderedDict[StoredExtent, int] = OrderedDict()
         self._new_bytes = 0  # bytes of the extents in `_new`
         self._old: dict[StoredExtent, None] = {}  # extents published before those, as far as they are in memory
-        self._read_back: OrderedDict[StoredExtent, None] = (
-            OrderedDict()
-        )  # extents that were read back, the oldest first
-        self._reading: dict[int, Read] = {}  # reads under way, by id() of the Held
-        self._jobs: deque[Read | None] = deque()  # reads for the thread; None tells it to end
+        # extents that were read back, the oldest first
+        self._read_back: OrderedDict[StoredExtent, None] = OrderedDict()
+        self._reading: dict[int, ReadRequest] = {}  # reads under way, by id() of the extent
+        self._jobs: deque[ReadRequest | None] = deque()  # reads for the thread; None tells it to end
         self._there_are_jobs = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
 
     # What enters and leaves the memory
 
-    def added(self, held: StoredExtent, size: int) -> None:
+    def added(self, stored: StoredExtent, size: int) -> None:
         """Note that the newest extent of some topic has `size` bytes more of frames in memory."""
-        self.held_bytes += size
+        self.cached_bytes += size
         self._new_bytes += size
-        self._new[held] = self._new.get(held, 0) + size
+        self._new[stored] = self._new.get(stored, 0) + size
         if self._new_bytes > self.limit // KEPT_NEW:
             self._age()
 
@@ -96,73 +94,73 @@ class Cache:
         self.limit = self.budget - min(others, self.budget // 8 * 7)
         self._age()
 
-    def dropped(self, held: StoredExtent) -> None:
+    def forget_extent(self, stored: StoredExtent) -> None:
         """Forget an extent whose messages are all finished, or that was replaced."""
-        if held.extent is not None:
-            self.held_bytes -= held.size
-            held.extent = None  # a read of the extent may be under way
-        self._new_bytes -= self._new.pop(held, 0)
-        self._old.pop(held, None)
-        self._read_back.pop(held, None)
+        if stored.extent is not None:
+            self.cached_bytes -= stored.size
+            stored.extent = None  # a read of the extent may be under way
+        self._new_bytes -= self._new.pop(stored, 0)
+        self._old.pop(stored, None)
+        self._read_back.pop(stored, None)
 
-    def forget(self, sequence: Sequence) -> None:
+    def forget_sequence(self, sequence: Sequence) -> None:
         """Forget the extents of a topic that is deleted."""
-        for held in sequence.live():
-            self.dropped(held)
-            held.freed = held.count
+        for stored in sequence.live():
+            self.forget_extent(stored)
+            stored.released = stored.count
 
-    def keep_to_budget(self, unwritten: Container[StoredExtent]) -> None:
+    def evict(self, unwritten: Container[StoredExtent]) -> None:
         """Give up extents until there is some room again, or nothing more can be given up.
 
-        Call this at the end of a turn if `held_bytes` exceeds `limit`, or if extents are in `just_read`. Extents in `unwritten`
-        have messages that exist only in memory: they stay.
+        Call this at the end of a turn if `cached_bytes` exceeds `limit`, or if extents are in `just_read`. Extents in
+        `unwritten` have messages that exist only in memory: they stay.
         """
-        if self.held_bytes > self.limit:
+        if self.cached_bytes > self.limit:
             room = self.limit - self.limit // 8
-            while self.held_bytes > room and self._read_back:
-                self._give_up(self._read_back.popitem(last=False)[0], unwritten)
-            while self.held_bytes > room and self._old:
-                self._give_up(self._old.popitem()[0], unwritten)
+            while self.cached_bytes > room and self._read_back:
+                self._evict(self._read_back.popitem(last=False)[0], unwritten)
+            while self.cached_bytes > room and self._old:
+                self._evict(self._old.popitem()[0], unwritten)
         if self.just_read:
-            self._read_back.update((held, None) for held in self.just_read if held.extent is not None)
+            self._read_back.update((stored, None) for stored in self.just_read if stored.extent is not None)
             self.just_read.clear()
 
-    def _give_up(self, held: StoredExtent, unwritten: Container[StoredExtent]) -> None:
-        if held.extent is None or not held.pieces or held.freed == held.count or held in unwritten:
+    def _evict(self, stored: StoredExtent, unwritten: Container[StoredExtent]) -> None:
+        if stored.extent is None or not stored.locations or stored.released == stored.count or stored in unwritten:
             return
-        held.extent = None  # a channel that stands in the extent keeps its own reference
-        self.held_bytes -= held.size
+        stored.extent = None  # a channel that stands in the extent keeps its own reference
+        self.cached_bytes -= stored.size
 
     # Reading back
 
     def fetch(self, topic: int, sequence: Sequence, place: int) -> None:
         """Start to read back the extent at index `place` of the sequence, and the next one, which is wanted soon."""
-        for held in sequence.held[place : place + 2]:
-            if held.extent is None and held.freed < held.count and id(held) not in self._reading:
-                read = Read(topic, sequence, held, list(held.pieces))
-                self._reading[id(held)] = read
+        for stored in sequence.extents[place : place + 2]:
+            if stored.extent is None and stored.released < stored.count and id(stored) not in self._reading:
+                read = ReadRequest(topic, sequence, stored, list(stored.locations))
+                self._reading[id(stored)] = read
                 self._start(read)
 
-    def read_now(self, topic: int, sequence: Sequence, held: StoredExtent) -> Extent | None:
+    def read_now(self, topic: int, sequence: Sequence, stored: StoredExtent) -> Extent | None:
         """Return the extent if the page cache holds it and this turn may read one more, otherwise None."""
-        if self.inline >= MOST_INLINE or not held.pieces or id(held) in self._reading:
+        if self.inline >= MOST_INLINE or not stored.locations or id(stored) in self._reading:
             return None
         self.inline += 1
         try:
-            found = find_cached(self._disk, self._log_id, self.generations, topic, held, held.pieces)
+            found = read_frames_cached(self._disk, self._log_id, self.generations, topic, stored, stored.locations)
         except OSError:  # the thread tries again, and handles the error
             return None
         if found is None:
             return None
-        self._install(Read(topic, sequence, held, [], found))
-        return held.extent
+        self._install(ReadRequest(topic, sequence, stored, [], found))
+        return stored.extent
 
-    def _again(self, read: Read) -> None:
-        read.pieces, read.found, read.failure = list(read.held.pieces), None, None
-        self._reading[id(read.held)] = read
+    def _again(self, read: ReadRequest) -> None:
+        read.locations, read.found, read.failure = list(read.stored.locations), None, None
+        self._reading[id(read.stored)] = read
         self._start(read)
 
-    def _start(self, read: Read | None) -> None:
+    def _start(self, read: ReadRequest | None) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="read", daemon=True)
             self._thread.start()
@@ -179,26 +177,28 @@ class Cache:
             self.done.append(read)
             self._wake()
 
-    def _do(self, read: Read) -> None:
-        """Read one extent from its pieces, and set `found` or `failure`. Any thread may call this."""
+    def _do(self, read: ReadRequest) -> None:
+        """Read one extent from its locations, and set `found` or `failure`. Any thread may call this."""
         try:
-            read.found = find(self._disk, self._log_id, self.generations, read.topic, read.held, read.pieces)
+            read.found = read_frames(
+                self._disk, self._log_id, self.generations, read.topic, read.stored, read.locations
+            )
         except OSError as error:
             read.failure = error
             if not isinstance(error, FileNotFoundError):
                 time.sleep(PAUSE)  # the read is tried again
 
-    def collect(self) -> list[Read]:
+    def collect(self) -> list[ReadRequest]:
         """Take over the extents that the thread has read. Returns the reads with `lost` messages: damaged or missing."""
         failed = []
         topics = dict[int, None]()
         while self.done:
             read = self.done.popleft()
-            del self._reading[id(read.held)]
+            del self._reading[id(read.stored)]
             if self._may_succeed_later(read):
                 self._again(read)
                 continue
-            if read.held.extent is None and read.held.freed < read.held.count:
+            if read.stored.extent is None and read.stored.released < read.stored.count:
                 read.lost = _lost(read)
                 if read.lost:
                     self.failures += len(read.lost)
@@ -210,7 +210,7 @@ class Cache:
             self.on_read(topic)
         return failed
 
-    def _may_succeed_later(self, read: Read) -> bool:
+    def _may_succeed_later(self, read: ReadRequest) -> bool:
         """Return True if the read failed and should be tried again.
 
         The machine may be out of descriptors, or the disk may come back. But a missing segment comes back only if it was
@@ -219,23 +219,23 @@ class Cache:
         if read.failure is None:
             return False
         if isinstance(read.failure, FileNotFoundError):
-            return read.pieces != read.held.pieces
+            return read.locations != read.stored.locations
         self.retries += 1
-        if self.retries % TOLD == 1 and read.failure.errno not in OUT_OF_RESOURCES:
-            log.error("LOG: %d messages cannot be read now: %s; trying again", read.held.count, read.failure)
+        if self.retries % RETRIES_PER_LINE == 1 and read.failure.errno not in OUT_OF_RESOURCES:
+            log.error("LOG: cannot read %d messages, retrying: %s", read.stored.count, read.failure)
         return True
 
-    def _install(self, read: Read) -> None:
-        """Put an extent into memory, all of whose owed messages were read."""
-        held, found = read.held, read.found
+    def _install(self, read: ReadRequest) -> None:
+        """Put an extent into memory, all of whose referenced messages were read."""
+        stored, found = read.stored, read.found
         assert found is not None
-        for index in _given_and_freed(read):
+        for index in _distributed_and_released(read):
             found.frames[index] = b""
-        extent = Extent(held.first, held.delayed)
+        extent = Extent(stored.first, stored.delayed)
         extent.frames, extent.ids, extent.largest = found.frames, found.ids, found.largest
-        held.extent = extent
-        self.held_bytes += held.size
-        self.just_read.append(held)
+        stored.extent = extent
+        self.cached_bytes += stored.size
+        self.just_read.append(stored)
 
     def close(self) -> None:
         """End the thread that reads, after its queued reads."""
@@ -244,21 +244,25 @@ class Cache:
             self._thread.join()
 
 
-def _given_and_freed(read: Read) -> Iterator[int]:
-    """Yield the indexes of the messages that were given to channels and that no channel owes."""
-    held = read.held
-    if not held.freed:
+def _distributed_and_released(read: ReadRequest) -> Iterator[int]:
+    """Yield the indexes of the messages that were given to channels and that no channel references."""
+    stored = read.stored
+    if not stored.released:
         return iter(())
-    return (index for index in range(min(held.count, read.sequence.edge - held.first)) if not held.owed_at(index))
+    return (
+        index
+        for index in range(min(stored.count, read.sequence.distributed - stored.first))
+        if not stored.is_referenced(index)
+    )
 
 
-def _lost(read: Read) -> set[int]:
-    """Return the indexes of the messages that are owed and were not read."""
+def _lost(read: ReadRequest) -> set[int]:
+    """Return the indexes of the messages that are referenced and were not read."""
     found = read.found
     if found is None:
-        missing = set(range(read.held.count))
+        missing = set(range(read.stored.count))
     elif all(found.frames):
         return set()
     else:
         missing = {index for index, frame in enumerate(found.frames) if not frame}
-    return missing.difference(_given_and_freed(read))
+    return missing.difference(_distributed_and_released(read))

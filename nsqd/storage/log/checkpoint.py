@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from nsqd.core import records
-from nsqd.core.records import Kind
-from nsqd.storage.log.sources import Source, contents
+from nsqd.core.records import RecordKind
+from nsqd.storage.log.sources import StateSource, contents
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import SEGMENT_SIZE, Writer
@@ -49,7 +49,7 @@ class Checkpoints:
 
     def __init__(
         self,
-        source: Source,
+        source: StateSource,
         writer: Writer,
         syncer: Syncer,
         tidying: Tidying,
@@ -72,7 +72,7 @@ class Checkpoints:
         self._wake = wake
         self._roots = roots[-2:]
         # records still to be written; None: no checkpoint is under way
-        self._contents: Iterator[tuple[Kind, bytes]] | None = None
+        self._contents: Iterator[tuple[RecordKind, bytes]] | None = None
         self._root = 0  # base of the segment with which the current checkpoint begins
         self._ended = 0  # position that must be durable before the written checkpoint counts; 0: none
         before = [*tidying.segments[:1], *roots]
@@ -114,11 +114,11 @@ class Checkpoints:
             if writer.durable.position >= self._ended:
                 self._complete()
         elif self._contents is not None:
-            self._go_on(self._contents)
+            self._continue(self._contents)
         elif self._is_time():
             self._begin()
         elif self._now >= self._look_at:
-            self._look()
+            self._request_census()
         if self._contents is not None or self._tidying.active:
             self._wake()
         self._plan()
@@ -143,7 +143,7 @@ class Checkpoints:
                 return False
             self._begin()
         while self._contents is not None:
-            self._go_on(self._contents)
+            self._continue(self._contents)
         return True
 
     def _is_time(self) -> bool:
@@ -173,7 +173,7 @@ class Checkpoints:
         """Return the size of the two checkpoints that are kept, in bytes."""
         return self._size + self._size_before
 
-    def _look(self) -> None:
+    def _request_census(self) -> None:
         """Have the finished messages counted, if the node is quiet, something has changed, and it may be enough to matter."""
         tidying, writer = self._tidying, self._writer
         others = writer.records - self._own
@@ -182,7 +182,7 @@ class Checkpoints:
         self._look_at = self._now + LOOK_EVERY
         if self._quiet and others != self._counted and tidying.size - self._own_bytes > self._tail.cheap:
             self._counted = others
-            tidying.look_again()
+            tidying.request_census()
 
     def _begin(self) -> None:
         self._began, self._took = self._now, 0
@@ -198,12 +198,12 @@ class Checkpoints:
         self._size_before, self._size = self._size, 0
         self._contents = contents(self._source)
 
-    def _go_on(self, left: Iterator[tuple[Kind, bytes]]) -> None:
+    def _continue(self, left: Iterator[tuple[RecordKind, bytes]]) -> None:
         began, before = self._monotonic(), self._writer.written.position
         for kind, content in left:
             self._own += 1
             self._writer.append(kind, content)
-            if self._monotonic() >= began + SLICE and kind is not Kind.STATE_END:
+            if self._monotonic() >= began + SLICE and kind is not RecordKind.STATE_END:
                 self._writer.write()
                 break
         else:

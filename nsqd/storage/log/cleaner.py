@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from nsqd.core import records
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.identity import LogIdentity
-from nsqd.storage.log.locations import collect, nothing
+from nsqd.storage.log.locations import collect_frames, no_frames
 from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, encode
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.writer import segment_name
@@ -29,33 +29,33 @@ WRITE_SIZE = 1024 * 1024  # bytes that are written at a time, approximately
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedExtent:
     """An extent that has wanted messages."""
 
     topic: int
     sequence: Sequence
-    held: StoredExtent
+    stored: StoredExtent
 
 
 @dataclass(slots=True)
-class Part:
+class RewritePart:
     """The part of an extent that stands in the segment to be cleaned."""
 
     topic: int
-    held: StoredExtent
-    pieces: list[Location]  # pieces of the extent in that segment
-    wanted: bytes  # for each message of the extent, 0 if no reader owes it and it is not retained
+    stored: StoredExtent
+    locations: list[Location]  # locations of the extent in that segment
+    wanted: bytes  # for each message of the extent, 0 if no reader references it and it is not retained
     place: Location | None = None  # place of the part in the new file
     records: int = 0  # number of records of the part in the new file
 
 
 @dataclass(slots=True)
-class Job:
+class RewriteJob:
     """One segment that is being cleaned, and the result."""
 
     base: int
     generation: int  # generation of the file that is read
-    parts: list[Part]
+    parts: list[RewritePart]
     failure: str = ""
     damaged: bool = False  # True: the segment is damaged, and another try would fail as well
     size: int = 0  # bytes of the new file
@@ -64,7 +64,7 @@ class Job:
 
 
 class Cleaner:
-    """Rewrites one segment at a time: call `take`, then `start`, then `finish`."""
+    """Rewrites one segment at a time: call `choose_segment`, then `start`, then `finish`."""
 
     def __init__(
         self, disk: Disk, identity: LogIdentity, generations: dict[int, int], wake: Callable[[], None]
@@ -75,33 +75,33 @@ class Cleaner:
         self._identity = identity
         self._generations = generations  # generation of each cleaned segment, by base; the cache reads by it, too
         self._wake = wake
-        self._job: Job | None = None
+        self._job: RewriteJob | None = None
         self.refused: set[int] = set()  # bases of segments that cannot be cleaned
         self.size = 0  # bytes of the segment that was cleaned last
 
     @property
     def busy(self) -> bool:
-        """Return True from `take` on until `finish` returns the segment or gives it up."""
+        """Return True from `choose_segment` on until `finish` returns the segment or gives it up."""
         return self._job is not None
 
-    def take(self, base: int, wanted: list[Wanted]) -> None:
+    def choose_segment(self, base: int, wanted: list[WantedExtent]) -> None:
         """Choose a segment to be cleaned. `wanted`: every extent with wanted messages in it."""
         parts = []
-        for one in sorted(wanted, key=lambda one: (one.topic, one.held.first)):  # in the order of reading back
-            pieces = [piece for piece in one.held.pieces if piece[0] == base]
-            if pieces:
-                parts.append(Part(one.topic, one.held, pieces, _wanted(one.held, one.sequence)))
-        self._job = Job(base, self._generations.get(base, 0), parts)
+        for one in sorted(wanted, key=lambda one: (one.topic, one.stored.first)):  # in the order of reading back
+            locations = [location for location in one.stored.locations if location[0] == base]
+            if locations:
+                parts.append(RewritePart(one.topic, one.stored, locations, _wanted(one.stored, one.sequence)))
+        self._job = RewriteJob(base, self._generations.get(base, 0), parts)
 
     def start(self) -> None:
         """Begin to clean the chosen segment, if there is one. The records that made its messages unwanted must be durable."""
         if self._job is not None:
             self._start(self._job)
 
-    def _start(self, job: Job) -> None:
+    def _start(self, job: RewriteJob) -> None:
         threading.Thread(target=self._work, args=(job,), name="clean", daemon=True).start()
 
-    def _work(self, job: Job) -> None:
+    def _work(self, job: RewriteJob) -> None:
         try:
             self._rewrite(job)
         except OSError as error:  # for example, no space or no descriptor: the next checkpoint tries again
@@ -113,12 +113,12 @@ class Cleaner:
         job.done.set()
         self._wake()
 
-    def _discard(self, job: Job) -> None:
+    def _discard(self, job: RewriteJob) -> None:
         """Remove the unfinished file, because it takes space. Runs in the cleaner's thread."""
         with contextlib.suppress(OSError):  # there is no such file, or the next start removes it
             self._disk.remove(f"{segment_name(job.base, job.generation + 1)}.tmp")
 
-    def _rewrite(self, job: Job) -> None:
+    def _rewrite(self, job: RewriteJob) -> None:
         """Write the new file beside the old one, sync it, and then rename it. Runs in the cleaner's thread."""
         header = SegmentHeader(self._identity.node, job.generation + 1, self._identity.log_id, job.base, 0)
         name = segment_name(job.base, job.generation + 1)
@@ -127,9 +127,9 @@ class Cleaner:
             at, waiting, size = 0, [header.encode()], HEADER_SIZE
             for part in job.parts:
                 start = at + size
-                for piece in self._records(part, job.generation, header.seed, start):
-                    waiting.append(piece)
-                    size += len(piece)
+                for location in self._records(part, job.generation, header.seed, start):
+                    waiting.append(location)
+                    size += len(location)
                 part.place = job.base, job.generation + 1, start, at + size
                 if size > WRITE_SIZE:
                     file.append(waiting, at)
@@ -143,32 +143,32 @@ class Cleaner:
         self._disk.rename(f"{name}.tmp", name)
         self._disk.sync_directory()
 
-    def _records(self, part: Part, generation: int, seed: int, at: int) -> list[bytes]:
+    def _records(self, part: RewritePart, generation: int, seed: int, at: int) -> list[bytes]:
         """Return the wanted messages of an extent as PUBLISH records that will stand at offset `at`.
 
         Each run of messages with equal attributes becomes one record.
         """
-        held = part.held
-        found = nothing(held.first, len(part.wanted))
-        for piece in part.pieces:
-            if not collect(self._disk, self._identity.log_id, generation, piece, part.topic, found):
+        stored = part.stored
+        found = no_frames(stored.first, len(part.wanted))
+        for location in part.locations:
+            if not collect_frames(self._disk, self._identity.log_id, generation, location, part.topic, found):
                 raise LogError("it is damaged")  # the segment stays unchanged: an operator may want to examine it
         frames = found.frames
         attributes = found.attributes()
-        pieces: list[bytes] = []
+        locations: list[bytes] = []
         index = 0
         while index < len(frames):
             stop = _end_of_run(frames, part.wanted, attributes, index)
             if stop > index:
                 run = frames[index:stop]
                 part.records += 1
-                first, largest = held.first + index, max(map(len, run))
+                first, largest = stored.first + index, max(map(len, run))
                 head = records.pack_publish(part.topic, first, len(run), 0, largest, True, attributes[index])
-                record = encode(seed, at, Kind.PUBLISH, head, b"".join(run))
+                record = encode(seed, at, RecordKind.PUBLISH, head, b"".join(run))
                 at += sum(map(len, record))
-                pieces += record
+                locations += record
             index = max(stop, index + 1)
-        return pieces
+        return locations
 
     def finish(self) -> int | None:
         """If the thread is done, exchange the places. Returns the base of the segment if it was cleaned."""
@@ -184,8 +184,8 @@ class Cleaner:
         self._generations[job.base] = job.generation + 1
         for part in job.parts:
             assert part.place is not None
-            kept = [piece for piece in part.held.pieces if piece[0] != job.base]
-            part.held.pieces = sorted([*kept, part.place])
+            kept = [location for location in part.stored.locations if location[0] != job.base]
+            part.stored.locations = sorted([*kept, part.place])
         self.cleaned += 1
         self.records += job.records
         self.size = job.size
@@ -217,18 +217,18 @@ def _end_of_run(frames: list[bytes], wanted: bytes, attributes: list[bytes], sta
     return stop
 
 
-def _wanted(held: StoredExtent, sequence: Sequence) -> bytes:
+def _wanted(stored: StoredExtent, sequence: Sequence) -> bytes:
     """Return a byte for each message of the extent, 0 for an unwanted one.
 
-    A message is unwanted if it was given to channels, none owes it, and it is not retained.
+    A message is unwanted if it was given to channels, none references it, and it is not retained.
     """
-    if held.freed == held.count:
-        wanted = bytes(held.count)
+    if stored.released == stored.count:
+        wanted = bytes(stored.count)
     else:
-        given = max(0, min(held.count, sequence.edge - held.first))
-        counts = held.counts if held.counts is not None else held.owed
-        wanted = bytes(bool(count) for count in counts[:given]) + b"\1" * (held.count - given)
-    if sequence.first is None or sequence.first >= held.end:
+        given = max(0, min(stored.count, sequence.distributed - stored.first))
+        counts = stored.large_refcounts if stored.large_refcounts is not None else stored.refcounts
+        wanted = bytes(bool(count) for count in counts[:given]) + b"\1" * (stored.count - given)
+    if sequence.first is None or sequence.first >= stored.end:
         return wanted
-    retained = max(0, sequence.first - held.first)
-    return wanted[:retained] + b"\1" * (held.count - retained)
+    retained = max(0, sequence.first - stored.first)
+    return wanted[:retained] + b"\1" * (stored.count - retained)

@@ -73,10 +73,10 @@ class LogClock:
         if anchor.boot_id == self.clocks.boot_id != NO_BOOT:
             jump, away = away, self.clocks.boot() - anchor.boot
             if abs(jump - away) > JUMP:
-                log.warning("LOG: the wall clock was set by %.0f s while nobody was there", (jump - away) / 1e9)
+                log.warning("LOG: the wall clock was set by %.0f s while nsqd was stopped", (jump - away) / 1e9)
         if away > ABSURD:
             log.error(
-                "LOG: by the clock nobody was there for %d days: delays go on as if no time had passed",
+                "LOG: by the clock, nsqd was stopped for %d days: delays continue as if no time had passed",
                 away // 86_400e9,
             )
             away = 0

@@ -32,7 +32,7 @@ class LogCount:
         # when the first message was published (ns since the epoch), by the segment's base
         self._first: dict[int, int] = {}
 
-    def go_on(self, most: int) -> bool:
+    def count_some(self, most: int) -> bool:
         return any(True for _ in islice(self._walk, most - 1, most))
 
     def topics(self) -> list[TopicContent]:
@@ -53,35 +53,35 @@ class LogCount:
     def _all(self, topics: list[int]) -> Iterator[None]:
         """Count all topics. Yields after each extent and each topic, so that the caller can pause."""
         for topic in topics:
-            sequence = self._store.known_sequence(topic)
+            sequence = self._store.find_sequence(topic)
             if sequence is not None:
-                yield from self._of(topic, sequence)
+                yield from self._count_topic(topic, sequence)
             yield
 
-    def _of(self, topic: int, sequence: Sequence) -> Iterator[None]:
-        live, owed = 0.0, 0
-        for held in chain(sequence.kept, sequence.held):
-            live += self._count(sequence, held)
-            owed += held.count - held.freed
+    def _count_topic(self, topic: int, sequence: Sequence) -> Iterator[None]:
+        live, unfinished = 0.0, 0
+        for stored in chain(sequence.retained, sequence.extents):
+            live += self._count_extent(sequence, stored)
+            unfinished += stored.count - stored.released
             yield
         first = sequence.end if sequence.first is None else sequence.first
         retained = max(0, sequence.end - first)
-        if live or owed or retained:
-            self._topics.append(TopicContent(topic, round(live), owed, retained))
+        if live or unfinished or retained:
+            self._topics.append(TopicContent(topic, round(live), unfinished, retained))
 
-    def _count(self, sequence: Sequence, held: StoredExtent) -> float:
+    def _count_extent(self, sequence: Sequence, stored: StoredExtent) -> float:
         """Add an extent to the counts. Returns its wanted bytes."""
-        part = sequence.wanted(held)
+        part = sequence.wanted(stored)
         live = 0.0
-        reach = sum(end - start for _, _, start, end in held.pieces)  # records of others may lie in between
-        share = part * min(1.0, (held.size + RECORD * held.count) / reach) if reach else 0.0
-        for base, _, start, end in held.pieces if share > 0 else ():
+        reach = sum(end - start for _, _, start, end in stored.locations)  # records of others may lie in between
+        share = part * min(1.0, (stored.size + RECORD * stored.count) / reach) if reach else 0.0
+        for base, _, start, end in stored.locations if share > 0 else ():
             size = (end - start) * share
             live += size
             self._live[base] = self._live.get(base, 0) + size
             first = self._first.get(base)
-            if held.oldest and (first is None or held.oldest < first):
-                self._first[base] = held.oldest
+            if stored.oldest and (first is None or stored.oldest < first):
+                self._first[base] = stored.oldest
         return live
 
 

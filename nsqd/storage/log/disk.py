@@ -11,14 +11,14 @@ from typing import Protocol
 from shared.files import sync_directory
 
 _RESERVE = "reserve"  # name of the file that reserves space
-_MOST_PIECES = 512  # pieces of one writev: half of the number that Linux accepts
+_MOST_BUFFERS = 512  # buffers of one writev: half of the number that Linux accepts
 
 
 class File(Protocol):
     """An open file in the log's directory."""
 
-    def append(self, pieces: list[bytes], at: int) -> None:
-        """Write the pieces one after the other from offset `at` on. After an OSError any part of them may be in the file."""
+    def append(self, buffers: list[bytes], at: int) -> None:
+        """Write the buffers one after the other from offset `at` on. After an OSError any part of them may be in the file."""
 
     def sync(self) -> None:
         """Make the content durable. After an OSError, nothing that was not durable before can be trusted."""
@@ -91,9 +91,9 @@ class RealFile:
         self._fd = fd
         self._buffer = buffer
 
-    def append(self, pieces: list[bytes], at: int) -> None:
-        for start in range(0, len(pieces), _MOST_PIECES):
-            part = pieces[start : start + _MOST_PIECES]
+    def append(self, buffers: list[bytes], at: int) -> None:
+        for start in range(0, len(buffers), _MOST_BUFFERS):
+            part = buffers[start : start + _MOST_BUFFERS]
             size = sum(map(len, part))
             written = os.pwritev(self._fd, part, at)
             at += size

@@ -22,7 +22,7 @@ class DurableEnds:
             self._waiting = deque(list(self._waiting)[1::2])
         self._waiting.append((position, end))
 
-    def look(self, durable: int) -> int:
+    def end_at(self, durable: int) -> int:
         """Return the ordinal up to which messages are durable, given that the log is durable up to `durable`."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= durable:

@@ -9,7 +9,7 @@ class _FrozenFile:
     def __init__(self, file: File) -> None:
         self._file = file
 
-    def append(self, pieces: list[bytes], at: int) -> None:
+    def append(self, buffers: list[bytes], at: int) -> None:
         pass
 
     def sync(self) -> None:
@@ -31,7 +31,7 @@ class _FrozenFile:
 class _NoFile:
     """A new File that holds nothing and ignores writes."""
 
-    def append(self, pieces: list[bytes], at: int) -> None:
+    def append(self, buffers: list[bytes], at: int) -> None:
         pass
 
     def sync(self) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from nsqd.core.message.frame import that_fit
-from nsqd.core.retention.history import Amount, Batch, Gone, Window
+from nsqd.core.retention.history import Amount, MessageBatch, MessagesGone, Window
 from nsqd.storage.log.disk import Disk
-from nsqd.storage.log.locations import publishes, read_piece
-from nsqd.storage.log.long_polls import Watch
+from nsqd.storage.log.locations import publishes, read_location
+from nsqd.storage.log.long_polls import LongPoll
 from nsqd.storage.log.records import seed_of
 from nsqd.storage.log.retention import UNBOUNDED
 from nsqd.storage.log.store import LogStore
@@ -29,14 +29,14 @@ class LogPlan:
     start: int
     end: int
     most: int  # bytes to read, at most
-    pieces: list[Location]  # each piece once, in the order of the messages
-    upto: int  # ordinal before which all messages are in the pieces
+    locations: list[Location]  # each location once, in the order of the messages
+    upto: int  # ordinal before which all messages are in the locations
 
-    def read(self) -> tuple[list[Batch], int]:
-        batches: list[Batch] = []
+    def read(self) -> tuple[list[MessageBatch], int]:
+        batches: list[MessageBatch] = []
         room, position = self.most, self.start
-        for piece in self.pieces:
-            for batch in self._in(piece, position):
+        for location in self.locations:
+            for batch in self._in(location, position):
                 beside = len(batch.packed)  # they may be told with each message
                 if room < len(batch.frames) + beside * batch.count:
                     count = max(that_fit(batch.frames, batch.count, batch.largest, room, beside), 0 if batches else 1)
@@ -46,20 +46,20 @@ class LogPlan:
                 position = batch.end
         return batches, max(position, self.upto)
 
-    def _in(self, piece: Location, first: int) -> Iterator[Batch]:
-        """Yield the batches of messages first..end in a piece. Raises Gone if the segment's file is missing."""
-        generation = self.generations.get(piece[0], 0)
+    def _in(self, location: Location, first: int) -> Iterator[MessageBatch]:
+        """Yield the batches of messages first..end in a location. Raises MessagesGone if the segment's file is missing."""
+        generation = self.generations.get(location[0], 0)
         try:
-            data, begin = read_piece(self.disk, generation, piece)
+            data, begin = read_location(self.disk, generation, location)
         except FileNotFoundError:
-            raise Gone from None
-        for published in publishes(data, begin, seed_of(self.log_id, piece[0], generation), self.topic):
+            raise MessagesGone from None
+        for published in publishes(data, begin, seed_of(self.log_id, location[0], generation), self.topic):
             if published is None:
                 continue
             ordinal, count, largest, attributes, at, stop = published
             low, high = max(first, ordinal), min(self.end, ordinal + count)
             if low < high:
-                batch = Batch(ordinal, count, largest, data[at:stop], attributes)
+                batch = MessageBatch(ordinal, count, largest, data[at:stop], attributes)
                 yield batch.part(low - ordinal, high - ordinal)
 
 
@@ -74,52 +74,52 @@ class LogHistory:
 
     def window(self, topic: int) -> Window:
         log = f"{self._log_id.hex()}-{topic}"
-        sequence = self._store.known_sequence(topic)
+        sequence = self._store.find_sequence(topic)
         end = self._store.durable_end(topic)
         if sequence is None or sequence.first is None:
             return Window(log, end, end)
         return Window(log, sequence.first, max(sequence.first, end))
 
     def amount(self, topic: int) -> Amount:
-        window, sequence = self.window(topic), self._store.known_sequence(topic)
+        window, sequence = self.window(topic), self._store.find_sequence(topic)
         entries = list(sequence.readable(window.first, window.next)) if sequence is not None else []
         if not entries:
             return Amount(0, 0, 0)
-        return Amount(sum(held.size for held in entries), entries[0].oldest, entries[-1].newest)
+        return Amount(sum(stored.size for stored in entries), entries[0].oldest, entries[-1].newest)
 
-    def watch(self, topic: int, end: int, until: int, ready: Callable[[], None]) -> None:
-        self._store.retention.watches.add(Watch(topic, end, until, ready))
+    def await_messages(self, topic: int, end: int, until: int, ready: Callable[[], None]) -> None:
+        self._store.retention.long_polls.add(LongPoll(topic, end, until, ready))
 
     def plan(self, topic: int, start: int, end: int, most: int) -> LogPlan:
-        sequence = self._store.known_sequence(topic)
+        sequence = self._store.find_sequence(topic)
         chosen, room = [], most
         if sequence is not None:
-            for held in sequence.readable(start, end):
-                chosen.append(held)
-                room -= held.size * (min(end, held.end) - max(start, held.first)) // held.count
+            for stored in sequence.readable(start, end):
+                chosen.append(stored)
+                room -= stored.size * (min(end, stored.end) - max(start, stored.first)) // stored.count
                 if room <= 0:
                     break
         return self._plan(topic, start, end, most, chosen)
 
     def plans_of(self, topic: int, ordinals: list[int]) -> list[LogPlan]:
-        sequence = self._store.known_sequence(topic)
+        sequence = self._store.find_sequence(topic)
         wanted: dict[StoredExtent, list[int]] = {}
         for ordinal in ordinals:
-            held = sequence.holder(ordinal) if sequence is not None else None
-            if held is not None:
-                wanted.setdefault(held, []).append(ordinal)
-        return [self._plan(topic, min(of), max(of) + 1, UNBOUNDED, [held]) for held, of in wanted.items()]
+            stored = sequence.extent_of(ordinal) if sequence is not None else None
+            if stored is not None:
+                wanted.setdefault(stored, []).append(ordinal)
+        return [self._plan(topic, min(of), max(of) + 1, UNBOUNDED, [stored]) for stored, of in wanted.items()]
 
     def plan_for(self, topic: int, stamp: int) -> tuple[int, LogPlan]:
-        window, sequence = self.window(topic), self._store.known_sequence(topic)
-        for held in sequence.readable(window.first, window.next) if sequence is not None else ():
-            if held.newest >= stamp:
-                end = min(held.end, window.next)
-                return end, self._plan(topic, max(held.first, window.first), end, UNBOUNDED, [held])
+        window, sequence = self.window(topic), self._store.find_sequence(topic)
+        for stored in sequence.readable(window.first, window.next) if sequence is not None else ():
+            if stored.newest >= stamp:
+                end = min(stored.end, window.next)
+                return end, self._plan(topic, max(stored.first, window.first), end, UNBOUNDED, [stored])
         return window.next, self._plan(topic, window.next, window.next, 0, [])
 
     def _plan(self, topic: int, start: int, end: int, most: int, chosen: list[StoredExtent]) -> LogPlan:
         # one record may belong to several extents
-        pieces = dict.fromkeys(piece for held in chosen for piece in held.pieces)
+        locations = dict.fromkeys(location for stored in chosen for location in stored.locations)
         upto = max(start, min(end, chosen[-1].end)) if chosen else end
-        return LogPlan(self._disk, self._log_id, self._generations, topic, start, end, most, list(pieces), upto)
+        return LogPlan(self._disk, self._log_id, self._generations, topic, start, end, most, list(locations), upto)

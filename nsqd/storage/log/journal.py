@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from nsqd.core import records
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, StoragePolicy, TopicConfig
 from nsqd.core.sequence.extent import Extent
@@ -54,26 +54,26 @@ class LogTopic(RetainedExtents):
 
     def read(self, ordinal: int) -> Extent | None:
         sequence = self.sequence
-        place = sequence.place(ordinal)
-        if place == len(sequence.held):
-            return sequence.nothing()
-        extent = sequence.held[place].extent
+        place = sequence.index_of(ordinal)
+        if place == len(sequence.extents):
+            return sequence.empty_extent()
+        extent = sequence.extents[place].extent
         if extent is None:
-            extent = self._recorder.cache.read_now(self.number, sequence, sequence.held[place])
+            extent = self._recorder.cache.read_now(self.number, sequence, sequence.extents[place])
             if extent is not None:
                 return extent
-        if extent is None or (place + 1 < len(sequence.held) and sequence.held[place + 1].extent is None):
+        if extent is None or (place + 1 < len(sequence.extents) and sequence.extents[place + 1].extent is None):
             self._recorder.cache.fetch(self.number, sequence, place)
         return extent
 
     def file_number(self, ordinal: int) -> int:
-        held, writer = self.sequence.holder(ordinal), self._recorder.writer
-        if held is None:
+        stored, writer = self.sequence.extent_of(ordinal), self._recorder.writer
+        if stored is None:
             return 0
-        pieces = held.pieces or [(writer.base, 0, 0, 1)]
+        locations = stored.locations or [(writer.base, 0, 0, 1)]
         # an estimate of the byte at which the message stands
-        at = (ordinal - held.first) * sum(end - start for _, _, start, end in pieces) // held.count
-        for base, _, start, end in pieces:
+        at = (ordinal - stored.first) * sum(end - start for _, _, start, end in locations) // stored.count
+        for base, _, start, end in locations:
             at -= end - start
             if at < 0:
                 return writer.number_of(base)
@@ -92,21 +92,23 @@ class LogTopic(RetainedExtents):
         largest: int,
         due: int,
         attributes: bytes,
-        owing: int,
+        references: int,
         owners: Collection[int] | None = None,
     ) -> None:
         recorder = self._recorder
-        touched = self.sequence.append(first, frames, ids, largest, due != 0, owing if owners is None else len(owners))
+        touched = self.sequence.append(
+            first, frames, ids, largest, due != 0, references if owners is None else len(owners)
+        )
         if attributes:
-            for held in touched:
-                held.attributed = True
+            for stored in touched:
+                stored.attributed = True
         if due:
             due = recorder.clock.at(due)
         if owners is not None:
             owners = [one for one in owners if one in self._logged]
         count = len(frames)
-        head = records.pack_publish(self.number, first, count, due, largest, owing > 0, attributes, owners)
-        recorder.append((Kind.PUBLISH, head, frames[0] if count == 1 else b"".join(frames)))
+        head = records.pack_publish(self.number, first, count, due, largest, references > 0, attributes, owners)
+        recorder.append((RecordKind.PUBLISH, head, frames[0] if count == 1 else b"".join(frames)))
         recorder.unplaced.append((count, touched))
         if self._retained is not None:
             self._retention.grown.add(self.number)
@@ -116,21 +118,21 @@ class LogTopic(RetainedExtents):
         if self._mode is Durability.INTERVAL:
             recorder.interval += count
 
-    def distribute(self, first: int, end: int, owing: int) -> None:
-        self.sequence.distribute(first, end, owing)
-        self._recorder.append((Kind.DISTRIBUTE, records.DISTRIBUTE.pack(self.number, first, end), b""))
+    def distribute(self, first: int, end: int, references: int) -> None:
+        self.sequence.distribute(first, end, references)
+        self._recorder.append((RecordKind.DISTRIBUTE, records.DISTRIBUTE.pack(self.number, first, end), b""))
 
-    def owe_again(self, first: int, end: int) -> list[tuple[int, int, bool]]:
-        for held in self.sequence.owe_again(first, end):
-            # frames that no reader owed are gone in memory, so the extent is read back
-            self._recorder.cache.dropped(held)
+    def add_references(self, first: int, end: int) -> list[tuple[int, int, bool]]:
+        for stored in self.sequence.add_references(first, end):
+            # frames that no reader referenced are gone in memory, so the extent is read back
+            self._recorder.cache.forget_extent(stored)
         return list(self.sequence.kinds(first, end))
 
     def hole(self, first: int, end: int) -> None:
-        self.sequence.cut(first)
-        self._record(Kind.HOLE, records.HOLE.pack(self.number, first, end))
+        self.sequence.remove_from(first)
+        self._record(RecordKind.HOLE, records.HOLE.pack(self.number, first, end))
 
-    def _record(self, kind: Kind, content: bytes) -> None:
+    def _record(self, kind: RecordKind, content: bytes) -> None:
         """Append a record that a reply waits for."""
         self._recorder.append((kind, content, b""))
         self.promise()
@@ -140,61 +142,61 @@ class LogTopic(RetainedExtents):
     def reader(self, number: int, name: str, kind: int, start: int) -> "LogReader | MemoryReader":
         if is_ephemeral(name):
             return MemoryReader(self.sequence)
-        if number not in self._recorder.known:
-            self._recorder.known.add(number)
-            self._record(Kind.READER, records.READER.pack(self.number, number, start, kind) + name.encode())
+        if number not in self._recorder.created:
+            self._recorder.created.add(number)
+            self._record(RecordKind.READER, records.READER.pack(self.number, number, start, kind) + name.encode())
         self._logged.add(number)
         return LogReader(self, number)
 
     def forget_reader(self, number: int) -> None:
         """Forget the number of a reader that is gone."""
-        self._recorder.known.discard(number)
+        self._recorder.created.discard(number)
         self._logged.discard(number)
 
     # The topic itself
 
     def pause(self, paused: bool) -> None:
-        self._record(Kind.PAUSE, records.PAUSE.pack(self.number, 0, paused))
+        self._record(RecordKind.PAUSE, records.PAUSE.pack(self.number, 0, paused))
 
     def configure(self, config: TopicConfig) -> None:
-        self._record(Kind.CONFIG, records.pack_config(self.number, config))
+        self._record(RecordKind.CONFIG, records.pack_config(self.number, config))
 
     def hold(self, cursors: Mapping[str, Cursor]) -> None:
         self._cursors = cursors
 
     def set_cursor(self, name: str, cursor: Cursor | None) -> None:
-        self._record(Kind.CURSOR, records.pack_cursor(self.number, name, cursor))
+        self._record(RecordKind.CURSOR, records.pack_cursor(self.number, name, cursor))
 
-    def keep(self, keeping: StoragePolicy) -> tuple[Mark, ...]:
-        self._mode = keeping.durability
-        self.marks = self._modes.set_mode(self.number, keeping.durability)
+    def set_policy(self, policy: StoragePolicy) -> tuple[Mark, ...]:
+        self._mode = policy.durability
+        self.marks = self._modes.set_mode(self.number, policy.durability)
         sequence, retained = self.sequence, self._retained
-        if not keeping.retains:
+        if not policy.retains:
             self._retained = None
             self._retention.topics.pop(self.number, None)
         elif retained is not None:
-            retained.keeping = keeping
+            retained.policy = policy
         else:
-            self._retained = Retained(sequence, keeping, self._cursors, self._recorder.clock)
+            self._retained = Retained(sequence, policy, self._cursors, self._recorder.clock)
             self._retention.topics[self.number] = self._retained
-        if keeping.retains:
-            sequence.keep(keeping)
-        if keeping.retains != (sequence.first is not None):
-            sequence.retain(sequence.end if keeping.retains else None)
+        if policy.retains:
+            sequence.set_policy(policy)
+        if policy.retains != (sequence.first is not None):
+            sequence.retain(sequence.end if policy.retains else None)
             self.write_first()
         return self.marks
 
     def write_first(self) -> None:
         """Append a record of the ordinal from which on finished messages are retained."""
         first = records.UNRETAINED if self.sequence.first is None else self.sequence.first
-        self._recorder.append((Kind.FIRST, records.FIRST.pack(self.number, first), b""))
+        self._recorder.append((RecordKind.FIRST, records.FIRST.pack(self.number, first), b""))
 
     def drop(self) -> None:
         recorder = self._recorder
-        recorder.cache.forget(self.sequence)
+        recorder.cache.forget_sequence(self.sequence)
         recorder.flush()
-        recorder.known.discard(self.number)
-        self._record(Kind.DROP_TOPIC, records.TOPIC.pack(self.number))
+        recorder.created.discard(self.number)
+        self._record(RecordKind.DROP_TOPIC, records.TOPIC.pack(self.number))
         self._modes.set_mode(self.number, None)
         self._retention.topics.pop(self.number, None)
         self._retention.grown.discard(self.number)
@@ -224,7 +226,7 @@ class LogReader:
     # Collected
 
     def finish(self, first: int, count: int) -> None:
-        self._sequence.finish(first, first + count)
+        self._sequence.drop_references(first, first + count)
         self._finished.append((first, count))
         if not self._is_collecting:
             self._collect()
@@ -250,10 +252,10 @@ class LogReader:
         self._write_cursor()
         if self._jobs:
             jobs, self._jobs = self._jobs, []
-            append((Kind.JOB, records.CHANNEL_OF.pack(topic, number) + b"".join(jobs), b""))
+            append((RecordKind.JOB, records.CHANNEL_OF.pack(topic, number) + b"".join(jobs), b""))
         if self._finished:
             finished, self._finished = self._finished, []
-            append((Kind.FINISH, records.CHANNEL_OF.pack(topic, number) + records.runs(finished), b""))
+            append((RecordKind.FINISH, records.CHANNEL_OF.pack(topic, number) + records.runs(finished), b""))
 
     def _write_cursor(self) -> None:
         """Append the cursor's record.
@@ -263,36 +265,40 @@ class LogReader:
         if self._cursor != _NO_CURSOR:
             content = records.ADVANCE.pack(self._topic.number, self._number, self._cursor)
             self._cursor = _NO_CURSOR
-            self._recorder.append((Kind.ADVANCE, content, b""))
+            self._recorder.append((RecordKind.ADVANCE, content, b""))
 
     # Recorded at once
 
     def requeue(self, ordinal: int, attempts: int, due: int) -> None:
         self._write_cursor()
         returned = records.RETURNED.pack(ordinal, attempts, self._recorder.clock.at(due))
-        self._recorder.append((Kind.REQUEUE, records.CHANNEL_OF.pack(self._topic.number, self._number) + returned, b""))
+        self._recorder.append(
+            (RecordKind.REQUEUE, records.CHANNEL_OF.pack(self._topic.number, self._number) + returned, b"")
+        )
 
     def bury(self, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
         self._write_cursor()
         wall = self._recorder.wall
         head = records.BURY.pack(self._topic.number, self._number, ordinal, attempts, wall, message_id)
-        self._recorder.append((Kind.BURY, head + reason.encode(), b""))
+        self._recorder.append((RecordKind.BURY, head + reason.encode(), b""))
 
-    def finish_all(self, end: int, owed: Iterable[tuple[int, int]]) -> None:
+    def finish_all(self, end: int, unfinished: Iterable[tuple[int, int]]) -> None:
         self._recorder.flush()  # FINs collected earlier in the turn are recorded before this
-        for first, count in owed:
-            self._sequence.finish(first, first + count)
-        self._recorder.append((Kind.FINISH_ALL, records.FINISH_ALL.pack(self._topic.number, self._number, end), b""))
+        for first, count in unfinished:
+            self._sequence.drop_references(first, first + count)
+        self._recorder.append(
+            (RecordKind.FINISH_ALL, records.FINISH_ALL.pack(self._topic.number, self._number, end), b"")
+        )
         self.promise()
 
     def pause(self, paused: bool) -> None:
-        self._recorder.append((Kind.PAUSE, records.PAUSE.pack(self._topic.number, self._number, paused), b""))
+        self._recorder.append((RecordKind.PAUSE, records.PAUSE.pack(self._topic.number, self._number, paused), b""))
         self.promise()
 
     def drop(self) -> None:
         self._recorder.flush()
         self._topic.forget_reader(self._number)
-        self._recorder.append((Kind.DROP_CHANNEL, records.CHANNEL_OF.pack(self._topic.number, self._number), b""))
+        self._recorder.append((RecordKind.DROP_CHANNEL, records.CHANNEL_OF.pack(self._topic.number, self._number), b""))
         self.promise()
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
-"""Where messages stand on disk: an extent's records as byte ranges of segments (pieces), and reading them back.
+"""Where messages stand on disk: an extent's records as byte ranges of segments (locations), and reading them back.
 
-Records of other topics may lie in between. A piece spans a small gap; a larger gap begins a new piece.
+Records of other topics may lie in between. A location spans a small gap; a larger gap begins a new location.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from nsqd.core import records
 from nsqd.core.message.frame import HEADER_SIZE as FRAME_HEADER
 from nsqd.core.message.frame import ID_SIZE, split
 from nsqd.core.message.ids import between
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.reader import resume
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode, seed_of
@@ -22,7 +22,7 @@ OVERHEAD = 64  # bytes that a message takes in memory beside its frame
 
 
 @dataclass(slots=True)
-class Found:
+class FoundFrames:
     """The messages that were read of an extent, or of a part of it."""
 
     first: int  # ordinal of the first message
@@ -40,7 +40,7 @@ class Found:
                 attributes[ordinal - self.first] = packed
         return attributes
 
-    def put(self, ordinal: int, frames: list[bytes], largest: int) -> None:
+    def put_frames(self, ordinal: int, frames: list[bytes], largest: int) -> None:
         """Store the frames of messages from `ordinal` on, as far as they belong to the extent."""
         low, high = max(self.first, ordinal), min(self.first + len(self.frames), ordinal + len(frames))
         if low >= high:
@@ -53,28 +53,38 @@ class Found:
         self.largest = max(self.largest, largest)
 
 
-def nothing(first: int, count: int) -> Found:
+def no_frames(first: int, count: int) -> FoundFrames:
     """Return a result with no frames yet, for `count` messages."""
-    return Found(first, [b""] * count, bytearray(count * ID_SIZE))
+    return FoundFrames(first, [b""] * count, bytearray(count * ID_SIZE))
 
 
-def find(
-    disk: Disk, log_id: bytes, generations: Mapping[int, int], topic: int, held: StoredExtent, pieces: list[Location]
-) -> Found:
-    """Read the extent's messages, as far as they stand where `pieces` say. Raises OSError."""
-    found = nothing(held.first, held.count)
-    for piece in pieces:
-        collect(disk, log_id, generations.get(piece[0], 0), piece, topic, found)
+def read_frames(
+    disk: Disk,
+    log_id: bytes,
+    generations: Mapping[int, int],
+    topic: int,
+    stored: StoredExtent,
+    locations: list[Location],
+) -> FoundFrames:
+    """Read the extent's messages, as far as they stand where `locations` say. Raises OSError."""
+    found = no_frames(stored.first, stored.count)
+    for location in locations:
+        collect_frames(disk, log_id, generations.get(location[0], 0), location, topic, found)
     return found
 
 
-def find_cached(
-    disk: Disk, log_id: bytes, generations: Mapping[int, int], topic: int, held: StoredExtent, pieces: list[Location]
-) -> Found | None:
+def read_frames_cached(
+    disk: Disk,
+    log_id: bytes,
+    generations: Mapping[int, int],
+    topic: int,
+    stored: StoredExtent,
+    locations: list[Location],
+) -> FoundFrames | None:
     """Return the result of `find` if it is complete and needs no wait for the disk, otherwise None. Raises OSError."""
-    found = nothing(held.first, held.count)
-    for piece in pieces:
-        segment, generation, start, end = piece
+    found = no_frames(stored.first, stored.count)
+    for location in locations:
+        segment, generation, start, end = location
         if generation != generations.get(segment, 0):
             return None
         file = disk.open(segment_name(segment, generation))
@@ -82,33 +92,35 @@ def find_cached(
             data = file.read_cached(start, end - start)
         finally:
             file.close()
-        if data is None or not _take(data, start, seed_of(log_id, segment, generation), topic, found):
+        if data is None or not _collect_publishes(data, start, seed_of(log_id, segment, generation), topic, found):
             return None
     return found if all(found.frames) else None
 
 
-def collect(disk: Disk, log_id: bytes, generation: int, piece: Location, topic: int, found: Found) -> bool:
-    """Put the topic's frames in a piece into their places. Returns False if something in the piece is damaged.
+def collect_frames(
+    disk: Disk, log_id: bytes, generation: int, location: Location, topic: int, found: FoundFrames
+) -> bool:
+    """Put the topic's frames in a location into their places. Returns False if something in the location is damaged.
 
-    If the segment was cleaned since the piece was noted, the whole segment is searched.
+    If the segment was cleaned since the location was noted, the whole segment is searched.
     """
-    data, start = read_piece(disk, generation, piece)
-    return _take(data, start, seed_of(log_id, piece[0], generation), topic, found)
+    data, start = read_location(disk, generation, location)
+    return _collect_publishes(data, start, seed_of(log_id, location[0], generation), topic, found)
 
 
-def read_piece(disk: Disk, generation: int, piece: Location) -> tuple[bytes, int]:
-    """Return the bytes of a piece, and the offset in the file at which they begin. Raises OSError.
+def read_location(disk: Disk, generation: int, location: Location) -> tuple[bytes, int]:
+    """Return the bytes of a location, and the offset in the file at which they begin. Raises OSError.
 
-    If the segment was cleaned since the piece was noted, this returns the whole segment.
+    If the segment was cleaned since the location was noted, this returns the whole segment.
     """
-    segment, when_noted, start, end = piece
+    segment, when_noted, start, end = location
     name = segment_name(segment, generation)
     if generation != when_noted:
         start, end = HEADER_SIZE, disk.size(name)
     return read_from(disk, name, start, end - start), start
 
 
-def _take(data: bytes, start: int, seed: int, topic: int, found: Found) -> bool:
+def _collect_publishes(data: bytes, start: int, seed: int, topic: int, found: FoundFrames) -> bool:
     """Put the topic's messages from `data`, at offset `start` of a segment, into `found`. Returns False if some are damaged."""
     whole = True
     for published in publishes(data, start, seed, topic):
@@ -116,7 +128,7 @@ def _take(data: bytes, start: int, seed: int, topic: int, found: Found) -> bool:
             whole = False
             continue
         ordinal, count, largest, attributes, at, stop = published
-        found.put(ordinal, split(data, at, stop, count, largest), largest)
+        found.put_frames(ordinal, split(data, at, stop, count, largest), largest)
         if attributes:
             found.attributed.append((ordinal, ordinal + count, attributes))
     return whole
@@ -138,7 +150,7 @@ def publishes(data: bytes, start: int, seed: int, topic: int) -> Iterator[Publis
             at = resume(data, at, seed, start)
             yield None
             continue
-        if data[at + PREFIX_SIZE] == Kind.PUBLISH:
+        if data[at + PREFIX_SIZE] == RecordKind.PUBLISH:
             content = at + PREFIX_SIZE + 1
             number, ordinal, count, _, largest, flags = records.PUBLISH.unpack_from(data, content)
             if number == topic:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class LongPoll:
     """One reader that waits for messages of a topic."""
 
     topic: int
@@ -18,13 +18,13 @@ class LongPolls:
     """All readers that wait. For the reactor's thread."""
 
     def __init__(self) -> None:
-        self.waiting: list[Watch] = []
+        self.waiting: list[LongPoll] = []
 
-    def add(self, watch: Watch) -> None:
+    def add(self, watch: LongPoll) -> None:
         """Add a watch. Its `ready` is called once."""
         self.waiting.append(watch)
 
-    def look(self, now: int, is_there: Callable[[int, int], bool]) -> None:
+    def wake_ready(self, now: int, is_there: Callable[[int, int], bool]) -> None:
         """Call `ready` of the watches that are over, and drop them.
 
         `is_there(topic, end)` tells whether every message of a topic before that ordinal can be read.

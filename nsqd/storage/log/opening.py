@@ -18,7 +18,7 @@ from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.history import LogHistory
 from nsqd.storage.log.identity import NAME as IDENTITY
 from nsqd.storage.log.identity import LogIdentity, write_identity
-from nsqd.storage.log.reading import Found, LogReading
+from nsqd.storage.log.reading import LogReading, StartResults
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.sources import LiveSource
 from nsqd.storage.log.space import Space
@@ -26,7 +26,7 @@ from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
-from nsqd.storage.log.upkeep import Upkeep
+from nsqd.storage.log.upkeep import LogUpkeep
 from nsqd.storage.log.writer import SEGMENT_SIZE, Writer
 from shared.log import log
 
@@ -70,16 +70,16 @@ class OpenLog:
     cache: Cache
     store: LogStore
     tidying: Tidying
-    found: Found
+    start_results: StartResults
     tail: Tail
     wake: Callable[[], None]  # requests another turn of the reactor soon; may be called in any thread
-    picture: LogSnapshot | None  # the broker's state; None: the log is new, or `take_picture` took it
-    upkeep: Upkeep | None = None
+    snapshot: LogSnapshot | None  # the broker's state; None: the log is new, or `take_snapshot` took it
+    upkeep: LogUpkeep | None = None
 
-    def take_picture(self) -> LogSnapshot | None:
+    def take_snapshot(self) -> LogSnapshot | None:
         """Return the broker's state as the log tells it. It may be large, so the log keeps no copy: call this once."""
-        picture, self.picture = self.picture, None
-        return picture
+        snapshot, self.snapshot = self.snapshot, None
+        return snapshot
 
     def serve(self, broker: Broker) -> None:
         """Begin the log's upkeep for a broker that was built: checkpoints, syncs by time, and the memory limit."""
@@ -89,12 +89,12 @@ class OpenLog:
             self.writer,
             self.syncer,
             self.tidying,
-            self.found.roots,
+            self.start_results.roots,
             self.tail,
             monotonic,
             self.wake,
         )
-        self.upkeep = Upkeep(broker, self.store, self.syncer, self.cache, checkpoints, monotonic)
+        self.upkeep = LogUpkeep(broker, self.store, self.syncer, self.cache, checkpoints, monotonic)
 
     def timer(self, due: bool = True) -> None:
         """Do what is due by time. Call it every second or more often.
@@ -125,11 +125,11 @@ class OpenLog:
             live=self.tidying.wanted_bytes,
             checkpoints=self.upkeep.checkpoints.written,
             unsynced=self.writer.written.position - self.writer.durable.position,
-            memory=self.cache.held_bytes,
-            damage=self.found.damage.size + self.cache.failures,
-            torn=self.found.torn,
+            memory=self.cache.cached_bytes,
+            damage=self.start_results.damage.size + self.cache.failures,
+            torn=self.start_results.torn,
             retries=self.cache.retries,
-            replay=self.found.seconds,
+            replay=self.start_results.seconds,
             syncs=self.syncer.latencies.copy(),
         )
 
@@ -148,7 +148,7 @@ class OpenLog:
         """Leave a checkpoint, give back the leased ids, sync the rest, state that it is durable, and close the files."""
         if self.upkeep is not None:
             self.upkeep.finish()
-        self.syncer.settle()  # a start trusts no checkpoint without the durable mark
+        self.syncer.sync_all()  # a start trusts no checkpoint without the durable mark
         self.cache.close()
         self.syncer.close()
         self.writer.close()
@@ -171,8 +171,8 @@ def open_log(disk: Disk, options: LogOptions, wake: Callable[[], None], simulate
     reading.report()
     identity = _identify(disk, options.node, reading)
     clock, space = LogClock(parts.clocks), Space(disk)
-    picture = reading.resume(clock)
-    reader, bases = reading.reader, reading.bases
+    snapshot = reading.resume(clock)
+    reader, bases = reading.log_records, reading.bases
     writer = Writer(
         disk, identity, reader.end, clock, space, spare, segment_size, bases, reader.stated, reader.content_end
     )
@@ -180,12 +180,14 @@ def open_log(disk: Disk, options: LogOptions, wake: Callable[[], None], simulate
     cache = parts.cache(disk, identity.log_id, options.budget, wake)
     cache.generations.update(reading.generations)
     store = LogStore(writer, syncer, cache, clock, reading.messages)
-    if picture is not None:
-        store.know(picture.numbers())
+    if snapshot is not None:
+        store.note_created(snapshot.numbers())
     cleaner = parts.cleaner(disk, identity, cache.generations, wake)
     tidying = Tidying(store, writer, syncer, disk, cleaner, cache.generations, bases, parts.clocks.monotonic)
     tail = replace(parts.tail, cheap=min(parts.tail.cheap, most))
-    return OpenLog(disk, identity, clock, writer, syncer, cache, store, tidying, reading.found, tail, wake, picture)
+    return OpenLog(
+        disk, identity, clock, writer, syncer, cache, store, tidying, reading.start_results, tail, wake, snapshot
+    )
 
 
 def _identify(disk: Disk, node: int, reading: LogReading) -> LogIdentity:
@@ -195,9 +197,9 @@ def _identify(disk: Disk, node: int, reading: LogReading) -> LogIdentity:
     """
     log_id = reading.identity.log_id if reading.identity else os.urandom(16)
     identity = LogIdentity(node, log_id)
-    if reading.reader.files.stored is None:
+    if reading.log_records.files.stored is None:
         if IDENTITY in disk.names():
-            log.error("LOG: %s was damaged, and is written again", IDENTITY)
+            log.error("LOG: %s was corrupt and is rewritten", IDENTITY)
         try:
             write_identity(disk, identity)
         except OSError as error:

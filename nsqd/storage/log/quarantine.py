@@ -38,7 +38,7 @@ class Quarantine:
         """Return the name and the bytes of each copy, by position in the log."""
         return sorted(self._sizes.items())
 
-    def keep(self, segment: str, at: int, data: bytes, kind: str) -> None:
+    def copy_damaged(self, segment: str, at: int, data: bytes, kind: str) -> None:
         """Copy `data`, which stands at offset `at` of the segment, unless the same copy exists. Raises OSError."""
         if (segment, at) in self.notes:
             return
@@ -50,7 +50,7 @@ class Quarantine:
                 self._write(segment, at, name, data)
             self.notes.setdefault((segment, at), f"a copy is in {name}")
         else:
-            self.notes[segment, at] = "there is no copy: the copies take all the room they may, move them away"
+            self.notes[segment, at] = "no copy was made: the copies use up their limit, move them elsewhere"
 
     def move(self, segment: str, size: int) -> None:
         """Take a whole segment of `size` bytes away from the log's end. Keep it if there is room. Raises OSError."""
@@ -127,7 +127,7 @@ class Quarantine:
                 return
             if error.errno not in NO_SPACE:
                 raise
-            self.notes[segment, at] = f"there is no copy: {error.strerror or error}"
+            self.notes[segment, at] = f"no copy was made: {error.strerror or error}"
             return
         self._disk.rename(unfinished, name)
         self._disk.sync_directory()

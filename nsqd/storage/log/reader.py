@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nsqd.core.records import GROUP, Kind
+from nsqd.core.records import GROUP, RecordKind
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.quarantine import DAMAGED, TORN, Quarantine
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode
@@ -29,10 +29,10 @@ from nsqd.storage.log.segments import Segments
 MOST_CHECKED = 64 * 1024 * 1024  # bytes of candidate records that are checked after a wrong one, at most: 0.1 s
 _ZEROS = bytes(65536)
 _GROUP_RECORD = re.compile(
-    re.escape((GROUP.size + 1).to_bytes(4, "big")) + b".{4}" + re.escape(bytes((Kind.GROUP,))), re.DOTALL
+    re.escape((GROUP.size + 1).to_bytes(4, "big")) + b".{4}" + re.escape(bytes((RecordKind.GROUP,))), re.DOTALL
 )
 # The pattern finds candidates for records shorter than 64 MiB.
-_ANY_RECORD = re.compile(b"(?=[\\0-\\3].{7}[\\1-%s])" % re.escape(bytes((max(Kind),))), re.DOTALL)
+_ANY_RECORD = re.compile(b"(?=[\\0-\\3].{7}[\\1-%s])" % re.escape(bytes((max(RecordKind),))), re.DOTALL)
 
 
 class Record(NamedTuple):
@@ -66,7 +66,7 @@ class Damage:
         return sum(end - start for _, start, end in self.spots) + HEADER_SIZE * len(self.headers)
 
 
-class Reader:
+class LogRecords:
     """A reader that reads a log once, from one of its roots to the last record, and repairs the log's end."""
 
     def __init__(self, disk: Disk) -> None:
@@ -102,7 +102,7 @@ class Reader:
             if place > begin and segment.base != self.end and not self._pass_gap(place):
                 break
             data = self._read(place)
-            yield from self._of(place, data)
+            yield from self._records_of(place, data)
             if self.end < segment.base - HEADER_SIZE + len(data):
                 self._cut(place, data)
                 break
@@ -112,7 +112,7 @@ class Reader:
         self.damage.headers = [name for name in self.files.rebuilt if bases.get(name, mark) < mark]
         self._sync()
 
-    def _of(self, place: int, data: bytes) -> Iterator[Record]:
+    def _records_of(self, place: int, data: bytes) -> Iterator[Record]:
         """Yield the good records of one segment, up to the segment's end or the log's end."""
         segment = self.segments[place]
         seed, base = segment.header.seed, segment.base - HEADER_SIZE
@@ -123,9 +123,9 @@ class Reader:
             if end:
                 self.end = base + end
                 kind = data[at + PREFIX_SIZE]
-                if kind == Kind.GROUP:
+                if kind == RecordKind.GROUP:
                     self.stated = max(self.stated, GROUP.unpack_from(data, at + PREFIX_SIZE + 1)[0])
-                elif kind != Kind.ANCHOR:
+                elif kind != RecordKind.ANCHOR:
                     self.content_end = self.end
                 yield Record(kind, data[at + PREFIX_SIZE + 1 : end], segment.base, at, end)
             elif base + at >= self._highest_mark(place, at):
@@ -133,7 +133,7 @@ class Reader:
             else:
                 stop = max(_filled(data), self._highest_mark(place, at) - base)
                 end = resume(data[:stop], at, seed)
-                self.quarantine.keep(segment.name, at, data[at:end], DAMAGED)
+                self.quarantine.copy_damaged(segment.name, at, data[at:end], DAMAGED)
                 self.damage.spots.append((segment.name, at, end))
                 self.end = base + end
             at = end
@@ -189,7 +189,7 @@ class Reader:
         at = self.end - segment.base + HEADER_SIZE
         filled = _filled(data)
         if filled > at:
-            self.quarantine.keep(segment.name, at, data[at:filled], TORN)
+            self.quarantine.copy_damaged(segment.name, at, data[at:filled], TORN)
             self._note_cut(segment.name, at, filled)
         self._remove_from(place + 1)
         file = self._disk.open(segment.name)

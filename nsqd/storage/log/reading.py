@@ -4,13 +4,13 @@ import time
 from dataclasses import dataclass
 
 from nsqd.core import records
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.recovery import LogSnapshot
 from nsqd.core.work_queue.job import ROW, of_node
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.identity import LogIdentity
-from nsqd.storage.log.reader import Damage, Reader, Record
+from nsqd.storage.log.reader import Damage, LogRecords, Record
 from nsqd.storage.log.records import WHOLE_IDS
 from nsqd.storage.log.replay import Replay
 from shared.log import log
@@ -19,7 +19,7 @@ MISSING = "they are missing"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StartResults:
     """The results of a start that are kept for as long as the log is open."""
 
     lease: int  # message ids below this may have been issued
@@ -35,61 +35,65 @@ class LogReading:
     def __init__(self, disk: Disk) -> None:
         """Read and replay the whole log, and repair its end. Raises LogError, OSError."""
         began = time.perf_counter()
-        self.reader = Reader(disk)
-        self.replay, root = replayed(self.reader)
+        self.log_records = LogRecords(disk)
+        self.replay, root = replayed(self.log_records)
         self.messages = self.replay.sequences  # sequences by the topic's number
         seconds = time.perf_counter() - began
         roots = [root] if self.replay.complete else []
-        self.found = Found(first_id(self.reader, self.replay), roots, self.reader.damage, self.reader.torn, seconds)
+        self.start_results = StartResults(
+            first_id(self.log_records, self.replay), roots, self.log_records.damage, self.log_records.torn, seconds
+        )
 
     @property
     def identity(self) -> LogIdentity | None:
         """Return the identity of the log; None if there is no log, or it was only begun."""
-        return self.reader.files.identity
+        return self.log_records.files.identity
 
     @property
     def bases(self) -> list[int]:
         """Return the log positions at which the segments begin."""
-        return [segment.base for segment in self.reader.segments]
+        return [segment.base for segment in self.log_records.segments]
 
     @property
     def generations(self) -> dict[int, int]:
         """Return how often each segment was rewritten, by base, without the segments that never were."""
-        headers = [segment.header for segment in self.reader.segments]
+        headers = [segment.header for segment in self.log_records.segments]
         return {header.base: header.generation for header in headers if header.generation}
 
     def resume(self, clock: LogClock) -> LogSnapshot | None:
         """Set the clock to continue from the log's last time. Returns the state of the broker; None if the log is new."""
         if self.replay.last:
             clock.resume(self.replay.anchor, self.replay.last)
-        if not self.reader.end:  # a log that was only begun holds no state
+        if not self.log_records.end:  # a log that was only begun holds no state
             return None
         replay = self.replay
-        replay.settle()
+        replay.conclude()
         return LogSnapshot(list(replay.topics.values()), replay.highest + 1, clock.offset)
 
     def report(self) -> None:
         """Write to the daemon's log what was read, repaired and lost."""
-        reader = self.reader
+        reader = self.log_records
         notes = reader.quarantine.notes
         for name in reader.files.unreadable:
-            log.error("LOG: %s is no log segment, or was never finished: it is set aside as %s.unreadable", name, name)
+            log.error("LOG: %s is not a complete log segment; renaming it to %s.unreadable", name, name)
         if not reader.segments:
             return
-        log.info("LOG: %d messages found, read in %.2f s", self.replay.messages, self.found.seconds)
+        log.info("LOG: replayed %d messages in %.2f s", self.replay.messages, self.start_results.seconds)
         for name in reader.files.rebuilt:
-            log.error("LOG: the header of %s was damaged, and is rebuilt; of what stood there %s", name, notes[name, 0])
+            log.error(
+                "LOG: the header of %s was corrupt and is rebuilt; its previous content: %s", name, notes[name, 0]
+            )
         for name, start, end in reader.cuts:
-            told = "LOG: %d bytes may have been acknowledged, and are cut off %s at %d, the end of what is whole; %s"
-            log.error(told, end - start, name, start, notes.get((name, start), MISSING))
+            line = "LOG: cutting off %d bytes, which may have been acknowledged, of %s at %d, the end of the intact records; %s"
+            log.error(line, end - start, name, start, notes.get((name, start), MISSING))
         for name, start, end in reader.damage.spots:
-            told = "LOG: DAMAGE in %s: %d bytes from %d on cannot be read; all else is served; %s"
-            log.error(told, name, end - start, start, notes.get((name, start), MISSING))
+            line = "LOG: DAMAGE in %s: %d bytes from %d on cannot be read; all other messages are served; %s"
+            log.error(line, name, end - start, start, notes.get((name, start), MISSING))
 
 
 def widened(record: Record, node: int) -> Record:
     """Return a record from a segment older than WHOLE_IDS in today's form. `node`: the segment's node number."""
-    if record.kind == Kind.JOB:
+    if record.kind == RecordKind.JOB:
         step = records.ORDINAL.size + ROW.size
         content = record.content
         parts = [content[: records.CHANNEL_OF.size]]
@@ -97,13 +101,13 @@ def widened(record: Record, node: int) -> Record:
             row = at + records.ORDINAL.size
             parts += content[at:row], of_node(content[row : at + step], node)
         return record._replace(content=b"".join(parts))
-    if record.kind == Kind.JOBS:
+    if record.kind == RecordKind.JOBS:
         head, rows = record.content[: records.JOBS.size], record.content[records.JOBS.size :]
         return record._replace(content=head + of_node(rows, node))
     return record
 
 
-def replayed(reader: Reader) -> tuple[Replay, int]:
+def replayed(reader: LogRecords) -> tuple[Replay, int]:
     """Replay the log from the latest good checkpoint on, or else from its beginning.
 
     Returns the state with its messages, and the base of the segment where replay began. A checkpoint is good if it is complete
@@ -119,14 +123,14 @@ def replayed(reader: Reader) -> tuple[Replay, int]:
             if node is not None:
                 record = widened(record, node)
             if not replay.apply(record):
-                log.warning("LOG: a record of kind %d at %d is not known here", record.kind, record.position)
+                log.warning("LOG: ignoring a record of unknown kind %d at %d", record.kind, record.position)
             whole = whole or (replay.complete and not reader.damage.spots)
         if root == 0 or (whole and reader.stated >= reader.segments[root].base):
             return replay, reader.segments[root].base if reader.segments else 0
     raise AssertionError("the beginning is always a root")
 
 
-def first_id(reader: Reader, replay: Replay) -> int:
+def first_id(reader: LogRecords, replay: Replay) -> int:
     """Return the lowest message id that was surely never issued.
 
     A clean stop gives back the ids that were leased and not issued. Its record counts only if the whole log could be read, and

@@ -24,7 +24,18 @@ class Collector(Protocol):
 class Recorder:
     """The collector of one log's records: those of the current turn, and the promises that they must keep."""
 
-    __slots__ = ("append", "awaited", "cache", "clock", "collecting", "interval", "known", "unplaced", "wall", "writer")
+    __slots__ = (
+        "append",
+        "awaited",
+        "cache",
+        "clock",
+        "collecting",
+        "created",
+        "interval",
+        "unplaced",
+        "wall",
+        "writer",
+    )
 
     def __init__(self, writer: Writer, clock: LogClock, cache: Cache) -> None:
         self.writer = writer
@@ -35,7 +46,7 @@ class Recorder:
         self.awaited: list[tuple[Mark, ...]] = []  # marks that replies of this turn wait for
         self.interval = 0  # messages of this turn in topics of the mode `interval`
         self.collecting: list[Collector] = []  # collectors with something to flush
-        self.known: set[int] = set()  # numbers of topics and readers whose creation is in the log
+        self.created: set[int] = set()  # numbers of topics and readers whose creation is in the log
         self.unplaced: list[
             tuple[int, list[StoredExtent]]
         ] = []  # (messages, extents) of each PUBLISH that is not written yet
@@ -69,12 +80,12 @@ class Recorder:
         logged, wall, added = now + self.clock.offset, self.wall, self.cache.added
         for (count, extents), (segment, start, end) in zip(placed, places, strict=True):
             size = (end - start + count * OVERHEAD) // len(extents)
-            for held in extents:
-                held.place(segment, start, end, size, wall, logged)
-                if held.extent is not None:  # None: all readers finished it in the turn in which it was published
-                    added(held, size)
+            for stored in extents:
+                stored.note_location(segment, start, end, size, wall, logged)
+                if stored.extent is not None:  # None: all readers finished it in the turn in which it was published
+                    added(stored, size)
         places.clear()
 
     def unwritten(self) -> set[StoredExtent]:
         """Return the extents with messages that exist only in memory."""
-        return {held for _, extents in self.unplaced for held in extents} if self.unplaced else set()
+        return {stored for _, extents in self.unplaced for stored in extents} if self.unplaced else set()

@@ -36,7 +36,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from struct import Struct
 
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 
 MAGIC = b"penstock"
 VERSION = 7
@@ -127,7 +127,7 @@ def _is_right(data: bytes) -> bool:
 
 
 def encode(seed: int, at: int, kind: int, content: bytes, frames: bytes = b"") -> list[bytes]:
-    """Encode one record that will stand at offset `at` of the file. Returns the pieces to write one after the other.
+    """Encode one record that will stand at offset `at` of the file. Returns the buffers to write one after the other.
 
     `frames` follow the content, and are not copied.
     """
@@ -137,22 +137,22 @@ def encode(seed: int, at: int, kind: int, content: bytes, frames: bytes = b"") -
 def encode_all(seed: int, at: int, records: Iterable[Record]) -> tuple[list[bytes], list[tuple[int, int]], int]:
     """Encode records that will stand one after the other from offset `at` of the file on.
 
-    Returns the pieces to write, the start and end of each PUBLISH, and the end of the last record (offsets in the file).
+    Returns the buffers to write, the start and end of each PUBLISH, and the end of the last record (offsets in the file).
     """
-    pieces: list[bytes] = []
+    buffers: list[bytes] = []
     published: list[tuple[int, int]] = []
     for kind, content, frames in records:
         head = _KINDS[kind] + content
         crc = zlib.crc32(head, (seed ^ at) & 0xFFFFFFFF)
         end = at + PREFIX_SIZE + len(head) + len(frames)
         if frames:
-            pieces += _PREFIX.pack(len(head) + len(frames), zlib.crc32(frames, crc)), head, frames
+            buffers += _PREFIX.pack(len(head) + len(frames), zlib.crc32(frames, crc)), head, frames
         else:
-            pieces += _PREFIX.pack(len(head), crc), head
-        if kind == Kind.PUBLISH:
+            buffers += _PREFIX.pack(len(head), crc), head
+        if kind == RecordKind.PUBLISH:
             published.append((at, end))
         at = end
-    return pieces, published, at
+    return buffers, published, at
 
 
 def decode(data: bytes, at: int, seed: int, start: int = 0) -> int:

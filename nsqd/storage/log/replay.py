@@ -3,7 +3,8 @@
 Replay knows no rules of topics and readers: it hands each record to the topic's state (nsqd/core/topic_state.py) and maintains
 the topic's extents. Of messages it notes only where they stand on disk; they are read when a reader wants them.
 
-Ephemeral topics and channels are never logged. No reader owes a message that was distributed to an ephemeral channel only.
+Ephemeral topics and channels are never logged. No reader references a message that was distributed to an ephemeral channel
+only.
 
 See docs/design/log.md#replay-and-checkpoints.
 """
@@ -13,8 +14,8 @@ from collections.abc import Callable, Iterable
 from nsqd.core import records
 from nsqd.core.message.attributes import unpack
 from nsqd.core.message.frame import HEADER_SIZE, STAMP
-from nsqd.core.reader import Kind as ReaderKind
-from nsqd.core.records import Kind
+from nsqd.core.reader import ReaderKind
+from nsqd.core.records import RecordKind
 from nsqd.core.sequence.finished import Span
 from nsqd.core.topic_state import TopicState
 from nsqd.storage.log.clocks import Anchor
@@ -22,11 +23,11 @@ from nsqd.storage.log.locations import OVERHEAD
 from nsqd.storage.log.reader import Record
 from nsqd.storage.log.state import WORK, decode_topic
 from nsqd.storage.sequence import Sequence
-from nsqd.storage.stored_extent import add_piece
+from nsqd.storage.stored_extent import add_location
 
 
 class Replay:
-    """The state that the records applied so far describe. Call `apply` for every record, in order, and then `settle`."""
+    """The state that the records applied so far describe. Call `apply` for every record, in order, and then `conclude`."""
 
     def __init__(self) -> None:
         self.topics: dict[int, TopicState] = {}  # by number; their times are in the log's time
@@ -44,7 +45,7 @@ class Replay:
 
     def apply(self, record: Record) -> bool:
         """Apply a record. Returns False if its kind is unknown."""
-        if record.kind == Kind.PUBLISH:
+        if record.kind == RecordKind.PUBLISH:
             self._publish(record)
             return True
         kind = _OF_A_TOPIC.get(record.kind)
@@ -57,17 +58,17 @@ class Replay:
         handler = _HANDLERS.get(record.kind)
         if handler is None:
             return False
-        if record.kind == Kind.NEXT_ID:
+        if record.kind == RecordKind.NEXT_ID:
             self.stopped_in = record.segment
         handler(self, record.content)
         return True
 
-    def settle(self) -> None:
+    def conclude(self) -> None:
         """Derive the final state of all topics after every record was applied. More records may be applied afterwards."""
         for number in self.topics:
-            self.settled(number)
+            self.concluded(number)
 
-    def settled(self, number: int) -> TopicState | None:
+    def concluded(self, number: int) -> TopicState | None:
         """Return a topic's state in its final form; None if there is no such topic.
 
         More records may be applied afterwards. Do not call this while the checkpoint that replay began with is still being
@@ -75,16 +76,16 @@ class Replay:
         """
         topic = self.topics.get(number)
         if topic is not None:
-            self._release(number, topic.settle(self.sequences[number].kinds))
+            self._release(number, topic.conclude(self.sequences[number].kinds))
         return topic
 
     def _release(self, number: int, spans: Iterable[Span]) -> None:
-        """Note that one reader no longer owes each span of a topic's messages. Damage may have removed some of them."""
+        """Note that one reader no longer references each span of a topic's messages. Damage may have removed some of them."""
         for first, end in spans:
             sequence = self.sequences[number]
-            for held, start, stop in sequence.present_spans(first, end):
-                if held.freed < held.count:
-                    sequence.finish(held.first + start, held.first + stop)
+            for stored, start, stop in sequence.present_spans(first, end):
+                if stored.released < stored.count:
+                    sequence.drop_references(stored.first + start, stored.first + stop)
 
     # Records of the log itself
 
@@ -145,7 +146,7 @@ class Replay:
         if topic is not None:
             sequence = self.sequences[number]
             if start < topic.distributed:
-                sequence.owe_again(start, topic.distributed)
+                sequence.add_references(start, topic.distributed)
             topic.create_reader(kind, reader, name, start, sequence.kinds)
         self.highest = max(self.highest, reader)
 
@@ -160,11 +161,11 @@ class Replay:
         extents = sequence.append_cold(first, count, due != 0, size)
         attributes, at = records.attributes_of(content, 0, flags)
         created = int.from_bytes(content[at : at + HEADER_SIZE][STAMP], "big")
-        for held in extents:
-            held.published(created, self.last)
-            held.attributed |= bool(attributes)
-            add_piece(held.pieces, record.segment, 0, record.start, record.end)
-            held.size += (size + count * OVERHEAD) // len(extents)
+        for stored in extents:
+            stored.note_published(created, self.last)
+            stored.attributed |= bool(attributes)
+            add_location(stored.locations, record.segment, 0, record.start, record.end)
+            stored.size += (size + count * OVERHEAD) // len(extents)
         self.messages += count
         topic.end = first + count
         if due or attributes:
@@ -172,8 +173,8 @@ class Replay:
         if not flags & records.DISTRIBUTED:
             return
         if not flags & records.OWNED and len(extents) == 1 and topic.readers:  # this is nearly always the case
-            topic.distributed = sequence.edge = topic.end
-            extents[0].owe(extents[0].count - count, extents[0].count, len(topic.readers))
+            topic.distributed = sequence.distributed = topic.end
+            extents[0].set_references(extents[0].count - count, extents[0].count, len(topic.readers))
         else:
             self._hand_out(topic, first, topic.end, records.owners_of(content, 0, flags))
 
@@ -184,19 +185,19 @@ class Replay:
             self._hand_out(topic, first, end, None)
 
     def _hand_out(self, topic: TopicState, first: int, end: int, owners: frozenset[int] | None) -> None:
-        """Distribute messages first..end. `owners`: the numbers of the only readers that owe them; None: all readers do."""
-        owing, sequence = topic.distribute(first, end, owners), self.sequences[topic.number]
-        sequence.edge = end
-        for held, start, stop in sequence.present_spans(first, end):
-            held.owe(start, stop, max(1, owing))
-        if not owing:  # only ephemeral readers existed, and the log does not remember them
+        """Distribute messages first..end. `owners`: the only readers that reference them, by number; None: all."""
+        references, sequence = topic.distribute(first, end, owners), self.sequences[topic.number]
+        sequence.distributed = end
+        for stored, start, stop in sequence.present_spans(first, end):
+            stored.set_references(start, stop, max(1, references))
+        if not references:  # only ephemeral readers existed, and the log does not remember them
             self._release(topic.number, [(first, end)])
 
     def _hole(self, content: bytes) -> None:
         number, first, end = records.HOLE.unpack_from(content)
         topic = self.topics.get(number)
         if topic is not None:
-            self.sequences[number].cut(first)
+            self.sequences[number].remove_from(first)
             topic.hole(first, end)
 
     def _first(self, content: bytes) -> None:
@@ -206,37 +207,37 @@ class Replay:
 
 
 # Kinds of records that a topic's state applies; each content begins with the topic's number.
-_OF_A_TOPIC: dict[int, Kind] = {
+_OF_A_TOPIC: dict[int, RecordKind] = {
     kind: kind
     for kind in (
-        Kind.FINISH,
-        Kind.ADVANCE,
-        Kind.REQUEUE,
-        Kind.BURY,
-        Kind.FINISH_ALL,
-        Kind.DROP_CHANNEL,
-        Kind.JOB,
-        Kind.JOBS,
-        Kind.PAUSE,
-        Kind.CONFIG,
-        Kind.CURSOR,
-        Kind.SEEN,
+        RecordKind.FINISH,
+        RecordKind.ADVANCE,
+        RecordKind.REQUEUE,
+        RecordKind.BURY,
+        RecordKind.FINISH_ALL,
+        RecordKind.DROP_CHANNEL,
+        RecordKind.JOB,
+        RecordKind.JOBS,
+        RecordKind.PAUSE,
+        RecordKind.CONFIG,
+        RecordKind.CURSOR,
+        RecordKind.SEEN,
     )
 }
 # The handlers are not bound to a Replay: it may hold much memory, and this way it is in no reference cycle.
 _HANDLERS: dict[int, Callable[[Replay, bytes], None]] = {
-    Kind.GROUP: Replay._group,
-    Kind.LEASE: Replay._lease,
-    Kind.NEXT_ID: Replay._next_id,
-    Kind.ANCHOR: Replay._anchor,
-    Kind.STATE: Replay._state,
-    Kind.STATE_TOPIC: Replay._state_topic,
-    Kind.STATE_END: Replay._state_end,
-    Kind.TOPIC: Replay._topic,
-    Kind.DROP_TOPIC: Replay._drop_topic,
-    Kind.READER: Replay._reader,
-    Kind.CHANNEL: Replay._channel,
-    Kind.DISTRIBUTE: Replay._distribute,
-    Kind.HOLE: Replay._hole,
-    Kind.FIRST: Replay._first,
+    RecordKind.GROUP: Replay._group,
+    RecordKind.LEASE: Replay._lease,
+    RecordKind.NEXT_ID: Replay._next_id,
+    RecordKind.ANCHOR: Replay._anchor,
+    RecordKind.STATE: Replay._state,
+    RecordKind.STATE_TOPIC: Replay._state_topic,
+    RecordKind.STATE_END: Replay._state_end,
+    RecordKind.TOPIC: Replay._topic,
+    RecordKind.DROP_TOPIC: Replay._drop_topic,
+    RecordKind.READER: Replay._reader,
+    RecordKind.CHANNEL: Replay._channel,
+    RecordKind.DISTRIBUTE: Replay._distribute,
+    RecordKind.HOLE: Replay._hole,
+    RecordKind.FIRST: Replay._first,
 }

@@ -17,13 +17,13 @@ UNBOUNDED = 1 << 62  # bytes
 class Retained:
     """A topic that retains finished messages."""
 
-    __slots__ = ("_clock", "_durable", "cursors", "keeping", "sequence")
+    __slots__ = ("_clock", "_durable", "cursors", "policy", "sequence")
 
     def __init__(
-        self, sequence: Sequence, keeping: StoragePolicy, cursors: Mapping[str, Cursor], clock: LogClock
+        self, sequence: Sequence, policy: StoragePolicy, cursors: Mapping[str, Cursor], clock: LogClock
     ) -> None:
         self.sequence = sequence
-        self.keeping = keeping
+        self.policy = policy
         self.cursors = cursors  # the core's own mapping, which changes
         self._clock = clock
         self._durable = DurableEnds(sequence.end)
@@ -33,14 +33,14 @@ class Retained:
 
         Returns True if there are any.
         """
-        oldest = self._clock.at(now) - self.keeping.retention if self.keeping.retention else 0
-        return self.sequence.retire(oldest, self.keeping.retention_bytes or UNBOUNDED, self._holds(now))
+        oldest = self._clock.at(now) - self.policy.retention if self.policy.retention else 0
+        return self.sequence.retire(oldest, self.policy.retention_bytes or UNBOUNDED, self._holds(now))
 
     def is_overdue(self, now: int) -> bool:
         """Return True if some message is past the topic's retention time, and no cursor holds it."""
-        kept = self.sequence.kept if self.keeping.retention else []
-        late = self._clock.at(now) - self.keeping.retention
-        return bool(kept) and kept[0].logged_last < late and not self._is_held(kept[0], now)
+        kept = self.sequence.retained if self.policy.retention else []
+        late = self._clock.at(now) - self.policy.retention
+        return bool(kept) and kept[0].logged_last < late and not self._is_held_by_cursor(kept[0], now)
 
     def _holds(self, now: int) -> list[tuple[int, int, int]]:
         """Return (offset, oldest, bytes) for each cursor that holds messages.
@@ -55,21 +55,21 @@ class Retained:
             if cursor.hold or cursor.hold_bytes
         ]
 
-    def _is_held(self, held: StoredExtent, now: int) -> bool:
+    def _is_held_by_cursor(self, stored: StoredExtent, now: int) -> bool:
         """Return True if a cursor holds a part of the extent, though the topic's own retention is over."""
-        return any(offset < held.end and held.logged_last >= oldest for offset, oldest, _ in self._holds(now))
+        return any(offset < stored.end and stored.logged_last >= oldest for offset, oldest, _ in self._holds(now))
 
-    def note(self, position: int, durable: int) -> None:
+    def note_end(self, position: int, durable: int) -> None:
         """Note that the sequence has its current end when the log ends at `position`.
 
         `durable`: the position up to which the log is durable.
         """
-        self._durable.look(durable)
+        self._durable.end_at(durable)
         self._durable.add(position, self.sequence.end)
 
     def durable_end(self, durable: int) -> int:
         """Return the ordinal up to which messages survive a power cut, given that the log is durable up to `durable`."""
-        return self._durable.look(durable)
+        return self._durable.end_at(durable)
 
 
 class Retention:
@@ -77,7 +77,7 @@ class Retention:
 
     def __init__(self, writer: Writer, clock: LogClock, want_sync: Callable[[], None]) -> None:
         self.topics: dict[int, Retained] = {}
-        self.watches = LongPolls()
+        self.long_polls = LongPolls()
         self.clock = clock
         self.grown: set[int] = set()  # topics published to since the last group was written
         self._writer = writer
@@ -96,7 +96,7 @@ class Retention:
         for number in self.grown:
             topic = self.topics.get(number)
             if topic is not None:
-                topic.note(position, self._writer.durable.position)
+                topic.note_end(position, self._writer.durable.position)
         self.grown.clear()
 
     def durable_end(self, number: int, sequence: Sequence | None) -> int:

@@ -7,7 +7,7 @@ file's name (base and generation), and from the first records. Files with other 
 import re
 from dataclasses import dataclass
 
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.identity import NAME as IDENTITY
 from nsqd.storage.log.identity import UNFINISHED as UNFINISHED_IDENTITY
@@ -126,7 +126,7 @@ class Segments:
         seed = seed_of(log_id, base, generation)
         data = read_from(self._disk, segment_name(base, generation), 0, FIRST_RECORDS)
         group = decode(data, HEADER_SIZE, seed)
-        state = bool(group and decode(data, group, seed)) and data[group + PREFIX_SIZE] == Kind.STATE
+        state = bool(group and decode(data, group, seed)) and data[group + PREFIX_SIZE] == RecordKind.STATE
         return SegmentHeader(self.identity.node, generation, log_id, base, 0, state, WHOLE_IDS - 1)
 
     def _written(self, name: str, header: SegmentHeader) -> SegmentHeader:
@@ -140,7 +140,7 @@ class Segments:
         return header
 
     def _rewrite(self, name: str, header: SegmentHeader, data: bytes) -> None:
-        self._quarantine.keep(name, 0, data, DAMAGED)
+        self._quarantine.copy_damaged(name, 0, data, DAMAGED)
         file = self._disk.open(name)
         try:
             file.append([repaired(data) if repaired(data) != data else header.encode()], 0)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from nsqd.core.broker import Broker
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.topic_state import TopicState, state_of
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.state import encode_topic
@@ -12,7 +12,7 @@ from nsqd.storage.log.store import LogStore
 from nsqd.storage.sequence import Sequence
 
 
-class Source(Protocol):
+class StateSource(Protocol):
     """The state of a log's topics, as a checkpoint needs it."""
 
     @property
@@ -43,7 +43,7 @@ class Source(Protocol):
 
 
 class LiveSource:
-    """The state of a broker, and of the store to which it writes. Implements Source."""
+    """The state of a broker, and of the store to which it writes. Implements StateSource."""
 
     def __init__(self, broker: Broker, store: LogStore) -> None:
         self._broker = broker
@@ -76,7 +76,7 @@ class LiveSource:
         live = self._broker.directory.by_number.get(topic)
         if live is None or live.ephemeral:
             return None
-        return state_of(live, self._broker.now), self._store.known_sequence(topic)
+        return state_of(live, self._broker.now), self._store.find_sequence(topic)
 
 
 class AppliedSource:
@@ -113,20 +113,20 @@ class AppliedSource:
 
     logged = topics
 
-    def known_sequence(self, topic: int) -> Sequence | None:
+    def find_sequence(self, topic: int) -> Sequence | None:
         return self._replay.sequences.get(topic)
 
     def describe(self, topic: int) -> tuple[TopicState, Sequence | None] | None:
-        state = self._replay.settled(topic)
+        state = self._replay.concluded(topic)
         return (state, self._replay.sequences[topic]) if state is not None else None
 
 
-def contents(source: Source) -> Iterator[tuple[Kind, bytes]]:
+def contents(source: StateSource) -> Iterator[tuple[RecordKind, bytes]]:
     """Yield the records of a checkpoint after STATE. Each describes the state at the time when it is asked for."""
     for number in source.topics()[::-1]:
         described = source.describe(number)
         if described is not None:
             state, sequence = described
-            yield Kind.STATE_TOPIC, encode_topic(state, sequence, source.offset)
+            yield RecordKind.STATE_TOPIC, encode_topic(state, sequence, source.offset)
             yield from state.details(source.offset)
-    yield Kind.STATE_END, b""
+    yield RecordKind.STATE_END, b""

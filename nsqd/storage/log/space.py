@@ -22,9 +22,9 @@ class Space:
         self._disk = disk
         self._held = disk.reserved()  # bytes of the file that holds space
         self._look_after = LOOK_AFTER
-        self.look_at = 0  # log position at which `look` is to be called again
+        self.look_at = 0  # log position at which `check_free` is to be called again
 
-    def look(self, end: int) -> None:
+    def check_free(self, end: int) -> None:
         """Check how much room there is, and adjust `full` and the file. `end`: the log's current end."""
         self.look_at = end + self._look_after
         try:
@@ -36,24 +36,28 @@ class Space:
                 self._held = reserve // 2
                 free -= self._held
         except OSError as error:
-            log.error("LOG: cannot look at the disk: %s", error)
+            log.error("LOG: cannot read the free disk space: %s", error)
             return
         if free + self._held < reserve and not self.full:
             self.full = "no space left for the log"
             wanted = reserve - self._held
-            log.error("LOG: %d MiB are free: nothing can be published until there are %d", free >> 20, wanted >> 20)
+            log.error(
+                "LOG: %d MiB are free on the disk: publishes are rejected until %d MiB are free",
+                free >> 20,
+                wanted >> 20,
+            )
         elif free + self._held >= reserve and self.full:
             self.full = ""
-            log.info("LOG: there is space again")
+            log.info("LOG: enough disk space is free, publishes are accepted again")
 
-    def give_up(self) -> bool:
+    def release_reserve(self) -> bool:
         """Remove the file, because a write found no space. Returns False if there is no file, or removing it failed."""
         if not self._held:
             return False
         try:
             self._disk.release()
         except OSError as error:
-            log.error("LOG: cannot give up the reserve: %s", error)
+            log.error("LOG: cannot remove the file that reserves disk space: %s", error)
             return False
         self._held = 0
         return True

@@ -65,11 +65,11 @@ class Spare:
                 file.sync()
             self.ready = True
         except OSError as error:
-            log.warning("LOG: cannot make a segment ahead: %s", error)
+            log.warning("LOG: cannot create a spare segment: %s", error)
             self._discard()
             self._failed = True
 
-    def take(self, name: str) -> File | None:
+    def claim(self, name: str) -> File | None:
         """Return the file, renamed to `name`; None if there is none. The caller cuts off the part that it does not use."""
         if self._failed:  # the next segment gets another try
             self._failed = self._asked = False
@@ -78,7 +78,7 @@ class Spare:
         try:
             self._disk.rename(self._name, name)
         except OSError as error:
-            log.warning("LOG: cannot use the segment that was made ahead: %s", error)
+            log.warning("LOG: cannot use the spare segment: %s", error)
             self._discard()
             self._asked = False
             return None

@@ -5,7 +5,7 @@
     extent    [first, count, delayed, size, pieces, oldest, newest, attributed, logged_first, logged_last]
     pieces    (segment, generation, from, to)
     first     finished messages from here on are retained; nil: none are
-    kept      extents that no reader owes and of which something is retained
+    kept      extents that no reader references and of which something is retained
     offset    to be added to each due time that is not 0, which gives the log's time; 0 means at once
 
 `oldest` and `newest`, when messages of an extent were published, are ns since the epoch; `logged_first` and `logged_last` are
@@ -17,11 +17,11 @@ Formats 1 to 5 had one array, and no kinds of readers:
     channel   [number, name, paused, start, cursor, holes, returned, buried, far]
 
 In it, `far` had the pages of messages that waited for long, and `returned` all other waiting messages, packed end to end. A
-tube was a channel of the name ":work" with its edge for the cursor and, in `buried`, (ordinal, priority, ttr, delay, due) of
-messages that had been put and were no jobs yet. Before format 5 the last two fields of an extent were missing, before format 4
-`attributed`, before format 3 `cursors`. In format 1, `far`, `oldest`, `newest`, and the last five fields of a topic were
-missing as well, and waiting messages were not packed: `delayed` held (ordinal, due) from the edge on, and `returned` held
-(ordinal, attempts, due), with everything that was delayed before the edge.
+tube was a channel of the name ":work" with its distributed offset for the cursor and, in `buried`, (ordinal, priority, ttr,
+delay, due) of messages that had been put and were no jobs yet. Before format 5 the last two fields of an extent were missing,
+before format 4 `attributed`, before format 3 `cursors`. In format 1, `far`, `oldest`, `newest`, and the last five fields of a
+topic were missing as well, and waiting messages were not packed: `delayed` held (ordinal, due) from the distributed offset on,
+and `returned` held (ordinal, attempts, due), with everything that was delayed before the distributed offset.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any
 
 import msgpack
 
-from nsqd.core.reader import Kind as ReaderKind
+from nsqd.core.reader import ReaderKind as ReaderKind
 from nsqd.core.timing.deferred import pack
 from nsqd.core.topic_state import TopicState
 from nsqd.storage.sequence import Sequence
@@ -46,8 +46,8 @@ def encode_topic(state: TopicState, sequence: Sequence | None, offset: int) -> b
 
     `offset`: from the state's clock to the log's time, in ns.
     """
-    extents = [_extent(held) for held in sequence.live()] if sequence else []
-    kept = [_extent(held) for held in sequence.retained()] if sequence else []
+    extents = [_extent(stored) for stored in sequence.live()] if sequence else []
+    kept = [_extent(stored) for stored in sequence.all_retained()] if sequence else []
     packed: bytes = msgpack.packb([state.dump(), extents, sequence.first if sequence else None, kept, offset])
     return packed
 
@@ -64,19 +64,19 @@ def decode_topic(content: bytes, known: Mapping[int, TopicState]) -> tuple[Topic
     if not isinstance(fields, list) or len(fields) != _FIELDS:
         raise ValueError("no topic's state")
     array, extents, first, kept, offset = fields
-    number, _, _, end, edge, *_ = array
-    sequence = sequence_of(extents, edge, end)
-    sequence.first, sequence.kept = first, [retained(extent) for extent in kept]
+    number, _, _, end, distributed, *_ = array
+    sequence = sequence_of(extents, distributed, end)
+    sequence.first, sequence.retained = first, [retained_extent(extent) for extent in kept]
     state = TopicState.load(array, offset, sequence.kinds, known.get(number))
     for reader in state.readers.values():
-        for start, stop in reader.owed(edge, sequence.kinds):
-            for held, begin, until in sequence.present_spans(start, stop):
-                held.owe_one_more(begin, until)
-        for held in sequence.held:
-            flags = reader.flags(held.first, held.end)
+        for start, stop in reader.referenced_spans(distributed, sequence.kinds):
+            for stored, begin, until in sequence.present_spans(start, stop):
+                stored.add_references(begin, until)
+        for stored in sequence.extents:
+            flags = reader.flags(stored.first, stored.end)
             if flags:
-                held.owe_flagged(flags)
-    sequence.count_freed()
+                stored.add_flagged_references(flags)
+    sequence.count_released()
     return state, sequence
 
 
@@ -103,46 +103,55 @@ def _upgraded(fields: list[Any]) -> list[Any]:
 def _upgraded_reader(channel: list[Any]) -> list[Any]:
     number, name, paused, start, cursor, holes, returned, buried, far = channel
     if name == WORK:
-        return [ReaderKind.WORK_QUEUE, number, name, start, cursor, holes, [(*terms, True) for terms in buried]]
+        return [ReaderKind.WORK_QUEUE, number, name, start, cursor, holes, [(*options, True) for options in buried]]
     return [ReaderKind.CHANNEL, number, name, paused, start, cursor, holes, [returned, *far], buried]
 
 
-def _extent(held: StoredExtent) -> list[Any]:
-    published, logged = (held.oldest, held.newest), (held.logged_first, held.logged_last)
-    return [held.first, held.count, held.delayed, held.size, held.pieces, *published, held.attributed, *logged]
+def _extent(stored: StoredExtent) -> list[Any]:
+    published, logged = (stored.oldest, stored.newest), (stored.logged_first, stored.logged_last)
+    return [
+        stored.first,
+        stored.count,
+        stored.delayed,
+        stored.size,
+        stored.locations,
+        *published,
+        stored.attributed,
+        *logged,
+    ]
 
 
-def sequence_of(extents: list[list[Any]], edge: int, end: int) -> Sequence:
-    """Return a topic's extents, on disk only and owed by no reader yet.
+def sequence_of(extents: list[list[Any]], distributed: int, end: int) -> Sequence:
+    """Return a topic's extents, on disk only and referenced by no reader yet.
 
-    `edge`: ordinal before which messages were given to channels; `end`: ordinal after the last message.
+    `distributed`: ordinal before which messages were given to channels; `end`: ordinal after the last message.
     """
     sequence = Sequence()
-    sequence.edge, sequence.end = edge, end
+    sequence.distributed, sequence.end = distributed, end
     for extent in extents:
-        held = _held(extent)
-        held.owed = bytearray(held.count)
-        sequence.add(held)
+        stored = _stored_extent(extent)
+        stored.refcounts = bytearray(stored.count)
+        sequence.add(stored)
     return sequence
 
 
-def _held(extent: list[Any]) -> StoredExtent:
-    first, count, delayed, size, pieces, *more = extent
-    held = StoredExtent(first, delayed)
-    held.extent = None
-    held.count, held.size = count, size
-    held.oldest, held.newest = more[:2] or (0, 0)
-    held.attributed = bool(more[2:] and more[2])
+def _stored_extent(extent: list[Any]) -> StoredExtent:
+    first, count, delayed, size, locations, *more = extent
+    stored = StoredExtent(first, delayed)
+    stored.extent = None
+    stored.count, stored.size = count, size
+    stored.oldest, stored.newest = more[:2] or (0, 0)
+    stored.attributed = bool(more[2:] and more[2])
     # before format 5 the wall time stands in: the log's time is near it
-    held.logged_first, held.logged_last = more[3:] or more[:2] or (0, 0)
-    held.pieces = [(segment, generation, start, end) for segment, generation, start, end in pieces]
+    stored.logged_first, stored.logged_last = more[3:] or more[:2] or (0, 0)
+    stored.locations = [(segment, generation, start, end) for segment, generation, start, end in locations]
     # the extent grows no more: the segment of its first messages may be removed before others are finished
-    held.bulk = EXTENT_BYTES
-    return held
+    stored.bulk = EXTENT_BYTES
+    return stored
 
 
-def retained(extent: list[Any]) -> StoredExtent:
-    """Return an extent of `kept`, which no reader owes."""
-    held = _held(extent)
-    held.retain_only()
-    return held
+def retained_extent(extent: list[Any]) -> StoredExtent:
+    """Return an extent of `kept`, which no reader references."""
+    stored = _stored_extent(extent)
+    stored.retain_only()
+    return stored

@@ -8,10 +8,10 @@ for no sync.
 from collections.abc import Callable, Iterable
 
 from nsqd.core import records
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
 from nsqd.core.sequence.mark import Mark, Promise
-from nsqd.storage.log.cache import Cache, Read
+from nsqd.storage.log.cache import Cache, ReadRequest
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.journal import LogTopic
 from nsqd.storage.log.recorder import Recorder
@@ -57,13 +57,13 @@ class LogStore:
         self._recorder.wall = wall
         if self._syncer.done:
             self._syncer.collect()
-        if self.retention.watches.waiting:
-            self.retention.watches.look(now, self._is_readable)
+        if self.retention.long_polls.waiting:
+            self.retention.long_polls.wake_ready(now, self._is_readable)
         cache = self._cache
         cache.inline = 0
         if cache.done:
             for read in cache.collect():
-                self._give_up(read)
+                self._drop_lost(read)
 
     def commit(self) -> list[Promise]:
         recorder, writer, cache = self._recorder, self._writer, self._cache
@@ -77,15 +77,15 @@ class LogStore:
             recorder.place(self._now)
         if self.retention.grown and is_written:
             self.retention.written(position)
-        if cache.held_bytes > cache.limit or cache.just_read:
-            cache.keep_to_budget(recorder.unwritten())
+        if cache.cached_bytes > cache.limit or cache.just_read:
+            cache.evict(recorder.unwritten())
         awaited = recorder.take_awaited()
         wants_sync = self._owes_sync or writer.durable in awaited
         self._owes_sync = wants_sync and not is_written  # replies that wait for an unwritten group keep waiting
         published, recorder.interval = recorder.interval, 0
         self._syncer.written(wants_sync, published)
-        if self.retention.watches.waiting:  # the log may have been synced in this turn; if not, `look` asks for a sync
-            self.retention.watches.look(self._now, self._is_readable)
+        if self.retention.long_polls.waiting:  # the log may be synced in this turn; if not, `wake_ready` asks for it
+            self.retention.long_polls.wake_ready(self._now, self._is_readable)
         self.after_commit(self._now)
         return [Promise(mark, position) for mark in awaited if mark.position < position] if awaited else []
 
@@ -112,31 +112,31 @@ class LogStore:
     def lease(self, ceiling: int) -> bool:
         """Make durable that message ids below `ceiling` may be issued. Returns False if that failed."""
         self.leased = ceiling
-        self._recorder.append((Kind.LEASE, records.LEASE.pack(ceiling), b""))
+        self._recorder.append((RecordKind.LEASE, records.LEASE.pack(ceiling), b""))
         position = self._writer.write()
         return self._syncer.now() and self._writer.durable.position >= position
 
-    def give_back(self, next_id: int) -> None:
+    def return_ids(self, next_id: int) -> None:
         """Record that message ids from `next_id` on were never issued. Called when the node stops."""
-        self._recorder.append((Kind.NEXT_ID, records.NEXT_ID.pack(next_id), b""))
+        self._recorder.append((RecordKind.NEXT_ID, records.NEXT_ID.pack(next_id), b""))
         self._writer.write()
 
     # Topics
 
-    def know(self, numbers: Iterable[int]) -> None:
+    def note_created(self, numbers: Iterable[int]) -> None:
         """Note that the log holds the creation of these topics and readers already."""
-        self._recorder.known.update(numbers)
+        self._recorder.created.update(numbers)
 
     def topic(self, number: int, name: str) -> LogTopic | MemoryTopic:
         if is_ephemeral(name):
             return MemoryTopic(Sequence())
         sequence = self._recovered.pop(number, None) or Sequence()
-        sequence.on_freed = self._cache.dropped
+        sequence.on_released = self._cache.forget_extent
         topic = LogTopic(number, sequence, self._recorder, self.retention, self, self._syncer.durability)
         self._topics[number] = topic
-        if number not in self._recorder.known:
-            self._recorder.known.add(number)
-            self._recorder.append((Kind.TOPIC, records.TOPIC.pack(number) + name.encode(), b""))
+        if number not in self._recorder.created:
+            self._recorder.created.add(number)
+            self._recorder.append((RecordKind.TOPIC, records.TOPIC.pack(number) + name.encode(), b""))
             topic.promise()
         return topic
 
@@ -159,7 +159,7 @@ class LogStore:
 
     # The messages in the log
 
-    def known_sequence(self, topic: int) -> Sequence | None:
+    def find_sequence(self, topic: int) -> Sequence | None:
         """Return the topic's extents; None if the log has no such topic."""
         known = self._topics.get(topic)
         return known.sequence if known is not None else None
@@ -175,25 +175,25 @@ class LogStore:
 
     def durable_end(self, topic: int) -> int:
         """Return the ordinal up to which the topic's messages survive a power cut."""
-        return self.retention.durable_end(topic, self.known_sequence(topic))
+        return self.retention.durable_end(topic, self.find_sequence(topic))
 
     def _is_readable(self, topic: int, end: int) -> bool:
         """Return True if everything before `end` is durable, or the topic is gone.
 
         This asks for a sync only once messages up to `end` were published.
         """
-        sequence = self.known_sequence(topic)
+        sequence = self.find_sequence(topic)
         return sequence is None or (sequence.end >= end and self.durable_end(topic) >= end)
 
-    def _give_up(self, read: Read) -> None:
+    def _drop_lost(self, read: ReadRequest) -> None:
         """Drop the messages that a read could not bring back, and log that they are lost.
 
         Channels must not wait for them forever. Messages beside them in the extent are kept.
         """
         why = str(read.failure or "damaged on disk")
         log.error("LOG: DAMAGE: %d messages of topic %d are lost: %s", len(read.lost), read.topic, why)
-        read.sequence.without(read.held, read.lost)
-        read.held.freed = read.held.count
+        read.sequence.without(read.stored, read.lost)
+        read.stored.released = read.stored.count
         self.reshaped += 1
 
     def retire(self) -> bool:

@@ -70,7 +70,7 @@ class Syncer:
         if behind > MOST_UNSYNCED:
             self._sync(in_turn=False)
         if writer.written.position >= self.space.look_at:
-            self.space.look(writer.written.position)
+            self.space.check_free(writer.written.position)
 
     def timer(self, due: bool = True) -> None:
         """Do what is due by time. Call it every second or more often.
@@ -83,7 +83,7 @@ class Syncer:
             self._sync(in_turn=False)
         self._rest()
         self._catch_up()
-        self.space.look(self._writer.written.position)
+        self.space.check_free(self._writer.written.position)
 
     def _catch_up(self) -> None:
         """Sync after MOST_TICKS_BEHIND ticks in every mode. A log may never be idle and never reach MOST_UNSYNCED bytes."""
@@ -114,7 +114,7 @@ class Syncer:
             self._running = None
             if error is None:
                 self._writer.synced(job)
-                self._note(took)
+                self._record_duration(took)
             else:
                 self._writer.sync_failed(error)
                 self._report()
@@ -131,7 +131,7 @@ class Syncer:
             self.collect()
         return self._writer.sync()
 
-    def settle(self) -> bool:
+    def sync_all(self) -> bool:
         """Write all records, sync them, and state that they are durable, in the turn. Returns False if a sync failed."""
         self._writer.write()  # records of an unfinished turn would keep the mark from being stated
         if not self.now():
@@ -175,7 +175,7 @@ class Syncer:
         self._unsynced = 0
         began = time.perf_counter()
         if writer.sync():
-            self._note(time.perf_counter() - began)
+            self._record_duration(time.perf_counter() - began)
         else:
             self._report()
 
@@ -187,14 +187,14 @@ class Syncer:
         self._jobs.append(job)
         self._there_are_jobs.release()
 
-    def _note(self, took: float) -> None:
+    def _record_duration(self, took: float) -> None:
         """Record the duration of a sync, in seconds."""
         self._average += (min(took, 2 * QUICK) - self._average) / 8  # a single long sync says little about the next
         self.latencies.record(round(took * 1e9))
 
     def _report(self) -> None:
         """Log that a sync has failed and that nothing is acknowledged any more."""
-        log.critical("LOG: %s: nothing is acknowledged any more", self._writer.failure)
+        log.critical("LOG: %s: from now on no publish is acknowledged; restart nsqd", self._writer.failure)
 
     def _work(self) -> None:
         while True:

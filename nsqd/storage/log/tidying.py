@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from nsqd.storage.log.cleaner import Cleaner, Wanted
+from nsqd.storage.log.cleaner import Cleaner, WantedExtent
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.writer import Writer, segment_name
@@ -23,7 +23,7 @@ SPARSE = 0.5  # a segment with a smaller wanted part than this is rewritten
 UNKNOWN = -1.0  # density (wanted part) of a segment that was cleaned after the last census
 
 
-class Messages(Protocol):
+class LogMessages(Protocol):
     """The messages of a log, as a census asks for them, with or without a live broker."""
 
     @property
@@ -33,7 +33,7 @@ class Messages(Protocol):
     def logged(self) -> list[int]:
         """Return the numbers of the topics whose messages are in the log."""
 
-    def known_sequence(self, topic: int) -> Sequence | None:
+    def find_sequence(self, topic: int) -> Sequence | None:
         """Return the extents of a topic; None if it has none."""
 
     def retire(self) -> bool:
@@ -46,23 +46,24 @@ class Census:
 
     topics: list[int]  # topics that are still to be counted
     old: frozenset[int]  # bases of the old segments
-    reshaped: int  # Messages.reshaped when the census began: if it changes, the census begins anew
+    reshaped: int  # LogMessages.reshaped when the census began: if it changes, the census begins anew
     total: float = 0.0  # wanted bytes of all segments
     share: dict[int, float] = field(default_factory=dict)  # old base -> wanted bytes
-    wanted: dict[int, list[Wanted]] = field(default_factory=dict)  # old base -> the extents with wanted messages in it
+    # old base -> the extents with wanted messages in it
+    wanted: dict[int, list[WantedExtent]] = field(default_factory=dict)
 
     def ask(self, topic: int, sequence: Sequence) -> None:
-        """Count the extents of one topic, owed or retained."""
-        for held in (*sequence.live(), *sequence.retained()):
-            part = sequence.wanted(held)
-            self.total += held.disk_bytes * part
+        """Count the extents of one topic, referenced or retained."""
+        for stored in (*sequence.live(), *sequence.all_retained()):
+            part = sequence.wanted(stored)
+            self.total += stored.disk_bytes * part
             bases = set()
-            for base, _, start, end in held.pieces:
+            for base, _, start, end in stored.locations:
                 if base in self.old:
                     self.share[base] = self.share.get(base, 0.0) + (end - start) * part
                     bases.add(base)
             for base in sorted(bases):
-                self.wanted.setdefault(base, []).append(Wanted(topic, sequence, held))
+                self.wanted.setdefault(base, []).append(WantedExtent(topic, sequence, stored))
 
 
 class Tidying:
@@ -73,7 +74,7 @@ class Tidying:
 
     def __init__(
         self,
-        messages: Messages,
+        messages: LogMessages,
         writer: Writer,
         syncer: Syncer,
         disk: Disk,
@@ -120,10 +121,10 @@ class Tidying:
     def active(self) -> bool:
         """Return True if there is work to do that waits for nothing."""
         waits = self._cleaner.busy or self._decided
-        return not self.held and (self._census is not None or (self._again and not waits))
+        return not self.is_held and (self._census is not None or (self._again and not waits))
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Return True while no file may be removed or renamed."""
         return self._held_until > 0 and self._monotonic() < self._held_until
 
@@ -145,7 +146,7 @@ class Tidying:
         self._oldest_root = oldest_root
         self._again = True
 
-    def look_again(self) -> None:
+    def request_census(self) -> None:
         """Request another census, because messages were finished since the last one."""
         self._again = True
 
@@ -157,7 +158,7 @@ class Tidying:
     def turn(self) -> None:
         """Do a part of the work that is due."""
         self.note_segments()
-        if self.held:
+        if self.is_held:
             return
         if self._cleaner.busy:
             cleaned = self._cleaner.finish()
@@ -167,7 +168,7 @@ class Tidying:
         if self._decided and self._writer.durable.position >= self._decided:
             self._carry_out()
         elif self._census is not None:
-            self._go_on(self._census)
+            self._continue_census(self._census)
         elif self.active:
             self._again = False
             self._take_census()
@@ -185,7 +186,7 @@ class Tidying:
         try:
             return self._disk.size(self.file_name(base))
         except OSError as error:  # the file was removed from outside: a read of it reports what is lost
-            log.error("LOG: cannot look at a segment: %s", error)
+            log.error("LOG: cannot read the size of a segment: %s", error)
             return 0
 
     def _take_census(self) -> None:
@@ -194,14 +195,14 @@ class Tidying:
         old = frozenset(base for base in self.segments if base < self._oldest_root)
         self._census = Census(self._messages.logged(), old, self._messages.reshaped)
 
-    def _go_on(self, census: Census) -> None:
+    def _continue_census(self, census: Census) -> None:
         if census.reshaped != self._messages.reshaped:
             self._census, self._again = None, True
             return
         until = self._monotonic() + SLICE
         while census.topics:
             topic = census.topics.pop()
-            sequence = self._messages.known_sequence(topic)
+            sequence = self._messages.find_sequence(topic)
             if sequence is not None:
                 census.ask(topic, sequence)
             if self._monotonic() >= until:
@@ -218,7 +219,7 @@ class Tidying:
         sparse = [(self._density(census, base), base) for base in census.wanted if base not in self._cleaner.refused]
         if sparse and min(sparse)[0] < SPARSE:
             base = min(sparse)[1]
-            self._cleaner.take(base, census.wanted[base])
+            self._cleaner.choose_segment(base, census.wanted[base])
         # the FINs that made messages unwanted must not be lost after the messages are gone
         if self._unneeded or self._cleaner.busy:
             self._decided = self._writer.written.position

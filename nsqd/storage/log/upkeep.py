@@ -11,7 +11,7 @@ from nsqd.storage.log.syncer import Syncer
 COUNT_EVERY = 1_000_000_000  # ns between counts of the memory that waiting messages take
 
 
-class Upkeep:
+class LogUpkeep:
     """The periodic work on a log that serves a broker. For the reactor's thread."""
 
     def __init__(
@@ -48,4 +48,4 @@ class Upkeep:
     def finish(self) -> None:
         """Leave a checkpoint when the node stops, and give back the message ids that were leased and not issued."""
         self.checkpoints.finish()
-        self._store.give_back(self._broker.ids.next)
+        self._store.return_ids(self._broker.ids.next)

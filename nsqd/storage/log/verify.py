@@ -7,10 +7,10 @@ durable mark are damage. Wrong bytes past it are torn: a start cuts them off, th
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nsqd.core.reader import Kind
+from nsqd.core.reader import ReaderKind
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.frozen import FrozenDisk
-from nsqd.storage.log.reader import Reader, resume
+from nsqd.storage.log.reader import LogRecords, resume
 from nsqd.storage.log.reading import replayed
 from nsqd.storage.log.records import HEADER_SIZE, decode
 from nsqd.storage.log.segments import Segment
@@ -24,10 +24,10 @@ class TopicFindings:
     name: str
     published: int  # number of messages ever published
     not_distributed: int  # of these, messages that no reader was given yet
-    live: int  # of these, messages that a reader owes, or that no reader was given yet
+    live: int  # of these, messages that a reader references, or that no reader was given yet
     retained: int  # of these, messages that are only retained
     # for each reader: its kind, its name, and the number of messages by state
-    readers: list[tuple[Kind, str, dict[str, int]]]
+    readers: list[tuple[ReaderKind, str, dict[str, int]]]
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
     `progress` is called with the number of segments done and of all segments. Raises LogError, OSError.
     """
     frozen = FrozenDisk(disk)
-    reader = Reader(frozen)
+    reader = LogRecords(frozen)
     files = reader.files
     findings = Findings(segments=len(reader.segments), unreadable=files.unreadable)
     findings.copies, findings.torn = reader.quarantine.copies, reader.torn
@@ -72,7 +72,7 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
     findings.log_id = reader.segments[0].header.log_id.hex()
     segments = list(reader.segments)
     replay, _ = replayed(reader)
-    replay.settle()
+    replay.conclude()
     findings.torn, findings.cuts = reader.torn, reader.cuts
     findings.headers = reader.damage.headers
     findings.damage = list(reader.damage.spots)
@@ -85,10 +85,10 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
     for number, topic in replay.topics.items():
         sequence = replay.sequences[number]
         live, retained = _counted(sequence)
-        edge = topic.distributed
-        plain = sequence.plain(0, edge)
-        readers = [(reader.kind, reader.name, reader.figures(edge, plain)) for reader in topic.readers.values()]
-        findings.topics.append(TopicFindings(topic.name, topic.end, topic.end - edge, live, retained, readers))
+        distributed = topic.distributed
+        plain = sequence.plain(0, distributed)
+        readers = [(reader.kind, reader.name, reader.figures(distributed, plain)) for reader in topic.readers.values()]
+        findings.topics.append(TopicFindings(topic.name, topic.end, topic.end - distributed, live, retained, readers))
     return findings
 
 
@@ -107,9 +107,9 @@ def _spots(disk: FrozenDisk, segment: Segment, end: int) -> list[tuple[str, int,
 
 def _counted(sequence: Sequence) -> tuple[int, int]:
     """Return how many of a topic's messages are live, and how many are only retained."""
-    live = sum(held.count - held.freed for held in sequence.live())
+    live = sum(stored.count - stored.released for stored in sequence.live())
     first = sequence.first
     if first is None:
         return live, 0
-    kept = sum(held.end - max(first, held.first) for held in sequence.retained())
-    return live, kept + sum(held.freed for held in sequence.live() if held.first >= first)
+    kept = sum(stored.end - max(first, stored.first) for stored in sequence.all_retained())
+    return live, kept + sum(stored.released for stored in sequence.live() if stored.first >= first)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from nsqd.core.records import ANCHOR, GROUP, Kind
+from nsqd.core.records import ANCHOR, GROUP, RecordKind
 from nsqd.core.sequence.mark import Mark
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk, File
@@ -109,14 +109,14 @@ class Writer:
                 self._begin_segment()
             self._write_group()
         except OSError as error:
-            if error.errno in NO_SPACE and self._space.give_up():
-                log.error("LOG: the disk is full to the last byte: what was reserved is used now")
+            if error.errno in NO_SPACE and self._space.release_reserve():
+                log.error("LOG: the disk is full: using the reserved space")
                 return self.write()  # this recurses once: there is no second reserve
             self._failed(error)
             return self.written.position + 1  # the group will end past this position
         if self.failure and not self.durable.broken:
             self.failure = ""
-            log.info("LOG: it can be written again")
+            log.info("LOG: writing works again")
         return self.written.position
 
     @property
@@ -145,7 +145,7 @@ class Writer:
     def append_anchor(self) -> None:
         """Add an ANCHOR record with the current clocks to the next group."""
         anchor = self._clock.anchor()
-        self.append(Kind.ANCHOR, ANCHOR.pack(anchor.steady, anchor.wall, anchor.boot, anchor.boot_id))
+        self.append(RecordKind.ANCHOR, ANCHOR.pack(anchor.steady, anchor.wall, anchor.boot, anchor.boot_id))
 
     def expect_syncs(self) -> None:
         """Make the next segment ahead once the log is past `spare_due`. Called when a reply waits for a group's sync."""
@@ -157,14 +157,14 @@ class Writer:
         failure = f"cannot write to the log: {error.strerror or error}"
         if self.failure != failure and not self.durable.broken:
             self.failure = failure
-            log.error("LOG: %s: nothing is acknowledged until it can be", failure)
+            log.error("LOG: %s: no publish is acknowledged until writing works again", failure)
 
     def _write_group(self) -> None:
         assert self._file is not None
         clock, start = self._clock, self._size
-        head = Kind.GROUP, GROUP.pack(self.durable.position, clock.clocks.monotonic() + clock.offset), b""
-        pieces, published, end = encode_all(self._seed, start, (head, *self.group))
-        self._file.append(pieces, start)
+        head = RecordKind.GROUP, GROUP.pack(self.durable.position, clock.clocks.monotonic() + clock.offset), b""
+        locations, published, end = encode_all(self._seed, start, (head, *self.group))
+        self._file.append(locations, start)
         for place in published:
             self.places.append((self.base, *place))
         self.records += len(self.group)
@@ -179,7 +179,7 @@ class Writer:
 
         The group must be empty when this is called.
         """
-        self.group.insert(0, (Kind.STATE, content, b""))
+        self.group.insert(0, (RecordKind.STATE, content, b""))
         self._begins_state = True
 
     def _begin_segment(self) -> None:
@@ -189,7 +189,7 @@ class Writer:
         if self._ahead:
             self._cut_end()
         name = segment_name(header.base, 0)
-        made_ahead = self._spare.take(name)
+        made_ahead = self._spare.claim(name)
         file = made_ahead or self._disk.create(name)
         try:
             file.append([header.encode()], 0)

@@ -200,7 +200,7 @@ REFUSED: list[tuple[str, Mood, str]] = [
     (
         "a bomb",
         says(200, BOMB, Content_Encoding="gzip"),
-        "answered with a Content-Encoding that nobody asked for",
+        "answered with a Content-Encoding that was not requested",
     ),
     (
         "a redirect with a bomb leads on at once",

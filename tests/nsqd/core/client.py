@@ -5,13 +5,15 @@ from typing import Any
 from nsqd.core.broker import Broker
 from nsqd.core.channel import commands
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.consumer import ELSEWHERE, Sink
+from nsqd.core.channel.consumer import ELSEWHERE, ConsumerSink
 
 
 class Client:
     """It subscribes at once. What it has not it reads from its consumer: `in_flight`, `ready`, the counts."""
 
-    def __init__(self, channel: Channel, sink: Sink, timeout: int, rate: int = 0, distance: int = ELSEWHERE) -> None:
+    def __init__(
+        self, channel: Channel, sink: ConsumerSink, timeout: int, rate: int = 0, distance: int = ELSEWHERE
+    ) -> None:
         self.channel = channel
         self.consumer = channel.subscribe(sink, timeout, rate, distance)
 

@@ -122,7 +122,7 @@ class Node:
     def held(self) -> int:
         """Messages whose frames are in memory."""
         topics = [topic.journal for topic in self.broker.topics.values()]
-        extents = [held.extent for topic in topics if isinstance(topic, MemoryTopic) for held in topic.sequence.held]
+        extents = [held.extent for topic in topics if isinstance(topic, MemoryTopic) for held in topic.sequence.extents]
         return sum(bool(frame) for extent in extents if extent is not None for frame in extent.frames)
 
 

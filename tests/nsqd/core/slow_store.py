@@ -19,7 +19,7 @@ class SlowTopic(MemoryTopic):
         self._store = store
         self._number = number
 
-    def keep(self, keeping: StoragePolicy) -> tuple[Mark, ...]:
+    def set_policy(self, keeping: StoragePolicy) -> tuple[Mark, ...]:
         return self._store.marks
 
     def publish(self, *arguments: Any, **more: Any) -> None:

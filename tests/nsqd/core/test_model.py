@@ -82,7 +82,7 @@ class TopicMachine(RuleBasedStateMachine):
         topology_aware: bool,
         percentiles: tuple[float, ...],
     ) -> None:
-        self.node.broker.commons.limits = Limits(
+        self.node.broker.context.limits = Limits(
             mem_queue_size=mem_queue_size,
             max_attempts={"": max_attempts},
             requeue_on_disconnect=requeue_on_disconnect,
@@ -142,7 +142,7 @@ class TopicMachine(RuleBasedStateMachine):
         consumer.leave(self.node.broker)
         self.consumers.remove(entry)
         channel = self.model[name]
-        if self.node.broker.commons.limits.requeue_on_disconnect:
+        if self.node.broker.context.limits.requeue_on_disconnect:
             for body in [body for body in channel.in_flight if channel.owner[body] is consumer]:
                 del channel.in_flight[body]
                 self._handed_back(channel, body)
@@ -287,7 +287,7 @@ class TopicMachine(RuleBasedStateMachine):
         return deadline is not None and deadline <= self.node.now
 
     def _is_given_up(self, channel: ModelChannel, body: bytes) -> bool:
-        most = self.node.broker.commons.limits.attempts("t")
+        most = self.node.broker.context.limits.attempts("t")
         return most > 0 and channel.attempts[body] >= most
 
     def _handed_back(self, channel: ModelChannel, body: bytes) -> None:
@@ -364,8 +364,8 @@ class TopicMachine(RuleBasedStateMachine):
             assert (consumer.ready > consumer.in_flight and inbox.room() > 0) == is_ready
         assert self.topic.depth == len(self.backlog)
         assert self.node.held() == len(owed)
-        assert self.node.broker.commons.latencies.count == (
-            self.finished if self.node.broker.commons.limits.latency_percentiles else 0
+        assert self.node.broker.context.latencies.count == (
+            self.finished if self.node.broker.context.limits.latency_percentiles else 0
         )
 
 

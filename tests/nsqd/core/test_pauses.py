@@ -37,7 +37,7 @@ def resume(node: Node, key: Key) -> None:
 def test_it_is_known_who_paused_what_and_when(node: Node) -> None:
     pause(node, TOPIC, "ann", T0 + 60)
     pause(node, CHANNEL)
-    assert node.broker.registry.pauses.known == {TOPIC: Pause("ann", T0, T0 + 60), CHANNEL: Pause("", T0, 0)}
+    assert node.broker.registry.pauses.details == {TOPIC: Pause("ann", T0, T0 + 60), CHANNEL: Pause("", T0, 0)}
     node.broker.check()
 
 
@@ -45,7 +45,7 @@ def test_it_is_known_who_paused_what_and_when(node: Node) -> None:
 def test_unpausing_forgets_it(node: Node, key: Key) -> None:
     pause(node, key, "ann", T0 + 60)
     resume(node, key)
-    assert node.broker.registry.pauses.known == {}
+    assert node.broker.registry.pauses.details == {}
     assert node.broker.end_pauses(T0 + 99, 9) == []
     node.broker.check()
 
@@ -54,7 +54,7 @@ def test_pausing_again_without_them_forgets_them(node: Node) -> None:
     pause(node, TOPIC, "ann", T0 + 60)
     node.advance(3 * SECOND)
     pause(node, TOPIC)
-    assert node.broker.registry.pauses.known == {TOPIC: Pause("", node.broker.wall // SECOND, 0)}
+    assert node.broker.registry.pauses.details == {TOPIC: Pause("", node.broker.wall // SECOND, 0)}
     assert node.broker.end_pauses(T0 + 99, 9) == []
     assert node.broker.topics["t"].paused
 
@@ -62,11 +62,11 @@ def test_pausing_again_without_them_forgets_them(node: Node) -> None:
 def test_deleting_forgets_it_for_the_next_of_that_name(node: Node) -> None:
     pause(node, CHANNEL, "ann", T0 + 60)
     node.broker.directory.delete_channel(node.broker.topics["t"], "c")
-    assert node.broker.registry.pauses.known == {}
+    assert node.broker.registry.pauses.details == {}
     pause(node, TOPIC, "ann", T0 + 60)
     pause(node, CHANNEL, "ann", T0 + 60)
     node.broker.delete_topic("t")
-    assert node.broker.registry.pauses.known == {}
+    assert node.broker.registry.pauses.details == {}
     pause(node, CHANNEL)
     assert node.broker.end_pauses(T0 + 60, 9) == []
     node.broker.check()
@@ -78,7 +78,7 @@ def test_an_ephemeral_channel_takes_its_pause_with_it(node: Node) -> None:
     pause(node, ("t", "e#ephemeral"), "ann", T0 + 60)
     assert pauses_to_keep(node.broker) == ()
     consumer.leave(node.broker)
-    assert node.broker.registry.pauses.known == {}
+    assert node.broker.registry.pauses.details == {}
     node.broker.check()
 
 
@@ -97,7 +97,7 @@ def test_a_pause_ends_at_its_time_and_what_waited_is_delivered(node: Node) -> No
     node.turn()
     assert bodies(inbox.take()) == [b"x"]
     assert [(change.topic, change.channel) for change in node.broker.fetch_changes()] == [TOPIC, CHANNEL]  # to be saved
-    assert node.broker.registry.pauses.known == {}
+    assert node.broker.registry.pauses.details == {}
     node.broker.check()
 
 
@@ -125,11 +125,11 @@ def test_any_order_of_pausing_unpausing_and_time(moves: list[tuple[str, int | No
             wanted.pop(key, None)
         else:
             wanted[key] = Pause("x", now, now + until if until else 0)
-            pauses.keep(key, wanted[key])
+            pauses.remember(key, wanted[key])
         due = {key for key, pause in wanted.items() if 0 < pause.until <= now}
         assert set(pauses.take_due(now, 9)) == due
         wanted = {key: pause for key, pause in wanted.items() if key not in due}
-        assert pauses.known == wanted
+        assert pauses.details == wanted
         pauses.check()
 
 
@@ -154,7 +154,7 @@ def test_a_restart_keeps_them(node: Node) -> None:
     pause(node, CHANNEL, "bob")
     other, unknown = again(node, T0 + 59)
     assert unknown == 0
-    assert other.broker.registry.pauses.known == {TOPIC: Pause("ann", T0, T0 + 60), CHANNEL: Pause("bob", T0, 0)}
+    assert other.broker.registry.pauses.details == {TOPIC: Pause("ann", T0, T0 + 60), CHANNEL: Pause("bob", T0, 0)}
     assert other.broker.end_pauses(T0 + 60, 9) == [TOPIC]
 
 
@@ -164,7 +164,7 @@ def test_what_should_have_ended_meanwhile_ends_at_the_start(node: Node) -> None:
     other, unknown = again(node, T0 + 60)
     assert unknown == 0
     assert not other.broker.topics["t"].paused
-    assert other.broker.registry.pauses.known == {CHANNEL: Pause("bob", T0, T0 + 61)}
+    assert other.broker.registry.pauses.details == {CHANNEL: Pause("bob", T0, T0 + 61)}
     assert other.broker.fetch_changes()[-1].topic == "t"  # so that it is saved
 
 
@@ -175,7 +175,7 @@ def test_what_is_not_paused_or_not_there_is_not_known_and_not_made(node: Node) -
         node, T0 + 60, (CHANNEL, ended), (("nope", ""), ended), (("t", "nope"), ended), (("nope", "c"), Pause("eve"))
     )
     assert unknown == 4
-    assert other.broker.registry.pauses.known == {TOPIC: Pause("", T0, 0)}
+    assert other.broker.registry.pauses.details == {TOPIC: Pause("", T0, 0)}
     assert (list(other.broker.topics), list(other.broker.topics["t"].channels)) == (["t"], ["c"])
 
 
@@ -192,9 +192,9 @@ async def test_the_task_ends_them_within_a_second(node: Node, autojump_clock: tr
             end_pauses, node.broker, lambda: next(turns), lambda: T0 + 0.25 + trio.current_time() - began
         )
         await trio.sleep(4.5)
-        assert len(node.broker.registry.pauses.known) == 3 * AT_ONCE + 1
+        assert len(node.broker.registry.pauses.details) == 3 * AT_ONCE + 1
         await trio.sleep(0.5)
-        assert list(node.broker.registry.pauses.known) == [CHANNEL]
+        assert list(node.broker.registry.pauses.details) == [CHANNEL]
         assert next(turns) == 3
         await trio.sleep(4)
         assert not node.channel("t", "c").paused

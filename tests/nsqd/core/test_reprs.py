@@ -9,7 +9,7 @@ import pytest
 
 import nsqd.core
 
-STAND_INS = ("_Gone",)  # what takes the place of something that is gone
+STAND_INS = ("_ClosedSink", "_DeletedTopic")  # what takes the place of something that is gone
 
 
 def classes() -> Iterator[type]:

@@ -7,14 +7,14 @@ import pytest
 from nsqd.core import story as module
 from nsqd.core.limits import Limits
 from nsqd.core.sequence.put_batch import JobOptions
-from nsqd.core.story import MOST_LINES, Story, story_of, story_of_body, told
+from nsqd.core.story import MOST_LINES, Story, recording_store, story_of, story_of_body
 from nsqd.storage.memory import MemoryStore
 from tests.nsqd.core.node import SECOND, Node, bodies
 from tests.nsqd.storage.stories import told_of
 
 
 def node_with(story: Story, limits: Limits | None = None) -> Node:
-    return Node(limits, lambda: told(MemoryStore(lambda ceiling: True), story))
+    return Node(limits, lambda: recording_store(MemoryStore(lambda ceiling: True), story))
 
 
 def words(lines: list[str]) -> list[str]:
@@ -55,7 +55,7 @@ def test_what_waits_in_the_topic_or_is_dropped_is_told_too() -> None:
     number = node.broker.ids.next
     node.publish("t", b"x")
     node.channel("t", "c")
-    message_id = node.broker.ids.named(number)
+    message_id = node.broker.ids.id_bytes(number)
     node.channel("t", "c").empty()
     assert words(story_of(story.events(), message_id)) == [
         "0 is published; 0 readers get it",
@@ -75,7 +75,7 @@ def test_jobs_have_stories() -> None:
     job = tube.jobs.get(0)
     assert job is not None
     tube.bury(job, 1)
-    lines = story_of(story.events(), node.broker.ids.named(number))
+    lines = story_of(story.events(), node.broker.ids.id_bytes(number))
     assert words(lines) == ["0 is published; 1 readers get it", "0 is a job in another state"]
     assert "work queue" in lines[-1]
 
@@ -86,7 +86,7 @@ def test_what_is_not_known_has_no_story_and_a_long_one_is_cut() -> None:
     story.published(1, "topic t", "is published", 0, [bytes(34) + b"x"], b"1" * 16)
     assert story_of(story.events(), b"1" * 15 + b"2") == []
     for number in count():
-        story.note(1, "topic t", str(number), 0, 1)
+        story.note_event(1, "topic t", str(number), 0, 1)
         if number > MOST_LINES:
             break
     lines = story_of_body(story.events(), b"x")
@@ -99,7 +99,7 @@ def test_large_publishes_push_out_what_is_old(monkeypatch: pytest.MonkeyPatch) -
     story = Story()
     for number in range(4):
         story.published(1, "topic t", "is published", 4 * number, [bytes(34)] * 4, (b"%016d" % number) * 4)
-        story.note(1, "topic t", "is finished", 4 * number, 4 * number + 4)
+        story.note_event(1, "topic t", "is finished", 4 * number, 4 * number + 4)
     assert [event.first for event in story.events()] == [4, 8, 8, 12, 12]
     assert story_of(story.events(), b"%016d" % 0) == []
     assert len(story_of(story.events(), b"%016d" % 3)) == 2

@@ -149,7 +149,7 @@ def test_one_worker_watches_so_many_tubes_and_no_more() -> None:
 
 
 def test_a_tube_that_had_no_job_goes_whatever_is_retained() -> None:
-    wire = Wire(Node(Limits(keeping=StoragePolicy(retention=SECOND))))
+    wire = Wire(Node(Limits(policy=StoragePolicy(retention=SECOND))))
     topics = wire.node.broker.topics
     wire.ask(b"use q\r\npause-tube q 1\r\n")
     assert set(topics) == {"q"}

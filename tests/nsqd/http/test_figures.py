@@ -3,41 +3,41 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.http.figures import SUMMED_AT_ONCE, Chosen, Row, add
+from nsqd.http.figures import SUMMED_AT_ONCE, FigureRow, RowChoice, add
 
 MOST = 5
 
 
-def rows(*sizes: int, first: int = 0) -> list[Row]:
+def rows(*sizes: int, first: int = 0) -> list[FigureRow]:
     """A row for each of `sizes`: its backlog, its clients, and ten times the backlog as its counter."""
-    return [Row((f"t{first + place:04}",), (size, 1), (10 * size,)) for place, size in enumerate(sizes)]
+    return [FigureRow((f"t{first + place:04}",), (size, 1), (10 * size,)) for place, size in enumerate(sizes)]
 
 
 def test_as_long_as_they_are_few_all_are_chosen() -> None:
     few = rows(*range(MOST))
-    assert Chosen(MOST).choose(few) == (few, None)
+    assert RowChoice(MOST).choose(few) == (few, None)
 
 
 def test_of_many_the_largest_backlogs_are_chosen() -> None:
     many = rows(*range(MOST + 3))
-    chosen, rest = Chosen(MOST).choose(many)
+    chosen, rest = RowChoice(MOST).choose(many)
     assert chosen == many[3:]
-    assert rest == Row((), (0 + 1 + 2, 3), (0 + 10 + 20,))
+    assert rest == FigureRow((), (0 + 1 + 2, 3), (0 + 10 + 20,))
 
 
 def test_of_equal_ones_the_first_by_name() -> None:
     many = rows(*[0] * (MOST + 2))
-    chosen, _ = Chosen(MOST).choose(list(reversed(many)))
+    chosen, _ = RowChoice(MOST).choose(list(reversed(many)))
     assert sorted(chosen) == many[:MOST]
 
 
 def test_who_was_chosen_stays_until_it_is_gone() -> None:
-    chosen = Chosen(MOST)
+    chosen = RowChoice(MOST)
     chosen.choose(rows(*[5] * MOST))
     larger = rows(9, first=MOST)
     kept, rest = chosen.choose(rows(*[0] * MOST) + larger)
     assert kept == rows(*[0] * MOST)
-    assert rest == Row((), (9, 1), (90,))
+    assert rest == FigureRow((), (9, 1), (90,))
     kept, rest = chosen.choose(rows(*[0] * (MOST - 1)) + larger)  # one was deleted: there is room
     assert kept == rows(*[0] * (MOST - 1)) + larger
     assert rest is not None
@@ -45,7 +45,7 @@ def test_who_was_chosen_stays_until_it_is_gone() -> None:
 
 
 def test_a_counter_that_began_anew_adds_what_it_has() -> None:
-    chosen = Chosen(MOST)
+    chosen = RowChoice(MOST)
     all_but_one = rows(*[9] * MOST)
     for size, total in ((5, 50), (2, 50 + 20), (3, 50 + 20 + 10)):
         _, rest = chosen.choose(all_but_one + rows(size, first=MOST))
@@ -55,9 +55,9 @@ def test_a_counter_that_began_anew_adds_what_it_has() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 12), unique=True), min_size=2, max_size=6))
 def test_the_number_is_bounded_and_the_sum_never_falls(looks: list[list[int]]) -> None:
-    chosen, last, before = Chosen(MOST), 0, set[tuple[str, ...]]()
+    chosen, last, before = RowChoice(MOST), 0, set[tuple[str, ...]]()
     for look, numbers in enumerate(looks):
-        present = [Row((f"t{number}",), (number, 1), (look * number,)) for number in numbers]
+        present = [FigureRow((f"t{number}",), (number, 1), (look * number,)) for number in numbers]
         picked, rest = chosen.choose(present)
         keys = {row.key for row in picked}
         assert len(keys) == min(MOST, len(numbers))

@@ -1,18 +1,18 @@
 """What /topics/figures and /topics/rows tell, by a broker that is looked at directly."""
 
-from nsqd.http.overview import COLUMNS, MOST_NAMES, Look
+from nsqd.http.overview import COLUMNS, MOST_NAMES, OverviewRows
 from tests.nsqd.core.node import SECOND, Node
 
 
-def look(node: Node) -> Look:
-    found = Look()
+def look(node: Node) -> OverviewRows:
+    found = OverviewRows()
     for name in sorted(node.broker.topics):
         found.add(node.broker.topics[name])
     return found
 
 
 def test_of_no_topic() -> None:
-    told = look(Node()).told(["depth", "oldest"])
+    told = look(Node()).as_answer(["depth", "oldest"])
     assert told["totals"] == dict.fromkeys(told["totals"], 0)
     assert told["oldest"] == 0
     assert (told["names"], told["columns"]) == ([], {"depth": (), "oldest": ()})
@@ -31,7 +31,7 @@ def test_a_topics_figures_are_its_own_and_its_channels() -> None:
     consumer.requeue(first.id, 5 * SECOND, node.now)
     consumer.channel.bury(b"0" * 16, 99, 1, "")  # no such message: counted all the same
     found = look(node)
-    columns = {name: list(values) for name, values in found.told(COLUMNS)["columns"].items()}
+    columns = {name: list(values) for name, values in found.as_answer(COLUMNS)["columns"].items()}
     assert found.names == ["alone", "busy"]
     assert columns["depth"] == [2, 1 + 3]
     assert columns["in_flight"] == [0, 1]
@@ -43,8 +43,8 @@ def test_a_topics_figures_are_its_own_and_its_channels() -> None:
     assert columns["requeued"] == [0, 1]
     assert columns["timed_out"] == [0, 0]
     assert columns["held"] == [2, 8]
-    assert columns["oldest"][1] == second.timestamp == found.told(None)["oldest"]
-    assert found.told(None)["totals"] == {
+    assert columns["oldest"][1] == second.timestamp == found.as_answer(None)["oldest"]
+    assert found.as_answer(None)["totals"] == {
         "topics": 2,
         "channels": 2,
         "depth": 6,
@@ -59,8 +59,8 @@ def test_a_topics_figures_are_its_own_and_its_channels() -> None:
 def test_what_is_not_asked_for_is_not_told() -> None:
     node = Node()
     node.channel("t", "c")
-    assert "names" not in look(node).told(None)
-    told = look(node).told([])
+    assert "names" not in look(node).as_answer(None)
+    told = look(node).as_answer([])
     assert (told["names"], told["columns"]) == (["t"], {})
 
 
@@ -72,7 +72,7 @@ def test_what_is_paused_and_what_nobody_reads() -> None:
     node.broker.topics["t0002"].pause(True)
     node.channel("t0001", "c").pause(True)
     node.subscribe("t0000", "c")  # it takes nothing, but it is there
-    told = look(node).told(None)
+    told = look(node).as_answer(None)
     assert told["paused"] == ["t0001/c", "t0002"]
     assert told["paused_count"] == 2
     assert told["idle"]["count"] == MOST_NAMES + 4
@@ -84,7 +84,7 @@ def test_rows() -> None:
     node.channel("t", "c").pause(True)
     node.publish("t", b"x")
     node.channel("u", "c")
-    t, u = look(node).told_rows()
+    t, u = look(node).as_dicts()
     assert list(t) == ["topic_name", "paused", *COLUMNS]
     assert t | {"oldest": 0} == dict.fromkeys(COLUMNS, 0) | {
         "topic_name": "t",

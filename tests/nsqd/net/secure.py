@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from nsqd.net.admission import Edge
+from nsqd.net.admission import Admission
 from nsqd.net.connection import DRAIN_TIME
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.settings import Settings
@@ -28,10 +28,10 @@ class Secure(Bench):
     ) -> None:
         self.authority = authority
         self.asked: list[tuple[Question, Callable[[Authorization | AuthRefused], None]]] = []
-        edge = Edge(
+        admission = Admission(
             wrap=Certificates(TlsFiles(authority.cert, authority.key, policy, authority.root)).wrap,
         )
-        super().__init__(node or Node(), settings or Settings(tls=True), edge)
+        super().__init__(node or Node(), settings or Settings(tls=True), admission)
         self.context.ask = lambda *asked: self.asked.append(asked)
 
     def turn(self, times: int = 6) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nsqd.net.acceptor import ACCEPT_BATCH, ACCEPT_PAUSE, Accepted, Acceptor, ConnectionLimits
-from nsqd.net.admission import Edge
+from nsqd.net.admission import Admission
 from nsqd.protocols.transport import NEVER
 from tests.nsqd.core.node import SECOND, Node
 from tests.nsqd.net.test_reactor import Bench, frames
@@ -103,7 +103,7 @@ def test_beyond_the_limit_the_door_is_shut_without_a_word(doors: list[Door]) -> 
     assert len(accepted) == 2
     assert here.refused == {"max_connections": 2}
     assert [client.recv(1) for client in clients[2:]] == [b"", b""]
-    here.acceptor.left(accepted[0].ip)
+    here.acceptor.count_off(accepted[0].ip)
     here.knock(2)
     assert len(here.accept()) == 1
     assert here.refused == {"max_connections": 3}
@@ -119,7 +119,7 @@ def test_each_address_has_its_own_limit(doors: list[Door]) -> None:
     here.knock(1, "127.0.0.5")
     assert [accepted.ip for accepted in here.accept()] == ["127.0.0.3", "127.0.0.3", "127.0.0.4"]
     assert here.refused == {"max_connections_per_ip": 2, "max_connections": 1}
-    here.acceptor.left("127.0.0.2")
+    here.acceptor.count_off("127.0.0.2")
     here.knock(2, "127.0.0.2")
     assert len(here.accept()) == 1
     assert here.refused["max_connections"] == 2  # told first: it is full for everybody
@@ -131,7 +131,7 @@ def test_unix_sockets_have_no_address_to_count(doors: list[Door], tmp_path: Path
     assert [(accepted.ip, accepted.port) for accepted in here.accept()] == [("", "")] * 4
     assert here.refused == {"max_connections": 1}
     for _ in range(4):
-        here.acceptor.left("")
+        here.acceptor.count_off("")
     here.knock(1, ip="")
     assert len(here.accept()) == 1
 
@@ -141,7 +141,7 @@ def test_nothing_is_remembered_of_those_who_left(doors: list[Door]) -> None:
     for number in range(1, 50):
         here.knock(2, f"127.0.1.{number}")
         for accepted in here.accept():
-            here.acceptor.left(accepted.ip)
+            here.acceptor.count_off(accepted.ip)
     assert here.acceptor._by_ip == {}
     assert here.acceptor._open == 0
 
@@ -205,8 +205,8 @@ def test_one_that_was_aborted_does_not_stop_the_next(doors: list[Door]) -> None:
 
 
 def test_a_closed_connection_frees_its_place_however_it_ended() -> None:
-    edge = Edge(limits=ConnectionLimits(total=1))
-    bench = Bench(Node(), edge=edge)
+    admission = Admission(limits=ConnectionLimits(total=1))
+    bench = Bench(Node(), admission=admission)
     hellos = [b"  V2BAD\n", b"nope", b"  V2PUB t\n" + body(b"x"), b""]
     for hello in hellos:
         bench.connect(hello)
@@ -215,7 +215,7 @@ def test_a_closed_connection_frees_its_place_however_it_ended() -> None:
         assert refused.recv(1) == b""
         bench.clients[-2].close()
         bench.turn()
-    assert edge.refused == {"max_connections": len(hellos)}
+    assert admission.refused == {"max_connections": len(hellos)}
     client = bench.connect(b"  V2PUB t\n" + body(b"x"))
     assert frames(client) == [b"OK"]
     bench.close()

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from nsqd.net.acceptor import ACCEPT_PAUSE, QUIET, Acceptor, ConnectionLimits
-from nsqd.net.admission import Edge
+from nsqd.net.admission import Admission
 from nsqd.protocols.nsq.peer import MOST_COMMANDS
 from nsqd.protocols.nsq.settings import Settings
 from tests.nsqd.core.node import SECOND, Node
@@ -117,7 +117,7 @@ class SlowHandshakes:
 def test_handshakes_at_once_are_not_one_turn() -> None:
     node = Node()
     tls = SlowHandshakes(node)
-    bench = Bench(node, Settings(tls=True), Edge(wrap=lambda incoming, outgoing: tls))  # type: ignore[arg-type, return-value]
+    bench = Bench(node, Settings(tls=True), Admission(wrap=lambda incoming, outgoing: tls))  # type: ignore[arg-type, return-value]
     hello = json.dumps({"feature_negotiation": True, "tls_v1": True}).encode()
     clients = [bench.connect(b"  V2IDENTIFY\n" + struct.pack(">I", len(hello)) + hello) for _ in range(3)]
     for client in clients:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from nsqd.net.admission import Edge
+from nsqd.net.admission import Admission
 from nsqd.net.inflow import BODY_TIMEOUT, LEAST_RATE, RETRY, WHOLE_BODY_TIMEOUT
-from nsqd.protocols.beanstalk.client import Context
+from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.peer import Peer as Beanstalk
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.nsq.settings import Settings
@@ -40,9 +40,9 @@ class Port(Bench):
 
     def __init__(self, protocol: str, limit: int = LIMIT) -> None:
         self.budget = Budget(limit)
-        super().__init__(Node(), Settings(), Edge(budget=self.budget))
+        super().__init__(Node(), Settings(), Admission(budget=self.budget))
         self.protocol = protocol
-        context = Context(max_job_size=10 * LARGE)
+        context = BeanstalkContext(max_job_size=10 * LARGE)
 
         def make_peer(transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
             return Beanstalk(self.node.broker, context, transport, ip, port, now)
@@ -205,7 +205,7 @@ def test_who_gets_no_room_is_not_read_until_there_is_some(protocol: str) -> None
 @every_protocol
 def test_who_gets_no_room_for_long_is_closed(protocol: str) -> None:
     port, command = Port(protocol), PROTOCOLS[protocol]
-    other = Budget.take(port.budget, LIMIT, "10.0.0.9")
+    other = Budget.reserve(port.budget, LIMIT, "10.0.0.9")
     assert other
     port.say(port.client(), command[:HALF])
     port.advance(BODY_TIMEOUT - 1)
@@ -309,7 +309,7 @@ def test_behind_layers_it_is_the_same(tmp_path: Path, tls: bool, codec: str) -> 
     (connection,) = bench.reactor.connections.values()
     assert connection.starved
     assert not connection.reading
-    budget.give(limit, "10.0.0.9")
+    budget.release(limit, "10.0.0.9")
     bench.advance(RETRY)
     bench.turn(20)
     assert connection.reading

@@ -4,7 +4,7 @@ import pytest
 
 from nsqd.core.retention.policy import StoragePolicy
 from nsqd.core.sequence.mark import Mark, Promise
-from nsqd.net.promised import Served
+from nsqd.net.promised import HttpReplies
 from nsqd.storage.memory import MemoryStore, MemoryTopic
 from nsqd.storage.sequence import Sequence
 from tests.nsqd.core.node import Node
@@ -24,7 +24,7 @@ class Topic(MemoryTopic):
         self._store = store
         self._marks = store.choices[name]
 
-    def keep(self, keeping: StoragePolicy) -> tuple[Mark, ...]:
+    def set_policy(self, keeping: StoragePolicy) -> tuple[Mark, ...]:
         return self._marks
 
     def publish(self, *arguments: object, **more: object) -> None:
@@ -105,7 +105,7 @@ def test_a_broken_mark_ends_only_those_who_wait_for_it() -> None:
 def test_http_waits_for_all_promises_of_the_turn(broken: bool) -> None:
     bench, store = a_bench()
     told: list[str] = []
-    bench.http.append(Served(lambda: told.append("done"), lambda: told.append("refused")))
+    bench.http.append(HttpReplies(lambda: told.append("done"), lambda: told.append("refused")))
     for name in "dc":
         bench.node.broker.topic(name).publish([b"x"], 1)
     bench.reactor.wake()

@@ -55,7 +55,7 @@ class Echo:
         self.outbox.closing = True
 
     def take_output(self) -> list[bytes]:
-        return self.outbox.take()
+        return self.outbox.drain()
 
     def network_ready(self) -> None: ...
 

@@ -12,9 +12,9 @@ import trio
 
 from nsqd.core.sequence.mark import Promise
 from nsqd.net.acceptor import ACCEPT_PAUSE
-from nsqd.net.admission import Edge
+from nsqd.net.admission import Admission
 from nsqd.net.connection import DRAIN_TIME, MAX_UNSENT
-from nsqd.net.promised import Served
+from nsqd.net.promised import HttpReplies
 from nsqd.net.reactor import MAX_RECEIVED, READ_SIZE, Reactor
 from nsqd.protocols.nsq.context import Context
 from nsqd.protocols.nsq.peer import Peer
@@ -31,10 +31,10 @@ pytestmark = pytest.mark.process
 class Bench:
     """A reactor with a listener, and the clients of a test."""
 
-    def __init__(self, node: Node, settings: Settings | None = None, edge: Edge | None = None) -> None:
+    def __init__(self, node: Node, settings: Settings | None = None, admission: Admission | None = None) -> None:
         self.node = node
-        self.http: list[Served] = []
-        self.edge = edge or Edge()
+        self.http: list[HttpReplies] = []
+        self.edge = admission or Admission()
         self.context = Context(node.broker, settings or Settings())
         self.reactor = Reactor(node.broker, lambda: (node.now, 1), self._serve_http, lambda changes: None, self.edge)
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -42,8 +42,8 @@ class Bench:
         self.reactor.listen(self.listener, partial(Peer, self.context))
         self.clients: list[socket.socket] = []
 
-    def _serve_http(self) -> Served:
-        return self.http.pop() if self.http else Served(lambda: None, lambda: None)
+    def _serve_http(self) -> HttpReplies:
+        return self.http.pop() if self.http else HttpReplies(lambda: None, lambda: None)
 
     def turn(self, times: int = 6) -> None:
         for _ in range(times):
@@ -208,7 +208,7 @@ def test_no_reply_leaves_before_its_commit_is_durable() -> None:
     client = bench.connect(b"  V2PUB t\n" + body(b"x"))
     other = bench.connect(b"  V2NOP\nBAD\n")
     delivered: list[int] = []
-    bench.http.append(Served(lambda: delivered.append(1), lambda: delivered.append(-1)))
+    bench.http.append(HttpReplies(lambda: delivered.append(1), lambda: delivered.append(-1)))
     bench.node.broker.topic("t").publish([b"y"], 1)
     bench.reactor.wake()
     bench.turn()
@@ -249,7 +249,7 @@ def test_nobody_waits_for_what_will_never_be_durable() -> None:
     store = bench.node.store
     assert isinstance(store, SlowStore)
     told: list[str] = []
-    bench.http.append(Served(lambda: told.append("early: done"), lambda: told.append("early: refused")))
+    bench.http.append(HttpReplies(lambda: told.append("early: done"), lambda: told.append("early: refused")))
     bench.node.broker.topic("t").publish([b"x"], 1)
     bench.reactor.wake()
     bench.turn()
@@ -260,7 +260,7 @@ def test_nobody_waits_for_what_will_never_be_durable() -> None:
     bench.turn()
     assert frames(client) == [b"OK"]
     client.sendall(b"PUB t\n" + body(b"z"))
-    bench.http.append(Served(lambda: told.append("late: done"), lambda: told.append("late: refused")))
+    bench.http.append(HttpReplies(lambda: told.append("late: done"), lambda: told.append("late: refused")))
     bench.node.broker.topic("t").publish([b"x"], 1)
     bench.reactor.wake()
     bench.turn()
@@ -388,7 +388,7 @@ def test_a_delay_counts_from_when_the_bytes_had_come(bench: Bench) -> None:
     connection.socket = cast(Any, LateSocket(connection.socket, bench.node))
     producer.sendall(b"DPUB t 1000\n" + body(b"later"))
     bench.turn(1)
-    assert bench.node.channel("t", "c").edge.lane.waiting.wake_at() == bench.node.now + SECOND
+    assert bench.node.channel("t", "c").offsets.lane.waiting.wake_at() == bench.node.now + SECOND
 
 
 def test_so_does_one_of_a_call_over_http(bench: Bench) -> None:
@@ -396,7 +396,9 @@ def test_so_does_one_of_a_call_over_http(bench: Bench) -> None:
     (connection,) = bench.reactor.connections.values()
     connection.socket = cast(Any, LateSocket(connection.socket, bench.node))
     seen: list[int] = []
-    bench.reactor._serve_http = lambda: seen.append(bench.node.broker.now) or Served(lambda: None, lambda: None)  # type: ignore[func-returns-value]
+    bench.reactor._answer_http_requests = lambda: (
+        seen.append(bench.node.broker.now) or HttpReplies(lambda: None, lambda: None)
+    )  # type: ignore[func-returns-value]
     bench.reactor.wake()
     producer.sendall(b"NOP\n")
     bench.turn(1)

@@ -33,7 +33,7 @@ def report(node: Node, before: Report | None = None, exclude_ephemeral: bool = F
 
 
 def lines(made: Report) -> list[str]:
-    return b"".join(made.packets.take()).decode().splitlines()
+    return b"".join(made.packets.pop_packets()).decode().splitlines()
 
 
 def test_a_topic_and_its_channels() -> None:
@@ -188,8 +188,8 @@ def test_packets_end_with_a_line() -> None:
     packets = Packets(10)
     for line in (b"1234\n", b"6789\n", b"1\n", b"a line too long\n", b"2\n", b"34567\n", b"8\n"):
         packets.add(line)
-    assert packets.take() == [b"1234\n6789\n", b"1\n", b"a line too long\n", b"2\n34567\n8\n"]
-    assert packets.take() == []
+    assert packets.pop_packets() == [b"1234\n6789\n", b"1\n", b"a line too long\n", b"2\n34567\n8\n"]
+    assert packets.pop_packets() == []
 
 
 @given(st.lists(st.integers(0, 30).map(lambda size: b"x" * size + b"\n"), max_size=30), st.integers(1, 60))
@@ -197,7 +197,7 @@ def test_packets_are_full_and_lose_nothing(told: list[bytes], size: int) -> None
     packets = Packets(size)
     for line in told:
         packets.add(line)
-    sent = packets.take()
+    sent = packets.pop_packets()
     assert b"".join(sent) == b"".join(told)
     assert all(len(packet) <= size or packet.count(b"\n") == 1 for packet in sent)
     for packet, following in pairwise(sent):

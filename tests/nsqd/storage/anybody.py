@@ -4,9 +4,9 @@ from collections.abc import Callable
 from random import Random
 
 from nsqd.core.channel import actions
-from nsqd.core.channel.actions import Chosen
+from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.listing import State, listed
+from nsqd.core.channel.listing import MessageState, list_messages
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import message_id
 from nsqd.core.retention.cursors import Cursor
@@ -112,8 +112,8 @@ class Anybody:
         free = [name for name in CHANNELS[:4] if name not in topic.channels]
         if free and not self._node.log.writer.group:
             window = self._node.log.history().window(topic.number)
-            if window.first < topic.edge.distributed:
-                start = self._random.randrange(window.first, topic.edge.distributed)
+            if window.first < topic.offsets.distributed:
+                start = self._random.randrange(window.first, topic.offsets.distributed)
                 topic.channel_from(self._random.choice(free), start, self._now)
 
     def delete_channel(self) -> None:
@@ -140,7 +140,7 @@ class Anybody:
         if name in topic.cursors:
             topic.set_cursor(name, None)
         else:
-            topic.set_cursor(name, Cursor(self._random.randrange(topic.edge.end + 1), "me"))
+            topic.set_cursor(name, Cursor(self._random.randrange(topic.offsets.end + 1), "me"))
 
     def empty_channel(self) -> None:
         channel = self._channel()
@@ -163,9 +163,9 @@ class Anybody:
         if channel is None or self._of(channel).ephemeral:
             return
         topic = self._of(channel)
-        page, _ = listed(channel, random.choice(list(State)), "", 20)
-        frames = [(one.ordinal, topic.journal.look(one.ordinal)) for one in page]
-        known = [Chosen(ordinal, message_id(frame)) for ordinal, frame in frames if frame]
+        page, _ = list_messages(channel, random.choice(list(MessageState)), "", 20)
+        frames = [(one.ordinal, topic.journal.frame_in_memory(one.ordinal)) for one in page]
+        known = [ChosenMessage(ordinal, message_id(frame)) for ordinal, frame in frames if frame]
         chosen = random.sample(known, min(len(known), random.choice((1, 1, 2, 5))))
         deed = random.randrange(4)
         if deed == 0:
@@ -296,6 +296,6 @@ class Anybody:
         if tube is not None and self._random.random() < 0.5:
             tube.empty()
         elif tube is not None and self._random.random() < 0.3:
-            self._broker.settle()
+            self._broker.seal_puts()
             topic = next(topic for topic in self._broker.topics.values() if tube.number in topic.readers)
             topic._readers.drop(tube)

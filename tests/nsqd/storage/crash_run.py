@@ -31,7 +31,7 @@ def assert_bounded(node: SimNode, more: int) -> None:
     assert checkpoints is not None
     census = Census(node.store.logged(), frozenset(segments.segments), 0)
     for topic in census.topics:
-        sequence = node.store.known_sequence(topic)
+        sequence = node.store.find_sequence(topic)
         if sequence is not None:
             census.ask(topic, sequence)
     cleaned = {base: part for base, part in segments._dense.items() if part > 0}
@@ -53,7 +53,7 @@ class CrashRun:
             mem_queue_size=self.random.choice((0, 2, 10, 1000)),
             max_attempts={"u": self.random.choice((1, 2, 3))},
             requeue_on_disconnect=self.random.random() < 0.3,
-            seen=DedupLimits(window=86_400 * SECOND),
+            dedup=DedupLimits(window=86_400 * SECOND),
         )
         self.segment_size = self.random.choice((500, 2000, 10_000))
         self.budget = self.random.choice((0, 2000, 1 << 30))
@@ -172,7 +172,9 @@ class CrashRun:
     def _look(self, least: int) -> None:
         """See what is there, with a copy of the disk. The log must not end before `least`."""
         node = self._open(self.disk.kill(), self.clock.after(0, self.clock.now, rebooted=False))
-        assert not node.log.found.damage.spots, f"a crash looks like damage: {node.log.found.damage.spots}"
+        assert not node.log.start_results.damage.spots, (
+            f"a crash looks like damage: {node.log.start_results.damage.spots}"
+        )
         assert node.end >= least, f"the log ends at {node.end}, but everything up to {least} was promised"
         node.broker.check()
         seen = judge(self.history, node.end, self.clock.true, survey(node, self.history.ids))

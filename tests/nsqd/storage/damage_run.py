@@ -8,10 +8,10 @@ the last segment ends earlier, with a whole record, as if nothing had ever been 
 from dataclasses import dataclass
 from random import Random
 
-from nsqd.core.records import GROUP, Kind
+from nsqd.core.records import GROUP, RecordKind
 from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.identity import NAME as IDENTITY
-from nsqd.storage.log.reader import Reader, Record
+from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import verify
@@ -22,8 +22,11 @@ from tests.nsqd.storage.sim_node import Clock, SimNode
 from tests.nsqd.storage.survey import survey
 
 LIVES = 4
-CHECKPOINT = (Kind.STATE, Kind.STATE_TOPIC, Kind.STATE_END)
-TOPOLOGY = (Kind.TOPIC, Kind.READER)  # messages of a topic or channel that nobody knows any more are nobody's
+CHECKPOINT = (RecordKind.STATE, RecordKind.STATE_TOPIC, RecordKind.STATE_END)
+TOPOLOGY = (
+    RecordKind.TOPIC,
+    RecordKind.READER,
+)  # messages of a topic or channel that nobody knows any more are nobody's
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +148,13 @@ class DamageRun:
     def _look(self, settled: bool) -> Whole:
         """What is there, with a copy of the disk. A crash is no damage, and an end in order tears nothing."""
         disk = self.disk.kill()
-        reader = Reader(disk)
+        reader = LogRecords(disk)
         names = {segment.base: segment.name for segment in reader.segments}
         found = [(names[record.segment], record) for record in reader.records()] if reader.segments else []
         if settled:
             assert reader.stated >= reader.content_end, "an idle log or a clean stop does not state its mark"
         node = self._open(self.disk)
-        assert not settled or node.log.found.torn == 0, "an end in order looks torn"
+        assert not settled or node.log.start_results.torn == 0, "an end in order looks torn"
         seen = survey(self._open(self.disk.kill()), {})
         served = set(seen["t"].channels["c"].arrivals) if "t" in seen and "c" in seen["t"].channels else set()
         return Whole(found, served, reader.segments[-1].name if reader.segments else "")
@@ -200,7 +203,7 @@ class DamageRun:
         served = set(seen["t"].channels["c"].arrivals) if "t" in seen and "c" in seen["t"].channels else set()
         assert all(self._is_ours(body) for body in served), "it delivers what was never published"
         missing = whole.served - served
-        told = node.log.found.damage.size + node.log.found.torn + copy.cache.failures
+        told = node.log.start_results.damage.size + node.log.start_results.torn + copy.cache.failures
         findings = verify(spoiled, lambda done, total: None)
         if not hits:
             assert not missing, f"without damage {missing} are missing"
@@ -223,8 +226,8 @@ class DamageRun:
         if any(kind in TOPOLOGY for kind in kinds) or sum(kind in CHECKPOINT for kind in kinds) > 1:
             return set()
         left = [record for place, (_, record) in enumerate(whole.records) if place not in hit]
-        mark = max((GROUP.unpack(record.content)[0] for record in left if record.kind == Kind.GROUP), default=0)
-        sure = [record.content for record in left if record.kind == Kind.PUBLISH and record.position < mark]
+        mark = max((GROUP.unpack(record.content)[0] for record in left if record.kind == RecordKind.GROUP), default=0)
+        sure = [record.content for record in left if record.kind == RecordKind.PUBLISH and record.position < mark]
         return {body for body in whole.served for content in sure if body[: body.index(b">") + 1] in content}
 
     def _is_shorter(self, whole: Whole, hits: list[Hit], spoiled: SimDisk) -> bool:

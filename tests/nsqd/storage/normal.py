@@ -63,21 +63,21 @@ def normal(state: TopicState, sequence: Sequence, now: int, ephemeral: bool) -> 
         cursors=state.cursors,
         delayed={ordinal: due if due > now else 0 for ordinal, due in state.delayed.items()},
         readers={number: _reader(reader, state.distributed, sequence, now) for number, reader in state.readers.items()},
-        keys=dict(state.seen.keys),
-        producers=dict(state.seen.producers),
+        keys=dict(state.publishers.keys),
+        producers=dict(state.publishers.producers),
         owed={} if ephemeral or not state.readers else _owed(sequence, state.distributed),
     )
 
 
-def _reader(reader: ReaderState, edge: int, sequence: Sequence, now: int) -> NormalChannel | NormalTube:
+def _reader(reader: ReaderState, distributed: int, sequence: Sequence, now: int) -> NormalChannel | NormalTube:
     if isinstance(reader, ChannelState):
-        return _channel(reader, edge, sequence, now)
+        return _channel(reader, distributed, sequence, now)
     assert isinstance(reader, TubeState)
-    return _tube(reader, edge, sequence, now)
+    return _tube(reader, distributed, sequence, now)
 
 
-def _channel(state: ChannelState, edge: int, sequence: Sequence, now: int) -> NormalChannel:
-    plain = {ordinal for first, end in sequence.plain(state.cursor, edge) for ordinal in range(first, end)}
+def _channel(state: ChannelState, distributed: int, sequence: Sequence, now: int) -> NormalChannel:
+    plain = {ordinal for first, end in sequence.plain(state.cursor, distributed) for ordinal in range(first, end)}
     passed = {ordinal for first, end in state.passed.spans(state.cursor) for ordinal in range(first, end)}
     waiting = {ordinal: (attempts, due) for ordinal, due, attempts in state.pages.entries()} | state.returned
     return NormalChannel(
@@ -90,22 +90,22 @@ def _channel(state: ChannelState, edge: int, sequence: Sequence, now: int) -> No
     )
 
 
-def _tube(state: TubeState, edge: int, sequence: Sequence, now: int) -> NormalTube:
+def _tube(state: TubeState, distributed: int, sequence: Sequence, now: int) -> NormalTube:
     owed = [
         ordinal
-        for first, end in state.finished.missing(edge)
+        for first, end in state.finished.missing(distributed)
         for start, stop, _ in sequence.kinds(first, end)
         for ordinal in range(start, stop)
     ]
     jobs = {job.ordinal: _job(job, now) for job in state.jobs}
-    coming = {ordinal: _terms(state.terms.get(ordinal, JobOptions()), now) for ordinal in owed if ordinal not in jobs}
-    ahead = {ordinal: _terms(one, now) for ordinal, one in state.terms.items() if ordinal >= edge}
+    coming = {ordinal: _terms(state.options.get(ordinal, JobOptions()), now) for ordinal in owed if ordinal not in jobs}
+    ahead = {ordinal: _terms(one, now) for ordinal, one in state.options.items() if ordinal >= distributed}
     coming |= {ordinal: one for ordinal, one in ahead.items() if one != JobOptions()}
     return NormalTube(state.start, jobs, coming)
 
 
-def _terms(terms: JobOptions, now: int) -> JobOptions:
-    return terms._replace(due=terms.due if terms.due > now else 0, was_put=False)
+def _terms(options: JobOptions, now: int) -> JobOptions:
+    return options._replace(due=options.due if options.due > now else 0, was_put=False)
 
 
 def _job(job: Job, now: int) -> Job:
@@ -114,10 +114,10 @@ def _job(job: Job, now: int) -> Job:
     return job
 
 
-def _owed(sequence: Sequence, edge: int) -> dict[int, int]:
+def _owed(sequence: Sequence, distributed: int) -> dict[int, int]:
     found = {}
     for held in sequence.live():
-        for index, count in enumerate(held.counts if held.counts is not None else held.owed):
-            if count and held.first + index < edge:
+        for index, count in enumerate(held.large_refcounts if held.large_refcounts is not None else held.refcounts):
+            if count and held.first + index < distributed:
                 found[held.first + index] = count
     return found

@@ -11,9 +11,9 @@ from nsqd.core.recovery import recover
 from nsqd.core.retention.policy import Durability
 from nsqd.core.sequence.mark import Promise
 from nsqd.core.story import Story
-from nsqd.storage.log.cache import Cache, Read
+from nsqd.storage.log.cache import Cache, ReadRequest
 from nsqd.storage.log.checkpoint import Tail
-from nsqd.storage.log.cleaner import Cleaner, Job
+from nsqd.storage.log.cleaner import Cleaner, RewriteJob
 from nsqd.storage.log.clocks import Clocks
 from nsqd.storage.log.opening import LogOptions, Simulated, open_log
 from nsqd.storage.log.spare import Spare
@@ -91,7 +91,7 @@ class SteppedSyncer(Syncer):
 class SteppedCache(Cache):
     """A Cache whose reads happen one system call at a time, when the test steps it."""
 
-    def _start(self, read: Read | None) -> None:
+    def _start(self, read: ReadRequest | None) -> None:
         if read is not None:
             self._jobs.append(read)
 
@@ -109,9 +109,9 @@ class SteppedCache(Cache):
 class SteppedCleaner(Cleaner):
     """Likewise for cleaning, a whole segment at a time."""
 
-    waits: Job | None = None
+    waits: RewriteJob | None = None
 
-    def _start(self, job: Job) -> None:
+    def _start(self, job: RewriteJob) -> None:
         self.waits = job
 
     def step(self) -> None:
@@ -168,9 +168,9 @@ class SimNode:
         self.syncer, self.cache = self.log.syncer, self.log.cache
         self.syncer.random = random
         self.store = self.log.store
-        ids = IdSource(NODE, max(1, self.log.found.lease), self.store.lease)
+        ids = IdSource(NODE, max(1, self.log.start_results.lease), self.store.lease)
         limits = limits or Limits()
-        limits = replace(limits, keeping=replace(limits.keeping, durability=durability))
+        limits = replace(limits, policy=replace(limits.policy, durability=durability))
         self.broker = Broker(limits, self.store, ids, random.randrange, story)
         self.eager = False  # True: what is to be read is read at once
         self.waiting: list[tuple[Sequence[Promise], Callable[[], None]]] = []  # replies, with what they wait for
@@ -179,7 +179,7 @@ class SimNode:
         self.after_commit: Callable[[int], None] = lambda position: None  # the log's position behind the group
         self.after_serve: Callable[[], None] = lambda: None
         self.broker.begin(clock.now, clock.wall)
-        picture = self.log.take_picture()
+        picture = self.log.take_snapshot()
         if picture is not None:
             recover(self.broker, picture, clock.now)
         self.broker.commit()

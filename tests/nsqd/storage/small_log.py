@@ -2,10 +2,10 @@
 
 from random import Random
 
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.storage.log.clocks import NO_BOOT, Clocks, LogClock
 from nsqd.storage.log.identity import LogIdentity
-from nsqd.storage.log.reader import Reader, Record
+from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.writer import Writer
@@ -33,16 +33,16 @@ def new_writer(disk: SimDisk, position: int = 0, segment_size: int = 1 << 20, sp
 def write(writer: Writer, *contents: bytes) -> int:
     """A group of records whose kind nobody looks at here. Returns the position behind it."""
     for content in contents:
-        writer.append(Kind.TOPIC, content)
+        writer.append(RecordKind.TOPIC, content)
     return writer.write()
 
 
-def read(disk: SimDisk) -> tuple[Reader, list[bytes]]:
+def read(disk: SimDisk) -> tuple[LogRecords, list[bytes]]:
     """Everything there is: the reader, and the records' contents without those of groups."""
-    reader = Reader(disk)
-    return reader, [record.content for record in all_records(reader) if record.kind != Kind.GROUP]
+    reader = LogRecords(disk)
+    return reader, [record.content for record in all_records(reader) if record.kind != RecordKind.GROUP]
 
 
-def all_records(reader: Reader) -> list[Record]:
+def all_records(reader: LogRecords) -> list[Record]:
     """Return the records of the whole log."""
     return list(reader.records())

@@ -20,7 +20,7 @@ def survey(node: SimNode, ids: dict[bytes, bytes]) -> dict[str, SeenTopic]:
     found = {}
     for name, topic in node.broker.topics.items():
         channels = {channel.name: SeenChannel(channel.paused) for channel in topic.channels.values()}
-        keys, last = set(topic.intake.seen.keys), topic.intake.seen.producers.get(PRODUCER, -1)
+        keys, last = set(topic.intake.dedup.keys), topic.intake.dedup.producers.get(PRODUCER, -1)
         found[name] = SeenTopic(topic.paused, topic.config, keys, last, retained(node, topic), channels=channels)
     node.eager = True
     bodies = {message_id: body for body, message_id in ids.items()}
@@ -60,7 +60,7 @@ def survey(node: SimNode, ids: dict[bytes, bytes]) -> dict[str, SeenTopic]:
 
 def retained(node: SimNode, topic: Topic) -> list[bytes] | None:
     """The bodies of what can be read again, in order, as it is read back over HTTP; None: the topic retains nothing."""
-    sequence = node.store.known_sequence(topic.number)
+    sequence = node.store.find_sequence(topic.number)
     if sequence is None or sequence.first is None:
         return None
     history = node.log.history()

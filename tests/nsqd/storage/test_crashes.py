@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import pytest
 
 from nsqd.core.retention.policy import Durability
-from nsqd.storage.log.reader import Reader
+from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.writer import SyncJob, Writer
 from tests.nsqd.storage.crash_run import CrashRun
@@ -87,5 +87,5 @@ def test_syncing_only_the_newest_segment_is_found(monkeypatch: pytest.MonkeyPatc
 
 
 def test_believing_what_a_killed_process_did_not_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Reader, "_sync", lambda reader: None)
+    monkeypatch.setattr(LogRecords, "_sync", lambda reader: None)
     assert_found(Durability.OS, LOST)

@@ -11,24 +11,24 @@ import pytest
 
 from nsqd.core.pauses import Pause
 from nsqd.core.topology import ChannelEntry, TopicEntry, TopologySnapshot, changes
-from nsqd.storage.directory import FILE, Directory
+from nsqd.storage.directory import FILE, DataDirectory
 
 TOPICS = [TopicEntry("t", True, ())]
 GOOD = {"topic": "t", "channel": "", "by": "ann", "at": 5, "until": 9}
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Directory]:
-    with closing(Directory(str(tmp_path))) as directory:
+def directory(tmp_path: Path) -> Iterator[DataDirectory]:
+    with closing(DataDirectory(str(tmp_path))) as directory:
         yield directory
 
 
-def reread(directory: Directory) -> dict[str, Any]:
+def reread(directory: DataDirectory) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((directory.path / FILE).read_bytes())
     return found
 
 
-def test_pauses_come_back_as_they_were_written(directory: Directory) -> None:
+def test_pauses_come_back_as_they_were_written(directory: DataDirectory) -> None:
     pauses = (
         (("t", ""), Pause("ann", 5, 9)),
         (("t", "c"), Pause("z\u00f6lf <b> \U0001f600", 5)),
@@ -40,13 +40,13 @@ def test_pauses_come_back_as_they_were_written(directory: Directory) -> None:
     assert (metadata.pauses, metadata.topics) == (pauses, tuple(TOPICS))
 
 
-def test_a_file_without_pauses_has_no_list_of_them(directory: Directory) -> None:
+def test_a_file_without_pauses_has_no_list_of_them(directory: DataDirectory) -> None:
     directory.write_topology(TopologySnapshot(1, TOPICS))
     assert reread(directory)["penstock"].keys() == {"ids", "crc"}
     assert directory.load().pauses == ()
 
 
-def test_an_older_picture_is_not_written_over_a_newer_one(directory: Directory) -> None:
+def test_an_older_picture_is_not_written_over_a_newer_one(directory: DataDirectory) -> None:
     directory.write_topology(TopologySnapshot(2, TOPICS, ((("t", ""), Pause("new")),)))
     directory.write_topology(TopologySnapshot(1, TOPICS, ((("t", ""), Pause("old")),)))
     assert directory.load().pauses[0][1].by == "new"
@@ -62,7 +62,7 @@ def test_an_older_picture_is_not_written_over_a_newer_one(directory: Directory) 
     ],
 )  # fmt: skip
 def test_what_is_no_pause_is_ignored_with_one_line(
-    directory: Directory, entry: Any, caplog: pytest.LogCaptureFixture
+    directory: DataDirectory, entry: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     topics = [{"name": "t", "paused": True, "channels": None}]
     content = {"topics": topics, "penstock": {"ids": 3, "pauses": [entry, GOOD | {"channel": "c"}, entry]}}
@@ -71,28 +71,28 @@ def test_what_is_no_pause_is_ignored_with_one_line(
         metadata = directory.load()
     assert metadata.pauses == ((("t", "c"), Pause("ann", 5, 9)),)
     assert (metadata.ids, metadata.topics) == (3, tuple(TOPICS))
-    assert caplog.messages == ["nsqd.dat: 2 entries of penstock.pauses are none, and ignored"]
+    assert caplog.messages == ["nsqd.dat: ignored 2 invalid entries of penstock.pauses"]
 
 
 @pytest.mark.parametrize("pauses", [{}, {"t": GOOD}, "x", 7, True, ""])
-def test_what_is_no_list_is_ignored(directory: Directory, pauses: Any) -> None:
+def test_what_is_no_list_is_ignored(directory: DataDirectory, pauses: Any) -> None:
     (directory.path / FILE).write_text(json.dumps({"topics": [], "penstock": {"pauses": pauses}}))
     assert directory.load().pauses == ()
 
 
-def test_what_we_wrote_is_ours_however_it_is_laid_out(directory: Directory) -> None:
+def test_what_we_wrote_is_ours_however_it_is_laid_out(directory: DataDirectory) -> None:
     directory.write_topology(TopologySnapshot(1, TOPICS))
     assert directory.load().is_ours
     (directory.path / FILE).write_text(json.dumps(reread(directory), indent=4, sort_keys=True))
     assert directory.load().is_ours
 
 
-def test_what_a_version_without_a_crc_wrote_is_ours(directory: Directory) -> None:
+def test_what_a_version_without_a_crc_wrote_is_ours(directory: DataDirectory) -> None:
     (directory.path / FILE).write_text(json.dumps({"topics": [], "penstock": {"ids": 3}}))
     assert directory.load().is_ours
 
 
-def test_what_another_wrote_is_not_ours_until_we_write_it_again(directory: Directory) -> None:
+def test_what_another_wrote_is_not_ours_until_we_write_it_again(directory: DataDirectory) -> None:
     directory.write_topology(TopologySnapshot(1, TOPICS))
     content = reread(directory)
     content["topics"][0]["paused"] = False

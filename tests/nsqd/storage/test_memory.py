@@ -27,12 +27,12 @@ def finish(memory: MemoryTopic, first: int, count: int) -> None:
 
 def held(memory: MemoryTopic) -> tuple[int, int]:
     """Messages in memory, and the bytes of their frames."""
-    frames = [frame for one in memory.sequence.held if one.extent for frame in one.extent.frames if frame]
+    frames = [frame for one in memory.sequence.extents if one.extent for frame in one.extent.frames if frame]
     return len(frames), sum(map(len, frames))
 
 
 def extents(memory: MemoryTopic) -> int:
-    return len(memory.sequence.held)
+    return len(memory.sequence.extents)
 
 
 def test_small_batches_share_an_extent_and_a_full_one_is_closed() -> None:
@@ -140,12 +140,12 @@ def test_large_messages_make_small_extents() -> None:
     memory = topic()
     frames = [bytes(EXTENT_BYTES // 2)] * 5
     memory.publish(0, frames, bytes(5 * 16), len(frames[0]), 0, b"", 0)
-    assert [len(one.extent.frames) for one in memory.sequence.held if one.extent] == [2, 2, 1]
+    assert [len(one.extent.frames) for one in memory.sequence.extents if one.extent] == [2, 2, 1]
     memory.publish(5, [b"small"], bytes(16), 5, 0, b"", 0)
     memory.publish(6, frames[:2], bytes(2 * 16), len(frames[0]), 0, b"", 0)
     memory.publish(8, frames[:1], bytes(16), len(frames[0]), 0, b"", 0)
-    assert [one.first for one in memory.sequence.held] == [0, 2, 4, 8]
+    assert [one.first for one in memory.sequence.extents] == [0, 2, 4, 8]
     cold = Sequence()
     cold.append_cold(0, 5, False, 5 * EXTENT_BYTES // 2)
     cold.append_cold(5, 1, False, 10)
-    assert [one.first for one in cold.held] == [0, 2, 4]
+    assert [one.first for one in cold.extents] == [0, 2, 4]

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from nsqd.core import records
 from nsqd.core.channel import actions
-from nsqd.core.channel.actions import Chosen
+from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.limits import Limits
 from nsqd.core.message.frame import message_id
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.dedup import DedupLimits
-from nsqd.storage.log.reader import Reader, Record
+from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.reading import replayed
 from nsqd.storage.log.replay import Replay
-from nsqd.storage.log.sources import AppliedSource, LiveSource, Source, contents
+from nsqd.storage.log.sources import AppliedSource, LiveSource, StateSource, contents
 from tests.effort import examples
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.anybody import Anybody
@@ -31,7 +31,7 @@ from tests.nsqd.storage.normal import NormalTopic, normal
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
 
-OF_CHECKPOINTS = (Kind.STATE, Kind.STATE_TOPIC, Kind.SEEN, Kind.JOBS, Kind.STATE_END)
+OF_CHECKPOINTS = (RecordKind.STATE, RecordKind.STATE_TOPIC, RecordKind.SEEN, RecordKind.JOBS, RecordKind.STATE_END)
 WHOLE = 1 << 60  # ns: for as long as the test lasts
 
 
@@ -44,7 +44,7 @@ class Node:
             mem_queue_size=random.choice((0, 2, 1000)),
             max_attempts={"u": random.choice((1, 3))},
             requeue_on_disconnect=random.random() < 0.3,
-            seen=DedupLimits(window=86_400 * SECOND),
+            dedup=DedupLimits(window=86_400 * SECOND),
         )
         clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
         budget = random.choice((2000, 1 << 30))
@@ -78,13 +78,13 @@ class Node:
         node.turn()
         node.broker.check()
         expected = self._live()
-        reader = Reader(node.disk.kill())
+        reader = LogRecords(node.disk.kill())
         written = list(reader.records())
         alone = self._told(replay(record for record in written if record.kind not in OF_CHECKPOINTS))
         assert alone == expected, "the records alone"
         whole = replay(written)
         assert self._told(whole) == expected, "the whole log"
-        assert self._told(replayed(Reader(node.disk.kill()))[0]) == expected, "the newest checkpoint"
+        assert self._told(replayed(LogRecords(node.disk.kill()))[0]) == expected, "the newest checkpoint"
         again = replay(written_by(AppliedSource(whole)))
         assert self._told(again) == expected, "a checkpoint of applied states"
 
@@ -93,7 +93,7 @@ class Node:
         loaded = replay(written_by(LiveSource(node.broker, node.store)))
         found = self._told(loaded)
         for topic in node.broker.topics.values():  # the store's own extents, not those that were loaded
-            sequence = node.store.known_sequence(topic.number)
+            sequence = node.store.find_sequence(topic.number)
             if sequence is not None:
                 ephemeral = any(channel.ephemeral for channel in topic.channels.values())
                 told = normal(loaded.topics[topic.number], sequence, self._now, ephemeral)
@@ -101,7 +101,7 @@ class Node:
         return found
 
     def _told(self, replay: Replay) -> dict[int, NormalTopic]:
-        replay.settle()
+        replay.conclude()
         ephemeral = {
             topic.number: any(channel.ephemeral for channel in topic.channels.values())
             for topic in self.node.broker.topics.values()
@@ -124,9 +124,9 @@ def replay(written: Iterable[Record]) -> Replay:
     return replay
 
 
-def written_by(source: Source) -> list[Record]:
+def written_by(source: StateSource) -> list[Record]:
     """Return the records of a checkpoint of this source."""
-    begin = Record(Kind.STATE, records.STATE.pack(source.highest, source.leased), 0, 0, 0)
+    begin = Record(RecordKind.STATE, records.STATE.pack(source.highest, source.leased), 0, 0, 0)
     return [begin, *(Record(kind, content, 0, 0, 0) for kind, content in contents(source))]
 
 
@@ -138,17 +138,17 @@ def test_a_channel_that_begins_in_the_past_waits_as_long_as_the_one_that_waits_l
     node.turn(lambda: topic.publish_deferred(b"x", due))
 
     def release() -> None:
-        frame = topic.journal.look(0)
+        frame = topic.journal.frame_in_memory(0)
         assert frame
-        actions.requeue(topic, second, [Chosen(0, message_id(frame))], 0, node.clock.now)
+        actions.requeue(topic, second, [ChosenMessage(0, message_id(frame))], 0, node.clock.now)
 
     node.turn(release)
     topic.channel_from("c", 0, node.clock.now)
     node.turn()
     dues = {one.name: dict(one.deferred.items()) for one in topic.channels.values()}
     assert [list(one) for one in dues.values()] == [[due], [], [due]]
-    replay = replayed(Reader(node.disk.kill()))[0]
-    replay.settle()
+    replay = replayed(LogRecords(node.disk.kill()))[0]
+    replay.conclude()
     offset, states = node.store.clock_offset, replay.topics[topic.number].readers
     assert [dict(states[one.number].dues({0}, {})) for one in (first, second, topic.channels["c"])] == [
         {0: due + offset},
@@ -169,9 +169,9 @@ def test_a_delay_is_forgotten_when_nobody_waits_for_it(deed: str, is_emptied: bo
     node.turn(lambda: topic.publish_deferred(b"x", due))
 
     def act() -> None:
-        frame = topic.journal.look(0)
+        frame = topic.journal.frame_in_memory(0)
         assert frame
-        chosen = [Chosen(0, message_id(frame))]
+        chosen = [ChosenMessage(0, message_id(frame))]
         if deed == "bury":
             actions.bury(topic, channel, chosen, "by hand")
         elif deed == "requeue":
@@ -187,8 +187,8 @@ def test_a_delay_is_forgotten_when_nobody_waits_for_it(deed: str, is_emptied: bo
     waits = not is_emptied and deed == "requeue"
     assert [one for one, _ in new.deferred.items()] == ([due] if waits else [])
     assert new.depth == (not waits)
-    replay = replayed(Reader(node.disk.kill()))[0]
-    replay.settle()
+    replay = replayed(LogRecords(node.disk.kill()))[0]
+    replay.conclude()
     found = replay.topics[topic.number].readers[new.number].dues({0}, {})
     assert found == {0: due + node.store.clock_offset if waits else 0}
 

@@ -45,10 +45,10 @@ def test_topics_come_one_a_turn_while_others_deliver(monkeypatch: pytest.MonkeyP
     node, recovery = late.node, Recovery(late.node.broker, late.rest)
     assert late.bodies("a") == [b"a"]
     node.turn(lambda: node.broker.topic("new").publish([b"new"], 3))
-    assert recovery.go_on(node.clock.now)
+    assert recovery.recover_some(node.clock.now)
     assert list(node.broker.topics) == ["a", "new", "b"]
     assert late.bodies("b") == [b"b"]
-    assert not recovery.go_on(node.clock.now)
+    assert not recovery.recover_some(node.clock.now)
     assert late.bodies("c") == [b"c"]
     numbers = [number for topic in node.broker.topics.values() for number in (topic.number, *topic.readers)]
     assert len(set(numbers)) == len(numbers)
@@ -62,9 +62,9 @@ def test_a_name_that_is_there_already_is_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(NameTaken, match="there is a topic b already"):
         Recovery(late.node.broker, late.rest)
     with pytest.raises(NameTaken, match="there is a topic b already"):
-        recovery.go_on(late.node.clock.now)
+        recovery.recover_some(late.node.clock.now)
     late.node.broker.delete_topic("b")
-    assert not recovery.go_on(late.node.clock.now)
+    assert not recovery.recover_some(late.node.clock.now)
     assert late.bodies("b") == [b"b"]
 
 
@@ -95,7 +95,7 @@ def test_no_checkpoint_is_begun_that_would_not_know_of_a_topic(
     if is_stopped:
         node.log.close()
     else:
-        assert not recovery.go_on(node.clock.now)
+        assert not recovery.recover_some(node.clock.now)
         publish()
         assert node.log.upkeep.checkpoints.written
     monkeypatch.undo()

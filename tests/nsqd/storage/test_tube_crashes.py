@@ -167,17 +167,17 @@ class Run:
         random, now, broker = self.random, self.node.clock.now, self.node.broker
         broker.tubes.made(client.worker.using)
         topic = broker.topics[client.worker.using]
-        first, jobs = topic.edge.end, []
+        first, jobs = topic.offsets.end, []
         for _ in range(random.choice((1, 1, 5))):
             bodies = [b"x" * random.choice((0, 5, 300)) for _ in range(random.choice((1, 1, 3)))]
             delay = random.choice((0, 0, 0, 1, 90))
-            terms = JobOptions(
+            options = JobOptions(
                 random.choice((0, 5, 2000)), random.choice((1, 30)), delay, now + delay * SECOND if delay else 0, True
             )
-            number = broker.tubes.put(client.worker, bodies, terms)
+            number = broker.tubes.put(client.worker, bodies, options)
             self.bodies.update(enumerate(bodies, number))
             jobs += range(number, number + len(bodies))
-        broker.settle()
+        broker.seal_puts()
         self.places.update(((topic.number, ordinal), job) for ordinal, job in enumerate(jobs, first))
 
     def _reserve(self, client: Client) -> None:
@@ -250,7 +250,7 @@ class Run:
         if topic is not None and self.random.random() < 0.3:
             self.gone.update(
                 self.places[topic.number, ordinal]
-                for ordinal in range(topic.edge.distributed, topic.edge.end)
+                for ordinal in range(topic.offsets.distributed, topic.offsets.end)
                 if (topic.number, ordinal) in self.places
             )
             topic.empty()
@@ -264,7 +264,7 @@ class Run:
         self.disk = self.disk.crash(random) if cut else self.disk.kill()
         self.clock = self.clock.after(random.choice((0, 1, 300)) * MS, random.choice((5, 10**6)) * SECOND, rebooted=cut)
         node = self._open(self.disk.kill())
-        assert not node.log.found.damage.spots
+        assert not node.log.start_results.damage.spots
         assert node.end >= (self.safe if cut else self.written)
         node.broker.check()
         node.broker.tubes.check()
@@ -305,7 +305,7 @@ class Run:
                 continue
             node.broker.pause(topic, False)
             node.turn()
-            while tube.arrivals.position < topic.edge.distributed:  # what is no job yet becomes one
+            while tube.arrivals.position < topic.offsets.distributed:  # what is no job yet becomes one
                 node.cache.step()
                 node.turn()
             for job in list(tube.jobs):

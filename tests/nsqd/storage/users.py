@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from nsqd.core.channel.actions import Chosen, bury, finish, finish_buried, kick, requeue
+from nsqd.core.channel.actions import ChosenMessage, bury, finish, finish_buried, kick, requeue
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.listing import State, listed
+from nsqd.core.channel.listing import MessageState, list_messages
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import HEADER_SIZE, message_id
 from nsqd.core.retention.policy import Durability, StoragePolicy, TopicConfig
@@ -187,16 +187,16 @@ class Users:
         if topic is None or not free or self._changed or self._node.log.writer.group:
             return
         window = self._node.log.history().window(topic.number)
-        if window.first >= topic.edge.distributed:
+        if window.first >= topic.offsets.distributed:
             return
         self._changed = True
-        channel, start = self._random.choice(free), self._random.randrange(window.first, topic.edge.distributed)
+        channel, start = self._random.choice(free), self._random.randrange(window.first, topic.offsets.distributed)
         topic.channel_from(channel, start, self._node.clock.now)
         state = self._history.world[name]
-        newest = len(state.retained) - topic.edge.end  # of `retained` to the ordinal, as an index
-        given = state.retained[newest + start : newest + topic.edge.distributed]
+        newest = len(state.retained) - topic.offsets.end  # of `retained` to the ordinal, as an index
+        given = state.retained[newest + start : newest + topic.offsets.distributed]
         assert newest + start >= 0
-        assert len(given) == topic.edge.distributed - start
+        assert len(given) == topic.offsets.distributed - start
         dues = dict(state.dues)
         for other in state.channels.values():  # it waits as long as the channel that waits longest
             for body in dues.keys() & other.items.keys():
@@ -309,16 +309,16 @@ class Users:
         if channel is None or channel.ephemeral or self._topic_of(channel).ephemeral:
             return
         random, items = self._random, self._state(channel).items
-        page, _ = listed(channel, random.choice(list(State)), "", 20)
+        page, _ = list_messages(channel, random.choice(list(MessageState)), "", 20)
         some = random.sample(page, min(len(page), random.choice((1, 1, 2, 5))))
         frames = [self._frame(self._topic_of(channel), one.ordinal) for one in some]
         known = [(one, frame) for one, frame in zip(some, frames, strict=True) if frame]  # else it is not written yet
-        chosen = [Chosen(one.ordinal, message_id(frame)) for one, frame in known]
+        chosen = [ChosenMessage(one.ordinal, message_id(frame)) for one, frame in known]
         bodies = [frame[HEADER_SIZE:] for _, frame in known]
         for one, body in zip(chosen, bodies, strict=True):
             self._bodies[one.message_id] = body
             assert self._history.ids.setdefault(body, one.message_id) == one.message_id
-        in_lane = set(channel.edge.lane.ordinals(0, channel.edge.distributed)).intersection(
+        in_lane = set(channel.offsets.lane.ordinals(0, channel.offsets.distributed)).intersection(
             one.ordinal for one in chosen
         )
         if in_lane and len(self._topic_of(channel).channels) > 1:
@@ -344,7 +344,7 @@ class Users:
 
     def _frame(self, topic: Topic, ordinal: int) -> bytes:
         """Return the frame of a message, from memory or else from the log's files."""
-        frame = topic.journal.look(ordinal)
+        frame = topic.journal.frame_in_memory(ordinal)
         for plan in self._node.log.history().plans_of(topic.number, [ordinal]) if not frame else ():
             frame = next((one for batch in plan.read()[0] for at, one in batch.messages() if at == ordinal), frame)
         return frame

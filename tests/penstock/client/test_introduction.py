@@ -197,7 +197,7 @@ def test_a_compression_that_is_not_granted_is_done_without(caplog: pytest.LogCap
         client.receive(features(snappy=False))
     assert client.features is not None
     assert client.layers.encode(b"PUB t\n") == b"PUB t\n"
-    assert "the server does not do snappy" in caplog.text
+    assert "the server does not support snappy" in caplog.text
 
 
 def test_an_upgrade_must_be_confirmed() -> None:
@@ -279,7 +279,7 @@ def test_tls_however_it_is_cut(authority: Authority) -> None:
 def test_without_tls_there_is_no_going_on(authority: Authority, answer: bytes) -> None:
     client = tls_client(authority, auth_secret="secret")
     client.take_sent()
-    with pytest.raises(Refused, match="the server does not do TLS, and tls_v1 is set"):
+    with pytest.raises(Refused, match="the server does not support TLS, and tls_v1 is set"):
         client.receive(answer)
     assert client.take_sent() == b""
 
@@ -350,7 +350,7 @@ def test_a_context_only_for_tls(authority: Authority, caplog: pytest.LogCaptureF
     assert client_context(Settings()) is None
     assert not caplog.text
     assert client_context(Settings(tls_root_ca_file=authority.root)) is None
-    assert "without tls_v1 connections are in clear" in caplog.text
+    assert "without tls_v1 connections are not encrypted" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_the_least_version(version: str, least: str) -> None:
 def test_a_weak_certificate_is_of_use_at_its_security_level(tmp_path: Path) -> None:
     weak = WeakAuthority(tmp_path, 1024, sha1=False)
     settings = Settings(tls_v1=True, tls_root_ca_file=weak.root, tls_cert=weak.cert, tls_key=weak.key)
-    with pytest.raises(ValueError, match=r"key too small \(a tls_security_level of 1 or 0 admits weak certificates\)"):
+    with pytest.raises(ValueError, match=r"key too small \(a tls_security_level of 1 or 0 accepts weak certificates\)"):
         client_context(settings)
     assert client_context(replace(settings, tls_security_level=1)) is not None
     with pytest.raises(ValueError, match="tls_security_level must be 0 to 2"):
@@ -382,7 +382,7 @@ def test_files_that_are_of_no_use(authority: Authority, tmp_path: Path) -> None:
         client_context(Settings(tls_v1=True, tls_root_ca_file=str(nonsense)))
     with pytest.raises(ValueError, match="No such file"):
         client_context(Settings(tls_v1=True, tls_cert="/nix", tls_key="/nix"))
-    with pytest.raises(ValueError, match="only together"):
+    with pytest.raises(ValueError, match="must be given together"):
         client_context(Settings(tls_v1=True, tls_cert=authority.cert))
     with pytest.raises(ValueError, match=r"tls_key .*ca\.pem"):
         client_context(Settings(tls_v1=True, tls_cert=authority.cert, tls_key=authority.root))

@@ -109,7 +109,7 @@ def test_another_directory_under_a_checkpoint_is_refused_before_anything_is_rece
         before = query.offset
     eventually(lambda: depth(node) == (0, 0))
     publish(node, 5, 8)
-    with reading(node, tmp_path / "elsewhere") as reader, pytest.raises(StageError, match="it is of another one"):
+    with reading(node, tmp_path / "elsewhere") as reader, pytest.raises(StageError, match="it belongs to another one"):
         reader.latestOffset(before, ALL)
     assert depth(node) == (3, 0)
 
@@ -266,7 +266,7 @@ def test_files_stay_while_their_messages_may_come_again(tmp_path: Path) -> None:
             {"topic": "t", "channel": "c", "stagingLocation": "s", "startingOffsets": "latest"},
             "startingOffsets has no meaning",
         ),
-        ({"topic": "t", "channel": "#", "stagingLocation": "s"}, "is no channel's name"),
+        ({"topic": "t", "channel": "#", "stagingLocation": "s"}, "is not a valid channel name"),
     ],
 )
 def test_mistakes(options: dict[str, str], why: str) -> None:
@@ -279,6 +279,6 @@ def test_a_node_that_is_not_there(node: Daemon, tmp_path: Path) -> None:
         read_options({"nsqd": "h:1", "topic": "t", "channel": "c"})
     with (
         reading(node, tmp_path / "stage", nsqd="127.0.0.1:1") as reader,
-        pytest.raises(Nobody, match="tells no TCP port"),
+        pytest.raises(Nobody, match="reports no TCP port"),
     ):
         reader.latestOffset(reader.initialOffset(), ALL)

@@ -145,10 +145,10 @@ def test_a_streaming_copy_and_its_topics(spark: Any, node: Daemon, tmp_path: Pat
 @pytest.mark.parametrize(
     ("columns", "options", "why"),
     [
-        ("CAST(id AS STRING) AS text", {"topic": "out"}, "want a column body"),
-        ("CAST(id AS STRING) AS body", {}, "want option topic, or a column topic"),
-        ("CAST(id AS STRING) AS body, id AS other", {"topic": "out"}, "column 'other' is not known"),
-        ("'' AS body", {"topic": "out"}, "nsqd takes no empty message"),
+        ("CAST(id AS STRING) AS text", {"topic": "out"}, "expected a column body"),
+        ("CAST(id AS STRING) AS body", {}, "expected option topic, or a column topic"),
+        ("CAST(id AS STRING) AS body, id AS other", {"topic": "out"}, "column 'other' is unknown"),
+        ("'' AS body", {"topic": "out"}, "nsqd accepts no empty message"),
     ],
 )
 def test_rows_that_are_no_messages_are_refused(

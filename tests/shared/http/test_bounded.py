@@ -97,7 +97,7 @@ def test_json_is_a_value() -> None:
     "content", [b"", b"{", b"[NaN]", b"[-Infinity]", b"[" * 100_000, b"9" * 5000, b"\xef\xbb\xbf{}"]
 )
 def test_what_is_no_json(content: bytes) -> None:
-    with pytest.raises(AnswerError, match="no JSON"):
+    with pytest.raises(AnswerError, match="not JSON"):
         parse_json(content, 100 * MB)
 
 

@@ -50,7 +50,7 @@ class Site:
 
     @property
     def connections(self) -> int:
-        return self.server._doorkeeper._open
+        return self.server._limiter._open
 
     async def _pub(self, request: Request) -> Response:
         self.bodies.append(len(await read_body(request, 10_000_000, "TOO_BIG")))
@@ -109,7 +109,7 @@ def test_a_body_that_there_is_no_room_for_is_refused_before_it_is_read(site: Sit
     assert b"\r\nretry-after: 1\r\n" in answer
     assert answer.endswith(b'{"message":"BUFFER_BUDGET_EXCEEDED"}')
     assert site.bodies == []
-    site.budget.give(100 * FREE, "10.0.0.1")
+    site.budget.release(100 * FREE, "10.0.0.1")
 
 
 def test_small_requests_are_served_however_full_the_budget_is(site: Site) -> None:
@@ -119,7 +119,7 @@ def test_small_requests_are_served_however_full_the_budget_is(site: Site) -> Non
         assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
         client.sendall(GET_SMALL)
         assert client.recv(4096).endswith(b"small")
-    site.budget.give(100 * FREE, "10.0.0.1")
+    site.budget.release(100 * FREE, "10.0.0.1")
 
 
 def test_bodies_that_never_end_take_no_more_than_the_budget(site: Site) -> None:
@@ -156,7 +156,7 @@ def test_an_answer_that_there_is_no_room_for_becomes_503(site: Site) -> None:
         answer = client.recv(4096)
         assert answer.startswith(BUSY)
         eventually(lambda: site.used == 1)
-    site.budget.give(1, "10.0.0.1")
+    site.budget.release(1, "10.0.0.1")
 
 
 def test_a_large_answer_arrives_whole_and_is_counted_until_it_is_sent(roomy: Site) -> None:

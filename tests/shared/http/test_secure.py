@@ -369,5 +369,5 @@ def test_who_does_not_read_is_cut_off(fresh: Site, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(guard, "WRITE_TIMEOUT", 0.3)
     connection = fresh.secure()
     connection.sendall(b"GET /much HTTP/1.1\r\nHost: localhost\r\n\r\n" * pipelined)
-    eventually(lambda: fresh.server._doorkeeper._open == 0)
+    eventually(lambda: fresh.server._limiter._open == 0)
     connection.close()

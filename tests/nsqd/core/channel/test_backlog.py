@@ -4,7 +4,7 @@ import pytest
 
 from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog
 from nsqd.core.sequence.extent import Extent
-from nsqd.core.sequence.offsets import Edge
+from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.timing.deferred import Message
 
 ROOM = 1 << 20
@@ -36,22 +36,22 @@ class World:
     """A topic of which the backlog sees the edge and the extents."""
 
     def __init__(self, wait: int = WAIT) -> None:
-        self.edge, self.shelf = Edge(1), Shelf()
-        self.backlog = Backlog(self.edge, self.shelf, wait)
+        self.offsets, self.shelf = TopicOffsets(1), Shelf()
+        self.backlog = Backlog(self.offsets, self.shelf, wait)
 
     def put(self, count: int, delayed: bool = False, size: int = 100) -> None:
-        extent = Extent(self.edge.distributed, delayed)
+        extent = Extent(self.offsets.distributed, delayed)
         extent.frames = [b"%d" % number for number in range(extent.first, extent.first + count)]
         extent.ids += b"".join(b"%016d" % number for number in range(extent.first, extent.first + count))
         extent.largest = size
         self.shelf.all.append(extent)
-        self.edge.distributed += count
-        self.edge.end = self.edge.distributed
-        self.edge.ordinary += 0 if delayed else count
+        self.offsets.distributed += count
+        self.offsets.end = self.offsets.distributed
+        self.offsets.ordinary += 0 if delayed else count
 
     def take(self, count: int = 100, room: int = ROOM) -> list[int]:
         """The ordinals of what comes next; those that come back are negative, so is not 0."""
-        taken = self.backlog.take(count, room)
+        taken = self.backlog.pop_ready(count, room)
         self.backlog.check()
         if taken is None:
             return []
@@ -71,7 +71,7 @@ class World:
 
     @property
     def depth(self) -> int:
-        return self.edge.ordinary - self.backlog.passed + len(self.backlog.retry)
+        return self.offsets.ordinary - self.backlog.passed + len(self.backlog.retry)
 
 
 @pytest.fixture
@@ -237,8 +237,8 @@ def test_an_operator_takes_from_the_retry_lane(world: World) -> None:
     world.take()
     for ordinal in range(4):
         world.backlog.put_back(Message(ordinal, ordinal))
-    assert [(one.ordinal, one.attempts) for one in world.backlog.take_retried({1, 3, 9})] == [(1, 1), (3, 3)]
-    assert (world.backlog.take_retried({1}), world.depth) == ([], 2)
+    assert [(one.ordinal, one.attempts) for one in world.backlog.remove_retried({1, 3, 9})] == [(1, 1), (3, 3)]
+    assert (world.backlog.remove_retried({1}), world.depth) == ([], 2)
     assert world.take_all() == [0, -2]
 
 

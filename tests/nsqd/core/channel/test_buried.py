@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqd.core.channel.actions import Chosen, finish_buried, kick, requeue
+from nsqd.core.channel.actions import ChosenMessage, finish_buried, kick, requeue
 from nsqd.core.channel.buried import Buried, DeadLetter
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import Limits
@@ -147,7 +147,7 @@ def test_a_disconnect_buries(limit: int) -> None:
     node = Node(Limits(max_attempts={"": limit}, requeue_on_disconnect=True))
     for _ in range(limit):
         consumer, inbox = node.subscribe("t", "c", 10)
-        if not consumer.channel.edge.end:
+        if not consumer.channel.offsets.end:
             node.publish("t", b"0", b"1", b"2")
         consumer.finish(inbox.take()[1].id if consumer.channel.depth + consumer.in_flight == 3 else b"")
         consumer.leave(node.broker)
@@ -189,7 +189,7 @@ def test_a_kicked_message_begins_anew(node: Node) -> None:
 def test_what_an_operator_requeues_with_its_attempts_gets_one_more_delivery(node: Node) -> None:
     message_id = bury(node, 1)
     consumer, inbox = node.subscribe("t", "c", 1)
-    assert requeue(node.broker.topics["t"], consumer.channel, [Chosen(0, message_id)], 0, node.now) == 1
+    assert requeue(node.broker.topics["t"], consumer.channel, [ChosenMessage(0, message_id)], 0, node.now) == 1
     node.turn()
     assert [one.attempts for one in inbox.take()] == [3]
     consumer.requeue(message_id, 0, node.now)
@@ -288,7 +288,7 @@ def test_pages_of_graves() -> None:
     assert page(b"%016d" % 1, 2) == [2, 3]
     assert page(b"%016d" % 3, 9) == [4]
     assert page(b"%016d" % 4, 9) == []
-    buried.take([b"%016d" % 1])
+    buried.pop_letters([b"%016d" % 1])
     assert page(b"%016d" % 1, 2) == [0, 2]  # it is gone: from the first
     assert page(None, 0) == []
     assert buried.oldest(2) == [b"%016d" % 0, b"%016d" % 2]

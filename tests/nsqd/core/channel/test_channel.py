@@ -341,7 +341,7 @@ def test_messages_published_in_the_turn_of_the_deletion_do_not_harm(node: Node) 
     topic.publish([b"y"], 1)  # by somebody who still holds the topic
     node.turn()
     assert node.held() == 0
-    assert topic.edge.end == 0  # nothing of it is in the log
+    assert topic.offsets.end == 0  # nothing of it is in the log
 
 
 def test_ephemeral_channel_goes_with_its_last_consumer(node: Node) -> None:

@@ -19,14 +19,14 @@ class Pile:
         self.discarded: list[bytes] = []
         self.stretch = 1 << 30  # most it gives at once
 
-    def take(self, consumer: Consumer, count: int, room: int, now: int) -> list[bytes]:
+    def put_in_flight(self, consumer: Consumer, count: int, room: int, now: int) -> list[bytes]:
         self.asked.append((count, room))
         count = min(count, self.stretch)
         taken, self.left = self.left[:count], self.left[count:]
         consumer.in_flight += len(taken)
         return taken
 
-    def discard(self, consumer: Consumer, message_id: bytes) -> None:
+    def finish_undelivered(self, consumer: Consumer, message_id: bytes) -> None:
         self.discarded.append(message_id)
         consumer.in_flight -= 1
 

@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.listing import State, listed
+from nsqd.core.channel.listing import MessageState, list_messages
 from nsqd.core.limits import Limits
 from nsqd.core.timing.deferred import MINUTE, Deferred, Message
 from tests.nsqd.core.node import SECOND, Node
 
 
-def pages(channel: Channel, state: State, limit: int) -> list[tuple[int, int]]:
+def pages(channel: Channel, state: MessageState, limit: int) -> list[tuple[int, int]]:
     """(ordinal, attempts) of all, a page at a time."""
     found, after = [], ""
     while True:
-        page, after = listed(channel, state, after, limit)
+        page, after = list_messages(channel, state, after, limit)
         assert len(page) <= limit
         found += [(one.ordinal, one.attempts) for one in page]
         if not after:
@@ -48,9 +48,9 @@ def busy() -> tuple[Node, Channel]:
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
 def test_pages_are_all_there_is_in_each_state(limit: int) -> None:
     _, channel = busy()
-    ready = pages(channel, State.READY, limit)
-    in_flight = pages(channel, State.IN_FLIGHT, limit)
-    deferred = pages(channel, State.DEFERRED, limit)
+    ready = pages(channel, MessageState.READY, limit)
+    in_flight = pages(channel, MessageState.IN_FLIGHT, limit)
+    deferred = pages(channel, MessageState.DEFERRED, limit)
     assert len(ready) == channel.depth
     assert len(in_flight) == channel.in_flight_count
     assert len(deferred) == channel.deferred_count == 6
@@ -60,11 +60,11 @@ def test_pages_are_all_there_is_in_each_state(limit: int) -> None:
 
 def test_looking_changes_nothing() -> None:
     node, channel = busy()
-    before = [pages(channel, state, 100) for state in State]
+    before = [pages(channel, state, 100) for state in MessageState]
     for _ in range(1000):
-        for state in State:
-            listed(channel, state, "", 5)
-    assert [pages(channel, state, 100) for state in State] == before
+        for state in MessageState:
+            list_messages(channel, state, "", 5)
+    assert [pages(channel, state, 100) for state in MessageState] == before
     node.broker.check()
 
 
@@ -75,17 +75,17 @@ def test_buried_ones_come_with_the_reason() -> None:
     consumer, inbox = node.subscribe("t", "c", 5)
     for one in inbox.take():
         consumer.requeue(one.id, 0, node.now)
-    page, after = listed(channel, State.BURIED, "", 3)
+    page, after = list_messages(channel, MessageState.BURIED, "", 3)
     assert [(one.ordinal, one.attempts, one.reason) for one in page] == [(n, 1, "requeued") for n in range(3)]
-    assert [one.ordinal for one in listed(channel, State.BURIED, after, 3)[0]] == [3, 4]
+    assert [one.ordinal for one in list_messages(channel, MessageState.BURIED, after, 3)[0]] == [3, 4]
 
 
-@pytest.mark.parametrize("state", [State.READY, State.IN_FLIGHT, State.DEFERRED])
+@pytest.mark.parametrize("state", [MessageState.READY, MessageState.IN_FLIGHT, MessageState.DEFERRED])
 @pytest.mark.parametrize("after", ["x", "rx", "r-1", "c:", "c:n1", "c:n1.2.3", "t:q1.2", "9" * 5000, "\u0661x", "<b>"])
-def test_what_is_no_place_is_refused_or_leads_nowhere(state: State, after: str) -> None:
+def test_what_is_no_place_is_refused_or_leads_nowhere(state: MessageState, after: str) -> None:
     _, channel = busy()
     try:
-        listed(channel, state, after, 5)
+        list_messages(channel, state, after, 5)
     except ValueError:
         return
     assert after in ("c:",), f"{state} takes {after[:10]}"

@@ -5,14 +5,14 @@ from collections.abc import Iterable
 import pytest
 
 from nsqd.core.channel import actions, commands
-from nsqd.core.channel.actions import Chosen
+from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.channel.channel import STOPPED, Channel
 from nsqd.core.channel.consumer import Consumer
 from nsqd.core.limits import Limits
 from nsqd.core.message.frame import encode_one
-from nsqd.core.reader import Batch, Parts
+from nsqd.core.reader import DistributedBatch, Parts
 from nsqd.core.sequence.extent import Extent
-from nsqd.core.sequence.offsets import Edge
+from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
 from tests.nsqd.core.node import Inbox
@@ -63,22 +63,22 @@ class World:
     """A channel with one consumer, its journal and its extent."""
 
     def __init__(self, limits: Limits | None = None, attempts: int = 0, bounded: bool = False) -> None:
-        self.edge, self.agenda, self.journal, self.shelf = Edge(1), Agenda(), Journal(), Shelf()
+        self.offsets, self.agenda, self.journal, self.shelf = TopicOffsets(1), Agenda(), Journal(), Shelf()
         self.agenda.now, self.agenda.wall = NOW, WALL
-        parts = Parts("t", 7, self.edge, self.shelf, self.journal, self.agenda, limits or Limits(), attempts)  # type: ignore[arg-type]
+        parts = Parts("t", 7, self.offsets, self.shelf, self.journal, self.agenda, limits or Limits(), attempts)  # type: ignore[arg-type]
         self.channel = Channel("c", parts, False, bounded, None, None, lambda below: 99)
         self.inbox = Inbox()
         self.consumer = self.channel.subscribe(self.inbox, TIMEOUT, 0)
 
     def put(self, count: int) -> None:
-        edge, extent = self.edge, self.shelf.extent
-        first = edge.end
+        offsets, extent = self.offsets, self.shelf.extent
+        first = offsets.end
         for ordinal in range(first, first + count):
             extent.frames.append(encode_one(b"x", name(ordinal), 0))
             extent.ids += name(ordinal)
-        edge.end = edge.distributed = first + count
-        edge.ordinary += count
-        self.channel.extend(Batch(first, edge.end, count, 0, None))
+        offsets.end = offsets.distributed = first + count
+        offsets.ordinary += count
+        self.channel.extend(DistributedBatch(first, offsets.end, count, 0, None))
 
     def serve(self) -> list[bytes]:
         """Ids of what is delivered while the channel is awake."""
@@ -174,17 +174,22 @@ def test_an_operator(world: World) -> None:
     world.serve()
     world.journal.take()
     topic, channel = Nobody(), world.channel
-    assert actions.finish(topic, channel, [Chosen(4, name(4)), Chosen(1, name(1)), Chosen(9, name(9))]) == 2
+    assert (
+        actions.finish(
+            topic, channel, [ChosenMessage(4, name(4)), ChosenMessage(1, name(1)), ChosenMessage(9, name(9))]
+        )
+        == 2
+    )
     assert world.journal.take() == [("promise",), ("finish", 1, 1), ("finish", 4, 1)]
-    assert actions.bury(topic, channel, [Chosen(0, name(0))], "bad") == 1
+    assert actions.bury(topic, channel, [ChosenMessage(0, name(0))], "bad") == 1
     assert world.journal.take() == [("promise",), ("bury", 0, name(0), 1, "bad")]
     assert actions.kick(channel, [name(0), name(5)]) == 1
     assert world.journal.take() == [("promise",), ("requeue", 0, 0, 0)]
-    assert actions.requeue(topic, channel, [Chosen(2, name(2))], NOW + 50, NOW) == 1
+    assert actions.requeue(topic, channel, [ChosenMessage(2, name(2))], NOW + 50, NOW) == 1
     assert world.journal.take() == [("promise",), ("requeue", 2, 1, NOW + 50)]
-    assert actions.requeue(topic, channel, [Chosen(2, name(2))], 0, NOW, afresh=True) == 1
+    assert actions.requeue(topic, channel, [ChosenMessage(2, name(2))], 0, NOW, afresh=True) == 1
     assert world.journal.take() == [("promise",), ("requeue", 2, 0, 0)]
-    assert actions.bury(topic, channel, [Chosen(3, name(3))], "") == 1
+    assert actions.bury(topic, channel, [ChosenMessage(3, name(3))], "") == 1
     assert actions.finish_buried(channel, [name(3)]) == 1
     assert world.journal.take()[-2:] == [("promise",), ("finish", 3, 1)]
     channel.check()
@@ -207,7 +212,7 @@ def test_pause_empty_and_delete(world: World) -> None:
     world.put(1)
     world.channel.delete()
     assert world.journal.take() == [("finish_all", 6, [(5, 1)]), ("drop",)]
-    assert (world.inbox.gone, world.channel.watched) == (True, None)
+    assert (world.inbox.gone, world.channel.scan_entry) == (True, None)
     assert world.serve() == []
 
 
@@ -236,7 +241,7 @@ def test_after_a_restart_a_message_comes_at_its_time(due: int, ready: int) -> No
     world = World()
     world.put(3)
     world.channel.backlog.resume(2, 1)
-    world.channel.take_back(Message(0, 1), due, NOW)
+    world.channel.restore_message(Message(0, 1), due, NOW)
     assert (world.channel.depth, world.channel.deferred_count) == (1 + ready, 1 - ready)
     assert world.channel.next_due() == (None if ready else due)
     commands.set_ready(world.channel, world.consumer, 9)
@@ -247,8 +252,8 @@ def test_after_a_restart_its_last_delivery_is_over() -> None:
     world = World(attempts=2)
     world.put(3)
     world.channel.backlog.resume(2, 1)
-    world.channel.take_back(Message(0, 2), 0, NOW)
-    world.channel.take_back(Message(1, 1), 0, NOW)
+    world.channel.restore_message(Message(0, 2), 0, NOW)
+    world.channel.restore_message(Message(1, 1), 0, NOW)
     commands.set_ready(world.channel, world.consumer, 9)
     assert world.serve() == [name(1), name(2)]
     assert ("bury", 0, name(0), 2, STOPPED) in world.journal.take()

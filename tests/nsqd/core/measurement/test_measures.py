@@ -33,7 +33,7 @@ def recorded(node: Node) -> list[int]:
     """Whole seconds of all that was recorded: exact enough while there are few."""
     latency = node.channel("t", "c").latency
     assert latency is not None
-    counts = [0, *node.broker.commons.latencies.cumulative([second * SECOND + 100 * MS for second in range(20)])]
+    counts = [0, *node.broker.context.latencies.cumulative([second * SECOND + 100 * MS for second in range(20)])]
     assert latency.result(node.now)["count"] == counts[-1]
     return [second for second in range(20) for _ in range(counts[second + 1] - counts[second])]
 
@@ -150,7 +150,7 @@ def test_each_channel_on_its_own_and_the_node_in_all(node: Node) -> None:
     assert other.finish(ids(others.take())) == []
     results = [node.channel("t", name).latency for name in "cd"]
     assert [latency.result(node.now)["count"] for latency in results if latency] == [1, 1]
-    assert node.broker.commons.latencies.count == 2
+    assert node.broker.context.latencies.count == 2
 
 
 def test_runs_that_are_over_keep_no_stamps(node: Node) -> None:
@@ -177,4 +177,4 @@ def test_without_percentiles_nothing_is_kept_for_them() -> None:
     assert all(run.stamps == b"" for run in channel.in_flight.runs())
     assert channel.latency is None
     assert consumer.finish(ids(got)) == []
-    assert node.broker.commons.latencies.count == 0
+    assert node.broker.context.latencies.count == 0

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.core.limits import Limits
-from nsqd.core.measurement.outcomes import MOST_CHANGES, MOST_EVENTS, Event, Events, Outcome, Producers
+from nsqd.core.measurement.outcomes import MOST_CHANGES, MOST_EVENTS, Events, Outcome, OutcomeEvent, Producers
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.work_queue.job import JobState
 from tests.nsqd.core.node import SECOND, Node, ids
@@ -14,7 +14,7 @@ from tests.nsqd.core.node import SECOND, Node, ids
 def test_whose_messages_are_whose(stretches: list[tuple[int, str]], data: st.DataObject) -> None:
     producers, owners = Producers(), list[str]()
     for count, name in stretches:
-        producers.note(len(owners), name)
+        producers.note_producer(len(owners), name)
         owners += [name] * count
     first = data.draw(st.integers(0, len(owners)))
     count = data.draw(st.integers(0, len(owners) - first))
@@ -29,7 +29,7 @@ def test_whose_messages_are_whose(stretches: list[tuple[int, str]], data: st.Dat
 def test_what_is_remembered_of_producers_is_bounded() -> None:
     producers = Producers()
     for number in range(3 * MOST_CHANGES):
-        producers.note(number, f"p{number % 2}")
+        producers.note_producer(number, f"p{number % 2}")
     last = 3 * MOST_CHANGES - 1
     assert list(producers.parts(last, 1)) == [(last, 1, "p1")]
     assert list(producers.parts(0, 2)) == [(0, 2, "")]  # nobody's: it is too long ago
@@ -45,7 +45,7 @@ def told(node: Node) -> dict[str, tuple[int, int, int, int, int, int]]:
     """finished, attempts, requeued, timed out, buried, latencies; by producer."""
     outcomes = node.channel("t", "c").outcomes
     assert outcomes is not None
-    return {name: numbers(one) for name, one in outcomes.take().items()}
+    return {name: numbers(one) for name, one in outcomes.fetch_counts().items()}
 
 
 def numbers(one: Outcome) -> tuple[int, int, int, int, int, int]:
@@ -105,13 +105,13 @@ def test_events_of_all() -> None:
     node.advance(SECOND)
     assert consumer.finish(ids([first])) == []
     assert consumer.requeue(second.id, 0, node.now) == ""
-    events = node.broker.commons.events.fetch()
+    events = node.broker.context.events.fetch()
     assert [(e.what, e.message_id, e.producer, e.attempts, e.latency) for e in events] == [
         ("finished", first.id, "ann", 1, SECOND),
         ("requeued", second.id, "ann", 1, -1),
     ]
     assert {(e.topic, e.channel) for e in events} == {("t", "c")}
-    assert node.broker.commons.events.fetch() == []
+    assert node.broker.context.events.fetch() == []
 
 
 def test_events_of_a_share_are_all_of_a_message_or_none() -> None:
@@ -126,7 +126,7 @@ def test_events_of_a_share_are_all_of_a_message_or_none() -> None:
 def test_events_that_nobody_fetches_are_dropped_and_counted() -> None:
     events = Events(1.0)
     for _ in range(MOST_EVENTS + 3):
-        events.add(Event(0, "finished", "t", "c", b"", "", 1, 0))
+        events.add(OutcomeEvent(0, "finished", "t", "c", b"", "", 1, 0))
     assert (len(events.fetch()), events.dropped) == (MOST_EVENTS, 3)
 
 

@@ -19,17 +19,17 @@ def exact(body: bytes, number: int, timestamp: int) -> bytes:
 
 @given(st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=40), st.integers(1, 5000))
 def test_frames_are_exact_for_equal_and_unequal_sizes(bodies: list[bytes], first: int) -> None:
-    frames = encode(bodies, set(map(len, bodies)), source(first).take(len(bodies)), 99)
+    frames = encode(bodies, set(map(len, bodies)), source(first).issue_ids(len(bodies)), 99)
     assert frames == [exact(body, first + i, 99) for i, body in enumerate(bodies)]
 
 
 def test_a_batch_across_a_block_of_ids() -> None:
-    frames = encode([b"x"] * 5000, {1}, source(4000).take(5000), 1)
+    frames = encode([b"x"] * 5000, {1}, source(4000).issue_ids(5000), 1)
     assert [message_id(frame) for frame in frames] == [b"%04x%012x" % (3, 4000 + i) for i in range(5000)]
 
 
 def test_ids_joined_are_the_ids() -> None:
-    blocks = source(4090).take(10)
+    blocks = source(4090).issue_ids(10)
     assert b"".join(block.joined for block in blocks) == b"".join(b"0003%012x" % (4090 + i) for i in range(10))
 
 
@@ -42,9 +42,9 @@ def test_ids_are_leased_long_before_they_are_issued() -> None:
 
     ids = IdSource(0, 100, lease)
     assert leases == [100 + LEASE]
-    ids.take(LEASE // 2)
+    ids.issue_ids(LEASE // 2)
     assert leases == [100 + LEASE]
-    ids.take(1)
+    ids.issue_ids(1)
     assert leases == [100 + LEASE, 101 + LEASE // 2 + LEASE]
 
 
@@ -58,13 +58,13 @@ def test_a_lease_that_fails_is_tried_again_before_the_block_is_used_up() -> None
 
     ids = IdSource(0, 1, lease)
     for _ in range(80):
-        ids.take(LEASE // 128)
+        ids.issue_ids(LEASE // 128)
     assert answers == []
     assert tried[-1] < LEASE
 
 
 def test_a_redelivery_changes_its_own_two_bytes() -> None:
-    (frame,) = encode([b"body"], {4}, source().take(1), 5)
+    (frame,) = encode([b"body"], {4}, source().issue_ids(1), 5)
     again = with_attempts(frame, 258)
     assert again[16:18] == b"\x01\x02"
     assert again[:16] + again[18:] == frame[:16] + frame[18:]

@@ -13,9 +13,9 @@ from tests.nsqd.storage.sim_node import Clock, SimNode
 def test_nothing_is_ready() -> None:
     node = Node()
     channel = node.channel("t", "c")
-    assert backlog_age.of_topic(node.broker.topics["t"]) == backlog_age.of_channel(channel) == 0
+    assert backlog_age.oldest_of_topic(node.broker.topics["t"]) == backlog_age.oldest_of_channel(channel) == 0
     node.publish_deferred("t", b"later", 5 * SECOND)
-    assert backlog_age.of_channel(channel) == 0
+    assert backlog_age.oldest_of_channel(channel) == 0
 
 
 def test_what_no_channel_was_given_yet() -> None:
@@ -26,30 +26,30 @@ def test_what_no_channel_was_given_yet() -> None:
     node.advance(SECOND)
     node.publish("t", b"second")
     topic = node.broker.topics["t"]
-    first = backlog_age.of_topic(topic)
+    first = backlog_age.oldest_of_topic(topic)
     assert wall <= first < node.broker.wall
     channel = node.channel("t", "c")
-    assert backlog_age.of_topic(topic) == 0
-    assert backlog_age.of_channel(channel) == first
+    assert backlog_age.oldest_of_topic(topic) == 0
+    assert backlog_age.oldest_of_channel(channel) == first
 
 
 def test_what_is_in_flight_does_not_wait_and_what_came_back_does() -> None:
     node = Node()
     node.channel("t", "c")
     node.publish("t", b"a")
-    before = backlog_age.of_channel(node.channel("t", "c"))
+    before = backlog_age.oldest_of_channel(node.channel("t", "c"))
     node.advance(SECOND)
     node.publish("t", b"b")
     consumer, inbox = node.subscribe("t", "c", ready=1)
     node.turn()
     (delivery,) = inbox.take()
-    assert backlog_age.of_channel(consumer.channel) == before + SECOND  # the second alone waits
+    assert backlog_age.oldest_of_channel(consumer.channel) == before + SECOND  # the second alone waits
     consumer.set_ready(0)
     consumer.requeue(delivery.id, 0, node.now)
     node.turn()
-    assert backlog_age.of_channel(consumer.channel) == before == delivery.timestamp
+    assert backlog_age.oldest_of_channel(consumer.channel) == before == delivery.timestamp
     for _ in range(3):  # to look is not to touch
-        assert backlog_age.of_channel(consumer.channel) == before
+        assert backlog_age.oldest_of_channel(consumer.channel) == before
     consumer.channel.check()
     node.subscribe("t", "c", ready=9)[0].channel.check()
 
@@ -60,10 +60,10 @@ def test_what_was_pulled_out_ahead_of_the_cursor_is_not_next() -> None:
     node.publish("t", b"a")
     node.advance(SECOND)
     node.publish("t", b"b")
-    first = backlog_age.of_channel(channel)
+    first = backlog_age.oldest_of_channel(channel)
     assert channel.backlog.pull(0)
     channel.journal.finish(0, 1)
-    assert backlog_age.of_channel(channel) == first + SECOND
+    assert backlog_age.oldest_of_channel(channel) == first + SECOND
     channel.check()
 
 
@@ -79,12 +79,12 @@ def test_what_is_on_disk_only_is_told_by_the_index() -> None:
         topic.publish([b"x"], 1)
         node.turn()
         stamps.append(node.broker.wall)
-    assert backlog_age.of_channel(channel) == stamps[0]
+    assert backlog_age.oldest_of_channel(channel) == stamps[0]
     node.log.close()
     node = SimNode(disk, Durability.OS, clock.after(SECOND, 1, rebooted=False), Random(2), Limits())
     channel = node.broker.topics["t"].channels["c"]
-    assert channel.backlog.extents.look(0) == b""
-    assert backlog_age.of_channel(channel) == stamps[0]
+    assert channel.backlog.extents.frame_in_memory(0) == b""
+    assert backlog_age.oldest_of_channel(channel) == stamps[0]
     assert channel.backlog.extents.published(5) == stamps[5]  # they came evenly
     assert channel.backlog.extents.published(10) == stamps[10]
-    assert channel.backlog.extents.look(0) == b""  # nothing was read
+    assert channel.backlog.extents.frame_in_memory(0) == b""  # nothing was read

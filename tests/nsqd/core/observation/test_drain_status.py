@@ -4,7 +4,7 @@ import pytest
 
 from nsqd.core.broker import DRAINING
 from nsqd.core.limits import Limits
-from nsqd.core.observation.drain_status import Left, walk
+from nsqd.core.observation.drain_status import DrainStatus, drain_statuses
 from nsqd.core.sequence.put_batch import JobOptions
 from tests.nsqd.core.node import SECOND, Node, ids
 from tests.nsqd.protocols.beanstalk.wire import Wire as Worker
@@ -13,9 +13,9 @@ from tests.nsqd.protocols.nsq.wire import ERROR, Wire, body, mpub
 X = body(b"x")
 
 
-def left(node: Node, aside: str = "") -> Left:
-    found = Left()
-    for one in walk(node.broker, aside):
+def left(node: Node, aside: str = "") -> DrainStatus:
+    found = DrainStatus()
+    for one in drain_statuses(node.broker, aside):
         found = found.plus(one)
     node.broker.check()
     return found
@@ -34,7 +34,7 @@ def node() -> Node:
 def test_publishing_is_refused_and_taken_again(node: Node, command: bytes, name: str) -> None:
     assert node.broker.drain(True)
     assert Wire(node).send(command).frames() == [(ERROR, f"E_{name}_FAILED {name} failed DRAINING".encode())]
-    assert left(node).is_nothing
+    assert left(node).is_drained
     assert node.broker.drain(False)
     assert Wire(node).send(command).replies() == [b"OK"]
 
@@ -44,7 +44,7 @@ def test_an_mpub_under_way_is_refused(node: Node) -> None:
     wire = Wire(node).send(command[:-3])
     node.broker.drain(True)
     assert wire.send(command[-3:]).frames() == [(ERROR, b"E_MPUB_FAILED MPUB failed DRAINING")]
-    assert left(node).is_nothing
+    assert left(node).is_drained
 
 
 def test_it_is_idempotent_and_holds_over_turns(node: Node) -> None:
@@ -64,22 +64,22 @@ def test_what_is_left_becomes_less_until_there_is_nothing_but_what_is_buried(nod
     node.publish("alone", b"x", b"y", b"z")  # no channel
     node.publish_deferred("t", b"later", 5 * SECOND)
     node.broker.drain(True)
-    assert left(node) == Left(depth=5, deferred=1)
+    assert left(node) == DrainStatus(depth=5, deferred=1)
     consumer, inbox = node.subscribe("t", "c", ready=1)
-    assert left(node) == Left(depth=4, in_flight=1, deferred=1)
+    assert left(node) == DrainStatus(depth=4, in_flight=1, deferred=1)
     consumer.requeue(inbox.take()[0].id, 0, node.now)  # once is enough: it is buried
     node.turn()
-    assert left(node) == Left(depth=3, in_flight=1, deferred=1, buried=1)
+    assert left(node) == DrainStatus(depth=3, in_flight=1, deferred=1, buried=1)
     consumer.finish(ids(inbox.take()))
     node.channel("alone", "late")  # its messages are the channel's now, and no more than they were
-    assert left(node) == Left(depth=3, deferred=1, buried=1)
+    assert left(node) == DrainStatus(depth=3, deferred=1, buried=1)
     other, others = node.subscribe("alone", "late", ready=9)
     other.finish(ids(others.take()))
-    assert not left(node).is_nothing
+    assert not left(node).is_drained
     node.advance(6 * SECOND)
     consumer.finish(ids(inbox.take()))
-    assert left(node) == Left(buried=1)
-    assert left(node).is_nothing
+    assert left(node) == DrainStatus(buried=1)
+    assert left(node).is_drained
 
 
 def test_jobs_are_left_while_they_are_ready_reserved_or_delayed(node: Node) -> None:
@@ -88,28 +88,28 @@ def test_jobs_are_left_while_they_are_ready_reserved_or_delayed(node: Node) -> N
     node.broker.tubes.put(worker.peer.worker, [b"1", b"2", b"3"], JobOptions())
     node.turn()
     node.broker.drain(True)
-    assert left(node) == Left(jobs=3)
+    assert left(node) == DrainStatus(jobs=3)
     number = int(worker.ask(b"reserve\r\n").split()[1])
-    assert left(node) == Left(jobs=3)
+    assert left(node) == DrainStatus(jobs=3)
     worker.ask(b"release %d 0 60\r\n" % number)  # its one reserve is over: it is buried
-    assert left(node) == Left(jobs=2, buried=1)
+    assert left(node) == DrainStatus(jobs=2, buried=1)
     for _ in range(2):
         worker.ask(b"delete %d\r\n" % int(worker.ask(b"reserve\r\n").split()[1]))
-    assert left(node) == Left(buried=1)
-    assert left(node).is_nothing
+    assert left(node) == DrainStatus(buried=1)
+    assert left(node).is_drained
 
 
 def test_one_topic_is_left_aside(node: Node) -> None:
     node.publish("_stats", b"a", b"b")
-    assert left(node, "_stats") == Left()
-    assert left(node) == Left(depth=2)
+    assert left(node, "_stats") == DrainStatus()
+    assert left(node) == DrainStatus(depth=2)
 
 
 def test_what_a_turn_took_before_is_there_from_the_next_on(node: Node) -> None:
     node.broker.topic("t").publish([b"a"], 1)
     node.broker.drain(True)
     node.turn()
-    assert left(node) == Left(depth=1)
+    assert left(node) == DrainStatus(depth=1)
 
 
 def test_the_look_goes_on_over_turns_in_which_topics_and_channels_go(node: Node) -> None:
@@ -117,7 +117,7 @@ def test_the_look_goes_on_over_turns_in_which_topics_and_channels_go(node: Node)
         node.channel(name, "one")
         node.channel(name, "two")
         node.publish(name, b"x")
-    look = walk(node.broker, "")
+    look = drain_statuses(node.broker, "")
     seen = [next(look) for _ in range(3)]  # of t, its channel, and a
     node.broker.delete_topic("c")
     node.broker.topics["a"].delete_channel("two")

@@ -4,7 +4,7 @@ import pytest
 
 from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import Attributes, is_word, read_sequence, unpack
-from nsqd.core.sequence.dedup import DedupLimits, Remembered, Seen
+from nsqd.core.sequence.dedup import Dedup, DedupLimits, Remembered
 from tests.nsqd.core.node import MS, SECOND, Node, bodies
 
 LIMITS = DedupLimits(window=10, keys=3, producers=2)
@@ -19,7 +19,7 @@ def by(producer: str, sequence: int) -> Attributes:
 
 
 def test_a_key_is_known_for_the_window_and_no_longer() -> None:
-    seen = Seen(LIMITS, Remembered())
+    seen = Dedup(LIMITS, Remembered())
     assert seen.admit(key("a"), 1, 100) == 0
     assert seen.admit(key("a"), 1, 110) == 1  # knowing it again does not make it younger
     assert seen.admit(key("a"), 1, 111) == 0
@@ -27,7 +27,7 @@ def test_a_key_is_known_for_the_window_and_no_longer() -> None:
 
 
 def test_no_more_keys_are_known_than_allowed_and_the_oldest_goes() -> None:
-    seen = Seen(LIMITS, Remembered())
+    seen = Dedup(LIMITS, Remembered())
     for name in "abcd":
         assert seen.admit(key(name), 1, 100) == 0
     assert list(seen.keys) == ["b", "c", "d"]
@@ -35,19 +35,19 @@ def test_no_more_keys_are_known_than_allowed_and_the_oldest_goes() -> None:
 
 
 def test_old_keys_are_forgotten_some_at_a_time_and_not_known_meanwhile() -> None:
-    seen = Seen(DedupLimits(window=10, keys=10_000, producers=2), Remembered())
+    seen = Dedup(DedupLimits(window=10, keys=10_000, producers=2), Remembered())
     for number in range(1000):
         seen.admit(key(f"k{number}"), 1, 100)
     assert seen.admit(key("k999"), 1, 111) == 0
     assert 700 < len(seen.keys) < 1000
     assert seen.admit(key("k999"), 1, 112) == 1
-    seen.forget(112)
+    seen.expire_keys(112)
     assert list(seen.keys) == ["k999"]
 
 
 def test_a_node_remembers_so_much_over_all_its_topics() -> None:
     total = Remembered()
-    one, other = Seen(LIMITS, total), Seen(LIMITS, total)
+    one, other = Dedup(LIMITS, total), Dedup(LIMITS, total)
     for name in "abc":
         one.admit(key(name), 1, 100)
         one.admit(by(name, 1), 1, 100)
@@ -59,7 +59,7 @@ def test_a_node_remembers_so_much_over_all_its_topics() -> None:
 
 
 def test_a_producers_numbers_are_known_up_to_the_last_and_gaps_are_its_own_business() -> None:
-    seen = Seen(LIMITS, Remembered())
+    seen = Dedup(LIMITS, Remembered())
     assert seen.admit(by("p", 0), 3, 0) == 0  # 0, 1, 2
     assert seen.admit(by("p", 0), 3, 0) == 3
     assert seen.admit(by("p", 1), 4, 0) == 2  # 3 and 4 are new
@@ -69,14 +69,14 @@ def test_a_producers_numbers_are_known_up_to_the_last_and_gaps_are_its_own_busin
 
 
 def test_the_producer_that_was_silent_for_longest_is_forgotten_first() -> None:
-    seen = Seen(LIMITS, Remembered())
+    seen = Dedup(LIMITS, Remembered())
     for name in ("p", "q", "p", "r"):
         seen.admit(by(name, 1), 1, 0)
     assert list(seen.producers) == ["p", "r"]
 
 
 def test_what_is_restored_is_held_to_the_limits() -> None:
-    seen = Seen(LIMITS, Remembered())
+    seen = Dedup(LIMITS, Remembered())
     seen.restore({"a": 80, "b": 95, "c": 96, "d": 97, "e": 98}, {"p": 1, "q": 2, "r": 3}, 100)
     assert list(seen.keys) == ["c", "d", "e"]
     assert dict(seen.producers) == {"q": 2, "r": 3}
@@ -132,10 +132,10 @@ def test_a_part_of_the_messages_keeps_the_bytes_of_the_attributes() -> None:
     packed = attributes.pack(1000)
     assert unpack(packed, 1000) == attributes
     assert unpack(packed, 1003) == attributes.behind(3)
-    assert attributes.behind(3).told() == {"headers": {"a": "ä", "b": ""}, "producer": "p", "sequence": 8}
+    assert attributes.behind(3).as_dict() == {"headers": {"a": "ä", "b": ""}, "producer": "p", "sequence": 8}
     assert unpack(key("k").pack(9), 11) == key("k")
     assert not unpack(b"", 5)
-    assert Attributes().told() == {}
+    assert Attributes().as_dict() == {}
 
 
 @pytest.mark.parametrize("text", ["", "a b", "a\n", "ä", "\x7f", "x" * 129])

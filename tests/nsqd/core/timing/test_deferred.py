@@ -40,8 +40,8 @@ def test_far_ones_are_packed() -> None:
     deferred = Deferred()
     for ordinal in range(1000):
         deferred.push(2 * MINUTE + ordinal, Message(ordinal, 1), 0)
-    assert sum(map(len, deferred._far.values())) == 24_000
-    assert len(deferred._near) == 0
+    assert sum(map(len, deferred._deferred_pages.values())) == 24_000
+    assert len(deferred._timer_heap) == 0
 
 
 def test_remove_from() -> None:

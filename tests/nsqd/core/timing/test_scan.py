@@ -12,7 +12,7 @@ class FakeQueue:
     """Something with a number of messages due at a time."""
 
     def __init__(self, due: int | None = None, messages: int = 1) -> None:
-        self.watched: tuple[int, int] | None = None
+        self.scan_entry: tuple[int, int] | None = None
         self.due = due
         self.messages = messages
         self.scans = 0
@@ -39,7 +39,7 @@ def filled(scan: ScanPool, queues: list[FakeQueue]) -> list[FakeQueue]:
     for queue in queues:
         scan.add(queue)
         if queue.due is not None:
-            scan._agenda.watch(queue, queue.due)
+            scan._agenda.schedule_scan(queue, queue.due)
     return queues
 
 
@@ -124,7 +124,7 @@ def test_nothing_to_wait_for_means_no_wake_up() -> None:
 def test_a_discarded_queue_is_forgotten() -> None:
     scan = pool()
     first, second = filled(scan, [FakeQueue(due=1), FakeQueue(due=1)])
-    scan._agenda.unwatch(first)
+    scan._agenda.cancel_scan(first)
     scan.discard(first)
     scan.turn(1)
     assert (first.scans, second.scans > 0) == (0, True)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.core.sequence.extent import Extent
-from nsqd.core.sequence.offsets import Edge
+from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.deferred import Message
 from nsqd.core.work_queue.arrivals import Arrivals
@@ -43,11 +43,11 @@ class Extents:
 
 def arrivals(frames: list[bytes | None], start: int = 0, size: int = 4) -> tuple[Arrivals, Extents]:
     """Of a topic that has distributed all of these; the queue began at `start`."""
-    edge, extents = Edge(1), Extents(frames, size)
-    edge.end = len(frames)
-    edge.distributed = start
-    made = Arrivals(edge, extents)  # type: ignore[arg-type]
-    edge.distributed = len(frames)
+    offsets, extents = TopicOffsets(1), Extents(frames, size)
+    offsets.end = len(frames)
+    offsets.distributed = start
+    made = Arrivals(offsets, extents)  # type: ignore[arg-type]
+    offsets.distributed = len(frames)
     return made, extents
 
 
@@ -55,11 +55,11 @@ def taken(some: Arrivals, most: int = 100) -> dict[int, bytes]:
     """Return all jobs that arrive, in the order of their ordinals."""
     found: dict[int, bytes] = {}
     while not some.is_complete:
-        first, frames = some.take(most) or (0, None)
+        first, frames = some.read_next(most) or (0, None)
         assert frames is not None
         assert len(frames) <= most
         for ordinal, frame in enumerate(frames, first):
-            some.terms.pop(ordinal, None)
+            some.options.pop(ordinal, None)
             assert ordinal not in found
             if frame:
                 found[ordinal] = frame
@@ -86,11 +86,11 @@ def test_everything_comes_once_but_for_holes_and_what_is_gone(
         if span and covered.isdisjoint(span):
             covered.update(span)
             some.skip(span.start, span.stop)
-    assert set(some.terms) == set(range(start, 31)) - covered
+    assert set(some.options) == set(range(start, 31)) - covered
     assert set(some.remaining()) == left - covered
     assert taken(some, most) == {ordinal: b"%d" % ordinal for ordinal in left - covered}
     assert some.position == 31
-    assert not some.terms
+    assert not some.options
     assert not some.holes
     assert not list(some.remaining())
 
@@ -98,24 +98,24 @@ def test_everything_comes_once_but_for_holes_and_what_is_gone(
 def test_what_is_on_disk_is_waited_for() -> None:
     some, extents = arrivals([b"x"] * 8)
     extents.on_disk = {1}
-    assert some.take(100) == (0, [b"x"] * 4)
-    assert some.take(100) is None
+    assert some.read_next(100) == (0, [b"x"] * 4)
+    assert some.read_next(100) is None
     assert some.position == 4
     extents.on_disk.clear()
-    assert some.take(2) == (4, [b"x"] * 2)
+    assert some.read_next(2) == (4, [b"x"] * 2)
     assert not some.is_complete
-    assert some.take(100) == (6, [b"x"] * 2)
+    assert some.read_next(100) == (6, [b"x"] * 2)
     assert some.is_complete
 
 
 def test_it_begins_at_the_edge_and_with_the_delays_beyond_it() -> None:
-    edge = Edge(1)
-    edge.end, edge.distributed = 9, 5
+    offsets = TopicOffsets(1)
+    offsets.end, offsets.distributed = 9, 5
     for ordinal, due in ((3, 70), (5, 80), (8, 90)):
-        edge.lane.waiting.push(due, Message(ordinal, 0), 0)
-    some = Arrivals(edge, Extents([]))  # type: ignore[arg-type]
+        offsets.lane.waiting.push(due, Message(ordinal, 0), 0)
+    some = Arrivals(offsets, Extents([]))  # type: ignore[arg-type]
     assert some.position == 5
-    assert some.terms == {5: JobOptions(due=80), 8: JobOptions(due=90)}
+    assert some.options == {5: JobOptions(due=80), 8: JobOptions(due=90)}
 
 
 def test_clearing_leaves_out_all_that_was_handed_out() -> None:
@@ -123,7 +123,7 @@ def test_clearing_leaves_out_all_that_was_handed_out() -> None:
     some.expect(2, 8, JobOptions(5))
     some.skip(1, 3)
     some.clear()
-    assert (some.position, list(some.holes), set(some.terms)) == (8, [], {8, 9})
+    assert (some.position, list(some.holes), set(some.options)) == (8, [], {8, 9})
     some.check()
 
 

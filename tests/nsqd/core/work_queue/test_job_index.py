@@ -32,13 +32,13 @@ def test_the_index_is_a_dictionary(commands: list[tuple[str, list[int]]]) -> Non
         if verb == "went":
             for job_id in ids:
                 if model.pop(job_id, None) is not None:
-                    index.went(job_id)
+                    index.remove_job(job_id)
         elif verb == "came":
             for job_id in fresh:
-                index.came(job_id, number, first)
+                index.add_job(job_id, number, first)
                 model[job_id] = index.holders[number], first
         elif fresh:
-            index.came_together(fresh, number, first)
+            index.add_jobs(fresh, number, first)
             model.update((job_id, (index.holders[number], first + at)) for at, job_id in enumerate(fresh))
         first += len(ids)
         index.check()
@@ -53,11 +53,11 @@ def test_a_job_is_named_by_its_sequence_whichever_number_its_node_had() -> None:
     index: JobIndex[str] = JobIndex()
     index.holders[3] = "three"
     ids = [900 << 48 | 1, 900 << 48 | 2, 5 << 48 | 3, 900 << 48 | 4, 5 << 48 | 5, 5 << 48 | 6]
-    index.came_together(ids, 3, 70)
+    index.add_jobs(ids, 3, 70)
     assert [index.client_id(job_id) for job_id in ids] == [1, 2, 3, 4, 5, 6]
     assert [index.find(number) for number in range(8)] == [None, *(("three", 69 + n) for n in range(1, 7)), None]
     assert index.find(ids[0]) is None
-    index.went(ids[3])
+    index.remove_job(ids[3])
     assert index.find(4) is None
 
 
@@ -65,7 +65,7 @@ def test_jobs_of_several_nodes_are_named_by_their_whole_ids() -> None:
     index: JobIndex[str] = JobIndex(has_whole_ids=True)
     index.holders[3] = "three"
     ids = [5 << 48 | 1, 9 << 48 | 1000, 5 << 48 | 3]
-    index.came_together(ids, 3, 70)
+    index.add_jobs(ids, 3, 70)
     assert [index.client_id(job_id) for job_id in ids] == ids
     assert [index.find(job_id) for job_id in ids] == [("three", 70), ("three", 71), ("three", 72)]
     assert index.find(1) is None

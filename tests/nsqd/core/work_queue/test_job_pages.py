@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqd.core.work_queue.job import ROW, Job, JobState, rows_on_terms, time_of, unpack, with_time
+from nsqd.core.work_queue.job import ROW, Job, JobState, rows_with_options, time_of, unpack, with_time
 from nsqd.core.work_queue.job_pages import PAGE, JobPages, moved
 from tests.effort import examples
 
@@ -125,7 +125,7 @@ def test_moving_a_page_changes_times_and_nothing_else() -> None:
 
 
 def test_rows_on_the_same_terms() -> None:
-    rows = rows_on_terms([4, 6], 9, 60, 3, 77, 88, JobState.DELAYED)
+    rows = rows_with_options([4, 6], 9, 60, 3, 77, 88, JobState.DELAYED)
     assert [unpack(0, row) for row in rows] == [
         Job(0, number, 9, 3, 60, 77, 88, state=JobState.DELAYED) for number in (4, 6)
     ]

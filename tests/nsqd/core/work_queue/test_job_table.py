@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqd.core.work_queue.job import Job, JobState, rows_on_terms, unpack
+from nsqd.core.work_queue.job import Job, JobState, rows_with_options, unpack
 from nsqd.core.work_queue.job_table import URGENT, JobTable, entry_of
 from tests.effort import examples
 
@@ -62,7 +62,7 @@ class Model:
             job = Job(self.next, 100 + self.next, priority, 0, 60, 7, due, state=state)
             assert unpack(self.next, self.table.add(job)) == job
         else:
-            rows = rows_on_terms([100 + self.next + index for index in range(3)], priority, 60, 0, 7, due, state)
+            rows = rows_with_options([100 + self.next + index for index in range(3)], priority, 60, 0, 7, due, state)
             self.table.add_together(self.next, rows, state, priority, due)
         self.jobs.update(dict.fromkeys(range(self.next, self.next + count), (state, priority, due)))
         self.next += count

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd.core.work_queue.job import Job, JobState
-from nsqd.core.work_queue.listing import FAR, ascending, listed
+from nsqd.core.work_queue.listing import FAR, ascending, list_jobs
 from nsqd.core.work_queue.tube import Tube
 from tests.effort import examples
 from tests.nsqd.protocols.beanstalk.wire import Wire, put
@@ -26,7 +26,7 @@ def pages(tube: Tube, state: JobState, limit: int) -> list[Job]:
     """All, a page at a time."""
     found, after = [], ""
     while True:
-        page, after = listed(tube.table, state, after, limit)
+        page, after = list_jobs(tube.table, state, after, limit)
         assert len(page) <= limit
         found += page
         if not after:
@@ -100,11 +100,11 @@ def test_what_is_far_in_a_large_tube_comes_as_it_was_put() -> None:
     for limit in (700, 1000):
         assert numbers(tube, pages(tube, JobState.READY, limit)) == ordered[:FAR] + sorted(ordered[FAR:])
     wire.ask(b"kick 1\r\n" + put(b"urgent"))  # what comes between goes to the front: nobody is told twice for it
-    page, after = listed(tube.table, JobState.READY, "", 1000)
+    page, after = list_jobs(tube.table, JobState.READY, "", 1000)
     assert numbers(tube, page[1000 - 4 :]) == ordered[996:1000]
     rest = []
     while after:
-        page, after = listed(tube.table, JobState.READY, after, 1000)
+        page, after = list_jobs(tube.table, JobState.READY, after, 1000)
         rest += numbers(tube, page)
     assert len(set(rest)) == len(rest) == count - 1000 + 1
 
@@ -115,7 +115,7 @@ def test_looking_changes_nothing() -> None:
     before = [pages(tube, state, 4) for state in JobState]
     for _ in range(300):
         for state in JobState:
-            listed(tube.table, state, "", 5)
+            list_jobs(tube.table, state, "", 5)
     assert [pages(tube, state, 4) for state in JobState] == before
     wire.node.broker.tubes.check()
 
@@ -127,7 +127,7 @@ def test_looking_changes_nothing() -> None:
 def test_what_is_no_place_is_refused(state: JobState, after: str) -> None:
     wire = busy(2, 10)
     with pytest.raises(ValueError):
-        listed(tube_of(wire).table, state, after, 5)
+        list_jobs(tube_of(wire).table, state, after, 5)
 
 
 @given(st.lists(st.integers(0, 50), max_size=200))

@@ -9,8 +9,8 @@ import pytest
 from nsqd.core.limits import Limits
 from nsqd.core.message.frame import encode_one
 from nsqd.core.message.ids import IdSource
-from nsqd.core.reader import Batch, Parts
-from nsqd.core.sequence.offsets import Edge
+from nsqd.core.reader import DistributedBatch, Parts
+from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
@@ -56,37 +56,37 @@ class Bench:
     """A topic's part, and a tube on it. Messages are put or published, all on the spot."""
 
     def __init__(self, max_attempts: int = 0, published: int = 0) -> None:
-        self.edge, self.extents, self.journal = Edge(1), Extents([]), Journal()
+        self.offsets, self.extents, self.journal = TopicOffsets(1), Extents([]), Journal()
         self.agenda, self.ids = Agenda(), IdSource(0, 1, lambda ceiling: True)
         self.agenda.now = NOW
         self.index: JobIndex[Tube] = JobIndex()
         self.waiters: Waiters[Tube] = Waiters()
         self.listed = TubeList()
-        parts = Parts("t", 9, self.edge, self.extents, self.journal, self.agenda, Limits(), max_attempts)  # type: ignore[arg-type]
+        parts = Parts("t", 9, self.offsets, self.extents, self.journal, self.agenda, Limits(), max_attempts)  # type: ignore[arg-type]
         self.tube = Tube(parts, self.index, self.waiters, self.listed)
         self.index.holders[9] = self.waiters.queues["t"] = self.tube
         if published:
             self.publish(published)
 
     def _append(self, frames: list[bytes]) -> int:
-        first = self.edge.end
+        first = self.offsets.end
         self.extents.frames += frames
-        self.edge.end = self.edge.distributed = first + len(frames)
+        self.offsets.end = self.offsets.distributed = first + len(frames)
         return first
 
     def publish(self, count: int = 1) -> None:
         """Publish messages as a client of NSQ does."""
-        frames = [encode_one(b"%d" % number, self.ids.one(), 77) for number in range(count)]
+        frames = [encode_one(b"%d" % number, self.ids.issue_id(), 77) for number in range(count)]
         first = self._append(frames)
-        self.tube.extend(Batch(first, self.edge.end, count, 0, None))
+        self.tube.extend(DistributedBatch(first, self.offsets.end, count, 0, None))
 
     def put(self, *bodies: bytes, priority: int = 5, delay: int = 0) -> list[Job]:
         """Put a job as a client of beanstalkd does."""
-        puts = PutBatch(JobOptions(priority, 60, delay, NOW + delay * SECOND if delay else 0, True), 77)
-        puts.add(list(bodies), self.ids)
-        first = puts.first = self._append(puts.frames)
-        self.tube.extend(Batch(first, self.edge.end, len(bodies), 0, puts))
-        return [self.job(ordinal) for ordinal in range(first, self.edge.end)]
+        put_batch = PutBatch(JobOptions(priority, 60, delay, NOW + delay * SECOND if delay else 0, True), 77)
+        put_batch.add(list(bodies), self.ids)
+        first = put_batch.first = self._append(put_batch.frames)
+        self.tube.extend(DistributedBatch(first, self.offsets.end, len(bodies), 0, put_batch))
+        return [self.job(ordinal) for ordinal in range(first, self.offsets.end)]
 
     def job(self, ordinal: int) -> Job:
         job = self.tube.jobs.get(ordinal)
@@ -112,7 +112,7 @@ class Bench:
         self.listed.check()
         assert len(self.index) == self.tube.jobs.count
         due = self.tube.next_due()
-        assert due is None or (self.tube.watched is not None and self.tube.watched[0] <= due)
+        assert due is None or (self.tube.scan_entry is not None and self.tube.scan_entry[0] <= due)
 
 
 def test_messages_become_jobs_and_those_that_were_not_put_are_told_to_the_log() -> None:
@@ -135,8 +135,8 @@ def test_delayed_jobs_are_watched_and_ready_when_their_time_has_come() -> None:
     bench = Bench()
     bench.put(b"a", b"b", delay=5)
     assert bench.tube.next_due() == NOW + 5 * SECOND
-    assert bench.tube.watched is not None
-    assert bench.tube.watched[0] == NOW + 5 * SECOND
+    assert bench.tube.scan_entry is not None
+    assert bench.tube.scan_entry[0] == NOW + 5 * SECOND
     assert bench.tube.scan(NOW + 5 * SECOND - 1, 10) == 0
     assert bench.tube.scan(NOW + 5 * SECOND, 1) == 1
     assert [(job.state, job.due) for job in bench.tube.jobs] == [(READY, 0), (DELAYED, NOW + 5 * SECOND)]
@@ -156,7 +156,7 @@ def test_terms_of_what_was_held_back_count_when_it_comes() -> None:
     assert [(job.priority, job.ttr, job.state, job.due) for job in bench.tube.jobs] == [
         (7, 30, READY, 0), (8, 30, DELAYED, NOW + 9 * SECOND), (9, 30, READY, 0), (65_536, 60, READY, 0),
     ]  # fmt: skip
-    assert not bench.tube.arrivals.terms
+    assert not bench.tube.arrivals.options
     bench.check()
 
 
@@ -250,7 +250,7 @@ def test_a_job_from_elsewhere_keeps_what_happened_to_it_there() -> None:
 def test_messages_that_are_not_for_the_tube_never_become_jobs() -> None:
     bench = Bench()
     bench.put(b"a", b"b")
-    first = bench._append([encode_one(b"only for a channel", bench.ids.one(), 77)] * 2)
+    first = bench._append([encode_one(b"only for a channel", bench.ids.issue_id(), 77)] * 2)
     bench.tube.skip(first, first + 2, 2)
     bench.put(b"c")
     assert [job.ordinal for job in bench.tube.jobs] == [0, 1, 4]
@@ -415,8 +415,8 @@ def test_a_deleted_tube_leaves_nothing_behind() -> None:
 
 def test_a_delay_at_the_topic_is_no_delay_here() -> None:
     bench = Bench()
-    bench._append([encode_one(b"a", bench.ids.one(), 77)] * 2)
-    bench.tube.extend(Batch(0, 2, 0, 2, None))
+    bench._append([encode_one(b"a", bench.ids.issue_id(), 77)] * 2)
+    bench.tube.extend(DistributedBatch(0, 2, 0, 2, None))
     assert bench.tube.delayed == 2
     bench.tube.release(Message(0, 0))
     bench.tube.own(NOW, Message(1, 0), NOW)
@@ -426,7 +426,7 @@ def test_a_delay_at_the_topic_is_no_delay_here() -> None:
 
 def test_after_a_restart_jobs_are_as_they_were_but_not_reserved() -> None:
     bench = Bench()
-    bench._append([encode_one(b"%d" % number, bench.ids.one(), 77) for number in range(9)])
+    bench._append([encode_one(b"%d" % number, bench.ids.issue_id(), 77) for number in range(9)])
     jobs = [
         Job(0, 1, 5, 0, 60, 77),
         Job(2, 3, 5, 0, 60, 77, due=NOW + 100, reserves=1, state=RESERVED),
@@ -449,7 +449,7 @@ def test_after_a_restart_jobs_are_as_they_were_but_not_reserved() -> None:
 
 def test_after_a_restart_a_job_that_goes_before_the_position_came_by_does_not_come_again() -> None:
     bench = Bench()
-    bench._append([encode_one(b"%d" % number, bench.ids.one(), 77) for number in range(4)])
+    bench._append([encode_one(b"%d" % number, bench.ids.issue_id(), 77) for number in range(4)])
     bench.resume([Job(2, 3, 5, 0, 60, 77)], 0, [])
     bench.tube.finish(bench.job(2))
     bench.tube.wake()
@@ -459,7 +459,7 @@ def test_after_a_restart_a_job_that_goes_before_the_position_came_by_does_not_co
 
 def test_after_a_restart_what_was_reserved_too_often_is_buried() -> None:
     bench = Bench(max_attempts=3)
-    bench._append([encode_one(b"a", bench.ids.one(), 77)] * 2)
+    bench._append([encode_one(b"a", bench.ids.issue_id(), 77)] * 2)
     jobs = [Job(ordinal, 1 + ordinal, 5, 0, 60, 77, NOW + 9, 2 + ordinal, state=RESERVED) for ordinal in (0, 1)]
     bench.resume(jobs, 2, [])
     assert [job.state for job in bench.tube.jobs] == [READY, BURIED]

@@ -8,11 +8,11 @@ import pytest
 from nsqd.core.limits import Limits
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import JobState
-from nsqd.protocols.beanstalk.client import Context
+from nsqd.protocols.beanstalk.client import BeanstalkContext
 from tests.nsqd.core.node import MS, SECOND, Node
 from tests.nsqd.protocols.beanstalk.wire import Wire, facts, put
 
-SMALL = Context(max_job_size=10)
+SMALL = BeanstalkContext(max_job_size=10)
 
 
 @pytest.fixture
@@ -296,7 +296,7 @@ def test_emptying_a_topic_leaves_what_was_handed_out_on_its_terms(wire: Wire) ->
     broker.pause(topic, False)  # 2000 become jobs in this turn
     broker.pause(topic, True)
     topic.put([b"y"], JobOptions(5, 60, 0, 0, True))
-    broker.settle()
+    broker.seal_puts()
     topic.empty()
     for _ in range(3):
         wire.node.turn()

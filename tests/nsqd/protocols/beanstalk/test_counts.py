@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from nsqd.core.limits import Limits
-from nsqd.core.observation.drain_status import Left, walk
+from nsqd.core.observation.drain_status import DrainStatus, drain_statuses
 from nsqd.core.reader import Counts
-from nsqd.http.overview import Look
+from nsqd.http.overview import OverviewRows
 from tests.nsqd.core.node import Node
 from tests.nsqd.core.slow_store import SlowStore
 from tests.nsqd.protocols.beanstalk.wire import Wire, put
@@ -27,10 +27,10 @@ def test_a_job_is_counted_once_and_a_drain_does_not_end_too_early() -> None:
     node.turn()
 
     def jobs() -> tuple[int, int]:
-        look = Look()
+        look = OverviewRows()
         look.add(broker.topics["t"])
-        left = Left()
-        for one in walk(broker, ""):
+        left = DrainStatus()
+        for one in drain_statuses(broker, ""):
             left = left.plus(one)
         return look.rows[0][-1], left.jobs
 

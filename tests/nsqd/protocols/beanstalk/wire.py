@@ -1,7 +1,7 @@
 """A client's end of a beanstalkd peer: bytes in, bytes out, in virtual time. No socket."""
 
 from nsqd.core.limits import Limits
-from nsqd.protocols.beanstalk.client import Context
+from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.peer import Peer
 from nsqd.protocols.transport import Begin, Upgrade
 from tests.nsqd.core.node import MS, Node
@@ -10,10 +10,10 @@ from tests.nsqd.core.node import MS, Node
 class Wire:
     """Implements Transport; the network takes everything at once."""
 
-    def __init__(self, node: Node | None = None, context: Context | None = None) -> None:
+    def __init__(self, node: Node | None = None, context: BeanstalkContext | None = None) -> None:
         self.node = node or Node(Limits())
         self.received = bytearray()
-        self.peer = Peer(self.node.broker, context or Context(), self, "10.0.0.1", "5555", self.node.now)
+        self.peer = Peer(self.node.broker, context or BeanstalkContext(), self, "10.0.0.1", "5555", self.node.now)
         before = self.node.after_turn
 
         def after_turn() -> None:

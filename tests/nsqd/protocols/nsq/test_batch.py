@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from nsqd.protocols.nsq.batch import PORTION, Batch
+from nsqd.protocols.nsq.batch import PORTION, MpubBatch
 from nsqd.protocols.nsq.settings import Settings
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.nsq.wire import Wire, body, mpub
@@ -139,18 +139,18 @@ def test_of_a_numbered_one_nothing_is_published_twice(wire: Wire) -> None:
     again.send(batch_mpub(b" producer 100", MANY))
     assert again.replies() == [b"OK"]
     assert topic.intake.message_count == MANY
-    assert topic.intake.seen.producers["producer"] == 100 + MANY - 1
+    assert topic.intake.dedup.producers["producer"] == 100 + MANY - 1
 
 
 def test_a_batch_gives_each_portion_once() -> None:
-    batch = Batch([b"%d" % number for number in range(2 * PORTION)])
+    batch = MpubBatch([b"%d" % number for number in range(2 * PORTION)])
     assert not batch.is_done
-    bodies = batch.take()[0] + batch.take()[0]
+    bodies = batch.next_portion()[0] + batch.next_portion()[0]
     assert bodies == [b"%d" % number for number in range(2 * PORTION)]
     assert batch.is_done
-    assert Batch([]).is_done
+    assert MpubBatch([]).is_done
     node = Node()
-    small = Batch([b"1", b"2"])
+    small = MpubBatch([b"1", b"2"])
     assert small.publish(node.broker.topic("t")) == 2
     assert small.is_done
 

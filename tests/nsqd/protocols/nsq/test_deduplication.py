@@ -18,7 +18,7 @@ def producer(node: Node | None = None, **identify: object) -> Wire:
 def published(node: Node) -> tuple[int, int]:
     """Messages, and those that were repeated."""
     topic = node.broker.topics["t"]
-    return topic.edge.end, topic.intake.duplicate_count
+    return topic.offsets.end, topic.intake.duplicate_count
 
 
 def test_identify_tells_that_it_is_understood_to_who_asks() -> None:

@@ -31,7 +31,7 @@ def publish(node: SimNode, topic: str, count: int) -> None:
 
 def held(node: SimNode) -> int:
     """Bytes that are in memory: looked at, not counted."""
-    sequences = [node.store.known_sequence(topic) for topic in node.store.logged()]
+    sequences = [node.store.find_sequence(topic) for topic in node.store.logged()]
     live = [one for sequence in sequences if sequence is not None for one in sequence.live()]
     return sum(one.size for one in live if one.extent is not None)
 
@@ -48,7 +48,7 @@ def test_topics_that_are_published_to_in_turns_keep_to_the_budget() -> None:
         node.turn(lambda name=name: node.broker.topic(name).channel("c") and None)  # type: ignore[misc]
     for _ in range(5000):
         node.turn(lambda: publish(node, "a", 1), lambda: publish(node, "b", 1))
-    assert node.cache.held_bytes == held(node) <= BUDGET
+    assert node.cache.cached_bytes == held(node) <= BUDGET
     assert remembered(node) <= 10
 
 
@@ -59,7 +59,7 @@ def test_what_was_finished_is_not_remembered() -> None:
     for _ in range(50):
         node.turn(lambda: publish(node, "a", 5))
         node.turn(channel.empty)
-    assert remembered(node) == node.cache.held_bytes == 0
+    assert remembered(node) == node.cache.cached_bytes == 0
 
 
 def test_a_topic_that_is_emptied_gives_all_its_memory_back() -> None:
@@ -68,9 +68,9 @@ def test_a_topic_that_is_emptied_gives_all_its_memory_back() -> None:
         for _ in range(4):
             node.turn(lambda: publish(node, "a", 300))
         node.turn(node.broker.topics["a"].empty)
-        assert node.cache.held_bytes == held(node) == 0
+        assert node.cache.cached_bytes == held(node) == 0
     node.turn(lambda: publish(node, "a", 300))
-    assert node.cache.held_bytes == held(node) > 0
+    assert node.cache.cached_bytes == held(node) > 0
 
 
 def test_what_an_ephemeral_channel_has_no_room_for_takes_no_memory() -> None:
@@ -78,9 +78,9 @@ def test_what_an_ephemeral_channel_has_no_room_for_takes_no_memory() -> None:
     node.turn(lambda: node.broker.topic("a").channel("c#ephemeral") and None)
     for _ in range(20):
         node.turn(lambda: publish(node, "a", 100))
-    assert node.cache.held_bytes == held(node)
+    assert node.cache.cached_bytes == held(node)
     node.turn(node.broker.topics["a"].channels["c#ephemeral"].empty)
-    assert node.cache.held_bytes == held(node) == 0
+    assert node.cache.cached_bytes == held(node) == 0
 
 
 def test_what_is_read_back_keeps_to_the_budget_though_nothing_is_published() -> None:
@@ -93,14 +93,14 @@ def test_what_is_read_back_keeps_to_the_budget_though_nothing_is_published() -> 
     node = new_node(disk.kill())
     topic = node.broker.topics["a"]
     position, most = 0, 0
-    while position < topic.edge.end:
+    while position < topic.offsets.end:
         extent = topic.journal.read(position)
         if extent is not None:
             position = extent.end
         node.cache.step()
         node.turn()
-        most = max(most, node.cache.held_bytes)
-        assert node.cache.held_bytes == held(node)
+        most = max(most, node.cache.cached_bytes)
+        assert node.cache.cached_bytes == held(node)
     assert BUDGET // 2 < most <= BUDGET + 2 * 1024 * 300  # and what one turn brings
 
 
@@ -140,7 +140,7 @@ def test_each_turn_reads_so_many_extents_that_the_system_has_in_memory() -> None
     node = new_node(disk)
     topic = node.broker.topics["a"]
     position, turns = 0, 1
-    while position < topic.edge.end and turns < 10:
+    while position < topic.offsets.end and turns < 10:
         extent = topic.journal.read(position)
         if extent is None:  # the thread is asked, and has not answered: none is read by it here
             assert node.cache.inline == cache.MOST_INLINE
@@ -228,4 +228,4 @@ def test_what_waits_for_a_time_takes_from_the_budget_but_not_all_of_it() -> None
         node.log.timer()
         node.turn(lambda: publish(node, "a0", 1))
         least = max(BUDGET // 8, BUDGET - lane.memory)
-        assert least * 7 // 8 - 50_000 < node.cache.held_bytes <= least
+        assert least * 7 // 8 - 50_000 < node.cache.cached_bytes <= least

@@ -70,7 +70,7 @@ def test_a_damaged_segment_is_not_cleaned_and_not_tried_again() -> None:
     assert job is not None
     name = f"{job.base:020d}.0.log"
     content = bytearray(disk.content(name))
-    _, _, start, _ = job.parts[0].pieces[0]
+    _, _, start, _ = job.parts[0].locations[0]
     content[start + 20] ^= 1
     disk.put(name, bytes(content))
     node.cleaner.step()

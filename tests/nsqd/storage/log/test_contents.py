@@ -22,7 +22,7 @@ def node() -> SimNode:
     """Segments of 2,000 bytes, of which several were cleaned or are gone. `waiting` has 40 messages, every other one is
     finished; `kept` retains 30, all finished; of `done` nothing is left."""
     clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
-    limits = Limits(keeping=StoragePolicy())
+    limits = Limits(policy=StoragePolicy())
     node = SimNode(SimDisk(Random(1)), Durability.ALWAYS, clock, Random(1), limits, 2000, tail_bytes=5000)
     node.eager = True
     node.broker.topic("kept").configure(TopicConfig(retention=HOUR))
@@ -48,7 +48,7 @@ def counted(node: SimNode, portion: int) -> LogCount:
     """All, so many extents at a time."""
     topics = [topic.number for topic in node.broker.topics.values()]
     count = node.log.contents().count(topics)
-    while count.go_on(portion):
+    while count.count_some(portion):
         pass
     return count
 
@@ -58,15 +58,15 @@ def test_by_topic(node: SimNode) -> None:
     topics = node.broker.topics
     waiting, kept = found.pop(topics["waiting"].number), found.pop(topics["kept"].number)
     assert not found
-    assert (waiting.owed, waiting.retained) == (20, 0)
-    assert (kept.owed, kept.retained) == (0, 30)
+    assert (waiting.unfinished, waiting.retained) == (20, 0)
+    assert (kept.unfinished, kept.retained) == (0, 30)
     assert kept.live >= 30 * len(BODY)
 
 
 def test_it_is_what_a_census_finds(node: SimNode) -> None:
     census = Census(node.store.logged(), frozenset(), 0)
     for topic in census.topics:
-        sequence = node.store.known_sequence(topic)
+        sequence = node.store.find_sequence(topic)
         if sequence is not None:
             census.ask(topic, sequence)
     count = counted(node, 500)

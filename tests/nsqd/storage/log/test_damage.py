@@ -5,9 +5,9 @@ from random import Random
 import pytest
 
 from nsqd.core import records
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
-from nsqd.storage.log.reader import Reader
+from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.segments import LogError
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox
@@ -63,16 +63,16 @@ def served(disk: SimDisk) -> tuple[set[bytes], int]:
     assert node.cache.failures == 0
     bodies = set(seen["t"].channels["kept"].arrivals)
     assert bodies <= {body(number) for number in range(MESSAGES)}
-    return bodies, len(node.log.found.damage.spots)
+    return bodies, len(node.log.start_results.damage.spots)
 
 
 def behind_the_topology(disk: SimDisk) -> list[tuple[str, int, int, int]]:
     """(file, from, to, messages) of each record behind those that make the topic and its channels, without the last group."""
     found, ready = [], 0
-    for record in list(Reader(disk.kill()).records()):
-        ready += record.kind == Kind.READER
-        if ready == 2 and record.kind != Kind.READER:
-            count = records.PUBLISH.unpack_from(record.content)[2] if record.kind == Kind.PUBLISH else 0
+    for record in list(LogRecords(disk.kill()).records()):
+        ready += record.kind == RecordKind.READER
+        if ready == 2 and record.kind != RecordKind.READER:
+            count = records.PUBLISH.unpack_from(record.content)[2] if record.kind == RecordKind.PUBLISH else 0
             found.append((f"{record.segment:020d}.0.log", record.start, record.end, count))
     return found[:-2]
 
@@ -106,7 +106,7 @@ def test_a_zeroed_page_costs_no_more_than_what_stood_there() -> None:
 
 def test_a_message_whose_finish_is_damaged_comes_again() -> None:
     disk = filled()
-    finish = next(r for r in Reader(disk.kill()).records() if r.kind == Kind.FINISH)
+    finish = next(r for r in LogRecords(disk.kill()).records() if r.kind == RecordKind.FINISH)
     name = f"{finish.segment:020d}.0.log"
     wrong = bytearray(disk.content(name))
     wrong[finish.end - 1] ^= 1
@@ -130,11 +130,15 @@ def test_swapped_segments_are_refused() -> None:
 
 def test_a_damaged_checkpoint_leaves_the_one_before_it() -> None:
     whole = filled(tail_records=20)
-    reader = Reader(whole.kill())
+    reader = LogRecords(whole.kill())
     roots = [reader.segments[place].name for place in reader.roots()]
     assert len(roots) > 2
     name = roots[0]
-    parts = [r for r in reader.records(reader.roots()[0]) if r.kind in (Kind.STATE, Kind.STATE_TOPIC, Kind.STATE_END)]
+    parts = [
+        r
+        for r in reader.records(reader.roots()[0])
+        if r.kind in (RecordKind.STATE, RecordKind.STATE_TOPIC, RecordKind.STATE_END)
+    ]
     assert len(parts) == 3
     for at in [at for part in parts for at in range(part.start, part.end, 5)]:
         disk = whole.kill()
@@ -142,7 +146,7 @@ def test_a_damaged_checkpoint_leaves_the_one_before_it() -> None:
         wrong[at] ^= 4
         disk.put(name, bytes(wrong))
         node = open_node(disk)
-        assert f"{node.log.found.roots[0]:020d}.0.log" == roots[1]
+        assert f"{node.log.start_results.roots[0]:020d}.0.log" == roots[1]
         assert len(survey(node, {})["t"].channels["kept"].arrivals) == MESSAGES
 
 

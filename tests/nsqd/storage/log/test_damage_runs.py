@@ -11,7 +11,7 @@ import pytest
 
 from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.quarantine import Quarantine
-from nsqd.storage.log.reader import Reader
+from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.writer import Writer
 from tests.nsqd.storage.damage_run import DamageRun
 
@@ -59,12 +59,12 @@ def assert_found(durability: Durability, complaints: Iterable[str]) -> None:
 
 
 def test_taking_all_that_is_wrong_for_a_torn_tail_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Reader, "_highest_mark", lambda reader, place, at: 0)
+    monkeypatch.setattr(LogRecords, "_highest_mark", lambda reader, place, at: 0)
     assert_found(Durability.ALWAYS, ["not served"])
 
 
 def test_not_telling_what_is_cut_off_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Reader, "torn", property(lambda reader: 0))
+    monkeypatch.setattr(LogRecords, "torn", property(lambda reader: 0))
     assert_found(Durability.OS, ["silently lost"])
 
 

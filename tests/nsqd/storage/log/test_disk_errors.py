@@ -179,7 +179,7 @@ def test_a_segment_that_cannot_be_made_holds_replies_back_and_damages_nothing(co
     assert not node.log.writer.failure
     crashed = disk.crash(Random(1))
     assert seen_after(crashed.kill()) == set(producer.acknowledged)
-    assert not new_node(crashed).log.found.damage.spots
+    assert not new_node(crashed).log.start_results.damage.spots
 
 
 def test_every_failing_call_of_a_run_loses_nothing_that_was_acknowledged() -> None:
@@ -242,5 +242,5 @@ def test_a_disk_that_does_not_tell_its_room_is_asked_again_later() -> None:
             raise OSError(errno.EIO, "no answer")
 
     space = Space(Silent(Random(1)))
-    space.look(1000)
+    space.check_free(1000)
     assert (space.look_at, space.full) == (1000 + LOOK_AFTER, "")

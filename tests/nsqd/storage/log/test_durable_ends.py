@@ -16,8 +16,8 @@ def test_what_is_durable_is_told_and_no_more(groups: list[tuple[int, int]], data
         known.add(position, end)
         ends.append((position, end))
     durable = data.draw(st.integers(0, position))
-    assert known.look(durable) == max(end for at, end in ends if at <= durable)
-    assert known.look(position) == end
+    assert known.end_at(durable) == max(end for at, end in ends if at <= durable)
+    assert known.end_at(position) == end
 
 
 def test_very_many_are_thinned_out() -> None:
@@ -26,5 +26,5 @@ def test_very_many_are_thinned_out() -> None:
         known.add(number, number)
     assert len(known._waiting) <= durable_ends.MOST
     half = 5 * durable_ends.MOST // 2
-    assert half - 100 <= known.look(half) <= half
-    assert known.look(5 * durable_ends.MOST) == 5 * durable_ends.MOST - 1
+    assert half - 100 <= known.end_at(half) <= half
+    assert known.end_at(5 * durable_ends.MOST) == 5 * durable_ends.MOST - 1

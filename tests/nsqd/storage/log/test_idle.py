@@ -224,7 +224,7 @@ class IdleRun:
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
         self.cheap, self.segment = random.choice((2000, 10_000)), random.choice((1000, 5000))
-        self.keeping = random.choice((StoragePolicy(), StoragePolicy(), StoragePolicy(retention=5 * SECOND)))
+        self.policy = random.choice((StoragePolicy(), StoragePolicy(), StoragePolicy(retention=5 * SECOND)))
         self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
         self.disk = SimDisk(random)
         self.inbox = Inbox(1 << 30)
@@ -248,7 +248,7 @@ class IdleRun:
             self._end(node)
 
     def _open(self) -> SimNode:
-        limits = Limits(keeping=self.keeping)
+        limits = Limits(policy=self.policy)
         durability = self.random.choice(list(Durability))
         tail = 1 << 30, self.cheap
         node = SimNode(self.disk, durability, self.clock, self.random, limits, self.segment, 1 << 30, *tail)

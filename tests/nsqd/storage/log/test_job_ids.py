@@ -11,14 +11,14 @@ import pytest
 from nsqd.core import records
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import SEQUENCE, IdSource
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import ROW, Job, JobState, of_node, unpack
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
-from nsqd.storage.log.reader import Reader, Record
+from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.reading import replayed, widened
 from nsqd.storage.log.records import HEADER_SIZE, WHOLE_IDS, decode_header, encode
 from tests.nsqd.storage import sim_node
@@ -126,10 +126,10 @@ def test_jobs_of_two_nodes_with_the_same_sequence_stand_side_by_side(monkeypatch
 def without_node(record: Record) -> bytes:
     """The record's content; if there are rows of jobs, without the node's number in their ids."""
     content = bytearray(record.content)
-    if record.kind == Kind.JOB:
+    if record.kind == RecordKind.JOB:
         first, step = records.CHANNEL_OF.size + records.ORDINAL.size, records.ORDINAL.size + ROW.size
     else:
-        first, step = records.JOBS.size if record.kind == Kind.JOBS else len(content), ROW.size
+        first, step = records.JOBS.size if record.kind == RecordKind.JOBS else len(content), ROW.size
     for at in range(first, len(content), step):
         content[at + 6 : at + 8] = bytes(2)
     return bytes(content)
@@ -146,7 +146,7 @@ def narrow(disk: SimDisk) -> SimDisk:
         header = decode_header(data)
         copied = [replace(header, version=WHOLE_IDS - 1).encode()]
         at = HEADER_SIZE
-        for record in Reader(disk).records() if len(data) > HEADER_SIZE else ():
+        for record in LogRecords(disk).records() if len(data) > HEADER_SIZE else ():
             if record.segment == header.base:
                 copied += encode(header.seed, at, record.kind, without_node(record))
                 at += record.end - record.start
@@ -169,10 +169,10 @@ def test_rows_of_format_6_get_the_node_number_of_their_segment() -> None:
     expected = told(node)
     disk = node.disk.kill()
     older = narrow(disk)
-    rows = [record for record in Reader(older).records() if record.kind in (Kind.JOB, Kind.JOBS)]
-    assert {record.kind for record in rows} == {Kind.JOB, Kind.JOBS}
+    rows = [record for record in LogRecords(older).records() if record.kind in (RecordKind.JOB, RecordKind.JOBS)]
+    assert {record.kind for record in rows} == {RecordKind.JOB, RecordKind.JOBS}
     assert all(unpack(0, record.content, len(record.content) - ROW.size).id <= SEQUENCE for record in rows)
-    replay, _ = replayed(Reader(older))
+    replay, _ = replayed(LogRecords(older))
     assert replay.complete
     again = node_on(older)
     assert told(again) == expected
@@ -197,5 +197,5 @@ def test_a_row_without_a_job_stays_empty() -> None:
     row = Job(3, 1, 5, 0, 60, 77).pack()
     assert of_node(of_node(row, 5), 6) == of_node(row, 5)  # it has one
     assert of_node(row + bytes(ROW.size), 5) == Job(3, 5 << 48 | 1, 5, 0, 60, 77).pack() + bytes(ROW.size)
-    other = Record(Kind.FINISH, records.CHANNEL_OF.pack(1, 2) + row, 0, 0, 0)
+    other = Record(RecordKind.FINISH, records.CHANNEL_OF.pack(1, 2) + row, 0, 0, 0)
     assert widened(other, 5) is other

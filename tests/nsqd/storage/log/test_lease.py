@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from nsqd.core.message import ids
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.records import HEADER_SIZE, decode
 from nsqd.storage.log.writer import segment_name
@@ -131,8 +131,8 @@ def test_the_record_is_the_last_but_what_states_that_all_is_durable() -> None:
         kinds.append(data[at + 8])
         at = decode(data, at, seed)
         assert at
-    behind = kinds[kinds.index(Kind.NEXT_ID) + 1 :]
-    assert set(behind) <= {Kind.GROUP, Kind.ANCHOR}
+    behind = kinds[kinds.index(RecordKind.NEXT_ID) + 1 :]
+    assert set(behind) <= {RecordKind.GROUP, RecordKind.ANCHOR}
 
 
 def test_a_stop_is_not_believed_if_the_life_behind_it_has_lost_its_records() -> None:

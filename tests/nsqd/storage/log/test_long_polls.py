@@ -23,7 +23,9 @@ def node() -> SimNode:
 def watch(node: SimNode, end: int, seconds: int = 60) -> list[int]:
     """Where the topic ends for readers, each time that the watch is told."""
     number, history, told = node.broker.topics["t"].number, node.log.history(), list[int]()
-    history.watch(number, end, node.clock.now + seconds * SECOND, lambda: told.append(history.window(number).next))
+    history.await_messages(
+        number, end, node.clock.now + seconds * SECOND, lambda: told.append(history.window(number).next)
+    )
     return told
 
 
@@ -73,4 +75,4 @@ def test_it_is_told_when_the_topic_goes(node: SimNode) -> None:
     node.turn(lambda: node.broker.delete_topic("t"))
     node.turn()
     assert len(told) == 1
-    assert not node.store.retention.watches.waiting
+    assert not node.store.retention.long_polls.waiting

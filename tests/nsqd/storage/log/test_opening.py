@@ -27,11 +27,11 @@ class Life:
     def __init__(self, path: Path, node: int) -> None:
         self.woken = threading.Event()
         self.log = open_log(RealDisk(path), LogOptions(node, Durability.ALWAYS, 1, BUDGET), self.woken.set)
-        ids = IdSource(node, max(1, self.log.found.lease), self.log.store.lease)
-        limits = Limits(keeping=StoragePolicy(Durability.ALWAYS))
+        ids = IdSource(node, max(1, self.log.start_results.lease), self.log.store.lease)
+        limits = Limits(policy=StoragePolicy(Durability.ALWAYS))
         self.broker = Broker(limits, self.log.store, ids, Random(node).randrange)
         self._begin()
-        picture = self.log.take_picture()
+        picture = self.log.take_snapshot()
         if picture is not None:
             recover(self.broker, picture, time.monotonic_ns())
         self.broker.commit()

@@ -3,7 +3,7 @@
 from functools import partial
 from random import Random
 
-from nsqd.core.channel.actions import Chosen, finish, requeue
+from nsqd.core.channel.actions import ChosenMessage, finish, requeue
 from nsqd.core.message.frame import message_id
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.topic import Topic
@@ -18,8 +18,8 @@ def start(disk: SimDisk, clock: Clock) -> SimNode:
     return node
 
 
-def chosen(node: SimNode, topic: Topic, *ordinals: int) -> list[Chosen]:
-    return [Chosen(one, message_id(topic.journal.look(one))) for one in ordinals]
+def chosen(node: SimNode, topic: Topic, *ordinals: int) -> list[ChosenMessage]:
+    return [ChosenMessage(one, message_id(topic.journal.frame_in_memory(one))) for one in ordinals]
 
 
 def test_a_delayed_message_that_was_finished_stays_finished() -> None:
@@ -73,10 +73,10 @@ def test_no_place_is_noted_twice() -> None:
     node = start(SimDisk(Random(1)), Clock(1000 * SECOND, 1_800_000_000 * SECOND))
     topic = node.broker.topic("t")
     node.turn(partial(topic.publish, [b"x" * 1000] * 1024, 1000 * 1024))
-    sequence = node.store.known_sequence(topic.number)
+    sequence = node.store.find_sequence(topic.number)
     assert sequence is not None
-    for held in sequence.held:
-        assert len(set(held.pieces)) == len(held.pieces)
+    for held in sequence.extents:
+        assert len(set(held.locations)) == len(held.locations)
 
 
 def test_a_channel_from_the_past_waits_for_what_others_wait_for_alone() -> None:

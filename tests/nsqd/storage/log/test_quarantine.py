@@ -101,7 +101,7 @@ def test_without_space_for_a_copy_the_start_goes_on_and_says_so() -> None:
     disk.fail("append", 1, errno.ENOSPC)
     reader, contents = read(disk)
     assert contents == [b"first"]
-    assert "no copy: No space left" in reader.quarantine.notes[SEGMENT, start]
+    assert "no copy was made: No space left" in reader.quarantine.notes[SEGMENT, start]
     assert copies(disk) == {}
     assert not [name for name in disk.names() if name.endswith(".tmp")]
 
@@ -119,13 +119,13 @@ def test_with_a_disk_that_fails_nothing_is_cut() -> None:
 def test_of_torn_copies_the_oldest_make_room_and_damaged_ones_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quarantine, "MOST_BYTES", 100)
     disk = new_disk()
-    Quarantine(disk).keep(SEGMENT, 64, b"d" * 30, DAMAGED)
+    Quarantine(disk).copy_damaged(SEGMENT, 64, b"d" * 30, DAMAGED)
     for at in range(100, 109):
-        Quarantine(disk).keep(SEGMENT, at, b"t" * 30, TORN)
+        Quarantine(disk).copy_damaged(SEGMENT, at, b"t" * 30, TORN)
     assert list(copies(disk)) == [f"{SEGMENT}.107.torn", f"{SEGMENT}.108.torn", f"{SEGMENT}.64.damaged"]
     full = Quarantine(disk)
-    full.keep(SEGMENT, 200, b"d" * 30, DAMAGED)
-    full.keep(SEGMENT, 300, b"t" * 80, TORN)
+    full.copy_damaged(SEGMENT, 200, b"d" * 30, DAMAGED)
+    full.copy_damaged(SEGMENT, 300, b"t" * 80, TORN)
     assert "take all the room" in full.notes[SEGMENT, 200]
     assert "take all the room" in full.notes[SEGMENT, 300]
     assert len(copies(disk)) == 3
@@ -135,14 +135,14 @@ def test_there_are_never_more_than_so_many_copies(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(quarantine, "MOST_FILES", 3)
     disk = new_disk()
     for at in range(100, 120):
-        Quarantine(disk).keep(SEGMENT, at, b"t", TORN)
+        Quarantine(disk).copy_damaged(SEGMENT, at, b"t", TORN)
     assert list(copies(disk)) == [f"{SEGMENT}.{at}.torn" for at in (117, 118, 119)]
 
 
 def test_other_bytes_of_the_same_place_get_a_copy_of_their_own() -> None:
     disk = new_disk()
     for data in (b"one", b"two", b"one", b"three"):
-        Quarantine(disk).keep(SEGMENT, 64, data, TORN)
+        Quarantine(disk).copy_damaged(SEGMENT, 64, data, TORN)
     assert list(copies(disk).values()) == [b"two", b"three", b"one"]
 
 
@@ -155,6 +155,6 @@ def test_what_is_found_at_a_start_is_said_at_error_with_the_copy(caplog: pytest.
         node = open_node(disk)
     (line,) = [one for one in caplog.records if "may have been acknowledged" in one.message]
     assert line.levelno == logging.ERROR
-    assert f"{node.log.found.torn} bytes" in line.message
+    assert f"{node.log.start_results.torn} bytes" in line.message
     assert next(iter(copies(disk))) in line.message
-    assert node.log.figures().torn == node.log.found.torn > len(b"acknowledged")
+    assert node.log.figures().torn == node.log.start_results.torn > len(b"acknowledged")

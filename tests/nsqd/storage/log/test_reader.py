@@ -4,9 +4,9 @@ from functools import partial
 
 import pytest
 
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.storage.log.identity import LogIdentity
-from nsqd.storage.log.reader import Reader
+from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, VERSION, SegmentHeader
 from nsqd.storage.log.segments import UNFINISHED, LogError
 from nsqd.storage.log.space import Space
@@ -185,7 +185,7 @@ def test_a_log_that_cannot_be_told_is_refused_and_left_alone() -> None:
     content = bytes(HEADER_SIZE) + b"x" * UNFINISHED
     disk.put(segment_name(0, 0), content)
     with pytest.raises(LogError, match="cannot be read"):
-        Reader(disk)
+        LogRecords(disk)
     assert disk.content(segment_name(0, 0)) == content
 
 
@@ -211,12 +211,12 @@ def test_a_renamed_segment_is_refused_and_nothing_is_removed() -> None:
     disk, names = three_segments()
     disk.put(names[0].replace(".0.", ".1."), disk.content(names[0]))
     with pytest.raises(LogError, match="was renamed"):
-        Reader(disk)
+        LogRecords(disk)
     assert names[0] in disk.names()
     disk, names = three_segments()
     disk.rename(names[1], segment_name(7, 0))
     with pytest.raises(LogError, match="was renamed"):
-        Reader(disk)
+        LogRecords(disk)
 
 
 def test_segments_of_two_logs_are_refused() -> None:
@@ -224,7 +224,7 @@ def test_segments_of_two_logs_are_refused() -> None:
     other = Writer(disk, LogIdentity(7, b"another log's id"), 1 << 30, frozen_clock(), Space(disk), Spare(disk, 4096))
     write(other, b"a")
     with pytest.raises(LogError, match="different logs"):
-        Reader(disk)
+        LogRecords(disk)
     assert len(disk.names()) == len(names) + 1
 
 
@@ -234,7 +234,7 @@ def test_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     write(new_writer(disk), b"a")
     monkeypatch.undo()
     with pytest.raises(LogError, match=f"version {VERSION + 1}"):
-        Reader(disk)
+        LogRecords(disk)
 
 
 def test_of_two_generations_the_newer_is_read_and_the_older_removed() -> None:
@@ -242,7 +242,7 @@ def test_of_two_generations_the_newer_is_read_and_the_older_removed() -> None:
     header = SegmentHeader(7, 1, LOG_ID, int(names[0][:20]), WALL)
     disk.put(names[0].replace(".0.", ".1."), header.encode())
     disk.put(names[0].replace(".0.", ".2.") + ".tmp", b"half")
-    reader = Reader(disk)
+    reader = LogRecords(disk)
     assert reader.segments[0].header.generation == 1
     assert names[0] not in disk.names()
     assert not any(name.endswith(".tmp") for name in disk.names())
@@ -252,7 +252,7 @@ def test_all_files_are_closed() -> None:
     disk, names = three_segments()
     killed = disk.kill()
     killed.put(names[-1], killed.content(names[-1])[:-3])
-    assert all_records(Reader(killed))[-1].kind == Kind.GROUP
+    assert all_records(LogRecords(killed))[-1].kind == RecordKind.GROUP
     assert killed.open_files == 0
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nsqd.core import records
 from nsqd.core.message.frame import split
-from nsqd.core.records import Kind, runs
+from nsqd.core.records import RecordKind, runs
 from nsqd.storage.log.records import (
     HEADER_SIZE,
     PREFIX_SIZE,
@@ -28,33 +28,33 @@ from nsqd.storage.log.records import (
 
 LIMITS = {"B": 1 << 8, "H": 1 << 16, "I": 1 << 32, "Q": 1 << 64, "q": 1 << 63}
 CONTENTS = {
-    Kind.GROUP: records.GROUP,
-    Kind.LEASE: records.LEASE,
-    Kind.TOPIC: records.TOPIC,
-    Kind.CHANNEL: records.CHANNEL,
-    Kind.PAUSE: records.PAUSE,
-    Kind.PUBLISH: records.PUBLISH,
-    Kind.DISTRIBUTE: records.DISTRIBUTE,
-    Kind.ADVANCE: records.ADVANCE,
-    Kind.FINISH: records.CHANNEL_OF,
-    Kind.REQUEUE: records.CHANNEL_OF,
-    Kind.BURY: records.BURY,
-    Kind.FINISH_ALL: records.FINISH_ALL,
-    Kind.HOLE: records.HOLE,
-    Kind.DROP_CHANNEL: records.CHANNEL_OF,
-    Kind.DROP_TOPIC: records.TOPIC,
-    Kind.STATE: records.STATE,
-    Kind.STATE_TOPIC: Struct(">"),
-    Kind.STATE_END: Struct(">"),
-    Kind.CONFIG: records.CONFIG,
-    Kind.FIRST: records.FIRST,
-    Kind.ANCHOR: records.ANCHOR,
-    Kind.CURSOR: records.CURSOR,
-    Kind.SEEN: records.SEEN,
-    Kind.JOB: records.CHANNEL_OF,
-    Kind.JOBS: records.JOBS,
-    Kind.NEXT_ID: records.NEXT_ID,
-    Kind.READER: records.READER,
+    RecordKind.GROUP: records.GROUP,
+    RecordKind.LEASE: records.LEASE,
+    RecordKind.TOPIC: records.TOPIC,
+    RecordKind.CHANNEL: records.CHANNEL,
+    RecordKind.PAUSE: records.PAUSE,
+    RecordKind.PUBLISH: records.PUBLISH,
+    RecordKind.DISTRIBUTE: records.DISTRIBUTE,
+    RecordKind.ADVANCE: records.ADVANCE,
+    RecordKind.FINISH: records.CHANNEL_OF,
+    RecordKind.REQUEUE: records.CHANNEL_OF,
+    RecordKind.BURY: records.BURY,
+    RecordKind.FINISH_ALL: records.FINISH_ALL,
+    RecordKind.HOLE: records.HOLE,
+    RecordKind.DROP_CHANNEL: records.CHANNEL_OF,
+    RecordKind.DROP_TOPIC: records.TOPIC,
+    RecordKind.STATE: records.STATE,
+    RecordKind.STATE_TOPIC: Struct(">"),
+    RecordKind.STATE_END: Struct(">"),
+    RecordKind.CONFIG: records.CONFIG,
+    RecordKind.FIRST: records.FIRST,
+    RecordKind.ANCHOR: records.ANCHOR,
+    RecordKind.CURSOR: records.CURSOR,
+    RecordKind.SEEN: records.SEEN,
+    RecordKind.JOB: records.CHANNEL_OF,
+    RecordKind.JOBS: records.JOBS,
+    RecordKind.NEXT_ID: records.NEXT_ID,
+    RecordKind.READER: records.READER,
 }
 HEADER = SegmentHeader(node=7, generation=2, log_id=bytes(range(16)), base=1 << 40, made=1_800_000_000_000_000_000)
 
@@ -67,14 +67,18 @@ def fields(layout: Struct) -> st.SearchStrategy[tuple[object, ...]]:
 
 
 def test_every_kind_has_a_layout() -> None:
-    assert set(CONTENTS) == set(Kind)
+    assert set(CONTENTS) == set(RecordKind)
 
 
 @given(
-    st.data(), st.sampled_from(list(Kind)), st.binary(max_size=40), st.binary(max_size=40), st.integers(0, 2**32 - 1)
+    st.data(),
+    st.sampled_from(list(RecordKind)),
+    st.binary(max_size=40),
+    st.binary(max_size=40),
+    st.integers(0, 2**32 - 1),
 )
 def test_a_record_is_read_as_it_was_written(
-    data: st.DataObject, kind: Kind, rest: bytes, frames: bytes, seed: int
+    data: st.DataObject, kind: RecordKind, rest: bytes, frames: bytes, seed: int
 ) -> None:
     layout = CONTENTS[kind]
     values = data.draw(fields(layout))
@@ -91,21 +95,23 @@ def test_a_record_is_read_as_it_was_written(
 @given(
     st.integers(0, 2**32 - 1),
     st.integers(0, 1 << 33),
-    st.lists(st.tuples(st.sampled_from((Kind.GROUP, Kind.PUBLISH, Kind.FINISH)), st.binary(), st.binary())),
+    st.lists(
+        st.tuples(st.sampled_from((RecordKind.GROUP, RecordKind.PUBLISH, RecordKind.FINISH)), st.binary(), st.binary())
+    ),
 )
 def test_records_of_a_group_are_what_each_is_alone(seed: int, start: int, group: list[Record]) -> None:
     pieces, published, end = encode_all(seed, start, group)
     at, places, alone = start, [], b""
     for kind, content, frames in group:
         record = b"".join(encode(seed, at, kind, content, frames))
-        places += [(at, at + len(record))] * (kind == Kind.PUBLISH)
+        places += [(at, at + len(record))] * (kind == RecordKind.PUBLISH)
         at, alone = at + len(record), alone + record
     assert (b"".join(pieces), published, end) == (alone, places, at)
 
 
 @given(st.integers(0, 2**32 - 1), st.binary(max_size=30), st.data())
 def test_a_record_with_any_wrong_bit_or_cut_short_is_none(seed: int, content: bytes, data: st.DataObject) -> None:
-    written = b"".join(encode(seed, 0, Kind.TOPIC, content))
+    written = b"".join(encode(seed, 0, RecordKind.TOPIC, content))
     bit = data.draw(st.integers(0, len(written) * 8 - 1))
     wrong = bytearray(written)
     wrong[bit // 8] ^= 1 << bit % 8
@@ -129,7 +135,7 @@ def test_a_record_of_another_segment_is_none() -> None:
         )
     }
     assert len(seeds) == 4
-    written = b"".join(encode(HEADER.seed, 0, Kind.TOPIC, b"content"))
+    written = b"".join(encode(HEADER.seed, 0, RecordKind.TOPIC, b"content"))
     assert [decode(written, 0, seed) > 0 for seed in sorted(seeds)].count(True) == 1
 
 
@@ -150,7 +156,7 @@ def test_a_header_is_read_as_it_was_written(header: SegmentHeader) -> None:
 
 
 def test_a_record_at_another_place_of_the_segment_is_none() -> None:
-    written = b"".join(encode(HEADER.seed, 64, Kind.TOPIC, b"content"))
+    written = b"".join(encode(HEADER.seed, 64, RecordKind.TOPIC, b"content"))
     assert [at for at in range(200) if decode(bytes(at) + written, at, HEADER.seed)] == [64]
 
 

@@ -8,9 +8,9 @@ from nsqd.core import records
 from nsqd.core.channel.actions import kick
 from nsqd.core.channel.state import ChannelState
 from nsqd.core.limits import Limits
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
-from nsqd.storage.log.reader import Reader, Record
+from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.replay import Replay
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox, bodies
@@ -117,9 +117,9 @@ def test_what_a_checkpoint_knows_of_does_not_grow_with_what_is_behind_it() -> No
     node.advance(0)
     publish(node, b"behind")  # the segment of the first may go before this is done with
     node = start(disk.kill())
-    sequence = node.store.known_sequence(node.broker.topics["t"].number)
+    sequence = node.store.find_sequence(node.broker.topics["t"].number)
     assert sequence is not None
-    assert [(held.first, held.end) for held in sequence.held] == [(0, 1), (1, 2)]
+    assert [(held.first, held.end) for held in sequence.extents] == [(0, 1), (1, 2)]
 
 
 def test_a_node_that_stops_leaves_a_checkpoint_if_there_is_much_to_replay() -> None:
@@ -134,18 +134,18 @@ def test_a_node_that_stops_leaves_a_checkpoint_if_there_is_much_to_replay() -> N
         disk = disk.kill()
         node = start(disk)
         assert node.broker.topics["t"].channels["a"].depth == 30
-        assert bool(node.log.found.roots) == bool(expected), "it is where replay begins"
+        assert bool(node.log.start_results.roots) == bool(expected), "it is where replay begins"
         node.log.close()
         assert checkpoints(disk) == expected, "another one would say the same"
 
 
 def checkpoints(disk: SimDisk) -> int:
     """How many were written to the end."""
-    return [record.kind for record in Reader(disk.kill()).records()].count(Kind.STATE_END)
+    return [record.kind for record in LogRecords(disk.kill()).records()].count(RecordKind.STATE_END)
 
 
 def test_that_a_message_was_delivered_is_recorded_before_what_came_of_it() -> None:
-    for limit, outcome in ((1, Kind.BURY), (0, Kind.REQUEUE)):
+    for limit, outcome in ((1, RecordKind.BURY), (0, RecordKind.REQUEUE)):
         disk = SimDisk(Random(1))
         node = start(disk, limits=Limits(max_attempts={"t": limit}))
         consumer, inbox = subscribe(node, "t", "a")
@@ -153,8 +153,8 @@ def test_that_a_message_was_delivered_is_recorded_before_what_came_of_it() -> No
         (one,) = inbox.take()
         assert consumer.requeue(one.id, 0, node.clock.now) == ""
         node.turn()
-        kinds = [record.kind for record in Reader(disk.kill()).records()]
-        assert kinds.index(Kind.ADVANCE) < kinds.index(outcome)
+        kinds = [record.kind for record in LogRecords(disk.kill()).records()]
+        assert kinds.index(RecordKind.ADVANCE) < kinds.index(outcome)
 
 
 def test_what_is_deleted_and_made_again_under_its_name_starts_clean() -> None:
@@ -203,14 +203,14 @@ def test_what_was_done_behind_a_straggler_is_not_walked_over() -> None:
     many = (1 << 32) - 1  # were it, this test would take minutes
     replay = Replay()
     for kind, content in (
-        (Kind.TOPIC, records.TOPIC.pack(1) + b"t"),
-        (Kind.CHANNEL, records.CHANNEL.pack(1, 2, 0) + b"a"),
-        (Kind.DISTRIBUTE, records.DISTRIBUTE.pack(1, 0, many + 1)),
-        (Kind.FINISH, records.CHANNEL_OF.pack(1, 2) + records.runs([(1, many)])),
-        (Kind.PUBLISH, records.PUBLISH.pack(1, many + 1, 1, 5, 100, True) + bytes(100)),
+        (RecordKind.TOPIC, records.TOPIC.pack(1) + b"t"),
+        (RecordKind.CHANNEL, records.CHANNEL.pack(1, 2, 0) + b"a"),
+        (RecordKind.DISTRIBUTE, records.DISTRIBUTE.pack(1, 0, many + 1)),
+        (RecordKind.FINISH, records.CHANNEL_OF.pack(1, 2) + records.runs([(1, many)])),
+        (RecordKind.PUBLISH, records.PUBLISH.pack(1, many + 1, 1, 5, 100, True) + bytes(100)),
     ):
         assert replay.apply(Record(kind, content, 0, 64, 164))
-    replay.settle()
+    replay.conclude()
     channel = replay.topics[1].readers[2]
     assert isinstance(channel, ChannelState)
     assert list(channel.returned) == [many + 1]

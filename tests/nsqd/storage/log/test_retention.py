@@ -19,9 +19,9 @@ BODY = 200  # bytes
 HOUR = 3600 * SECOND
 
 
-def start(disk: SimDisk, clock: Clock, keeping: StoragePolicy | None = None) -> SimNode:
+def start(disk: SimDisk, clock: Clock, policy: StoragePolicy | None = None) -> SimNode:
     """Checkpoints come every 5,000 bytes, segments have 2,000."""
-    limits = Limits(keeping=keeping or StoragePolicy())
+    limits = Limits(policy=policy or StoragePolicy())
     node = SimNode(disk, Durability.ALWAYS, clock, Random(1), limits, 2000, tail_records=1 << 30, tail_bytes=5000)
     node.eager = True
     return node
@@ -73,7 +73,7 @@ class Reader:
 
     @property
     def sequence(self) -> Sequence:
-        sequence = self.node.store.known_sequence(self.topic.number)
+        sequence = self.node.store.find_sequence(self.topic.number)
         assert sequence is not None
         return sequence
 
@@ -188,10 +188,10 @@ def test_turned_off_it_gives_everything_back_and_turned_on_it_begins_anew(disk: 
 def test_many_small_batches_are_noted_as_a_few_runs(disk: SimDisk, clock: Clock) -> None:
     reader = Reader(start(disk, clock, StoragePolicy(retention=HOUR)))
     reader.work(0, 600)
-    reader.sequence.settle()
-    assert len(reader.sequence.kept) == 1
+    reader.sequence.join_retained()
+    assert len(reader.sequence.retained) == 1
     assert reader.kept == list(range(600))
-    assert reader.node.cache.held_bytes < 5_000
+    assert reader.node.cache.cached_bytes < 5_000
 
 
 def test_a_cursor_holds_what_it_has_not_read_within_its_cap(disk: SimDisk, clock: Clock) -> None:
@@ -233,8 +233,8 @@ DAY = 24 * HOUR
 
 @pytest.mark.parametrize("jump", [HOUR, 30 * DAY, -30 * DAY])
 def test_setting_the_wall_clock_moves_no_retention(disk: SimDisk, clock: Clock, jump: int) -> None:
-    keeping = StoragePolicy(retention=HOUR)
-    reader = Reader(start(disk, clock, keeping))
+    policy = StoragePolicy(retention=HOUR)
+    reader = Reader(start(disk, clock, policy))
     reader.work(0, 100)
     clock.wall += jump
     reader.work(100, 200)
@@ -243,7 +243,7 @@ def test_setting_the_wall_clock_moves_no_retention(disk: SimDisk, clock: Clock, 
     assert reader.kept == list(range(200))
     clock = clock.after(SECOND, clock.now + SECOND, rebooted=False)
     clock.wall -= 2 * jump  # it is set while nobody is there, too
-    reader = Reader(start(disk.kill(), clock, keeping))
+    reader = Reader(start(disk.kill(), clock, policy))
     reader.work(200, 210)
     for _ in range(3):
         reader.rest(61 * SECOND)
@@ -251,7 +251,7 @@ def test_setting_the_wall_clock_moves_no_retention(disk: SimDisk, clock: Clock, 
     assert reader.node.log.upkeep is not None
     reader.node.log.upkeep.checkpoints._begin()
     reader.rest(SECOND)
-    reader = Reader(start(reader.node.disk.kill(), clock.after(0, clock.now, rebooted=False), keeping))
+    reader = Reader(start(reader.node.disk.kill(), clock.after(0, clock.now, rebooted=False), policy))
     for _ in range(3):
         reader.rest(61 * SECOND)
     assert reader.kept == list(range(210)), "by the checkpoint"
@@ -276,11 +276,11 @@ def test_setting_the_wall_clock_moves_no_hold_of_a_cursor(disk: SimDisk, clock: 
 
 
 def test_what_was_taken_over_is_retained_from_then_on_over_a_restart_too(disk: SimDisk, clock: Clock) -> None:
-    keeping = StoragePolicy(retention=HOUR)
-    reader = Reader(start(disk, clock, keeping))
+    policy = StoragePolicy(retention=HOUR)
+    reader = Reader(start(disk, clock, policy))
     reader.node.turn(lambda: reader.topic.take_in([(clock.wall - DAY, body(0)), (clock.wall - DAY, body(1))], None))
     reader.rest(SECOND)
-    reader = Reader(start(disk.kill(), clock.after(SECOND, SECOND, rebooted=False), keeping))
+    reader = Reader(start(disk.kill(), clock.after(SECOND, SECOND, rebooted=False), policy))
     reader.rest(0)
     for message in reader.inbox.take():
         reader.consumer.finish(message.id)

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from nsqd.storage.log.identity import NAME, SIZE, LogIdentity, encode_identity, read_identity, write_identity
-from nsqd.storage.log.reader import Reader
+from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, decode_header
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.writer import segment_name
@@ -75,10 +75,10 @@ def test_one_wrong_bit_in_a_header_is_told_and_written_again() -> None:
 
 def test_a_checkpoint_whose_segment_has_lost_its_header_is_still_begun_with() -> None:
     disk = filled(tail_records=20)
-    roots = [reader.segments[place].name for reader in [Reader(disk.kill())] for place in reader.roots()]
+    roots = [reader.segments[place].name for reader in [LogRecords(disk.kill())] for place in reader.roots()]
     assert len(roots) > 2
     zero(disk, roots[0], HEADER_SIZE)
-    reader = Reader(disk.kill())
+    reader = LogRecords(disk.kill())
     assert [reader.segments[place].name for place in reader.roots()] == roots
     assert served(disk) == (set(served(filled())[0]), 0)
 
@@ -93,7 +93,7 @@ def test_a_node_whose_only_segment_has_lost_its_beginning_starts_and_serves_what
     node.log.close()
     zero(disk, ONLY, lost)
     node = open_node(disk)
-    assert node.log.found.damage.size >= 64
+    assert node.log.start_results.damage.size >= 64
     if lost == 64:
         assert node.broker.topics["t"].depth == MESSAGES
 
@@ -117,9 +117,9 @@ def test_a_log_id_without_a_segment_is_that_of_the_log_to_come() -> None:
     write_identity(disk, LogIdentity(7, LOG_ID))
     node = open_node(disk)
     assert node.log.identity.log_id == LOG_ID
-    assert node.log.picture is None
+    assert node.log.snapshot is None
     node.turn(lambda: node.broker.topic("t").publish([b"one"], 3))
-    assert Reader(disk.kill()).segments[0].header.log_id == LOG_ID
+    assert LogRecords(disk.kill()).segments[0].header.log_id == LOG_ID
 
 
 def test_a_log_of_which_only_an_unfinished_segment_is_there_begins_anew() -> None:
@@ -128,8 +128,8 @@ def test_a_log_of_which_only_an_unfinished_segment_is_there_begins_anew() -> Non
         write_identity(disk, LogIdentity(7, LOG_ID))
         disk.put(ONLY, left)
         node = open_node(disk)
-        assert (node.log.picture, node.log.found.damage.size) == (None, 0)
-        assert node.log.found.torn == (len(left) - HEADER_SIZE) * any(left)
+        assert (node.log.snapshot, node.log.start_results.damage.size) == (None, 0)
+        assert node.log.start_results.torn == (len(left) - HEADER_SIZE) * any(left)
         node.turn(lambda node=node: node.broker.topic("t").publish([b"one"], 3))  # type: ignore[misc]
         assert open_node(disk.kill()).broker.topics["t"].depth == 1
 
@@ -149,13 +149,13 @@ def test_without_a_log_id_and_any_header_the_log_is_refused_with_what_it_would_t
     write(new_writer(disk), b"a" * 5000)
     zero(disk, ONLY, HEADER_SIZE)
     with pytest.raises(LogError, match=r"put log\.id or another segment of the same log back"):
-        Reader(disk)
+        LogRecords(disk)
 
 
 def test_what_was_set_aside_before_is_kept() -> None:
     disk = new_disk()
     for content in (b"\1" * 200, b"\2" * 200):
         disk.put(ONLY, content)
-        assert Reader(disk).torn == 200 - HEADER_SIZE
+        assert LogRecords(disk).torn == 200 - HEADER_SIZE
     assert disk.content(f"{ONLY}.unreadable") == b"\1" * 200
     assert disk.content(f"{ONLY}.unreadable.2") == b"\2" * 200

@@ -101,7 +101,7 @@ def test_the_thread_makes_it_and_is_stopped(tmp_path: Path) -> None:
     spare.prepare()
     assert spare._thread is not None
     spare._thread.join()
-    file = spare.take("a")
+    file = spare.claim("a")
     assert file is not None
     assert (tmp_path / "a").read_bytes() == bytes(10_000_000)
     file.close()

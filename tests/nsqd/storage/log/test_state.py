@@ -53,7 +53,7 @@ def test_a_topic_is_read_as_it_was_written() -> None:
     consumer.requeue(taken[1].id, HOUR, one.clock.now)
     one.turn(lambda: one.broker.pause(topic, True), lambda: topic.publish_deferred(b"z", one.clock.now + 10 * SECOND))
     wall, offset = one.clock.wall, one.clock.wall - one.clock.now
-    state, sequence = read(encode_topic(state_of(topic, one.clock.now), one.store.known_sequence(topic.number), offset))
+    state, sequence = read(encode_topic(state_of(topic, one.clock.now), one.store.find_sequence(topic.number), offset))
     assert (state.number, state.name, state.paused, state.end, state.distributed) == (topic.number, "t", True, 12, 11)
     assert state.delayed == {11: wall + 10 * SECOND}
     assert state.config == topic.config
@@ -62,8 +62,8 @@ def test_a_topic_is_read_as_it_was_written() -> None:
     assert list(channel.passed.missing(11)) == [(6, 10)]
     near = [(0, wall + 30 * SECOND, 1), (2, 0, 1), (3, 0, 1), (4, 0, 1), (5, 0, 1)]
     assert sorted(channel.pages.entries()) == sorted([*near, (1, wall + HOUR, 1), (10, wall + HOUR, 0)])
-    assert sum(held.count for held in sequence.held) == 12
-    assert [bytes(held.owed) for held in sequence.held] == [b"\1" * 10, b"\1\0"]
+    assert sum(held.count for held in sequence.extents) == 12
+    assert [bytes(held.refcounts) for held in sequence.extents] == [b"\1" * 10, b"\1\0"]
 
 
 def test_a_topic_of_format_1_is_read_as_it_was() -> None:
@@ -73,10 +73,10 @@ def test_a_topic_of_format_1_is_read_as_it_was() -> None:
     assert list(channel_of(state).pages.entries()) == [(1, 77, 2)]
     assert list(channel_of(state).passed.missing(9)) == [(3, 5), (6, 9)]
     assert state.delayed == {9: 88}
-    assert (state.config, sequence.first, sequence.kept) == (TopicConfig(), None, [])
-    (held,) = sequence.held
-    assert (held.first, held.end, held.newest, held.pieces) == (0, 9, 0, [(0, 0, 64, 500)])
-    assert held.owed == bytes([0, 1, 0, 1, 1, 0, 1, 1, 1])
+    assert (state.config, sequence.first, sequence.retained) == (TopicConfig(), None, [])
+    (held,) = sequence.extents
+    assert (held.first, held.end, held.newest, held.locations) == (0, 9, 0, [(0, 0, 64, 500)])
+    assert held.refcounts == bytes([0, 1, 0, 1, 1, 0, 1, 1, 1])
 
 
 def test_a_topic_of_formats_2_to_5_is_read_as_it_was() -> None:
@@ -97,9 +97,9 @@ def test_a_topic_of_formats_2_to_5_is_read_as_it_was() -> None:
         assert its_channel.paused
         assert sorted(its_channel.pages.entries()) == [(2, 0, 3), (4, 1070, 1)]
         assert its_channel.buried == {3: (b"i" * 16, DeadLetter(3, 9, "why", 5))}
-        assert (its_tube.start, its_tube.edge) == (1, 6)
-        assert its_tube.terms == {8: JobOptions(5, 60, 0, 0, True), 9: JobOptions(5, 60, 1, 1040, True)}
-        assert bytes(sequence.held[0].owed) == bytes([0, 1, 2, 2, 2, 2, 1, 1, 2, 2])
+        assert (its_tube.start, its_tube.distributed) == (1, 6)
+        assert its_tube.options == {8: JobOptions(5, 60, 0, 0, True), 9: JobOptions(5, 60, 1, 1040, True)}
+        assert bytes(sequence.extents[0].refcounts) == bytes([0, 1, 2, 2, 2, 2, 1, 1, 2, 2])
 
 
 @pytest.mark.parametrize("wrong", [b"\xc0", b"\x91\x01", msgpack.packb(list(range(9)))])
@@ -151,10 +151,10 @@ def test_of_what_waits_packed_any_part_can_be_taken() -> None:
             first = random.randrange(20_000)
             end = first + random.choice((1, 10, 5000, 15_000))
             if random.random() < 0.5:
-                assert far.take(first) == (first in left)
+                assert far.remove_one(first) == (first in left)
                 left.discard(first)
             else:
-                far.remove(first, end)
+                far.remove_span(first, end)
                 left -= set(range(first, end))
         assert list(far.ordinals()) == sorted(left)
         assert {ordinal for ordinal, _, _ in far.entries()} == left
@@ -166,7 +166,7 @@ def test_of_what_waits_packed_any_part_can_be_taken() -> None:
 )
 def test_an_extent_of_an_older_format_was_logged_when_it_was_published(fields: int, logged: tuple[int, int]) -> None:
     extent = [0, 9, False, 500, [[0, 0, 64, 500]], 70, 80, True, 700, 800]
-    (held,) = sequence_of([extent[:fields]], 9, 9).held
+    (held,) = sequence_of([extent[:fields]], 9, 9).extents
     assert (held.logged_first, held.logged_last) == logged
     assert (held.oldest, held.newest, held.attributed) == ((70, 80) if fields > 5 else (0, 0)) + (fields > 7,)
 
@@ -193,9 +193,9 @@ def test_a_tube_does_not_give_up_what_a_channel_that_begins_in_the_past_owes() -
     topic.channel_from("a", 0, one.clock.now)
     one.turn()
     again = SimNode(one.disk.kill(), Durability.ALWAYS, one.clock, Random(1))
-    assert again.log.found.roots, "it begins with the checkpoint"
+    assert again.log.start_results.roots, "it begins with the checkpoint"
     channel = again.broker.topics["t"].channels["a"]
     assert channel.depth == 2
-    sequence = again.store.known_sequence(topic.number)
+    sequence = again.store.find_sequence(topic.number)
     assert sequence is not None
-    assert [bytes(held.owed) for held in sequence.live()] == [b"\1", b"\2"]
+    assert [bytes(held.refcounts) for held in sequence.live()] == [b"\1", b"\2"]

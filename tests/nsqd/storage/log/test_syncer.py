@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from nsqd.core.retention.policy import Durability
-from nsqd.storage.log.reader import Reader
-from nsqd.storage.log.records import HEADER_SIZE, Kind
+from nsqd.storage.log.reader import LogRecords
+from nsqd.storage.log.records import HEADER_SIZE, RecordKind
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.syncer import MOST_TICKS_BEHIND
@@ -45,7 +45,7 @@ def work(node: SimNode) -> None:
 
 def looked_at(disk: SimDisk) -> tuple[int, int]:
     """The highest mark that the log states, and where its last record stands that belongs to no mark."""
-    reader = Reader(disk.kill())
+    reader = LogRecords(disk.kill())
     all_records(reader)
     assert not reader.torn
     return reader.stated, reader.content_end
@@ -115,7 +115,7 @@ def test_what_a_killed_process_left_is_stated_too() -> None:
 
 def opened(disk: SimDisk) -> Writer:
     """As a start goes on behind what it has read."""
-    reader = Reader(disk)
+    reader = LogRecords(disk)
     assert all_records(reader)
     identity, space, spare = reader.files.identity, Space(disk), Spare(disk, 4096)
     assert identity is not None
@@ -150,7 +150,7 @@ def test_a_backup_ends_with_the_mark() -> None:
         copy.put(part.name, part.read(0, part.size))
     stated, content_end = looked_at(copy)
     assert stated >= content_end > HEADER_SIZE
-    assert Reader(copy).files.stored == Reader(disk.kill()).files.stored is not None
+    assert LogRecords(copy).files.stored == LogRecords(disk.kill()).files.stored is not None
 
 
 def test_a_trickle_that_is_never_idle_is_made_durable_in_the_mode_os_too() -> None:
@@ -177,7 +177,7 @@ def test_the_clocks_are_noted_once_a_second_while_something_is_written() -> None
     node = new_node(disk, Durability.OS)
 
     def anchors() -> int:
-        return sum(record.kind == Kind.ANCHOR for record in all_records(Reader(disk.kill())))
+        return sum(record.kind == RecordKind.ANCHOR for record in all_records(LogRecords(disk.kill())))
 
     publish(node)
     before = anchors()

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from nsqd.core.broker import Broker
-from nsqd.core.channel.actions import Chosen, bury, move
+from nsqd.core.channel.actions import ChosenMessage, bury, move
 from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import message_id
@@ -85,9 +85,9 @@ def test_what_is_for_one_channel_alone_never_comes_to_another(attributes: Attrib
     assert knows == [bool(attributes) and len(bodies(seen, "t", "a")) > 1 for seen in found]
 
 
-def chosen(broker: Broker, ordinal: int) -> list[Chosen]:
+def chosen(broker: Broker, ordinal: int) -> list[ChosenMessage]:
     topic = broker.topics["t"]
-    return [Chosen(ordinal, message_id(topic.journal.look(ordinal)))]
+    return [ChosenMessage(ordinal, message_id(topic.journal.frame_in_memory(ordinal)))]
 
 
 @pytest.mark.parametrize("more", ["nothing", "empty", "delete", "create"])
@@ -134,7 +134,7 @@ def test_a_config_is_kept_whole_and_what_it_retains_begins_with_it() -> None:
 
     for node in Torn(with_channels("a"), last).restarts():
         topic = node.broker.topics["t"]
-        sequence = node.store.known_sequence(topic.number)
+        sequence = node.store.find_sequence(topic.number)
         assert sequence is not None
         if topic.config == config:
             assert sequence.first == 1, "what was published before is not retained"
@@ -150,7 +150,7 @@ def test_jobs_that_are_put_together_come_together_and_one_that_was_deleted_stays
     def last(broker: Broker) -> None:
         topic = broker.topics["t"]
         topic.put([b"2", b"3"], JobOptions(5, 60, 0, 0, True))
-        broker.settle()
+        broker.seal_puts()
         assert broker.tubes.tube(topic.name) is not None
         job = broker.tubes.tube(topic.name).jobs.get(0)
         assert job is not None

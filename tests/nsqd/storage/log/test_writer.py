@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.storage.log.records import HEADER_SIZE, decode_header
 from nsqd.storage.log.writer import segment_name
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -32,7 +32,7 @@ def test_a_group_is_one_write_and_begins_with_the_durable_mark() -> None:
     reader, contents = read(disk.kill())
     assert contents == [b"a", b"b", b"c"]
     assert reader.end == writer.written.position
-    groups = [record for record in all_records(reader) if record.kind == Kind.GROUP]
+    groups = [record for record in all_records(reader) if record.kind == RecordKind.GROUP]
     assert [int.from_bytes(group.content[:8], "big") for group in groups] == [0, first]
 
 
@@ -187,6 +187,6 @@ def test_that_nothing_can_be_written_is_logged_once_and_its_end_too(caplog: pyte
         for _ in range(5):
             write(writer, b"more")
     assert caplog.messages == [
-        "LOG: cannot write to the log: No space left on device: nothing is acknowledged until it can be",
-        "LOG: it can be written again",
+        "LOG: cannot write to the log: No space left on device: no publish is acknowledged until writing works again",
+        "LOG: writing works again",
     ]

@@ -28,7 +28,7 @@ class Clock:
 def made(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answer], tuple[FallbackUpstreams, Clock]]:
     """A FallbackUpstreams over somebody who answers so."""
     monkeypatch.setattr(fallback, "PATIENCE", 0.02)
-    monkeypatch.setattr(fallback, "FOR_THE_ILL", 0.001)
+    monkeypatch.setattr(fallback, "FAILING_PATIENCE", 0.001)
 
     def make(answer: Answer) -> tuple[FallbackUpstreams, Clock]:
         async def get_object(self: Upstreams, address: str, path: str, arguments: object) -> answer_budget.Answer:

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from admin.response_cache import FORGOTTEN, FRESH, MOST, Watch
+from admin.response_cache import FORGOTTEN, FRESH, MOST, ResponseCache
 
 
 class Clock:
@@ -27,26 +27,26 @@ def test_one_question_serves_all_who_look() -> None:
         return asked
 
     async def work() -> None:
-        watch = Watch(clock)
-        seen = await asyncio.gather(*(watch.ask("k", question) for _ in range(50)))
-        assert {one.now for one in seen} == {1}
-        assert seen[0].before is None
+        cache = ResponseCache(clock)
+        cached = await asyncio.gather(*(cache.get("k", question) for _ in range(50)))
+        assert {one.now for one in cached} == {1}
+        assert cached[0].before is None
         clock.now = FRESH
-        later = await watch.ask("k", question)
+        later = await cache.get("k", question)
         assert (later.now, later.before, later.seconds) == (2, 1, FRESH)
-        watch.forget()
-        assert (await watch.ask("k", question)).now == 3
+        cache.invalidate()
+        assert (await cache.get("k", question)).now == 3
         clock.now += FORGOTTEN + FRESH
-        assert (await watch.ask("k", question)).before is None
+        assert (await cache.get("k", question)).before is None
         for number in range(2 * MOST):
-            await watch.ask(number, question)
-        assert len(watch._slots) == MOST
+            await cache.get(number, question)
+        assert len(cache._slots) == MOST
 
     asyncio.run(work())
 
 
 def test_what_takes_long_is_shown_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("admin.response_cache.SOON", 0.01)
+    monkeypatch.setattr("admin.response_cache.PAGE_WAIT", 0.01)
     clock, answers = Clock(), count(1)
     goes = asyncio.Event()
 
@@ -55,23 +55,23 @@ def test_what_takes_long_is_shown_as_it_was(monkeypatch: pytest.MonkeyPatch) -> 
         return next(answers)
 
     async def work() -> None:
-        watch = Watch(clock)
-        assert await watch.soon("k", question) is None
-        assert not watch.knows("k")
+        cache = ResponseCache(clock)
+        assert await cache.get_or_stale("k", question) is None
+        assert not cache.has_answer("k")
         goes.set()
-        first = await watch.ask("k", question)
+        first = await cache.get("k", question)
         assert first.now == 1  # it was asked on
-        assert watch.knows("k")
+        assert cache.has_answer("k")
         goes.clear()
         clock.now += FRESH
-        assert await watch.soon("k", question) == first
-        watch.forget()
-        assert await watch.soon("k", question) is None  # what was so before a change is not shown
+        assert await cache.get_or_stale("k", question) == first
+        cache.invalidate()
+        assert await cache.get_or_stale("k", question) is None  # what was so before a change is not shown
         goes.set()
-        assert (await watch.ask("k", question)).now > 1
+        assert (await cache.get("k", question)).now > 1
         clock.now += FORGOTTEN + FRESH
         goes.clear()
-        assert await watch.soon("k", question) is None
+        assert await cache.get_or_stale("k", question) is None
 
     asyncio.run(work())
 
@@ -89,13 +89,13 @@ def test_a_question_that_fails_fails_for_all_and_is_asked_again() -> None:
         return 7
 
     async def work() -> None:
-        watch = Watch(clock)
-        found = await asyncio.gather(*(watch.ask("k", fails) for _ in range(50)), return_exceptions=True)
+        cache = ResponseCache(clock)
+        found = await asyncio.gather(*(cache.get("k", fails) for _ in range(50)), return_exceptions=True)
         assert {type(one) for one in found} == {OSError}
         assert asked == 1
         with pytest.raises(OSError):
-            await watch.ask("k", works)
+            await cache.get("k", works)
         clock.now = FRESH
-        assert (await watch.ask("k", works)).now == 7
+        assert (await cache.get("k", works)).now == 7
 
     asyncio.run(work())
