@@ -6,7 +6,7 @@ ROOMS := nsqd lookupd admin apps shared pipeline penstock pyspark_nsq
 NODE_CLIENTS := $(patsubst %,tests/clients/%/node_modules/.made,nsqjs jackd axe)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark up test check bench crash docs docs-serve reference screenshots format clean
+.PHONY: help setup spark up unit test simulate check bench crash docs docs-serve reference screenshots format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,11 +18,21 @@ spark: .venv/.spark ## what penstock pipeline needs: Spark and a Java, about 600
 up: .venv/.runtime .venv/.compiled ## the daemon set in the foreground, data in ./data; ARGS="--nodes 3 --port-offset 1000"
 	@exec $(BIN)/penstock up --data ./data $(ARGS)
 
-# Two workers, each with whole files: a module's daemon is started once. tests/conftest.py says which files come first.
-# Three are done two minutes sooner, and then a kill comes before anything was acknowledged: those tests want to see something kept.
+# Where the environment forbids byte code, every worker would compile all tests, which takes 12 s of CPU.
+unit test: export PYTHONDONTWRITEBYTECODE =
+
+unit: .venv/.dev ## the tests that open no socket and start no process: under a minute on two cores; ARGS as for test
+	$(BIN)/python -m pytest --unit -q -n 2 --dist worksteal $(ARGS)
+
+# Three workers on two cores, because tests wait more than they compute; each takes whole files, so that a file's daemon is started
+# once. tests/conftest.py says which files come first.
 test: .venv/.dev .venv/.compiled $(NODE_CLIENTS) .venv/nginx/usr/sbin/nginx .venv/.chromium ## every test, and make check; ARGS goes to pytest: "-n 0 -k word"
 	@$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+SEEDS ?= 2000
+simulate: .venv/.dev ## the simulators of crashes, damage and whole nodes over many seeds; SEEDS=2000, ARGS as for test
+	PENSTOCK_CRASH_SEEDS=$(SEEDS) PENSTOCK_WHOLE_SEEDS=$(SEEDS) $(BIN)/python -m pytest -n 2 -m long -o timeout=0 -q $(ARGS) tests/nsqd tests/simulation
 
 check: .venv/.dev ## style, types, layers
 	$(BIN)/ruff format --check .

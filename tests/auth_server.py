@@ -25,7 +25,7 @@ _END_TIMEOUT = 20.0  # s
 
 @dataclass(frozen=True)
 class Request:
-    """What it was asked."""
+    """A request as the server received it."""
 
     method: str
     target: str  # as it stood in the request line
@@ -35,7 +35,6 @@ class Request:
 
     @property
     def query(self) -> dict[str, str]:
-        """The parameters of the target."""
         return {name: values[-1] for name, values in parse_qs(urlsplit(self.target).query, True).items()}
 
 
@@ -60,7 +59,6 @@ class Visit:
         return not self.closed
 
     def close(self) -> None:
-        """No more."""
         self.closed = True
 
     def wait_for_the_end(self) -> None:
@@ -107,7 +105,7 @@ def says_raw(data: bytes) -> Mood:
 
 
 def hangs(after: bytes = b"") -> Mood:
-    """Silence after some bytes."""
+    """Return a mood that sends some bytes and then nothing more."""
 
     def mood(visit: Visit) -> None:
         visit.send(after)
@@ -128,7 +126,7 @@ def never_ends(head: bytes, part: bytes, pause: float = 0.0) -> Mood:
 
 
 def void(_: object) -> None:
-    """Forget it."""
+    pass
 
 
 class AuthServer:
@@ -152,7 +150,6 @@ class AuthServer:
 
     @property
     def address(self) -> str:
-        """host:port"""
         return f"127.0.0.1:{self.port}"
 
     @property

@@ -30,7 +30,7 @@ class Authority:
         self._ca.cert_pem.write_to_path(self.root)
 
     def issue(self, common_name: str) -> trustme.LeafCert:
-        """A client's certificate."""
+        """Issue a certificate for a client."""
         return self._ca.issue_cert("client.test", common_name=common_name)
 
     def issue_expired(self, common_name: str) -> trustme.LeafCert:

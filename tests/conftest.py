@@ -1,43 +1,116 @@
-"""Settings for all tests: hypothesis never fails for slowness of a shared machine, and prints what to replay; long files first.
+"""Settings for all tests: the profiles of hypothesis, which files come first, and the unit run (`--unit`).
 
-`make test` has two workers (pytest-xdist), which take file after file in the order of collection.
+`make test` has several workers (pytest-xdist), which take file after file in the order of collection.
+
+`make unit` runs what opens no socket and starts no process: all but the tests that are marked `process` or `long`. An audit
+hook ends a test that does it nevertheless. An event loop's own pair of sockets is allowed, because it leads nowhere.
 """
 
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("penstock", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("penstock")
+from tests.effort import FULL
+
+# No test fails for the slowness of a shared machine, and a failure prints what replays it.
+settings.register_profile(
+    "penstock", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=FULL
+)
+settings.register_profile("unit", settings.get_profile("penstock"), max_examples=FULL // 5)
 
 # The longest first, so that in the end no worker has a long one left while the other has nothing. `--durations=0` tells.
 LONG = (
     "pipeline/test_pipeline_process.py",
-    "simulation/test_simulation.py",
-    "nsqd/storage/test_crashes.py",
-    "nsqd/storage/test_tube_crashes.py",
-    "pipeline/",
-    "penstock/spark/",
-    "processes/test_message_commands.py",
+    "bench/test_bench.py",
+    "pipeline/test_cluster_process.py",
     "processes/test_crash.py",
-    "processes/test_disk_full.py",
-    "bench/",
-    "admin/test_pages_process.py",
+    "processes/test_message_commands.py",
+    "penstock/spark/",
     "processes/test_nsqd_hostile.py",
+    "processes/test_disk_full.py",
+    "nsqd/storage/test_crashes.py",
+    "nsqd/storage/log/test_damage_runs.py",
+    "simulation/test_simulation.py",
+    "nsqd/storage/test_tube_crashes.py",
+    "nsqd/net/test_layers.py",
+    "admin/test_pages_process.py",
+    "admin/test_operating_process.py",
     "processes/test_nsqd.py",
     "processes/test_nsqd_edge.py",
     "processes/test_beanstalkd.py",
     "processes/test_nsq_import.py",
 )
+NO_UNITS = ("processes", "clients", "simulation")  # a unit run does not even import these directories
+HERE = Path(__file__).parent
+_FORBIDDEN = {
+    "socket.__new__", "socket.bind", "socket.connect", "socket.sendto",
+    "subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system",
+}  # fmt: skip
+_guarded = False  # a unit test is running
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files of LONG in its order, then all others in theirs."""
-    here = Path(__file__).parent
+class NotAUnitTest(BaseException):
+    """A unit test opens a socket or starts a process. No `except Exception` of the code under test hides this."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--unit", action="store_true", help="only tests that open no socket and start no process")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("unit" if config.getoption("unit") else "penstock")
+    if config.getoption("unit"):
+        sys.addaudithook(_audit)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return (
+        True
+        if config.getoption("unit") and collection_path.parent == HERE and collection_path.name in NO_UNITS
+        else None
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Sort the files of LONG to the front, in its order. In a unit run, deselect what is marked `process` or `long`."""
+    if config.getoption("unit"):
+        units = [item for item in items if not any(item.iter_markers("process")) and not any(item.iter_markers("long"))]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(units)])
+        items[:] = units
 
     def place(item: pytest.Item) -> int:
-        path = item.path.relative_to(here).as_posix()
+        path = os.path.relpath(item.path, HERE)
         return next((number for number, name in enumerate(LONG) if path.startswith(name)), len(LONG))
 
     items.sort(key=place)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Guard each test of a unit run, with its fixtures."""
+    global _guarded
+    _guarded = bool(item.config.getoption("unit"))
+    try:
+        return (yield)
+    finally:
+        _guarded = False
+
+
+def _audit(event: str, _: object) -> None:
+    """Raise NotAUnitTest if a guarded test opens a socket or starts a process."""
+    if _guarded and event in _FORBIDDEN and not (event == "socket.__new__" and _is_of_an_event_loop()):
+        raise NotAUnitTest(f"{event} in a unit test: mark the test `process`")
+
+
+def _is_of_an_event_loop() -> bool:
+    """Return whether trio or asyncio makes the socket that is about to be made."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename.endswith("/socket.py"):
+        frame = frame.f_back
+    return "/asyncio/" in frame.f_code.co_filename or "/trio/_core/" in frame.f_code.co_filename

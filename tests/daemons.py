@@ -23,6 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import httpx
+
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT = 60.0  # s; a start takes 0.3 s, but CI machines sleep at times, and other tests run beside this one
 STOP_TIMEOUT = 60.0  # s
@@ -131,17 +133,17 @@ class Daemon:
 
     @property
     def tcp(self) -> str:
-        """host:port of the NSQ protocol."""
+        """Return host:port of the NSQ protocol."""
         return self.addresses["TCP"]
 
     @property
     def http(self) -> str:
-        """host:port of the HTTP API."""
+        """Return host:port of the HTTP API."""
         return self.addresses["HTTP"]
 
     @property
     def stderr(self) -> str:
-        """Standard error so far."""
+        """Return what the process has written to standard error so far."""
         with self._changed:
             return "".join(self.lines)
 
@@ -172,6 +174,17 @@ def nsqd(directory: Path, *flags: str, **options: Any) -> Daemon:
     """An nsqd with its data in `directory`, which is made if it is not there."""
     directory.mkdir(parents=True, exist_ok=True)
     return Daemon("nsqd", "-data-path", str(directory), *flags, **options)
+
+
+def post(node: Daemon, path: str, content: bytes | str = b"", **arguments: str) -> None:
+    """Send a POST to the daemon's HTTP API. Raises httpx.HTTPStatusError unless the answer is a success."""
+    httpx.post(f"http://{node.http}{path}", params=arguments, content=content).raise_for_status()
+
+
+def publish(node: Daemon, topic: str, *bodies: bytes | str) -> None:
+    """Publish the bodies, which hold no line break, with one /mpub."""
+    lines = [body.encode() if isinstance(body, str) else body for body in bodies]
+    post(node, "/mpub", b"\n".join(lines), topic=topic)
 
 
 def eventually(done: Callable[[], object], timeout: float = START_TIMEOUT) -> None:
@@ -214,12 +227,10 @@ class Conversation:
         self.close()
 
     def close(self) -> None:
-        """Hang up."""
         self._file.close()
         self.socket.close()
 
     def send(self, data: bytes) -> None:
-        """Say something."""
         self.socket.sendall(data)
 
     def frame(self) -> tuple[int, bytes] | None:

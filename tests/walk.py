@@ -49,7 +49,7 @@ class Steady(Random):
 
 @dataclass
 class Walk:
-    """What one turn called."""
+    """The calls of one turn, counted."""
 
     calls: int = 0
     crossings: int = 0  # calls from one file of the product into another

@@ -40,6 +40,7 @@ class Ledger:
         self._ids: dict[tuple[str, bytes], int] = {}  # (topic, message id) -> number
         self._unsafe: dict[int, Copy] = {}  # by id(): copies whose last FIN or REQ a crash may take back
         self._crashes = 0
+        self._acknowledged = False  # some publish was answered with OK
         self._cuts: list[tuple[int, int, int]] = []  # power cuts: (life that it ended, when, when the server saw it)
         self._counts = Verdict()
         self.last_due = 0  # the latest `due` of all messages
@@ -67,6 +68,11 @@ class Ledger:
         """Note the reply to a publish."""
         for message in messages:
             message.fate, message.answered = fate, now
+        self._acknowledged |= fate is Fate.OK and bool(messages)
+
+    def has_acknowledged(self) -> bool:
+        """Return whether any publish was acknowledged so far."""
+        return self._acknowledged
 
     def delivered(self, topic: str, channel: str, data: bytes, message_id: bytes, now: int) -> Copy | None:
         """Note a delivery; return the copy, or None if the message is none of ours."""

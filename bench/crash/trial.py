@@ -24,6 +24,9 @@ _WHILE_STARTING = 0.125  # share of crashes under load that follow a crash at a 
 # the time, so a random moment would rarely be such a one.
 _BUSY = 0.75
 _PATIENCE = 1.0  # s that a due crash waits for such a moment
+_FIRST_ANSWER = (
+    20.0  # s that a due crash waits for the first acknowledgement of the trial: without one it shows nothing
+)
 _LONGEST_START = 0.6  # s after which a start is crashed at the latest
 _RESTING = 0.4  # share of the power cuts that come after a rest, if the mode syncs by time
 _LONGEST_REST = 10_000 * MS  # ns; with a longer window there is no rest
@@ -107,7 +110,7 @@ class Trial:
         load, rest = self._mix.uniform(0, LONGEST_LOAD), self._rest()
         rest_from = time.monotonic_ns() + load * 1e9 if rest else math.inf
         busy = not rest and self._mix.chance(_BUSY)
-        crash = _Crash(self._volume, process, load + rest, _PATIENCE if busy else 0.0)
+        crash = _Crash(self._volume, process, load + rest, _PATIENCE if busy else 0.0, self.ledger.has_acknowledged)
         if busy:
             loop.asked = crash.strike_if_due
         loop.run(crash.happened.is_set, rest_from)
@@ -184,8 +187,13 @@ class Trial:
 class _Crash(threading.Thread):
     """A thread that crashes the server after some time, at any moment, unless the checker does so before it."""
 
-    def __init__(self, volume: Volume, process: Process, after: float, patience: float) -> None:
-        """Start the thread; the checker has `patience` s after the due time to crash the server itself."""
+    def __init__(
+        self, volume: Volume, process: Process, after: float, patience: float, worth_it: Callable[[], bool]
+    ) -> None:
+        """Start the thread; the checker has `patience` s after the due time to crash the server itself.
+
+        No crash comes before `worth_it` is true, for _FIRST_ANSWER s at most.
+        """
         super().__init__(daemon=True)
         self.happened = threading.Event()
         self.blow: Strike | None = None
@@ -195,15 +203,21 @@ class _Crash(threading.Thread):
         self._process = process
         self._due = time.monotonic() + after
         self._patience = patience
+        self._worth_it = worth_it
         self.start()
 
     def run(self) -> None:
-        if not self.happened.wait(max(0.0, self._due + self._patience - time.monotonic())):
-            self._strike()
+        if self.happened.wait(max(0.0, self._due + self._patience - time.monotonic())):
+            return
+        latest = time.monotonic() + _FIRST_ANSWER
+        while not self._worth_it() and time.monotonic() < latest:
+            if self.happened.wait(0.005):
+                return
+        self._strike()
 
     def strike_if_due(self) -> None:
         """Crash the server from the caller's thread if the time has come."""
-        if time.monotonic() >= self._due:
+        if time.monotonic() >= self._due and self._worth_it():
             self._strike()
 
     def _strike(self) -> None:

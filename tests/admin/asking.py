@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def users_file(directory: Path, *users: User) -> str:
-    """With these in it."""
+    """Write a users file that lists these users, and return its path."""
     path = directory / "users"
     path.write_text(written(users))
     path.chmod(0o600)
@@ -34,12 +34,12 @@ def users_file(directory: Path, *users: User) -> str:
 
 
 def with_password(name: str, role: Role, *topics: str) -> User:
-    """Who logs in with PASSWORD."""
+    """Return a user who logs in with PASSWORD."""
     return User(name, role, topics or ("*",), _CHEAP.hash(PASSWORD))
 
 
 def with_token(name: str, role: Role, token: str, *topics: str) -> User:
-    """Who brings that."""
+    """Return a user who authenticates with this token."""
     return User(name, role, topics or ("*",), hashed(token))
 
 
@@ -55,7 +55,7 @@ def browser(app: Api, address: str = "127.0.0.1", **headers: str) -> httpx.Async
 
 
 def in_loop(work: Callable[[], Awaitable[T]]) -> T:
-    """What it returns."""
+    """Run the coroutine in a new event loop, and return its result."""
 
     async def run() -> T:
         return await work()
@@ -64,6 +64,6 @@ def in_loop(work: Callable[[], Awaitable[T]]) -> T:
 
 
 async def log_in(client: httpx.AsyncClient, name: str, password: str = PASSWORD, following: str = "") -> httpx.Response:
-    """By the form."""
+    """Send the login form, and return nsqadmin's answer."""
     form = {"user": name, "password": password, "next": following}
     return await client.post("/login", data=form, headers=OURS)

@@ -20,7 +20,7 @@ from tests.daemons import Daemon, eventually, nsqd
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """nsqlookupd, two nsqd, and nsqadmin."""
+    """A running cluster: one nsqlookupd, two nsqd, and nsqadmin."""
 
     lookupd: Daemon
     nodes: tuple[Daemon, Daemon]
@@ -28,11 +28,10 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """Of nsqadmin."""
         return f"http://{self.admin.http}"
 
     def publish(self, topic: str, *bodies: str, node: int = 0) -> None:
-        """To one of the nodes."""
+        """Publish the bodies to a topic of one of the nodes."""
         url = f"http://{self.nodes[node].http}/mpub?topic={topic}"
         httpx.post(url, content="\n".join(bodies)).raise_for_status()
 
@@ -43,7 +42,7 @@ class Cluster:
         return greenstalk.Client((host, int(port)), use=tube, watch=tube)
 
     def channel(self, topic: str, name: str) -> None:
-        """On both."""
+        """Create the topic and its channel on both nodes."""
         for node in self.nodes:
             httpx.post(f"http://{node.http}/topic/create?topic={topic}").raise_for_status()
             httpx.post(f"http://{node.http}/channel/create?topic={topic}&channel={name}").raise_for_status()
@@ -117,5 +116,4 @@ def upstream(
 
 
 def told(value: object) -> tuple[int, bytes]:
-    """200 with JSON."""
     return 200, json.dumps(value).encode()

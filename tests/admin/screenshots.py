@@ -30,7 +30,6 @@ BUSY = 40.0  # s: four steps of a chart
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """The machine's own."""
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         try:
@@ -50,7 +49,7 @@ def a_full_cluster(directory: Path) -> Iterator[Cluster]:
 
 
 def fill(cluster: Cluster) -> None:
-    """Something of everything."""
+    """Publish and consume until every page has something to show."""
     for topic, channel in (("orders", "mail"), ("orders", "billing"), ("clicks", "archive")):
         cluster.channel(topic, channel)
     for number in range(30):

@@ -44,6 +44,7 @@ def asked(work: Any, tmp_path: Path, *users: User, address: str = "127.0.0.1", *
     return in_loop(run)
 
 
+@pytest.mark.process
 def test_who_is_not_logged_in_is_led_there_and_back(tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         led = await client.get("/topics/t?x=1")
@@ -120,6 +121,7 @@ def test_forms_that_are_none(tmp_path: Path, form: bytes) -> None:
     assert asked(work, tmp_path) in (400, 401)
 
 
+@pytest.mark.process
 def test_forms_must_come_from_our_pages_and_be_of_the_session(tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         bare = await client.post("/login", data={"user": "ann", "password": PASSWORD})
@@ -144,6 +146,7 @@ def test_forms_must_come_from_our_pages_and_be_of_the_session(tmp_path: Path) ->
     asked(work, tmp_path)
 
 
+@pytest.mark.process
 def test_a_session_ends_with_logging_out_with_the_password_and_in_another_browser(tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         async def is_in() -> bool:
@@ -166,6 +169,7 @@ def test_a_session_ends_with_logging_out_with_the_password_and_in_another_browse
     asked(work, tmp_path)
 
 
+@pytest.mark.process
 def test_a_user_who_is_removed_or_gets_another_password_is_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("admin.users.CHECK_EVERY", 0.0)
 
@@ -185,6 +189,7 @@ def test_a_user_who_is_removed_or_gets_another_password_is_out(tmp_path: Path, m
     asked(work, tmp_path)
 
 
+@pytest.mark.process
 def test_tokens(tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> list[int]:
         found = []
@@ -210,6 +215,7 @@ def test_a_token_is_no_password_and_a_password_no_token(tmp_path: Path) -> None:
     asked(work, tmp_path, ANN, with_token("robot", Role.ADMIN, TOKEN), carl)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("address", "trusted", "is_believed"),
     [
@@ -235,6 +241,7 @@ def test_a_header_is_believed_of_trusted_addresses_only(
     assert asked(work, tmp_path, ANN, carl, address=address, **options) == expected
 
 
+@pytest.mark.process
 def test_where_it_came_from_by_way_of_a_trusted_proxy(tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> str:
         headers = OURS | {"X-Forwarded-For": "1.1.1.1, 2.2.2.2", "X-Forwarded-Proto": "https"}
@@ -249,6 +256,7 @@ def test_where_it_came_from_by_way_of_a_trusted_proxy(tmp_path: Path) -> None:
     assert "2.2.2.2" not in asked(work, tmp_path, address="10.0.0.1")
 
 
+@pytest.mark.process
 def test_topics_of_others_are_not_seen(tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> list[int]:
         headers = {"Authorization": f"Bearer {TOKEN}"} | OURS
@@ -279,6 +287,7 @@ def test_what_goes_on_for_long_is_of_who_may_do_it_now(tmp_path: Path, monkeypat
     assert access.still_may(somebody, "kick")
 
 
+@pytest.mark.process
 def test_without_users_all_is_as_the_original_has_it() -> None:
     async def work() -> list[int]:
         found = []
@@ -292,6 +301,7 @@ def test_without_users_all_is_as_the_original_has_it() -> None:
     assert in_loop(work) == [502, 502, 403, 502, 403, 403]
 
 
+@pytest.mark.process
 def test_a_base_path(tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         led = await client.get("/nsq/topics")
@@ -305,6 +315,7 @@ def test_a_base_path(tmp_path: Path) -> None:
     asked(work, tmp_path, base_path="/nsq")
 
 
+@pytest.mark.process
 def test_several_clusters_have_one_login(tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         led = await client.get("/clusters/east/nodes")

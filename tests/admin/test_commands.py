@@ -16,6 +16,8 @@ from tests.admin.asking import OURS, browser, make
 from tests.admin.conftest import told, upstream
 from tests.daemons import Daemon
 
+pytestmark = pytest.mark.process
+
 MISSING = 404, b'{"message":"CHANNEL_NOT_FOUND"}'
 ANN = Actor("ann", "127.0.0.1:1", "curl <1>", "http://admin/x?a=1&b=2")
 

@@ -35,6 +35,7 @@ def test_whatever_is_told(told: dict[str, Any]) -> None:
     assert all(isinstance(bar["messages"], int) for bar in view["bars"])
 
 
+@pytest.mark.process
 def test_a_lake_that_is_none_is_told_in_the_pipelines_words(tmp_path: Path) -> None:
     with pytest.raises(HttpError, match="penstock pipeline history: ") as found:
         asyncio.run(History(str(tmp_path)).rollups("t", "hour"))
@@ -44,6 +45,7 @@ def test_a_lake_that_is_none_is_told_in_the_pipelines_words(tmp_path: Path) -> N
     assert found.value.status == 400
 
 
+@pytest.mark.process
 def test_one_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "TIMEOUT", 0.001)
     with pytest.raises(HttpError, match="took longer"):

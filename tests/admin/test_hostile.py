@@ -57,6 +57,7 @@ def lie(value: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "value", [HALF, HUGE, 1e308, -1, None, True, [], {}, {"a": HALF}, "x" * 100_000], ids=lambda v: str(v)[:12]
 )
@@ -83,6 +84,7 @@ def test_whatever_a_node_tells_every_page_is_one(value: Any, monkeypatch: pytest
     assert faults == []
 
 
+@pytest.mark.process
 def test_a_node_that_tells_more_than_was_asked_makes_no_page_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """20 messages were asked for, and 100 tubes; rendering 300,000 rows held everybody else up for half a minute."""
     monkeypatch.setattr("admin.fallback.PATIENCE", 30.0)
@@ -145,6 +147,7 @@ def test_other_ways_of_writing_a_path_lead_to_the_page_and_nowhere_else(path: st
     assert unquote(where).lower() == unquote(path).lower()
 
 
+@pytest.mark.process
 def test_what_one_may_not_see_is_not_exported_either(tmp_path: Path) -> None:
     one = {"id": "1", "offset": 1, "body": "secret", "headers": {"card": "secret"}, "key": "secret", "body_size": 6}
 
@@ -173,6 +176,7 @@ def test_what_one_may_not_see_is_not_exported_either(tmp_path: Path) -> None:
         asyncio.run(work(node))
 
 
+@pytest.mark.process
 def test_nobody_makes_us_ask_somebody_who_is_no_node() -> None:
     asked: list[str] = []
 
@@ -196,6 +200,7 @@ def test_nobody_makes_us_ask_somebody_who_is_no_node() -> None:
     assert asked == []
 
 
+@pytest.mark.process
 def test_what_is_configured_is_in_the_trail() -> None:
     async def work() -> list[dict[str, Any]]:
         async with browser(make()) as client:

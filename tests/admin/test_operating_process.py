@@ -237,7 +237,6 @@ def test_jobs_of_a_tube(page: Page, guarded: Cluster) -> None:
 
 
 def published(node: str, topic: str) -> int:
-    """Messages."""
     count: int = httpx.get(f"http://{node}/stats?format=json&topic={topic}").json()["topics"][0]["message_count"]
     return count
 

@@ -45,6 +45,7 @@ def options(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
         yield addresses | {f"{request.param}_http_address": (address,)}
 
 
+@pytest.mark.process
 def test_a_name_that_nobody_knows_is_no_fault(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     faults: list[str] = []
     for module in ("admin.layout", "shared.http.api"):
@@ -69,6 +70,7 @@ def test_a_name_that_nobody_knows_is_no_fault(options: dict[str, Any], monkeypat
     assert faults == []
 
 
+@pytest.mark.process
 def test_a_series_or_body_of_nothing_is_not_found(options: dict[str, Any]) -> None:
     async def work() -> list[int]:
         async with browser(make(**options), **OURS) as client:
@@ -81,6 +83,7 @@ def test_a_series_or_body_of_nothing_is_not_found(options: dict[str, Any]) -> No
     assert series == (502 if is_down else 404 if options["lookupd_http_address"] else 200)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "number", ["1,2", "1,2,3,4", "", "-1", " 1", "1 ", "+1", "0x1", "\u0661", "9" * 21, "1e3", "1\n2"]
 )

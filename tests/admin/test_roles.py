@@ -26,6 +26,7 @@ def path_of(route: str) -> str:
     return route
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("role", list(Role))
 def test_each_route_is_for_those_who_may(tmp_path: Path, role: Role) -> None:
     async def work() -> dict[str, bool]:
@@ -54,6 +55,7 @@ FORMS = {
 }  # fmt: skip
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("role", list(Role))
 def test_each_action_is_for_those_who_may(tmp_path: Path, role: Role) -> None:
     async def work() -> dict[str, bool]:
@@ -72,6 +74,7 @@ def test_each_action_is_for_those_who_may(tmp_path: Path, role: Role) -> None:
     assert in_loop(work) == {action: role >= needed for action, needed in ACTIONS.items()}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("method", "path", "body", "needed"),
     [

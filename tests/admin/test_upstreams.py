@@ -23,6 +23,8 @@ from shared.http.bounded import AnswerError
 from tests.admin.asking import OURS, browser, make
 from tests.admin.conftest import told, upstream
 
+pytestmark = pytest.mark.process
+
 SMALL = 128 * 1024  # bytes of an answer, for tests
 T = TypeVar("T")
 

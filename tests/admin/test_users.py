@@ -86,6 +86,7 @@ def test_the_first_one_must_be_right(tmp_path: Path) -> None:
     assert Users("").named("ann") is None
 
 
+@pytest.mark.process
 def test_the_command_writes_what_nsqadmin_reads(tmp_path: Path) -> None:
     path = tmp_path / "users"
     done = command("set", path, "ann", "--role", "admin", told="long enough\n")
@@ -111,6 +112,7 @@ def test_the_command_writes_what_nsqadmin_reads(tmp_path: Path) -> None:
     assert Users(str(path)).named("ann") is None
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "told", "code", "words"),
     [

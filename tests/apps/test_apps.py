@@ -192,6 +192,7 @@ HEARTBEAT = pack(">ii", 15, 0) + b"_heartbeat_"
 # ---- connection
 
 
+@pytest.mark.process
 def test_a_connection_introduces_itself_and_answers_heartbeats(nsqd: FakeNsqd) -> None:
     nsqd.greeting = HEARTBEAT
     with closing(Connection(nsqd.address, Settings())) as connection:
@@ -202,6 +203,7 @@ def test_a_connection_introduces_itself_and_answers_heartbeats(nsqd: FakeNsqd) -
             assert connection.receive() == []
 
 
+@pytest.mark.process
 def test_a_unix_socket(tmp_path: Path) -> None:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(tmp_path / "s"))
@@ -211,12 +213,14 @@ def test_a_unix_socket(tmp_path: Path) -> None:
         assert nsqd.published == [(b"t", b"x")]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "h" * 70 + ":1", "h\0h:1", "/h\0h"])
 def test_an_address_that_cannot_be_one_is_just_not_reached(address: str) -> None:
     with pytest.raises(ConnectionLost, match="cannot connect to"):
         Connection(address, Settings())
 
 
+@pytest.mark.process
 def test_a_stranger_is_told_apart() -> None:
     with ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -239,6 +243,7 @@ def test_addresses() -> None:
 # ---- producer
 
 
+@pytest.mark.process
 def test_publish_and_publish_many(nsqd: FakeNsqd) -> None:
     with Producer(nsqd.address) as producer:
         producer.publish("t", b"one")
@@ -247,6 +252,7 @@ def test_publish_and_publish_many(nsqd: FakeNsqd) -> None:
         assert nsqd.published == [(b"t", b"one"), (b"t", b"two"), (b"t", b"three")]
 
 
+@pytest.mark.process
 def test_the_servers_words_reach_the_caller_and_the_producer_recovers(nsqd: FakeNsqd) -> None:
     with Producer(nsqd.address) as producer:
         with pytest.raises(PublishError, match=f"{nsqd.address}: E_BAD_MESSAGE too big") as error:
@@ -256,6 +262,7 @@ def test_the_servers_words_reach_the_caller_and_the_producer_recovers(nsqd: Fake
         assert nsqd.published == [(b"t", b"y")]
 
 
+@pytest.mark.process
 def test_pipelined_publishes_fail_as_one(nsqd: FakeNsqd) -> None:
     nsqd.refuse[b"MPUB"] = b"E_MPUB_FAILED MPUB failed exiting"
     producer = Producer(nsqd.address)
@@ -268,6 +275,7 @@ def test_pipelined_publishes_fail_as_one(nsqd: FakeNsqd) -> None:
         submit_many()
 
 
+@pytest.mark.process
 def test_a_connection_closed_while_idle_is_made_again(nsqd: FakeNsqd) -> None:
     with Producer(nsqd.address) as producer:
         producer.publish("t", b"1")
@@ -277,6 +285,7 @@ def test_a_connection_closed_while_idle_is_made_again(nsqd: FakeNsqd) -> None:
         assert [body for _, body in nsqd.published] == [b"1", b"2"]
 
 
+@pytest.mark.process
 def test_the_next_address_is_tried(nsqd: FakeNsqd) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         nobody = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -300,6 +309,7 @@ def test_shares_never_exceed_the_total() -> None:
     assert all(any(plan[i] for plan in served) for i in range(5))
 
 
+@pytest.mark.process
 def test_messages_from_two_nsqds_are_finished_in_batches(nsqd: FakeNsqd, second: FakeNsqd) -> None:
     nsqd.deliver(*[b"a%d" % i for i in range(50)])
     second.deliver(*[b"b%d" % i for i in range(50)])
@@ -318,6 +328,7 @@ def test_messages_from_two_nsqds_are_finished_in_batches(nsqd: FakeNsqd, second:
     assert b"RDY 10" in second.commands
 
 
+@pytest.mark.process
 def test_what_was_not_handed_out_goes_back_at_close(nsqd: FakeNsqd) -> None:
     nsqd.deliver(b"1", b"2", b"3")
     with Consumer("t", "c", [nsqd.address]) as consumer:
@@ -327,6 +338,7 @@ def test_what_was_not_handed_out_goes_back_at_close(nsqd: FakeNsqd) -> None:
     assert sorted(nsqd.queue) == [b"2", b"3"]
 
 
+@pytest.mark.process
 def test_a_lost_nsqd_is_connected_again(nsqd: FakeNsqd) -> None:
     nsqd.deliver(b"1")
     with Consumer("t", "c", [nsqd.address]) as consumer:
@@ -342,12 +354,14 @@ def test_a_lost_nsqd_is_connected_again(nsqd: FakeNsqd) -> None:
     assert nsqd.words().count(b"SUB") == 2
 
 
+@pytest.mark.process
 def test_a_refused_subscription_is_an_error(nsqd: FakeNsqd) -> None:
     nsqd.refuse[b"SUB"] = b"E_UNAUTHORIZED AUTH failed"
     with Consumer("t", "c", [nsqd.address]) as consumer, pytest.raises(ConsumerError, match="E_UNAUTHORIZED"):
         next(consumer)
 
 
+@pytest.mark.process
 def test_a_message_tried_too_often_is_dropped_when_asked_for(nsqd: FakeNsqd) -> None:
     nsqd.attempts = 6
     nsqd.deliver(b"x")
@@ -357,6 +371,7 @@ def test_a_message_tried_too_often_is_dropped_when_asked_for(nsqd: FakeNsqd) -> 
     assert nsqd.finished == [b"x"]
 
 
+@pytest.mark.process
 def test_poll_returns_in_time_and_arguments_are_checked(nsqd: FakeNsqd) -> None:
     with Consumer("t", "c", [nsqd.address]) as consumer:
         assert consumer.poll(0) == []
@@ -365,6 +380,7 @@ def test_poll_returns_in_time_and_arguments_are_checked(nsqd: FakeNsqd) -> None:
             Consumer(*arguments)
 
 
+@pytest.mark.process
 def test_nsqds_are_found_through_nsqlookupd(nsqd: FakeNsqd) -> None:
     asked = []
 
@@ -425,6 +441,7 @@ def tail(nsqd: FakeNsqd, n: int, **more: object) -> bytes:
     return out.getvalue()
 
 
+@pytest.mark.process
 def test_tail_finishes_all_that_it_printed_and_nothing_else(nsqd: FakeNsqd) -> None:
     nsqd.deliver(*[b"%d" % i for i in range(10)])
     assert tail(nsqd, 4) == b"0\n1\n2\n3\n"
@@ -432,11 +449,13 @@ def test_tail_finishes_all_that_it_printed_and_nothing_else(nsqd: FakeNsqd) -> N
     assert sorted(nsqd.queue) == [b"%d" % i for i in range(4, 10)]
 
 
+@pytest.mark.process
 def test_tail_prints_the_topic(nsqd: FakeNsqd) -> None:
     nsqd.deliver(b"x")
     assert tail(nsqd, 1, print_topic=True) == b"t | x\n"
 
 
+@pytest.mark.process
 def test_tail_ends_at_a_signal(nsqd: FakeNsqd) -> None:
     class Out(io.BytesIO):
         def flush(self) -> None:
@@ -450,6 +469,7 @@ def test_tail_ends_at_a_signal(nsqd: FakeNsqd) -> None:
     assert re.search(rb"SUB t tail\d{6}#ephemeral", b"\n".join(nsqd.commands))
 
 
+@pytest.mark.process
 def test_tail_into_a_broken_pipe_ends_cleanly_and_loses_nothing(nsqd: FakeNsqd) -> None:
     nsqd.deliver(b"x")
     reader, writer = os.pipe()
@@ -482,12 +502,14 @@ def publish(data: bytes, *destinations: FakeNsqd, delimiter: str = "\n", rate: i
         feeder.join()
 
 
+@pytest.mark.process
 def test_to_nsq_publishes_to_all_and_chops_nothing(nsqd: FakeNsqd, second: FakeNsqd) -> None:
     assert publish(b"aaa\n\nbbb\n\n\nccc", nsqd, second) == 0
     assert [body for _, body in nsqd.published] == [b"aaa", b"bbb", b"ccc"]
     assert second.published == nsqd.published
 
 
+@pytest.mark.process
 def test_to_nsq_batches_what_is_there(nsqd: FakeNsqd) -> None:
     records = [b"%d" % i for i in range(5000)]
     assert publish(b",".join(records), nsqd, delimiter=",") == 0
@@ -495,6 +517,7 @@ def test_to_nsq_batches_what_is_there(nsqd: FakeNsqd) -> None:
     assert len(nsqd.commands) < 20
 
 
+@pytest.mark.process
 def test_to_nsq_sends_a_slow_inputs_lines_at_once(nsqd: FakeNsqd) -> None:
     reader, writer = os.pipe()
     options = to_nsq.Options("t", nsqd_tcp_address=(nsqd.address,))
@@ -514,12 +537,14 @@ def test_to_nsq_sends_a_slow_inputs_lines_at_once(nsqd: FakeNsqd) -> None:
     assert [body for _, body in nsqd.published] == [b"a", b"b", b"cc"]
 
 
+@pytest.mark.process
 def test_to_nsq_reports_a_refusal(nsqd: FakeNsqd) -> None:
     nsqd.refuse[b"PUB"] = b"E_PUB_FAILED PUB failed exiting"
     with pytest.raises(PublishError, match="E_PUB_FAILED PUB failed exiting"):
         publish(b"x\n", nsqd)
 
 
+@pytest.mark.process
 def test_to_nsq_with_a_rate_publishes_everything(nsqd: FakeNsqd) -> None:
     assert publish(b"x\n" * 40, nsqd, rate=200) == 0
     assert len(nsqd.published) == 40

@@ -268,6 +268,7 @@ def test_the_rows_through_upgrades_run() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.process
 def test_a_row_that_does_not_exist_is_a_mistake() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bench", "--only", "nothing"], capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT

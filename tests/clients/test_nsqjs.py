@@ -1,4 +1,4 @@
-"""nsqjs, NSQ's client for Node."""
+"""nsqjs, NSQ's client for Node, runs unchanged against our daemons."""
 
 from __future__ import annotations
 

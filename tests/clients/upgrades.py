@@ -53,7 +53,7 @@ class Exchange:
 
     @property
     def upgrades(self) -> list[str]:
-        """What the consumer has negotiated."""
+        """Return the names of the layers that the consumer has negotiated."""
         names = {"tls": "tls_v1", "snappy": "snappy", "deflate": "deflate"}
         return [name for key, name in names.items() if self.consumer[key]]
 
@@ -65,7 +65,7 @@ class Exchanging:
     command: ClassVar[Sequence[str]]
 
     def bodies(self, compression: str) -> list[bytes]:
-        """What this client can exchange."""
+        """Return bodies that this client can exchange under the compression."""
         return LARGE + SMALL
 
     def topic(self, upgrades: list[str]) -> str:
@@ -104,7 +104,7 @@ class Exchanging:
 
 
 class UpgradeContract(Exchanging):
-    """What the negotiations come to."""
+    """The negotiations of a client must end with the layers that both sides offer."""
 
     @tls_or_not
     @pytest.mark.parametrize("compression", ["", "snappy", "deflate"])

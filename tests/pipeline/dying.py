@@ -21,7 +21,7 @@ from pipeline.lake import Batch, Lake
 
 
 class Died(BaseException):
-    """Of a job."""
+    """The job is made to fail here."""
 
 
 def die() -> None:
@@ -30,7 +30,7 @@ def die() -> None:
 
 
 def die_alone() -> None:
-    """The job does."""
+    """Let the job fail while its process lives on."""
     raise Died
 
 
@@ -80,7 +80,7 @@ STAGES: dict[str, Callable[[], None]] = {
 
 
 def arm(stage: str) -> None:
-    """From now on."""
+    """Arrange that the process dies, or the job fails, when it reaches the stage."""
     word, _, number = stage.partition(" ")
     if word == "node":
         change(archive.Archiver, "__call__", partial(os.kill, int(number), signal.SIGKILL), 2)

@@ -1,4 +1,4 @@
-"""The lake's manifests. Plain files."""
+"""The lake's manifests are plain files: what is written, read back and refused."""
 
 import json
 from math import floor, log

@@ -20,7 +20,7 @@ import pytest
 
 from penstock.client import Consumer
 from tests.admin.conftest import nsqadmin
-from tests.daemons import ROOT, Daemon, eventually, nsqd
+from tests.daemons import ROOT, Daemon, eventually, nsqd, post
 from tests.requirements import require
 
 pytestmark = pytest.mark.process
@@ -38,7 +38,7 @@ def environ() -> dict[str, str]:
 
 
 def run(*arguments: str) -> str:
-    """What it said."""
+    """Run one job to its end, and return its standard error."""
     return run_all(arguments)[0]
 
 
@@ -56,7 +56,7 @@ def dying(stage: str, *jobs: tuple[str, ...]) -> list[str]:
 
 
 def die(stage: str, *jobs: tuple[str, ...]) -> None:
-    """They do, at that stage."""
+    """Run the jobs, and assert that they die at that stage."""
     done = subprocess.run(
         dying(stage, *jobs), env=environ(), cwd=ROOT, timeout=300, start_new_session=True, stderr=subprocess.PIPE
     )
@@ -68,10 +68,6 @@ def refused(*arguments: str) -> str:
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
     return done.stderr
-
-
-def post(node: Daemon, path: str, content: str = "", **arguments: str) -> None:
-    httpx.post(f"http://{node.http}{path}", params=arguments, content=content).raise_for_status()
 
 
 def stats(node: Daemon, topic: str) -> dict[str, Any]:
@@ -92,7 +88,7 @@ def archived(directory: Path) -> list[int]:
 
 
 def manifests(lake: Path) -> int:
-    """How many batches are whole."""
+    """Return how many batches of the lake are whole."""
     return len(list(lake.glob("manifests/batch=*.json")))
 
 
@@ -228,7 +224,7 @@ def delivered(page: str, name: str) -> list[str]:
 
 
 def finished(node: Daemon) -> int:
-    """As the statistics tell it."""
+    """Return how many messages were finished, as the statistics topic tells it."""
     answer = httpx.get(f"http://{node.http}/topic/read?topic=_statistics")
     if answer.status_code == 404:
         return 0

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.daemons import ROOT, Daemon, nsqd
+from tests.daemons import ROOT, Daemon, nsqd, publish
 
 pytestmark = pytest.mark.process
 
@@ -23,11 +23,6 @@ def penstock(*arguments: str) -> tuple[int, str, str]:
     command = [sys.executable, "-m", "penstock.launch", "penstock", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=90, check=False)
     return done.returncode, done.stdout, done.stderr
-
-
-def publish(node: Daemon, topic: str, *bodies: bytes) -> None:
-    answer = httpx.post(f"http://{node.http}/mpub", params={"topic": topic}, content=b"\n".join(bodies))
-    answer.raise_for_status()
 
 
 def test_a_copy_is_whole_and_has_what_was_acknowledged_before(tmp_path: Path) -> None:

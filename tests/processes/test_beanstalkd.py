@@ -29,7 +29,7 @@ pytestmark = pytest.mark.process
 
 
 class Beanstalkd:
-    """A running one."""
+    """A running beanstalkd of ours, on a free port."""
 
     def __init__(self, *flags: str) -> None:
         command = [sys.executable, "-m", "penstock.launch", "beanstalkd", "-V", *flags]

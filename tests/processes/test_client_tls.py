@@ -35,7 +35,7 @@ class Guarded:
         return Settings(**{**needed, "auth_secret": "secret", **more})  # type: ignore[arg-type]
 
     def words(self, flag: str, *left_out: str) -> list[str]:
-        """The same for a program."""
+        """Return the same settings as flags of a program."""
         words = ["tls_v1", f"tls_root_ca_file,{self.root}", f"tls_cert,{self.cert}", f"tls_key,{self.key}"]
         words += ["auth_secret,secret", "snappy,true"]
         return [f"-{flag}={word}" for word in words if word.partition(",")[0] not in left_out]

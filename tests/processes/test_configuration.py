@@ -16,6 +16,8 @@ from shared.options import OptionError, specs
 from shared.startup import need_restart, reread
 from tests.daemons import Daemon, nsqd, run
 
+pytestmark = pytest.mark.process
+
 # As NSQ's example files: the same keys, with what need not exist left empty.
 NSQD_FILE = """
 log_level = "info"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,6 @@ import pytest
 from tests.daemons import Daemon, nsqd
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with nsqd(tmp_path_factory.mktemp("node")) as node:
-        yield node
 
 
 def post(node: Daemon, path: str, content: bytes = b"", **arguments: object) -> httpx.Response:

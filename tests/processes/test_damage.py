@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.daemons import Daemon
-from tests.processes.test_message_commands import nsqd, penstock, post
+from tests.daemons import Daemon, nsqd, post
+from tests.processes.test_message_commands import penstock
 
 pytestmark = pytest.mark.process
 BODIES = [b"body number %d" % number for number in range(10)]

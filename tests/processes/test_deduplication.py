@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,12 @@ import httpx
 import msgpack
 import pytest
 
-from tests.daemons import OK, Conversation, Daemon, nsqd, several, sized
+from tests.daemons import OK, Conversation, Daemon, nsqd, post, several, sized
 
 pytestmark = pytest.mark.process
+SHARED_FLAGS = ("-retention", "1h")
 
 FEATURE = json.dumps({"feature_negotiation": True, "deduplication": True}).encode()
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with nsqd(tmp_path_factory.mktemp("node"), "-retention", "1h") as node:
-        yield node
 
 
 def pub(node: Daemon, topic: str, body: bytes, headers: dict[str, str] | None = None, **arguments: object) -> int:
@@ -90,12 +84,8 @@ def test_headers_are_told_where_messages_are_read_back_and_listed(shared: Daemon
     }
 
 
-def post(node: Daemon, path: str, **arguments: str) -> None:
-    httpx.post(f"http://{node.http}{path}", params=arguments).raise_for_status()
-
-
 def listed(node: Daemon, topic: str) -> dict[str, dict[str, Any]]:
-    """Attributes by body."""
+    """Return the attributes of the listed messages, by body."""
     params = {"topic": topic, "channel": "c", "state": "ready"}
     answer = httpx.get(f"http://{node.http}/channel/messages", params=params).raise_for_status()
     names = ("headers", "key", "producer", "sequence")

@@ -24,11 +24,11 @@ CLIENT = CLIENTS / "jackd" / "client.js"
 
 
 class Refused(Exception):
-    """jackd has thrown."""
+    """jackd has thrown an error: nsqd refused the command."""
 
 
 class Jackd:
-    """A process with one client."""
+    """A Node process that runs one client."""
 
     def __init__(self, address: tuple[str, int] | str) -> None:
         self._process = subprocess.Popen(

@@ -35,7 +35,7 @@ def lookupd() -> Iterator[Daemon]:
 
 
 class Client:
-    """One connection of an nsqd."""
+    """One connection of an nsqd to nsqlookupd."""
 
     def __init__(self, daemon: Daemon) -> None:
         self.socket = daemon.connect()

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
-import httpx
 import pytest
 
-from tests.daemons import ROOT, Daemon, nsqd
+from tests.daemons import ROOT, Daemon, nsqd, post
 
 pytestmark = pytest.mark.process
 
@@ -24,10 +23,6 @@ def penstock(*arguments: str) -> tuple[int, bytes, str]:
     command = [sys.executable, "-m", "penstock.launch", "penstock", *arguments]
     done = subprocess.run(command, capture_output=True, cwd=ROOT, timeout=60, check=False)
     return done.returncode, done.stdout, done.stderr.decode()
-
-
-def post(node: Daemon, path: str, content: bytes = b"", **arguments: str) -> None:
-    httpx.post(f"http://{node.http}{path}", params=arguments, content=content).raise_for_status()
 
 
 @pytest.fixture

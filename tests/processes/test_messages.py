@@ -6,7 +6,6 @@ import base64
 import json
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,9 @@ from penstock.client.message import Message
 from tests.daemons import Daemon, nsqd
 
 pytestmark = pytest.mark.process
+SHARED_FLAGS = ("-mem-budget", "65536", "-max-attempts", "dead=1")
 
 BODIES = [b"plain", "\u03b1\u03b2\u03b3".encode() * 200, b"\xff\0binary", b"</script><b>&", b'{"a": 1}']
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with nsqd(tmp_path_factory.mktemp("node"), "-mem-budget", "65536", "-max-attempts", "dead=1") as node:
-        yield node
 
 
 def get(node: Daemon, **arguments: object) -> httpx.Response:

@@ -28,13 +28,6 @@ STOP_QUICKLY = 8.0  # s; NSQ needs milliseconds, a busy CI machine some more; wh
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """One nsqd for the tests that leave nothing behind."""
-    with nsqd(tmp_path_factory.mktemp("node")) as daemon:
-        yield daemon
-
-
-@pytest.fixture(scope="module")
 def lookupd() -> Iterator[Daemon]:
     with Daemon("nsqlookupd") as daemon:
         yield daemon
@@ -89,16 +82,16 @@ def port(daemon: Daemon) -> int:
 # listeners
 
 
-def test_a_message_in_and_out(node: Daemon) -> None:
-    with Conversation(node, b"  V2SUB alpha channel\nRDY 1\n") as consumer:
+def test_a_message_in_and_out(shared: Daemon) -> None:
+    with Conversation(shared, b"  V2SUB alpha channel\nRDY 1\n") as consumer:
         assert consumer.frame() == OK
-        publish(node, b"alpha", b"hello")
+        publish(shared, b"alpha", b"hello")
         message = consumer.message()
         assert (message.attempts, message.body) == (1, b"hello")
         assert re.fullmatch(rb"[0-9a-f]{16}", message.id)
         assert abs(message.timestamp - time.time_ns()) < 60e9
         consumer.send(b"FIN %s\n" % message.id)
-        eventually(lambda: stats(node)["alpha"]["channels"]["channel"] == (False, 0))
+        eventually(lambda: stats(shared)["alpha"]["channels"]["channel"] == (False, 0))
 
 
 def test_unix_sockets(tmp_path: Path) -> None:
@@ -134,10 +127,10 @@ def test_a_start_costs_less_than_a_second_of_cpu(tmp_path: Path) -> None:
     assert min(costs) < 1.0
 
 
-def test_the_log_has_nsqs_form(node: Daemon) -> None:
+def test_the_log_has_nsqs_form(shared: Daemon) -> None:
     form = r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} INFO: nsqd v1\.3\.0 \(built w/python[0-9.]+\) penstock .*\n"
-    assert re.fullmatch(form, node.lines[0])
-    assert "WARNING" not in node.stderr
+    assert re.fullmatch(form, shared.lines[0])
+    assert "WARNING" not in shared.stderr
 
 
 def test_an_open_address_is_announced_once(tmp_path: Path) -> None:
@@ -222,14 +215,14 @@ def test_metadata_that_is_not_ours_is_fatal_and_kept(content: bytes, tmp_path: P
 
 
 @pytest.mark.parametrize("which", ["tcp", "http"])
-def test_a_taken_port_is_fatal_and_says_who_holds_it(which: str, node: Daemon, tmp_path: Path) -> None:
-    flags = {"tcp": "127.0.0.1:0", "http": "127.0.0.1:0", which: getattr(node, which)}
+def test_a_taken_port_is_fatal_and_says_who_holds_it(which: str, shared: Daemon, tmp_path: Path) -> None:
+    flags = {"tcp": "127.0.0.1:0", "http": "127.0.0.1:0", which: getattr(shared, which)}
     ended = run(
         "nsqd", "-tcp-address", flags["tcp"], "-http-address", flags["http"], "-data-path", str(tmp_path)
     )  # fmt: skip
     assert ended.returncode == 1
     assert f"FATAL: listen ({flags[which]}) failed - address already in use: held by " in ended.stderr
-    assert f"(pid {node.process.pid})" in ended.stderr
+    assert f"(pid {shared.process.pid})" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
@@ -357,34 +350,34 @@ def test_what_was_in_flight_comes_back_with_its_attempts_and_what_was_deferred_a
 # discovery
 
 
-def test_topics_and_channels_are_registered_and_unregistered(node: Daemon, lookupd: Daemon) -> None:
-    post(node, "/topic/create?topic=before")
-    post(node, "/channel/create?topic=before&channel=old")
-    put_lookupds(node, lookupd.tcp)  # at run time
-    eventually(lambda: registered(lookupd, "before") == [port(node)])
+def test_topics_and_channels_are_registered_and_unregistered(shared: Daemon, lookupd: Daemon) -> None:
+    post(shared, "/topic/create?topic=before")
+    post(shared, "/channel/create?topic=before&channel=old")
+    put_lookupds(shared, lookupd.tcp)  # at run time
+    eventually(lambda: registered(lookupd, "before") == [port(shared)])
     assert channels(lookupd, "before") == ["old"]
     (producer,) = get(lookupd, "/nodes")["producers"]
-    info = get(node, "/info")
+    info = get(shared, "/info")
     shared = ("broadcast_address", "hostname", "tcp_port", "http_port", "version")
     assert {key: producer[key] for key in shared} == {key: info[key] for key in shared}
     assert producer["broadcast_address"] == "127.0.0.1"
 
-    publish(node, b"made", b"body")
-    eventually(lambda: registered(lookupd, "made") == [port(node)])
-    with Conversation(node, b"  V2SUB made here\nSUB made twice\n") as client:
+    publish(shared, b"made", b"body")
+    eventually(lambda: registered(lookupd, "made") == [port(shared)])
+    with Conversation(shared, b"  V2SUB made here\nSUB made twice\n") as client:
         client.frames()
-    with Conversation(node, b"  V2SUB made passing#ephemeral\n") as client:
+    with Conversation(shared, b"  V2SUB made passing#ephemeral\n") as client:
         assert client.frame() == OK
         eventually(lambda: channels(lookupd, "made") == ["here", "passing#ephemeral"])
     eventually(lambda: channels(lookupd, "made") == ["here"])  # its last client has left
 
-    post(node, "/channel/delete?topic=made&channel=here")
+    post(shared, "/channel/delete?topic=made&channel=here")
     eventually(lambda: get(lookupd, "/debug").keys().isdisjoint({"channel:made:here"}))
-    assert registered(lookupd, "made") == [port(node)]
-    post(node, "/topic/delete?topic=made")
+    assert registered(lookupd, "made") == [port(shared)]
+    post(shared, "/topic/delete?topic=made")
     eventually(lambda: registered(lookupd, "made") == [])
 
-    put_lookupds(node)
+    put_lookupds(shared)
     eventually(lambda: get(lookupd, "/nodes")["producers"] == [])
 
 
@@ -516,11 +509,11 @@ def program(name: str, *flags: str) -> subprocess.Popen[bytes]:
     )  # fmt: skip
 
 
-def test_frames_come_back_in_the_order_of_the_commands(node: Daemon) -> None:
+def test_frames_come_back_in_the_order_of_the_commands(shared: Daemon) -> None:
     bodies = [struct.pack(">i", number) for number in range(3000)]
-    with Conversation(node, b"  V2SUB order c\nRDY 2500\n") as consumer:
+    with Conversation(shared, b"  V2SUB order c\nRDY 2500\n") as consumer:
         assert consumer.frame() == OK
-        publish(node, b"order", *bodies)
+        publish(shared, b"order", *bodies)
         for number, body in enumerate(bodies):
             message = consumer.message()
             assert message.body == body, number

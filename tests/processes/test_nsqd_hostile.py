@@ -36,12 +36,6 @@ PROMPT = 4.0  # s: who waits for a client that is broken waits for MAGIC_TIME, o
 PAGE = resource.getpagesize()
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with nsqd(tmp_path_factory.mktemp("node")) as daemon:
-        yield daemon
-
-
 class Witness:
     """A client that behaves: publishes to its own topic, and must get each message back at once."""
 
@@ -78,7 +72,7 @@ def witness(node: Daemon) -> Iterator[Witness]:
 
 
 def rss(daemon: Daemon) -> int:
-    """Resident bytes."""
+    """Return the resident bytes of the process."""
     return int(Path(f"/proc/{daemon.process.pid}/statm").read_text().split()[1]) * PAGE
 
 
@@ -87,7 +81,7 @@ def descriptors(daemon: Daemon) -> int:
 
 
 def cpu(daemon: Daemon) -> float:
-    """Seconds of CPU so far."""
+    """Return the CPU time of the process so far, in seconds."""
     fields = Path(f"/proc/{daemon.process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -136,19 +130,19 @@ def small_window(daemon: Daemon) -> socket.socket:
         (b"MPUB t\n" + struct.pack(">iii", 100, 2, -1), b"E_BAD_MESSAGE MPUB invalid message(0) body size -1"),
     ],
 )
-def test_an_error_is_read_whole_though_more_was_pipelined(node: Daemon, data: bytes, error: bytes) -> None:
-    with Conversation(node, b"  V2" + data + b"x" * 3_000_000) as client:
+def test_an_error_is_read_whole_though_more_was_pipelined(shared: Daemon, data: bytes, error: bytes) -> None:
+    with Conversation(shared, b"  V2" + data + b"x" * 3_000_000) as client:
         assert client.frames()[-1] == (ERROR, error)  # a reset would raise, and lose it
 
 
-def test_a_wrong_magic_is_told_whatever_follows(node: Daemon) -> None:
-    with Conversation(node, b"GET / HTTP/1.1\r\n\r\n" + b"x" * 1_000_000) as client:
+def test_a_wrong_magic_is_told_whatever_follows(shared: Daemon) -> None:
+    with Conversation(shared, b"GET / HTTP/1.1\r\n\r\n" + b"x" * 1_000_000) as client:
         assert client.frames() == [(ERROR, b"E_BAD_PROTOCOL")]
 
 
 @pytest.mark.parametrize("line", [b"PUB " + b"x" * 16_380 + b"\n", b"x" * 16_385, b"\x00" * 1_000_000])
-def test_a_line_beyond_the_buffer_closes_at_once(node: Daemon, line: bytes) -> None:
-    with Conversation(node, timeout=MAGIC_TIME / 2) as client:
+def test_a_line_beyond_the_buffer_closes_at_once(shared: Daemon, line: bytes) -> None:
+    with Conversation(shared, timeout=MAGIC_TIME / 2) as client:
         try:
             client.send(b"  V2" + line)
             assert client.frames() == []  # no word, as the original
@@ -156,9 +150,9 @@ def test_a_line_beyond_the_buffer_closes_at_once(node: Daemon, line: bytes) -> N
             pass  # or a reset, as the original
 
 
-def test_the_longest_line_is_read(node: Daemon) -> None:
+def test_the_longest_line_is_read(shared: Daemon) -> None:
     name = b"x" * (16_384 - 5)
-    with Conversation(node, b"  V2PUB " + name + b"\n") as client:
+    with Conversation(shared, b"  V2PUB " + name + b"\n") as client:
         assert client.frames() == [(ERROR, b'E_BAD_TOPIC PUB topic name "%s" is not valid' % name)]
 
 
@@ -183,9 +177,9 @@ def test_the_longest_line_is_read(node: Daemon) -> None:
         ),
     ],
 )
-def test_stopping_in_the_middle_is_told(node: Daemon, data: bytes, error: bytes) -> None:
+def test_stopping_in_the_middle_is_told(shared: Daemon, data: bytes, error: bytes) -> None:
     for pieces in ([b"  V2" + data], [b"  V2" + data[:-1], data[-1:]]):
-        with Conversation(node) as client:
+        with Conversation(shared) as client:
             for piece in pieces:
                 client.send(piece)
                 time.sleep(0.01 * (len(pieces) - 1))  # two segments, so two reads, mostly
@@ -193,15 +187,15 @@ def test_stopping_in_the_middle_is_told(node: Daemon, data: bytes, error: bytes)
             assert client.frames() == [(ERROR, error)]
 
 
-def test_half_open_connections_are_closed(node: Daemon, witness: Witness) -> None:
-    before = descriptors(node)
+def test_half_open_connections_are_closed(shared: Daemon, witness: Witness) -> None:
+    before = descriptors(shared)
     with ExitStack() as stack:
         for said in (b"", b"  V", b"  V2", b"  V2PUB t", b"  V2SUB half c\nRDY 1\n", b"  V2SUB half c\nCLS\n"):
             for _ in range(20):
-                client = stack.enter_context(Conversation(node, said, timeout=MAGIC_TIME / 2))
+                client = stack.enter_context(Conversation(shared, said, timeout=MAGIC_TIME / 2))
                 client.socket.shutdown(socket.SHUT_WR)
                 assert ERROR not in [kind for kind, _ in client.frames()]
-    eventually(lambda: descriptors(node) <= before)
+    eventually(lambda: descriptors(shared) <= before)
     witness.round_trip()
 
 
@@ -266,8 +260,8 @@ def test_a_publisher_that_reads_no_answers(tmp_path: Path) -> None:
 # floods and dawdlers
 
 
-def test_the_silent_and_the_slow_are_closed_in_time(node: Daemon, witness: Witness) -> None:
-    files = descriptors(node)
+def test_the_silent_and_the_slow_are_closed_in_time(shared: Daemon, witness: Witness) -> None:
+    files = descriptors(shared)
     identified = b"  V2IDENTIFY\n" + sized(b'{"heartbeat_interval":1000}')
     with ExitStack() as stack:
 
@@ -277,7 +271,7 @@ def test_the_silent_and_the_slow_are_closed_in_time(node: Daemon, witness: Witne
                 sock.sendall(said)
             return found
 
-        tcp, web = node.connect, lambda: node.connect("HTTP")
+        tcp, web = shared.connect, lambda: shared.connect("HTTP")
         since = time.monotonic()
         waiting = {  # sockets by what they do, and by when they must be closed
             "silent": (crowd(1000, tcp), MAGIC_TIME),
@@ -307,28 +301,28 @@ def test_the_silent_and_the_slow_are_closed_in_time(node: Daemon, witness: Witne
                 waiting[name] = (left, due)
                 if not left:
                     del waiting[name]
-            assert livez(node) < PROMPT
+            assert livez(shared) < PROMPT
             slowest = max(slowest, witness.round_trip())
             time.sleep(0.5)  # the pace of the dripping: 2 B/s
         assert slowest < PROMPT
-    eventually(lambda: descriptors(node) <= files + 2)
+    eventually(lambda: descriptors(shared) <= files + 2)
 
 
 @pytest.mark.parametrize("name", ["TCP", "HTTP"])
-def test_a_flood_of_connects(node: Daemon, witness: Witness, name: str) -> None:
-    files, slowest = descriptors(node), 0.0
+def test_a_flood_of_connects(shared: Daemon, witness: Witness, name: str) -> None:
+    files, slowest = descriptors(shared), 0.0
     reset = struct.pack("ii", 1, 0)
     for number in range(2000):
-        sock = node.connect(name)
+        sock = shared.connect(name)
         if number % 2:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)  # closes with RST
         if number % 3:
             sock.sendall(b"  V2PUB t\n" if name == "TCP" else b"GET /ping HT")
         sock.close()
         if number % 200 == 0:
-            slowest = max(slowest, livez(node), witness.round_trip())
+            slowest = max(slowest, livez(shared), witness.round_trip())
     assert slowest < PROMPT
-    eventually(lambda: descriptors(node) <= files + 2)
+    eventually(lambda: descriptors(shared) <= files + 2)
 
 
 def test_out_of_file_descriptors(tmp_path: Path) -> None:
@@ -470,11 +464,11 @@ def check_replies(frames: list[tuple[int, bytes]]) -> None:
             assert len(data) > 26
 
 
-def test_almost_right_commands(node: Daemon, witness: Witness) -> None:
+def test_almost_right_commands(shared: Daemon, witness: Witness) -> None:
     @settings(max_examples=1200)
     @given(CONVERSATIONS, CUTS)
     def examples(data: bytes, cuts: list[int]) -> None:
-        with Conversation(node, timeout=5) as client:
+        with Conversation(shared, timeout=5) as client:
             edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
             try:
                 for start, end in pairwise(edges):
@@ -485,10 +479,10 @@ def test_almost_right_commands(node: Daemon, witness: Witness) -> None:
                 frames = []  # it closed on us in the middle of our talk: then its answer may be lost
             check_replies(frames)
         assert witness.round_trip() < PROMPT
-        assert node.process.poll() is None
+        assert shared.process.poll() is None
 
     examples()
-    assert "Traceback" not in node.stderr
+    assert "Traceback" not in shared.stderr
 
 
 METHODS = st.sampled_from([b"GET", b"POST", b"PUT"] * 4 + [b"HEAD", b"OPTIONS", b"DELETE", b"get", b"BREW", b""])

@@ -26,7 +26,7 @@ def get(daemon: Daemon, path: str, **options: Any) -> httpx.Response:
 
 
 def consume(daemon: Daemon, topic: bytes, count: int) -> None:
-    """Publish messages and finish them."""
+    """Publish some messages to a channel and finish them."""
     with Conversation(daemon, b"  V2SUB " + topic + b" ch\nRDY 100\n") as client:
         assert client.frame() == OK
         client.send(b"MPUB " + topic + b"\n" + several(*[b"x"] * count))
@@ -332,3 +332,18 @@ def test_a_block_rate_that_is_no_number(debugged: Daemon) -> None:
 def test_memory_can_be_freed(debugged: Daemon) -> None:
     answer = httpx.post(f"http://{debugged.http}/debug/freememory")
     assert re.fullmatch(r"OK, \d+ objects were unreachable\n", answer.text)
+
+
+def test_the_story_of_a_message(debugged: Daemon) -> None:
+    with Conversation(debugged, b"  V2SUB told c\nRDY 1\n") as client:
+        assert client.frame() == OK
+        client.send(b"PUB told\n" + sized(b"x"))
+        frames = [client.frame(), client.frame()]
+        message = next(data[10:26] for kind, data in filter(None, frames) if kind == 2)
+        client.send(b"FIN " + message + b"\nCLS\n")
+        assert client.frame() == (0, b"CLOSE_WAIT")
+    lines = get(debugged, f"/debug/story?id={message.decode()}").text.splitlines()
+    assert len(lines) >= 3, "published, delivered and finished"
+    assert all(": message " in line for line in lines), lines
+    for wrong, status in (("", 400), ("short", 400), ("f" * 16, 404)):
+        assert get(debugged, f"/debug/story?id={wrong}").status_code == status

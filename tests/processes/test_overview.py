@@ -16,12 +16,6 @@ from tests.daemons import OK, Conversation, Daemon, nsqd
 pytestmark = pytest.mark.process
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with nsqd(tmp_path_factory.mktemp("node")) as daemon:
-        yield daemon
-
-
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[Daemon]:
     with nsqd(tmp_path) as daemon:
@@ -33,7 +27,7 @@ def post(node: Daemon, path: str, content: bytes = b"") -> None:
 
 
 def get(node: Daemon, path: str) -> Any:
-    """JSON, or status and message."""
+    """Return the JSON of an answer, or its status and message."""
     answer = httpx.get(f"http://{node.http}{path}", timeout=20.0)
     told = answer.json()
     return told if answer.status_code == 200 else (answer.status_code, told["message"])
@@ -73,35 +67,35 @@ def test_figures_and_rows(fresh: Daemon) -> None:
     assert get(fresh, "/topic/ages?topic=new") == {"topic": new, "channels": {}, "buried": {}}
 
 
-def test_more_topics_than_a_portion(node: Daemon) -> None:
+def test_more_topics_than_a_portion(shared: Daemon) -> None:
     count = PORTION + 7
-    with Conversation(node, b"  V2") as client:
+    with Conversation(shared, b"  V2") as client:
         for number in range(count):
             client.send(b"PUB many-%05d\n\0\0\0\1x" % number)
         assert [client.frame() for _ in range(count)] == [OK] * count
-    told = get(node, "/topics/figures?columns=messages,depth")
+    told = get(shared, "/topics/figures?columns=messages,depth")
     assert told["totals"]["topics"] == len(told["names"]) == count
     assert told["names"] == sorted(told["names"])
     assert told["columns"] == {"messages": [1] * count, "depth": [1] * count}
 
 
-def test_hostile_arguments(node: Daemon) -> None:
-    post(node, "/topic/create?topic=t")
+def test_hostile_arguments(shared: Daemon) -> None:
+    post(shared, "/topic/create?topic=t")
     for columns in ("depths", "depth,", ",", "depth,__class__", "x" * 10_000):
-        assert get(node, f"/topics/figures?columns={columns}") == (400, "INVALID_ARG_COLUMNS")
-    assert get(node, "/topics/figures?columns=" + ",".join(["depth"] * 2000))["columns"].keys() == {"depth"}
-    assert get(node, "/topics/rows") == (400, "MISSING_ARG_TOPIC")
-    assert get(node, "/topics/rows?" + "topic=t&" * 200)["topics"][0]["topic_name"] == "t"
-    assert get(node, "/topics/rows?" + "topic=t&" * 201) == (400, "TOO_MANY_TOPICS")
-    assert get(node, "/topics/rows?topic=%zz") == (400, "INVALID_REQUEST")
-    assert get(node, "/topic/ages") == (400, "MISSING_ARG_TOPIC")
-    assert get(node, "/topic/ages?topic=%20") == (400, "INVALID_TOPIC")
-    assert get(node, "/topic/ages?topic=missing") == (404, "TOPIC_NOT_FOUND")
+        assert get(shared, f"/topics/figures?columns={columns}") == (400, "INVALID_ARG_COLUMNS")
+    assert get(shared, "/topics/figures?columns=" + ",".join(["depth"] * 2000))["columns"].keys() == {"depth"}
+    assert get(shared, "/topics/rows") == (400, "MISSING_ARG_TOPIC")
+    assert get(shared, "/topics/rows?" + "topic=t&" * 200)["topics"][0]["topic_name"] == "t"
+    assert get(shared, "/topics/rows?" + "topic=t&" * 201) == (400, "TOO_MANY_TOPICS")
+    assert get(shared, "/topics/rows?topic=%zz") == (400, "INVALID_REQUEST")
+    assert get(shared, "/topic/ages") == (400, "MISSING_ARG_TOPIC")
+    assert get(shared, "/topic/ages?topic=%20") == (400, "INVALID_TOPIC")
+    assert get(shared, "/topic/ages?topic=missing") == (404, "TOPIC_NOT_FOUND")
     for limit in ("-1", "1001", "x", "1e2", "%D9%A1"):
-        assert get(node, f"/cursors?limit={limit}") == (400, "INVALID_ARG_LIMIT")
-    assert get(node, "/cursors?after=t") == (400, "INVALID_ARG_AFTER")
+        assert get(shared, f"/cursors?limit={limit}") == (400, "INVALID_ARG_LIMIT")
+    assert get(shared, "/cursors?after=t") == (400, "INVALID_ARG_AFTER")
     for path in ("/topics/figures", "/topics/rows", "/topic/ages", "/storage", "/cursors"):
-        assert httpx.post(f"http://{node.http}{path}").status_code == 405
+        assert httpx.post(f"http://{shared.http}{path}").status_code == 405
 
 
 def test_what_the_log_holds(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def test_nodes_have_their_own_directories_ports_and_numbers() -> None:
         assert len(values) == 3
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "arguments", [["up", "--nodes", "0"], ["up", "--nodes", "x"], ["up", "--port-offset", "60000"], []]
 )

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.daemons import Daemon, nsqd
+from tests.daemons import Daemon
 
 pytestmark = pytest.mark.process
+SHARED_FLAGS = ("-mem-queue-size", "2")
 
 HEADER = "x-nsq-message-id"
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with nsqd(tmp_path_factory.mktemp("node"), "-mem-queue-size", "2") as node:
-        yield node
 
 
 def pub(node: Daemon, body: str, headers: dict[str, str] | None = None, **arguments: str) -> httpx.Response:
@@ -29,7 +23,7 @@ def pub(node: Daemon, body: str, headers: dict[str, str] | None = None, **argume
 
 
 def bodies(node: Daemon, topic: str, state: str = "ready") -> dict[str, str]:
-    """By id."""
+    """Return the bodies of a channel's messages by message id."""
     params = {"topic": topic, "channel": "c", "state": state, "limit": "1000"}
     told: Any = httpx.get(f"http://{node.http}/channel/messages", params=params).raise_for_status().json()
     return {one["id"]: one["body"] for one in told["messages"]}

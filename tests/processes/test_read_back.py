@@ -7,7 +7,6 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,20 +16,9 @@ import msgpack
 import pytest
 
 from penstock.client import Consumer
-from tests.daemons import Daemon, nsqd
+from tests.daemons import Daemon, nsqd, post
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with nsqd(tmp_path_factory.mktemp("node")) as node:
-        yield node
-
-
-def post(node: Daemon, path: str, content: bytes = b"", **arguments: str) -> None:
-    answer = httpx.post(f"http://{node.http}{path}", params=arguments, content=content)
-    assert answer.status_code == 200, answer.text
 
 
 def publish(node: Daemon, topic: str, bodies: list[bytes]) -> None:
@@ -85,7 +73,7 @@ def refused(node: Daemon, path: str = "/topic/read", **arguments: object) -> tup
 
 
 def as_time(stamp: int) -> str:
-    """Rounded up to a microsecond."""
+    """Return the nanoseconds as a time, rounded up to a microsecond."""
     return datetime.fromtimestamp(-(-stamp // 1000) / 1_000_000, UTC).isoformat()
 
 

@@ -32,7 +32,7 @@ PING = b"GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 @dataclass(frozen=True)
 class Node:
-    """An nsqd with a certificate."""
+    """A running nsqd with a certificate of its authority."""
 
     daemon: Daemon
     authority: Authority
@@ -60,7 +60,7 @@ def lenient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """Nothing goes without TLS."""
+    """Start an nsqd that requires TLS of every client."""
     yield from node_with(tmp_path_factory.mktemp("strict"), "-tls-required")
 
 
@@ -201,7 +201,7 @@ def test_no_request_goes_without_tls(strict: Node, method: str, path: str) -> No
 
 
 def topics(node: Node) -> list[str]:
-    """Their names, asked over HTTPS."""
+    """Return the names of the topics, asked over HTTPS."""
     answer = httpx.get(f"https://{node.daemon.addresses['HTTPS']}/stats?format=json", verify=node.authority.client())
     return [topic["topic_name"] for topic in answer.json()["topics"]]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,6 @@ from tests.daemons import OK, Conversation, Daemon, nsqd, sized
 pytestmark = pytest.mark.process
 
 NODES_OWN = {"durability": "always", "retention": "0s", "retention_bytes": 0, "of_its_own": []}
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with nsqd(tmp_path_factory.mktemp("node")) as node:
-        yield node
 
 
 def post(node: Daemon, path: str, **arguments: str) -> httpx.Response:

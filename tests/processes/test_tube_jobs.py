@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,8 @@ from tests.daemons import Daemon, nsqd
 
 pytestmark = pytest.mark.process
 
-FLAGS = ("-beanstalk-address", "127.0.0.1:0", "-mem-budget", "65536")
+SHARED_FLAGS = ("-beanstalk-address", "127.0.0.1:0", "-mem-budget", "65536")
 STATES = ("ready", "reserved", "delayed", "buried")
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with nsqd(tmp_path_factory.mktemp("node"), *FLAGS) as node:
-        yield node
 
 
 def client(node: Daemon, tube: str, **options: Any) -> greenstalk.Client:
@@ -51,7 +44,7 @@ def act(node: Daemon, what: str, tube: str, **arguments: object) -> Any:
 
 
 def counts(node: Daemon, tube: str) -> list[int]:
-    """By STATES."""
+    """Return how many jobs are in each of STATES."""
     return [look(node, tube, state)["total"] for state in STATES]
 
 
@@ -158,7 +151,7 @@ def test_who_waits_gets_what_is_kicked(shared: Daemon) -> None:
 
 @pytest.mark.parametrize("durability", ["always", "interval"])
 def test_what_was_answered_survives_a_kill(tmp_path: Path, durability: str) -> None:
-    flags = (*FLAGS, "-durability", durability)
+    flags = (*SHARED_FLAGS, "-durability", durability)
     with nsqd(tmp_path, *flags) as node:
         with client(node, "t") as worker:
             kept = in_every_state(worker)

@@ -13,6 +13,8 @@ import pytest
 
 from tests.daemons import ROOT
 
+pytestmark = pytest.mark.process  # it asks git for the files
+
 _SUFFIXES = (".py", ".md", ".toml", ".yml", ".yaml", ".html", ".js", ".css", "Makefile", "Dockerfile")
 _VENDORED = re.compile(r"\.min\.(js|css)$")
 _PAGE = re.compile(r"\bdocs/[A-Za-z0-9_/.-]+\.md(?:#[A-Za-z0-9_-]+)?")

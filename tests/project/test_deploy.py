@@ -24,6 +24,7 @@ def command(name: str) -> list[str]:
     return [str(word) for word in SERVICES[name]["command"]]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["nsqlookupd", "nsqd-1", "nsqd-2", "nsqadmin"])
 def test_a_daemons_flags_are_its_own(name: str, tmp_path: Path) -> None:
     program, *flags = [word.replace("/data", str(tmp_path)) for word in command(name)]

@@ -10,6 +10,8 @@ import pytest
 
 from tests.daemons import ROOT
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -13,6 +13,8 @@ import pytest
 
 from tests.daemons import ROOT, Daemon, nsqd
 
+pytestmark = pytest.mark.process
+
 HEAVY = {"trio", "asyncio", "ssl", "httpx", "starlette", "uvicorn", "jinja2", "prometheus_client", "msgpack", "anyio"}
 PROGRAMS = ["nsqd", "nsqlookupd", "nsqadmin", "nsq_tail"]
 # Runs a program as its console script does, then lists what it has imported.

@@ -66,6 +66,7 @@ def test_display() -> None:
     assert display("::ffff:10.0.0.1", 5) == "10.0.0.1:5"
 
 
+@pytest.mark.process
 def test_port_0_becomes_a_real_port_that_answers() -> None:
     with closing(listen("127.0.0.1:0")) as listener:
         assert listener.port > 0
@@ -75,17 +76,20 @@ def test_port_0_becomes_a_real_port_that_answers() -> None:
         socket.create_connection(("127.0.0.1", listener.port)).close()
 
 
+@pytest.mark.process
 def test_a_host_name_is_bound_by_its_first_ipv4_address() -> None:
     with closing(listen("localhost:0")) as listener:
         assert listener.address.startswith("127.")
 
 
+@pytest.mark.process
 def test_a_wildcard_is_reached_by_ipv4_and_is_not_loopback() -> None:
     with closing(listen(":0")) as listener:
         assert not listener.is_loopback
         socket.create_connection(("127.0.0.1", listener.port)).close()
 
 
+@pytest.mark.process
 def test_ipv6() -> None:
     try:
         listener = listen("[::1]:0")
@@ -96,6 +100,7 @@ def test_ipv6() -> None:
         assert listener.is_loopback
 
 
+@pytest.mark.process
 def test_a_taken_port_names_its_holder() -> None:
     with closing(listen("127.0.0.1:0")) as first:
         with pytest.raises(ListenError) as raised:
@@ -105,6 +110,7 @@ def test_a_taken_port_names_its_holder() -> None:
             assert f"(pid {os.getpid()})" in str(raised.value)
 
 
+@pytest.mark.process
 def test_a_port_is_free_again_after_close() -> None:
     first = listen("127.0.0.1:0")
     first.close()
@@ -118,11 +124,13 @@ def test_a_host_that_does_not_resolve(text: str) -> None:
         listen(text)
 
 
+@pytest.mark.process
 def test_an_address_of_another_machine() -> None:
     with pytest.raises(ListenError, match=os.strerror(errno.EADDRNOTAVAIL).lower()):
         listen("192.0.2.1:0")
 
 
+@pytest.mark.process
 def test_a_unix_socket_is_open_to_all_and_goes_with_its_listener(tmp_path: Path) -> None:
     path = tmp_path / "nsqd.sock"
     with closing(listen(str(path))) as listener:
@@ -133,6 +141,7 @@ def test_a_unix_socket_is_open_to_all_and_goes_with_its_listener(tmp_path: Path)
     assert not path.exists()
 
 
+@pytest.mark.process
 def test_a_stale_socket_file_is_replaced_a_live_one_is_not(tmp_path: Path) -> None:
     path = str(tmp_path / "nsqd.sock")
     with socket.socket(socket.AF_UNIX) as killed:
@@ -144,6 +153,7 @@ def test_a_stale_socket_file_is_replaced_a_live_one_is_not(tmp_path: Path) -> No
             client.connect(path)
 
 
+@pytest.mark.process
 def test_a_file_that_is_no_socket_stays(tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("data")
@@ -152,6 +162,7 @@ def test_a_file_that_is_no_socket_stays(tmp_path: Path) -> None:
     assert path.read_text() == "data"
 
 
+@pytest.mark.process
 def test_a_later_daemons_socket_file_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "nsqd.sock"
     first = listen(str(path))
@@ -161,6 +172,7 @@ def test_a_later_daemons_socket_file_is_not_removed(tmp_path: Path) -> None:
         assert path.exists()
 
 
+@pytest.mark.process
 def test_a_unix_path_that_cannot_be(tmp_path: Path) -> None:
     for path in (tmp_path / "missing" / "a.sock", tmp_path / ("x" * 200)):
         with pytest.raises(ListenError):

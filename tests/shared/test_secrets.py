@@ -1,4 +1,4 @@
-"""What /config and /debug/pprof/cmdline hide."""
+"""/config and /debug/pprof/cmdline hide what is a secret."""
 
 import sys
 from typing import Any

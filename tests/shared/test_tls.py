@@ -60,7 +60,7 @@ class Pair:
             self.client.read()
 
     def close(self) -> None:
-        """Both say goodbye."""
+        """Close both sides with a close_notify alert."""
         with pytest.raises(ssl.SSLWantReadError):
             self.client.unwrap()
         assert self.server.read(1) == b""
@@ -74,7 +74,7 @@ def connected(certificates: Certificates, client: ssl.SSLContext, session: ssl.S
 
 
 def refusal(certificates: Certificates, client: ssl.SSLContext) -> str:
-    """The server's reason."""
+    """Return the reason for which the server refuses this client."""
     with pytest.raises(ssl.SSLError) as failure:
         Pair(certificates, client).shake_hands()
     return str(failure.value.reason)

@@ -14,7 +14,7 @@ MOST_LATE = 3_000_000  # ns on the way
 
 
 class Way:
-    """One direction of a connection."""
+    """One direction of a simulated connection."""
 
     def __init__(self, network: "Network") -> None:
         self._network = network
@@ -29,7 +29,7 @@ class Way:
         return MOST_IN_FLIGHT - len(self.arrived) - sum(len(data) for _, data in self._flying)
 
     def send(self, data: bytes) -> int:
-        """As socket.send."""
+        """Take a part of the data, with the results and errors of socket.send."""
         if self.broken or self.ended:
             raise BrokenPipeError
         taken = bytes(data[: max(0, self.room)])
@@ -47,13 +47,13 @@ class Way:
         return len(taken)
 
     def end(self) -> None:
-        """As socket.shutdown."""
+        """Send no more, as socket.shutdown does."""
         if not self.ended:
             self.ended = True
             self.end_arrives = max(self._network.now(), self._flying[-1][0] if self._flying else 0)
 
     def receive(self, size: int) -> bytes:
-        """As socket.recv."""
+        """Return some bytes that arrived, with the results and errors of socket.recv."""
         if not self.arrived:
             if self.broken:
                 raise ConnectionResetError
@@ -66,19 +66,19 @@ class Way:
         return data
 
     def move(self, now: int) -> None:
-        """What is due arrives."""
+        """Let the data arrive that is due by `now`."""
         while self._flying and self._flying[0][0] <= now:
             self.arrived += self._flying.popleft()[1]
 
     def land(self) -> None:
-        """All of it arrives."""
+        """Let all data arrive that is on its way."""
         for _, data in self._flying:
             self.arrived += data
         self._flying.clear()
 
     @property
     def is_over(self) -> bool:
-        """Nothing more comes."""
+        """Return whether the sender has ended and everything has arrived."""
         return self.ended and not self._flying and self.end_arrives <= self._network.now()
 
     @property
@@ -86,14 +86,14 @@ class Way:
         return bool(self.arrived) or self.is_over or self.broken
 
     def next_arrival(self) -> int | None:
-        """When something changes."""
+        """Return when the next bytes or the end arrive, None if nothing is on its way."""
         if self._flying:
             return self._flying[0][0]
         return self.end_arrives if self.ended and self.end_arrives > self._network.now() else None
 
 
 class Socket:
-    """One end of a connection."""
+    """One end of a simulated connection."""
 
     def __init__(self, network: "Network", incoming: Way, outgoing: Way) -> None:
         self._network = network
@@ -137,7 +137,7 @@ class Socket:
 
 
 class Listener:
-    """Where the node accepts."""
+    """The listening socket on which the node accepts."""
 
     def __init__(self, network: "Network") -> None:
         self.fd = network.new_fd(self)
@@ -199,7 +199,7 @@ class Poller:
 
 
 class Network:
-    """Everything that is connected."""
+    """All simulated connections, and the bytes that are on their way."""
 
     def __init__(self, now: Callable[[], int], random: Random) -> None:
         self.now = now
@@ -227,19 +227,19 @@ class Network:
         return Socket(self, back, there)
 
     def move(self) -> None:
-        """What is due arrives."""
+        """Let everything arrive that is due now."""
         now = self.now()
         for way in self._ways:
             way.move(now)
 
     def next_arrival(self) -> int | None:
-        """When something will."""
+        """Return when something arrives next, None if nothing is on its way."""
         times = [at for at in (way.next_arrival() for way in self._ways) if at is not None]
         return min(times, default=None)
 
 
 class Prompt(Way):
-    """Within the machine."""
+    """A direction that delivers at once, as within a machine."""
 
     def send(self, data: bytes) -> int:
         self.arrived += data

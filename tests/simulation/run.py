@@ -41,7 +41,7 @@ HOPELESS = 8 * SECOND  # ... and if something is
 
 
 class Notes(History):
-    """Remembers the last lines."""
+    """A history in memory, which keeps the last lines for a failure."""
 
     def __init__(self) -> None:
         self.path = Path()
@@ -147,7 +147,7 @@ def small_steps() -> Iterator[None]:
 
 
 class WholeRun:
-    """See above."""
+    """One run of a whole node through several lives, chosen by a seed."""
 
     def __init__(self, seed: int, durability: Durability) -> None:
         self.random = random = Random(seed)
@@ -182,7 +182,7 @@ class WholeRun:
             return self.judge()
 
     def judge(self) -> Verdict:
-        """Close the books."""
+        """Let the checker compare what was promised with what was delivered."""
         verdict = self.ledger.verdict()
         bad = verdict.lost, verdict.early, verdict.unexpected, verdict.collisions
         assert bad == (0, 0, 0, 0), f"lost, early, unexpected, collisions: {bad}; {self.ledger.troubles}"

@@ -18,6 +18,8 @@ from nsqd.storage.log.writer import SyncJob
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.simulation.run import WholeRun, small_steps
 
+pytestmark = pytest.mark.long
+
 SEEDS = int(os.environ.get("PENSTOCK_WHOLE_SEEDS", "12"))
 FIRST = int(os.environ.get("PENSTOCK_CRASH_FIRST", "0"))
 FOUND_WITHIN = 200  # seeds

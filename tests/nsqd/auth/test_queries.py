@@ -11,7 +11,7 @@ from shared.log import log
 
 
 class Lines(logging.Handler):
-    """What was logged."""
+    """A handler that keeps the lines that were logged."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -51,7 +51,7 @@ class Inbox:
 
 
 class Delivery:
-    """A message frame, read."""
+    """The fields of a message frame that a consumer received."""
 
     def __init__(self, frame: bytes, number: int) -> None:
         self.number = number  # in the order of all deliveries

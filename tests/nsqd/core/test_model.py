@@ -18,6 +18,7 @@ from nsqd.core.limits import Limits
 from nsqd.core.topic import Topic
 from nsqd.storage import stored_extent
 from nsqd.storage.stored_extent import EXTENT_MESSAGES
+from tests.effort import examples
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Delivery, Inbox, Node
 
@@ -45,7 +46,7 @@ class ModelChannel:
 
 
 class TopicMachine(RuleBasedStateMachine):
-    """Commands in any order."""
+    """Hypothesis gives commands in any order to the topic and to its model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -369,4 +370,4 @@ class TopicMachine(RuleBasedStateMachine):
 
 
 TestTopic = TopicMachine.TestCase
-TestTopic.settings = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)
+TestTopic.settings = settings(max_examples=examples(EXAMPLES), stateful_step_count=40, deadline=None)

@@ -18,7 +18,7 @@ def node_with(story: Story, limits: Limits | None = None) -> Node:
 
 
 def words(lines: list[str]) -> list[str]:
-    """Without times and places."""
+    """Return the lines without their times and without their places."""
     return [line.split(": message ", 1)[1] for line in lines]
 
 

@@ -12,6 +12,8 @@ from nsqd.discovery.link import Link, LinkError
 from penstock.protocol.framing import pack_length
 from penstock.protocol.lookup import register
 
+pytestmark = pytest.mark.process
+
 IDENTITY = {"broadcast_address": "127.0.0.1", "tcp_port": 4150, "http_port": 4151, "version": "1.3.0", "hostname": ""}
 HELLO = b'{"broadcast_address":"10.0.0.1","http_port":4161}'
 Serve = Callable[[trio.SocketStream], Awaitable[None]]

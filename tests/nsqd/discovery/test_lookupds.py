@@ -14,6 +14,8 @@ from nsqd.discovery.lookupds import Lookupds
 from nsqd.discovery.question import MOST_ANSWER, MOST_ANSWER_MEMORY, MOST_CHANNELS
 from tests.auth_server import AuthServer, Mood, never_ends, says
 
+pytestmark = pytest.mark.process
+
 
 async def found(mood: Mood, read_timeout: float = 5.0) -> list[str]:
     names: dict[str, None] = {}

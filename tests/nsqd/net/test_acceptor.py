@@ -17,6 +17,8 @@ from tests.nsqd.core.node import SECOND, Node
 from tests.nsqd.net.test_reactor import Bench, frames
 from tests.nsqd.protocols.nsq.wire import body
 
+pytestmark = pytest.mark.process
+
 
 class Door:
     """An acceptor with one listener, and those who knock."""

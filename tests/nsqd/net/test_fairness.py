@@ -21,6 +21,8 @@ from tests.nsqd.core.node import SECOND, Node
 from tests.nsqd.net.test_reactor import Bench, frames
 from tests.nsqd.protocols.nsq.wire import Wire, body
 
+pytestmark = pytest.mark.process
+
 FLOOD = 5 * MOST_COMMANDS + 7
 
 

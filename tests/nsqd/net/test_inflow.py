@@ -24,6 +24,8 @@ from tests.nsqd.net.secure import Secure
 from tests.nsqd.net.test_reactor import Bench, frames
 from tests.nsqd.protocols.nsq.wire import body, mpub
 
+pytestmark = pytest.mark.process
+
 LARGE = 20 * FREE  # bytes of a body
 LIMIT = 100 * FREE  # one address gets half: two such bodies
 PUB = b"PUB t\n" + body(bytes(LARGE))

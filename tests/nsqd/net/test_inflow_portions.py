@@ -17,6 +17,8 @@ from tests.nsqd.core.node import SECOND
 from tests.nsqd.net.test_inflow import LIMIT, Port, frames
 from tests.nsqd.protocols.nsq.wire import body, mpub
 
+pytestmark = pytest.mark.process
+
 SMALL = {"nsq": (b"PUB t\n\0\0\0\5hel", b"lo"), "beanstalk": (b"put 0 0 60 5\r\n", b"hello\r\n")}
 
 

@@ -26,6 +26,8 @@ from tests.nsqd.core.slow_store import SlowStore
 from tests.nsqd.net.secure import Client, Secure, finish_with, nothing_is_left
 from tests.nsqd.protocols.nsq.wire import body, mpub
 
+pytestmark = pytest.mark.process
+
 ALL = [
     pytest.param(tls, codec, id=f"{'tls+' if tls else ''}{codec or 'plain'}")
     for tls in (False, True)

@@ -11,6 +11,8 @@ from tests.nsqd.core.node import Node
 from tests.nsqd.net.test_reactor import Bench, frames
 from tests.nsqd.protocols.nsq.wire import body
 
+pytestmark = pytest.mark.process
+
 
 class Topic(MemoryTopic):
     """Waits for the marks that its name names."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport
@@ -9,9 +11,11 @@ from shared.tls_info import TlsInfo
 from tests.nsqd.core.node import Node
 from tests.nsqd.net.test_reactor import Bench
 
+pytestmark = pytest.mark.process
+
 
 class Echo:
-    """Implements Conversation."""
+    """A Conversation that answers each line with the same line."""
 
     def __init__(self, asked: list[Callable[[], None]], transport: Transport, remote_ip: str, port: str) -> None:
         self._asked = asked

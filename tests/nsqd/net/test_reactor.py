@@ -27,6 +27,8 @@ from tests.nsqd.core.node import SECOND, Node
 from tests.nsqd.core.slow_store import SlowStore
 from tests.nsqd.protocols.nsq.wire import body, mpub
 
+pytestmark = pytest.mark.process
+
 
 class Bench:
     """A reactor with a listener, and the clients of a test."""

@@ -28,7 +28,7 @@ CONFIGS = (TopicConfig(), TopicConfig(Durability.OS, 3600 * SECOND), TopicConfig
 
 
 class Anybody:
-    """See above."""
+    """Clients and operators who do anything that is allowed, chosen by a seed."""
 
     def __init__(self, node: SimNode, random: Random) -> None:
         self._node, self._broker, self._random = node, node.broker, random
@@ -53,7 +53,7 @@ class Anybody:
         ]
 
     def commands(self) -> list[Callable[[], None]]:
-        """For the next turn."""
+        """Return the commands for the next turn."""
         random = self._random
         return [
             random.choice(self._rare if random.random() < 0.3 else self._usual)
@@ -225,10 +225,10 @@ class Anybody:
     # workers
 
     def reserved(self, job: Job, body: bytes) -> None:
-        """Nobody waits."""
+        """Do nothing: this sink never waits for a job."""
 
     def read_completed(self) -> None:
-        """Nobody waits."""
+        """Do nothing: this sink never waits for a read."""
 
     def work(self) -> None:
         """A topic gets a tube, and somebody who watches it."""

@@ -41,7 +41,7 @@ def assert_bounded(node: SimNode, more: int) -> None:
 
 
 class CrashRun:
-    """See above."""
+    """One run of a node through several lives, all of it chosen by a seed."""
 
     def __init__(self, seed: int, durability: Durability) -> None:
         self.random = Random(seed)

@@ -57,7 +57,7 @@ class Whole:
 
 
 class DamageRun:
-    """See above."""
+    """One run of a node whose log is damaged between its lives, chosen by a seed."""
 
     def __init__(self, seed: int, durability: Durability) -> None:
         self.random = Random(seed)

@@ -18,7 +18,7 @@ _incarnations = count()
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A message of a channel."""
+    """What is known of one message of a channel."""
 
     due: int = 0  # ns since the epoch; 0: at once
     attempts: int = 0  # deliveries
@@ -30,7 +30,7 @@ class Item:
 
 @dataclass(slots=True)
 class ChannelState:
-    """A channel."""
+    """What a restart must show of a channel."""
 
     paused: bool = False
     items: dict[bytes, Item] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class ChannelState:
 
 @dataclass(slots=True)
 class TopicState:
-    """A topic."""
+    """What a restart must show of a topic."""
 
     paused: bool = False
     pending: dict[bytes, int] = field(default_factory=dict)  # published in this turn: body -> 0
@@ -66,7 +66,7 @@ class TopicState:
         self.backlog.clear()
 
     def seal(self) -> None:
-        """The turn ends."""
+        """Give the pending messages of the turn to the channels, because the turn ends."""
         self.retained += [*self.pending, *self.pending_apart]
         self.dues.update((body, due) for body, due in self.pending_apart.items() if due)
         self.sure.update(self.pending, self.pending_apart)
@@ -109,7 +109,7 @@ class History:
         self._gone: list[Gone] = [{}]
 
     def new_number(self) -> int:
-        """Never given before."""
+        """Return a number that was never returned before."""
         self._number += 1
         return self._number
 
@@ -126,7 +126,7 @@ class History:
         self._worlds[-1] = lasting(self.world)
 
     def sealed(self, position: int) -> None:
-        """It was, and ends there."""
+        """Note that the group was written and ends at `position`."""
         self._positions[-1] = position
 
     def cut(self) -> None:
@@ -168,7 +168,7 @@ class Arrival:
 
 @dataclass(slots=True)
 class SeenChannel:
-    """A channel after a restart."""
+    """What a node shows of a channel after a restart."""
 
     paused: bool
     arrivals: dict[bytes, Arrival] = field(default_factory=dict)
@@ -176,7 +176,7 @@ class SeenChannel:
 
 @dataclass(slots=True)
 class SeenTopic:
-    """A topic after a restart."""
+    """What a node shows of a topic after a restart."""
 
     paused: bool
     config: TopicConfig

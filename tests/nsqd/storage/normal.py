@@ -16,7 +16,7 @@ from nsqd.storage.sequence import Sequence
 
 @dataclass(frozen=True)
 class NormalChannel:
-    """A channel."""
+    """The state of a channel in a form that two states can be compared in."""
 
     name: str
     paused: bool
@@ -28,7 +28,7 @@ class NormalChannel:
 
 @dataclass(frozen=True)
 class NormalTube:
-    """A tube."""
+    """The state of a tube in a form that two states can be compared in."""
 
     start: int
     jobs: dict[int, Job]
@@ -37,7 +37,7 @@ class NormalTube:
 
 @dataclass(frozen=True)
 class NormalTopic:
-    """A topic."""
+    """The state of a topic in a form that two states can be compared in."""
 
     name: str
     paused: bool

@@ -60,7 +60,7 @@ class _Node:
 
 
 class SimFile:
-    """An open file."""
+    """An open file of the simulated disk."""
 
     def __init__(self, disk: "SimDisk", node: _Node) -> None:
         self._disk = disk
@@ -207,7 +207,7 @@ class SimDisk:
         self._faults.update(dict.fromkeys([(operation, first + i) for i in range(times)], code))
 
     def repair(self) -> None:
-        """Nothing fails any more."""
+        """Make the disk work again: from now on no operation fails."""
         self._faults.clear()
 
     def kill(self) -> "SimDisk":
@@ -244,7 +244,7 @@ class SimDisk:
     # for tests that look at the files, or spoil them
 
     def content(self, name: str) -> bytes:
-        """What a reader sees."""
+        """Return the bytes of a file as a reader sees them."""
         return bytes(self._find(name).data)
 
     def put(self, name: str, data: bytes) -> None:

@@ -36,7 +36,7 @@ class Clock:
         self.boots = boots
 
     def advance(self, ns: int) -> None:
-        """Time passes."""
+        """Let `ns` nanoseconds pass on all clocks."""
         self.now += ns
         self.wall += ns
         self.boot += ns
@@ -50,7 +50,7 @@ class Clock:
         return clock
 
     def clocks(self) -> Clocks:
-        """As the log sees them."""
+        """Return the clocks as the log sees them."""
         return Clocks(lambda: self.now, lambda: self.wall, lambda: self.boot, b"%016d" % self.boots)
 
 
@@ -89,7 +89,7 @@ class SteppedSyncer(Syncer):
 
 
 class SteppedCache(Cache):
-    """Likewise for reading back."""
+    """A Cache whose reads happen one system call at a time, when the test steps it."""
 
     def _start(self, read: ReadRequest | None) -> None:
         if read is not None:
@@ -193,6 +193,10 @@ class SimNode:
 
     def _wake(self) -> None:
         self.woken = True
+
+    def publish(self, count: int = 1, topic: str = "t") -> None:
+        """Publish `count` messages of one byte to the topic, in a turn of their own."""
+        self.turn(lambda: self.broker.topic(topic).publish([b"x"] * count, count))
 
     def turn(self, *commands: Callable[[], Callable[[], None] | None]) -> None:
         """A turn. A command may return a reply: it is called when it may leave."""

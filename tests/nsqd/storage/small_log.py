@@ -22,12 +22,11 @@ def frozen_clock() -> LogClock:
 
 
 def new_disk() -> SimDisk:
-    """An empty one."""
     return SimDisk(Random(1))
 
 
 def new_writer(disk: SimDisk, position: int = 0, segment_size: int = 1 << 20, spare: type[Spare] = Spare) -> Writer:
-    """A log that begins."""
+    """Return the writer of a log that begins on this disk."""
     return Writer(disk, IDENTITY, position, frozen_clock(), Space(disk), spare(disk, segment_size), segment_size)
 
 
@@ -45,5 +44,5 @@ def read(disk: SimDisk) -> tuple[LogRecords, list[bytes]]:
 
 
 def all_records(reader: LogRecords) -> list[Record]:
-    """Of the whole log."""
+    """Return the records of the whole log."""
     return list(reader.records())

@@ -24,6 +24,7 @@ from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.reading import replayed
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.sources import AppliedSource, LiveSource, StateSource, contents
+from tests.effort import examples
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.anybody import Anybody
 from tests.nsqd.storage.normal import NormalTopic, normal
@@ -72,7 +73,7 @@ class Node:
             checkpoints._begin()
 
     def compare(self) -> None:
-        """All ways tell the same."""
+        """Assert that the live, the replayed and the loaded states are equal."""
         node = self.node
         node.turn()
         node.broker.check()
@@ -116,7 +117,7 @@ class Node:
 
 
 def replay(written: Iterable[Record]) -> Replay:
-    """Apply them all."""
+    """Apply the records to a new Replay, which must take every one."""
     replay = Replay()
     for record in written:
         assert replay.apply(record)
@@ -124,7 +125,7 @@ def replay(written: Iterable[Record]) -> Replay:
 
 
 def written_by(source: StateSource) -> list[Record]:
-    """The records of a checkpoint."""
+    """Return the records of a checkpoint of this source."""
     begin = Record(RecordKind.STATE, records.STATE.pack(source.highest, source.leased), 0, 0, 0)
     return [begin, *(Record(kind, content, 0, 0, 0) for kind, content in contents(source))]
 
@@ -192,8 +193,9 @@ def test_a_delay_is_forgotten_when_nobody_waits_for_it(deed: str, is_emptied: bo
     assert found == {0: due + node.store.clock_offset if waits else 0}
 
 
+@pytest.mark.long
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(20, 120))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_every_way_tells_the_same(seed: int, steps: int) -> None:
     node = Node(seed)
     for step in range(steps):

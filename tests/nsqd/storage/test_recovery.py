@@ -32,7 +32,7 @@ class Late:
         self.rest = replace(picture, topics=picture.topics[1:])
 
     def bodies(self, topic: str) -> list[bytes]:
-        """What the topic's channel delivers."""
+        """Return the bodies that the topic's channel delivers."""
         inbox = Inbox()
         Client(self.node.broker.topics[topic].channels["c"], inbox, 60 * SECOND, 0).set_ready(10)
         self.node.eager = True

@@ -26,7 +26,7 @@ from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
 from tests.nsqd.storage.stories import told_of
 
-SEEDS, FIRST = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "25")), int(os.environ.get("PENSTOCK_CRASH_FIRST", "0"))
+SEEDS, FIRST = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "15")), int(os.environ.get("PENSTOCK_CRASH_FIRST", "0"))
 NAMES = ("default", "a", "b/c")
 Seen = tuple[object, ...]
 World = dict[str, tuple[dict[int, Seen], list[int]]]
@@ -88,7 +88,7 @@ class Reader:
 
 
 class Run:
-    """Several lives of a node."""
+    """One run of a node through several lives, with its workers."""
 
     def __init__(self, seed: int, durability: Durability) -> None:
         self.random = Random(seed)
@@ -319,6 +319,7 @@ class Run:
         node.broker.tubes.check()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("durability", list(Durability))
 def test_jobs_survive(durability: Durability) -> None:
     for seed in range(FIRST, FIRST + SEEDS):

@@ -58,7 +58,7 @@ class Users:
         node.after_serve = self._observe
 
     def commands(self) -> list[Command]:
-        """For the next turn."""
+        """Return the commands for the next turn."""
         self._changed = False
         usual = (
             [self._publish] * 4
@@ -343,7 +343,7 @@ class Users:
                 items[body] = replace(items[body], vague=False, in_sequence=False)
 
     def _frame(self, topic: Topic, ordinal: int) -> bytes:
-        """A message's."""
+        """Return the frame of a message, from memory or else from the log's files."""
         frame = topic.journal.frame_in_memory(ordinal)
         for plan in self._node.log.history().plans_of(topic.number, [ordinal]) if not frame else ():
             frame = next((one for batch in plan.read()[0] for at, one in batch.messages() if at == ordinal), frame)

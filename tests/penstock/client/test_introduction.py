@@ -26,12 +26,12 @@ from tests.weak_certificates import WeakAuthority
 
 
 def frame(data: bytes, kind: int = 0) -> bytes:
-    """As nsqd sends it."""
+    """Return the frame as nsqd sends it."""
     return pack(">ii", 4 + len(data), kind) + data
 
 
 def features(**granted: object) -> bytes:
-    """The answer to IDENTIFY."""
+    """Return an answer to IDENTIFY that grants these features."""
     return frame(json.dumps({"max_rdy_count": 2500, **granted}).encode())
 
 
@@ -89,12 +89,11 @@ class TlsServer:
         raise AssertionError("no end of shaking hands")
 
     def say(self, data: bytes) -> bytes:
-        """Encrypted, with whatever else waits."""
+        """Return the data encrypted, behind whatever else waits to be sent."""
         self.tls.write(data)
         return self.outgoing.read()
 
     def hear(self, data: bytes) -> bytes:
-        """Decrypted."""
         self.incoming.write(data)
         return self.tls.read(1 << 20)
 

@@ -13,7 +13,7 @@ from penstock.spark.chunks import Chunk, Chunker
 
 
 def bodies_of(chunk: Chunk) -> list[bytes]:
-    """As nsqd reads them."""
+    """Return the bodies as nsqd takes them out of the chunk."""
     payload = chunk.payload()
     (count,) = struct.unpack_from(">I", payload)
     found, at = [], 4

@@ -1,4 +1,4 @@
-"""Answers of /topic/read become columns."""
+"""Answers of /topic/read become columns of Arrow."""
 
 import msgpack
 import pyarrow as pa

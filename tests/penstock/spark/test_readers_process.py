@@ -20,7 +20,7 @@ from penstock.spark.nodes import Nobody
 from penstock.spark.options import OptionError, read_options
 from penstock.spark.reading import DataLoss
 from penstock.spark.source import NsqBatchReader, NsqStreamReader
-from tests.daemons import Daemon, nsqd
+from tests.daemons import Daemon, nsqd, publish
 
 pytestmark = pytest.mark.process
 
@@ -31,10 +31,6 @@ ALL = ReadAllAvailable()
 def node(tmp_path: Path) -> Iterator[Daemon]:
     with nsqd(tmp_path / "node", "-retention", "1h", "-node-id", "7") as node:
         yield node
-
-
-def publish(node: Daemon, topic: str, *bodies: str) -> None:
-    httpx.post(f"http://{node.http}/mpub?topic={topic}", content="\n".join(bodies)).raise_for_status()
 
 
 def stream(node: Daemon | str, topic: str = "t", **options: str) -> NsqStreamReader:

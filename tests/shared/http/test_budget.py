@@ -17,6 +17,8 @@ from shared.http.api import Api, Hosts, read_body
 from shared.http.server import HttpServer
 from tests.daemons import eventually
 
+pytestmark = pytest.mark.process
+
 LARGE = 40 * 1024 * 1024  # bytes of an answer: more than the kernel takes off our hands
 GET_LARGE = b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n"
 GET_SMALL = b"GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -88,7 +88,7 @@ def test_a_stream_with_a_length_is_not_in_memory_and_not_counted() -> None:
 
 
 class Lines(logging.Handler):
-    """What is logged."""
+    """A handler that keeps the lines that were logged."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -88,6 +88,7 @@ def test_the_attributes_that_are_relied_on_are_there(kind: type, names: str) -> 
         assert re.search(rf"\bself\.{name}\b(?:: [^=]+)? = ", source), name
 
 
+@pytest.mark.process
 def test_a_transport_holds_itself_until_it_is_taken_apart() -> None:
     async def run() -> None:
         ours, theirs = socket.socketpair()
@@ -111,6 +112,7 @@ def test_a_handshake_begins_in_the_state_that_is_asked_for() -> None:
     assert "self._app_state = AppProtocolState.STATE_INIT" in inspect.getsource(SSLProtocol.__init__)
 
 
+@pytest.mark.process
 def test_every_override_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called: set[tuple[type, str]] = set()
 

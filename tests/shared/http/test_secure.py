@@ -25,6 +25,8 @@ from shared.tls import Certificates, TlsFiles
 from tests.certificates import Authority, only
 from tests.daemons import eventually
 
+pytestmark = pytest.mark.process
+
 GOOD = b"GET /good HTTP/1.1\r\nHost: localhost\r\n\r\n"
 BAD = b"GET /bad HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LAST = b"GET /good HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"

@@ -17,6 +17,8 @@ from shared.http.bridge import Bridge
 from shared.http.errors import HttpError
 from shared.http.server import HttpServer
 
+pytestmark = pytest.mark.process
+
 GOOD = b"GET /good HTTP/1.1\r\nHost: localhost\r\n\r\n"
 BAD = b"GET /bad HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

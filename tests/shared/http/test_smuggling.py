@@ -22,6 +22,8 @@ from shared.http.server import HttpServer
 from tests.daemons import eventually
 from tests.requirements import nginx, require
 
+pytestmark = pytest.mark.process
+
 POST = b"POST /pub HTTP/1.1\r\nHost: localhost\r\n"
 GET = b"GET /ping HTTP/1.1\r\nHost: localhost\r\n"
 HIDDEN = b"GET /hidden HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -295,7 +297,7 @@ http {{
 
 
 class Front:
-    """nginx before the site."""
+    """A running nginx, as a proxy in front of the site."""
 
     def __init__(self, site: Site, home: str, buffering: str) -> None:
         self.site = site

@@ -12,11 +12,6 @@ LIMITS = Limits(max_attempts={"": 3, "t": 2, "u": 0}, requeue_on_disconnect=True
 TIMEOUT = 60 * SECOND
 
 
-@pytest.fixture
-def node() -> Node:
-    return Node(LIMITS)
-
-
 def reasons(channel: Channel) -> list[tuple[int, int, str]]:
     """(ordinal, attempts, reason) of all that are buried, in the order of burying."""
     return [(grave.ordinal, grave.attempts, grave.reason) for _, grave in channel.buried.after(None, 1000)]

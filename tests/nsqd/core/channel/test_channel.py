@@ -16,13 +16,6 @@ from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox, Node, bodies, ids
 
 
-@pytest.fixture
-def node():  # type: ignore[no-untyped-def]
-    node = Node()
-    yield node
-    node.broker.check()
-
-
 def test_first_channel_gets_the_backlog_later_ones_what_comes(node: Node) -> None:
     node.publish("t", b"old")
     assert node.broker.topic("t").depth == 1

@@ -14,7 +14,7 @@ NOW, DEADLINE = 1000, 2000
 
 
 class Holder:
-    """To whom messages are delivered."""
+    """The consumer to whom messages are delivered."""
 
     def __init__(self) -> None:
         self.in_flight = 0

@@ -21,7 +21,7 @@ NOW, WALL, TIMEOUT = 1000, 5_000_000, 100
 
 
 class Journal:
-    """It remembers every verb."""
+    """A journal that remembers every verb that the channel calls."""
 
     def __init__(self) -> None:
         self.all: list[tuple[object, ...]] = []
@@ -39,7 +39,7 @@ class Journal:
 
 
 class Shelf:
-    """One extent that grows."""
+    """A sequence of messages that is one growing extent."""
 
     def __init__(self) -> None:
         self.extent = Extent(0, False)
@@ -60,7 +60,7 @@ class Nobody:
 
 
 class World:
-    """A channel and one consumer."""
+    """A channel with one consumer, its journal and its extent."""
 
     def __init__(self, limits: Limits | None = None, attempts: int = 0, bounded: bool = False) -> None:
         self.offsets, self.agenda, self.journal, self.shelf = TopicOffsets(1), Agenda(), Journal(), Shelf()

@@ -10,11 +10,6 @@ from tests.nsqd.core.node import MS, SECOND, Node, bodies, ids
 LIMITS = Limits(requeue_on_disconnect=True)
 
 
-@pytest.fixture
-def node() -> Node:
-    return Node(LIMITS)
-
-
 def test_by_default_it_waits_for_the_time_outs() -> None:
     node = Node()
     consumer, _ = node.subscribe("t", "c", 5)

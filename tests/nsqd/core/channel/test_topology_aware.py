@@ -14,11 +14,6 @@ from tests.nsqd.core.slow_store import SlowStore
 LIMITS = Limits(topology_aware=True)
 
 
-@pytest.fixture
-def node() -> Node:
-    return Node(LIMITS)
-
-
 class Narrow(Inbox):
     """One that holds so many bytes until they are taken."""
 

@@ -7,11 +7,7 @@ from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Delivery, Inbox, Node, ids
 
 PERCENTILES = (1.0, 0.5)
-
-
-@pytest.fixture
-def node() -> Node:
-    return Node(Limits(latency_percentiles=PERCENTILES))
+LIMITS = Limits(latency_percentiles=PERCENTILES)
 
 
 def subscribe(node: Node, timeout: int = 2 * SECOND) -> tuple[Client, Inbox]:

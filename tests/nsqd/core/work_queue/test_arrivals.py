@@ -52,7 +52,7 @@ def arrivals(frames: list[bytes | None], start: int = 0, size: int = 4) -> tuple
 
 
 def taken(some: Arrivals, most: int = 100) -> dict[int, bytes]:
-    """All that comes, by ordinal."""
+    """Return all jobs that arrive, in the order of their ordinals."""
     found: dict[int, bytes] = {}
     while not some.is_complete:
         first, frames = some.read_next(most) or (0, None)

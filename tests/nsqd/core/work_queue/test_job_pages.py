@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from nsqd.core.work_queue.job import ROW, Job, JobState, rows_with_options, time_of, unpack, with_time
 from nsqd.core.work_queue.job_pages import PAGE, JobPages, moved
+from tests.effort import examples
 
 LAST = 3 * PAGE
 ORDINALS = st.integers(0, LAST - 1)
@@ -35,7 +36,7 @@ COMMANDS = st.lists(
 
 
 def apply(pages: JobPages, model: dict[int, Job], command: tuple[str, int, object]) -> None:
-    """Do the same to both."""
+    """Apply the same change to the pages and to the dictionary."""
     match command:
         case "put_row", ordinal, JobState() as state:
             model[ordinal] = job_of(ordinal, state)
@@ -61,7 +62,7 @@ def apply(pages: JobPages, model: dict[int, Job], command: tuple[str, int, objec
             pages.put_page(number, other.page(number) or bytes(PAGE * ROW.size))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(commands=COMMANDS, first=ORDINALS, count=st.integers(0, 150), after=st.integers(990, 1000 + LAST))
 def test_pages_are_a_dictionary(commands: list[tuple[str, int, object]], first: int, count: int, after: int) -> None:
     pages, model = JobPages(), dict[int, Job]()

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from nsqd.core.work_queue.job import Job, JobState, rows_with_options, unpack
 from nsqd.core.work_queue.job_table import URGENT, JobTable, entry_of
+from tests.effort import examples
 
 READY, RESERVED, BURIED, DELAYED = JobState
 PRIORITIES = st.sampled_from([0, URGENT - 1, URGENT, 4_000_000_000])
@@ -96,7 +97,7 @@ class Model:
             assert (job.state, job.priority, job.due) == known
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(moves=MOVES)
 def test_a_table_is_a_list_of_jobs(moves: list[tuple[str | int, JobState | None, int, int]]) -> None:
     model = Model()
@@ -105,7 +106,7 @@ def test_a_table_is_a_list_of_jobs(moves: list[tuple[str | int, JobState | None,
         model.check(model.table)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(moves=MOVES, offset=st.integers(0, 3), now=st.integers(0, 9))
 def test_after_a_restart(moves: list[tuple[str | int, JobState | None, int, int]], offset: int, now: int) -> None:
     model = Model()

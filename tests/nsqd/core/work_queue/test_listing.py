@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.listing import FAR, ascending, list_jobs
 from nsqd.core.work_queue.tube import Tube
+from tests.effort import examples
 from tests.nsqd.protocols.beanstalk.wire import Wire, put
 
 
@@ -34,7 +35,7 @@ def pages(tube: Tube, state: JobState, limit: int) -> list[Job]:
 
 
 def numbers(tube: Tube, jobs: list[Job]) -> list[int]:
-    """By which clients name them."""
+    """Return the ids by which clients name the jobs."""
     return [tube.index.client_id(job.id) for job in jobs]
 
 
@@ -63,7 +64,7 @@ def busy(seed: int, count: int) -> Wire:
     return wire
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(), count=st.integers(1, 25), limit=st.integers(1, 9))
 def test_pages_are_all_there_is_in_order(seed: int, count: int, limit: int) -> None:
     wire = busy(seed, count)

@@ -75,13 +75,13 @@ class Bench:
         return first
 
     def publish(self, count: int = 1) -> None:
-        """By a client of NSQ."""
+        """Publish messages as a client of NSQ does."""
         frames = [encode_one(b"%d" % number, self.ids.issue_id(), 77) for number in range(count)]
         first = self._append(frames)
         self.tube.extend(DistributedBatch(first, self.offsets.end, count, 0, None))
 
     def put(self, *bodies: bytes, priority: int = 5, delay: int = 0) -> list[Job]:
-        """By a client of beanstalkd."""
+        """Put a job as a client of beanstalkd does."""
         put_batch = PutBatch(JobOptions(priority, 60, delay, NOW + delay * SECOND if delay else 0, True), 77)
         put_batch.add(list(bodies), self.ids)
         first = put_batch.first = self._append(put_batch.frames)

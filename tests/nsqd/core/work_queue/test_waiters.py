@@ -9,7 +9,7 @@ from nsqd.core.work_queue.worker import MARGIN, Worker
 
 
 class Hand:
-    """A worker's sink."""
+    """A worker's sink, which keeps what the worker was given."""
 
     def __init__(self) -> None:
         self.got: list[int] = []
@@ -24,10 +24,10 @@ class Hand:
 
 
 class Queue:
-    """Implements JobQueue."""
+    """A JobQueue that is nothing but a table of jobs."""
 
     def __init__(self, *jobs: tuple[int, int]) -> None:
-        """`jobs`: (id, priority) of each."""
+        """Make a queue of `jobs`, each given as (id, priority)."""
         self.table = JobTable()
         self.pause_until = 0
         self.damaged: set[int] = set()  # ids

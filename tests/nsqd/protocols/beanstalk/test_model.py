@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from tests.effort import examples
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire, facts, put
 
@@ -32,7 +33,7 @@ class Job:
 
 
 class Machine(RuleBasedStateMachine):
-    """See above."""
+    """Hypothesis gives commands of three clients to the peers and to the model."""
 
     @initialize()
     def begin(self) -> None:
@@ -188,4 +189,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestModel = Machine.TestCase
-TestModel.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestModel.settings = settings(max_examples=examples(150), stateful_step_count=60, deadline=None)

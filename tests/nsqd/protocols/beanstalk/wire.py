@@ -62,17 +62,17 @@ class Wire:
         return data
 
     def ask(self, data: bytes) -> bytes:
-        """Say something; what is answered."""
+        """Send the bytes, and return the answer."""
         return self.send(data).said()
 
     def eof(self) -> "Wire":
-        """The client sends no more."""
+        """Tell the peer that the client sends no more."""
         self.peer.receive_eof()
         self._go_on()
         return self
 
     def leave(self) -> None:
-        """The connection is gone."""
+        """Tell the peer that the connection is gone."""
         self.peer.disconnected()
         self.node.turn()
 
@@ -92,7 +92,7 @@ class Wire:
 
 
 def put(body: bytes, priority: int = 0, delay: int = 0, ttr: int = 60) -> bytes:
-    """A whole put."""
+    """Return the bytes of a whole put command."""
     return b"put %d %d %d %d\r\n%s\r\n" % (priority, delay, ttr, len(body), body)
 
 

@@ -13,6 +13,7 @@ from nsqd.protocols.nsq.batch import PORTION
 from nsqd.protocols.nsq.publisher import Publisher
 from nsqd.protocols.nsq.settings import Settings
 from nsqd.protocols.nsq.subscription import Subscription
+from tests.effort import examples
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.nsq.wire import Wire, body, mpub
 
@@ -108,7 +109,7 @@ def _resolve(command: bytes | tuple[bytes, int | bytes, bytes], delivered: list[
     return before + message_id + after
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.lists(commands(), max_size=12), st.lists(st.integers(0, 5000), max_size=6))
 def test_fast_equals_slow_for_any_cut(script: list[bytes | tuple[bytes, int | bytes, bytes]], cuts: list[int]) -> None:
     whole = play(script, [], fast=True)

@@ -147,11 +147,11 @@ class Wire:
 
 
 def body(data: bytes) -> bytes:
-    """int32 length and bytes."""
+    """Return the body with its length before it, an int32."""
     return struct.pack(">i", len(data)) + data
 
 
 def mpub(topic: bytes, *bodies: bytes) -> bytes:
-    """A whole MPUB."""
+    """Return the bytes of a whole MPUB command."""
     inner = struct.pack(">i", len(bodies)) + b"".join(map(body, bodies))
     return b"MPUB " + topic + b"\n" + body(inner)

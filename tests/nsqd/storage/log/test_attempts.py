@@ -87,13 +87,13 @@ def test_many_of_them_are_buried_before_what_is_good_is_delivered() -> None:
 
 
 class Hand:
-    """A worker's connection."""
+    """The sink of a worker's connection, which keeps what it was given."""
 
     def reserved(self, job: object, body: bytes) -> None:
-        """It waits for nothing here."""
+        """Do nothing: this worker never waits for a job."""
 
     def read_completed(self) -> None:
-        """All is in memory."""
+        """Do nothing: all messages are in memory here."""
 
 
 def test_so_is_a_job() -> None:

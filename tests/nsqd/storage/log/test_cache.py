@@ -25,7 +25,7 @@ def new_node(disk: SimDisk, limits: Limits | None = None) -> SimNode:
 
 
 def publish(node: SimNode, topic: str, count: int) -> None:
-    """In the turn that runs."""
+    """Publish `count` messages in the turn that runs."""
     node.broker.topic(topic).publish([BODY] * count, len(BODY) * count)
 
 

@@ -284,6 +284,7 @@ class IdleRun:
         self.clock = self.clock.after(SECOND, 5 * SECOND, rebooted=end == "cut")
 
 
+@pytest.mark.long
 def test_whatever_was_done_an_idle_log_is_small_and_at_rest() -> None:
     for seed in range(FIRST, FIRST + SEEDS):
         try:

@@ -29,7 +29,7 @@ TERMS = JobOptions(5, 60, 0, 0, True)
 
 
 class Nobody:
-    """A worker's connection."""
+    """The sink of a worker's connection to which nothing may come."""
 
     def reserved(self, job: Job, body: bytes) -> None:
         raise AssertionError

@@ -19,11 +19,6 @@ def start(disk: SimDisk, durability: Durability = Durability.ALWAYS) -> SimNode:
     return SimNode(disk, durability, Clock(1000 * SECOND, 1_800_000_000 * SECOND), Random(1))
 
 
-def publish(node: SimNode, count: int = 1) -> None:
-    topic = node.broker.topic("t")
-    node.turn(lambda: topic.publish([b"x"] * count, count))
-
-
 def issued(node: SimNode) -> int:
     """The number of the next id."""
     return node.broker.ids.next
@@ -40,20 +35,20 @@ def test_after_a_clean_stop_ids_go_on_at_the_next_one() -> None:
         node = start(disk)
         assert issued(node) == expected
         if count:
-            publish(node, count)
+            node.publish(count)
         expected += count
         disk = stopped(node)
 
 
 def test_a_clean_stop_behind_a_checkpoint_gives_back_too() -> None:
     node = start(SimDisk(Random(1)))
-    publish(node, 3)
+    node.publish(3)
     assert node.log.upkeep is not None
     node.log.upkeep.checkpoints._begin()
     node.advance(0)
     node = start(stopped(node))
     assert issued(node) == 4
-    publish(node)
+    node.publish()
     assert node.log.upkeep is not None
     node.log.upkeep.checkpoints._begin()
     node.advance(0)
@@ -62,9 +57,9 @@ def test_a_clean_stop_behind_a_checkpoint_gives_back_too() -> None:
 
 def test_what_was_given_back_is_leased_again_before_it_is_used() -> None:
     node = start(SimDisk(Random(1)))
-    publish(node, 3)
+    node.publish(3)
     node = start(stopped(node))
-    publish(node, 10)
+    node.publish(10)
     again = start(node.disk.crash(Random(2)))
     assert issued(again) == 4 + ids.LEASE
 
@@ -79,7 +74,7 @@ def edited(disk: SimDisk, name: str, change: Callable[[bytearray], None]) -> Sim
 
 def test_a_stop_that_is_torn_anywhere_gives_nothing_back_that_was_issued() -> None:
     node = start(SimDisk(Random(1)))
-    publish(node, 3)
+    node.publish(3)
     written, name = node.log.writer.written.position, segment_name(node.log.writer.base, 0)
     before = HEADER_SIZE + written - node.log.writer.base
     disk = stopped(node)
@@ -97,12 +92,12 @@ def test_a_stop_that_is_torn_anywhere_gives_nothing_back_that_was_issued() -> No
 def test_a_wrong_record_behind_a_clean_stop_brings_no_id_back(durability: Durability) -> None:
     """Whatever bit is flipped of the life after it, in which ids were issued."""
     node = start(SimDisk(Random(1)), durability)
-    publish(node, 3)
+    node.publish(3)
     node = start(stopped(node), durability)
-    publish(node, 10)
-    publish(node, 10)
+    node.publish(10)
+    node.publish(10)
     node.syncer.now()
-    publish(node)
+    node.publish()
     name, used = segment_name(node.log.writer.base, 0), issued(node)
     disk = node.disk.kill()
     for at in range(HEADER_SIZE, len(disk.content(name)), 3):
@@ -115,9 +110,9 @@ def test_a_wrong_record_behind_a_clean_stop_brings_no_id_back(durability: Durabi
 
 def test_a_segment_that_cannot_be_read_brings_no_id_back() -> None:
     node = start(SimDisk(Random(1)))
-    publish(node, 3)
+    node.publish(3)
     node = start(stopped(node))
-    publish(node, 10)
+    node.publish(10)
     name, used = segment_name(node.log.writer.base, 0), issued(node)
 
     def zero(data: bytearray) -> None:
@@ -128,7 +123,7 @@ def test_a_segment_that_cannot_be_read_brings_no_id_back() -> None:
 
 def test_the_record_is_the_last_but_what_states_that_all_is_durable() -> None:
     node = start(SimDisk(Random(1)))
-    publish(node, 3)
+    node.publish(3)
     name = segment_name(node.log.writer.base, 0)
     disk, seed = stopped(node), node.log.writer._seed
     data, at, kinds = disk.content(name), HEADER_SIZE, []
@@ -143,10 +138,10 @@ def test_the_record_is_the_last_but_what_states_that_all_is_durable() -> None:
 def test_a_stop_is_not_believed_if_the_life_behind_it_has_lost_its_records() -> None:
     """The segment of that life is cut or zeroed at each byte, so that nothing in what is left of it is wrong."""
     node = start(SimDisk(Random(1)), Durability.OS)
-    publish(node)
+    node.publish()
     node = start(stopped(node), Durability.OS)
     for _ in range(6):
-        publish(node, 3)
+        node.publish(3)
     used, disk = issued(node), node.disk.kill()
     name = [name for name in disk.names() if name.endswith(".log")][-1]
     whole = disk.content(name)

@@ -29,25 +29,21 @@ def watch(node: SimNode, end: int, seconds: int = 60) -> list[int]:
     return told
 
 
-def publish(node: SimNode, count: int) -> None:
-    node.turn(lambda: node.broker.topics["t"].publish([b"x"] * count, count))
-
-
 def test_it_is_told_once_when_so_much_is_durable(node: SimNode) -> None:
     told = watch(node, 3)
-    publish(node, 2)
+    node.publish(2)
     for _ in range(3):
         node.syncer.step()
         node.turn()
     assert told == []
-    publish(node, 1)
+    node.publish(1)
     node.turn()  # it asks for a sync, for in this mode nobody else does
     assert told == []
     for _ in range(3):
         node.syncer.step()
         node.turn()
     assert told == [3]
-    publish(node, 1)
+    node.publish(1)
     node.turn()
     assert told == [3]
 
@@ -56,7 +52,7 @@ def test_it_is_told_once_when_so_much_is_durable(node: SimNode) -> None:
 def test_a_lone_message_is_told_though_no_turn_follows(node: SimNode, durability: Durability) -> None:
     node.turn(lambda: node.broker.topics["t"].configure(TopicConfig(durability, retention=3600 * SECOND)))
     told = watch(node, 1)
-    publish(node, 1)
+    node.publish(1)
     while node.syncer.job is not None:
         node.syncer.step()
         if node.syncer.job is None:  # the sync is done, and wakes the reactor

@@ -38,7 +38,7 @@ def flip(disk: SimDisk, what: bytes) -> tuple[int, int]:
 
 
 def copies(disk: SimDisk) -> dict[str, bytes]:
-    """By name."""
+    """Return the contents of the quarantined copies, by name."""
     return {name: disk.content(name) for name in disk.names() if name.endswith((TORN, DAMAGED))}
 
 

@@ -12,14 +12,13 @@ from tests.nsqd.storage.small_log import new_disk, new_writer, read, write
 
 
 class NowSpare(Spare):
-    """Made at once."""
+    """A Spare that makes the next segment at once, without a thread."""
 
     def _start(self) -> None:
         self._fill()
 
 
 def spares(disk: SimDisk) -> list[str]:
-    """Those there are."""
     return [name for name in disk.names() if name.startswith(NAME)]
 
 

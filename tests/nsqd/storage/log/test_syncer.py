@@ -29,7 +29,7 @@ def publish(node: SimNode, count: int = 1) -> None:
 
 
 def tick(node: SimNode) -> None:
-    """A second passes."""
+    """Let a second pass, and let the syncer act on it."""
     node.advance(SECOND)
     node.syncer.timer()
     work(node)
