@@ -24,8 +24,8 @@ The ages are when the message that is next to be delivered was published, ns sin
 tells how many messages are buried, in channels that have any. nsqd/core/observation/backlog_age.py tells how exact the ages
 are. 404 TOPIC_NOT_FOUND.
 
-The trio thread looks at PORTION topics and channels in a row, so that ten thousand stall no turn; the HTTP thread does the
-rest.
+The trio thread looks at a limited number of topics and channels in a row, so that ten thousand stall no turn; the HTTP thread
+does the rest.
 """
 
 from collections.abc import Iterator, Sequence

@@ -11,7 +11,7 @@ is still wanted, is left out if there is none. `topics` are the 100 with the mos
 something in the log: `messages` are those that some reader has not finished, or that no channel was given yet;
 `retained` can be read back, finished or not.
 
-Live bytes are those referenced or retained. They are counted on request, at most every COUNT_LIFETIME seconds (`counted`: when,
+Live bytes are those referenced or retained. They are counted on request, at most every ten seconds (`counted`: when,
 ns since the epoch), while messages come and go. So the count is approximate, and an extent of which half is wanted counts as
 half its bytes. `files` and the other counted figures are of that time, and everything else is of now.
 """

@@ -3,8 +3,9 @@
     GET  /tubes[?limit=100][&after=NAME]     {"tube_count": all of them, "tubes": [...]}, by name, those behind NAME
     POST /tube/pause?tube=NAME&seconds=N     hand out no job for N seconds, or until a restart; 0: end the pause
 
-Each tube is described as by `picture`; /stats tells the same about a topic that is a tube. For the jobs in tubes see
-nsqd/http/jobs.py.
+Each tube has `tube_name`, `urgent_count`, `ready_count`, `reserved_count`, `delayed_count`, `buried_count`, `job_count` (all
+jobs that ever came), `using_count`, `watching_count` and `waiting_count` (clients), and `pause_left` in s. /stats tells the
+same about a topic that is a tube. For the jobs in tubes see nsqd/http/jobs.py.
 """
 
 import time

@@ -1,6 +1,6 @@
 """Every module of the product is tested by name, imported by a test, or listed here with the test that runs it.
 
-A test of the module nsqd/core/topic.py is tests/nsqd/core/test_topic.py. A larger test, mostly of a real process, runs each
+A test of the module nsqd/core/pauses.py is tests/nsqd/core/test_pauses.py. A larger test, mostly of a real process, runs each
 module that has no such file and that no test imports: COVERED_BY names the one to look at first. The table may only shrink.
 """
 
