@@ -65,8 +65,8 @@ class Witness:
 
 
 @pytest.fixture
-def witness(node: Daemon) -> Iterator[Witness]:
-    with Witness(node) as found:
+def witness(shared: Daemon) -> Iterator[Witness]:
+    with Witness(shared) as found:
         found.round_trip()
         yield found
 
