@@ -193,7 +193,7 @@ def test_mistakes_are_told_before_any_job_starts(node: Daemon) -> None:
 
 def test_a_pattern_takes_what_can_be_read_and_hides_nobody(node: Daemon, capfd: pytest.CaptureFixture[str]) -> None:
     publish(node, "kept", "a")
-    publish(node, "gone%23ephemeral", "b")
+    publish(node, "gone#ephemeral", "b")
     httpx.post(f"http://{node.http}/topic/create?topic=plain&retention=0s").raise_for_status()
     made = {"nsqd": node.http, "topicPattern": ".*"}
     reader = NsqBatchReader(read_options(made))
