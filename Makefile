@@ -24,11 +24,11 @@ unit test: export PYTHONDONTWRITEBYTECODE =
 unit: .venv/.dev ## the tests that open no socket and start no process: under a minute on two cores; ARGS as for test
 	$(BIN)/python -m pytest --unit -q -n 2 --dist worksteal $(ARGS)
 
-# Three workers on two cores, because tests wait more than they compute; each takes whole files, so that a file's daemon is started
+# Four workers on two cores, because tests wait more than they compute; each takes whole files, so that a file's daemon is started
 # once. tests/conftest.py says which files come first.
 test: .venv/.dev .venv/.compiled $(NODE_CLIENTS) .venv/nginx/usr/sbin/nginx .venv/.chromium ## every test, and make check; ARGS goes to pytest: "-n 0 -k word"
 	@$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 SEEDS ?= 2000
 simulate: .venv/.dev ## the simulators of crashes, damage and whole nodes over many seeds; SEEDS=2000, ARGS as for test

@@ -26,8 +26,11 @@ settings.register_profile("unit", settings.get_profile("penstock"), max_examples
 
 # The longest first, so that in the end no worker has a long one left while the other has nothing. `--durations=0` tells.
 LONG = (
+    "pipeline/test_lake_over_kills.py",
+    "bench/test_bench_log.py",
     "pipeline/test_pipeline_process.py",
     "bench/test_bench.py",
+    "bench/test_bench_pages.py",
     "pipeline/test_cluster_process.py",
     "processes/test_crash.py",
     "processes/test_message_commands.py",

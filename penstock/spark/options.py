@@ -194,7 +194,7 @@ def channel_options(options: Mapping[str, str]) -> ChannelOptions | None:
             raise OptionError(f"option {name} has no meaning with mode=channel: a channel has no offsets")
     for name in ("topic", "channel"):
         if _TOPIC.fullmatch(given.text(name)) is None:
-            raise OptionError(f"option {name}={given.text(name)!r} is no {name}'s name")
+            raise OptionError(f"option {name}={given.text(name)!r} is not a valid {name} name")
     return ChannelOptions(
         *_servers(given),
         given.text("topic"),

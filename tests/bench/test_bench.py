@@ -11,7 +11,6 @@ from bench.crowd import split
 from bench.figures import Figures, figures, medians
 from bench.gonsq import ReaderRow, parse_cload, parse_result, with_tools
 from bench.load import Sample
-from bench.log_sizes import log_sizes
 from bench.outcome import Outcome, timed
 from bench.publish import Publish
 from bench.rows import rows
@@ -276,33 +275,3 @@ def test_a_row_that_does_not_exist_is_a_mistake() -> None:
 
     assert done.returncode == 2
     assert done.stderr == "bench: --only nothing: no such row; see --help\n"
-
-
-@pytest.mark.process
-def test_it_measures_what_the_log_costs() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "bench", "--quick", "--only", "log"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-
-    assert ended.returncode == 0, ended.stderr
-    rows = {line.split("  ")[0] for line in ended.stdout.splitlines() if line.startswith("log-")}
-    assert rows == {size.name for size in log_sizes()}
-    assert "behind: reader" in ended.stdout
-
-
-@pytest.mark.process
-@pytest.mark.timeout(PATIENCE + 60)
-def test_it_measures_what_pages_of_nsqadmin_cost() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "bench", "--quick", "--only", "admin-listing,admin-watched"],
-        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE,
-    )  # fmt: skip
-
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    lines = [line for line in ended.stdout.splitlines() if line.startswith("admin-")]
-    assert {line.split("  ")[0] for line in lines} == {"admin-listing", "admin-watched"}
-    assert not [line for line in lines if "WRONG" in line]

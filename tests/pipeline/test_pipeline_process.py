@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -93,76 +92,6 @@ def manifests(lake: Path) -> int:
 
 
 # JVM behind JVM: beside other people's runs it took eight of the ten minutes that others have.
-@pytest.mark.timeout(1800)
-def test_a_lake_over_kills_at_every_stage(tmp_path: Path) -> None:
-    require("java")
-    lake, total, page = tmp_path / "lake", 20_000, tmp_path / "report.html"
-    some, flags = ("--lake", str(lake)), ("-retention", "1h", "-node-id", "7")
-    words = ("archive", "--topic", "t", "--out", str(lake), "--every", "0.1", "--max-records", "1500", "--nsqd")
-    with nsqd(tmp_path / "node", *flags) as node:
-        post(node, "/topic/create", topic="t")
-        for channel in ("mail", "other"):
-            post(node, "/channel/create", topic="t", channel=channel)
-        publish(node, 0, total // 2)
-        same = ("-http-address", node.http)
-        whole = 0
-        for stage, more in (("batch begun", 1), ("files written", 1), ("manifest written", 2)):
-            die(stage, (*words, node.http))
-            whole += more
-            assert manifests(lake) in (whole, whole - 1)  # the batch that was cut off comes again
-            whole = manifests(lake)
-        driver = subprocess.Popen(
-            dying(f"node {node.process.pid},cursor moved", (*words, node.http)), env=environ(), cwd=ROOT,
-            start_new_session=True, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        assert node.wait() == -signal.SIGKILL
-    with nsqd(tmp_path / "node", *flags, *same) as node:  # where it was: the batch is read now
-        assert driver.wait(180) == -signal.SIGKILL
-        assert whole <= manifests(lake) <= total // 2 // 1500
-        publish(node, total // 2, total)
-        once = (*words, node.http, "--once")
-        replay = ("replay", *some, "--nsqd", node.http, "--topic", "t", "--where", "offset % 10 = 0")
-        compact, rollup = ("compact", *some), ("rollup", *some)
-        jobs = {
-            "archive": once,
-            "rollup dies": rollup,
-            "rollup": rollup,
-            "compact dies": compact,
-            "compact dies again": compact,
-            "compact": compact,
-            "rollup, nothing": rollup,
-            "report": ("report", *some, "--out", str(page)),
-            "replay": (*replay, "--to", "again"),
-            "replay, nothing": (*replay, "--to", "again"),
-            "replay to a channel": (*replay, "--to", "t", "--channel", "mail"),
-        }
-        said = dict(zip(jobs, run_all(*jobs.values(), stages="rolled up,files compacted,compacted"), strict=True))
-        assert f"has {total:,}" in said["archive"]
-        assert "MISSING" not in said["archive"]
-        cursors = httpx.get(f"http://{node.http}/topic/cursors?topic=t").json()["cursors"]
-        assert [(one["name"], one["lag"]) for one in cursors] == [("archive", total // 10)]  # the replayed ones
-        assert [name for name, text in said.items() if text.endswith("died\n")] == [
-            name for name in jobs if "dies" in name
-        ]
-        assert f"rolled up {total:,} messages, {total:,} in total" in said["rollup"]
-        assert not list(lake.glob("archive/*"))
-        assert archived(lake / "compact") == list(range(total))
-        (manifest,) = [path for path in lake.glob("manifests/*.json") if not path.name.startswith("rollup")]
-        assert sum(one["count"] for one in json.loads(manifest.read_text())["ranges"]) == total
-        assert "nothing new is archived" in said["rollup, nothing"]  # though it lies elsewhere
-        assert f"{total:,} messages of 1 topics" in said["report"]
-        text = page.read_text()
-        assert f"<b>{total:,}</b> messages" in text
-        assert "<svg" in text
-        assert "http" not in text.replace("http-equiv", "")  # it loads nothing
-        assert f"published {total // 10:,} messages of t to again" in said["replay"]
-        assert "replayed before" in said["replay, nothing"]
-        lines = httpx.get(f"http://{node.http}/topic/read?topic=again&max_bytes=8000000").text.splitlines()
-        numbers = Counter(int(json.loads(line)["body"].split()[1]) for line in lines)
-        assert numbers == Counter(range(0, total, 10))
-        assert f"published {total // 10:,} messages of t to channel mail of t" in said["replay to a channel"]
-        depths = {one["channel_name"]: one["depth"] for one in stats(node, "t")["channels"]}
-        assert depths == {"other": total, "mail": total + total // 10}
 
 
 def test_what_was_delivered_reaches_the_report(tmp_path: Path) -> None:

@@ -358,8 +358,8 @@ def test_topics_and_channels_are_registered_and_unregistered(shared: Daemon, loo
     assert channels(lookupd, "before") == ["old"]
     (producer,) = get(lookupd, "/nodes")["producers"]
     info = get(shared, "/info")
-    shared = ("broadcast_address", "hostname", "tcp_port", "http_port", "version")
-    assert {key: producer[key] for key in shared} == {key: info[key] for key in shared}
+    alike = ("broadcast_address", "hostname", "tcp_port", "http_port", "version")
+    assert {key: producer[key] for key in alike} == {key: info[key] for key in alike}
     assert producer["broadcast_address"] == "127.0.0.1"
 
     publish(shared, b"made", b"body")

@@ -38,10 +38,10 @@ def test_a_flood_of_refusals_is_some_lines(lines: Lines) -> None:
     question = Question("10.0.0.1", False, "", b"hunter2")
     for number in range(1000):
         refusals.log_refusal(question, AuthRefused("no"), 100.0 + number * QUIET / 1000)
-    assert lines.messages == ["AUTH: client 10.0.0.1 is refused: no"] * MOST_LINES
+    assert lines.messages == ["AUTH: rejected client 10.0.0.1: no"] * MOST_LINES
     refusals.log_refusal(question, AuthRefused("no"), 100.0 + QUIET)
     refusals.log_refusal(question, AuthRefused("no"), 100.0 + QUIET)
     assert lines.messages[MOST_LINES:] == [
-        "AUTH: client 10.0.0.1 is refused: no (and 990 others before)",
-        "AUTH: client 10.0.0.1 is refused: no",
+        "AUTH: rejected client 10.0.0.1: no (and 990 others before)",
+        "AUTH: rejected client 10.0.0.1: no",
     ]

@@ -58,7 +58,7 @@ async def connect(one: Link) -> None:
         (b"\x7f\xff\xff\xff", "length 2147483647 is not in"),
         (b"\xff\xff\xff\xff", "length -1 is not in"),
         (pack_length(link.MAX_REPLY + 1), "length 16385 is not in"),
-        (framed(HELLO, b"OK"), "said more than it was asked"),
+        (framed(HELLO, b"OK"), "it sent more than one response"),
         (framed(b"E_INVALID " + b"x" * 9_000), "^E_INVALID x{190}$"),
         (b"\0\0\0\2O", "timed out"),
     ],
@@ -132,4 +132,4 @@ def test_a_refused_name_ends_nothing_and_many_names_are_told(
 
     monkeypatch.setattr(link.log, "propagate", True)
     converse(answer_each, use)
-    assert "refused 1 names: b'E_REGISTER_FAILED too many'" in caplog.text
+    assert "it rejected 1 topics and channels: b'E_REGISTER_FAILED too many'" in caplog.text

@@ -126,8 +126,8 @@ def test_of_torn_copies_the_oldest_make_room_and_damaged_ones_stay(monkeypatch: 
     full = Quarantine(disk)
     full.copy_damaged(SEGMENT, 200, b"d" * 30, DAMAGED)
     full.copy_damaged(SEGMENT, 300, b"t" * 80, TORN)
-    assert "take all the room" in full.notes[SEGMENT, 200]
-    assert "take all the room" in full.notes[SEGMENT, 300]
+    assert "use up their limit" in full.notes[SEGMENT, 200]
+    assert "use up their limit" in full.notes[SEGMENT, 300]
     assert len(copies(disk)) == 3
 
 
