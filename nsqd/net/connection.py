@@ -123,7 +123,7 @@ class Connection:
         self._owner.suspend(self, begin)
 
     def hand_over(self, rest: bytes) -> None:
-        self.leaving = rest
+        self.leaving = (self.leaving or b"") + rest
         self._owner.unflushed[self] = None
 
     # output

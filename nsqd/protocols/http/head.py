@@ -13,7 +13,7 @@ MAX_HEAD = 4096  # bytes: an honest head has a few hundred
 _LINE = re.compile(
     rb"(?:POST (?P<target>/(?P<route>m?pub)\?topic=(?P<topic>[.a-zA-Z0-9_-]{1,64}))|GET /ping) HTTP/1\.1\r\n"
 )
-_HEADER = re.compile(rb"([A-Za-z][A-Za-z-]*):[ \t]*([\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?)[ \t]*\r\n")
+_HEADER = re.compile(rb"([A-Za-z][A-Za-z-]*):[ \t]*([\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?)\r\n")
 _LENGTH = re.compile(rb"[0-9]{1,9}")
 # Headers that change nothing about the answer of these routes.
 _IGNORED = frozenset(
@@ -43,6 +43,8 @@ class Request(NamedTuple):
 
 def may_become(data: bytes) -> bool:
     """Return whether `data`, a head that is not complete, may be the beginning of a request that is answered in the turn."""
+    if data.count(b"\n") != data.count(b"\r\n") or (b"\r\n" in data and not _LINE.match(data)):
+        return False
     return any(data.startswith(one) or one.startswith(data) for one in _BEGINNINGS)
 
 

@@ -24,8 +24,9 @@ HEADER_TIMEOUT = (
     10 * SECOND
 )  # ns from the connection, or from a head's first byte, to the head's end; as in the HTTP thread
 KEEP_ALIVE = 75 * SECOND  # ns that an idle connection is held; as in the HTTP thread
-UNITS_OF_A_TURN = 1024  # a request counts one, and one more for each BYTES_OF_A_UNIT
+UNITS_OF_A_TURN = 1024  # a request counts one, and one more for each of the two units below
 BYTES_OF_A_UNIT = 1024
+MESSAGES_OF_A_UNIT = 16
 MOST_MESSAGES = (
     8192  # messages of an /mpub that one turn publishes; a larger one is published in portions by the HTTP thread
 )
@@ -80,7 +81,9 @@ class HttpPeer:
         "_context",
         "_due",
         "_input",
+        "_need",
         "_transport",
+        "_units",
         "body_since",
         "buffered",
         "has_more",
@@ -101,25 +104,31 @@ class HttpPeer:
         self.has_more = False
         self.buffered = 0
         self.body_since = -1
-        self._input = (
-            b""  # the beginning of a request that is not complete, or all that goes along when it is handed over
-        )
+        self._input = bytearray()  # the beginning of a request that is not complete
+        self._need = 0  # bytes of `_input` without which the request cannot be complete
+        self._units = 0  # units of this turn, out of UNITS_OF_A_TURN
         self._due = now + HEADER_TIMEOUT  # when the connection is closed unless something arrives
 
     def __repr__(self) -> str:
         return f"<HttpPeer {self.remote_ip}:{self.port}, {len(self._input)} bytes kept>"
 
     def receive(self, data: bytes, now: int) -> None:
-        if self._input:
-            data = self._input + data
-        if self.waiting or self.outbox.closing:
-            self._input = data
+        if self.outbox.closing:
             return
-        at = units = 0
+        if self.waiting:  # what comes in the turn in which the connection leaves goes along
+            self._transport.hand_over(data)
+            return
+        if self._input:
+            self._input += data
+            if len(self._input) < self._need:  # a large body is not copied for each of its pieces
+                return
+            data = bytes(self._input)
+            self._input.clear()
+        at = self._need = self._units = 0
         self.has_more = False
         size = len(data)
         while at < size:
-            if units >= UNITS_OF_A_TURN:
+            if self._units >= UNITS_OF_A_TURN:
                 self.has_more = True
                 break
             end = self._answer(data, at, now)
@@ -128,12 +137,12 @@ class HttpPeer:
                     self._leave(data[at:])
                     return
                 break
-            units += 1 + (end - at) // BYTES_OF_A_UNIT
-            at = end
-        if at:
+            self._units += 1 + (end - at) // BYTES_OF_A_UNIT
             self._due = now + KEEP_ALIVE
-        self._input = data[at:] if at else data
-        if at == size:
+            self.buffered, self.body_since = 0, -1
+            at = end
+        self._input += data[at:] if at else data
+        if at == size or self.has_more:
             self.buffered, self.body_since = 0, -1
 
     def _answer(self, data: bytes, at: int, now: int) -> int:
@@ -143,7 +152,7 @@ class HttpPeer:
             rest = data[at:]
             if len(rest) >= MAX_HEAD or not may_become(rest):
                 return -1
-            if not self.buffered or at:
+            if not self.buffered:
                 self.buffered, self.body_since = len(rest), -1
                 self._due = now + HEADER_TIMEOUT
                 self._transport.timer_changed()
@@ -155,9 +164,10 @@ class HttpPeer:
         if end > len(data):
             if request.length > MAX_BODY or not self._could_answer(request):
                 return -1
-            if self.body_since < 0 or at:
+            if self.body_since < 0:
                 self.buffered, self.body_since = end - at, now
                 self._due = NEVER  # the reactor's deadlines for bodies count now
+            self._need = end - at
             return 0
         if not self._act(request, data, body_at, end):
             return -1
@@ -191,11 +201,14 @@ class HttpPeer:
             if bodies is None:
                 return False
             topic.publish(bodies, sum(map(len, bodies)))
+            self._units += len(bodies) // MESSAGES_OF_A_UNIT
         self.outbox.reply(context.ok(NSQ_HEADERS), topic.marks)
         return True
 
     def _lines(self, body: bytes) -> list[bytes] | None:
         """Return the messages of an /mpub, its lines that are not empty; None if they are none, too many or too large."""
+        if body.count(b"\n") >= MOST_MESSAGES:
+            return None
         bodies = list(filter(None, body.split(b"\n")))
         if not 0 < len(bodies) <= MOST_MESSAGES or max(map(len, bodies)) > self._context.max_msg_size:
             return None
@@ -203,8 +216,7 @@ class HttpPeer:
 
     def _leave(self, rest: bytes) -> None:
         """Have the connection handed over once all answers have left. `rest`: the input that is not answered."""
-        self._input = b""
-        self.buffered, self.body_since = 0, -1
+        self.buffered, self.body_since = len(rest), -1
         self.waiting = True
         self._due = NEVER
         self._transport.hand_over(rest)
@@ -224,7 +236,7 @@ class HttpPeer:
 
     def disconnected(self) -> None:
         self.outbox.closing = True
-        self._input = b""
+        self._input.clear()
         self.buffered = 0
         self.has_more = False
 
@@ -235,7 +247,7 @@ class HttpPeer:
         """Do nothing: answers do not wait for room."""
 
     def next_timer(self) -> int:
-        return self._due
+        return NEVER if self.outbox.closing else self._due
 
     def tick(self, now: int) -> None:
         """Close a connection on which nothing has come for too long."""

@@ -21,7 +21,7 @@ def read(head: bytes) -> Request | None:
     ("head", "request_"),
     [
         (PUB + HOST + LENGTH + b"\r\n", (Route.PUB, b"t", 5)),
-        (PUB + b"host:x\r\ncontent-length:  05 \r\n\r\n", (Route.PUB, b"t", 5)),
+        (PUB + b"host:x\r\ncontent-length:  05\r\n\r\n", (Route.PUB, b"t", 5)),
         (PUB + HOST + LENGTH + b"User-Agent: a (x; y)\r\nAccept: */*\r\nConnection: Keep-Alive\r\n\r\n", (Route.PUB, b"t", 5)),
         (b"POST /mpub?topic=a.B_c-1 HTTP/1.1\r\n" + HOST + LENGTH + b"\r\n", (Route.MPUB, b"a.B_c-1", 5)),
         (b"GET /ping HTTP/1.1\r\n" + HOST + b"\r\n", (Route.PING, b"", 0)),
@@ -49,6 +49,8 @@ def test_the_usual_heads_are_read(head: bytes, request_: tuple[Route, bytes, int
         PUB + HOST + b"Content-Length: -5\r\n\r\n",
         PUB + HOST + b"Content-Length: 0x5\r\n\r\n",
         PUB + HOST + b"Content-Length: 5 5\r\n\r\n",
+        PUB + HOST + b"Content-Length: 5 \r\n\r\n",
+        PUB + b"Host: localhost \r\n" + LENGTH + b"\r\n",
         PUB + HOST + b"Content-Length: 1234567890\r\n\r\n",
         PUB + HOST + b"Content-Length : 5\r\n\r\n",
         PUB + HOST + LENGTH + b"Transfer-Encoding: chunked\r\n\r\n",
@@ -92,6 +94,17 @@ def test_the_beginning_of_a_usual_head_may_become_one() -> None:
     assert len(head) < MAX_HEAD
 
 
-@pytest.mark.parametrize("data", [b"  V2", b"GET /stats", b"PUT", b"\r\n", b"POST /pub?top1"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"  V2",
+        b"GET /stats",
+        b"PUT",
+        b"\r\n",
+        b"POST /pub?top1",
+        b"POST /pub?topic=t HTTP/9.9\r\n",
+        PUB[:-2] + b"\nHost: a\n\n",
+    ],
+)
 def test_nothing_else_may(data: bytes) -> None:
     assert not may_become(data)

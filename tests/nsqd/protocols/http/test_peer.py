@@ -223,6 +223,43 @@ def test_heads_are_remembered_but_not_without_bound() -> None:
     assert 0 < len(wire.context.known) <= MOST_KNOWN
 
 
+def test_what_comes_for_a_connection_that_ends_is_dropped_and_sets_no_timer() -> None:
+    wire = Wire()
+    wire.send(b"POST /pub?to")
+    wire.node.now += HEADER_TIMEOUT
+    wire.peer.tick(wire.node.now)
+    assert wire.peer.next_timer() == NEVER  # its time has passed: the reactor would call again and again
+    for _ in range(10):
+        wire.send(b"x" * 10_000)
+    assert len(wire.peer._input) < 100
+
+
+def test_a_body_that_follows_a_full_turn_counts_as_buffered_from_then_on() -> None:
+    wire = Wire()
+    first, second = pub(b"x" * 900), pub(b"y" * 800)
+    wire.send(first[:-3])
+    wire.peer.receive(first[-3:] + PING * (UNITS_OF_A_TURN - 1) + second[:-10], wire.node.now)
+    assert wire.peer.has_more
+    assert wire.peer.buffered == 0
+    wire.node.now += 1
+    wire.send(b"")
+    assert (wire.peer.buffered, wire.peer.body_since) == (len(second), wire.node.now)
+
+
+def test_a_head_behind_other_requests_has_as_long_as_the_first_one() -> None:
+    wire = Wire()
+    wire.send(PING + b"GET /pi")
+    assert wire.peer.next_timer() == wire.node.now + HEADER_TIMEOUT
+
+
+def test_what_leaves_counts_as_buffered_until_it_has_left() -> None:
+    wire = Wire()
+    wire.send(PING + ODD)
+    assert wire.peer.buffered == len(ODD)
+    wire.peer.disconnected()
+    assert wire.peer.buffered == 0
+
+
 REQUESTS = st.lists(
     st.one_of(
         st.just(PING),
