@@ -40,7 +40,7 @@ def test_a_lake_over_kills_at_every_stage(tmp_path: Path) -> None:
             dying(f"node {node.process.pid},cursor moved", (*words, node.http)), env=environ(), cwd=ROOT,
             start_new_session=True, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        assert node.wait() == -signal.SIGKILL
+        assert node.process.wait(180) == -signal.SIGKILL  # a JVM starts, and reads first
     with nsqd(tmp_path / "node", *flags, *same) as node:  # where it was: the batch is read now
         assert driver.wait(180) == -signal.SIGKILL
         assert whole <= manifests(lake) <= total // 2 // 1500
