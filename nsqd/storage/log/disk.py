@@ -5,6 +5,10 @@ A call that fails raises its OSError, and this module does not retry it. A chang
 """
 
 import os
+import threading
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -32,6 +36,9 @@ class File(Protocol):
     def truncate(self, size: int) -> None:
         """Cut the file off at `size` bytes."""
 
+    def drop_cached(self) -> None:
+        """Let the system forget the file's synced content, which nobody reads soon."""
+
     def close(self) -> None: ...
 
 
@@ -51,6 +58,9 @@ class Disk(Protocol):
         """Return the size of a file in bytes."""
 
     def rename(self, old: str, new: str) -> None: ...
+    def rename_unopened(self, old: str, new: str) -> bool:
+        """Rename a file that nobody has opened by `open`. Returns False, and changes nothing, if somebody has."""
+
     def remove(self, name: str) -> None: ...
     def sync_directory(self) -> None: ...
     def free(self) -> int:
@@ -84,12 +94,13 @@ _MOST_CACHED = 4 * 1024 * 1024  # bytes that a turn reads with one call, at most
 class RealFile:
     """A file of the operating system. Implements File."""
 
-    __slots__ = ("_buffer", "_fd")
+    __slots__ = ("_buffer", "_fd", "_on_close")
 
-    def __init__(self, fd: int, buffer: bytearray) -> None:
+    def __init__(self, fd: int, buffer: bytearray, on_close: Callable[[], None] | None = None) -> None:
         """Wrap a file descriptor. `buffer` is the memory that `read_cached` reads into; it grows as needed."""
         self._fd = fd
         self._buffer = buffer
+        self._on_close = on_close
 
     def append(self, buffers: list[bytes], at: int) -> None:
         for start in range(0, len(buffers), _MOST_BUFFERS):
@@ -132,8 +143,14 @@ class RealFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 
+    def drop_cached(self) -> None:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
     def close(self) -> None:
         os.close(self._fd)
+        if self._on_close is not None:
+            self._on_close()
 
 
 class RealDisk:
@@ -148,6 +165,8 @@ class RealDisk:
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         # One thread reads all files, so they share a buffer: allocating memory for each read costs as much as reading.
         self._buffer = bytearray()
+        self._opened = Counter[str]()  # files that `open` has opened and that are not closed, by name
+        self._lock = threading.Lock()  # guards `_opened`, and names while it is changed: any thread may open a file
 
     def names(self) -> list[str]:
         return sorted(os.listdir(self.path))
@@ -157,13 +176,29 @@ class RealDisk:
         return RealFile(os.open(self.path / name, flags, 0o600), self._buffer)
 
     def open(self, name: str) -> File:
-        return RealFile(os.open(self.path / name, os.O_RDWR | os.O_CLOEXEC), self._buffer)
+        with self._lock:
+            fd = os.open(self.path / name, os.O_RDWR | os.O_CLOEXEC)
+            self._opened[name] += 1
+        return RealFile(fd, self._buffer, partial(self._closed, name))
+
+    def _closed(self, name: str) -> None:
+        with self._lock:
+            self._opened[name] -= 1
+            if not self._opened[name]:
+                del self._opened[name]
 
     def size(self, name: str) -> int:
         return os.stat(self.path / name).st_size
 
     def rename(self, old: str, new: str) -> None:
         os.rename(self.path / old, self.path / new)
+
+    def rename_unopened(self, old: str, new: str) -> bool:
+        with self._lock:
+            if old in self._opened:
+                return False
+            os.rename(self.path / old, self.path / new)
+            return True
 
     def remove(self, name: str) -> None:
         os.unlink(self.path / name)

@@ -24,6 +24,9 @@ class _FrozenFile:
     def truncate(self, size: int) -> None:
         pass
 
+    def drop_cached(self) -> None:
+        pass
+
     def close(self) -> None:
         self._file.close()
 
@@ -44,6 +47,9 @@ class _NoFile:
         return None
 
     def truncate(self, size: int) -> None:
+        pass
+
+    def drop_cached(self) -> None:
         pass
 
     def close(self) -> None:
@@ -70,6 +76,9 @@ class FrozenDisk:
 
     def rename(self, old: str, new: str) -> None:
         pass
+
+    def rename_unopened(self, old: str, new: str) -> bool:
+        return False
 
     def remove(self, name: str) -> None:
         pass

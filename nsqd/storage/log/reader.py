@@ -9,8 +9,8 @@ intact records after the wrong one prove nothing. But perhaps there was no power
 that does not wait for the sync, or before the mark was stated. So the bytes that are cut off are copied and counted, separately
 from damage.
 
-A file may be longer than its records (spare.py), filled with zeros: a segment ends where the next one begins, and the last
-segment ends with the log.
+A file may be longer than its records, with zeros behind them or with records of the segment that it was before (spare.py): a
+segment ends where the next one begins, and the last segment ends with the log.
 
 See docs/design/log.md#torn-and-damaged.
 """
@@ -23,7 +23,7 @@ from typing import NamedTuple
 from nsqd.core.records import GROUP, RecordKind
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.quarantine import DAMAGED, TORN, Quarantine
-from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode
+from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, SegmentHeader, decode
 from nsqd.storage.log.segments import Segments
 
 MOST_CHECKED = 64 * 1024 * 1024  # bytes of candidate records that are checked after a wrong one, at most: 0.1 s
@@ -131,7 +131,7 @@ class LogRecords:
             elif base + at >= self._highest_mark(place, at):
                 return
             else:
-                stop = max(_filled(data), self._highest_mark(place, at) - base)
+                stop = max(content_end(data, at, segment.header), self._highest_mark(place, at) - base)
                 end = resume(data[:stop], at, seed)
                 self.quarantine.copy_damaged(segment.name, at, data[at:end], DAMAGED)
                 self.damage.spots.append((segment.name, at, end))
@@ -187,7 +187,7 @@ class LogRecords:
         """Cut off the bytes after `end`, where the log ends in the segment at index `place`, and keep a copy of them."""
         segment = self.segments[place]
         at = self.end - segment.base + HEADER_SIZE
-        filled = _filled(data)
+        filled = content_end(data, at, segment.header)
         if filled > at:
             self.quarantine.copy_damaged(segment.name, at, data[at:filled], TORN)
             self._note_cut(segment.name, at, filled)
@@ -208,7 +208,8 @@ class LogRecords:
         """Remove the segments from index `place` on, the last one first, so that a crash cannot leave a new gap."""
         reached = self.segments[-1].base
         for segment in reversed(self.segments[place:]):
-            filled = _filled(read_from(self._disk, segment.name, 0, self._disk.size(segment.name)))
+            data = read_from(self._disk, segment.name, 0, self._disk.size(segment.name))
+            filled = content_end(data, HEADER_SIZE, segment.header)
             if filled > HEADER_SIZE:
                 self.quarantine.move(segment.name, filled)
                 self._note_cut(segment.name, 0, filled)
@@ -249,6 +250,23 @@ def _first_record(data: bytes, at: int, end: int, seed: int, start: int) -> int:
             if checked > MOST_CHECKED:
                 break
     return end
+
+
+def content_end(data: bytes, at: int, header: SegmentHeader) -> int:
+    """Return where the content of a segment ends that is intact up to `at`: torn or damaged records, too, are content.
+
+    Zeros follow, or what a reused file held before.
+    """
+    end = _filled(data)
+    if not header.former:
+        return end
+    for match in _GROUP_RECORD.finditer(data, at):
+        at = max(at, match.start() if decode(data, match.start(), header.seed) else 0)
+    while after := decode(data, at, header.seed):
+        at = after
+    if not any(data[at : at + PREFIX_SIZE]):
+        return min(at, end)
+    return at if decode(data, at, header.former) else min(end, resume(data, at, header.former))
 
 
 def _filled(data: bytes) -> int:

@@ -13,7 +13,15 @@ A segment is a file that holds a header and then records, end to end. All number
       32   8  base: the log position of the segment's first record
       40   8  time at which the segment was made, ns since the epoch
       48   1  1 if the first record is a STATE
-      49  11  zero
+      49   4  if the file was a segment before (spare.py): the initial CRC value of the records that it held then; 0: it was new
+      53   7  zero
+      60   4  CRC-32 of the 60 bytes before it
+
+    header of a file that was a segment and waits to become another one, 64 bytes
+       0   8  magic "penspare"
+       8  41  zero
+      49   4  the initial CRC value of the records in the file
+      53   7  zero
       60   4  CRC-32 of the 60 bytes before it
 
     record
@@ -39,6 +47,7 @@ from struct import Struct
 from nsqd.core.records import RecordKind
 
 MAGIC = b"penstock"
+SPARE_MAGIC = b"penspare"
 VERSION = 7
 WHOLE_IDS = 7  # since this version the rows of jobs have whole ids
 _READABLE = range(1, VERSION + 1)  # versions that this code can read
@@ -47,7 +56,7 @@ PREFIX_SIZE = 8  # length and CRC of a record
 MAX_RECORD = 1 << 30  # bytes: no record is longer; the publishes of a turn are cut into records far below it
 
 _KINDS = [bytes((kind,)) for kind in range(256)]
-_HEADER = Struct(">8sHHI16sQQ?11x")
+_HEADER = Struct(">8sHHI16sQQ?I7x")
 _SEED = Struct(">16sQI")
 _CRC = Struct(">I")
 _PREFIX = Struct(">II")
@@ -75,11 +84,20 @@ class SegmentHeader:
     made: int  # ns since the epoch
     state: bool = False  # the segment's first record is a STATE: replay may begin here
     version: int = VERSION
+    former: int = 0  # initial CRC value of the records that the file held before it became this segment; 0: it was new
 
     def encode(self) -> bytes:
         """Return the header as 64 bytes, including the CRC."""
         head = _HEADER.pack(
-            MAGIC, self.version, self.node, self.generation, self.log_id, self.base, self.made, self.state
+            MAGIC,
+            self.version,
+            self.node,
+            self.generation,
+            self.log_id,
+            self.base,
+            self.made,
+            self.state,
+            self.former,
         )
         return head + _CRC.pack(zlib.crc32(head))
 
@@ -101,12 +119,25 @@ def decode_header(data: bytes) -> SegmentHeader:
     """Return the header at the beginning of a file. Raises NotASegment, WrongVersion."""
     if len(data) < HEADER_SIZE or data[:8] != MAGIC:
         raise NotASegment("it does not begin like one")
-    _, version, node, generation, log_id, base, made, state = _HEADER.unpack_from(data)
+    _, version, node, generation, log_id, base, made, state, former = _HEADER.unpack_from(data)
     if not _is_right(data):
         raise NotASegment("its header is damaged")
     if version not in _READABLE:
         raise WrongVersion(f"its format is version {version}; this nsqd knows versions up to {VERSION}: upgrade it")
-    return SegmentHeader(node, generation, log_id, base, made, state, version)
+    return SegmentHeader(node, generation, log_id, base, made, state, version, former)
+
+
+def spare_header(former: int) -> bytes:
+    """Return the header of a file whose old records have the initial CRC value `former`, and that waits to be reused."""
+    head = _HEADER.pack(SPARE_MAGIC, 0, 0, 0, bytes(16), 0, 0, False, former)
+    return head + _CRC.pack(zlib.crc32(head))
+
+
+def former_of_spare(data: bytes) -> int:
+    """Return the initial CRC value of the old records in a file that waits to be reused; 0 if `data` is another header."""
+    if len(data) < HEADER_SIZE or data[:8] != SPARE_MAGIC or not _is_right(data):
+        return 0
+    return int(_HEADER.unpack_from(data)[-1])
 
 
 def repaired(data: bytes) -> bytes:

@@ -22,6 +22,7 @@ from nsqd.storage.log.records import (
     WrongVersion,
     decode,
     decode_header,
+    former_of_spare,
     repaired,
     seed_of,
 )
@@ -127,7 +128,8 @@ class Segments:
         data = read_from(self._disk, segment_name(base, generation), 0, FIRST_RECORDS)
         group = decode(data, HEADER_SIZE, seed)
         state = bool(group and decode(data, group, seed)) and data[group + PREFIX_SIZE] == RecordKind.STATE
-        return SegmentHeader(self.identity.node, generation, log_id, base, 0, state, WHOLE_IDS - 1)
+        former = former_of_spare(data)
+        return SegmentHeader(self.identity.node, generation, log_id, base, 0, state, WHOLE_IDS - 1, former)
 
     def _written(self, name: str, header: SegmentHeader) -> SegmentHeader:
         """Write the header to the file if the one there is damaged. A file that holds nothing stays unchanged."""
@@ -135,7 +137,8 @@ class Segments:
         try:
             decode_header(data)
         except NotASegment:
-            if any(data) or any(read_from(self._disk, name, HEADER_SIZE, FIRST_RECORDS)):
+            first = read_from(self._disk, name, HEADER_SIZE, FIRST_RECORDS)
+            if decode(first, 0, header.seed, HEADER_SIZE) if former_of_spare(data) else any(data) or any(first):
                 self._rewrite(name, header, data)
         return header
 

@@ -246,7 +246,8 @@ class Tidying:
 
     def _remove(self, base: int) -> None:
         try:
-            self._disk.remove(self.file_name(base))
+            if not self._writer.reuse(base, self._generations.get(base, 0), self.sizes.get(base, 0)):
+                self._disk.remove(self.file_name(base))
         except OSError as error:
             log.error("LOG: cannot remove a segment: %s", error)
             return

@@ -16,14 +16,20 @@ from nsqd.core.sequence.mark import Mark
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk, File
 from nsqd.storage.log.identity import LogIdentity
-from nsqd.storage.log.records import HEADER_SIZE, Record, SegmentHeader, encode_all
+from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, Record, SegmentHeader, encode_all, seed_of
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from shared.log import log
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 SEGMENT_SIZE = 64 * 1024 * 1024  # bytes; a group is never split, so a segment may exceed this by one group
-SPARE_AFTER = 16  # the next segment is made ahead when one part in this many of the current one is filled
+BLOCK = 4096  # bytes: what the system writes to the disk at least
+SPARE_AFTER = (
+    16  # the next segment's file is asked for when one part in this many of the current one is filled, and then
+)
+SPARE_STEPS = (
+    64  # again after each such part. Earlier, after one of these, if the current one has no blocks made ahead.
+)
 NEVER = 1 << 63  # every log position is below this
 
 
@@ -150,8 +156,8 @@ class Writer:
     def expect_syncs(self) -> None:
         """Make the next segment ahead once the log is past `spare_due`. Called when a reply waits for a group's sync."""
         if self.written.position > self.spare_due:
-            self.spare_due = NEVER
-            self._spare.prepare()
+            goes_on = self._spare.prepare(at_once=not self._ahead)
+            self.spare_due = self.written.position + self.segment_size // SPARE_STEPS if goes_on else NEVER
 
     def _failed(self, error: OSError) -> None:
         failure = f"cannot write to the log: {error.strerror or error}"
@@ -163,8 +169,10 @@ class Writer:
         assert self._file is not None
         clock, start = self._clock, self._size
         head = RecordKind.GROUP, GROUP.pack(self.durable.position, clock.clocks.monotonic() + clock.offset), b""
-        locations, published, end = encode_all(self._seed, start, (head, *self.group))
-        self._file.append(locations, start)
+        buffers, published, end = encode_all(self._seed, start, (head, *self.group))
+        if self._ahead:
+            buffers.append(_padding(end))
+        self._file.append(buffers, start)
         for place in published:
             self.places.append((self.base, *place))
         self.records += len(self.group)
@@ -184,13 +192,14 @@ class Writer:
 
     def _begin_segment(self) -> None:
         identity = self._identity
-        made = self._clock.clocks.wall()
-        header = SegmentHeader(identity.node, 0, identity.log_id, self.written.position, made, self._begins_state)
         if self._ahead:
             self._cut_end()
-        name = segment_name(header.base, 0)
-        made_ahead = self._spare.claim(name)
-        file = made_ahead or self._disk.create(name)
+        made, base = self._clock.clocks.wall(), self.written.position
+        name = segment_name(base, 0)
+        spare = self._spare.claim(name)
+        file = self._disk.create(name) if spare is None or spare.file is None else spare.file
+        former = 0 if spare is None else spare.former
+        header = SegmentHeader(identity.node, 0, identity.log_id, base, made, self._begins_state, former=former)
         try:
             file.append([header.encode()], 0)
         except OSError:
@@ -201,8 +210,8 @@ class Writer:
         self._numbers.setdefault(header.base, len(self._numbers) + 1)
         self.begun.append(header.base)
         self._file, self.base, self._seed, self._size = file, header.base, header.seed, HEADER_SIZE
-        self.spare_due = self.written.position + self.segment_size // SPARE_AFTER
-        self._ahead = made_ahead is not None
+        self._ahead = spare is not None
+        self.spare_due = base + self.segment_size // (SPARE_AFTER if self._ahead else SPARE_STEPS)
         self._new = True
         self._begins_state = False
 
@@ -211,6 +220,11 @@ class Writer:
         assert self._file is not None
         self._file.truncate(self._size)
         self._ahead = False
+
+    def reuse(self, base: int, generation: int, size: int) -> bool:
+        """Keep the file of an unneeded segment, `size` bytes, for a later one. Returns False if it is not wanted: remove it."""
+        former = seed_of(self._identity.log_id, base, generation)
+        return self._spare.reuse(segment_name(base, generation), size, former)
 
     def number_of(self, base: int) -> int:
         """Return the number of the segment that begins at `base`, or 0 if it is unknown.
@@ -269,6 +283,16 @@ class Writer:
                 self._cut_end()
         for file in (*self._unsynced, *([self._file] if self._file else [])):
             file.close()
+
+
+def _padding(end: int) -> bytes:
+    """Return zeros from the end of a group to the end of a block, at least the size of a record's head.
+
+    In a file that was a segment before they tell that no record follows. And the system need not read a block from the disk
+    that is written as a whole.
+    """
+    size = -end % BLOCK
+    return bytes(size if size >= PREFIX_SIZE else size + BLOCK)
 
 
 def segment_name(base: int, generation: int) -> str:

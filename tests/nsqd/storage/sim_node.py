@@ -133,7 +133,7 @@ class SteppedSpare(Spare):
         """Make it, if it was asked for."""
         if self.waits:
             self.waits = False
-            self._fill()
+            self._work()
 
 
 class SimNode:

@@ -10,7 +10,10 @@ from collections.abc import Iterable
 import pytest
 
 from nsqd.core.retention.policy import Durability
+from nsqd.storage.log import records
 from nsqd.storage.log.reader import LogRecords
+from nsqd.storage.log.segments import LogError
+from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.writer import SyncJob, Writer
 from tests.nsqd.storage.crash_run import CrashRun
@@ -89,3 +92,32 @@ def test_syncing_only_the_newest_segment_is_found(monkeypatch: pytest.MonkeyPatc
 def test_believing_what_a_killed_process_did_not_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogRecords, "_sync", lambda reader: None)
     assert_found(Durability.OS, LOST)
+
+
+def test_reusing_a_segment_whose_old_name_may_come_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = Spare._mark_used
+
+    def mark_used(spare: Spare) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(SimDisk, "sync_directory", lambda disk: None)
+            mark(spare)
+
+    monkeypatch.setattr(Spare, "_mark_used", mark_used)
+    with pytest.raises(LogError, match="was renamed"):
+        assert_found(Durability.ALWAYS, ())
+
+
+def test_reusing_a_segment_whose_new_name_may_be_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = Writer._begin_segment
+
+    def begin_segment(writer: Writer) -> None:
+        begin(writer)
+        writer._new = not writer._ahead
+
+    monkeypatch.setattr(Writer, "_begin_segment", begin_segment)
+    assert_found(Durability.ALWAYS, LOST)
+
+
+def test_believing_a_record_of_the_segment_that_a_file_was_before_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "seed_of", lambda log_id, base, generation: 7)
+    assert_found(Durability.ALWAYS, LOST)

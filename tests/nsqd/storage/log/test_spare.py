@@ -5,17 +5,23 @@ from pathlib import Path
 
 import pytest
 
+from nsqd.core.records import GROUP
 from nsqd.storage.log.disk import RealDisk
+from nsqd.storage.log.reader import LogRecords
+from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, seed_of, spare_header
 from nsqd.storage.log.spare import NAME, ROOM, Spare
+from nsqd.storage.log.writer import BLOCK, segment_name
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.small_log import new_disk, new_writer, read, write
+from tests.nsqd.storage.small_log import LOG_ID, new_disk, new_writer, read, write
+
+GROUP_BYTES = PREFIX_SIZE + 1 + GROUP.size  # bytes of the record that begins a group
 
 
 class NowSpare(Spare):
     """A Spare that makes the next segment at once, without a thread."""
 
     def _start(self) -> None:
-        self._fill()
+        self._work()
 
 
 def spares(disk: SimDisk) -> list[str]:
@@ -31,7 +37,7 @@ def test_a_segment_made_ahead_is_taken_over_at_once() -> None:
     assert disk.content(f"{NAME}1") == bytes(1600)
     write(writer, b"b")
     assert len(disk.names()) == 2  # the first segment is not full, but the syncs of the second are quicker
-    assert len(disk.content(disk.names()[1])) == 1600
+    assert len(disk.content(disk.names()[1])) == BLOCK
     writer.expect_syncs()
     write(writer, b"c")
     assert len(disk.names()) == 2
@@ -51,7 +57,7 @@ def test_what_was_not_used_is_cut_off_when_the_segment_ends_and_when_the_log_is_
     write(writer, b"d" * 200)
     writer.expect_syncs()
     write(writer, b"e")
-    assert len(disk.content(disk.names()[-1])) == 1600
+    assert len(disk.content(disk.names()[-1])) == BLOCK
     writer.sync()
     writer.close()
     assert len(disk.content(disk.names()[-1])) == 64 + writer.written.position - writer.base
@@ -91,20 +97,153 @@ def test_it_takes_no_space_where_there_is_little() -> None:
     disk = new_disk()
     disk.capacity = ROOM * 1000 - 1
     spare = NowSpare(disk, 1000)
-    spare.prepare()
+    spare.prepare(at_once=True)
     assert (spare.ready, disk.names()) == (False, [])
 
 
 def test_the_thread_makes_it_and_is_stopped(tmp_path: Path) -> None:
     disk = RealDisk(tmp_path)
     spare = Spare(disk, 10_000_000)
-    spare.prepare()
+    spare.prepare(at_once=True)
     assert spare._thread is not None
     spare._thread.join()
-    file = spare.claim("a")
-    assert file is not None
+    made = spare.claim("a")
+    assert made is not None
+    assert made.file is not None
     assert (tmp_path / "a").read_bytes() == bytes(10_000_000)
-    file.close()
-    spare.prepare()
+    made.file.close()
+    spare.prepare(at_once=True)
     spare.close()
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+# Files of former segments
+
+
+class Reusing:
+    """A log whose first segment's file has become the newest segment."""
+
+    def __init__(self, size: int = 16_000) -> None:
+        self.disk = new_disk()
+        self.writer = new_writer(self.disk, segment_size=size, spare=NowSpare)
+        for _ in range(size // 1000 + 1):
+            write(self.writer, b"o" * 980)
+        self.writer.sync()
+        self.writer.expect_syncs()  # the second segment is made of zeros
+        write(self.writer, b"a")
+        self.writer.expect_syncs()
+        self.writer.sync()
+        self.old = self.disk.content(segment_name(0, 0))
+        assert self.writer.reuse(0, 0, len(self.disk.content(segment_name(0, 0))))
+        self.writer.begin_state(bytes(12))
+        write(self.writer, b"b")
+        self.name = segment_name(self.writer.base, 0)
+        self.end = self.writer.written.position - self.writer.base + HEADER_SIZE  # offset in the file
+
+    def restart(self, disk: SimDisk) -> LogRecords:
+        """Read the log from its newest checkpoint on, as a start does."""
+        reader = LogRecords(disk)
+        list(reader.records(reader.roots()[0]))
+        return reader
+
+
+def test_the_file_of_an_unneeded_segment_becomes_the_next_segment() -> None:
+    log = Reusing()
+    assert segment_name(0, 0) not in log.disk.names()
+    content = log.disk.content(log.name)
+    assert len(content) > 16_000
+    assert content.count(b"o" * 980) >= 10  # the old records are still there
+    write(log.writer, b"c" * 5000)
+    log.writer.sync()
+    log.writer.close()
+    assert len(log.disk.content(log.name)) == log.writer.written.position - log.writer.base + HEADER_SIZE
+
+
+def test_after_a_kill_the_log_ends_with_its_last_record_and_nothing_is_torn() -> None:
+    log = Reusing()
+    for content in (b"", b"c", b"d" * 4000, b"e" * 100):
+        if content:
+            write(log.writer, content)
+        reader = log.restart(log.disk.kill())
+        assert reader.end == log.writer.written.position
+        assert reader.cuts == []
+        assert reader.damage.size == 0
+        assert reader.quarantine.copies == []
+
+
+@pytest.mark.parametrize("kept", [0, 3, 8, 40, 4000])
+def test_a_torn_group_is_cut_off_without_the_old_records(kept: int) -> None:
+    log = Reusing()
+    end = log.end
+    old = log.disk.content(log.name)
+    write(log.writer, b"c" * 6000)
+    torn = log.disk.kill()
+    new = torn.content(log.name)
+    torn.put(log.name, new[: end + kept] + old[end + kept :])
+    reader = log.restart(torn)
+    good = end + (GROUP_BYTES if kept >= GROUP_BYTES else 0)
+    assert reader.end == log.writer.base + good - HEADER_SIZE
+    assert len(torn.content(log.name)) == good
+    if kept > 3:  # the first bytes of a length are zeros
+        ((name, start, stop),) = reader.cuts
+        assert (name, start) == (log.name, good)
+        assert end + kept <= stop <= max(BLOCK, end + kept) + 1010  # up to the next old record
+    else:
+        assert reader.cuts == []
+
+
+def test_a_damaged_record_does_not_bring_the_old_ones_back() -> None:
+    log = Reusing()
+    write(log.writer, b"c" * 100)
+    log.writer.sync()
+    write(log.writer, b"d")  # its group states that the record before is durable
+    disk = log.disk.kill()
+    content = bytearray(disk.content(log.name))
+    content[log.end + 60] ^= 1
+    disk.put(log.name, bytes(content))
+    reader = log.restart(disk)
+    assert [(name, start) for name, start, _ in reader.damage.spots] == [(log.name, log.end + GROUP_BYTES)]
+    assert reader.end == log.writer.written.position
+
+
+@pytest.mark.parametrize("header", ["spare", "whole"])
+def test_a_power_cut_may_leave_a_reused_file_without_its_first_group(header: str) -> None:
+    log = Reusing()
+    disk = log.disk.kill()
+    content = disk.content(log.name)
+    begun = spare_header(seed_of(LOG_ID, 0, 0)) if header == "spare" else content[:HEADER_SIZE]
+    disk.put(log.name, begun + log.old[HEADER_SIZE:])
+    reader = LogRecords(disk)
+    list(reader.records())
+    assert reader.end == log.writer.base
+    assert reader.files.rebuilt == []
+    assert reader.cuts == []
+    assert reader.quarantine.copies == []
+
+
+def test_two_files_wait_at_most_and_only_large_ones() -> None:
+    disk = new_disk()
+    spare = NowSpare(disk, 1000)
+    for name in "abcd":
+        disk.put(name, bytes(1000))
+    assert not spare.reuse("a", 1000, 5)  # nobody waits for syncs
+    spare.prepare(at_once=True)
+    assert not spare.reuse("a", 499, 5)
+    assert spare.reuse("a", 1000, 5)
+    assert not spare.reuse("b", 1000, 6)  # one was made of zeros
+    spare.close()
+    assert disk.names() == ["b", "c", "d"]
+
+
+def test_a_file_that_somebody_reads_is_not_reused(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    disk.create("a").close()
+    file = disk.open("a")
+    spare = NowSpare(disk, 10**15)  # there is no room to make one of zeros
+    spare.prepare()
+    assert not spare.reuse("a", 10**15, 5)
+    file.close()
+    assert spare.reuse("a", 10**15, 5)
+    assert disk.names() == [f"{NAME}2"]
+    spare.close()
+    assert disk.names() == []
