@@ -18,7 +18,8 @@ from typing import Any
 import uvicorn
 
 from shared.budget import SMALL_BUDGET, Budget
-from shared.http.acceptor import Acceptor, ConnectionLimiter
+from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
+from shared.http.acceptor import Acceptor
 from shared.http.guard import GuardedProtocol
 from shared.log import log
 from shared.tls import Certificates
@@ -58,7 +59,7 @@ class HttpServer:
 
         `on_bug` is called, in the HTTP thread, with any exception that ends it: the daemon must not go on without HTTP.
         """
-        self._limiter = ConnectionLimiter(max_connections, max_per_ip)
+        self._limiter = ConnectionLimiter("HTTP", ConnectionLimits(max_connections, max_per_ip), Counter())
         self._server = _Server(self._limiter, app, sockets, https, budget or Budget(SMALL_BUDGET))
         self._on_bug = on_bug
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
