@@ -87,11 +87,12 @@ class HttpFrontEnd:
         """Have the reactor accept at the socket, and hand to the server what it does not answer itself."""
         from nsqd.protocols.http.peer import Context, HttpPeer
         from shared.http.acceptor import BACKLOG
-        from shared.http.exchange import log_answer
+        from shared.http.exchange import leaves_out_answer, write_answer
 
         def answered(request: Request, ip: str, port: str, arrived: int) -> None:
-            client = (ip, int(port)) if ip else None
-            log_answer(200, request.method, request.target, client, time.monotonic_ns() - arrived)
+            if not leaves_out_answer():
+                client = (ip, int(port)) if ip else None
+                write_answer(200, request.method, request.target, client, time.monotonic_ns() - arrived)
 
         options, node, server = self._options, self._node, self._server
         context = Context(

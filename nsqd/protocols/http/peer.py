@@ -118,7 +118,10 @@ class HttpPeer:
         if self.waiting:  # what comes in the turn in which the connection leaves goes along
             self._transport.hand_over(data)
             return
-        if self._input:
+        if not self._input:
+            if self._answer_lone_pub(data, now):
+                return
+        else:
             self._input += data
             if len(self._input) < self._need:  # a large body is not copied for each of its pieces
                 return
@@ -144,6 +147,28 @@ class HttpPeer:
         self._input += data[at:] if at else data
         if at == size or self.has_more:
             self.buffered, self.body_since = 0, -1
+
+    def _answer_lone_pub(self, data: bytes, now: int) -> bool:
+        """Answer a /pub that is all of the input and whose head is known. Return False if nothing was done: see `_answer`.
+
+        Most requests are of this kind, and this costs half as much.
+        """
+        context = self._context
+        body_at = data.find(b"\r\n\r\n", 0, MAX_HEAD) + 4
+        request = context.known.get(data[:body_at])
+        if request is None or request.route is not Route.PUB or body_at + request.length != len(data):
+            return False
+        broker = context.broker
+        topic = broker.named.get(request.topic)
+        if topic is None or topic.deleted or topic.starting or broker.refusal:
+            return False
+        if not 0 < request.length <= context.max_msg_size:
+            return False
+        topic.publish([data[body_at:]], request.length)
+        self.outbox.reply(context.ok(NSQ_HEADERS), topic.marks)
+        self._due = now + KEEP_ALIVE
+        context.answered(request, self.remote_ip, self.port, now)
+        return True
 
     def _answer(self, data: bytes, at: int, now: int) -> int:
         """Answer the request at `at`, and return where it ends; 0: it is not complete; -1: it is not for this peer."""

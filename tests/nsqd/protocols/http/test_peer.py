@@ -71,6 +71,16 @@ class Wire:
         assert self.rest is None
         self.rest = rest
 
+    def befall(self, fate: str) -> None:
+        """Change the node or the topic, so that /pub cannot be answered in the turn any more."""
+        broker = self.node.broker
+        if fate == "drain":
+            broker.drain(1)
+        elif fate == "delete":
+            broker.delete_topic("t")
+        elif fate == "start":
+            broker.named[b"t"].starting = True
+
     def send(self, data: bytes) -> list[bytes]:
         """The answers to this input."""
         self.peer.receive(data, self.node.now)
@@ -289,3 +299,36 @@ def test_requests_mean_the_same_however_they_are_cut(data: bytes, cuts: list[int
     assert pieces.rest == whole.rest
     assert pieces.answered == whole.answered
     assert pieces.published() == whole.published()
+
+
+LONE = st.sampled_from([pub(b"a"), pub(b"bc"), pub(b"x" * 1000), pub(b"a\nb", route=b"mpub"), PING])
+LAST = st.sampled_from([pub(b""), pub(b"x" * 1001), pub(b"x", topic=b"other"), ODD, pub(b"abc") + PING, pub(b"a")[:-1]])
+
+
+@given(requests=st.lists(LONE, max_size=8), last=LAST, fate=st.sampled_from(["", "drain", "delete", "start"]))
+def test_a_request_that_comes_alone_is_answered_like_one_that_comes_in_pieces(
+    requests: list[bytes], last: bytes, fate: str
+) -> None:
+    alone, pieces = Wire(), Wire()
+    for request in [*requests, *requests, last]:
+        if request is last:
+            alone.befall(fate)
+            pieces.befall(fate)
+        found = alone.send(request)
+        assert [answer[-9:] for answer in found] == [
+            answer[-9:] for part in (request[:1], request[1:]) for answer in pieces.send(part)
+        ]
+        assert alone.peer.next_timer() == pieces.peer.next_timer()
+        assert (alone.peer.has_more, alone.peer.buffered) == (pieces.peer.has_more, pieces.peer.buffered)
+    assert alone.rest == pieces.rest
+    assert alone.answered == pieces.answered
+    assert alone.published() == pieces.published()
+
+
+@pytest.mark.parametrize("fate", ["drain", "delete", "start"])
+def test_a_known_request_is_not_answered_when_the_node_or_its_topic_has_changed(fate: str) -> None:
+    wire = Wire()
+    assert len(wire.send(pub(b"x")) + wire.send(pub(b"y"))) == 2
+    wire.befall(fate)
+    assert wire.send(pub(b"z")) == []
+    assert wire.rest == pub(b"z")
