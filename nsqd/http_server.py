@@ -16,12 +16,16 @@ import trio
 
 from nsqd.http.node import Node
 from nsqd.listeners import Listeners
+from nsqd.net.endpoint import OutputBounds
 from nsqd.net.reactor import Reactor
 from nsqd.option_values import REQUIRED
 from nsqd.options import NsqdOptions
 from shared.budget import Budget
 from shared.log import log
 from shared.trio_thread import TrioThread
+
+# As in the HTTP thread: bytes that wait for the network, and 128 answers in a turn. At most one more turn's answers are added.
+HTTP_BOUNDS = OutputBounds(unsent=32 * 1024, sealed=1)
 
 if TYPE_CHECKING:
     from nsqd.protocols.http.head import Request
@@ -105,7 +109,7 @@ class HttpFrontEnd:
         )
         sock.setblocking(False)
         sock.listen(BACKLOG)
-        reactor.listen(sock, partial(HttpPeer, context), server.limiter, server.adopt)
+        reactor.listen(sock, partial(HttpPeer, context), server.limiter, server.adopt, HTTP_BOUNDS)
 
     def _is_own_host(self, host: bytes) -> bool:
         from shared.http.errors import HttpError

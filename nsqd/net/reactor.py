@@ -21,7 +21,7 @@ from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.net.acceptor import Accepted, Acceptor
 from nsqd.net.admission import Admission
 from nsqd.net.connection import Connection
-from nsqd.net.endpoint import Adopt, Endpoint, MakePeer
+from nsqd.net.endpoint import Adopt, Endpoint, MakePeer, OutputBounds
 from nsqd.net.inflow import Inflow
 from nsqd.net.promised import HttpReplies, Promised
 from nsqd.net.system import System
@@ -98,12 +98,15 @@ class Reactor:
         make_peer: MakePeer,
         limiter: ConnectionLimiter | None = None,
         adopt: Adopt | None = None,
+        bounds: OutputBounds | None = None,
     ) -> None:
         """Accept connections of a listening, non-blocking socket, and make their peers with `make_peer`.
 
         `limiter` counts them instead of the limits that all other listeners share; `adopt` takes those that are handed over.
         """
-        endpoint = self._endpoints[sock.fileno()] = Endpoint(make_peer, limiter or self._limiter, adopt)
+        endpoint = self._endpoints[sock.fileno()] = Endpoint(
+            make_peer, limiter or self._limiter, adopt, bounds or OutputBounds()
+        )
         self._acceptor.listen(sock, endpoint.limiter)
 
     def stop_listening(self, sock: socket.socket) -> None:
@@ -292,10 +295,11 @@ class Reactor:
     def hand_over(self, connection: Connection) -> None:
         """Give the connection's socket to the server behind its endpoint, and forget the connection everywhere else."""
         adopt, rest, ip = connection.endpoint.adopt, connection.leaving, connection.peer.remote_ip
+        head_due = connection.leaving_head_due
         assert adopt is not None, "only listeners with a server behind them hand over"
         assert rest is not None
         self._forget(connection)
-        adopt(connection.socket, ip, rest)
+        adopt(connection.socket, ip, rest, head_due)
 
     def _forget(self, connection: Connection) -> None:
         connection.closed = True

@@ -126,6 +126,7 @@ class GuardedProtocol(HttpToolsProtocol):
     _body_until = inf  # when the body must be complete
     _first: bytes | None = b""  # bytes received before the first line was complete; None: it is complete
     handed_over = b""  # what another thread has read from the connection before this object got it
+    header_due = inf  # until when the first header must be complete, by the loop's clock, if sooner than HEADER_TIMEOUT
     _stalled: asyncio.TimerHandle | None = None  # runs while an answer waits for the peer; fires after WRITE_TIMEOUT
 
     def __init__(self, config: Config, server_state: ServerState, budget: Budget) -> None:
@@ -240,7 +241,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._in_header = True
         self._unread = self._fresh
-        self._wait(HEADER_TIMEOUT)
+        self._wait(min(HEADER_TIMEOUT, self.header_due - self.loop.time()))
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -262,6 +263,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._is_large and len(self.url) + sum(map(len, chain.from_iterable(self.headers))) > MAX_HEADER:
             raise HttpParserError("header too large")
         self._in_header = False
+        self.header_due = inf
         self._unread = 0
         self._body_until = self.loop.time() + WHOLE_BODY_TIMEOUT
         self._wait(BODY_TIMEOUT)

@@ -79,10 +79,13 @@ class HttpServer:
         """Return the limits that connections must be counted against before they may be adopted."""
         return self._limiter
 
-    def adopt(self, sock: socket.socket, ip: str, data: bytes) -> None:
-        """Serve a plain connection that another thread has admitted, beginning with `data`. Any thread may call this."""
+    def adopt(self, sock: socket.socket, ip: str, data: bytes, head_due: int) -> None:
+        """Serve a plain connection that another thread has admitted, beginning with `data`. Any thread may call this.
+
+        The header that `data` begins with must be complete by `head_due` (monotonic ns), if that is sooner than usual.
+        """
         try:
-            self._server.loop.call_soon_threadsafe(self._server.adopt, sock, ip, data)
+            self._server.loop.call_soon_threadsafe(self._server.adopt, sock, ip, data, head_due / 1e9)
         except RuntimeError:  # the loop is closed: the daemon ends
             sock.close()
             self._limiter.count_off(ip)
@@ -148,11 +151,11 @@ class _Server(uvicorn.Server):
             acceptor.close()
         await super().shutdown()
 
-    def adopt(self, sock: socket.socket, ip: str, data: bytes) -> None:
-        """Serve a plain connection that was admitted already, beginning with `data`."""
+    def adopt(self, sock: socket.socket, ip: str, data: bytes, header_due: float) -> None:
+        """Serve a plain connection that was admitted already, beginning with `data`. `header_due`: s by the loop's clock."""
         protocol = GuardedProtocol(self.config, self.server_state, self._budget)
         protocol.on_left = partial(self._limiter.count_off, ip)
-        protocol.handed_over = data
+        protocol.handed_over, protocol.header_due = data, header_due
         task = self.loop.create_task(self._join(protocol, sock))
         self._adopting.add(task)
         task.add_done_callback(self._adopting.discard)

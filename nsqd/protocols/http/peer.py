@@ -24,7 +24,8 @@ HEADER_TIMEOUT = (
     10 * SECOND
 )  # ns from the connection, or from a head's first byte, to the head's end; as in the HTTP thread
 KEEP_ALIVE = 75 * SECOND  # ns that an idle connection is held; as in the HTTP thread
-UNITS_OF_A_TURN = 1024  # a request counts one, and one more for each of the two units below
+UNITS_OF_A_TURN = 1024
+UNITS_OF_A_REQUEST = 8  # so a turn answers 128 requests; a request counts one more for each of the two units below
 BYTES_OF_A_UNIT = 1024
 MESSAGES_OF_A_UNIT = 16
 MOST_MESSAGES = (
@@ -140,7 +141,7 @@ class HttpPeer:
                     self._leave(data[at:])
                     return
                 break
-            self._units += 1 + (end - at) // BYTES_OF_A_UNIT
+            self._units += UNITS_OF_A_REQUEST + (end - at) // BYTES_OF_A_UNIT
             self._due = now + KEEP_ALIVE
             self.buffered, self.body_since = 0, -1
             at = end
@@ -241,10 +242,12 @@ class HttpPeer:
 
     def _leave(self, rest: bytes) -> None:
         """Have the connection handed over once all answers have left. `rest`: the input that is not answered."""
+        is_slow_head = self.buffered > 0 and self.body_since < 0  # its beginning came in an earlier turn
+        head_due = self._due if is_slow_head else NEVER
         self.buffered, self.body_since = len(rest), -1
         self.waiting = True
         self._due = NEVER
-        self._transport.hand_over(rest)
+        self._transport.hand_over(rest, head_due)
 
     def receive_eof(self) -> None:
         if not self.waiting:

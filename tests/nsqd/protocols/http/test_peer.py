@@ -16,6 +16,7 @@ from nsqd.protocols.http.peer import (
     MOST_KNOWN,
     MOST_MESSAGES,
     NSQ_HEADERS,
+    UNITS_OF_A_REQUEST,
     UNITS_OF_A_TURN,
     Context,
     HttpPeer,
@@ -23,6 +24,7 @@ from nsqd.protocols.http.peer import (
 from nsqd.protocols.transport import NEVER, Begin, Upgrade
 from tests.nsqd.core.node import Node
 
+ANSWERS_OF_A_TURN = UNITS_OF_A_TURN // UNITS_OF_A_REQUEST
 HOST = b"Host: localhost\r\n"
 OK = b"HTTP/1.1 200 OK"
 PING = b"GET /ping HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -44,6 +46,7 @@ class Wire:
         self.context = Context(
             self.node.broker, 1000, 5000, lambda host: host == b"localhost", lambda: self.healthy, self._answered
         )
+        self.head_due = NEVER
         self.rest: bytes | None = None  # not None: the connection was handed over with this
         self.peer = HttpPeer(self.context, self, "10.0.0.1", "5555", self.node.now, self.node.broker.wall)
 
@@ -67,9 +70,9 @@ class Wire:
     def suspend(self, begin: Begin) -> None:
         raise AssertionError
 
-    def hand_over(self, rest: bytes) -> None:
+    def hand_over(self, rest: bytes, head_due: int = NEVER) -> None:
         assert self.rest is None
-        self.rest = rest
+        self.rest, self.head_due = rest, head_due
 
     def befall(self, fate: str) -> None:
         """Change the node or the topic, so that /pub cannot be answered in the turn any more."""
@@ -186,8 +189,8 @@ def test_too_many_messages_for_one_turn_leave_unpublished() -> None:
 
 def test_one_turn_answers_a_bounded_number_of_requests() -> None:
     wire = Wire()
-    wire.peer.receive(PING * (UNITS_OF_A_TURN + 1), wire.node.now)
-    assert len(wire.peer.take_output()) == UNITS_OF_A_TURN
+    wire.peer.receive(PING * (ANSWERS_OF_A_TURN + 1), wire.node.now)
+    assert len(wire.peer.take_output()) == ANSWERS_OF_A_TURN
     assert wire.peer.has_more
     assert len(wire.send(b"")) == 1
 
@@ -216,6 +219,18 @@ def test_a_head_that_comes_byte_by_byte_has_no_longer_than_another() -> None:
         wire.node.now += 1
         wire.send(bytes((byte,)))
     assert wire.peer.next_timer() <= due + 1
+
+
+def test_a_half_read_head_leaves_with_the_time_that_is_left_to_it() -> None:
+    slow, prompt = Wire(), Wire()
+    slow.send(ODD[:3])
+    due = slow.peer.next_timer()
+    slow.node.now += HEADER_TIMEOUT - 1
+    slow.send(ODD[3:])
+    assert (slow.rest, slow.head_due) == (ODD, due)
+    prompt.send(PING[:-1])
+    prompt.send(PING[-1:] + ODD[:9])
+    assert (prompt.rest, prompt.head_due) == (ODD[:9], NEVER)
 
 
 def test_the_end_of_input_ends_the_connection_after_the_answers() -> None:
@@ -248,7 +263,7 @@ def test_a_body_that_follows_a_full_turn_counts_as_buffered_from_then_on() -> No
     wire = Wire()
     first, second = pub(b"x" * 900), pub(b"y" * 800)
     wire.send(first[:-3])
-    wire.peer.receive(first[-3:] + PING * (UNITS_OF_A_TURN - 1) + second[:-10], wire.node.now)
+    wire.peer.receive(first[-3:] + PING * (ANSWERS_OF_A_TURN - 1) + second[:-10], wire.node.now)
     assert wire.peer.has_more
     assert wire.peer.buffered == 0
     wire.node.now += 1
