@@ -68,6 +68,11 @@ class Exchange:
         self._status = 0  # of the answer; 0: it has not begun
         self._began = time.perf_counter_ns()
 
+    @property
+    def has_begun(self) -> bool:
+        """Return True if a part of the answer has been sent."""
+        return self._status != 0 and self._start is None
+
     def hold(self, size: int) -> None:
         """Count `size` bytes in all as buffered by the request. Raises HttpError 503 if the budget has no room for them."""
         if not self._share.hold(size):
