@@ -89,6 +89,7 @@ class HttpFrontEnd:
 
     def _listen(self, reactor: Reactor, sock: socket.socket) -> None:
         """Have the reactor accept at the socket, and hand to the server what it does not answer itself."""
+        from nsqd.http.stats import Stats
         from nsqd.protocols.http.peer import Context, HttpPeer
         from shared.http.acceptor import BACKLOG
         from shared.http.exchange import leaves_out_answer, write_answer
@@ -105,6 +106,7 @@ class HttpFrontEnd:
             options.max_body_size,
             self._is_own_host,
             lambda: node.health() == "OK",
+            Stats(node).answer_in_turn,
             answered,
         )
         sock.setblocking(False)

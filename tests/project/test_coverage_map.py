@@ -56,7 +56,7 @@ COVERED_BY = {
     "processes/test_nsqd_edge.py": ("nsqd.http.dead_letters",),
     "processes/test_drain.py": ("nsqd.http.drain",),
     "processes/test_nsqd_http.py": (
-        "nsqd.http.arguments", "nsqd.http.health", "nsqd.http.node", "nsqd.http.publish", "nsqd.http.routes", "nsqd.http.stats",
+        "nsqd.http.arguments", "nsqd.http.health", "nsqd.http.publish", "nsqd.http.routes",
         "nsqd.http.stats_client", "nsqd.http.stats_text", "nsqd.http.topology", "shared.http.extensions", "shared.http.health",
     ),
     "processes/test_tube_jobs.py": ("nsqd.http.jobs",),

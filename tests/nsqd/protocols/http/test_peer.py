@@ -22,13 +22,14 @@ from nsqd.protocols.http.peer import (
     HttpPeer,
 )
 from nsqd.protocols.transport import NEVER, Begin, Upgrade
+from shared.budget import FREE
 from tests.nsqd.core.node import Node
 
 ANSWERS_OF_A_TURN = UNITS_OF_A_TURN // UNITS_OF_A_REQUEST
 HOST = b"Host: localhost\r\n"
 OK = b"HTTP/1.1 200 OK"
 PING = b"GET /ping HTTP/1.1\r\n" + HOST + b"\r\n"
-ODD = b"GET /stats HTTP/1.1\r\n" + HOST + b"\r\n"
+ODD = b"GET /odd HTTP/1.1\r\n" + HOST + b"\r\n"
 
 
 def pub(body: bytes, topic: bytes = b"t", route: bytes = b"pub") -> bytes:
@@ -42,9 +43,16 @@ class Wire:
         self.node = Node()
         self.node.broker.topic("t")
         self.healthy = True
+        self.stats: bytes | None = b'{"topics":[]}'
         self.answered: Counter[bytes] = Counter()
         self.context = Context(
-            self.node.broker, 1000, 5000, lambda host: host == b"localhost", lambda: self.healthy, self._answered
+            self.node.broker,
+            1000,
+            5000,
+            lambda host: host == b"localhost",
+            lambda: self.healthy,
+            lambda *_: self.stats,
+            self._answered,
         )
         self.head_due = NEVER
         self.rest: bytes | None = None  # not None: the connection was handed over with this
@@ -231,6 +239,44 @@ def test_a_half_read_head_leaves_with_the_time_that_is_left_to_it() -> None:
     prompt.send(PING[:-1])
     prompt.send(PING[-1:] + ODD[:9])
     assert (prompt.rest, prompt.head_due) == (ODD[:9], NEVER)
+
+
+STATS = b"GET /stats?format=json&topic=t&channel=c&include_clients=false HTTP/1.1\r\n" + HOST + b"\r\n"
+
+
+def test_statistics_of_a_topic_are_answered_with_their_length() -> None:
+    wire = Wire()
+    (answer,) = wire.send(STATS)
+    assert answer.startswith(OK)
+    assert b"\r\ncontent-length: 13\r\n" in answer
+    assert answer.endswith(b'\r\n\r\n{"topics":[]}')
+
+
+@pytest.mark.parametrize("stats", [None, b"x" * (FREE + 1)])
+def test_statistics_that_are_not_for_the_turn_leave(stats: bytes | None) -> None:
+    wire = Wire()
+    wire.stats = stats
+    assert wire.send(STATS) == []
+    assert wire.rest == STATS
+
+
+def test_one_turn_shows_few_statistics() -> None:
+    wire = Wire()
+    wire.peer.receive(STATS * 100, wire.node.now)
+    assert 1 <= len(wire.peer.take_output()) <= 5
+    assert wire.peer.has_more
+
+
+@pytest.mark.parametrize(("route", "when_draining"), [(b"ping", 1), (b"livez", 1), (b"readyz", 0)])
+def test_health_is_answered_while_it_is_good(route: bytes, when_draining: int) -> None:
+    wire = Wire()
+    request = PING.replace(b"ping", route)
+    assert len(wire.send(request)) == 1
+    wire.befall("drain")
+    assert len(wire.send(request)) == when_draining
+    sick = Wire()
+    sick.healthy = False
+    assert len(sick.send(request)) == (route == b"livez")
 
 
 def test_the_end_of_input_ends_the_connection_after_the_answers() -> None:
