@@ -47,6 +47,14 @@ class Refused(Exception):
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the message commands and their flags. In the parsed arguments, `run` is the function to call."""
+    _add_read(commands)
+    _add_cursors(commands)
+    _add_peek(commands)
+    for name, what in ACTIONS.items():
+        _add_action(commands, name, what)
+
+
+def _add_read(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     read = _command(commands, "read", "print the messages that a topic retains, finished or not")
     read.add_argument(
         "--from",
@@ -68,30 +76,38 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     read.add_argument("-f", "--follow", action="store_true", help="wait for further messages")
     read.set_defaults(run=_read)
+
+
+def _add_cursors(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     cursors = _command(commands, "cursors", "list the cursors of a topic, and their lag")
     cursors.add_argument("--delete", metavar="NAME", help="delete this cursor")
     cursors.add_argument("--owner", metavar="NAME", help="owner of the cursor to delete, if it has one")
     cursors.set_defaults(run=_cursors)
+
+
+def _add_peek(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     peek = _command(commands, "peek", "print messages of a channel; delivery is not affected", channel=True)
     peek.add_argument("--state", choices=STATES, default="ready", help="state of the messages (default: ready)")
     peek.add_argument(
         "-n", "--limit", type=_count, default=10, metavar="N", help="maximum number of messages to print (default: 10)"
     )
     peek.set_defaults(run=_peek)
-    for name, what in ACTIONS.items():
-        act = _command(commands, name, what, channel=True)
-        act.add_argument("--offset", metavar="N,N", help="offsets of the messages, as printed by peek --json")
-        act.add_argument("--state", choices=STATES, help="the first --count messages in this state")
-        act.add_argument(
-            "--count", type=_count, default=1, metavar="N", help="number of messages, with --state (default: 1)"
-        )
-        if name == "requeue":
-            act.add_argument("--delay", type=_count, default=0, metavar="MS", help="delay in milliseconds (default: 0)")
-        if name == "bury":
-            act.add_argument("--reason", metavar="TEXT", help="reason, which peek --json shows")
-        if name == "move":
-            act.add_argument("--to", required=True, metavar="TOPIC", help="the topic to publish to")
-        act.set_defaults(run=_act, action=name)
+
+
+def _add_action(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, what: str) -> None:
+    act = _command(commands, name, what, channel=True)
+    act.add_argument("--offset", metavar="N,N", help="offsets of the messages, as printed by peek --json")
+    act.add_argument("--state", choices=STATES, help="the first --count messages in this state")
+    act.add_argument(
+        "--count", type=_count, default=1, metavar="N", help="number of messages, with --state (default: 1)"
+    )
+    if name == "requeue":
+        act.add_argument("--delay", type=_count, default=0, metavar="MS", help="delay in milliseconds (default: 0)")
+    if name == "bury":
+        act.add_argument("--reason", metavar="TEXT", help="reason, which peek --json shows")
+    if name == "move":
+        act.add_argument("--to", required=True, metavar="TOPIC", help="the topic to publish to")
+    act.set_defaults(run=_act, action=name)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,7 +1,8 @@
 """Write docs/reference from the declarations in the code: `make reference`. A test holds that the pages are up to date.
 
 * flags.md: every option of every program, from the option classes and the parsers.
-* routes.md: every HTTP route, from the route tables, with the sentences in ROUTES and the docstrings of the handlers' modules.
+* routes.md: every HTTP route, from the route tables, with the sentences in route_table.py and the docstrings of the handlers'
+  modules.
 * metrics.md: every metric, as an nsqd and an nsqlookupd answer /metrics.
 
 errors.md is written by hand; a test holds that it names every error in the code.
@@ -29,6 +30,7 @@ from admin.roles import NEEDED
 from admin.users_command import _parser as users_parser
 from apps import nsq_tail, to_nsq
 from apps.penstock import _parser as penstock_parser
+from docs.route_table import ROUTES
 from lookupd.http import Handlers
 from lookupd.options import LookupdOptions
 from nsqd.beanstalkd import USAGE
@@ -143,148 +145,6 @@ def _action(action: argparse.Action) -> str:
 # routes.md
 
 
-# What a route does, with its arguments: "?" before those that may be left out. Without a line for each route,
-# `make reference` fails.
-ROUTES: dict[str, dict[str, tuple[str, str]]] = {
-    "nsqd": {
-        "POST /pub": (
-            "topic, ?defer, ?id, ?key, ?producer, ?sequence, ?channel",
-            "Publish the body as one message; `defer` in ms",
-        ),
-        "POST /mpub": (
-            "topic, ?binary, ?key, ?producer, ?sequence, ?channel",
-            "Publish one message for each line of the body",
-        ),
-        "GET /ping": ("", "Answer `OK`, or 500 with the reason"),
-        "GET /info": ("", "Tell version, addresses and limits"),
-        "GET /stats": (
-            "?format, ?topic, ?channel, ?include_clients, ?include_mem",
-            "Tell the statistics, as text or as JSON",
-        ),
-        "GET /config/{option}": ("", "Tell the value of an option"),
-        "PUT /config/{option}": ("", "Set `log_level` or `nsqlookupd_tcp_addresses`; the body is the value"),
-        "POST /topic/create": ("topic, ?durability, ?retention, ?retention_bytes", "Create a topic"),
-        "POST /topic/delete": ("topic", "Delete a topic with its channels and messages"),
-        "POST /topic/empty": ("topic", "Drop the messages that no channel has been given yet"),
-        "POST /topic/pause": ("topic, ?by, ?until", "Hold messages back from the channels"),
-        "POST /topic/unpause": ("topic", "End the pause"),
-        "POST /channel/create": (
-            "topic, channel, ?from, ?log",
-            "Create a channel, at the next message or `from` a retained one",
-        ),
-        "POST /channel/delete": ("topic, channel", "Delete a channel with its messages"),
-        "POST /channel/empty": ("topic, channel", "Drop all messages of a channel"),
-        "POST /channel/pause": ("topic, channel, ?by, ?until", "Deliver no messages"),
-        "POST /channel/unpause": ("topic, channel", "End the pause"),
-        "GET /topic/config": ("topic", "Tell durability and retention of a topic"),
-        "POST /topic/config": (
-            "topic, ?durability, ?retention, ?retention_bytes",
-            "Change them; `default` means as the node's flags say",
-        ),
-        "GET /channel/buried": ("topic, channel, ?limit, ?after, ?body", "List dead letters"),
-        "POST /channel/buried/finish": ("topic, channel, id or count", "Finish dead letters"),
-        "POST /channel/buried/kick": ("topic, channel, id or count", "Make dead letters ready again"),
-        "GET /topic/offsets": ("topic, ?time, ?log", "Tell the retained range"),
-        "GET /topic/read": ("topic, ?from, ?to, ?limit, ?max_bytes, ?wait_ms, ?min, ?log", "Read retained messages"),
-        "GET /backup": ("", "Send a copy of the data directory as a tar stream"),
-        "GET /topic/cursors": ("topic", "List the cursors of a topic"),
-        "POST /topic/cursor": ("topic, name, ?to, ?owner, ?hold, ?hold_bytes, ?log", "Create or change a cursor"),
-        "POST /topic/cursor/delete": ("topic, name, ?owner", "Delete a cursor"),
-        "GET /cursors": ("?limit, ?after", "List the cursors of all topics"),
-        "GET /channel/messages": (
-            "topic, channel, state, ?limit, ?after, ?preview",
-            "List messages of a channel, without touching them",
-        ),
-        "GET /channel/message": ("topic, channel, offset", "Send the body of one message"),
-        "POST /channel/messages/finish": ("topic, channel, offset or state and count", "Finish messages"),
-        "POST /channel/messages/requeue": (
-            "topic, channel, offset or state and count, ?delay",
-            "Requeue messages; `delay` in ms",
-        ),
-        "POST /channel/messages/kick": (
-            "topic, channel, offset or state and count",
-            "Make messages ready, with attempts from 1",
-        ),
-        "POST /channel/messages/bury": ("topic, channel, offset or state and count, ?reason", "Bury messages"),
-        "POST /channel/messages/move": (
-            "topic, channel, offset or state and count, to",
-            "Publish messages to another topic, and finish them here",
-        ),
-        "GET /pauses": ("", "List everything that is paused"),
-        "GET /node/drain": ("", "Tell how far the draining is"),
-        "POST /node/drain": ("", "Take no further messages"),
-        "POST /node/undrain": ("", "Take messages again"),
-        "GET /topic/series": ("topic", "Tell the recent activity of a topic, for charts"),
-        "GET /storage": ("", "Tell what the commit log holds"),
-        "GET /topics/figures": ("?columns", "Tell the figures of all topics, in columns"),
-        "GET /topics/rows": ("topic, repeated", "Tell the figures of up to 200 topics"),
-        "GET /topic/ages": ("topic", "Tell since when messages wait"),
-        "GET /tubes": ("?limit, ?after", "List the tubes"),
-        "POST /tube/pause": ("tube, seconds", "Pause a tube; 0 ends the pause"),
-        "GET /tube/jobs": ("tube, state, ?limit, ?after, ?preview", "List jobs, without touching them"),
-        "POST /tube/jobs/delete": ("tube, id or state and count", "Delete jobs"),
-        "POST /tube/jobs/kick": ("tube, id or state and count", "Make buried and delayed jobs ready"),
-        "POST /tube/jobs/bury": ("tube, id or state and count", "Bury ready and delayed jobs"),
-        "POST /tube/jobs/release": ("tube, id or state and count", "Make reserved jobs ready"),
-        "GET /metrics": ("", "Tell the [metrics](metrics.md)"),
-        "GET /livez": ("", "Answer 200 while the daemon runs its turns"),
-        "GET /readyz": ("", "Answer 200 while the node takes messages"),
-        "GET /debug/pprof/": ("", "List the debug routes"),
-        "GET /debug/pprof/cmdline": ("", "Tell the command line"),
-        "GET /debug/pprof/goroutine": ("", "Tell what every thread and every task is doing"),
-        "GET /debug/pprof/heap": ("", "Tell what is allocated"),
-        "GET /debug/pprof/profile": ("?seconds", "Sample where the time goes"),
-        "GET /debug/pprof/block": ("", "Not available in CPython"),
-        "GET /debug/pprof/threadcreate": ("", "Not available in CPython"),
-        "GET /debug/pprof/symbol": ("", "Not available in CPython"),
-        "POST /debug/pprof/symbol": ("", "Not available in CPython"),
-        "PUT /debug/setblockrate": ("", "Has no effect"),
-        "POST /debug/freememory": ("", "Collect garbage"),
-        "GET /debug/story": ("id", "Tell the last events that touched a message"),
-    },
-    "nsqlookupd": {
-        "GET /ping": ("", "Answer `OK`"),
-        "GET /info": ("", "Tell the version"),
-        "GET /topics": ("", "List the topics"),
-        "GET /topics/inactive": ("?after, ?limit", "List topics that no nsqd has, with their channels"),
-        "GET /channels": ("topic", "List the channels of a topic"),
-        "GET /lookup": ("topic", "List the channels of a topic, and the nsqd that have it"),
-        "GET /nodes": ("", "List the nsqd, with their topics"),
-        "GET /debug": ("", "Tell every registration"),
-        "POST /topic/create": ("topic", "Create a topic"),
-        "POST /topic/delete": ("topic", "Remove a topic and its channels"),
-        "POST /topic/tombstone": (
-            "topic, node",
-            "Hide an nsqd from consumers of a topic; `node` is its broadcast address and HTTP port",
-        ),
-        "POST /channel/create": ("topic, channel", "Create a channel"),
-        "POST /channel/delete": ("topic, channel", "Remove a channel"),
-        "GET /metrics": ("", "Tell the [metrics](metrics.md)"),
-        "GET /livez": ("", "Answer 200 while the daemon runs"),
-        "GET /readyz": ("", "Answer 200 while the daemon accepts registrations"),
-    },
-    "nsqadmin": {
-        "GET /ping": ("", "Answer `OK`"),
-        "GET /api/topics": ("?inactive", "List the topics"),
-        "POST /api/topics": ("JSON: topic, ?channel", "Create a topic or a channel"),
-        "GET /api/topics/{topic}": ("", "Tell the statistics of a topic, over all nodes"),
-        "POST /api/topics/{topic}": ("JSON: action", "`pause`, `unpause` or `empty` a topic"),
-        "DELETE /api/topics/{topic}": ("", "Delete a topic on all nodes"),
-        "GET /api/topics/{topic}/{channel}": ("", "Tell the statistics of a channel, over all nodes"),
-        "POST /api/topics/{topic}/{channel}": ("JSON: action", "`pause`, `unpause` or `empty` a channel"),
-        "DELETE /api/topics/{topic}/{channel}": ("", "Delete a channel on all nodes"),
-        "GET /api/nodes": ("", "List the nsqd"),
-        "GET /api/nodes/{node}": ("", "Tell the statistics of an nsqd"),
-        "DELETE /api/nodes/{node}": ("JSON: topic", "Tombstone a topic on an nsqd"),
-        "GET /api/counter": ("", "Tell the number of messages of every channel"),
-        "GET /api/graphite": ("metric, target", "Tell a rate from graphite"),
-        "GET /render": ("", "Proxy a picture of graphite, with `-proxy-graphite`"),
-        "GET /config/{option}": ("", "Tell the value of an option"),
-        "PUT /config/{option}": ("", "Set `log_level` or `nsqlookupd_http_addresses`"),
-    },
-}
-
-
 def routes() -> str:
     """Return the page of all HTTP routes."""
     nsqd, lookupd = nsqd_routes(MagicMock()), Handlers(*[MagicMock()] * 5).routes()
@@ -333,7 +193,7 @@ def routes() -> str:
 def _compare(program: str, known: set[str]) -> None:
     listed = set(ROUTES[program])
     if known != listed:
-        raise SystemExit(f"ROUTES in {__file__}: missing {sorted(known - listed)}, gone {sorted(listed - known)}")
+        raise SystemExit(f"docs/route_table.py: missing {sorted(known - listed)}, gone {sorted(listed - known)}")
 
 
 def _common(found: list[tuple[str, str]]) -> str:
@@ -494,7 +354,6 @@ PAGES = {"flags.md": flags, "routes.md": routes, "metrics.md": metrics}
 
 
 def main() -> None:
-    """Write the pages."""
     REFERENCE.mkdir(exist_ok=True)
     for name, page in PAGES.items():
         (REFERENCE / name).write_text(page())

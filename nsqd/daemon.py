@@ -28,7 +28,7 @@ from nsqd.front_ends import (
     nsq_peers,
 )
 from nsqd.http.node import Node
-from nsqd.http_server import listen_to_http, make_http_server, start_http_server
+from nsqd.http_server import HttpFrontEnd
 from nsqd.identity import lookup_identity, node_info
 from nsqd.net.promised import HttpReplies
 from nsqd.net.reactor import Reactor
@@ -51,7 +51,6 @@ from shared.trio_thread import TrioThread
 
 if TYPE_CHECKING:
     from nsqd.listeners import Listeners
-    from shared.http.server import HttpServer
 
 SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner than after Python's 5 ms
 # Allocations between collections, young and middle; the oldest generation is never collected automatically. A million waiting
@@ -111,7 +110,7 @@ class Daemon:
         admission = make_admission(options, listeners, broker.refused, self._budget)
         self.reactor = Reactor(broker, clocks, self._answer_http_requests, self._report_changes, admission)
         opened.wake.reactor = self.reactor
-        self._http_server: HttpServer | None = None
+        self._http: HttpFrontEnd | None = None
 
     def listen_to_beanstalk(self) -> None:
         """Accept clients of beanstalkd, if there is a port for them."""
@@ -153,19 +152,15 @@ class Daemon:
     async def start_http(self) -> None:
         """Start the HTTP server, and return when it is serving."""
         node = self._node()
-        server = self._http_server = await trio.to_thread.run_sync(
-            make_http_server, self._options, node, self._listeners, self._trio_thread, self._budget
+        self._http = await trio.to_thread.run_sync(
+            HttpFrontEnd, self._options, node, self._listeners, self._trio_thread, self._budget
         )
-        await start_http_server(server, self._listeners)
-        listen_to_http(self._options, node, self._listeners, self.reactor, server)
+        await self._http.start(self.reactor)
 
     async def stop_http(self) -> None:
         """Answer the requests in progress, and accept no others."""
-        if self._http_server is not None:
-            if self._listeners.http is not None:
-                self.reactor.stop_listening(self._listeners.http.socket)
-            # in a thread, because requests in progress need this one
-            await trio.to_thread.run_sync(self._http_server.stop)
+        if self._http is not None:
+            await self._http.stop(self.reactor)
 
     def close(self) -> None:
         """Close all connections, and write everything that the next start needs."""
@@ -219,8 +214,7 @@ class Daemon:
 
     def _refused(self) -> Counter[str]:
         """Return how often clients were refused, by reason."""
-        server = self._http_server
-        return self._broker.refused + (server.refused if server is not None else Counter())
+        return self._broker.refused + (self._http.refused if self._http is not None else Counter())
 
 
 def _tune_interpreter() -> None:

@@ -14,13 +14,13 @@ import trio
 
 from nsqd.listeners import Listeners
 from nsqd.net.admission import Admission
-from nsqd.net.endpoint import ConnectionLimits
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.nsq.context import Context
 from nsqd.protocols.nsq.peer import Peer
 from shared.budget import Budget
+from shared.connection_limiter import ConnectionLimits
 from shared.log import log
 
 if TYPE_CHECKING:

@@ -1,11 +1,14 @@
-"""Build the daemon's HTTP server: plain, in TLS, or both.
+"""The daemon's HTTP: the reactor accepts plain HTTP and answers the usual requests, a server in a thread does the rest.
 
-It is built in a thread, because most of a daemon's modules are imported here.
+HTTPS is the server's alone, and so is plain HTTP where TLS is required, which answers only that. HttpFrontEnd is built in a
+thread, because most of a daemon's modules are imported here.
 """
 
 from __future__ import annotations
 
+import socket
 import time
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,7 @@ import trio
 
 from nsqd.http.node import Node
 from nsqd.listeners import Listeners
+from nsqd.net.endpoint import OutputBounds
 from nsqd.net.reactor import Reactor
 from nsqd.option_values import REQUIRED
 from nsqd.options import NsqdOptions
@@ -20,81 +24,100 @@ from shared.budget import Budget
 from shared.log import log
 from shared.trio_thread import TrioThread
 
+# As in the HTTP thread: bytes that wait for the network, and 128 answers in a turn. At most one more turn's answers are added.
+HTTP_BOUNDS = OutputBounds(unsent=32 * 1024, sealed=1)
+
 if TYPE_CHECKING:
-    from shared.http.server import HttpServer
-
-
-def make_http_server(
-    options: NsqdOptions, node: Node, listeners: Listeners, trio_thread: TrioThread, budget: Budget
-) -> HttpServer:
-    """Return the server, not started. Where TLS is required, plain HTTP answers only that."""
-    from nsqd.http.routes import routes
-    from shared.http.api import Api, Hosts, TlsRequired
-    from shared.http.server import Https, HttpServer
-
-    hosts = Hosts([node.info.broadcast_address, *options.allowed_host])
-    api = Api(routes(node), hosts, trio_thread.report)
-    https = None
-    if listeners.https and listeners.certificates:
-        https = Https(api, [listeners.https.socket], listeners.certificates)
-    is_required = options.tls_required == REQUIRED
-    plain = TlsRequired(listeners.https.port if listeners.https else 0) if is_required else api
-    return HttpServer(
-        plain,
-        [listeners.http.socket]
-        if listeners.http and is_required
-        else [],  # otherwise the reactor accepts, see listen_to_http
-        trio_thread.report,
-        https=https,
-        max_connections=options.max_connections,
-        max_per_ip=options.max_connections_per_ip,
-        budget=budget,
-    )
-
-
-def listen_to_http(
-    options: NsqdOptions, node: Node, listeners: Listeners, reactor: Reactor, server: HttpServer
-) -> None:
-    """Have the reactor accept plain HTTP, and hand to the server what it does not answer itself. The server has started."""
-    if listeners.http is None or options.tls_required == REQUIRED:
-        return
     from nsqd.protocols.http.head import Request
-    from nsqd.protocols.http.peer import Context, HttpPeer
-    from shared.http.acceptor import BACKLOG
-    from shared.http.api import Hosts
-    from shared.http.errors import HttpError
-    from shared.http.exchange import log_answer
 
-    hosts = Hosts([node.info.broadcast_address, *options.allowed_host])
 
-    def is_own_host(host: bytes) -> bool:
+class HttpFrontEnd:
+    """What serves the node's HTTP, in both threads."""
+
+    def __init__(
+        self, options: NsqdOptions, node: Node, listeners: Listeners, trio_thread: TrioThread, budget: Budget
+    ) -> None:
+        """Build the server; `start` starts it."""
+        from nsqd.http.routes import routes
+        from shared.http.api import Api, Hosts, TlsRequired
+        from shared.http.server import Https, HttpServer
+
+        self._options, self._node, self._listeners = options, node, listeners
+        self._hosts = Hosts([node.info.broadcast_address, *options.allowed_host])
+        api = Api(routes(node), self._hosts, trio_thread.report)
+        https = None
+        if listeners.https and listeners.certificates:
+            https = Https(api, [listeners.https.socket], listeners.certificates)
+        plain: Api | TlsRequired = api
+        sockets: list[socket.socket] = []  # at which the server itself accepts plain HTTP
+        self._reactor_accepts = listeners.http is not None and options.tls_required != REQUIRED
+        if listeners.http is not None and not self._reactor_accepts:
+            plain = TlsRequired(listeners.https.port if listeners.https else 0)
+            sockets = [listeners.http.socket]
+        self._server = HttpServer(
+            plain,
+            sockets,
+            trio_thread.report,
+            https=https,
+            max_connections=options.max_connections,
+            max_per_ip=options.max_connections_per_ip,
+            budget=budget,
+        )
+
+    async def start(self, reactor: Reactor) -> None:
+        """Start the server, have the reactor accept plain HTTP, and return when both listen."""
+        await trio.to_thread.run_sync(self._server.start)
+        listeners = self._listeners
+        if listeners.http is not None:
+            if self._reactor_accepts:
+                self._listen(reactor, listeners.http.socket)
+            log.info("HTTP: listening on %s", listeners.http.address)
+        if listeners.https:
+            log.info("HTTPS: listening on %s", listeners.https.address)
+
+    async def stop(self, reactor: Reactor) -> None:
+        """Answer the requests in progress, and accept no others."""
+        if self._listeners.http is not None:
+            reactor.stop_listening(self._listeners.http.socket)
+        # in a thread, because requests in progress need this one
+        await trio.to_thread.run_sync(self._server.stop)
+
+    @property
+    def refused(self) -> Counter[str]:
+        """Return how many connections were refused, by reason."""
+        return self._server.refused
+
+    def _listen(self, reactor: Reactor, sock: socket.socket) -> None:
+        """Have the reactor accept at the socket, and hand to the server what it does not answer itself."""
+        from nsqd.http.stats import Stats
+        from nsqd.protocols.http.peer import Context, HttpPeer
+        from shared.http.acceptor import BACKLOG
+        from shared.http.exchange import leaves_out_answer, write_answer
+
+        def answered(request: Request, ip: str, port: str, arrived: int) -> None:
+            if not leaves_out_answer():
+                client = (ip, int(port)) if ip else None
+                write_answer(200, request.method, request.target, client, time.monotonic_ns() - arrived)
+
+        options, node, server = self._options, self._node, self._server
+        context = Context(
+            node.broker,
+            options.max_msg_size,
+            options.max_body_size,
+            self._is_own_host,
+            lambda: node.health() == "OK",
+            Stats(node).answer_in_turn,
+            answered,
+        )
+        sock.setblocking(False)
+        sock.listen(BACKLOG)
+        reactor.listen(sock, partial(HttpPeer, context), server.limiter, server.adopt, HTTP_BOUNDS)
+
+    def _is_own_host(self, host: bytes) -> bool:
+        from shared.http.errors import HttpError
+
         try:
-            hosts.check({"headers": [(b"host", host)], "http_version": "1.1"})
+            self._hosts.check({"headers": [(b"host", host)], "http_version": "1.1"})
         except HttpError:
             return False
         return True
-
-    def answered(request: Request, ip: str, port: str, arrived: int) -> None:
-        client = (ip, int(port)) if ip else None
-        log_answer(200, request.method, request.target, client, time.monotonic_ns() - arrived)
-
-    context = Context(
-        node.broker,
-        options.max_msg_size,
-        options.max_body_size,
-        is_own_host,
-        lambda: node.health() == "OK",
-        answered,
-    )
-    listeners.http.socket.setblocking(False)
-    listeners.http.socket.listen(BACKLOG)
-    reactor.listen(listeners.http.socket, partial(HttpPeer, context), server.limiter, server.adopt)
-
-
-async def start_http_server(server: HttpServer, listeners: Listeners) -> None:
-    """Start the server, and return when it listens."""
-    await trio.to_thread.run_sync(server.start)
-    if listeners.http:
-        log.info("HTTP: listening on %s", listeners.http.address)
-    if listeners.https:
-        log.info("HTTPS: listening on %s", listeners.https.address)

@@ -6,7 +6,7 @@ Read `options` first: an option is declared once. Its sources are `flags`, `envi
 * The process: `startup`, `daemon`, `listen`, `trio_thread`, `memory`, `version`, `files` (writes that survive a power cut).
 * The log: `log` over `repeats`.
 * TLS: `tls` over `tls_strength`, `tls_any_certificate` and `tls_info`.
-* Bounds and figures: `budget`, `histogram`, `sampler` and `stacks`. Text: `text`.
+* Bounds and figures: `budget`, `connection_limiter`, `histogram`, `sampler` and `stacks`. Text: `text`.
 
 This package imports no room, and neither penstock.client nor penstock.launch.
 """

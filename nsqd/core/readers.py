@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from nsqd.core.channel.channel import Channel
+from nsqd.core.channel.state import restore_message
 from nsqd.core.measurement.outcomes import Producers
 from nsqd.core.node_context import NodeContext
 from nsqd.core.reader import Parts, Reader, ReaderKind
@@ -104,7 +105,7 @@ class Readers:
         channel.backlog.resume(start, sum(end - first for first, end, late in parts if not late))
         channel.delayed = len(waiting)
         for ordinal, due in self._dues(delayed - waiting).items():
-            channel.restore_message(Message(ordinal, 0), due, now)
+            restore_message(channel, Message(ordinal, 0), due, now)
 
     def _dues(self, ordinals: set[int]) -> dict[int, int]:
         """Return when these delayed messages are due, by ordinal: the latest time that any channel has; 0: none waits.

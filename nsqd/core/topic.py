@@ -306,16 +306,6 @@ class Topic:
         self._readers.drop_channel(name)
         return self.ephemeral and not self.channels and not self.deleted
 
-    @property
-    def may_go(self) -> bool:
-        """Return True if the topic may be deleted with its empty tube.
-
-        Clients of beanstalkd made it, no others used it, it has no settings of its own, and nothing can be read back.
-        """
-        retains = self.offsets.end > 0 and self.config.over(self._context.limits.policy).retains
-        plain = self.config == TopicConfig() and not self.cursors and not retains
-        return self.is_tubes_own and not self.intake.is_foreign and not self.channels and plain
-
     def empty(self) -> None:
         """Drop the messages that no reader has been given yet."""
         offsets = self.offsets

@@ -8,6 +8,7 @@ from collections import Counter
 
 from nsqd.core.directory import Directory
 from nsqd.core.reader import Parts, ReaderKind
+from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.job import Job, JobState
@@ -93,9 +94,18 @@ class Tubes:
         if tube is not None and (tube.jobs.count or tube.reading or self._topics[name].depth):
             return
         topic = self._topics.get(name)
-        if topic is not None and tube is not None and topic.may_go:
+        if topic is not None and tube is not None and self._is_needless(topic):
             self._directory.delete(name)
         self.listed.hide(name)
+
+    def _is_needless(self, topic: Topic) -> bool:
+        """Return True if the topic may be deleted with its empty tube.
+
+        Clients of beanstalkd made it, no others used it, it has no settings of its own, and nothing can be read back.
+        """
+        retains = topic.offsets.end > 0 and topic.config.over(self._limits.policy).retains
+        plain = topic.config == TopicConfig() and not topic.cursors and not retains
+        return topic.is_tubes_own and not topic.intake.is_foreign and not topic.channels and plain
 
     # workers
 

@@ -2,7 +2,8 @@
 
 The picture is taken in the trio thread, some topics at a time, so that ten thousand of them stall no turn. Percentiles are
 found, and the answer is written, in the HTTP thread, topic by topic, because one call that writes them all would let no other
-thread run. A picture of more than one topic is taken once at a time: requests that come meanwhile share the next one.
+thread run. A picture of more than one topic is taken once at a time: requests that come meanwhile share the next one. The
+reactor asks for a small picture of one topic itself, and answers it in the turn.
 
 See docs/design/nsq-http.md#statistics.
 """
@@ -31,6 +32,8 @@ from shared.text import go_json
 
 PORTION = 200  # topics in one turn: about a millisecond
 LATENCY = "e2e_processing_latency"
+MOST_CLIENTS = 32  # consumers and producers in a picture that is answered in the turn: each takes 30 us
+MOST_CHANNELS = 32  # channels in such a picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +75,28 @@ class Stats:
 
     async def _statistics(self, wanted: StatsArguments) -> dict[str, Any]:
         node = self._node
-        figures: dict[str, Any] = {
-            "version": node.info.version,
-            "health": node.health(),
-            "start_time": node.info.start_time,
-            "topics": await self._topics(wanted),
-        }
-        if wanted.memory:
-            figures["memory"] = node.memory()
-        figures["producers"] = (await self._producers(wanted) if wanted.clients else []) or None
-        return figures
+        topics = await self._topics(wanted)
+        return _picture(node, wanted, topics, await self._producers(wanted) if wanted.clients else [])
+
+    def answer_in_turn(self, topic: str, channel: str, clients: bool, memory: bool) -> bytes | None:
+        """Return the JSON that `stats` answers for one topic, or None if that is for the HTTP thread. Runs in the trio thread.
+
+        `channel`: the one that is wanted; "": all. What is to be left to the other thread takes long, or is an exception.
+        """
+        node, wanted = self._node, StatsArguments(topic, channel, clients, memory)
+        found = node.broker.topics.get(topic)
+        if found is None or len(found.channels) > MOST_CHANNELS:
+            return None
+        if any(each.latency is not None for each in found.channels.values()):  # its percentiles take a millisecond
+            return None
+        peers = node.peers()
+        producers = [peer for peer in peers if peer.pub_counts] if clients else []
+        if clients and len(producers) + sum(len(each.consumers) for each in found.channels.values()) > MOST_CLIENTS:
+            return None
+        figures = self._portion([topic], wanted, {peer.consumer: peer for peer in peers if peer.consumer is not None})
+        for one in figures:
+            _find_percentiles(one)
+        return _written(_picture(node, wanted, figures, [client(peer, topic) for peer in producers])).encode()
 
     async def _topics(self, wanted: StatsArguments) -> list[dict[str, Any]] | None:
         call, topics = self._node.bridge.call, self._node.broker.topics
@@ -123,6 +138,21 @@ class Stats:
             portion = producers[start : start + PORTION]
             found += await call(lambda portion=portion: [client(peer, wanted.topic) for peer in portion])  # type: ignore[misc]
         return found
+
+
+def _picture(
+    node: Node, wanted: StatsArguments, topics: list[dict[str, Any]] | None, producers: list[dict[str, Any]]
+) -> dict[str, Any]:
+    figures: dict[str, Any] = {
+        "version": node.info.version,
+        "health": node.health(),
+        "start_time": node.info.start_time,
+        "topics": topics,
+    }
+    if wanted.memory:
+        figures["memory"] = node.memory()
+    figures["producers"] = producers or None
+    return figures
 
 
 # For each kind of reader except channels: its word, and a function that returns the figures of one at `now` (monotonic ns).

@@ -1,4 +1,4 @@
-"""Accept connections for all listeners of the reactor, as far as their gates let them in.
+"""Accept connections for all listeners of the reactor, as far as their limits let them in.
 
 When the machine has no descriptor left, accepting pauses for ACCEPT_PAUSE. A connection that is not let in is closed without a
 word, as its protocol is not known yet.
@@ -9,13 +9,14 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nsqd.net.endpoint import QUIET, Limiter
 from nsqd.net.system import Poller
 from nsqd.protocols.transport import NEVER
+from shared.connection_limiter import ConnectionLimiter
 from shared.listen import OUT_OF_RESOURCES
 from shared.log import log
 
 ACCEPT_PAUSE = 100_000_000  # ns without accepting after EMFILE: spinning on it would starve the open connections
+QUIET = 10_000_000_000  # ns between two lines in the log about such pauses
 ACCEPT_BATCH = 64  # new connections in a turn
 
 
@@ -33,14 +34,14 @@ class Acceptor:
 
     def __init__(self, epoll: Poller) -> None:
         self._epoll = epoll
-        self._listeners: dict[int, tuple[socket.socket, Limiter]] = {}  # by file descriptor
+        self._listeners: dict[int, tuple[socket.socket, ConnectionLimiter]] = {}  # by file descriptor
         self._quiet_about_pauses_until = 0
         self.again = NEVER  # ns: when listeners that hit EMFILE accept again; NEVER: none did
 
     def __contains__(self, fd: int) -> bool:
         return fd in self._listeners
 
-    def listen(self, sock: socket.socket, limiter: Limiter) -> None:
+    def listen(self, sock: socket.socket, limiter: ConnectionLimiter) -> None:
         """Accept connections of a listening, non-blocking socket that the limiter lets in."""
         self._listeners[sock.fileno()] = sock, limiter
         self._epoll.register(sock.fileno(), select.EPOLLIN)

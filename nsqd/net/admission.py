@@ -4,9 +4,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from nsqd.net.endpoint import ConnectionLimits
 from nsqd.net.layers import Wrap
 from shared.budget import Budget
+from shared.connection_limiter import ConnectionLimits
 
 
 def _no_tls(*_: object) -> NoReturn:

@@ -18,7 +18,6 @@ from nsqd.protocols.transport import NEVER, Begin, Upgrade
 from shared.budget import FREE, Budget, Share
 from shared.tls import TlsObject
 
-MAX_UNSENT = 4 * 1024 * 1024  # bytes of unread replies beyond which nothing more is read from the client
 DRAIN_TIME = 1_000_000_000  # ns that a client may take to read the last output of a connection that is closing
 WRITE_DEADLINE = 30_000_000_000  # ns without the network accepting a byte, for clients without heartbeats
 
@@ -63,6 +62,7 @@ class Connection:
         "input",
         "layers",
         "leaving",
+        "leaving_head_due",
         "metered",
         "output",
         "peer",
@@ -78,6 +78,7 @@ class Connection:
         self._owner = owner
         self.endpoint = endpoint  # through which it came
         self.leaving: bytes | None = None  # not None: it is handed over with this input when all output has left
+        self.leaving_head_due = NEVER  # ns: when the head of the request that `leaving` begins with must be complete
         self.input = Share(owner.budget, remote_ip)  # bytes of the budget that half-received commands hold: see Inflow
         # bytes of the budget that output holds which the network has not accepted
         self.output = Share(owner.budget, remote_ip)
@@ -122,8 +123,11 @@ class Connection:
     def suspend(self, begin: Begin) -> None:
         self._owner.suspend(self, begin)
 
-    def hand_over(self, rest: bytes) -> None:
-        self.leaving = (self.leaving or b"") + rest
+    def hand_over(self, rest: bytes, head_due: int = NEVER) -> None:
+        if self.leaving is None:
+            self.leaving, self.leaving_head_due = rest, head_due
+        else:
+            self.leaving += rest
         self._owner.unflushed[self] = None
 
     # output
@@ -173,7 +177,13 @@ class Connection:
             outbox.unsent = 0
             outbox.refused = False
             peer.network_ready()
-        if self.writing or self.eof or self.starved or not self.reading:
+        if (
+            self.writing
+            or self.eof
+            or self.starved
+            or not self.reading
+            or len(self.sealed) > self.endpoint.bounds.sealed
+        ):
             return False
         if peer.waiting or outbox.closing or peer.has_more or (self.metered and not peer.buffered):
             return False
@@ -230,6 +240,9 @@ class Connection:
 
     @property
     def _is_clogged(self) -> bool:
-        """Return True if so much output waits for the network that nothing more is read."""
+        """Return True if so much output waits for the network, or for the log, that nothing more is read."""
         unsent = len(self._unsent)
-        return unsent >= MAX_UNSENT or (unsent > FREE and self._owner.budget.is_full)
+        bounds = self.endpoint.bounds
+        if unsent >= bounds.unsent or len(self.sealed) > bounds.sealed:
+            return True
+        return unsent > FREE and self._owner.budget.is_full

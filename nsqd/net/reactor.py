@@ -21,7 +21,7 @@ from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.net.acceptor import Accepted, Acceptor
 from nsqd.net.admission import Admission
 from nsqd.net.connection import Connection
-from nsqd.net.endpoint import Adopt, Endpoint, Limiter, MakePeer, TcpConnectionLimiter
+from nsqd.net.endpoint import Adopt, Endpoint, MakePeer, OutputBounds
 from nsqd.net.inflow import Inflow
 from nsqd.net.promised import HttpReplies, Promised
 from nsqd.net.system import System
@@ -30,6 +30,7 @@ from nsqd.net.unread import Unread
 from nsqd.net.upkeep import ConnectionUpkeep
 from nsqd.net.wakeup import WakeUp
 from nsqd.protocols.transport import NEVER, Begin
+from shared.connection_limiter import ConnectionLimiter
 
 READ_SIZE = 256 * 1024  # bytes: one recv_into a shared buffer, per connection and turn
 SCARCE_READ_SIZE = 32 * 1024  # bytes: the same while a connection waits for room in the budget
@@ -74,9 +75,8 @@ class Reactor:
         self.wrap = admission.wrap
         self._inflow = Inflow(self)
         self._acceptor = Acceptor(self._epoll)
-        self._limiter = TcpConnectionLimiter(
-            admission.limits, admission.refused
-        )  # of listeners that bring none of their own
+        # of all listeners that bring none of their own
+        self._limiter = ConnectionLimiter("TCP", admission.limits, admission.refused)
         self._endpoints: dict[int, Endpoint] = {}  # by the listener's file descriptor
         # What was received in this turn and not yet given to a peer: b"" is the end of input, None a reset.
         self._received: list[tuple[Connection, bytes | None]] = []
@@ -86,21 +86,27 @@ class Reactor:
         self._promised = Promised()  # output and HTTP replies that wait for the log
         self._upkeep = ConnectionUpkeep(self, self._epoll, self._inflow, self._unread, admission.refused)
         self.connections: dict[int, Connection] = {}  # by file descriptor
-        # connections with output, or with something to check when the turn ends
-        self.unflushed: dict[Connection, None] = {}
+        self.unflushed: dict[Connection, None] = {}  # those with output, or with something to check when the turn ends
         self.timers = Timers()
         self.set_timer = self.timers.set
         self.now, self.wall = clock()
         self.turns = 0
 
     def listen(
-        self, sock: socket.socket, make_peer: MakePeer, limiter: Limiter | None = None, adopt: Adopt | None = None
+        self,
+        sock: socket.socket,
+        make_peer: MakePeer,
+        limiter: ConnectionLimiter | None = None,
+        adopt: Adopt | None = None,
+        bounds: OutputBounds | None = None,
     ) -> None:
         """Accept connections of a listening, non-blocking socket, and make their peers with `make_peer`.
 
         `limiter` counts them instead of the limits that all other listeners share; `adopt` takes those that are handed over.
         """
-        endpoint = self._endpoints[sock.fileno()] = Endpoint(make_peer, limiter or self._limiter, adopt)
+        endpoint = self._endpoints[sock.fileno()] = Endpoint(
+            make_peer, limiter or self._limiter, adopt, bounds or OutputBounds()
+        )
         self._acceptor.listen(sock, endpoint.limiter)
 
     def stop_listening(self, sock: socket.socket) -> None:
@@ -289,10 +295,11 @@ class Reactor:
     def hand_over(self, connection: Connection) -> None:
         """Give the connection's socket to the server behind its endpoint, and forget the connection everywhere else."""
         adopt, rest, ip = connection.endpoint.adopt, connection.leaving, connection.peer.remote_ip
+        head_due = connection.leaving_head_due
         assert adopt is not None, "only listeners with a server behind them hand over"
         assert rest is not None
         self._forget(connection)
-        adopt(connection.socket, ip, rest)
+        adopt(connection.socket, ip, rest, head_due)
 
     def _forget(self, connection: Connection) -> None:
         connection.closed = True

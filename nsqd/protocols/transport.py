@@ -52,8 +52,10 @@ class Transport(Protocol):
         turns.
         """
 
-    def hand_over(self, rest: bytes) -> None:
+    def hand_over(self, rest: bytes, head_due: int = NEVER) -> None:
         """Give the connection away once all output has left: to the server behind this listener, with the input in `rest`.
 
-        The peer sets `waiting`, and hears no more but Conversation.disconnected. Only listeners with such a server allow it.
+        The head of the request that `rest` begins with must be complete by `head_due` (monotonic ns). A second call adds to
+        the input. The peer sets `waiting`, and hears no more but Conversation.disconnected. Only listeners with such a server
+        allow it.
         """

@@ -3,8 +3,8 @@
 Read `api` (NSQ's conventions: routes, errors, JSON, foreign Host and Origin), `bridge` (how a handler, in the HTTP thread,
 runs a function in the trio thread and waits for it), `server` (uvicorn in a thread of its own, which cannot run on trio).
 
-* Connections: `acceptor`, `guard` (slow, oversized and ambiguous requests), `secure` (TLS), `exchange` (one request and
-  answer).
+* Connections: `acceptor`, `guard` (in front of uvicorn: slow, oversized and ambiguous requests), `transport` (what answers are
+  written to), `secure` (TLS), `exchange` (one request and answer).
 * Routes and answers: `health`, `debug`, `options` (/config), `errors`, `extensions` (keys that NSQ does not have).
 * `bounded`: answers of other daemons, read with a bound.
 

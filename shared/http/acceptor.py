@@ -1,8 +1,7 @@
 """Accepting on the HTTP listeners: which connections are accepted, how many, and what happens without file descriptors.
 
 asyncio's own accept code cannot count: under TLS it reports a connection only after the handshake, so peers that stall
-there would be unlimited in number. Each refusal is counted by its reason, and the log shows it at most every QUIET
-seconds.
+there would be unlimited in number. The limits and counts are those of shared/connection_limiter.py.
 """
 
 from __future__ import annotations
@@ -10,13 +9,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from math import inf
 
+from shared.connection_limiter import ConnectionLimiter
 from shared.http.guard import GuardedProtocol
 from shared.http.secure import SecureProtocol
 from shared.listen import OUT_OF_RESOURCES
@@ -27,62 +24,7 @@ BACKLOG = 4096  # connections that the kernel queues for us
 ACCEPT_BATCH = 16  # connections accepted in a row, before open connections get a turn
 # s without accepting when there are no descriptors: constant retries would starve the open connections.
 ACCEPT_PAUSE = 1.0
-QUIET = 10.0  # s between two log lines about the same problem
-
-
-class ConnectionLimiter:
-    """The limits on connections, over all listeners of a server. Any thread may call it."""
-
-    def __init__(self, total: int, per_ip: int) -> None:
-        self._total = total
-        self._per_ip = per_ip  # 0: no limit per address
-        self._open = 0  # connections that were admitted and have not ended
-        self._by_ip: dict[str, int] = {}  # open connections by address; holds no zeros
-        self._quiet_until: dict[str, float] = {}  # problem -> when it may be logged again, monotonic s
-        self._lock = threading.Lock()  # over the counts: connections may be admitted and end in different threads
-        self.refused: Counter[str] = Counter()  # reason -> refused connections
-
-    def admits(self, ip: str, now: int = 0) -> bool:
-        """Return whether a new connection is within the limits, and count it if so. `ip` is "" for a unix socket.
-
-        `now` is not used: it is there because the reactor passes it to its own gates.
-        """
-        with self._lock:
-            here = self._by_ip.get(ip, 0)
-            if self._open >= self._total:
-                return self._refuse("max_connections", f"{self._total} connections are open")
-            if ip and self._per_ip and here >= self._per_ip:
-                return self._refuse("max_connections_per_ip", f"{self._per_ip} connections of {ip} are open")
-            self._open += 1
-            self._by_ip[ip] = here + 1
-            return True
-
-    def count_off(self, ip: str) -> None:
-        """Note that an admitted connection has ended."""
-        with self._lock:
-            self._open -= 1
-            rest = self._by_ip.pop(ip) - 1
-            if rest:
-                self._by_ip[ip] = rest
-
-    def handshake_failed(self, ip: str, error: BaseException | None) -> None:
-        """Count and log a failed TLS handshake. `error` is None if the peer hung up."""
-        self.refused["tls_handshake"] += 1
-        log.info("HTTPS: handshake with %s failed: %s", ip or "@", describe_failure(error) if error else "hung up")
-
-    def may_tell(self, trouble: str) -> bool:
-        """Return whether another log line about this problem may be written now."""
-        now = time.monotonic()
-        if now < self._quiet_until.get(trouble, -inf):
-            return False
-        self._quiet_until[trouble] = now + QUIET
-        return True
-
-    def _refuse(self, reason: str, why: str) -> bool:
-        self.refused[reason] += 1
-        if self.may_tell(reason):
-            log.warning("HTTP: refusing connections: %s", why)
-        return False
+QUIET = 10.0  # s between two lines in the log about such pauses
 
 
 class Acceptor:
@@ -104,6 +46,7 @@ class Acceptor:
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
+        self._quiet_until = 0.0  # s by the loop's clock: when the log tells of a pause again
         self._joining: set[asyncio.Task[None]] = set()  # connections that asyncio has not taken over yet
         self._resume()
 
@@ -129,7 +72,7 @@ class Acceptor:
                     return
                 continue  # ECONNABORTED and the like: that connection is gone, the next may be fine
             ip = str(address[0]) if isinstance(address, tuple) else ""
-            if self._limiter.admits(ip):
+            if self._limiter.admits(ip, time.monotonic_ns()):
                 task = self._loop.create_task(self._join(sock, ip))
                 self._joining.add(task)
                 task.add_done_callback(self._joining.discard)
@@ -139,7 +82,9 @@ class Acceptor:
     def _rest(self, failure: OSError) -> None:
         self._loop.remove_reader(self._sock)
         self._pause = self._loop.call_later(ACCEPT_PAUSE, self._resume)
-        if self._limiter.may_tell("accept"):
+        now = self._loop.time()
+        if now >= self._quiet_until:
+            self._quiet_until = now + QUIET
             log.error("HTTP: cannot accept: %s; trying again", failure.strerror)
 
     async def _join(self, sock: socket.socket, ip: str) -> None:
@@ -149,6 +94,11 @@ class Acceptor:
         if self._tls is None:
             guarded.on_left = left
         else:
-            failed = partial(self._limiter.handshake_failed, ip)
+            failed = partial(self._handshake_failed, ip)
             protocol = SecureProtocol(self._loop, guarded, self._tls, failed, left)
         await self._loop.connect_accepted_socket(lambda: protocol, sock)
+
+    def _handshake_failed(self, ip: str, error: BaseException | None) -> None:
+        """Count and log a failed TLS handshake. `error` is None if the peer hung up."""
+        self._limiter.refused["tls_handshake"] += 1
+        log.info("HTTPS: handshake with %s failed: %s", ip or "@", describe_failure(error) if error else "hung up")

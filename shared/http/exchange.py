@@ -68,6 +68,11 @@ class Exchange:
         self._status = 0  # of the answer; 0: it has not begun
         self._began = time.perf_counter_ns()
 
+    @property
+    def has_begun(self) -> bool:
+        """Return True if a part of the answer has been sent."""
+        return self._status != 0 and self._start is None
+
     def hold(self, size: int) -> None:
         """Count `size` bytes in all as buffered by the request. Raises HttpError 503 if the budget has no room for them."""
         if not self._share.hold(size):
@@ -116,9 +121,9 @@ class Exchange:
         """Give back what the request holds, and write the log line. The application has returned."""
         self._share.hold(0)
         scope = self._scope
-        if self._status:
+        if self._status and not leaves_out_answer():
             took = time.perf_counter_ns() - self._began
-            log_answer(self._status, scope["method"], _target(scope), scope["client"], took)
+            write_answer(self._status, scope["method"], _target(scope), scope["client"], took)
         scope.pop("exchange", None)  # they refer to each other, and nsqd never collects old garbage
 
 
@@ -144,12 +149,16 @@ class _Line:
         return f"{self._status} {self._method} {self._target.decode('latin-1')} ({remote}) {go_duration(self._took)}"
 
 
-def log_answer(status: int, method: str, target: bytes, client: Client, took: int) -> None:
+def leaves_out_answer() -> bool:
+    """Return True if the log leaves out the line about an answer now, and count it. If not, `write_answer` writes the line."""
+    return not log.isEnabledFor(logging.INFO) or leave_out(_KIND)
+
+
+def write_answer(status: int, method: str, target: bytes, client: Client, took: int) -> None:
     """Log a request. `target` is its path and query, `took` the time from the request to the end of its answer in ns."""
-    if log.isEnabledFor(logging.INFO) and not leave_out(_KIND):
-        line = _Line(status, method, target, client, took)
-        # Like log.info, which would look for its caller on the stack: that costs as much as everything else here.
-        log.handle(logging.LogRecord(log.name, logging.INFO, *_KIND, (line,), None))
+    line = _Line(status, method, target, client, took)
+    # Like log.info, which would look for its caller on the stack: that costs as much as everything else here.
+    log.handle(logging.LogRecord(log.name, logging.INFO, *_KIND, (line,), None))
 
 
 def _content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:

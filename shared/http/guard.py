@@ -1,180 +1,133 @@
-"""uvicorn's HTTP protocol, guarded against slow, silent, oversized and ambiguous requests.
+"""A guard in front of the HTTP server's protocol, against slow, silent, oversized and ambiguous requests.
 
-uvicorn does not document the class that this one extends, nor does asyncio document the transport attribute that
-`forget` clears. So pyproject.toml bounds uvicorn's version, and tests/shared/http/test_internals.py fails when a name or a
-call that this file relies on has changed.
+The guard owns the connection. It parses what comes, and writes each request anew for the protocol behind it: with one idea of
+where its body ends, without headers that only the connection needs, and only once the request before has been answered. So that
+protocol, uvicorn's, sees nothing but one good request after another, and answers them as it likes. The guard uses only what
+asyncio, uvicorn and httptools document.
 
-See docs/design/security.md#requests-that-two-servers-read-differently.
+See docs/design/security.md#requests-that-two-servers-read-differently, and docs/decisions/0082-a-guard-in-front-of-uvicorn.md.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import deque
 from collections.abc import Callable
+from email.utils import formatdate
 from itertools import chain
 from math import inf
 from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from starlette.types import Receive, Scope, Send
-from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.server import ServerState
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.budget import Budget
 from shared.http.exchange import Exchange
+from shared.http.transport import AnswerTransport
 
 HEADER_TIMEOUT = 10.0  # s from the first byte (or the connection) to the end of the header
 BODY_TIMEOUT = 30.0  # s between two pieces of a body
 WHOLE_BODY_TIMEOUT = 120.0  # s for the whole body, so that a few bytes now and then cannot hold a connection forever
 WRITE_TIMEOUT = 30.0  # s for the peer to take what waits in the transport, whatever it sends meanwhile
-CLOSE_TIMEOUT = 10.0  # s for the peer to take LEAST_TAKEN of what it was still owed when we closed
-LEAST_TAKEN = 8 * 1024  # bytes, or all that is left
-MOST_WAITING = 32 * 1024  # bytes in the transport beyond which an answer's next piece is not written
+KEEP_ALIVE = 75.0  # s that an idle kept-alive connection is held
 MAX_HEADER = 32 * 1024  # bytes of a header, of a chunk's framing, or of trailers; honest ones have a few hundred
 MAX_HEADERS = 100  # header lines; honest requests have ten
 MAX_PIPELINED = 128  # requests that wait for the one before: each takes a kilobyte, and costs a client 30 bytes
+# Headers of every answer, also of those that no application gave: a browser must not guess what type the content has.
+HEADERS = [("X-Content-Type-Options", "nosniff")]
+
+# Makes the protocol behind a guard. Its ASGI scopes have the given dictionary, or a copy of it, as their `state`.
+MakeProtocol = Callable[[dict[str, Any]], asyncio.Protocol]
 
 
-class OneWrite:
-    """A transport that sends all writes of one pass of the event loop in one system call.
+def guarded(application: ASGIApp) -> ASGIApp:
+    """Return the ASGI application that the server behind guards runs: it runs `application` as an exchange of the guard."""
 
-    uvicorn writes a response's header and body separately: the second send took an eighth of a request's time.
-    """
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        guard: GuardedProtocol = scope.pop("state")["guard"]
+        await guard.exchange(application, scope, receive, send)
 
-    __slots__ = ("_loop", "_pending", "_size", "_transport", "closed")
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._pending: list[bytes] = []
-        self._size = 0  # bytes in `_pending`
-        self.closed = False  # True once `close` was called
-
-    def write(self, data: bytes) -> None:
-        if not self._pending:
-            self._loop.call_soon(self._flush)
-        self._pending.append(data)
-        self._size += len(data)
-        if self._size > MOST_WAITING:  # so that the writer learns that the network does not take it
-            self._flush()
-
-    def close(self) -> None:
-        self.closed = True
-        self._flush()
-        if not self._transport.is_closing():
-            close(self._transport, self._loop)
-
-    def _flush(self) -> None:
-        pending, self._pending, self._size = self._pending, [], 0
-        if pending:
-            self._transport.write(pending[0] if len(pending) == 1 else b"".join(pending))
-
-    def forget(self) -> None:
-        """Break the reference cycle of the transport, whose connection is lost."""
-        forget(self._transport)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
+    return run
 
 
-def close(transport: asyncio.WriteTransport, loop: asyncio.AbstractEventLoop) -> None:
-    """Close after the peer has taken what it is owed, but abort if it takes less than LEAST_TAKEN in CLOSE_TIMEOUT."""
-    transport.close()
-    owed = transport.get_write_buffer_size()
-    if owed:
-        loop.call_later(CLOSE_TIMEOUT, _cut_off, transport, loop, owed)
-
-
-def _cut_off(transport: asyncio.WriteTransport, loop: asyncio.AbstractEventLoop, owed: int) -> None:
-    rest = transport.get_write_buffer_size()
-    if rest > owed - LEAST_TAKEN and rest:
-        transport.abort()
-    elif rest:
-        loop.call_later(CLOSE_TIMEOUT, _cut_off, transport, loop, rest)
-
-
-def forget(transport: object) -> None:
-    """Clear a lost transport: asyncio's refers to itself by a callback, and nsqd never collects old garbage.
-
-    asyncio has no public way to do so. If the attribute has another name, lost connections wait for the collector.
-    """
-    if hasattr(transport, "_read_ready_cb"):
-        transport._read_ready_cb = None
-
-
-def _make_parser(protocol: HttpToolsProtocol) -> Any:
-    """Make a parser as uvicorn does: data behind a request that closes the connection does not spoil its answer."""
-    parser = HttpRequestParser(protocol)
-    parser.set_dangerous_leniencies(lenient_data_after_close=True)
-    return parser
-
-
-class GuardedProtocol(HttpToolsProtocol):
+class GuardedProtocol(asyncio.Protocol):
     """Deadlines for headers, bodies and answers, bounds on sizes, and 400 for requests that proxies read differently."""
 
     on_left: Callable[[], None] | None = None  # called when the connection has ended
-    _until = inf  # when the connection is closed, by the loop's clock, unless what it waits for arrives
-    _timer: asyncio.TimerHandle | None = None  # one for all deadlines, set again when it fires: one per request is slow
-    _in_header = True
-    _in_body = False  # a request was given to its handler, or queued for it, and its body has not ended
-    _owed = 0  # answers owed: requests with a complete header, minus those answered
-    _refusal = ""  # not "": a 400 with this text follows the answers that are owed, and nothing more is read
-    _unread = 0  # bytes since the parser last began a request or passed on a piece of one
-    _fresh = 0  # size of the last bytes received, if no request has ended in them
-    _is_large = False  # the current header may exceed MAX_HEADER although `_unread` does not show it
-    _body_until = inf  # when the body must be complete
-    _first: bytes | None = b""  # bytes received before the first line was complete; None: it is complete
     handed_over = b""  # what another thread has read from the connection before this object got it
-    _stalled: asyncio.TimerHandle | None = None  # runs while an answer waits for the peer; fires after WRITE_TIMEOUT
+    header_due = inf  # until when the first header must be complete, by the loop's clock, if sooner than HEADER_TIMEOUT
 
-    def __init__(self, config: Config, server_state: ServerState, budget: Budget) -> None:
-        super().__init__(config, server_state, {})
+    def __init__(self, make_protocol: MakeProtocol, budget: Budget) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._make_protocol = make_protocol
         self._budget = budget
-        self._application = self.app
-        self.app = self._exchange  # refers to this object: see `forget`
+        self._answers: AnswerTransport
+        self._inner: asyncio.Protocol | None = None  # the protocol behind; None: the connection is not made, or lost
+        self._lost: asyncio.Protocol | None = None  # the protocol behind a lost connection whose handler still runs
+        self._exchange: Exchange | None = None  # of the request at hand, once its handler runs
+        # Input
+        self._parser: Any = _make_parser(self)
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._is_chunked = False  # True: the body at hand is passed on in chunks
+        self._in_header = True
+        self._in_body = False  # a request was passed on, or queued, and its body has not ended
+        self._unread = 0  # bytes since the parser last began a request or passed on a piece of one
+        self._fresh = 0  # size of the last bytes received, if no request has ended in them
+        self._is_large = False  # the current header may exceed MAX_HEADER although `_unread` does not show it
+        self._first: bytes | None = b""  # bytes received before the first line was complete; None: it is complete
+        # Requests
+        self._out: list[bytes] = []  # pieces of the request at hand that the protocol behind has not got
+        self._queue: deque[list[bytes]] = deque()  # pieces of the requests that wait for it to be answered
+        self._receiving = self._out  # where pieces of the request that comes in belong
+        self._is_answering = False  # True: the request at hand has not been answered
+        self._is_passed = False  # True: the protocol behind has got its header
+        self._owed = 0  # answers owed: requests with a complete header, minus those answered
+        self._refusal = ""  # not "": a 400 with this text follows the answers that are owed, and nothing more is read
+        # Deadlines, by the loop's clock
+        self._until = inf  # when the connection is closed unless what it waits for arrives
+        self._timer: asyncio.TimerHandle | None = None  # one for all, set again when it fires: one per request is slow
+        self._body_until = inf  # when the body must be complete
+        self._stalled: asyncio.TimerHandle | None = None  # runs while an answer waits for the peer
+
+    # The connection
 
     def connection_made(self, transport: Any) -> None:
-        transport.set_write_buffer_limits(MOST_WAITING)
-        super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
-        self._wait(HEADER_TIMEOUT)
+        self._answers = AnswerTransport(transport, self._loop)
+        self._inner = self._make_protocol({"guard": self})
+        self._inner.connection_made(self._answers)
+        self._wait(min(HEADER_TIMEOUT, self.header_due - self._loop.time()))
         if self.handed_over:
             data, self.handed_over = self.handed_over, b""
             self.data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._stalled is not None:
-            self._stalled.cancel()
-        self._stop_idle_timer()  # uvicorn keeps it when the client resets, and it would keep this object alive
-        super().connection_lost(exc)
-        self.pipeline.clear()  # requests that will not be answered; they and this object refer to each other
-        self.transport.forget()  # type: ignore[attr-defined]
+        for timer in (self._timer, self._stalled):
+            if timer is not None:
+                timer.cancel()
+        self._queue.clear()  # requests that will not be answered
+        self._answers.drop()
+        inner, self._inner = self._inner, None
+        if inner is not None:
+            inner.connection_lost(None)  # whatever the reason was: with one, uvicorn does not cancel its idle timer
+            if self._is_answering and self._is_passed:
+                self._lost = inner  # its handler is told, and ends soon
+            else:
+                _take_apart(inner)
         self.forget()
         if self.on_left is not None:
             self.on_left()
 
-    def _stop_idle_timer(self) -> None:
-        if self.timeout_keep_alive_task is not None:
-            self.timeout_keep_alive_task.cancel()
-            self.timeout_keep_alive_task = None
-
     def forget(self) -> None:
         """Break the reference cycles of this object. Call it directly if there never was a connection."""
-        self.parser = self.cycle = self.app = None  # type: ignore[assignment]
+        self._parser = self._exchange = None
 
-    async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the application with the request's share of the budget, and a limit on how slowly its answer may leave."""
-        exchange = scope["exchange"] = Exchange(scope, send, self._budget, self.transport.abort)
-        try:
-            await self._application(scope, receive, exchange.send)
-        finally:
-            exchange.end()
+    # Input
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.closed or self._refusal:  # type: ignore[attr-defined]  # under TLS some arrives after close
+        if self._inner is None or self._answers.closed or self._refusal:  # under TLS some arrives after close
             return
         if self._first is not None:
             data = self._first + data
@@ -186,19 +139,19 @@ class GuardedProtocol(HttpToolsProtocol):
         self._is_large = size > MAX_HEADER or (self._is_large and self._in_header)
         self._unread += size
         self._fresh = size
-        self._stop_idle_timer()
         try:
             self._feed(data)
         except HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
+            self._refuse("Invalid HTTP request received.")
         if self._unread > MAX_HEADER:
-            self.send_400_response("Header too large.")
+            self._refuse("Header too large.")
+        self._pass_on()
 
     def _feed(self, data: bytes | memoryview) -> None:
         """Feed data to the parser. Raises HttpParserError."""
         while True:
             try:
-                self.parser.feed_data(data)
+                self._parser.feed_data(data)
                 return
             except HttpParserUpgrade as upgrade:
                 data = memoryview(data)[upgrade.args[0] :]
@@ -209,78 +162,161 @@ class GuardedProtocol(HttpToolsProtocol):
 
         The parser has stopped at the header's end. Going on with it would lose the body, or take it for the next request.
         """
-        line = b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
-        kept = [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
-        self.parser = _make_parser(self)
-        self.parser.feed_data(b"\r\n".join([line, *kept, b"", b""]))
+        self._headers = [header for header in self._headers if header[0].lower() != b"upgrade"]
+        head = self._head()
+        self._parser = _make_parser(self)
+        self._parser.feed_data(head)
 
-    def send_400_response(self, msg: str) -> None:
-        """Answer 400 and close, after the answers to earlier requests."""
-        if self.transport.closed:  # type: ignore[attr-defined]
-            return
-        if self._in_body and self.cycle.response_started:  # the text would become part of the answer under way
-            self.transport.close()
-        elif self._owed > self._in_body:
-            if self._in_body:  # this request waits behind others, and must not be handled
-                self.pipeline.popleft()
-                self._owed -= 1
-            self._stop_waiting()
-            self._refusal = msg
-        else:
-            super().send_400_response(msg)
-
-    def on_response_complete(self) -> None:
-        self._owed -= 1
-        super().on_response_complete()
-        if self._refusal and not self._owed:
-            super().send_400_response(self._refusal)
+    def _head(self) -> bytes:
+        """Return the request line and the headers as they are passed on."""
+        parser = self._parser
+        line = b"%s %s HTTP/%s" % (parser.get_method(), self._url, parser.get_http_version().encode())
+        return b"\r\n".join([line, *(b"%s: %s" % header for header in self._headers), b"", b""])
 
     # Callbacks of the parser
 
     def on_message_begin(self) -> None:
         self._in_header = True
+        self._url, self._headers = b"", []
         self._unread = self._fresh
-        self._wait(HEADER_TIMEOUT)
-        super().on_message_begin()
+        self._wait(min(HEADER_TIMEOUT, self.header_due - self._loop.time()))
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_header:  # otherwise it is a trailer, which must not be taken for a header
+            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        # A proxy's form has a host of its own beside the Host header. After CONNECT the parser no longer reads HTTP.
-        if not self.url.startswith(b"/") or self.parser.get_method() == b"CONNECT":
-            raise HttpParserError("not the path of a resource")
-        if self.parser.should_upgrade():  # _feed has it parsed again
+        self._check_header()
+        if self._parser.should_upgrade():  # _feed has it parsed again
             return
-        version = self.parser.get_http_version()
-        if version not in ("1.1", "1.0"):  # the parser also accepts 0.9 and 2.0, whose requests have another form
-            raise HttpParserError("not a version of HTTP/1")
-        codings = [value for name, value in self.headers if name == b"transfer-encoding"]
-        if codings and (version == "1.0" or len(codings) > 1 or codings[0].strip().lower() != b"chunked"):
-            raise HttpParserError("a transfer coding that others may read otherwise")  # RFC 9112, 6.1
-        if len(self.pipeline) >= MAX_PIPELINED:
-            raise HttpParserError("too many requests at once")
-        if len(self.headers) > MAX_HEADERS:
-            raise HttpParserError("too many headers")
-        if self._is_large and len(self.url) + sum(map(len, chain.from_iterable(self.headers))) > MAX_HEADER:
-            raise HttpParserError("header too large")
+        head = self._head()
+        if not head.count(b"\n") == head.count(b"\r") == len(self._headers) + 2:
+            raise HttpParserError("a line end within a header")
         self._in_header = False
+        self.header_due = inf
         self._unread = 0
-        self._body_until = self.loop.time() + WHOLE_BODY_TIMEOUT
+        self._body_until = self._loop.time() + WHOLE_BODY_TIMEOUT
         self._wait(BODY_TIMEOUT)
-        super().on_headers_complete()
-        self.headers = []  # for trailers, which must not be taken for headers
         self._in_body = True
         self._owed += 1
+        if self._is_answering:
+            self._receiving = []
+            self._queue.append(self._receiving)
+            self._answers.hold_reading(True)
+        else:
+            self._begin()
+            self._receiving = self._out
+        self._receiving.append(head)
+
+    def _check_header(self) -> None:
+        """Raise HttpParserError for a request that is too large, or that others may read in another way."""
+        # A proxy's form has a host of its own beside the Host header. After CONNECT the parser no longer reads HTTP.
+        if not self._url.startswith(b"/") or self._parser.get_method() == b"CONNECT":
+            raise HttpParserError("not the path of a resource")
+        version = self._parser.get_http_version()
+        if version not in ("1.1", "1.0"):  # the parser also accepts 0.9 and 2.0, whose requests have another form
+            raise HttpParserError("not a version of HTTP/1")
+        codings = [value for name, value in self._headers if name.lower() == b"transfer-encoding"]
+        if codings and (version == "1.0" or len(codings) > 1 or codings[0].strip().lower() != b"chunked"):
+            raise HttpParserError("a transfer coding that others may read otherwise")  # RFC 9112, 6.1
+        self._is_chunked = bool(codings)
+        if len(self._queue) >= MAX_PIPELINED:
+            raise HttpParserError("too many requests at once")
+        if len(self._headers) > MAX_HEADERS:
+            raise HttpParserError("too many headers")
+        if self._is_large and len(self._url) + sum(map(len, chain.from_iterable(self._headers))) > MAX_HEADER:
+            raise HttpParserError("header too large")
 
     def on_body(self, body: bytes) -> None:
         self._unread = 0
-        self._wait(min(BODY_TIMEOUT, self._body_until - self.loop.time()))
-        super().on_body(body)
+        self._wait(min(BODY_TIMEOUT, self._body_until - self._loop.time()))
+        if self._is_chunked:
+            self._receiving += (b"%x\r\n" % len(body), body, b"\r\n")
+        else:
+            self._receiving.append(body)
 
     def on_message_complete(self) -> None:
         self._fresh = 0
         if self._in_body:  # otherwise the request will be parsed again
             self._in_body = False
             self._stop_waiting()
-            super().on_message_complete()
+            if self._is_chunked:
+                self._receiving.append(b"0\r\n\r\n")
+            if not self._owed:  # it was answered before it was complete
+                self._wait(KEEP_ALIVE)
+
+    # Requests and answers
+
+    def _begin(self) -> None:
+        """Take note that the next request is at hand."""
+        self._is_answering, self._is_passed, self._exchange = True, False, None
+
+    def _pass_on(self) -> None:
+        """Give the protocol behind what has come of the request at hand."""
+        if self._out and self._inner is not None and not self._answers.closed:
+            data = b"".join(self._out)
+            self._out.clear()
+            self._is_passed = True
+            self._inner.data_received(data)
+
+    async def exchange(self, application: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application with the request's share of the budget, and a limit on how slowly its answer may leave."""
+        exchange = scope["exchange"] = self._exchange = Exchange(scope, send, self._budget, self._answers.abort)
+        try:
+            await application(scope, receive, exchange.send)
+        finally:
+            exchange.end()
+            self._loop.call_soon(self._answered)  # not before the protocol behind has seen the end, too
+
+    def _answered(self) -> None:
+        """Go on with the next request: the one at hand has been answered."""
+        self._is_answering = False
+        self._owed -= 1
+        if self._lost is not None:
+            _take_apart(self._lost)
+            self._lost = self._exchange = None
+        if self._inner is None or self._answers.closed:
+            return
+        if self._refusal and not self._owed:
+            self._send_400(self._refusal)
+        elif self._queue:
+            waiting = self._queue.popleft()
+            self._begin()
+            self._out += waiting
+            if self._receiving is waiting:
+                self._receiving = self._out
+            if not self._queue:
+                self._answers.hold_reading(False)
+            self._pass_on()
+        elif self._until == inf:
+            self._wait(KEEP_ALIVE)
+
+    def _refuse(self, why: str) -> None:
+        """Answer 400 and close, after the answers to earlier requests."""
+        if self._answers.closed or self._refusal:
+            return
+        is_at_hand = self._in_body and self._receiving is self._out
+        if is_at_hand and self._exchange is not None and self._exchange.has_begun:
+            self._answers.close()  # the text would become part of the answer under way
+        elif self._owed > self._in_body:
+            if self._in_body:  # this request waits behind others, and must not be handled
+                self._queue.pop()
+                self._owed -= 1
+            self._stop_waiting()
+            self._refusal = why
+        else:
+            self._send_400(why)
+
+    def _send_400(self, why: str) -> None:
+        headers = "".join(f"{name.lower()}: {value}\r\n" for name, value in HEADERS)
+        self._answers.write(
+            f"HTTP/1.1 400 Bad Request\r\ndate: {formatdate(time.time(), usegmt=True)}\r\n{headers}"
+            f"content-type: text/plain; charset=utf-8\r\ncontent-length: {len(why)}\r\nconnection: close\r\n\r\n{why}".encode()
+        )
+        self._answers.close()
 
     # Deadlines
 
@@ -290,17 +326,19 @@ class GuardedProtocol(HttpToolsProtocol):
         The answer's next piece waits. The deadline ends when the peer has taken most of the bytes; nothing that the
         peer sends meanwhile moves it.
         """
-        super().pause_writing()
-        self._stalled = self.loop.call_later(WRITE_TIMEOUT, self.transport.abort)
+        if self._inner is not None:
+            self._inner.pause_writing()
+        self._stalled = self._loop.call_later(WRITE_TIMEOUT, self._answers.abort)
 
     def resume_writing(self) -> None:
-        super().resume_writing()
+        if self._inner is not None:
+            self._inner.resume_writing()
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
 
     def _wait(self, seconds: float) -> None:
-        self._until = self.loop.time() + seconds
+        self._until = self._loop.time() + seconds
         if self._timer is None or self._timer.when() > self._until:
             self._set_timer(self._until)
 
@@ -310,11 +348,23 @@ class GuardedProtocol(HttpToolsProtocol):
     def _set_timer(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.loop.call_at(when, self._due)
+        self._timer = self._loop.call_at(when, self._due)
 
     def _due(self) -> None:
         self._timer = None
-        if self._until <= self.loop.time():
-            self.transport.close()
+        if self._until <= self._loop.time():
+            self._answers.close()
         elif self._until < inf:
             self._set_timer(self._until)
+
+
+def _take_apart(protocol: asyncio.Protocol) -> None:
+    """Clear a protocol whose connection is lost: it and its parser refer to each other, and nsqd never collects old garbage."""
+    getattr(protocol, "__dict__", {}).clear()
+
+
+def _make_parser(callbacks: GuardedProtocol) -> Any:
+    """Return a parser for which data behind a request that closes the connection does not spoil its answer."""
+    parser = HttpRequestParser(callbacks)
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser

@@ -11,7 +11,8 @@ from asyncio.sslproto import AppProtocolState, SSLProtocol
 from collections.abc import Callable
 from typing import Any
 
-from shared.http.guard import GuardedProtocol, close, forget
+from shared.http.guard import GuardedProtocol
+from shared.http.transport import close, forget
 
 HANDSHAKE_TIMEOUT = 5  # s, as in the NSQ protocol
 PLAIN_HTTP = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"  # Go's answer

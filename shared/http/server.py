@@ -18,15 +18,14 @@ from typing import Any
 import uvicorn
 
 from shared.budget import SMALL_BUDGET, Budget
-from shared.http.acceptor import Acceptor, ConnectionLimiter
-from shared.http.guard import GuardedProtocol
+from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
+from shared.http.acceptor import Acceptor
+from shared.http.guard import HEADERS, GuardedProtocol, guarded
 from shared.log import log
 from shared.tls import Certificates
 
-KEEP_ALIVE = 75  # s that an idle kept-alive connection is held
+IDLE = 3600  # s that uvicorn holds a connection between two requests: the guard closes it before
 MAX_CONNECTIONS = 10_000
-# Headers of every answer, also of uvicorn's own: a browser must not guess what type the content has.
-HEADERS = [("X-Content-Type-Options", "nosniff")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +57,19 @@ class HttpServer:
 
         `on_bug` is called, in the HTTP thread, with any exception that ends it: the daemon must not go on without HTTP.
         """
-        self._limiter = ConnectionLimiter(max_connections, max_per_ip)
-        self._server = _Server(self._limiter, app, sockets, https, budget or Budget(SMALL_BUDGET))
+        self._limiter = ConnectionLimiter("HTTP", ConnectionLimits(max_connections, max_per_ip), Counter())
+        self._loop = _Loop(self._limiter, app, sockets, https, budget or Budget(SMALL_BUDGET))
         self._on_bug = on_bug
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     def start(self) -> None:
         """Start the thread; return when it accepts connections (some tens of milliseconds)."""
         self._thread.start()
-        self._server.listening.wait()
+        self._loop.listening.wait()
 
     def stop(self) -> None:
         """Stop accepting, and let pending requests finish, for a second at most."""
-        self._server.should_exit = True
+        self._loop.call_soon(self._loop.stop)
         self._thread.join(timeout=3.0)
 
     @property
@@ -78,11 +77,12 @@ class HttpServer:
         """Return the limits that connections must be counted against before they may be adopted."""
         return self._limiter
 
-    def adopt(self, sock: socket.socket, ip: str, data: bytes) -> None:
-        """Serve a plain connection that another thread has admitted, beginning with `data`. Any thread may call this."""
-        try:
-            self._server.loop.call_soon_threadsafe(self._server.adopt, sock, ip, data)
-        except RuntimeError:  # the loop is closed: the daemon ends
+    def adopt(self, sock: socket.socket, ip: str, data: bytes, head_due: int) -> None:
+        """Serve a plain connection that another thread has admitted, beginning with `data`. Any thread may call this.
+
+        The header that `data` begins with must be complete by `head_due` (monotonic ns), if that is sooner than usual.
+        """
+        if not self._loop.call_soon(partial(self._loop.adopt, sock, ip, data, head_due / 1e9)):
             sock.close()
             self._limiter.count_off(ip)
 
@@ -97,27 +97,28 @@ class HttpServer:
         except BaseException as bug:  # also SystemExit, which uvicorn raises when it cannot start
             self._on_bug(bug)
         finally:
-            self._server.listening.set()
+            self._loop.listening.set()
 
     async def _serve(self) -> None:
         asyncio.get_running_loop().set_exception_handler(self._complain)
-        await self._server.serve()
+        await self._loop.serve()
 
     def _complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log an exception of the event loop. See loop.set_exception_handler."""
-        if self._server.should_exit:  # such as a connection that was not taken over yet
+        if self._loop.is_stopping:  # such as a connection that was not taken over yet
             log.debug("HTTP: while stopping: %s", context["message"])
         else:
             log.error("HTTP: %s", context["message"], exc_info=context.get("exception"))
 
 
-class _Server(uvicorn.Server):
-    """uvicorn's server, except that Acceptor accepts the connections."""
+class _Loop:
+    """What lives in the HTTP thread's event loop: the acceptors, and uvicorn, which runs the applications."""
 
     def __init__(
         self, limiter: ConnectionLimiter, app: Any, sockets: list[socket.socket], https: Https | None, budget: Budget
     ) -> None:
-        super().__init__(_config(app))
+        self._config = _config(app)
+        self._uvicorn = uvicorn.Server(self._config)
         self._budget = budget
         self.listening = threading.Event()
         self._limiter = limiter
@@ -125,48 +126,63 @@ class _Server(uvicorn.Server):
         self._https = https
         self._acceptors: list[Acceptor] = []
         self._adopting: set[asyncio.Task[None]] = set()  # connections that asyncio has not taken over yet
-        self.loop: asyncio.AbstractEventLoop  # set before `listening` is
+        self._loop: asyncio.AbstractEventLoop | None = None  # None: `serve` has not run
+        self.is_stopping = False
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to accept connections. Raises OSError."""
-        self.servers = []  # asyncio's servers: none are used
-        self.loop = asyncio.get_running_loop()
+    async def serve(self) -> None:
+        """Accept connections and serve them, until `stop` is called. Raises OSError if a socket cannot listen."""
+        loop = self._loop = asyncio.get_running_loop()
+        self._config.load()
         for sock in self._plain:
-            self._acceptors.append(Acceptor(sock, self._protocols(self.config), self._limiter, None))
+            self._acceptors.append(Acceptor(sock, self._maker(self._config), self._limiter, None))
         if self._https is not None:
             config, tls = _config(self._https.app), self._https.certificates.following_context()
             config.load()
             for sock in self._https.sockets:
-                self._acceptors.append(Acceptor(sock, self._protocols(config), self._limiter, tls))
-        self.started = True
-        self.listening.set()
+                self._acceptors.append(Acceptor(sock, self._maker(config), self._limiter, tls))
+        loop.call_soon(self.listening.set)  # as soon as uvicorn runs
+        await self._uvicorn.serve(sockets=[])  # it accepts nothing itself
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting, then let pending requests finish."""
+    def call_soon(self, call: Callable[[], None]) -> bool:
+        """Run `call` in the loop. Any thread may ask. Return False if the loop has ended, or never began."""
+        if self._loop is None:
+            return False
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Stop accepting, and then let pending requests finish. Called in the loop."""
+        self.is_stopping = True
         for acceptor in self._acceptors:
             acceptor.close()
-        await super().shutdown()
+        self._uvicorn.should_exit = True
 
-    def adopt(self, sock: socket.socket, ip: str, data: bytes) -> None:
-        """Serve a plain connection that was admitted already, beginning with `data`."""
-        protocol = GuardedProtocol(self.config, self.server_state, self._budget)
+    def adopt(self, sock: socket.socket, ip: str, data: bytes, header_due: float) -> None:
+        """Serve a plain connection that was admitted already, beginning with `data`. `header_due`: s by the loop's clock."""
+        protocol = self._maker(self._config)()
         protocol.on_left = partial(self._limiter.count_off, ip)
-        protocol.handed_over = data
-        task = self.loop.create_task(self._join(protocol, sock))
+        protocol.handed_over, protocol.header_due = data, header_due
+        task = asyncio.get_running_loop().create_task(self._join(protocol, sock))
         self._adopting.add(task)
         task.add_done_callback(self._adopting.discard)
 
     async def _join(self, protocol: GuardedProtocol, sock: socket.socket) -> None:
-        await self.loop.connect_accepted_socket(lambda: protocol, sock)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, sock)
 
-    def _protocols(self, config: uvicorn.Config) -> Callable[[], GuardedProtocol]:
-        return lambda: GuardedProtocol(config, self.server_state, self._budget)
+    def _maker(self, config: uvicorn.Config) -> Callable[[], GuardedProtocol]:
+        """Return what makes a connection's guard, and behind it uvicorn's protocol, made as uvicorn makes it."""
+        make: Any = config.http_protocol_class
+        behind = partial(make, config=config, server_state=self._uvicorn.server_state)
+        return lambda: GuardedProtocol(lambda state: behind(app_state=state), self._budget)
 
 
 def _config(app: Any) -> uvicorn.Config:
     return uvicorn.Config(
-        app,
-        http=GuardedProtocol,
+        guarded(app),
+        http="httptools",
         loop="asyncio",
         ws="none",
         lifespan="off",
@@ -175,6 +191,6 @@ def _config(app: Any) -> uvicorn.Config:
         server_header=False,
         headers=HEADERS,
         proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE,
+        timeout_keep_alive=IDLE,
         timeout_graceful_shutdown=1,
     )

@@ -38,6 +38,15 @@ REQUESTS = {
     "only empty lines": post(b"/mpub?topic=t", b"\n\n"),
     "a line too big": post(b"/mpub?topic=t", b"a\n" + b"x" * (MAX_MSG + 1)),
     "bad topic": post(b"/pub?topic=a.b%20", b"x"),
+    "livez": PING.replace(b"ping", b"livez"),
+    "readyz": PING.replace(b"ping", b"readyz"),
+    "stats": PING.replace(b"ping", b"stats?format=json&topic=t&include_mem=false"),
+    "stats without clients": PING.replace(
+        b"ping", b"stats?format=json&topic=t&include_clients=false&include_mem=false"
+    ),
+    "stats of a channel": PING.replace(b"ping", b"stats?format=json&topic=t&channel=c&include_mem=false"),
+    "stats of no such channel": PING.replace(b"ping", b"stats?format=json&topic=t&channel=d&include_mem=false"),
+    "stats of no such topic": PING.replace(b"ping", b"stats?format=json&topic=none&include_mem=false"),
     "foreign host": PING.replace(b"localhost", b"evil.com"),
 }
 
@@ -48,7 +57,10 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         with closing(connect(found)) as sock:
             sock.sendall(post(b"/topic/create?topic=t", b""))
             assert answer(sock).startswith(b"HTTP/1.1 200")
-        yield found
+        with closing(found.connect("TCP")) as client:
+            client.sendall(b"  V2SUB t c\nRDY 1\nPUB t\n\0\0\0\1x")
+            assert client.recv(10)[4:] == b"\0\0\0\0OK"
+            yield found
 
 
 def connect(node: Daemon) -> socket.socket:
@@ -94,7 +106,7 @@ def test_both_answer_alike(node: Daemon, name: str) -> None:
 
 def test_answers_come_in_order_when_the_connection_changes_hands(node: Daemon) -> None:
     with closing(connect(node)) as sock:
-        info = b"GET /livez HTTP/1.1\r\n" + HOST + b"\r\n"
+        info = b"GET /info HTTP/1.1\r\n" + HOST + b"\r\n"
         publish, bad = REQUESTS["pub"], post(b"/pub?topic=t", b"")
         sock.sendall(publish * 3 + PING + info + bad + publish + PING)
         firsts = [answer(sock).split(b"\r\n", 1)[0][9:12] for _ in range(8)]
@@ -135,7 +147,7 @@ def test_the_limit_of_connections_counts_both_kinds_until_they_end(tmp_path: Pat
             with closing(connect(node)) as fast, closing(connect(node)) as slow:
                 fast.sendall(PING)
                 answer(fast)
-                slow.sendall(b"GET /livez HTTP/1.1\r\n" + HOST + b"\r\n")
+                slow.sendall(b"GET /info HTTP/1.1\r\n" + HOST + b"\r\n")
                 answer(slow)
                 with closing(connect(node)) as third:
                     assert third.recv(1) == b""

@@ -46,7 +46,7 @@ COVERED_BY = {
         "nsqd.storage.log.recorder", "nsqd.storage.log.upkeep",
     ),
     "processes/test_nsqd.py": (
-        "nsqd.daemon", "nsqd.front_ends", "nsqd.http_server", "nsqd.identity", "nsqd.listeners", "nsqd.main", "nsqd.opening",
+        "nsqd.daemon", "nsqd.front_ends", "nsqd.identity", "nsqd.listeners", "nsqd.main", "nsqd.opening",
         "nsqd.storage.saver", "penstock.launch", "shared.files", "shared.trio_thread", "shared.version",
     ),
     "processes/test_statistics.py": ("nsqd.deliveries",),
@@ -56,7 +56,7 @@ COVERED_BY = {
     "processes/test_nsqd_edge.py": ("nsqd.http.dead_letters",),
     "processes/test_drain.py": ("nsqd.http.drain",),
     "processes/test_nsqd_http.py": (
-        "nsqd.http.arguments", "nsqd.http.health", "nsqd.http.node", "nsqd.http.publish", "nsqd.http.routes", "nsqd.http.stats",
+        "nsqd.http.arguments", "nsqd.http.health", "nsqd.http.publish", "nsqd.http.routes",
         "nsqd.http.stats_client", "nsqd.http.stats_text", "nsqd.http.topology", "shared.http.extensions", "shared.http.health",
     ),
     "processes/test_tube_jobs.py": ("nsqd.http.jobs",),

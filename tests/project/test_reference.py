@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from docs.generate import OPTIONS, PAGES, REFERENCE, ROUTES, penstock_parser
+from docs.generate import OPTIONS, PAGES, REFERENCE, penstock_parser
+from docs.route_table import ROUTES
 from shared.options import specs
 from tests.daemons import ROOT
 

@@ -210,19 +210,6 @@ class Channel:
             self.dispatch.remove(consumer)
             consumer.sink.evicted()
 
-    # after a restart
-
-    def restore_message(self, message: Message, due: int, now: int) -> None:
-        """Restore an unfinished message from before the cursor: make it ready, or defer it until `due` (monotonic ns)."""
-        if due > now:
-            self.deferred.push(due, message, now)
-            self.schedule_deferred()
-        else:
-            self.backlog.put_first(message)
-            if self.is_given_up(message.attempts):
-                # its id is on disk, so `put_in_flight` buries it when its turn comes
-                self.spent.add(message.ordinal)
-
     # calls from the topic
 
     def extend(self, batch: DistributedBatch) -> None:

@@ -225,12 +225,23 @@ class ChannelState(ReaderState):
             else:
                 timer_heap += zip(page[::3], page[1::3], page[2::3], strict=True)
         for ordinal, due, attempts in sorted(timer_heap):
-            channel.restore_message(Message(ordinal, attempts), due - offset if due else 0, now)
+            restore_message(channel, Message(ordinal, attempts), due - offset if due else 0, now)
         for packed in pages:
             channel.deferred.load(packed)
         channel.schedule_deferred()
         for message_id, letter in self.buried.values():
             channel.buried.add(message_id, letter)
+
+
+def restore_message(channel: Channel, message: Message, due: int, now: int) -> None:
+    """Restore an unfinished message from before the cursor: make it ready, or defer it until `due` (monotonic ns)."""
+    if due > now:
+        channel.deferred.push(due, message, now)
+        channel.schedule_deferred()
+    else:
+        channel.backlog.put_first(message)
+        if channel.is_given_up(message.attempts):
+            channel.spent.add(message.ordinal)  # its id is on disk, so `put_in_flight` buries it when its turn comes
 
 
 def _ready_again(channel: Channel) -> Iterator[tuple[int, int]]:

@@ -182,7 +182,6 @@ class Deferred:
         self.count += len(page) // PAGED_SIZE
 
     def clear(self) -> None:
-        """Drop all messages."""
         self._timer_heap.clear()
         self._deferred_pages.clear()
         self.count = 0

@@ -51,3 +51,9 @@ def named(tube: Tube, numbers: Iterable[int]) -> list[Job]:
     found = filter(None, map(tube.index.find, numbers))
     jobs = [tube.jobs.get(ordinal) for holder, ordinal in found if holder is tube]
     return [job for job in jobs if job is not None]
+
+
+def behind(tube: Tube, client_id: int) -> int:
+    """Return the ordinal behind the job that clients name so, even if the job is gone."""
+    found, sequence = tube.index.find(client_id), tube.index.sequence(client_id)
+    return found[1] + 1 if found is not None and found[0] is tube else tube.jobs.behind(sequence)

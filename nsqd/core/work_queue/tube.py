@@ -202,11 +202,6 @@ class Tube:
             self._offer()
         self._schedule_scan()
 
-    def behind(self, client_id: int) -> int:
-        """Return the ordinal behind the job that clients name so, even if the job is gone."""
-        found, sequence = self.index.find(client_id), self.index.sequence(client_id)
-        return found[1] + 1 if found is not None and found[0] is self else self.jobs.behind(sequence)
-
     # actions for workers
 
     def body(self, job: Job) -> bytes | None:

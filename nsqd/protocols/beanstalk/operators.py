@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain, islice
 
 from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.work_queue.actions import behind
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.protocols.beanstalk import stats
@@ -140,7 +141,7 @@ class Operator(Client):
         if name not in tubes.listed.counters:
             self._reply(NOT_FOUND)
             return
-        found = islice(tube.jobs.in_state(wanted, tube.behind(after)), limit) if tube is not None else ()
+        found = islice(tube.jobs.in_state(wanted, behind(tube, after)), limit) if tube is not None else ()
         self._reply(stats.listing(str(tubes.client_id(job)) for job in found))
 
     def _pause_tube(self, name: str, seconds: int) -> None:

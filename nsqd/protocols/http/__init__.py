@@ -1,4 +1,4 @@
-"""The requests of HTTP that nsqd answers in the turn: /pub, /mpub and /ping in their common shape.
+"""The requests of HTTP that nsqd answers in the turn: /pub, /mpub, health and the statistics of a topic.
 
 * `peer`: one client of HTTP: answers, and the connection handed over at the first other request. Start here.
 * `head`: which heads of requests have the common shape.

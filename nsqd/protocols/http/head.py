@@ -11,7 +11,10 @@ from typing import NamedTuple
 
 MAX_HEAD = 4096  # bytes: an honest head has a few hundred
 _LINE = re.compile(
-    rb"(?:POST (?P<target>/(?P<route>m?pub)\?topic=(?P<topic>[.a-zA-Z0-9_-]{1,64}))|GET /ping) HTTP/1\.1\r\n"
+    rb"(?:POST (?P<post>/(?P<route>m?pub)\?topic=(?P<topic>[.a-zA-Z0-9_-]{1,64}))"
+    rb"|GET (?P<get>/ping|/livez|/readyz|/stats\?format=json&topic=(?P<seen>[.a-zA-Z0-9_-]{1,64})"
+    rb"(?:&channel=(?P<channel>[.a-zA-Z0-9_-]{1,64}))?(?P<without>(?:&include_(?:clients|mem)=(?:true|false))*)))"
+    rb" HTTP/1\.1\r\n"
 )
 _HEADER = re.compile(rb"([A-Za-z][A-Za-z-]*):[ \t]*([\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?)\r\n")
 _LENGTH = re.compile(rb"[0-9]{1,9}")
@@ -20,7 +23,14 @@ _IGNORED = frozenset(
     (b"accept", b"accept-encoding", b"accept-language", b"cache-control", b"content-type", b"pragma", b"traceparent",
      b"tracestate", b"user-agent", b"x-request-id")
 )  # fmt: skip
-_BEGINNINGS = (b"POST /pub?topic=", b"POST /mpub?topic=", b"GET /ping HTTP/1.1\r\n")
+_BEGINNINGS = (
+    b"POST /pub?topic=",
+    b"POST /mpub?topic=",
+    b"GET /ping HTTP/1.1\r\n",
+    b"GET /livez HTTP/1.1\r\n",
+    b"GET /readyz HTTP/1.1\r\n",
+    b"GET /stats?format=json&topic=",
+)
 
 
 class Route(Enum):
@@ -29,16 +39,26 @@ class Route(Enum):
     PING = 0
     PUB = 1
     MPUB = 2  # one message a line
+    LIVEZ = 3
+    READYZ = 4
+    STATS = 5  # of one topic, as JSON
+
+
+_POSTS = {b"pub": Route.PUB, b"mpub": Route.MPUB}
+_GETS = {b"/ping": Route.PING, b"/livez": Route.LIVEZ, b"/readyz": Route.READYZ}
 
 
 class Request(NamedTuple):
     """A request whose head has been read."""
 
     route: Route
-    topic: bytes  # b"" for PING
+    topic: bytes  # b"" for routes about the node
     length: int  # bytes of its body
     method: str
     target: bytes  # path and query
+    channel: bytes = b""  # for STATS, the one that is wanted; b"": all
+    clients: bool = True  # for STATS: whether the answer tells of clients
+    memory: bool = True  # for STATS: whether the answer tells of the process's memory
 
 
 def may_become(data: bytes) -> bool:
@@ -64,12 +84,32 @@ def read_head(head: bytes, is_own_host: Callable[[bytes], bool]) -> Request | No
         return None
     if not host or not is_own_host(host):
         return None
-    if line["route"] is None:
-        return Request(Route.PING, b"", 0, "GET", b"/ping") if length in (None, b"0") else None
-    if length is None:
+    if line["get"] is not None:
+        return _get(line) if length in (None, b"0") else None
+    return (
+        Request(_POSTS[line["route"]], line["topic"], int(length), "POST", line["post"]) if length is not None else None
+    )
+
+
+def _get(line: re.Match[bytes]) -> Request | None:
+    """Return the request of a line with GET; None if it says something twice."""
+    target = line["get"]
+    if line["seen"] is None:
+        return Request(_GETS[target], b"", 0, "GET", target)
+    without = line["without"]
+    if without.count(b"clients") > 1 or without.count(b"mem") > 1:
         return None
-    route = Route.PUB if line["route"] == b"pub" else Route.MPUB
-    return Request(route, line["topic"], int(length), "POST", line["target"])
+    channel = line["channel"] or b""
+    return Request(
+        Route.STATS,
+        line["seen"],
+        0,
+        "GET",
+        target,
+        channel,
+        b"clients=false" not in without,
+        b"mem=false" not in without,
+    )
 
 
 def _headers(head: bytes, at: int) -> dict[bytes, bytes] | None:

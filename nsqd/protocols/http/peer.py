@@ -2,7 +2,7 @@
 
 A request is either answered here as a whole, or nothing of it has happened when the connection is handed over: the rest of the
 input goes along, beginning with that request. The connection leaves once the answers to earlier requests have left, and does
-not come back. Answers are byte for byte those of nsqd/http/publish.py and nsqd/http/health.py.
+not come back. Answers are byte for byte those of nsqd/http/publish.py, nsqd/http/health.py and nsqd/http/stats.py.
 
 If the log breaks while an answer waits for it, the connection is closed without an answer, as connections over TCP are.
 """
@@ -17,24 +17,25 @@ from nsqd.core.broker import Broker
 from nsqd.protocols.http.head import MAX_HEAD, Request, Route, may_become, read_head
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport
+from shared.budget import FREE
 from shared.tls_info import TlsInfo
 from shared.values import SECOND
 
-HEADER_TIMEOUT = (
-    10 * SECOND
-)  # ns from the connection, or from a head's first byte, to the head's end; as in the HTTP thread
-KEEP_ALIVE = 75 * SECOND  # ns that an idle connection is held; as in the HTTP thread
-UNITS_OF_A_TURN = 1024  # a request counts one, and one more for each of the two units below
+# As in the HTTP thread:
+HEADER_TIMEOUT = 10 * SECOND  # ns from the connection, or from a head's first byte, to the head's end
+KEEP_ALIVE = 75 * SECOND  # ns that an idle connection is held
+UNITS_OF_A_TURN = 1024
+UNITS_OF_STATS = 256  # of a /stats, which takes up to a millisecond
+UNITS_OF_A_REQUEST = 8  # so a turn answers 128 requests; a request counts one more for each of the two units below
 BYTES_OF_A_UNIT = 1024
 MESSAGES_OF_A_UNIT = 16
-MOST_MESSAGES = (
-    8192  # messages of an /mpub that one turn publishes; a larger one is published in portions by the HTTP thread
-)
+MOST_MESSAGES = 8192  # messages of an /mpub that one turn publishes; the HTTP thread publishes a larger one in portions
 MAX_BODY = 1024 * 1024  # bytes: larger bodies go to the HTTP thread
 MOST_KNOWN = 1024  # heads that are remembered: a client sends the same few again and again
 
 _BEGINNING = b"HTTP/1.1 200 OK\r\ndate: %s\r\nx-content-type-options: nosniff\r\n"
 PING_HEADERS = b"content-length: 2\r\ncontent-type: text/plain; charset=utf-8\r\n"
+_JSON = b"content-type: application/json; charset=utf-8\r\n"
 NSQ_HEADERS = PING_HEADERS + b"x-nsq-content-type: nsq; version=1.0\r\n"
 
 
@@ -47,10 +48,13 @@ class Context:
     max_body_size: int  # bytes of an /mpub
     is_own_host: Callable[[bytes], bool]  # whether a value of Host is ours
     is_healthy: Callable[[], bool]  # whether /ping says OK
+    # the answer of /stats: of a topic, of a channel ("": all), with clients, with memory; None: it is not for the turn
+    stats: Callable[[str, str, bool, bool], bytes | None]
     # is told of each answer: the request, the client's address and port, and when its last bytes came (monotonic ns)
     answered: Callable[[Request, str, str, int], None]
     known: dict[bytes, Request] = field(default_factory=dict)  # by head
-    _second: int = -1  # the time in `_ok`, s since the epoch
+    _second: int = -1  # the time in the next two, s since the epoch
+    _beginning: bytes = b""  # of all answers
     _ok: dict[bytes, bytes] = field(default_factory=dict)  # the answers OK by their headers
 
     def request(self, head: bytes) -> Request | None:
@@ -66,12 +70,20 @@ class Context:
 
     def ok(self, headers: bytes) -> bytes:
         """Return the answer OK with these headers, and with the time of this turn."""
-        second = self.broker.wall // SECOND
-        if second != self._second:
-            beginning = _BEGINNING % formatdate(second, usegmt=True).encode()
-            self._ok = {some: beginning + some + b"\r\nOK" for some in (PING_HEADERS, NSQ_HEADERS)}
-            self._second = second
+        if self.broker.wall // SECOND != self._second:
+            self._set_time()
         return self._ok[headers]
+
+    def beginning(self) -> bytes:
+        """Return how any answer with the status 200 begins in this turn, as far as its first headers."""
+        if self.broker.wall // SECOND != self._second:
+            self._set_time()
+        return self._beginning
+
+    def _set_time(self) -> None:
+        self._second = self.broker.wall // SECOND
+        self._beginning = _BEGINNING % formatdate(self._second, usegmt=True).encode()
+        self._ok = {some: self._beginning + some + b"\r\nOK" for some in (PING_HEADERS, NSQ_HEADERS)}
 
 
 class HttpPeer:
@@ -118,7 +130,10 @@ class HttpPeer:
         if self.waiting:  # what comes in the turn in which the connection leaves goes along
             self._transport.hand_over(data)
             return
-        if self._input:
+        if not self._input:
+            if self._answer_lone_pub(data, now):
+                return
+        else:
             self._input += data
             if len(self._input) < self._need:  # a large body is not copied for each of its pieces
                 return
@@ -137,13 +152,35 @@ class HttpPeer:
                     self._leave(data[at:])
                     return
                 break
-            self._units += 1 + (end - at) // BYTES_OF_A_UNIT
+            self._units += UNITS_OF_A_REQUEST + (end - at) // BYTES_OF_A_UNIT
             self._due = now + KEEP_ALIVE
             self.buffered, self.body_since = 0, -1
             at = end
         self._input += data[at:] if at else data
         if at == size or self.has_more:
             self.buffered, self.body_since = 0, -1
+
+    def _answer_lone_pub(self, data: bytes, now: int) -> bool:
+        """Answer a /pub that is all of the input and whose head is known. Return False if nothing was done: see `_answer`.
+
+        Most requests are of this kind, and this costs half as much.
+        """
+        context = self._context
+        body_at = data.find(b"\r\n\r\n", 0, MAX_HEAD) + 4
+        request = context.known.get(data[:body_at])
+        if request is None or request.route is not Route.PUB or body_at + request.length != len(data):
+            return False
+        broker = context.broker
+        topic = broker.named.get(request.topic)
+        if topic is None or topic.deleted or topic.starting or broker.refusal:
+            return False
+        if not 0 < request.length <= context.max_msg_size:
+            return False
+        topic.publish([data[body_at:]], request.length)
+        self.outbox.reply(context.ok(NSQ_HEADERS), topic.marks)
+        self._due = now + KEEP_ALIVE
+        context.answered(request, self.remote_ip, self.port, now)
+        return True
 
     def _answer(self, data: bytes, at: int, now: int) -> int:
         """Answer the request at `at`, and return where it ends; 0: it is not complete; -1: it is not for this peer."""
@@ -177,8 +214,10 @@ class HttpPeer:
     def _could_answer(self, request: Request) -> bool:
         """Return whether the request can be answered here as far as its head tells."""
         context = self._context
-        if request.route is Route.PING:
-            return context.is_healthy()
+        if not request.topic:
+            return request.route is Route.LIVEZ or self._is_fine(request.route)
+        if request.route is Route.STATS:
+            return True
         topic = context.broker.named.get(request.topic)
         if topic is None or topic.deleted or topic.starting or context.broker.refusal:
             return False
@@ -190,9 +229,11 @@ class HttpPeer:
         if not self._could_answer(request):
             return False
         context = self._context
-        if request.route is Route.PING:
+        if not request.topic:
             self.outbox.reply(context.ok(PING_HEADERS))
             return True
+        if request.route is Route.STATS:
+            return self._show_stats(request)
         topic, body = context.broker.named[request.topic], data[at:end]
         if request.route is Route.PUB:
             topic.publish([body], len(body))
@@ -203,6 +244,22 @@ class HttpPeer:
             topic.publish(bodies, sum(map(len, bodies)))
             self._units += len(bodies) // MESSAGES_OF_A_UNIT
         self.outbox.reply(context.ok(NSQ_HEADERS), topic.marks)
+        return True
+
+    def _is_fine(self, route: Route) -> bool:
+        """Return whether /ping, or /readyz, is answered with OK."""
+        context = self._context
+        return context.is_healthy() and not (route is Route.READYZ and context.broker.draining_since)
+
+    def _show_stats(self, request: Request) -> bool:
+        """Answer with the statistics of a topic. Return False if that is for the HTTP thread."""
+        self._units += UNITS_OF_STATS
+        context = self._context
+        body = context.stats(request.topic.decode(), request.channel.decode(), request.clients, request.memory)
+        if body is None or len(body) > FREE:  # a larger answer holds a share of the budget
+            return False
+        head = b"x-nsq-content-type: nsq; version=1.0\r\ncontent-length: %d\r\n%s" % (len(body), _JSON)
+        self.outbox.reply(b"%s%s\r\n%s" % (context.beginning(), head, body))
         return True
 
     def _lines(self, body: bytes) -> list[bytes] | None:
@@ -216,10 +273,12 @@ class HttpPeer:
 
     def _leave(self, rest: bytes) -> None:
         """Have the connection handed over once all answers have left. `rest`: the input that is not answered."""
+        is_slow_head = self.buffered > 0 and self.body_since < 0  # its beginning came in an earlier turn
+        head_due = self._due if is_slow_head else NEVER
         self.buffered, self.body_since = len(rest), -1
         self.waiting = True
         self._due = NEVER
-        self._transport.hand_over(rest)
+        self._transport.hand_over(rest, head_due)
 
     def receive_eof(self) -> None:
         if not self.waiting:

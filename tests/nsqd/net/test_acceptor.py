@@ -11,8 +11,8 @@ import pytest
 
 from nsqd.net.acceptor import ACCEPT_BATCH, ACCEPT_PAUSE, Accepted, Acceptor
 from nsqd.net.admission import Admission
-from nsqd.net.endpoint import ConnectionLimits, TcpConnectionLimiter
 from nsqd.protocols.transport import NEVER
+from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from tests.nsqd.core.node import SECOND, Node
 from tests.nsqd.net.test_reactor import Bench, frames
 from tests.nsqd.protocols.nsq.wire import body
@@ -29,7 +29,7 @@ class Door:
         self.refused: Counter[str] = Counter()
         self.epoll = select.epoll()
         self.acceptor = Acceptor(self.epoll)
-        self.limiter = TcpConnectionLimiter(limits, self.refused)
+        self.limiter = ConnectionLimiter("TCP", limits, self.refused)
         self.acceptor.listen(listener, self.limiter)
         self.open: list[socket.socket] = []
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from nsqd.net.acceptor import ACCEPT_PAUSE, Acceptor
+from nsqd.net.acceptor import ACCEPT_PAUSE, QUIET, Acceptor
 from nsqd.net.admission import Admission
-from nsqd.net.endpoint import QUIET, ConnectionLimits, TcpConnectionLimiter
 from nsqd.protocols.nsq.peer import MOST_COMMANDS
 from nsqd.protocols.nsq.settings import Settings
+from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from tests.nsqd.core.node import SECOND, Node
 from tests.nsqd.net.test_reactor import Bench, frames
 from tests.nsqd.protocols.nsq.wire import Wire, body
@@ -145,7 +145,7 @@ class NoDescriptors:
 def test_a_machine_without_descriptors_says_so_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     with select.epoll() as epoll, socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
-        acceptor, limiter = Acceptor(epoll), TcpConnectionLimiter(ConnectionLimits(), Counter())
+        acceptor, limiter = Acceptor(epoll), ConnectionLimiter("TCP", ConnectionLimits(), Counter())
         acceptor.listen(listener, limiter)
         acceptor._listeners[listener.fileno()] = NoDescriptors(), limiter  # type: ignore[assignment]
         for now in range(SECOND, SECOND + QUIET, ACCEPT_PAUSE):

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from nsqd.core.limits import Limits
-from nsqd.net.connection import DRAIN_TIME, MAX_UNSENT, Connection
+from nsqd.net.connection import DRAIN_TIME, Connection
+from nsqd.net.endpoint import OutputBounds
 from nsqd.net.layers import READ_LIMIT
 from nsqd.protocols.nsq.authorization import PUBLISH, Authorization, AuthRefused, Rule
 from nsqd.protocols.nsq.peer import Peer
@@ -533,17 +534,17 @@ def test_a_client_that_reads_no_replies_is_not_read_from(bench: Secure, tls: boo
         except BlockingIOError:
             pass
         bench.turn(1)
-        if not connection.reading and connection.backlog >= MAX_UNSENT:
+        if not connection.reading and connection.backlog >= OutputBounds().unsent:
             break
-    assert connection.backlog >= MAX_UNSENT
+    assert connection.backlog >= OutputBounds().unsent
     bench.turn(5)
     assert not connection.reading
-    assert connection.backlog < 2 * MAX_UNSENT + 20_000_000
+    assert connection.backlog < 2 * OutputBounds().unsent + 20_000_000
     read = 0
     for _ in range(20_000):  # it reads after all: nothing was lost
         read += len(client.frames())
         bench.turn(1)
-        if connection.backlog < MAX_UNSENT and connection.reading:
+        if connection.backlog < OutputBounds().unsent and connection.reading:
             break
     assert connection.reading
     assert read > 10_000

@@ -14,8 +14,8 @@ import trio
 from nsqd.core.sequence.mark import Promise
 from nsqd.net.acceptor import ACCEPT_PAUSE
 from nsqd.net.admission import Admission
-from nsqd.net.connection import DRAIN_TIME, MAX_UNSENT
-from nsqd.net.endpoint import MakePeer
+from nsqd.net.connection import DRAIN_TIME
+from nsqd.net.endpoint import MakePeer, OutputBounds
 from nsqd.net.promised import HttpReplies
 from nsqd.net.reactor import MAX_RECEIVED, READ_SIZE, Reactor
 from nsqd.protocols.nsq.context import Context
@@ -44,10 +44,10 @@ class Bench:
         self.reactor.listen(self.listener, partial(Peer, self.context))
         self.clients: list[socket.socket] = []
 
-    def speak(self, make_peer: MakePeer) -> None:
+    def speak(self, make_peer: MakePeer, bounds: OutputBounds | None = None) -> None:
         """Speak another protocol at the listener."""
-        endpoints = self.reactor._endpoints
-        endpoints[self.listener.fileno()] = replace(endpoints[self.listener.fileno()], make_peer=make_peer)
+        endpoints, fd = self.reactor._endpoints, self.listener.fileno()
+        endpoints[fd] = replace(endpoints[fd], make_peer=make_peer, bounds=bounds or OutputBounds())
 
     def _serve_http(self) -> HttpReplies:
         return self.http.pop() if self.http else HttpReplies(lambda: None, lambda: None)
@@ -159,9 +159,9 @@ def test_a_client_that_reads_no_replies_is_not_read_from(bench: Bench) -> None:
             pass
         bench.turn(1)
     (connection,) = bench.reactor.connections.values()
-    assert connection.backlog >= MAX_UNSENT
+    assert connection.backlog >= OutputBounds().unsent
     assert not connection.reading
-    assert connection.backlog < 2 * MAX_UNSENT + 20_000_000
+    assert connection.backlog < 2 * OutputBounds().unsent + 20_000_000
     bench.advance(31 * SECOND)  # the write deadline: one heartbeat interval
     bench.advance(31 * SECOND)
     assert bench.reactor.connections == {}

@@ -1,47 +1,28 @@
-"""What shared/http extends or reads of uvicorn and asyncio without a promise of theirs: it is there, and our part is called.
+"""What shared/http extends or reads of asyncio without a promise of its authors: it is there, and our part is called.
 
-If one of these fails with a new version of uvicorn or Python, look at guard.py and secure.py before anything else.
+If one of these fails with a new version of Python, look at secure.py and transport.py before anything else.
 """
 
 import asyncio
 import inspect
 import re
 import socket
-import tomllib
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.server import Server
 
-from shared.http.guard import GuardedProtocol, forget
 from shared.http.secure import SecureProtocol
-from shared.http.server import _Server
-from tests.daemons import ROOT, eventually
+from shared.http.transport import forget
+from tests.daemons import eventually
 from tests.shared.http.test_secure import GOOD, LAST, Site, all_of, ask
 
 MUCH = b"GET /much HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST /good HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody"
 # The methods that are overridden or called, with their parameters.
 SIGNATURES: list[tuple[type, str, str]] = [
-    (HttpToolsProtocol, "__init__", "self config server_state app_state _loop"),
-    (HttpToolsProtocol, "connection_made", "self transport"),
-    (HttpToolsProtocol, "connection_lost", "self exc"),
-    (HttpToolsProtocol, "data_received", "self data"),
-    (HttpToolsProtocol, "send_400_response", "self msg"),
-    (HttpToolsProtocol, "on_message_begin", "self"),
-    (HttpToolsProtocol, "on_headers_complete", "self"),
-    (HttpToolsProtocol, "on_body", "self body"),
-    (HttpToolsProtocol, "on_message_complete", "self"),
-    (HttpToolsProtocol, "on_response_complete", "self"),
-    (HttpToolsProtocol, "pause_writing", "self"),
-    (HttpToolsProtocol, "resume_writing", "self"),
-    (Server, "startup", "self sockets"),
-    (Server, "shutdown", "self sockets"),
     (SSLProtocol, "connection_lost", "self exc"),
     (SSLProtocol, "pause_writing", "self"),
     (SSLProtocol, "resume_writing", "self"),
@@ -50,10 +31,7 @@ SIGNATURES: list[tuple[type, str, str]] = [
 ]
 # What is read or set of their objects.
 ATTRIBUTES: dict[type, str] = {
-    HttpToolsProtocol: "app cycle headers loop parser pipeline timeout_keep_alive_task transport",
     SSLProtocol: "_app_protocol _app_state _loop _outgoing _shutdown_timeout_handle _ssl_reading_paused _transport",
-    Server: "config server_state servers should_exit started",
-    RequestResponseCycle: "response_started",
 }
 
 
@@ -73,12 +51,8 @@ def test_a_method_has_the_signature_that_is_relied_on(kind: type, name: str, par
 
 
 def test_every_override_is_in_the_table() -> None:
-    known = {(kind, name) for kind, name, _ in SIGNATURES if name != "__init__"}
-    assert known == {
-        (base, name)
-        for ours, base in ((GuardedProtocol, HttpToolsProtocol), (SecureProtocol, SSLProtocol), (_Server, Server))
-        for name in overridden(ours)
-    }
+    known = {(kind, name) for kind, name, _ in SIGNATURES}
+    assert known == {(base, name) for ours, base in ((SecureProtocol, SSLProtocol),) for name in overridden(ours)}
 
 
 @pytest.mark.parametrize(("kind", "names"), ATTRIBUTES.items(), ids=lambda value: getattr(value, "__name__", ""))
@@ -125,7 +99,7 @@ def test_every_override_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
         return method
 
-    kinds = (GuardedProtocol, SecureProtocol, _Server)
+    kinds = (SecureProtocol,)
     expected = {(kind, name) for kind in kinds for name in overridden(kind)}
     for kind, name in expected:
         monkeypatch.setattr(kind, name, recording(kind, name))
@@ -134,7 +108,7 @@ def test_every_override_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert ask(client, POST).endswith(b"finebody")
         assert ask(client, GOOD).endswith(b"fine")
         client.sendall(MUCH)
-        eventually(lambda: {(GuardedProtocol, "pause_writing"), (SecureProtocol, "pause_writing")} <= called)
+        eventually(lambda: (SecureProtocol, "pause_writing") in called)
         client.sendall(LAST)
         assert all_of(client).endswith(b"fine")
     with site.secure() as client:
@@ -144,11 +118,3 @@ def test_every_override_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert stranger.recv(4096)
     site.close()
     assert called == expected
-
-
-def test_the_bound_of_uvicorn_is_the_version_that_is_tested() -> None:
-    """Whoever raises the bound has to run the tests with the version that it admits."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    (wanted,) = (one for one in project["dependencies"] if one.startswith("uvicorn"))
-    major, minor = map(int, uvicorn.__version__.split(".")[:2])
-    assert wanted.endswith(f",<{major}.{minor + 1}")

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shared.http import guard, secure
 from shared.http.api import Api, Hosts, TlsRequired, read_body
@@ -323,7 +324,7 @@ def test_stopping_does_not_wait_for_an_idle_client(fresh: Site, caplog: pytest.L
 @pytest.mark.parametrize("policy", ["", "require"])
 def test_connections_are_freed_without_the_collector(tmp_path: Path, policy: str) -> None:
     site = Site(tmp_path, policy)
-    kinds = (SecureProtocol, _SelectorSocketTransport, guard.GuardedProtocol, asyncio.Task)
+    kinds = (SecureProtocol, _SelectorSocketTransport, guard.GuardedProtocol, HttpToolsProtocol, asyncio.Task)
     context = site.authority.client(site.authority.issue("me"))
 
     def objects() -> int:
@@ -355,10 +356,10 @@ def test_connections_are_freed_without_the_collector(tmp_path: Path, policy: str
         for _ in range(10):
             visit()
         deadline = time.monotonic() + 20
-        while objects() > before + 4 and time.monotonic() < deadline:  # the loop may hold the last ones it served
+        while objects() > before + 5 and time.monotonic() < deadline:  # the loop may hold the last ones it served
             with site.plain() as plain:
                 ask(plain)
-        assert objects() <= before + 4
+        assert objects() <= before + 5
     finally:
         gc.enable()
     site.close()

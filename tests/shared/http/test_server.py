@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shared.http import guard
 from shared.http.api import Api, Hosts
@@ -60,12 +61,12 @@ def transports() -> int:
 
 
 def protocols() -> int:
-    return sum(type(thing) is guard.GuardedProtocol for thing in gc.get_objects())
+    return sum(type(thing) in (guard.GuardedProtocol, HttpToolsProtocol) for thing in gc.get_objects())
 
 
 def assert_fall_back(site: Site, count: Callable[[], int], before: int) -> None:
     deadline = time.monotonic() + 20
-    while count() > before + 1 and time.monotonic() < deadline:  # the loop may hold the last one it served
+    while count() > before + 2 and time.monotonic() < deadline:  # the loop may hold the last one it served
         with site.connect() as client:
             client.sendall(GOOD)
             assert client.recv(4096)
@@ -150,3 +151,36 @@ def test_a_header_without_end_is_cut_off(site: Site) -> None:
             assert client.recv(4096) == b""
         except (ConnectionResetError, BrokenPipeError):
             pass  # as good
+
+
+def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "KEEP_ALIVE", 0.1)
+    site = Site()
+    early = b"POST /good HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n"  # answered before its body has come
+    for pieces, status in (((GOOD,), b" 200 "), ((early, b"x"), b" 405 ")):
+        with site.connect() as client:
+            for piece in pieces:
+                client.sendall(piece)
+            assert status in client.recv(4096)
+            assert client.recv(4096) == b""
+    site.server.stop()
+    assert site.bugs == []
+
+
+def test_a_header_that_was_half_read_elsewhere_has_only_the_time_that_is_left(site: Site) -> None:
+    ours, client = socket.socketpair()
+    assert site.server.limiter.admits("", 0)
+    site.server.adopt(ours, "", GOOD[:20], time.monotonic_ns() + 100_000_000)
+    client.settimeout(5)  # s: half of what a header has otherwise
+    assert client.recv(4096) == b""
+    client.close()
+
+
+def test_a_header_that_is_complete_in_time_is_served_whenever_it_was_begun(site: Site) -> None:
+    ours, client = socket.socketpair()
+    assert site.server.limiter.admits("", 0)
+    site.server.adopt(ours, "", GOOD[:20], time.monotonic_ns() + 5_000_000_000)
+    client.settimeout(5)
+    client.sendall(GOOD[20:])
+    assert client.recv(4096).endswith(b"fine")
+    client.close()

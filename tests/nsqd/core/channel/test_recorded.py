@@ -8,6 +8,7 @@ from nsqd.core.channel import actions, commands
 from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.channel.channel import STOPPED, Channel
 from nsqd.core.channel.consumer import Consumer
+from nsqd.core.channel.state import restore_message
 from nsqd.core.limits import Limits
 from nsqd.core.message.frame import encode_one
 from nsqd.core.reader import DistributedBatch, Parts
@@ -241,7 +242,7 @@ def test_after_a_restart_a_message_comes_at_its_time(due: int, ready: int) -> No
     world = World()
     world.put(3)
     world.channel.backlog.resume(2, 1)
-    world.channel.restore_message(Message(0, 1), due, NOW)
+    restore_message(world.channel, Message(0, 1), due, NOW)
     assert (world.channel.depth, world.channel.deferred_count) == (1 + ready, 1 - ready)
     assert world.channel.next_due() == (None if ready else due)
     commands.set_ready(world.channel, world.consumer, 9)
@@ -252,8 +253,8 @@ def test_after_a_restart_its_last_delivery_is_over() -> None:
     world = World(attempts=2)
     world.put(3)
     world.channel.backlog.resume(2, 1)
-    world.channel.restore_message(Message(0, 2), 0, NOW)
-    world.channel.restore_message(Message(1, 1), 0, NOW)
+    restore_message(world.channel, Message(0, 2), 0, NOW)
+    restore_message(world.channel, Message(1, 1), 0, NOW)
     commands.set_ready(world.channel, world.consumer, 9)
     assert world.serve() == [name(1), name(2)]
     assert ("bury", 0, name(0), 2, STOPPED) in world.journal.take()

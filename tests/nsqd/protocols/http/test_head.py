@@ -26,6 +26,9 @@ def read(head: bytes) -> Request | None:
         (b"POST /mpub?topic=a.B_c-1 HTTP/1.1\r\n" + HOST + LENGTH + b"\r\n", (Route.MPUB, b"a.B_c-1", 5)),
         (b"GET /ping HTTP/1.1\r\n" + HOST + b"\r\n", (Route.PING, b"", 0)),
         (b"GET /ping HTTP/1.1\r\n" + HOST + b"Content-Length: 0\r\n\r\n", (Route.PING, b"", 0)),
+        (b"GET /livez HTTP/1.1\r\n" + HOST + b"\r\n", (Route.LIVEZ, b"", 0)),
+        (b"GET /readyz HTTP/1.1\r\n" + HOST + b"\r\n", (Route.READYZ, b"", 0)),
+        (b"GET /stats?format=json&topic=t HTTP/1.1\r\n" + HOST + b"\r\n", (Route.STATS, b"t", 0)),
     ],
 )  # fmt: skip
 def test_the_usual_heads_are_read(head: bytes, request_: tuple[Route, bytes, int]) -> None:
@@ -33,6 +36,21 @@ def test_the_usual_heads_are_read(head: bytes, request_: tuple[Route, bytes, int
     assert found is not None
     assert found[:3] == request_
     assert head.startswith(found.method.encode() + b" " + found.target + b" HTTP/1.1")
+
+
+@pytest.mark.parametrize(
+    ("query", "channel", "clients", "memory"),
+    [
+        (b"", b"", True, True),
+        (b"&channel=c.d", b"c.d", True, True),
+        (b"&include_clients=false", b"", False, True),
+        (b"&channel=c&include_mem=false&include_clients=true", b"c", True, False),
+    ],
+)
+def test_the_arguments_of_statistics_are_read(query: bytes, channel: bytes, clients: bool, memory: bool) -> None:
+    target = b"/stats?format=json&topic=t" + query
+    found = read(b"GET " + target + b" HTTP/1.1\r\n" + HOST + b"\r\n")
+    assert found == Request(Route.STATS, b"t", 0, "GET", target, channel, clients, memory)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +98,14 @@ def test_the_usual_heads_are_read(head: bytes, request_: tuple[Route, bytes, int
         b"GET /ping?x HTTP/1.1\r\n" + HOST + b"\r\n",
         b"GET /ping HTTP/1.1\r\n" + HOST + LENGTH + b"\r\n",
         b"HEAD /ping HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"GET /livez/ HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"GET /stats?topic=t HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"GET /stats?format=json HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"GET /stats?format=json&topic=t&topic=u HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"GET /stats?format=json&topic=t&channel= HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"GET /stats?format=json&topic=t&include_clients=0 HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"GET /stats?format=json&topic=t&include_mem=true&include_mem=false HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"GET /stats?format=json&topic=t HTTP/1.1\r\n" + HOST + LENGTH + b"\r\n",
         b"GET /stats HTTP/1.1\r\n" + HOST + b"\r\n",
         b"\r\n\r\n",
     ],
@@ -98,7 +124,8 @@ def test_the_beginning_of_a_usual_head_may_become_one() -> None:
     "data",
     [
         b"  V2",
-        b"GET /stats",
+        b"GET /stats ",
+        b"GET /stats?topic=t",
         b"PUT",
         b"\r\n",
         b"POST /pub?top1",

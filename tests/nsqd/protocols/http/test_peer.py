@@ -16,17 +16,20 @@ from nsqd.protocols.http.peer import (
     MOST_KNOWN,
     MOST_MESSAGES,
     NSQ_HEADERS,
+    UNITS_OF_A_REQUEST,
     UNITS_OF_A_TURN,
     Context,
     HttpPeer,
 )
 from nsqd.protocols.transport import NEVER, Begin, Upgrade
+from shared.budget import FREE
 from tests.nsqd.core.node import Node
 
+ANSWERS_OF_A_TURN = UNITS_OF_A_TURN // UNITS_OF_A_REQUEST
 HOST = b"Host: localhost\r\n"
 OK = b"HTTP/1.1 200 OK"
 PING = b"GET /ping HTTP/1.1\r\n" + HOST + b"\r\n"
-ODD = b"GET /stats HTTP/1.1\r\n" + HOST + b"\r\n"
+ODD = b"GET /odd HTTP/1.1\r\n" + HOST + b"\r\n"
 
 
 def pub(body: bytes, topic: bytes = b"t", route: bytes = b"pub") -> bytes:
@@ -40,10 +43,18 @@ class Wire:
         self.node = Node()
         self.node.broker.topic("t")
         self.healthy = True
+        self.stats: bytes | None = b'{"topics":[]}'
         self.answered: Counter[bytes] = Counter()
         self.context = Context(
-            self.node.broker, 1000, 5000, lambda host: host == b"localhost", lambda: self.healthy, self._answered
+            self.node.broker,
+            1000,
+            5000,
+            lambda host: host == b"localhost",
+            lambda: self.healthy,
+            lambda *_: self.stats,
+            self._answered,
         )
+        self.head_due = NEVER
         self.rest: bytes | None = None  # not None: the connection was handed over with this
         self.peer = HttpPeer(self.context, self, "10.0.0.1", "5555", self.node.now, self.node.broker.wall)
 
@@ -67,9 +78,19 @@ class Wire:
     def suspend(self, begin: Begin) -> None:
         raise AssertionError
 
-    def hand_over(self, rest: bytes) -> None:
+    def hand_over(self, rest: bytes, head_due: int = NEVER) -> None:
         assert self.rest is None
-        self.rest = rest
+        self.rest, self.head_due = rest, head_due
+
+    def befall(self, fate: str) -> None:
+        """Change the node or the topic, so that /pub cannot be answered in the turn any more."""
+        broker = self.node.broker
+        if fate == "drain":
+            broker.drain(1)
+        elif fate == "delete":
+            broker.delete_topic("t")
+        elif fate == "start":
+            broker.named[b"t"].starting = True
 
     def send(self, data: bytes) -> list[bytes]:
         """The answers to this input."""
@@ -176,8 +197,8 @@ def test_too_many_messages_for_one_turn_leave_unpublished() -> None:
 
 def test_one_turn_answers_a_bounded_number_of_requests() -> None:
     wire = Wire()
-    wire.peer.receive(PING * (UNITS_OF_A_TURN + 1), wire.node.now)
-    assert len(wire.peer.take_output()) == UNITS_OF_A_TURN
+    wire.peer.receive(PING * (ANSWERS_OF_A_TURN + 1), wire.node.now)
+    assert len(wire.peer.take_output()) == ANSWERS_OF_A_TURN
     assert wire.peer.has_more
     assert len(wire.send(b"")) == 1
 
@@ -206,6 +227,56 @@ def test_a_head_that_comes_byte_by_byte_has_no_longer_than_another() -> None:
         wire.node.now += 1
         wire.send(bytes((byte,)))
     assert wire.peer.next_timer() <= due + 1
+
+
+def test_a_half_read_head_leaves_with_the_time_that_is_left_to_it() -> None:
+    slow, prompt = Wire(), Wire()
+    slow.send(ODD[:3])
+    due = slow.peer.next_timer()
+    slow.node.now += HEADER_TIMEOUT - 1
+    slow.send(ODD[3:])
+    assert (slow.rest, slow.head_due) == (ODD, due)
+    prompt.send(PING[:-1])
+    prompt.send(PING[-1:] + ODD[:9])
+    assert (prompt.rest, prompt.head_due) == (ODD[:9], NEVER)
+
+
+STATS = b"GET /stats?format=json&topic=t&channel=c&include_clients=false HTTP/1.1\r\n" + HOST + b"\r\n"
+
+
+def test_statistics_of_a_topic_are_answered_with_their_length() -> None:
+    wire = Wire()
+    (answer,) = wire.send(STATS)
+    assert answer.startswith(OK)
+    assert b"\r\ncontent-length: 13\r\n" in answer
+    assert answer.endswith(b'\r\n\r\n{"topics":[]}')
+
+
+@pytest.mark.parametrize("stats", [None, b"x" * (FREE + 1)])
+def test_statistics_that_are_not_for_the_turn_leave(stats: bytes | None) -> None:
+    wire = Wire()
+    wire.stats = stats
+    assert wire.send(STATS) == []
+    assert wire.rest == STATS
+
+
+def test_one_turn_shows_few_statistics() -> None:
+    wire = Wire()
+    wire.peer.receive(STATS * 100, wire.node.now)
+    assert 1 <= len(wire.peer.take_output()) <= 5
+    assert wire.peer.has_more
+
+
+@pytest.mark.parametrize(("route", "when_draining"), [(b"ping", 1), (b"livez", 1), (b"readyz", 0)])
+def test_health_is_answered_while_it_is_good(route: bytes, when_draining: int) -> None:
+    wire = Wire()
+    request = PING.replace(b"ping", route)
+    assert len(wire.send(request)) == 1
+    wire.befall("drain")
+    assert len(wire.send(request)) == when_draining
+    sick = Wire()
+    sick.healthy = False
+    assert len(sick.send(request)) == (route == b"livez")
 
 
 def test_the_end_of_input_ends_the_connection_after_the_answers() -> None:
@@ -238,7 +309,7 @@ def test_a_body_that_follows_a_full_turn_counts_as_buffered_from_then_on() -> No
     wire = Wire()
     first, second = pub(b"x" * 900), pub(b"y" * 800)
     wire.send(first[:-3])
-    wire.peer.receive(first[-3:] + PING * (UNITS_OF_A_TURN - 1) + second[:-10], wire.node.now)
+    wire.peer.receive(first[-3:] + PING * (ANSWERS_OF_A_TURN - 1) + second[:-10], wire.node.now)
     assert wire.peer.has_more
     assert wire.peer.buffered == 0
     wire.node.now += 1
@@ -289,3 +360,36 @@ def test_requests_mean_the_same_however_they_are_cut(data: bytes, cuts: list[int
     assert pieces.rest == whole.rest
     assert pieces.answered == whole.answered
     assert pieces.published() == whole.published()
+
+
+LONE = st.sampled_from([pub(b"a"), pub(b"bc"), pub(b"x" * 1000), pub(b"a\nb", route=b"mpub"), PING])
+LAST = st.sampled_from([pub(b""), pub(b"x" * 1001), pub(b"x", topic=b"other"), ODD, pub(b"abc") + PING, pub(b"a")[:-1]])
+
+
+@given(requests=st.lists(LONE, max_size=8), last=LAST, fate=st.sampled_from(["", "drain", "delete", "start"]))
+def test_a_request_that_comes_alone_is_answered_like_one_that_comes_in_pieces(
+    requests: list[bytes], last: bytes, fate: str
+) -> None:
+    alone, pieces = Wire(), Wire()
+    for request in [*requests, *requests, last]:
+        if request is last:
+            alone.befall(fate)
+            pieces.befall(fate)
+        found = alone.send(request)
+        assert [answer[-9:] for answer in found] == [
+            answer[-9:] for part in (request[:1], request[1:]) for answer in pieces.send(part)
+        ]
+        assert alone.peer.next_timer() == pieces.peer.next_timer()
+        assert (alone.peer.has_more, alone.peer.buffered) == (pieces.peer.has_more, pieces.peer.buffered)
+    assert alone.rest == pieces.rest
+    assert alone.answered == pieces.answered
+    assert alone.published() == pieces.published()
+
+
+@pytest.mark.parametrize("fate", ["drain", "delete", "start"])
+def test_a_known_request_is_not_answered_when_the_node_or_its_topic_has_changed(fate: str) -> None:
+    wire = Wire()
+    assert len(wire.send(pub(b"x")) + wire.send(pub(b"y"))) == 2
+    wire.befall(fate)
+    assert wire.send(pub(b"z")) == []
+    assert wire.rest == pub(b"z")

@@ -14,6 +14,7 @@ from nsqd.core.message.ids import SEQUENCE, IdSource
 from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
 from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.work_queue.actions import behind
 from nsqd.core.work_queue.job import ROW, Job, JobState, of_node, unpack
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
@@ -114,8 +115,8 @@ def test_jobs_of_two_nodes_with_the_same_sequence_stand_side_by_side(monkeypatch
     node = node_on(disk, has_whole_ids=True)
     assert told(node) == {7 << 48 | 1: 7, 7 << 48 | 2: 7, 9 << 48 | 1: 9, 9 << 48 | 2: 9}
     tubes, tube = node.broker.tubes, node.broker.tubes.made("default")
-    behind = [[job.id for job in tube.jobs.in_state(JobState.READY, tube.behind(one))] for one in told(node)]
-    assert behind == [list(told(node))[place:] for place in range(1, 5)]  # what list-jobs answers
+    following = [[job.id for job in tube.jobs.in_state(JobState.READY, behind(tube, one))] for one in told(node)]
+    assert following == [list(told(node))[place:] for place in range(1, 5)]  # what list-jobs answers
     assert tubes.find(1) is None
     found = tubes.find(9 << 48 | 1)
     assert found is not None
