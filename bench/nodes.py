@@ -56,7 +56,8 @@ class Nodes:
 
     name: str
     durability: str
-    connections: int
+    connections: int  # to all nodes together
+    depth: int = 1  # requests outstanding per connection
     cload: str = ""  # the path of cload, which costs less than our own load; "": our own
     aim: str = ""
 
@@ -72,12 +73,12 @@ class Nodes:
 
     def _run(self, nodes: Together, seconds: float) -> Figures:
         if self.cload:
-            _cload(self.cload, nodes, self.connections, WARM_UP)
+            _cload(self.cload, nodes, self.connections, self.depth, WARM_UP)
             before = [server.cpu() for server in nodes.servers]
-            messages, took = _cload(self.cload, nodes, self.connections, seconds)
+            messages, took = _cload(self.cload, nodes, self.connections, self.depth, seconds)
         else:
             with Load(
-                "publish", nodes, shape="pub", topic=TOPIC, connections=self.connections, depth=1,
+                "publish", nodes, shape="pub", topic=TOPIC, connections=self.connections, depth=self.depth,
                 seconds=seconds, warm_up=WARM_UP,
             ) as load:  # fmt: skip
                 before = [server.cpu() for server in nodes.servers]
@@ -90,9 +91,10 @@ class Nodes:
         rate, cpu, busy, least = (
             median(getattr(run, name) for run in runs) for name in ("rate", "cpu", "busy", "least")
         )
+        load = f"{self.connections} connections" + (f", {self.depth} deep" if self.depth > 1 else "")
         return Line(
             self.name,
-            f"{self.durability}: {count} node{'s' if count > 1 else ''}, {self.connections} connections",
+            f"{self.durability}: {count} node{'s' if count > 1 else ''}, {load}",
             f"{number(rate)}/s, CPU {cpu / 1e3:.1f} us, {busy:.2f} cores",
             f"CPU {cpu / one:.2f} of one node; least busy {share(least)}" if count > 1 else "",
             self.aim if count == 2 else "",
@@ -114,8 +116,8 @@ def _together(program: Program, count: int) -> Iterator[Together]:
         yield Together(servers, place.port)
 
 
-def _cload(path: str, nodes: Together, connections: int, seconds: float) -> tuple[int, float]:
-    command = [path, str(nodes.ports["TCP"]), str(connections), "1", str(seconds)]
+def _cload(path: str, nodes: Together, connections: int, depth: int, seconds: float) -> tuple[int, float]:
+    command = [path, str(nodes.ports["TCP"]), str(connections), str(depth), str(seconds)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + _SPARE)
     if done.returncode:
         raise BenchError(f"{path} failed, exit code {done.returncode}: {done.stderr}")
@@ -126,7 +128,10 @@ def nodes(directory: str | None) -> list[Nodes]:
     """Return all rows; cload is the load if the directory has it."""
     tool = Path(directory or "", "cload").resolve()
     cload = str(tool) if directory and tool.exists() else ""
+    aim = "CPU <= 1.1 of one node"
     return [
-        Nodes("nodes-os", "os", 50, cload, "CPU <= 1.1 of one node"),
-        Nodes("nodes-always", "always", 50, cload, "CPU <= 1.1 of one node"),
+        Nodes("nodes-os", "os", 50, 1, cload, aim),
+        Nodes("nodes-os-500", "os", 500, 1, cload, aim),
+        Nodes("nodes-os-pipelined", "os", 50, 20, cload, aim),
+        Nodes("nodes-always", "always", 50, 1, cload, aim),
     ]

@@ -270,13 +270,13 @@ def test_the_rows_through_upgrades_run() -> None:
 @pytest.mark.process
 def test_the_rows_of_several_nodes_run() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "bench", "--quick", "--only", "nodes-os"],
+        [sys.executable, "-m", "bench", "--quick", "--only", "nodes-always"],
         capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stdout + done.stderr
-    lines = [line for line in done.stdout.splitlines() if line.startswith("nodes-os")]
-    assert [line.split("os: ")[1].split(",")[0] for line in lines] == ["1 node", "2 nodes", "4 nodes"]
+    lines = [line for line in done.stdout.splitlines() if line.startswith("nodes-always")]
+    assert [line.split("always: ")[1].split(",")[0] for line in lines] == ["1 node", "2 nodes", "4 nodes"]
 
 
 @pytest.mark.process
