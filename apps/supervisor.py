@@ -173,11 +173,10 @@ class Supervisor:
         return self._stop_next(now)
 
     def told_to_kill(self) -> list[Action]:
-        """Kill all daemons: the user does not want to wait."""
+        """Kill all daemons that are left: the user told them to stop and does not want to wait."""
         alive = [daemon for daemon in self._daemons if daemon.state in ALIVE]
         for daemon in alive:
             daemon.state, daemon.due = State.STOPPING, NEVER
-        self._is_stopping = self._has_failed = True
         return [Say("interrupted again: killing the daemons"), *(Kill(daemon.name) for daemon in alive)]
 
     def told_to_roll(self, now: int) -> list[Action]:

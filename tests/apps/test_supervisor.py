@@ -124,7 +124,8 @@ def test_an_impatient_user_kills_all() -> None:
     machine = Machine().up()
     machine.stop()
     assert machine.take(machine.supervisor.told_to_kill()) == [f"kill {name}" for name in NAMES]
-    for name in NAMES:
+    assert machine.wait(STOP_TIMEOUT) == []
+    for name in reversed(NAMES):
         assert machine.end(name, -SIGKILL) == []
     assert machine.supervisor.is_over
     assert machine.supervisor.exit_code == 1
