@@ -1,6 +1,7 @@
 """The programs beside the daemons: `nsq_tail`, `to_nsq`, and `penstock` with its commands.
 
-Read `penstock` (`penstock up` and the list of commands), then `messages` (read, peek, finish, requeue, ...) and `backup`.
+Read `penstock` (the list of commands), then `up` (`penstock up`) over `supervisor` (which daemons to start, stop and
+restart) and `daemon_set` (their flags and ports); then `messages` (read, peek, finish, requeue, ...) and `backup`.
 `passthrough` reads the options of go-nsq's clients; `interrupts` ends a program between two pieces of work.
 
 This room imports no other room; it talks to daemons as any client does.

@@ -36,6 +36,9 @@ consumer, so it includes the load's own delays. `due` counts the messages due wi
 that had not come 2 s after its end. If `missing` is not 0, the times are too low, since they are of the messages that
 came. The original needs minutes for each size before the window begins (it writes its metadata anew for each topic).
 
+The rows nodes- publish over 50 or 500 connections to 1, 2 and 4 nodes that share a port. CPU is of all nodes together. The
+kernel spreads the connections by chance, so the nodes are not equally busy.
+
 The rows admin- are nsqadmin's (`--only admin`: some 10 minutes and 2.5 GB; admin-open needs Chromium). Their aims are
 for 10 nodes that have the same 10,000 topics; a node's figures are the mean of the ten. WRONG behind a page tells how
 often the answer was an error, had no topics or nodes, or was in another order than requested; the figures are of the
@@ -53,7 +56,7 @@ The files:
   beside ours.
 * The load, in processes of their own: `load`, `publish`, `consume`, `release`, `job_load`, `spark_load`, over `wire` and
   `upgrade`.
-* Other rows: `sizes` over `crowd`, `firing` and `idle`; `log_sizes` over `log_line`; `read_back`; `jobs`; `pipeline`.
+* Other rows: `sizes` over `crowd`, `firing` and `idle`; `log_sizes` over `log_line`; `read_back`; `jobs`; `nodes`; `pipeline`.
 * nsqadmin's: `admin_pages` and `admin_open` over `admin_cluster`.
 * What survives a crash: the package `crash`.
 """

@@ -23,6 +23,7 @@ from bench.log_line import Line
 from bench.log_sizes import HEADER as LOG_HEADER
 from bench.log_sizes import LEFT as LOG_LEFT
 from bench.log_sizes import LogSize, log_sizes
+from bench.nodes import nodes
 from bench.pipeline import pipeline
 from bench.rows import Effort, Row, rows
 from bench.server import BenchError, Program, penstock
@@ -129,7 +130,7 @@ def admin() -> list[LogSize]:
 def options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line; --help lists the rows."""
     names = ", ".join([*(r.name for r in rows()), *(s.name for s in sizes()), *(s.name for s in log_sizes())])
-    names += ", " + ", ".join(row.name for row in (*jobs(""), *pipeline(), *admin()))
+    names += ", " + ", ".join(row.name for row in (*jobs(""), *nodes(None), *pipeline(), *admin()))
     parser = argparse.ArgumentParser("bench", description="The figures of the daemons.", epilog=f"Rows: {names}.")
     parser.add_argument(
         "--only", default="", metavar="NAMES", help="rows, separated by commas; `fanout` means all fanout-*"
@@ -163,7 +164,8 @@ def main(arguments: Sequence[str]) -> int:
     available = gonsq.with_tools(rows(), given.load) if given.load else rows()
     chosen_rows, chosen_sizes = choose(available, given.only), choose(sizes(), given.only)
     chosen_log: list[LogSize] = [*choose(log_sizes(), given.only), *choose(jobs(given.beanstalkd), given.only),
-                                 *choose(pipeline(), given.only), *choose(admin(), given.only)]  # fmt: skip
+                                 *choose(nodes(given.load), given.only), *choose(pipeline(), given.only),
+                                 *choose(admin(), given.only)]  # fmt: skip
     if not chosen_rows and not chosen_sizes and not chosen_log:
         _say(f"bench: --only {given.only}: no such row; see --help")
         return 2

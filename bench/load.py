@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Protocol
 
 from bench.outcome import Outcome
-from bench.server import ROOT, BenchError, Server
+from bench.server import ROOT, BenchError
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,28 @@ class Runnable(Protocol):
         """Run the measured part and return the outcome."""
 
 
+class Target(Protocol):
+    """What a load needs of the server, or of several servers at one address."""
+
+    @property
+    def host(self) -> str:
+        """Return the address to connect to."""
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Return the ports by protocol."""
+
+    def cpu(self) -> int:
+        """Return the CPU time used so far in ns."""
+
+    def rss(self) -> int:
+        """Return the resident memory in bytes."""
+
+
 class Load:
     """The driver's end of a load process. Entering the context waits until the load is prepared; leaving it kills the load."""
 
-    def __init__(self, kind: str, server: Server, **plan: object) -> None:
+    def __init__(self, kind: str, server: Target, **plan: object) -> None:
         self._server = server
         full = {"host": server.host, "ports": server.ports, **plan}
         self._process = subprocess.Popen(

@@ -3,7 +3,8 @@
 Read `main`, then `daemon`, which puts the parts of a node together; then the packages from `core` upward.
 
 * Start: `options` and `option_values` (every flag), `listeners` (sockets before imports), `opening` (a data directory becomes
-  a broker), `front_ends`, `beanstalk` and `http_server` (what listens), `identity` (how the node describes itself).
+  a broker), `front_ends`, `shared_port`, `beanstalk` and `http_server` (what listens), `identity` (how the node describes
+  itself).
 * Tasks between turns: `pause_expiry`, `series_task`, `deliveries` (the statistics topic), `time_slices` (long looks in
   portions), `topology_log` (lines about topics and channels).
 * Programs: `beanstalkd`, `import_command` (penstock import), `verify` (penstock verify).

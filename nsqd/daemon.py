@@ -26,6 +26,7 @@ from nsqd.front_ends import (
     make_admission,
     make_auth_servers,
     nsq_peers,
+    open_shared_port,
 )
 from nsqd.http.node import Node
 from nsqd.http_server import HttpFrontEnd
@@ -51,6 +52,7 @@ from shared.trio_thread import TrioThread
 
 if TYPE_CHECKING:
     from nsqd.listeners import Listeners
+    from nsqd.shared_port import SharedPort
 
 SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner than after Python's 5 ms
 # Allocations between collections, young and middle; the oldest generation is never collected automatically. A million waiting
@@ -75,8 +77,10 @@ async def _run(options: NsqdOptions, directory: DataDirectory, listeners: Listen
             daemon.listen_to_beanstalk()
             daemon.start()
             daemon.start_reporting()
+            daemon.open_shared_port()
             await daemon.start_http()
             await until_told_to_stop(signals, partial(_reload, options, listeners.certificates))
+            daemon.close_shared_port()
             await daemon.stop_http()
             nursery.cancel_scope.cancel()
         if auth_servers:
@@ -111,6 +115,7 @@ class Daemon:
         self.reactor = Reactor(broker, clocks, self._answer_http_requests, self._report_changes, admission)
         opened.wake.reactor = self.reactor
         self._http: HttpFrontEnd | None = None
+        self._shared_port: SharedPort | None = None
 
     def listen_to_beanstalk(self) -> None:
         """Accept clients of beanstalkd, if there is a port for them."""
@@ -149,6 +154,15 @@ class Daemon:
             deliveries = Deliveries(self._broker, options.statistics_topic, options.node_number(), self._opened.wake)
             self._nursery.start_soon(deliveries.run)
 
+    def open_shared_port(self) -> None:
+        """Take connections from the port that several nodes share, if there is one."""
+        self._shared_port = open_shared_port(self._options, self.reactor, self._listeners, self.context)
+
+    def close_shared_port(self) -> None:
+        """Leave new connections at the shared port to the other nodes."""
+        if self._shared_port is not None:
+            self._shared_port.close()
+
     async def start_http(self) -> None:
         """Start the HTTP server, and return when it is serving."""
         node = self._node()
@@ -176,6 +190,7 @@ class Daemon:
             info=self._info,
             bridge=self._bridge,
             broker=broker,
+            drain=self._drain,
             peers=partial(nsq_peers, reactor),
             set_lookupds=self._lookupds.set_addresses,
             lookupds=self._lookupds.addresses,
@@ -195,6 +210,13 @@ class Daemon:
         )
 
     # Calls from the reactor and from HTTP
+
+    def _drain(self, draining: bool) -> bool:
+        """Begin or cancel draining, and return whether that changed anything."""
+        has_changed = self._broker.drain(draining)
+        if has_changed and self._shared_port is not None:
+            self._shared_port.follow(draining)
+        return has_changed
 
     def _answer_http_requests(self) -> HttpReplies:
         """Do what the HTTP thread asked for in this turn, and return its replies."""

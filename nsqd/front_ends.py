@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from nsqd.auth.servers import AuthServers
     from nsqd.beanstalk import FrontEnd
+    from nsqd.shared_port import SharedPort
 
 
 def make_admission(options: NsqdOptions, listeners: Listeners, refused: Counter[str], budget: Budget) -> Admission:
@@ -66,6 +68,20 @@ def listen_to_nsq(
         context.ask = asking(auth_servers, nursery)
     reactor.listen(listeners.tcp.socket, partial(Peer, context))
     log.info("TCP: listening on %s", listeners.tcp.address)
+
+
+def open_shared_port(
+    options: NsqdOptions, reactor: Reactor, listeners: Listeners, context: Context
+) -> SharedPort | None:
+    """Accept producers at the port that several nodes share, or return None if there is none."""
+    if listeners.tcp_shared is None:
+        return None
+    from nsqd.shared_port import SharedPort
+
+    producers = replace(context, settings=replace(context.settings, publish_only=True))
+    port = SharedPort(options.tcp_shared_address, listeners.tcp_shared, reactor, partial(Peer, producers))
+    port.open()
+    return port
 
 
 def listen_to_beanstalk(reactor: Reactor, listeners: Listeners, front_end: FrontEnd) -> None:

@@ -26,6 +26,7 @@ class Listeners:
     """The open listeners of a node, and its TLS certificates."""
 
     tcp: Listener
+    tcp_shared: Listener | None  # bound, and not listening before the node can serve: see nsqd.shared_port
     http: Listener | None
     https: Listener | None  # never set without certificates
     beanstalk: Listener | None
@@ -37,26 +38,28 @@ class Listeners:
 
 def files_needed(options: NsqdOptions) -> int:
     """Return how many file descriptors nsqd opens before the first client comes."""
+    beanstalk = (options.beanstalk_address, options.beanstalk_tls_address)
     given = (options.http_address, options.tls_cert and options.https_address)
-    return OWN_FILES + 1 + sum(map(bool, (*given, options.beanstalk_address, options.beanstalk_tls_address)))
+    return OWN_FILES + 1 + sum(map(bool, (*given, options.tcp_shared_address, *beanstalk)))
 
 
 @contextlib.contextmanager
 def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
     """Load the certificates and open the listeners; close the listeners in the end. Raises TlsError, ListenError."""
-    from shared.daemon import listening, listening_if_given
+    from shared.daemon import listening, listening_if_given, sharing_if_given
 
     certificates = _certificates(options)
     auth_tls = _auth_tls(options)
     authorizes = auth_tls is not None
     with (
         listening(options.tcp_address, authorizes) as tcp,
+        sharing_if_given(options.tcp_shared_address, authorizes) as tcp_shared,
         listening_if_given(options.http_address) as http,
         listening_if_given(options.https_address if certificates else "") as https,
         listening_if_given(options.beanstalk_address) as beanstalk,
         listening_if_given(options.beanstalk_tls_address) as beanstalk_tls,
     ):
-        yield Listeners(tcp, http, https, beanstalk, beanstalk_tls, certificates, auth_tls)
+        yield Listeners(tcp, tcp_shared, http, https, beanstalk, beanstalk_tls, certificates, auth_tls)
 
 
 def files_problem(options: NsqdOptions) -> str:

@@ -72,6 +72,11 @@ class NsqdOptions(DaemonOptions):
     worker_id: bool = option(False, "[deprecated] use --node-id", in_file=False)
 
     tcp_address: str = option("127.0.0.1:4150", "<addr>:<port> or unix socket path to listen on for TCP clients")
+    tcp_shared_address: str = option(
+        "",
+        "<addr>:<port> to share with other nsqd of this machine: each producer that connects there gets one of them"
+        ' ("": none)',
+    )
     http_address: str = option("127.0.0.1:4151", '<addr>:<port> or unix socket path for HTTP clients ("": none)')
     https_address: str = option(
         "127.0.0.1:4152", "<addr>:<port> to listen on for HTTPS clients, when tls-cert and tls-key are given"
@@ -268,6 +273,9 @@ class NsqdOptions(DaemonOptions):
             wrong.append("cannot require TLS client connections without TLS key and cert")
         if self.statistics_topic and not is_valid_name(self.statistics_topic):
             wrong.append(f"--statistics-topic {self.statistics_topic!r} is not a valid topic name")
+        wrong += complaints("tcp-shared-address", filter(None, [self.tcp_shared_address]), no_host_port)
+        if self.tcp_shared_address and self.tcp_shared_address == self.tcp_address:
+            wrong.append("--tcp-shared-address must not be --tcp-address, where consumers find this node alone")
         if self.beanstalk_tls_address and not self.tls_cert:
             wrong.append("--beanstalk-tls-address needs --tls-cert and --tls-key")
         for value in self.e2e_processing_latency_percentile:

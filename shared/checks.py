@@ -98,6 +98,8 @@ def missing_directory(path: str) -> str:
     """Check that a directory exists; "" is the working directory."""
     try:
         mode = os.stat(path or ".").st_mode
-    except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
-        return f"must be a directory that exists: {getattr(error, 'strerror', None) or error}".lower()
+    except OSError as error:
+        return f"must be a directory that exists: {error.strerror or error}".lower()
+    except ValueError:  # its own words differ between versions of Python
+        return "must be a directory that exists: embedded null byte"
     return "" if stat.S_ISDIR(mode) else "must be a directory that exists: not a directory"

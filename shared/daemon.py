@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from shared.listen import Listener, listen, parse_address
+from shared.listen import Listener, bind_shared, listen, parse_address
 from shared.log import log
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -21,14 +21,32 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def listening(address: str, authorizes: bool = False) -> contextlib.closing[Listener]:
     """Listen, and warn if other machines can connect and no authorization is asked for. Raises ListenError."""
     listener = listen(address)
-    if not listener.is_loopback and not authorizes:
-        log.warning("%s accepts connections from other machines without authentication", listener.address)
+    if not authorizes:
+        _warn_if_open(listener)
+    return contextlib.closing(listener)
+
+
+def sharing_if_given(address: str, authorizes: bool) -> contextlib.AbstractContextManager[Listener | None]:
+    """Bind to an address that other processes share, and warn as `listening` does. Raises ListenError.
+
+    The socket does not listen yet. For an empty address this returns a context of None.
+    """
+    if not address:
+        return contextlib.nullcontext()
+    listener = bind_shared(address)
+    if not authorizes:
+        _warn_if_open(listener)
     return contextlib.closing(listener)
 
 
 def listening_if_given(address: str) -> contextlib.AbstractContextManager[Listener | None]:
     """Listen as `listening` does, or return a context of None for an empty address."""
     return listening(address) if address else contextlib.nullcontext()
+
+
+def _warn_if_open(listener: Listener) -> None:
+    if not listener.is_loopback:
+        log.warning("%s accepts connections from other machines without authentication", listener.address)
 
 
 def broadcast_address(given: str, listeners: Sequence[Listener | None], hostname: str) -> str:

@@ -25,6 +25,7 @@ UNIX_MODE = 0o666  # every user who may enter the directory may connect
 WILDCARDS = ("", "0.0.0.0", "::")
 
 _HOST_PORT = re.compile(r"(?:\[(?P<bracketed>[^\[\]]*)\]|(?P<plain>[^:\[\]/]*)):(?P<port>[^:/\[\]]*)")
+_WHO_SHARES = "a port is shared only by processes of one user that all ask for it"
 _LISTENING = "0A"  # the state of a listening socket in /proc/net/tcp
 
 
@@ -90,6 +91,19 @@ def listen(text: str) -> Listener:
     return _listen_unix(address.path) if address.path else _listen_tcp(text, address)
 
 
+def bind_shared(text: str) -> Listener:
+    """Bind to a TCP address that processes of one user share, by SO_REUSEPORT, and do not listen yet. Raises ListenError.
+
+    The kernel spreads new connections over the sockets whose `listen` was called, by the addresses and ports of both ends.
+    """
+    address = parse_address(text)
+    if address.path:
+        raise ListenError(text, "a unix socket cannot be shared: expected <addr>:<port>")
+    if not hasattr(socket, "SO_REUSEPORT"):
+        raise ListenError(text, "this platform has no SO_REUSEPORT: processes cannot share a port")
+    return _bind_tcp(text, address, is_shared=True)
+
+
 def is_loopback(text: str) -> bool:
     """Return whether only this machine can reach the address: a unix socket, localhost, 127.0.0.0/8 or ::1."""
     import ipaddress
@@ -130,19 +144,33 @@ def _is_ip(text: str) -> bool:
 
 
 def _listen_tcp(text: str, address: Address) -> Listener:
+    listener = _bind_tcp(text, address)
+    try:
+        listener.socket.listen(BACKLOG)
+    except OSError as error:  # another socket that had set SO_REUSEADDR was first
+        listener.close()
+        raise ListenError(text, _why(error, address.port)) from None
+    return listener
+
+
+def _bind_tcp(text: str, address: Address, is_shared: bool = False) -> Listener:
     family, host = _resolve(text, address.host)
     # asyncio sets TCP_NODELAY only if the protocol is given.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if address.host in WILDCARDS else 1)
         sock.setblocking(False)
         sock.bind((host, address.port))
-        sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
-        raise ListenError(text, _why(error, address.port)) from None
+        why = _why(error, address.port)
+        raise ListenError(
+            text, f"{why}; {_WHO_SHARES}" if is_shared and error.errno == errno.EADDRINUSE else why
+        ) from None
     host, port = sock.getsockname()[:2]
     return Listener(sock, display(host, port), port)
 

@@ -53,7 +53,7 @@ class Drain:
 
     def _setting(self, draining: bool) -> Handler:
         async def handler(request: Request) -> Response:
-            if await self._node.bridge.call(lambda: self._node.broker.drain(draining)):
+            if await self._node.bridge.call(lambda: self._node.drain(draining)):
                 log.info(
                     "DRAIN: %s",
                     "started, new messages are rejected" if draining else "cancelled, new messages are accepted",

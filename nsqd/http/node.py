@@ -37,6 +37,8 @@ class Node:
     info: Info
     bridge: Bridge
     broker: Broker  # trio thread
+    # trio thread; begins (True) or cancels draining, and returns whether that changed anything
+    drain: Callable[[bool], bool]
     peers: Callable[[], list[Peer]]  # trio thread
     set_lookupds: Callable[[list[str]], None]  # trio thread
     lookupds: Callable[[], list[str]]  # trio thread

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from nsqd.net.system import Poller
 from nsqd.protocols.transport import NEVER
 from shared.connection_limiter import ConnectionLimiter
-from shared.listen import OUT_OF_RESOURCES
+from shared.listen import BACKLOG, OUT_OF_RESOURCES
 from shared.log import log
 
 ACCEPT_PAUSE = 100_000_000  # ns without accepting after EMFILE: spinning on it would starve the open connections
@@ -46,10 +46,13 @@ class Acceptor:
         self._listeners[sock.fileno()] = sock, limiter
         self._epoll.register(sock.fileno(), select.EPOLLIN)
 
-    def stop(self, fd: int) -> None:
-        """Accept no more connections of this listener."""
+    def stop(self, fd: int, now: int) -> list[Accepted]:
+        """Accept no more connections of this listener; return those that still wait there and are let in."""
+        # a listener has at most BACKLOG connections waiting; more than that are of clients that keep coming
+        waiting = [accepted for _ in range(BACKLOG // ACCEPT_BATCH) for accepted in self.accept(fd, now)]
         del self._listeners[fd]
         self._epoll.unregister(fd)
+        return waiting
 
     def accept(self, fd: int, now: int) -> Iterator[Accepted]:
         """Yield the connections that wait at a listener and are let in, up to ACCEPT_BATCH; close the others."""

@@ -110,10 +110,18 @@ class Reactor:
         self._acceptor.listen(sock, endpoint.limiter)
 
     def stop_listening(self, sock: socket.socket) -> None:
-        """Close a listening socket, if the reactor has it; connections that were accepted go on."""
-        if self._endpoints.pop(sock.fileno(), None) is not None:
-            self._acceptor.stop(sock.fileno())
-            sock.close()
+        """Accept what waits at a listening socket, and close it, if the reactor has it; accepted connections go on.
+
+        The kernel resets connections that wait at a socket when it closes.
+        """
+        endpoint = self._endpoints.get(sock.fileno())
+        if endpoint is None:
+            return
+        self._begin()
+        for accepted in self._acceptor.stop(sock.fileno(), self.now):
+            self._add(accepted, endpoint)
+        del self._endpoints[sock.fileno()]
+        sock.close()
 
     async def run(self) -> None:
         """Run turns until cancelled. The caller then calls `close_all`."""

@@ -268,6 +268,18 @@ def test_the_rows_through_upgrades_run() -> None:
 
 
 @pytest.mark.process
+def test_the_rows_of_several_nodes_run() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "--quick", "--only", "nodes-always"],
+        capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith("nodes-always")]
+    assert [line.split("always: ")[1].split(",")[0] for line in lines] == ["1 node", "2 nodes", "4 nodes"]
+
+
+@pytest.mark.process
 def test_a_row_that_does_not_exist_is_a_mistake() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bench", "--only", "nothing"], capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT

@@ -265,6 +265,7 @@ def test_sighup_says_what_it_cannot_take_over(tmp_path: Path) -> None:
 TEXT = {  # strings stand as they are
     "log_prefix": "[nsqd] ",
     "tcp_address": "127.0.0.1:0",
+    "tcp_shared_address": "",
     "beanstalk_address": "",
     "beanstalk_tls_address": "",
     "http_address": "127.0.0.1:0",

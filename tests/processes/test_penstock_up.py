@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from apps import penstock
+from apps import daemon_set
 from tests.daemons import ROOT
 
 
@@ -21,8 +21,8 @@ def free_offset(nodes: int) -> int:
     """A --port-offset at which every port is free. Never 0: tests do not use the default ports."""
     for number in range(600):  # below those that the kernel gives away; not where another run of these tests begins
         offset = 20_000 + (13 * (number + os.getpid())) % 7_800
-        daemons = penstock.plan(Path("x"), nodes, offset)
-        if not any(penstock._taken_ports(daemon) for daemon in daemons):
+        daemons = daemon_set.plan(Path("x"), nodes, offset)
+        if not daemon_set.port_problems(daemons):
             return offset
     raise AssertionError("no free ports")
 
@@ -54,7 +54,7 @@ def child(parent: int, word: str) -> int:
 
 
 def test_plan_of_one_node_has_the_default_ports() -> None:
-    lookupd, nsqd, admin = penstock.plan(Path("data"), 1, 0)
+    lookupd, nsqd, admin = daemon_set.plan(Path("data"), 1, 0)
     assert (admin.tcp_port, admin.http_port) == (0, 4171)
     assert (lookupd.tcp_port, lookupd.http_port, nsqd.tcp_port, nsqd.http_port) == (4160, 4161, 4150, 4151)
     assert "-data-path=data/nsqd" in nsqd.flags
@@ -62,7 +62,7 @@ def test_plan_of_one_node_has_the_default_ports() -> None:
 
 
 def test_nodes_have_their_own_directories_ports_and_numbers() -> None:
-    daemons = penstock.plan(Path("data"), 3, 1000)[1:-1]
+    daemons = daemon_set.plan(Path("data"), 3, 1000)[1:-1]
     assert [daemon.tcp_port for daemon in daemons] == [5150, 5250, 5350]
     for prefix in ("-data-path=", "-node-id=", "-tcp-address=", "-http-address="):
         values = {flag for daemon in daemons for flag in daemon.flags if flag.startswith(prefix)}
@@ -131,6 +131,6 @@ def test_if_one_daemon_dies_all_are_stopped(tmp_path: Path) -> None:
         os.kill(child(process.pid, "nsqlookupd"), signal.SIGKILL)
         _, errors = process.communicate(timeout=20)
     assert process.returncode == 1
-    assert "exited with code -9: stopping all daemons" in errors
+    assert "nsqlookupd was killed by SIGKILL: stopping all daemons" in errors
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", 4150 + offset), timeout=1)

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from admin.options import AdminOptions
-from apps import backup, messages
+from apps import backup, messages, up
 from lookupd.options import LookupdOptions
 from nsqd.options import NsqdOptions
 from shared.options import specs
@@ -281,6 +281,7 @@ def test_commands_of_penstock_are_complete(pages: dict[str, str]) -> None:
     subparsers = parser.add_subparsers(required=True)
     messages.add_commands(subparsers)
     backup.add_command(subparsers)
+    up.add_command(subparsers)
     found = [words for page in pages.values() for words in commands(page)]
     assert len(found) > 10
     for words in found:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.listen import Address, ListenError, display, is_loopback, listen, parse_address
+from shared.listen import Address, ListenError, bind_shared, display, is_loopback, listen, parse_address
 
 
 @pytest.mark.parametrize(
@@ -177,3 +177,59 @@ def test_a_unix_path_that_cannot_be(tmp_path: Path) -> None:
     for path in (tmp_path / "missing" / "a.sock", tmp_path / ("x" * 200)):
         with pytest.raises(ListenError):
             listen(str(path))
+
+
+# shared ports
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", ""])
+def test_connections_go_to_those_that_listen(host: str) -> None:
+    with closing(bind_shared(f"{host}:0")) as first, closing(bind_shared(f"{host}:{first.port}")) as second:
+        target = (host.strip("[]") or "127.0.0.1", first.port)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(target)
+        second.socket.listen()
+        clients = [socket.create_connection(target) for _ in range(20)]
+        accepted = [second.socket.accept()[0] for _ in clients]
+        for sock in (*clients, *accepted):
+            sock.close()
+
+
+@pytest.mark.process
+def test_a_port_is_not_shared_with_a_process_that_did_not_ask_for_it() -> None:
+    with closing(listen("127.0.0.1:0")) as alone, pytest.raises(ListenError) as raised:
+        bind_shared(alone.address)
+    assert "address already in use: held by " in raised.value.why
+    assert raised.value.why.endswith("; a port is shared only by processes of one user that all ask for it")
+    with closing(bind_shared("127.0.0.1:0")) as shared:
+        shared.socket.listen()
+        with pytest.raises(ListenError, match="address already in use"):
+            listen(shared.address)
+
+
+@pytest.mark.process
+@pytest.mark.skipif(os.getuid() != 0, reason="only the superuser can become another user")
+def test_a_port_is_not_shared_with_another_user() -> None:
+    with closing(bind_shared("127.0.0.1:0")) as mine:
+        mine.socket.listen()  # Linux looks at the users once one of them listens
+        child = os.fork()
+        if not child:
+            os.setuid(65534)
+            try:
+                bind_shared(mine.address)
+            except ListenError as error:
+                os._exit(1 if "a port is shared only by" in error.why else 2)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+
+def test_a_platform_without_shared_ports_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(socket, "SO_REUSEPORT")
+    with pytest.raises(ListenError, match="this platform has no SO_REUSEPORT"):
+        bind_shared("127.0.0.1:4149")
+
+
+def test_a_unix_socket_is_not_shared() -> None:
+    with pytest.raises(ListenError, match="a unix socket cannot be shared"):
+        bind_shared("/run/nsqd.sock")

@@ -21,6 +21,9 @@ from nsqd.protocols.outbox import Outbox
 from shared.budget import FREE
 
 INIT, SUBSCRIBED, CLOSING = 0, 3, 4
+_SHARED_PORT = (
+    "SUB failed several nsqd share this port for producers: find each of them by nsqlookupd or its own address"
+)
 MOST_FAILURES = 500  # FINs that fail in a turn: some 5 ms, because an error costs ten times as much as a FIN
 
 
@@ -62,6 +65,8 @@ class Subscription:
         `agreed` is the first IDENTIFY's identity, to which delivery keeps; `identity` is the last one's (quirk).
         """
         require(self.state == INIT, "SUB")
+        if self._settings.publish_only:
+            raise WireError("E_SUB_FAILED", _SHARED_PORT)
         if not identity.heartbeat_interval:
             raise WireError("E_INVALID", "cannot SUB with heartbeats disabled")
         if len(words) < 3:

@@ -98,6 +98,17 @@ def test_a_turn_lets_in_a_bounded_number(doors: list[Door]) -> None:
     assert len(here.accept()) == 3
 
 
+def test_who_waits_when_it_stops_is_let_in(doors: list[Door]) -> None:
+    here = door(doors, ConnectionLimits(total=ACCEPT_BATCH + 3))
+    clients = here.knock(ACCEPT_BATCH + 5)
+    waiting = here.acceptor.stop(here.listener.fileno(), 0)
+    here.open += [accepted.socket for accepted in waiting]
+    assert [accepted.port for accepted in waiting] == [str(client.getsockname()[1]) for client in clients[:-2]]
+    assert here.refused == {"max_connections": 2}
+    assert here.listener.fileno() not in here.acceptor
+    assert not here.is_watched()
+
+
 def test_beyond_the_limit_the_door_is_shut_without_a_word(doors: list[Door]) -> None:
     here = door(doors, ConnectionLimits(total=2))
     clients = here.knock(4)

@@ -266,6 +266,17 @@ def test_max_channel_consumers() -> None:
     assert refused == [b"E_SUB_FAILED SUB failed consumers for t:c exceeds limit of 1"]
 
 
+def test_a_port_that_several_nodes_share_is_for_producers() -> None:
+    wire = Wire(settings=Settings(publish_only=True))
+    assert wire.send(b"PUB t\n" + body(b"x")).replies() == [b"OK"]
+    assert wire.send(b"SUB t c\n").replies() == [
+        b"E_SUB_FAILED SUB failed several nsqd share this port for producers: "
+        b"find each of them by nsqlookupd or its own address"
+    ]
+    assert wire.peer.closing
+    assert "c" not in wire.node.broker.topics["t"].channels
+
+
 # publishing and consuming
 
 

@@ -1,0 +1,268 @@
+"""Decide which daemons of `penstock up` to start, stop, start again or leave dead. It is pure: time comes in as `now` (ns).
+
+A daemon is NEW, then STARTING until it answers, RUNNING, and STOPPING once it was told to end. When its process ends it is DOWN
+for good, or BACKING_OFF until its next start. Events come in by methods; each returns the actions to carry out, in their order.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from signal import Signals
+
+MILLISECOND, SECOND = 1_000_000, 1_000_000_000
+NEVER = 1 << 62
+SLOW_START = 15 * SECOND  # then the user is told once; a node may need minutes to read a long log
+STOP_TIMEOUT = 10 * SECOND  # for a daemon to stop before it is killed
+FIRST_DELAY = 500 * MILLISECOND  # before the first restart; each further one waits twice as long
+LONGEST_DELAY = 30 * SECOND
+STABLE = 60 * SECOND  # a daemon that ran for so long was healthy: its earlier ends do not count any more
+CRASH_LOOP = 5  # ends in a row that are called a crash loop
+
+
+class State(Enum):
+    """What a daemon is doing, as the module describes."""
+
+    NEW = auto()
+    STARTING = auto()
+    RUNNING = auto()
+    STOPPING = auto()
+    BACKING_OFF = auto()
+    DOWN = auto()
+
+
+ALIVE = (State.STARTING, State.RUNNING, State.STOPPING)  # there is a process
+UNSETTLED = (State.STARTING, State.STOPPING, State.BACKING_OFF)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start the daemon's process."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """Send SIGTERM to the daemon's process."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Send SIGKILL to the daemon's process."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Tell the user."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Tell the user that all daemons run."""
+
+
+Action = Start | Terminate | Kill | Say | Welcome
+
+
+@dataclass(slots=True)
+class Supervised:
+    """A daemon and what is known of it."""
+
+    name: str
+    is_node: bool
+    state: State = State.NEW
+    started: int = 0  # ns: when its process was started last
+    due: int = NEVER  # ns: when `tick` has something to do for it
+    ends: int = 0  # how often it ended in a row, without having been stable in between
+    first_end: int = 0  # ns: the first of these ends
+    is_left_down: bool = False  # it ended by itself, and is not started again
+
+
+class Supervisor:
+    """The state of a set of daemons. The first one must answer before the others start."""
+
+    def __init__(self, daemons: Sequence[Supervised], restarts: bool, jitter: Callable[[], float]) -> None:
+        """Take the daemons in the order of their start. `jitter` returns a number from 0 to 1, for the delays of restarts."""
+        self._daemons = list(daemons)
+        self._by_name = {daemon.name: daemon for daemon in daemons}
+        self._restarts = restarts
+        self._jitter = jitter
+        self._is_up = False  # all daemons have answered once
+        self._is_stopping = False
+        self._has_failed = False
+        self._roll: list[Supervised] | None = (
+            None  # nodes that a rolling restart has still to restart; None: there is none
+        )
+
+    # queries
+
+    @property
+    def is_over(self) -> bool:
+        """Return True if nothing runs, and nothing will be started."""
+        return self._is_stopping and not any(daemon.state in ALIVE for daemon in self._daemons)
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if a daemon failed and was not started again, otherwise 0."""
+        return 1 if self._has_failed or any(daemon.is_left_down for daemon in self._daemons) else 0
+
+    def starting(self) -> list[str]:
+        """Return the daemons that have to be asked whether they answer."""
+        return [daemon.name for daemon in self._daemons if daemon.state is State.STARTING]
+
+    def due(self) -> int:
+        """Return when `tick` has something to do (ns)."""
+        return min(daemon.due for daemon in self._daemons)
+
+    # events
+
+    def begin(self, now: int) -> list[Action]:
+        """Start the first daemon."""
+        return self._start(self._daemons[0], now)
+
+    def answered(self, name: str, now: int) -> list[Action]:
+        """Note that a starting daemon serves; a node is also registered at nsqlookupd."""
+        daemon = self._by_name[name]
+        daemon.state, daemon.due = State.RUNNING, NEVER
+        if self._is_stopping:
+            return []
+        if self._is_up:
+            return [Say(f"{name} runs again"), *self._roll_on(now)]
+        if daemon is self._daemons[0]:
+            return [action for other in self._daemons[1:] for action in self._start(other, now)]
+        self._is_up = all(other.state is State.RUNNING for other in self._daemons)
+        return [Welcome()] if self._is_up else []
+
+    def ended(self, name: str, code: int, now: int) -> list[Action]:
+        """Decide what follows the end of a daemon's process. `code` is negative for a signal, as in subprocess."""
+        daemon = self._by_name[name]
+        was, daemon.state, daemon.due = daemon.state, State.DOWN, NEVER
+        how = describe_end(code)
+        if self._is_stopping:
+            self._has_failed |= code != 0
+            return [*([Say(f"{name} {how}")] if code else []), *self._stop_next(now)]
+        if was is State.STOPPING:
+            return [*([Say(f"{name} {how}")] if code else []), *self._start(daemon, now)]
+        if not self._is_up:
+            return self._give_up(f"{name} did not start: it {how}; see its last log lines above", now)
+        if self._restarts:
+            return self._back_off(daemon, how, now)
+        if not daemon.is_node or not any(other.state in ALIVE for other in self._nodes()):
+            return self._give_up(f"{name} {how}: stopping all daemons", now)
+        daemon.is_left_down = True
+        stays = Say(f"{name} {how}, and stays down; the others continue (--restart starts dead daemons again)")
+        if self._roll is None:
+            return [stays]
+        self._roll = None
+        return [stays, Say("rolling restart: given up; the nodes that are left were not restarted")]
+
+    def told_to_stop(self, now: int) -> list[Action]:
+        """Stop all daemons, one after the other, in the reverse order of their start."""
+        if self._is_stopping:
+            return []
+        self._is_stopping, self._roll = True, None
+        for daemon in self._daemons:
+            if daemon.state in (State.NEW, State.BACKING_OFF):
+                daemon.state, daemon.due = State.DOWN, NEVER
+        return self._stop_next(now)
+
+    def told_to_kill(self) -> list[Action]:
+        """Kill all daemons that are left: the user told them to stop and does not want to wait."""
+        alive = [daemon for daemon in self._daemons if daemon.state in ALIVE]
+        for daemon in alive:
+            daemon.state, daemon.due = State.STOPPING, NEVER
+        return [Say("interrupted again: killing the daemons"), *(Kill(daemon.name) for daemon in alive)]
+
+    def told_to_roll(self, now: int) -> list[Action]:
+        """Begin to restart the nodes one by one, also those that are down."""
+        if self._is_stopping or not self._is_up or self._roll is not None:
+            return [Say("rolling restart: not now, the daemons are being started, stopped or restarted")]
+        self._roll = self._nodes()
+        return [Say(f"rolling restart: {len(self._roll)} nodes, one after the other"), *self._roll_on(now)]
+
+    def tick(self, now: int) -> list[Action]:
+        """Do what is due."""
+        actions: list[Action] = []
+        for daemon in self._daemons:
+            if now >= daemon.due:
+                actions += self._overdue(daemon, now)
+        return actions
+
+    # consequences
+
+    def _nodes(self) -> list[Supervised]:
+        return [daemon for daemon in self._daemons if daemon.is_node]
+
+    def _start(self, daemon: Supervised, now: int) -> list[Action]:
+        daemon.state, daemon.started, daemon.due = State.STARTING, now, now + SLOW_START
+        daemon.is_left_down = False
+        return [Start(daemon.name)]
+
+    def _overdue(self, daemon: Supervised, now: int) -> list[Action]:
+        daemon.due = NEVER
+        if daemon.state is State.BACKING_OFF:
+            return self._start(daemon, now)
+        if daemon.state is State.STOPPING:
+            seconds = STOP_TIMEOUT // SECOND
+            return [Say(f"{daemon.name} did not stop within {seconds} s: killing it"), Kill(daemon.name)]
+        return [Say(f"{daemon.name} does not answer yet, after {SLOW_START // SECOND} s: still waiting")]
+
+    def _give_up(self, why: str, now: int) -> list[Action]:
+        self._has_failed = True
+        return [Say(why), *self.told_to_stop(now)]
+
+    def _stop_next(self, now: int) -> list[Action]:
+        """Stop the last daemon that is alive, unless it was told to stop already."""
+        for daemon in reversed(self._daemons):
+            if daemon.state in ALIVE:
+                return [] if daemon.state is State.STOPPING else self._terminate(daemon, now)
+        return []
+
+    def _terminate(self, daemon: Supervised, now: int) -> list[Action]:
+        daemon.state, daemon.due = State.STOPPING, now + STOP_TIMEOUT
+        return [Terminate(daemon.name)]
+
+    def _back_off(self, daemon: Supervised, how: str, now: int) -> list[Action]:
+        """Start the daemon again after a delay, half of which is by chance, so that daemons do not start in step."""
+        if daemon.ends == 0 or now - daemon.started >= STABLE:
+            daemon.ends, daemon.first_end = 0, now
+        daemon.ends += 1
+        longest = min(LONGEST_DELAY, FIRST_DELAY << min(daemon.ends - 1, 16))
+        delay = longest // 2 + int(longest // 2 * self._jitter())
+        daemon.state, daemon.due = State.BACKING_OFF, now + delay
+        actions: list[Action] = [Say(f"{daemon.name} {how}: starting it again in {delay / SECOND:.1f} s")]
+        if daemon.ends == CRASH_LOOP:
+            seconds = (now - daemon.first_end) // SECOND
+            actions.append(
+                Say(
+                    f"{daemon.name} is in a crash loop: it ended {CRASH_LOOP} times within {seconds} s, and its log lines above"
+                    f" say why; penstock up keeps trying, at least every {LONGEST_DELAY // SECOND} s"
+                )
+            )
+        return actions
+
+    def _roll_on(self, now: int) -> list[Action]:
+        """Restart the next node if nsqlookupd and all nodes are settled: no two nodes are down because of us."""
+        if self._roll is None or any(daemon.state in UNSETTLED for daemon in (self._daemons[0], *self._nodes())):
+            return []
+        if not self._roll:
+            self._roll = None
+            return [Say("rolling restart: done")]
+        daemon = self._roll.pop(0)
+        return self._start(daemon, now) if daemon.state is State.DOWN else self._terminate(daemon, now)
+
+
+def describe_end(code: int) -> str:
+    """Return how a process ended, in words. `code` is that of subprocess: negative for a signal."""
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"was killed by {Signals(-code).name}"
+    except ValueError:  # a real-time signal
+        return f"was killed by signal {-code}"

@@ -1,0 +1,258 @@
+"""`penstock up`: run nsqlookupd, nsqd and nsqadmin in the foreground, and do with their processes what the supervisor decides.
+
+The daemons are ordinary processes with ordinary flags (-v prints their command lines), each in its own session, so Ctrl-C
+reaches this program alone. SIGTERM, SIGINT and SIGHUP (the terminal is gone) stop them in the reverse order of their start, a
+second SIGINT kills them, and SIGUSR2 restarts the nodes one by one.
+"""
+
+import argparse
+import http.client
+import json
+import random
+import select
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from apps.daemon_set import HOST, Daemon, plan, port_problems, welcome
+from apps.supervisor import SECOND, Action, Kill, Say, Start, Supervised, Supervisor, Terminate
+
+POLL = 0.05  # s between two questions to daemons that start
+ANSWER_TIMEOUT = 1.0  # s for a daemon to answer such a question
+LONGEST_WAIT = 60.0  # s; signals end a wait, also those of children that ended
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ADVICE = (
+    "penstock up: choose other ports with --port-offset, for example --port-offset 1000;"
+    " to run a second set, also choose another --data directory"
+)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the daemons until a signal or a failure, and return the exit code.
+
+    The code is 0 if the user ended it and every daemon stopped cleanly, and 1 if a daemon could not start, died and was not
+    started again, or had to be killed.
+    """
+    daemons = plan(arguments.data, arguments.nodes, arguments.port_offset, arguments.shared_port)
+    problems = port_problems(daemons)
+    if problems:
+        print("\n".join(problems), file=sys.stderr)
+        print(ADVICE, file=sys.stderr)
+        return 1
+    supervisor = Supervisor(
+        [Supervised(daemon.name, daemon.is_node) for daemon in daemons], arguments.restart, random.Random().random
+    )
+    with SignalQueue() as signals, Processes(daemons, supervisor, arguments.verbose) as processes:
+        return processes.run(signals)
+
+
+class SignalQueue:
+    """A context manager for the main thread that notes signals, and ends the wait for them."""
+
+    def __init__(self) -> None:
+        self._noted: list[int] = []
+        self._reader, self._writer = socket.socketpair()
+        for each in (self._reader, self._writer):
+            each.setblocking(False)
+
+    def __enter__(self) -> "SignalQueue":
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        for number in (*STOPS, signal.SIGUSR2, signal.SIGCHLD):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
+                signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        signal.set_wakeup_fd(-1)
+        for number in (*STOPS, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)  # the program ends now
+
+    def wait(self, seconds: float) -> list[int]:
+        """Return the signals that came, after at most so many seconds."""
+        select.select([self._reader], [], [], seconds)
+        try:
+            self._reader.recv(4096)
+        except BlockingIOError:
+            pass  # none came
+        noted, self._noted = self._noted, []
+        return noted
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._noted.append(number)
+
+
+class Processes:
+    """The daemons' processes. Leaving the context ends those that a fault of this program has left."""
+
+    def __init__(self, daemons: Sequence[Daemon], supervisor: Supervisor, verbose: bool) -> None:
+        self._daemons = {daemon.name: daemon for daemon in daemons}
+        self._lookupd_http = daemons[0].http_port
+        self._supervisor = supervisor
+        self._verbose = verbose
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._not_started: list[str] = []  # daemons whose process could not be made
+        self._interrupts = 0
+
+    def __enter__(self) -> "Processes":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for process in self._running.values():
+            process.terminate()
+        for process in self._running.values():
+            process.wait()
+
+    def run(self, signals: SignalQueue) -> int:
+        """Run until nothing is left to do, and return the exit code."""
+        supervisor = self._supervisor
+        self._carry_out(supervisor.begin(time.monotonic_ns()))
+        while not supervisor.is_over:
+            for number in signals.wait(self._longest_wait()):
+                self._handle_signal(number)
+            for name, code in self._fetch_ended():
+                self._carry_out(supervisor.ended(name, code, time.monotonic_ns()))
+            for name in supervisor.starting():
+                if self._answers(self._daemons[name]):
+                    self._carry_out(supervisor.answered(name, time.monotonic_ns()))
+            self._carry_out(supervisor.tick(time.monotonic_ns()))
+        return supervisor.exit_code
+
+    def _fetch_ended(self) -> list[tuple[str, int]]:
+        """Return the daemons that have ended since the last call, with their exit codes."""
+        ended = [(name, 1) for name in self._not_started]
+        self._not_started.clear()
+        ended += [(name, code) for name, process in self._running.items() if (code := process.poll()) is not None]
+        for name, _ in ended:
+            self._running.pop(name, None)
+        return ended
+
+    def _longest_wait(self) -> float:
+        if self._supervisor.starting():
+            return POLL
+        return min(LONGEST_WAIT, max(0.0, (self._supervisor.due() - time.monotonic_ns()) / SECOND))
+
+    def _handle_signal(self, number: int) -> None:
+        self._interrupts += number == signal.SIGINT
+        if number == signal.SIGINT and self._interrupts > 1:
+            self._carry_out(self._supervisor.told_to_kill())
+        elif number in STOPS:
+            self._carry_out(self._supervisor.told_to_stop(time.monotonic_ns()))
+        elif number == signal.SIGUSR2:
+            self._carry_out(self._supervisor.told_to_roll(time.monotonic_ns()))
+
+    def _carry_out(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Start):
+                self._start(self._daemons[action.name])
+            elif isinstance(action, Terminate):
+                self._send(action.name, signal.SIGTERM)
+            elif isinstance(action, Kill):
+                self._send(action.name, signal.SIGKILL)
+            elif isinstance(action, Say):
+                print(f"penstock up: {action.text}", file=sys.stderr, flush=True)
+            else:
+                print(welcome(list(self._daemons.values())), flush=True)
+
+    def _start(self, daemon: Daemon) -> None:
+        if self._verbose:
+            print(shlex.join(daemon.command), flush=True)
+        try:
+            for flag in daemon.flags:
+                if flag.startswith("-data-path="):
+                    Path(flag.partition("=")[2]).mkdir(parents=True, exist_ok=True)
+            self._running[daemon.name] = subprocess.Popen(
+                daemon.command, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        except OSError as error:  # no process or no directory can be made at the moment
+            print(f"penstock up: cannot start {daemon.name}: {error}", file=sys.stderr, flush=True)
+            self._not_started.append(daemon.name)
+
+    def _send(self, name: str, number: signal.Signals) -> None:
+        if name in self._running:  # otherwise it could not be started, which the supervisor learns next
+            self._running[name].send_signal(number)
+
+    def _answers(self, daemon: Daemon) -> bool:
+        """Return True if the daemon serves, and nsqlookupd knows it if it is a node."""
+        if _get(daemon.http_port, "/ping") is None:
+            return False
+        return not daemon.is_node or self._is_registered(daemon)
+
+    def _is_registered(self, daemon: Daemon) -> bool:
+        try:
+            producers = json.loads(_get(self._lookupd_http, "/nodes") or b"{}").get("producers", [])
+        except ValueError:  # the answer was cut off
+            return False
+        return any(producer["tcp_port"] == daemon.tcp_port for producer in producers)
+
+
+def _get(port: int, path: str) -> bytes | None:
+    """Return the body of an answer, whatever its status, or None if there is none."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=ANSWER_TIMEOUT)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().read()
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `penstock up` to the commands."""
+    up = commands.add_parser("up", help="start nsqlookupd, nsqd and nsqadmin in the foreground")
+    up.add_argument(
+        "--nodes",
+        type=_nodes,
+        default=1,
+        metavar="N",
+        help="number of nsqd, on ports 4150, 4250, ... (1 to 64, default: 1)",
+    )
+    up.add_argument(
+        "--data",
+        type=Path,
+        default=Path("data"),
+        metavar="DIR",
+        help="directory for the data of all daemons (default: ./data)",
+    )
+    up.add_argument(
+        "--port-offset",
+        type=_offset,
+        default=0,
+        metavar="N",
+        help="number to add to every port but --shared-port (-4000 to 54000, default: 0)",
+    )
+    up.add_argument(
+        "--shared-port",
+        type=_port,
+        default=0,
+        metavar="PORT",
+        help="TCP port at which producers get any one of the nsqd, so that one address uses all cores (default: none)",
+    )
+    up.add_argument(
+        "--restart", action="store_true", help="start a daemon that ended again (default: a dead nsqd stays down)"
+    )
+    up.add_argument("-v", "--verbose", action="store_true", help="also print the command line of each daemon")
+
+
+def _nodes(text: str) -> int:
+    return _number(text, 1, 64)
+
+
+def _offset(text: str) -> int:
+    return _number(text, -4000, 54000)
+
+
+def _port(text: str) -> int:
+    return _number(text, 1, 65535)
+
+
+def _number(text: str, least: int, most: int) -> int:
+    if not text.lstrip("-").isdecimal() or not least <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"expected a number from {least} to {most}")
+    return int(text)

@@ -1,0 +1,375 @@
+"""The supervisor of `penstock up` in virtual time: no process, no clock, no chance."""
+
+import random
+from collections.abc import Callable
+from signal import SIGKILL, SIGSEGV
+
+import pytest
+
+from apps.supervisor import (
+    CRASH_LOOP,
+    LONGEST_DELAY,
+    NEVER,
+    SECOND,
+    SLOW_START,
+    STABLE,
+    STOP_TIMEOUT,
+    Action,
+    Say,
+    Start,
+    State,
+    Supervised,
+    Supervisor,
+    Welcome,
+    describe_end,
+)
+
+NAMES = ("nsqlookupd", "nsqd", "nsqd-2", "nsqadmin")
+
+
+class Machine:
+    """A supervisor, the processes that it asked for, and what it did, in words."""
+
+    def __init__(self, restarts: bool = False, names: tuple[str, ...] = NAMES, jitter: float = 1.0) -> None:
+        daemons = [Supervised(name, name.startswith("nsqd")) for name in names]
+        self.supervisor = Supervisor(daemons, restarts, lambda: jitter)
+        self.now = 0
+        self.said: list[str] = []
+        self.processes: set[str] = set()
+
+    def take(self, actions: list[Action]) -> list[str]:
+        """Carry out the actions and return them as words, without what was said."""
+        done = []
+        for action in actions:
+            if isinstance(action, Say):
+                self.said.append(action.text)
+            elif isinstance(action, Welcome):
+                done.append("welcome")
+            else:
+                self.processes.add(action.name) if isinstance(action, Start) else None
+                done.append(f"{type(action).__name__.lower()} {action.name}")
+        return done
+
+    def begin(self) -> list[str]:
+        return self.take(self.supervisor.begin(self.now))
+
+    def answer(self, *names: str) -> list[str]:
+        return [word for name in names for word in self.take(self.supervisor.answered(name, self.now))]
+
+    def end(self, name: str, code: int = 0) -> list[str]:
+        self.processes.remove(name)
+        return self.take(self.supervisor.ended(name, code, self.now))
+
+    def stop(self) -> list[str]:
+        return self.take(self.supervisor.told_to_stop(self.now))
+
+    def roll(self) -> list[str]:
+        return self.take(self.supervisor.told_to_roll(self.now))
+
+    def wait(self, ns: int) -> list[str]:
+        """Let time pass, from one thing that is due to the next."""
+        until, done = self.now + ns, []
+        while self.supervisor.due() <= until:
+            self.now = max(self.now, self.supervisor.due())
+            done += self.take(self.supervisor.tick(self.now))
+        self.now = until
+        return done
+
+    def up(self) -> "Machine":
+        self.begin()
+        assert self.answer(*NAMES)[-1] == "welcome"
+        return self
+
+
+def test_nsqlookupd_answers_before_the_others_start() -> None:
+    machine = Machine()
+    assert machine.begin() == ["start nsqlookupd"]
+    assert machine.supervisor.starting() == ["nsqlookupd"]
+    assert machine.answer("nsqlookupd") == ["start nsqd", "start nsqd-2", "start nsqadmin"]
+    assert machine.answer("nsqadmin", "nsqd-2") == []
+    assert machine.answer("nsqd") == ["welcome"]
+    assert machine.supervisor.starting() == []
+    assert machine.supervisor.due() == NEVER
+
+
+def test_all_are_stopped_in_the_reverse_order_one_after_the_other() -> None:
+    machine = Machine().up()
+    assert machine.stop() == ["terminate nsqadmin"]
+    assert machine.stop() == []
+    assert machine.end("nsqadmin") == ["terminate nsqd-2"]
+    assert machine.end("nsqd-2") == ["terminate nsqd"]
+    assert machine.end("nsqd") == ["terminate nsqlookupd"]
+    assert not machine.supervisor.is_over
+    assert machine.end("nsqlookupd") == []
+    assert machine.supervisor.is_over
+    assert machine.supervisor.exit_code == 0
+    assert machine.said == []
+
+
+def test_one_that_does_not_stop_is_killed() -> None:
+    machine = Machine().up()
+    machine.stop()
+    assert machine.wait(STOP_TIMEOUT - 1) == []
+    assert machine.wait(1) == ["kill nsqadmin"]
+    assert machine.wait(STOP_TIMEOUT) == []
+    assert machine.end("nsqadmin", -SIGKILL) == ["terminate nsqd-2"]
+    assert machine.said == ["nsqadmin did not stop within 10 s: killing it", "nsqadmin was killed by SIGKILL"]
+    for name in ("nsqd-2", "nsqd", "nsqlookupd"):
+        machine.end(name)
+    assert machine.supervisor.is_over
+    assert machine.supervisor.exit_code == 1
+
+
+def test_an_impatient_user_kills_all() -> None:
+    machine = Machine().up()
+    machine.stop()
+    assert machine.take(machine.supervisor.told_to_kill()) == [f"kill {name}" for name in NAMES]
+    assert machine.wait(STOP_TIMEOUT) == []
+    for name in reversed(NAMES):
+        assert machine.end(name, -SIGKILL) == []
+    assert machine.supervisor.is_over
+    assert machine.supervisor.exit_code == 1
+
+
+def test_a_dead_node_stays_dead_and_the_others_go_on() -> None:
+    machine = Machine().up()
+    assert machine.end("nsqd", -SIGKILL) == []
+    assert machine.said == [
+        "nsqd was killed by SIGKILL, and stays down; the others continue (--restart starts dead daemons again)"
+    ]
+    assert machine.wait(3600 * SECOND) == []
+    assert machine.stop() == ["terminate nsqadmin"]
+    assert machine.end("nsqadmin") == ["terminate nsqd-2"]
+    assert machine.end("nsqd-2") == ["terminate nsqlookupd"]
+    machine.end("nsqlookupd")
+    assert machine.supervisor.exit_code == 1
+
+
+@pytest.mark.parametrize("name", ["nsqlookupd", "nsqadmin"])
+def test_without_nsqlookupd_or_nsqadmin_all_are_stopped(name: str) -> None:
+    machine = Machine().up()
+    assert machine.end(name, 1)[0].startswith("terminate ")
+    assert machine.said == [f"{name} exited with code 1: stopping all daemons"]
+
+
+def test_without_any_node_all_are_stopped() -> None:
+    machine = Machine().up()
+    machine.end("nsqd", -SIGSEGV)
+    assert machine.end("nsqd-2", 1) == ["terminate nsqadmin"]
+    assert machine.said[1] == "nsqd-2 exited with code 1: stopping all daemons"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_set_that_never_ran_is_given_up(restarts: bool) -> None:
+    machine = Machine(restarts)
+    machine.begin()
+    machine.answer("nsqlookupd", "nsqadmin")
+    assert machine.end("nsqd", 1) == ["terminate nsqadmin"]
+    assert machine.said == ["nsqd did not start: it exited with code 1; see its last log lines above"]
+    assert machine.end("nsqadmin") == ["terminate nsqd-2"]
+    machine.end("nsqd-2")
+    machine.end("nsqlookupd")
+    assert machine.supervisor.is_over
+    assert machine.supervisor.exit_code == 1
+
+
+def test_a_slow_start_is_told_once_and_waited_for() -> None:
+    machine = Machine()
+    machine.begin()
+    assert machine.wait(SLOW_START - 1) == []
+    assert machine.said == []
+    assert machine.wait(SLOW_START * 10) == []
+    assert machine.said == ["nsqlookupd does not answer yet, after 15 s: still waiting"]
+    assert machine.answer("nsqlookupd") == ["start nsqd", "start nsqd-2", "start nsqadmin"]
+
+
+# --restart
+
+
+def test_delays_grow_to_a_limit_and_chance_halves_them_at_most() -> None:
+    for jitter, longest in ((1.0, 30.0), (0.0, 15.0)):
+        machine = Machine(restarts=True, jitter=jitter).up()
+        delays = []
+        for _ in range(9):
+            assert machine.end("nsqd", 1) == []
+            began = machine.now
+            while "nsqd" not in machine.processes:
+                machine.wait(10_000_000)
+            delays.append((machine.now - began) / SECOND)
+        assert delays == [longest * share for share in (1 / 60, 1 / 30, 1 / 15, 2 / 15, 4 / 15, 8 / 15, 1, 1, 1)]
+
+
+def test_a_daemon_that_was_stable_begins_with_a_short_delay_again() -> None:
+    machine = Machine(restarts=True).up()
+    for _ in range(4):
+        machine.end("nsqd", 1)
+        machine.wait(LONGEST_DELAY)
+    machine.answer("nsqd")
+    machine.wait(STABLE)
+    machine.end("nsqd", 1)
+    assert machine.said[-1] == "nsqd exited with code 1: starting it again in 0.5 s"
+
+
+def test_a_crash_loop_is_told_once() -> None:
+    machine = Machine(restarts=True).up()
+    for _ in range(CRASH_LOOP + 3):
+        machine.end("nsqlookupd", 1)
+        machine.wait(LONGEST_DELAY)
+    loops = [text for text in machine.said if "crash loop" in text]
+    assert loops == [
+        "nsqlookupd is in a crash loop: it ended 5 times within 120 s, and its log lines above say why;"
+        " penstock up keeps trying, at least every 30 s"
+    ]
+
+
+def test_restarted_daemons_are_no_failure_in_the_end() -> None:
+    machine = Machine(restarts=True).up()
+    machine.end("nsqd", -SIGKILL)
+    assert machine.wait(SECOND) == ["start nsqd"]
+    assert machine.answer("nsqd") == []
+    assert machine.said[-1] == "nsqd runs again"
+    machine.stop()
+    for name in reversed(NAMES):
+        machine.end(name)
+    assert machine.supervisor.exit_code == 0
+
+
+def test_nothing_starts_again_while_all_are_stopped() -> None:
+    machine = Machine(restarts=True).up()
+    machine.end("nsqd", 1)
+    machine.stop()
+    assert machine.end("nsqadmin") == ["terminate nsqd-2"]
+    assert machine.end("nsqlookupd", 1) == []
+    machine.end("nsqd-2")
+    assert machine.supervisor.is_over
+    assert machine.wait(3600 * SECOND) == []
+
+
+# the rolling restart
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_nodes_are_restarted_one_by_one(restarts: bool) -> None:
+    machine = Machine(restarts).up()
+    assert machine.roll() == ["terminate nsqd"]
+    assert machine.roll() == []
+    assert machine.end("nsqd") == ["start nsqd"]
+    assert machine.wait(3600 * SECOND) == []  # it does not answer yet
+    assert machine.answer("nsqd") == ["terminate nsqd-2"]
+    assert machine.end("nsqd-2") == ["start nsqd-2"]
+    assert machine.answer("nsqd-2") == []
+    assert machine.said[0] == "rolling restart: 2 nodes, one after the other"
+    assert machine.said[1] == "rolling restart: not now, the daemons are being started, stopped or restarted"
+    assert machine.said[-1] == "rolling restart: done"
+    assert machine.roll() == ["terminate nsqd"]
+
+
+def test_no_node_is_stopped_while_another_one_is_down() -> None:
+    machine = Machine(restarts=True).up()
+    machine.roll()
+    machine.end("nsqd-2", 1)
+    assert machine.end("nsqd") == ["start nsqd"]
+    assert machine.answer("nsqd") == []
+    assert machine.wait(SECOND) == ["start nsqd-2"]
+    assert machine.answer("nsqd-2") == ["terminate nsqd-2"]
+
+
+def test_it_waits_for_nsqlookupd() -> None:
+    machine = Machine(restarts=True).up()
+    machine.end("nsqlookupd", 1)
+    assert machine.roll() == []
+    assert machine.wait(SECOND) == ["start nsqlookupd"]
+    assert machine.answer("nsqlookupd") == ["terminate nsqd"]
+
+
+def test_it_starts_nodes_that_were_left_down() -> None:
+    machine = Machine().up()
+    machine.end("nsqd", -SIGKILL)
+    assert machine.roll() == ["start nsqd"]
+    assert machine.answer("nsqd") == ["terminate nsqd-2"]
+    machine.end("nsqd-2")
+    machine.answer("nsqd-2")
+    assert machine.supervisor.exit_code == 0
+
+
+def test_a_node_that_does_not_come_back_ends_it() -> None:
+    machine = Machine().up()
+    machine.roll()
+    machine.end("nsqd")
+    assert machine.end("nsqd", 1) == []
+    assert machine.said[-1] == "rolling restart: given up; the nodes that are left were not restarted"
+    assert machine.wait(3600 * SECOND) == []
+    assert machine.roll() == ["start nsqd"]
+
+
+def test_with_restart_it_waits_for_a_node_that_does_not_come_back_at_once() -> None:
+    machine = Machine(restarts=True).up()
+    machine.roll()
+    machine.end("nsqd")
+    assert machine.end("nsqd", 1) == []
+    assert machine.wait(SECOND) == ["start nsqd"]
+    assert machine.answer("nsqd") == ["terminate nsqd-2"]
+
+
+def test_a_node_that_does_not_stop_is_killed_and_started() -> None:
+    machine = Machine().up()
+    machine.roll()
+    assert machine.wait(STOP_TIMEOUT) == ["kill nsqd"]
+    assert machine.end("nsqd", -SIGKILL) == ["start nsqd"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_there_is_none_before_all_run_and_after_a_stop(when: str) -> None:
+    machine = Machine()
+    if when == "before":
+        machine.begin()
+    else:
+        machine.up().stop()
+    assert machine.roll() == []
+
+
+def test_a_stop_in_the_middle_ends_it() -> None:
+    machine = Machine().up()
+    machine.roll()
+    assert machine.stop() == ["terminate nsqadmin"]
+    assert machine.end("nsqd") == []
+    assert machine.end("nsqadmin") == ["terminate nsqd-2"]
+
+
+def test_whatever_happens_it_comes_to_an_end() -> None:
+    """Random events, with a random policy; then a stop. Every process that was started ends, and nothing starts after it."""
+    for seed in range(300):
+        source = random.Random(seed)
+        machine = Machine(restarts=source.random() < 0.7, jitter=source.random())
+        machine.begin()
+        for _ in range(60):
+            _anything(machine, source)
+        machine.stop()
+        while not machine.supervisor.is_over:
+            alive = [
+                d.name
+                for d in machine.supervisor._daemons
+                if d.state in (State.STARTING, State.RUNNING, State.STOPPING)
+            ]
+            assert set(alive) == machine.processes, seed
+            machine.end(source.choice(alive), source.choice([0, 1, -9]))
+        assert machine.processes == set(), seed
+        assert machine.wait(3600 * SECOND) == [], seed
+
+
+def _anything(machine: Machine, source: random.Random) -> None:
+    events: list[Callable[[], object]] = [machine.roll, lambda: machine.wait(source.randrange(70 * SECOND))]
+    if machine.processes:
+        events.append(lambda: machine.end(source.choice(sorted(machine.processes)), source.choice([0, 1, -9])))
+    if machine.supervisor.starting():
+        events += [lambda: machine.answer(source.choice(machine.supervisor.starting()))] * 4
+    source.choice(events)()
+
+
+def test_ends_in_words() -> None:
+    assert [describe_end(code) for code in (0, 3, -9, -35)] == [
+        "exited with code 0",
+        "exited with code 3",
+        "was killed by SIGKILL",
+        "was killed by signal 35",
+    ]

@@ -1,0 +1,193 @@
+"""`penstock up` with real processes: a dead node comes back, or stays dead, and a rolling restart loses nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.daemons import ROOT, STOP_TIMEOUT, Conversation, Daemon, eventually, sized
+from tests.processes.test_penstock_up import child, free_offset
+
+pytestmark = pytest.mark.process
+
+READY = "Press Ctrl-C to stop all daemons."
+
+
+class Set:
+    """A running `penstock up` with two nodes, whose output goes to a file."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: Path, offset: int) -> None:
+        self.process, self._output, self.offset = process, output, offset
+
+    def said(self, text: str) -> bool:
+        return text in self._output.read_text(errors="replace")
+
+    def wait_for(self, text: str) -> None:
+        eventually(lambda: self.said(text) or self.process.poll() is not None, 120)
+        assert self.said(text), self._output.read_text(errors="replace")
+
+    def node(self, number: int) -> str:
+        """The HTTP address of a node, from 0."""
+        return f"http://127.0.0.1:{4151 + 100 * number + self.offset}"
+
+    def child(self, name: str) -> int:
+        return child(self.process.pid, name)
+
+    def kill_node(self, name: str) -> None:
+        os.kill(self.child(f"{name}] "), signal.SIGKILL)  # the name is in -log-prefix
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOP_TIMEOUT)
+
+
+@contextmanager
+def running(tmp_path: Path, *arguments: str, shared: bool = False) -> Iterator[Set]:
+    offset, output = free_offset(2), tmp_path / "output"
+    flags = ["--nodes", "2", "--port-offset", str(offset), *arguments]
+    if shared:
+        flags += ["--shared-port", str(4149 + offset)]
+    command = [sys.executable, "-m", "penstock.launch", "penstock", "up", *flags]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with (
+        output.open("wb") as file,
+        subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=file, stderr=subprocess.STDOUT) as process,
+    ):
+        try:
+            daemons = Set(process, output, offset)
+            daemons.wait_for(READY)
+            yield daemons
+        finally:
+            process.terminate()
+    assert "Traceback" not in output.read_text(errors="replace")
+
+
+class Producer(threading.Thread):
+    """Publishes numbered messages at the shared port one by one, and sends each again until it is acknowledged."""
+
+    def __init__(self, port: int, name: str) -> None:
+        super().__init__()
+        self._address = ("127.0.0.1", port)
+        self._word = name
+        self.acknowledged: list[str] = []
+        self.retries = 0
+        self.over = False
+
+    def run(self) -> None:
+        sock: socket.socket | None = None
+        while not self.over:
+            body = f"{self._word}{len(self.acknowledged)}"
+            try:
+                if sock is None:
+                    sock = socket.create_connection(self._address, timeout=STOP_TIMEOUT)
+                    sock.sendall(b"  V2")
+                self._publish(sock, body)
+                self.acknowledged.append(body)
+            except OSError:
+                self.retries += 1
+                if sock is not None:
+                    sock.close()
+                sock = None
+        if sock is not None:
+            sock.close()
+
+    def _publish(self, sock: socket.socket, body: str) -> None:
+        sock.sendall(b"PUB t\n" + sized(body.encode()))
+        reply = b""
+        while len(reply) < 10:
+            part = sock.recv(10 - len(reply))
+            if not part:
+                raise ConnectionError("the node closed the connection")
+            reply += part
+        assert reply == b"\0\0\0\6\0\0\0\0OK"
+
+
+def drained(daemons: Set, number: int) -> set[str]:
+    """The bodies of all messages that a node has for the channel c of t."""
+    stats = httpx.get(f"{daemons.node(number)}/stats?format=json&topic=t&channel=c").json()
+    depth = stats["topics"][0]["channels"][0]["depth"]
+    node = Daemon("nsqd")
+    node.addresses["TCP"] = f"127.0.0.1:{4150 + 100 * number + daemons.offset}"
+    with Conversation(node, b"  V2SUB t c\nRDY 2500\n") as consumer:
+        consumer.frame()
+        found = set()
+        for _ in range(depth):
+            message = consumer.message()
+            found.add(message.body.decode())
+            consumer.send(b"FIN " + message.id + b"\n")
+    return found
+
+
+def test_kills_and_a_rolling_restart_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    with running(tmp_path, "--restart", shared=True) as daemons:
+        for number in (0, 1):
+            for path in ("/topic/create?topic=t", "/channel/create?topic=t&channel=c"):
+                httpx.post(f"{daemons.node(number)}{path}").raise_for_status()
+        producers = [Producer(4149 + daemons.offset, name) for name in "abcd"]
+        for producer in producers:
+            producer.start()
+        try:
+            eventually(lambda: all(producer.acknowledged for producer in producers))
+            daemons.kill_node("nsqd-2")
+            daemons.wait_for("nsqd-2 was killed by SIGKILL: starting it again in 0.")
+            daemons.wait_for("nsqd-2 runs again")
+            daemons.process.send_signal(signal.SIGUSR2)
+            daemons.wait_for("rolling restart: done")
+            before = [len(producer.acknowledged) for producer in producers]
+            eventually(lambda: all(len(p.acknowledged) > n for p, n in zip(producers, before, strict=True)))
+        finally:
+            for producer in producers:
+                producer.over = True
+            for producer in producers:
+                producer.join(STOP_TIMEOUT)
+        assert sum(producer.retries for producer in producers) >= 2  # each node went away with connections
+        everything = drained(daemons, 0) | drained(daemons, 1)
+        assert [body for producer in producers for body in producer.acknowledged if body not in everything] == []
+        assert daemons.stop() == 0
+
+
+def test_without_restart_a_dead_node_stays_dead(tmp_path: Path) -> None:
+    with running(tmp_path) as daemons:
+        daemons.kill_node("nsqd-2")
+        daemons.wait_for("nsqd-2 was killed by SIGKILL, and stays down; the others continue")
+        assert httpx.post(f"{daemons.node(0)}/pub?topic=t", content=b"x").text == "OK"
+        lookupd = f"http://127.0.0.1:{4161 + daemons.offset}/nodes"
+        eventually(lambda: len(httpx.get(lookupd).json()["producers"]) == 1)
+        assert daemons.stop() == 1
+
+
+def test_a_second_interrupt_kills_what_does_not_stop(tmp_path: Path) -> None:
+    with running(tmp_path) as daemons:
+        os.kill(daemons.child("nsqadmin"), signal.SIGSTOP)
+
+        def ended() -> bool:
+            daemons.process.send_signal(signal.SIGINT)  # two that come together count as one
+            return daemons.process.poll() is not None
+
+        eventually(ended)
+        assert daemons.process.returncode == 1
+        daemons.wait_for("interrupted again: killing the daemons")
+        for port in (4150, 4160):
+            with pytest.raises(OSError):
+                socket.create_connection(("127.0.0.1", port + daemons.offset), timeout=1)
+
+
+def test_the_shared_port_is_not_the_port_of_one_daemon(tmp_path: Path) -> None:
+    offset = free_offset(1)
+    command = [sys.executable, "-m", "penstock.launch", "penstock", "up", "--port-offset", str(offset)]
+    ended = subprocess.run(
+        [*command, "--shared-port", str(4150 + offset)],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert f"--shared-port {4150 + offset} is also the port of one daemon alone" in ended.stderr

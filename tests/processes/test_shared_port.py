@@ -1,0 +1,163 @@
+"""Real nsqd on one port: producers get any of them, nobody may SUB there, and a node that drains or stops leaves the port."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from shared.listen import Listener, bind_shared, listen
+from tests.certificates import Authority
+from tests.daemons import ERROR, OK, ROOT, Conversation, Daemon, nsqd, post, sized
+
+pytestmark = pytest.mark.process
+
+CLIENTS = 40  # connections; the kernel gives all of them to one of two nodes in one of 2 ** 39 runs
+PUB = b"  V2PUB t\n" + sized(b"x")
+
+
+class Shared:
+    """The shared port as Conversation expects a daemon to be."""
+
+    def __init__(self, port: int) -> None:
+        self._node = Daemon("nsqd")
+        self._node.addresses["TCP"] = f"127.0.0.1:{port}"
+
+    def connect(self) -> Any:
+        return self._node.connect()
+
+
+@pytest.fixture
+def place() -> Iterator[Listener]:
+    """A port that nobody else takes, because a socket that never listens is bound to it."""
+    with closing(bind_shared("127.0.0.1:0")) as place:
+        yield place
+
+
+@contextmanager
+def nodes(tmp_path: Path, place: Listener, *flags: str) -> Iterator[tuple[Daemon, Daemon]]:
+    with ExitStack() as stack:
+        both = [
+            stack.enter_context(
+                nsqd(tmp_path / str(number), "-tcp-shared-address", place.address, "-node-id", str(number), *flags)
+            )
+            for number in (1, 2)
+        ]
+        for node in both:
+            node.wait_for_line(f"TCP SHARED: listening on {place.address}")
+        yield both[0], both[1]
+
+
+def published(node: Daemon) -> int:
+    topics = httpx.get(f"http://{node.http}/stats?format=json&topic=t").json()["topics"]
+    return int(topics[0]["message_count"]) if topics else 0
+
+
+def publish(port: Listener, count: int) -> list[Conversation]:
+    """Open `count` connections, and publish a message over each."""
+    clients = [Conversation(Shared(port.port), PUB) for _ in range(count)]  # type: ignore[arg-type]
+    assert [client.frame() for client in clients] == [OK] * count
+    return clients
+
+
+def test_producers_reach_both_nodes_and_a_draining_one_no_more(tmp_path: Path, place: Listener) -> None:
+    with nodes(tmp_path, place) as (first, second), ExitStack() as stack:
+        for client in publish(place, CLIENTS):
+            stack.enter_context(client)
+        assert published(first) + published(second) == CLIENTS
+        assert published(first) > 0
+        assert published(second) > 0
+        post(first, "/node/drain")
+        before = published(first)
+        for client in publish(place, CLIENTS):
+            stack.enter_context(client)
+        assert published(first) == before
+        post(first, "/node/undrain")
+        for client in publish(place, CLIENTS):
+            stack.enter_context(client)
+        assert published(first) > before
+        assert published(first) + published(second) == 3 * CLIENTS
+
+
+def test_nobody_subscribes_there_and_a_node_announces_its_own_port(tmp_path: Path, place: Listener) -> None:
+    with nodes(tmp_path, place) as (first, _):
+        with Conversation(Shared(place.port), b"  V2SUB t c\n") as consumer:  # type: ignore[arg-type]
+            frames = consumer.frames()
+        assert frames[0][0] == ERROR
+        assert frames[0][1].startswith(b"E_SUB_FAILED SUB failed several nsqd share this port")
+        with Conversation(first, b"  V2SUB t c\n") as consumer:
+            assert consumer.frame() == OK
+        assert httpx.get(f"http://{first.http}/info").json()["tcp_port"] == int(first.tcp.rpartition(":")[2])
+
+
+def test_limits_and_tls_hold_for_both_ports_together(tmp_path: Path, place: Listener) -> None:
+    authority = Authority(tmp_path / "ca")
+    flags = (
+        "-tls-cert",
+        authority.cert,
+        "-tls-key",
+        authority.key,
+        "-tls-required=tcp-https",
+        "-https-address=127.0.0.1:0",
+    )
+    with (
+        nsqd(tmp_path / "n", "-tcp-shared-address", place.address, "-max-connections", "1", *flags) as node,
+        Conversation(Shared(place.port), PUB) as producer,  # type: ignore[arg-type]
+        Conversation(node) as second,
+    ):
+        assert producer.frame() == (ERROR, b"E_INVALID cannot PUB in current state (TLS required)")
+        assert second.frame() is None
+
+
+def test_a_killed_node_leaves_the_port_to_the_other(tmp_path: Path, place: Listener) -> None:
+    with nodes(tmp_path, place) as (first, second):
+        first.process.send_signal(signal.SIGKILL)
+        first.wait()
+        for client in publish(place, CLIENTS):
+            client.close()
+        assert published(second) == CLIENTS
+
+
+def start(*flags: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "penstock.launch", "nsqd", "-tcp-address=127.0.0.1:0", "-http-address=", *flags]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=60)
+
+
+def test_a_port_that_is_held_by_a_process_that_does_not_share_it(tmp_path: Path) -> None:
+    with closing(listen("127.0.0.1:0")) as taken:
+        ended = start("-tcp-shared-address", taken.address, cwd=tmp_path)
+    assert ended.returncode == 1
+    assert f"FATAL: listen ({taken.address}) failed - address already in use: held by" in ended.stderr
+    assert "a port is shared only by processes of one user that all ask for it" in ended.stderr
+
+
+@pytest.mark.parametrize("address", ["nsqd.sock", "/tmp/nsqd.sock", "127.0.0.1:0", ":"])
+def test_what_cannot_be_shared(address: str, tmp_path: Path) -> None:
+    ended = start("-tcp-shared-address", address, cwd=tmp_path)
+    assert ended.returncode == 1
+    assert f"--tcp-shared-address {address!r}: expected <addr>:<port>" in ended.stderr
+
+
+def test_the_shared_address_is_not_the_nodes_own(tmp_path: Path) -> None:
+    ended = start("-tcp-address=127.0.0.1:4199", "-tcp-shared-address=127.0.0.1:4199", "-check-config", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "--tcp-shared-address must not be --tcp-address" in ended.stderr
+
+
+def test_the_config_file_has_it(tmp_path: Path, place: Listener) -> None:
+    (tmp_path / "nsqd.cfg").write_text(f"tcp_shared_address = {json.dumps(place.address)}\n")
+    with nsqd(tmp_path / "n", "-config", str(tmp_path / "nsqd.cfg")) as node:
+        node.wait_for_line("TCP SHARED: listening")
+        answer = httpx.get(f"http://{node.http}/config/tcp_shared_address")
+        assert answer.text == place.address
+        (tmp_path / "nsqd.cfg").write_text("")
+        node.process.send_signal(signal.SIGHUP)
+        node.wait_for_line("SIGHUP: restart to apply the changes of: tcp_shared_address")
