@@ -91,6 +91,9 @@ class Peer:
                 return
             data = bytes(self._buffer)
             self._buffer.clear()
+        elif self._publisher.repeat(data, now):
+            self._liveness.last_activity = now  # what else `_command` does was done for the PUB before
+            return
         self.buffered = 0
         position = self._handle(data, 0 if self._started else self._check_magic(data), now)
         if self._publisher.scan is not None:
