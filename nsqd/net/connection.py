@@ -149,12 +149,13 @@ class Connection:
     def send(self, now: int) -> bool:
         """Send what may leave at `now` (ns). Return False if the reactor has to check `broken` or unfinished work."""
         peer, layers = self.peer, self.layers
+        outbox, unsent = peer.outbox, self._unsent
         if self.sealed:
             output = self._released()
-        else:  # the same as _take without the call, for this runs once a reply
-            output = peer.outbox.drain() if layers is None else layers.encode_output(peer)
-        if self._unsent:
-            output.insert(0, self._unsent)
+        else:  # the same as _encode_output without the call, for this runs once a reply
+            output = outbox.drain() if layers is None else layers.encode_output(peer)
+        if unsent:
+            output.insert(0, unsent)
         data = output[0] if len(output) == 1 else b"".join(output)
         if data:
             try:
@@ -168,11 +169,10 @@ class Connection:
                 if not self._blocked_since or sent:
                     self._blocked_since = now
                 self._unsent = data[sent:]
-                peer.outbox.unsent = len(self._unsent)
+                outbox.unsent = len(self._unsent)
                 return False
-        self._blocked_since = 0
-        outbox = peer.outbox
-        if self._unsent or outbox.refused:
+        if unsent or outbox.refused:
+            self._blocked_since = 0
             self._unsent = b""
             outbox.unsent = 0
             outbox.refused = False

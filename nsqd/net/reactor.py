@@ -32,8 +32,10 @@ from nsqd.net.wakeup import WakeUp
 from nsqd.protocols.transport import NEVER, Begin
 from shared.connection_limiter import ConnectionLimiter
 
-READ_SIZE = 256 * 1024  # bytes: one recv_into a shared buffer, per connection and turn
-SCARCE_READ_SIZE = 32 * 1024  # bytes: the same while a connection waits for room in the budget
+READ_SIZE = 256 * 1024  # bytes that are received from a connection in a turn, about
+# bytes of a connection's first read in a turn: malloc gives up to 128 KiB without a system call
+FIRST_READ_SIZE = 64 * 1024
+SCARCE_READ_SIZE = 32 * 1024  # bytes that are received in a turn while a connection waits for room in the budget
 MAX_EVENTS = 512  # connections served in a turn
 # bytes: input beyond that waits in a turn until the peers have handled what was received before
 MAX_RECEIVED = 1024 * 1024
@@ -69,8 +71,7 @@ class Reactor:
         self._epoll = system.poller()
         self._wake_up = WakeUp(self._epoll, system.pair)
         self.wake = self._wake_up.wake  # makes the next turn happen now; from any thread
-        self._buffer = memoryview(bytearray(READ_SIZE))  # where input is received
-        self._scarce_buffer = self._buffer[:SCARCE_READ_SIZE]
+        self._buffer = memoryview(bytearray(READ_SIZE - FIRST_READ_SIZE))  # where large input is received
         self.budget = admission.budget
         self.wrap = admission.wrap
         self._inflow = Inflow(self)
@@ -210,13 +211,17 @@ class Reactor:
         """
         listeners: list[int] = []
         woken = False
+        connections, receive, readable, writable = self.connections, self._receive, select.EPOLLIN, select.EPOLLOUT
         for fd, event in events:
-            connection = self.connections.get(fd)
+            connection = connections.get(fd)
             if connection is not None:
-                if event & select.EPOLLOUT:
+                if event == readable:  # nearly always
+                    receive(connection)
+                    continue
+                if event & writable:
                     self.unflushed[connection] = None
-                if event & ~select.EPOLLOUT:
-                    self._receive(connection)
+                if event & ~writable:
+                    receive(connection)
             elif fd in self._endpoints:
                 listeners.append(fd)
             elif fd == self._wake_up.fd:
@@ -233,35 +238,48 @@ class Reactor:
         self._broker.begin(self.now, self.wall)
 
     def _receive(self, connection: Connection) -> None:
-        """Take what the network has. `_handle` gives it to the peer, with a time that is read after the bytes came."""
-        buffer = self._buffer if self._inflow.retry_at == NEVER else self._scarce_buffer
+        """Take what the network has. `_handle` gives it to the peer, with a time that is read after the bytes came.
+
+        Input below FIRST_READ_SIZE is received where it stays: a shared buffer would cost a view and a copy of it.
+        """
+        data: bytes | None
         try:
-            size = connection.socket.recv_into(buffer)
+            data = connection.socket.recv(FIRST_READ_SIZE if self._inflow.retry_at == NEVER else SCARCE_READ_SIZE)
         except BlockingIOError:
             return
         except OSError:  # reset by the peer
-            self._received.append((connection, None))
-            return
-        self._received.append((connection, bytes(buffer[:size])))
-        self._received_size += size
+            data = None
+        else:
+            if len(data) == FIRST_READ_SIZE:
+                data = self._receive_more(connection, data)
+            self._received_size += len(data)
+        self._received.append((connection, data))
         if self._received_size > MAX_RECEIVED:
             self._handle()
+
+    def _receive_more(self, connection: Connection, data: bytes) -> bytes:
+        """Return `data` and what the network has behind it. A reset or an end is left to the next read."""
+        try:
+            size = connection.socket.recv_into(self._buffer)
+        except OSError:
+            return data
+        return b"".join((data, self._buffer[:size]))
 
     def _handle(self) -> None:
         """Give the peers what came for them since the last call. A delay counts from no earlier than the bytes' arrival."""
         self._begin()
-        received, self._received = self._received, []
+        now, received, self._received = self.now, self._received, []
         self._received_size = 0
         for connection, data in received:
             if not data or connection.layers is not None or connection.drain_until:
                 self._handle_unusual(connection, data)
                 continue
             peer = connection.peer
-            peer.receive(data, self.now)
+            peer.receive(data, now)
             if peer.has_more:
                 self.unflushed[connection] = None  # Upkeep makes sure that the rest is handled later
             if peer.buffered or connection.metered:  # also when the half-received command has just been completed
-                self._inflow.account(connection, self.now, len(data))
+                self._inflow.account(connection, now, len(data))
 
     def _handle_unusual(self, connection: Connection, data: bytes | None) -> None:
         """Handle the end of input (b""), a reset (None), input behind layers, or input of a draining connection."""
@@ -372,10 +390,10 @@ class Reactor:
 
     def _flush(self) -> None:
         """Send the output of all connections that have some."""
-        unflushed, self.unflushed = self.unflushed, {}
+        now, unflushed, self.unflushed = self.now, self.unflushed, {}
         for connection in unflushed:
-            if not connection.closed and not connection.send(self.now):
-                self._upkeep.check_after_send(connection, self.now)
+            if not connection.closed and not connection.send(now):
+                self._upkeep.check_after_send(connection, now)
 
     # timers
 

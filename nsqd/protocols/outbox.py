@@ -39,8 +39,10 @@ class Outbox:
 
     def reply(self, frame: bytes, marks: tuple[Mark, ...] = ()) -> None:
         """Send a response, an error or a heartbeat with this turn. `marks` are those that it waits for, as in `wait_for`."""
-        if marks:
-            self.wait_for(marks)
+        if marks:  # what follows is `wait_for`, inlined
+            if marks is not self.marks:
+                self.marks = self._with(marks) if self.marks else marks
+            self._transport.output_ready()
         elif not self._replies:
             self._transport.output_ready()
         self._replies.append(frame)
@@ -50,7 +52,10 @@ class Outbox:
         self._transport.output_ready()  # replies that wait behind sealed output are sealed together with this one
         # the same tuple comes with the second reply of a turn, and while an earlier turn's reply still waits
         if marks is not self.marks:
-            self.marks = self.marks + tuple(mark for mark in marks if mark not in self.marks) if self.marks else marks
+            self.marks = self._with(marks) if self.marks else marks
+
+    def _with(self, marks: tuple[Mark, ...]) -> tuple[Mark, ...]:
+        return self.marks + tuple(mark for mark in marks if mark not in self.marks)
 
     def end(self) -> None:
         """End the connection once the present output is sent."""
@@ -89,11 +94,11 @@ class Outbox:
 
     def drain(self) -> list[bytes]:
         """Take all output, held messages first, to be sent now."""
-        output = self._messages + self._replies if self._messages else self._replies
-        self._messages, self._replies = [], []
-        self.marks = ()
-        self.size = 0
-        self.flush_due = NEVER
+        output, self._replies, self.marks = self._replies, [], ()
+        if self._messages:
+            output, self._messages = self._messages + output, []
+            self.size = 0
+            self.flush_due = NEVER
         return output
 
     @property

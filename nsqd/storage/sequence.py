@@ -238,10 +238,10 @@ class Sequence:
 
     def index_of(self, ordinal: int) -> int:
         """Return the index in `extents` of the live extent that holds `ordinal`, else of the next."""
-        place = bisect_right(self._firsts, ordinal) - 1
-        if place < 0 or ordinal >= self.extents[place].end:
+        extents, place = self.extents, bisect_right(self._firsts, ordinal) - 1
+        if place < 0 or ordinal >= extents[place].end:
             place += 1
-        while place < len(self.extents) and self.extents[place].released == self.extents[place].count:
+        while place < len(extents) and extents[place].released == extents[place].count:
             place += 1
         return place
 

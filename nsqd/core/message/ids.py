@@ -32,17 +32,23 @@ class Ids:
         return f"<{len(self.lows)} Ids of {self.prefix.decode()}...>"
 
 
+def ids_from(first: int, count: int) -> list[Ids]:
+    """Return the `count` ids from the one with the number `first` on, in blocks."""
+    blocks, end = [], first + count
+    while first < end:
+        high, low = divmod(first, 4096)
+        block = Ids(b"%013x" % high, _LOW_DIGITS[low : low + end - first])
+        blocks.append(block)
+        first += len(block.lows)
+    return blocks
+
+
 def between(first: bytes, last: bytes, count: int) -> bytes:
     """Return the ids from `first` to `last`, 16 bytes each, end to end, if there are exactly `count` of them; else b""."""
     start = int(first, 16)
     if int(last, 16) - start != count - 1:
         return b""
-    joined, end = [], start + count
-    while start < end:
-        high, low = divmod(start, 4096)
-        joined.append(Ids(b"%013x" % high, _LOW_DIGITS[low : low + end - start]).joined)
-        start = (high + 1) * 4096
-    return b"".join(joined)
+    return b"".join([block.joined for block in ids_from(start, count)])
 
 
 class IdSource:
@@ -81,19 +87,17 @@ class IdSource:
         """Return the id with that sequence as a number, without issuing it."""
         return self._node << 48 | sequence
 
-    def issue_ids(self, n: int) -> list[Ids]:
-        """Issue the next n ids, in order and in blocks."""
+    def issue_numbers(self, n: int) -> int:
+        """Issue the next n ids. Returns the first as a number; the others follow it."""
         first = self.next
         self.next = end = first + n
         if end > self._renew_at:
             self._renew(end)
-        blocks = []
-        while first < end:
-            high, low = divmod(first, 4096)
-            block = Ids(b"%04x%09x" % (self._node, high), _LOW_DIGITS[low : low + end - first])
-            blocks.append(block)
-            first += len(block.lows)
-        return blocks
+        return self._node << 48 | first
+
+    def issue_ids(self, n: int) -> list[Ids]:
+        """Issue the next n ids, in order and in blocks."""
+        return ids_from(self.issue_numbers(n), n)
 
     def _renew(self, end: int) -> None:
         leased = self._lease(end + LEASE)

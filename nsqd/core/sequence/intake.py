@@ -124,7 +124,7 @@ class Intake:
         """
         self.count([body])
         put_batch = PutBatch(options, created)
-        put_batch.add_one(body, self._ids.id_number(sequence), self._ids.id_bytes(sequence))
+        put_batch.add_one(body, self._ids.id_number(sequence))
         return put_batch
 
     def take_put_batches(self) -> list[PutBatch]:
@@ -198,7 +198,8 @@ class Intake:
             packed = Attributes(key=put_batch.key, job=(options.priority, options.ttr, options.delay)).pack(first)
         else:
             packed = pack_job(options.priority, options.ttr, options.delay)
-        return Sealed(put_batch.frames, b"".join(put_batch.ids), put_batch.largest, options.due, packed)
+        frames, ids, largest = put_batch.encode()
+        return Sealed(frames, ids, largest, options.due, packed)
 
     def _pack(self, attributes: Attributes, first: int) -> bytes:
         """Pack the attributes of messages from `first` on, and note their producer."""

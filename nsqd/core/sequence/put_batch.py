@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from nsqd.core.message.frame import HEADER_SIZE, encode, encode_one
-from nsqd.core.message.ids import IdSource
+from nsqd.core.message.ids import IdSource, ids_from
 
 
 class JobOptions(NamedTuple):
@@ -22,7 +22,7 @@ USUAL = JobOptions()
 class PutBatch:
     """Consecutive jobs of a topic with the same options, which become one record of the log."""
 
-    __slots__ = ("created", "first", "frames", "ids", "key", "largest", "numbers", "options")
+    __slots__ = ("bodies", "created", "first", "key", "numbers", "options")
 
     def __init__(self, options: JobOptions, created: int, key: str = "") -> None:
         self.options = options
@@ -30,31 +30,32 @@ class PutBatch:
         self.key = key  # recognizes a second put of the same job; "": none
         self.first = -1  # ordinal of the first job, once the jobs are sealed
         self.numbers: list[int] = []  # their ids, as numbers, ascending
-        self.frames: list[bytes] = []
-        self.ids: list[bytes] = []  # 16 bytes a job, in blocks end to end
-        self.largest = 0  # bytes of the largest frame
+        self.bodies: list[bytes] = []
 
     def add(self, bodies: list[bytes], ids: IdSource) -> int:
         """Add jobs, which get the next ids. Returns the first id as a number; the others follow it."""
-        number = ids.id_number(ids.next)
-        if len(bodies) == 1:  # this costs half as much as a batch of one
-            self.add_one(bodies[0], number, ids.issue_id())
-            return number
-        blocks, sizes = ids.issue_ids(len(bodies)), set(map(len, bodies))
-        self.ids += [block.joined for block in blocks]
-        self.frames += encode(bodies, sizes, blocks, self.created)
+        number = ids.issue_numbers(len(bodies))
+        self.bodies += bodies
         self.numbers += range(number, number + len(bodies))
-        self.largest = max(self.largest, max(sizes) + HEADER_SIZE)
         return number
 
-    def add_one(self, body: bytes, number: int, message_id: bytes) -> None:
+    def add_one(self, body: bytes, number: int) -> None:
         """Add a job that has an id already; `number` is the id as a number."""
-        frame = encode_one(body, message_id, self.created)
-        self.ids.append(message_id)
-        self.frames.append(frame)
+        self.bodies.append(body)
         self.numbers.append(number)
-        if len(frame) > self.largest:
-            self.largest = len(frame)
+
+    def encode(self) -> tuple[list[bytes], bytes, int]:
+        """Return the frames of the jobs, their ids (16 bytes each, end to end), and the bytes of the largest frame."""
+        bodies, numbers = self.bodies, self.numbers
+        sizes = set(map(len, bodies))
+        if numbers[-1] - numbers[0] == len(numbers) - 1:  # nobody else was issued an id between two of these
+            blocks = ids_from(numbers[0], len(numbers))
+            frames, ids = encode(bodies, sizes, blocks, self.created), b"".join([block.joined for block in blocks])
+        else:
+            each = [b"%016x" % number for number in numbers]
+            frames = [encode_one(body, one, self.created) for body, one in zip(bodies, each, strict=True)]
+            ids = b"".join(each)
+        return frames, ids, max(sizes) + HEADER_SIZE
 
     def __repr__(self) -> str:
-        return f"<Puts: {len(self.frames)} jobs from ordinal {self.first} on, {self.options}>"
+        return f"<Puts: {len(self.bodies)} jobs from ordinal {self.first} on, {self.options}>"

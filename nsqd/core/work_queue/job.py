@@ -26,6 +26,7 @@ class JobState(IntEnum):
 
 
 _STATES = (JobState.READY, *JobState)  # by number
+_BURIED = JobState.BURIED
 
 
 @dataclass(slots=True)
@@ -61,14 +62,12 @@ def unpack(ordinal: int, row: bytes | bytearray, at: int = 0) -> Job:
     return job
 
 
-def time_of(row: bytes) -> int:
-    """Return when the job of this row is due (ns), or 0 if it does not wait for a time."""
-    return int(DUE.unpack_from(row, DUE_AT)[0]) if row[STATE_AT] != JobState.BURIED else 0
-
-
-def with_time(row: bytes, due: int) -> bytes:
-    """Return a copy of the row with another due time (ns)."""
-    return row[:DUE_AT] + DUE.pack(due) + row[DUE_AT + DUE.size :]
+def delayed_by(row: bytes, offset: int) -> bytes:
+    """Return the row with its due time later by `offset` ns; the row itself if the job does not wait for a time."""
+    due = int(DUE.unpack_from(row, DUE_AT)[0])
+    if not due or row[STATE_AT] == _BURIED:
+        return row
+    return row[:DUE_AT] + DUE.pack(due + offset) + row[DUE_AT + DUE.size :]
 
 
 def have_times(rows: bytes | bytearray) -> bool:

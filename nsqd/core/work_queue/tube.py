@@ -162,7 +162,7 @@ class Tube:
 
         The log gets no rows for them: their publish record says that they are jobs.
         """
-        options, first, count = put_batch.options, put_batch.first, len(put_batch.frames)
+        options, first, count = put_batch.options, put_batch.first, len(put_batch.numbers)
         late = options.due > self.agenda.now
         state, due = (JobState.DELAYED, options.due) if late else (JobState.READY, 0)
         if not self.jobs.count:

@@ -20,7 +20,16 @@ from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
 from nsqd.protocols.beanstalk import stats
-from nsqd.protocols.beanstalk.commands import HTTP, MAX_LINE, MOST_VERB, BadFormat, UnknownCommand, is_http, verb_of
+from nsqd.protocols.beanstalk.commands import (
+    HTTP,
+    MAX_LINE,
+    MOST_VERB,
+    BadFormat,
+    UnknownCommand,
+    is_http,
+    read_usual,
+    verb_of,
+)
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport
 
@@ -132,7 +141,7 @@ class Client(ABC):
         self._now = now
         self.has_more = False
         if not (self._buffer or self._wait or self.outbox.closing):
-            self._handle_input(data)
+            self._handle_fresh_input(data)
             return
         self._buffer += data
         if self._wait or self.outbox.closing:
@@ -145,10 +154,19 @@ class Client(ABC):
         """Handle the input that was kept."""
         data = bytes(self._buffer)
         self._buffer.clear()
-        self._handle_input(data)
+        self._spent = 0
+        self._handle_input(data, 0)
 
-    def _handle_input(self, data: bytes) -> None:
-        at = self._spent = 0
+    def _handle_fresh_input(self, data: bytes) -> None:
+        """Handle input before which none was kept: mostly a single command, of a client that waits for each answer."""
+        self._spent = 1
+        end = self._step(data, 0) if data and self._long is None else 0
+        is_single = end == len(data) and self._put is None and self._long is None
+        if not is_single or self._eof or self.buffered or self._discard:
+            self._handle_input(data, max(end, 0))
+
+    def _handle_input(self, data: bytes, at: int) -> None:
+        """Handle the complete commands from `at` on, while units are left, and keep the rest."""
         while self._spent < UNITS_OF_A_TURN:
             self._spent += 1
             if self._wait or self.outbox.closing or (at == len(data) and self._long is None):
@@ -225,19 +243,14 @@ class Client(ABC):
         return newline + 2
 
     def _line(self, line: bytes) -> None:
-        if is_http(line):
-            self.outbox.break_off()
-            return
         try:
-            if b"\0" in line:
-                raise BadFormat
-            verb, reader = verb_of(line)
-            if verb == b"pause-tube":  # counted whatever follows
-                self._broker.tubes.commands["pause-tube"] += 1
-            arguments = reader(line, len(verb))
-            if verb == b"put ":
-                self._context.learn(line, arguments)
-            self._do(verb, arguments)
+            usual = read_usual(line)
+            if usual is not None:
+                self._do(*usual)
+            elif is_http(line):
+                self.outbox.break_off()
+            else:
+                self._unusual_line(line)
         except BadFormat:
             self._reply(b"BAD_FORMAT\r\n")
         except UnknownCommand:
@@ -247,6 +260,17 @@ class Client(ABC):
         except Reading as reading:
             self._broker.tubes.waiters.block(self.worker, reading.queue)
             self._wait, self._deadline = True, -1
+
+    def _unusual_line(self, line: bytes) -> None:
+        if b"\0" in line:
+            raise BadFormat
+        verb, reader = verb_of(line)
+        if verb == b"pause-tube":  # counted whatever follows
+            self._broker.tubes.commands["pause-tube"] += 1
+        arguments = reader(line, len(verb))
+        if verb == b"put ":
+            self._context.learn(line, arguments)
+        self._do(verb, arguments)
 
     def _reply(self, data: bytes) -> None:
         self._spent += 1 + len(data) // BYTES_OF_A_UNIT

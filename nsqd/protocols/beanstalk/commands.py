@@ -17,6 +17,9 @@ _NAME = re.compile(rb"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]{0,199}")
 _NAME_BYTES = re.compile(rb"[A-Za-z0-9\-+/;.$_()]+")
 _DIGITS = re.compile(rb" *([0-9]+)")
 _STRTOUL = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)")
+# the lines that workers send all the time, with numbers that are certainly in range
+_USUAL = re.compile(rb"(delete |touch |reserve-with-timeout )([0-9]{1,9})")
+_RESERVE: tuple[bytes, tuple[int, ...]] = b"reserve", ()
 # the part of the line after the verb
 _USUAL_PUT = re.compile(rb"([0-9]{1,10}) ([0-9]{1,10}) ([0-9]{1,10}) ([0-9]{1,10})")
 _U32, _U64 = (1 << 32) - 1, (1 << 64) - 1
@@ -207,6 +210,14 @@ VERBS: tuple[tuple[bytes, ArgumentReader], ...] = (
     (b"list-jobs ", _list),
 )
 _WITH_ARGUMENTS = {verb: reader for verb, reader in VERBS if verb.endswith(b" ")}
+
+
+def read_usual(line: bytes) -> tuple[bytes, tuple[int, ...]] | None:
+    """Return verb and arguments of a line that workers send all the time; None: `verb_of` and its reader have to read it."""
+    if line == b"reserve":
+        return _RESERVE
+    match = _USUAL.fullmatch(line)
+    return (match[1], (int(match[2]),)) if match is not None else None
 
 
 def verb_of(line: bytes) -> tuple[bytes, ArgumentReader]:

@@ -44,11 +44,12 @@ class Peer(Operator):
         if data[end - 2 : end] != b"\r\n" or self._broker.refusal:
             return 0  # the put is not complete, or has another answer
         bodies = [data[body : end - 2]]
-        line, step = data[at:body], end - at
-        most = 1 if tubes.waiters.count else UNITS_OF_A_TURN - self._spent
-        while data.startswith(line, end) and data[end + step - 2 : end + step] == b"\r\n" and len(bodies) < most:
-            bodies.append(data[end + len(line) : end + step - 2])
-            end += step
+        if end < len(data):
+            line, step = data[at:body], end - at
+            most = 1 if tubes.waiters.count else UNITS_OF_A_TURN - self._spent
+            while data.startswith(line, end) and data[end + step - 2 : end + step] == b"\r\n" and len(bodies) < most:
+                bodies.append(data[end + len(line) : end + step - 2])
+                end += step
         if options.delay:
             options = options._replace(due=self._now + options.delay * SECOND)
         try:
@@ -57,12 +58,13 @@ class Peer(Operator):
             return 0
         worker.produces = True
         tubes.commands["put"] += len(bodies)
-        self._promise(worker.using)
+        marks = self._broker.topics[worker.using].marks  # the record of the jobs makes the promise, at the turn's end
         if len(bodies) == 1:
-            self.outbox.reply(b"INSERTED %d\r\n" % first)
+            self.outbox.reply(b"INSERTED %d\r\n" % first, marks)
         else:
             self._spent += len(bodies) - 1
-            self.outbox.reply(b"".join([b"INSERTED %d\r\n" % number for number in range(first, first + len(bodies))]))
+            replies = [b"INSERTED %d\r\n" % number for number in range(first, first + len(bodies))]
+            self.outbox.reply(b"".join(replies), marks)
         return end
 
     def _begin_unique(self, key: str, priority: int, delay: int, ttr: int, size: int, trailing: bool) -> None:

@@ -25,6 +25,7 @@ from nsqd.protocols.transport import NEVER, Transport
 from shared.tls_info import TlsInfo
 
 MAGIC = b"  V2"
+_PUB = b"PUB "
 _F, _PUBLISHES = ord("F"), b"PM"  # the first letters of FIN, and of PUB and MPUB
 # Commands, or stretches of fast ones, that are handled in a row: the most expensive take 10 us, and a turn has other clients
 # (16,384 RDYs in 64 KiB took 30 ms).
@@ -91,6 +92,9 @@ class Peer:
                 return
             data = bytes(self._buffer)
             self._buffer.clear()
+        elif data.startswith(_PUB) and self._publisher.repeat(data, now):
+            self._liveness.last_activity = now  # what else `_command` does was done for the PUB before
+            return
         self.buffered = 0
         position = self._handle(data, 0 if self._started else self._check_magic(data), now)
         if self._publisher.scan is not None:

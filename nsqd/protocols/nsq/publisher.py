@@ -54,6 +54,8 @@ class Publisher:
         "_access",
         "_batch_topic",
         "_broker",
+        "_last_line",
+        "_last_topic",
         "_outbox",
         "_permitted_topics",
         "_settings",
@@ -73,6 +75,9 @@ class Publisher:
         self._outbox = outbox
         # Topics whose names need no check: all topics of the node or, where each needs a permission, those published to.
         self._permitted_topics: dict[bytes, Topic] = {} if settings.auth_required else broker.named
+        # the topic of the last fast PUB, and its line with the newline: most clients publish to the same topic again
+        self._last_topic: Topic | None = None
+        self._last_line = b""
         self.counts: dict[str, int] = {}  # messages published, by topic
         self.scan: MpubScan | None = None  # an MPUB whose messages are still coming; None: there is none
         # a large MPUB that is complete and is published in portions; None: there is none
@@ -80,6 +85,34 @@ class Publisher:
         self._batch_topic = ""  # the topic's name of that batch
         self._spent = 0  # messages, and equal costs, since Later last ended this client's share of a turn
         self.deduplicates = False  # as IDENTIFY agreed
+
+    def repeat(self, data: bytes, now: int) -> bool:
+        """Publish `data` if it is exactly one PUB, of the common shape, to the topic of the last fast PUB.
+
+        Returns False if the input must be read command by command. This takes half the time of `fast`, and is how nearly all
+        clients publish that wait for each OK.
+        """
+        topic, line = self._last_topic, self._last_line
+        if topic is None or not data.startswith(line):
+            return False
+        body_at = len(line) + 4
+        size = len(data) - body_at
+        if not 0 < size <= self._settings.max_msg_size or INT32.unpack_from(data, body_at - 4)[0] != size:
+            return False
+        outbox = self._outbox
+        if (
+            topic.deleted
+            or now >= self._access.until
+            or self._broker.refusal
+            or self.scan
+            or self.batch
+            or outbox.closing
+        ):
+            return False
+        topic.publish([data[body_at:]], size)
+        self.counts[topic.name] += 1
+        outbox.reply(OK, topic.marks)
+        return True
 
     def fast(self, data: bytes, start: int, now: int) -> int:
         """Publish a PUB or MPUB of the common shape to a known topic, if it is whole in the buffer. Return where it ends.
@@ -95,6 +128,8 @@ class Publisher:
             if one is None or topic is None or topic.deleted:
                 return 0
             self._publish(topic, [one[1]], len(one[1]))
+            if topic is not self._last_topic:
+                self._last_topic, self._last_line = topic, b"PUB %s\n" % one[0]
             return one[2]
         if data.startswith(_MPUB, start):
             many = fast.mpub(data, start, settings.max_msg_size, settings.max_body_size)
@@ -205,6 +240,7 @@ class Publisher:
 
     def forget_topics(self) -> None:
         """Forget the known topics, because the permissions may have changed or the client is gone."""
+        self._last_topic = None
         if self._settings.auth_required:
             self._permitted_topics.clear()
 

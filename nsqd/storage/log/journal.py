@@ -14,7 +14,7 @@ from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, StoragePolicy, TopicConfig
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.mark import Mark
-from nsqd.core.work_queue.job import time_of, with_time
+from nsqd.core.work_queue.job import delayed_by
 from nsqd.storage.log.recorder import Recorder
 from nsqd.storage.log.retention import Retained, Retention
 from nsqd.storage.memory import MemoryReader, RetainedExtents
@@ -237,8 +237,7 @@ class LogReader:
             self._collect()
 
     def job(self, ordinal: int, row: bytes) -> None:
-        due = time_of(row)
-        self._jobs += records.ORDINAL.pack(ordinal), with_time(row, self._recorder.clock.at(due)) if due else row
+        self._jobs += records.ORDINAL.pack(ordinal), delayed_by(row, self._recorder.clock.offset)
         if not self._is_collecting:
             self._collect()
 

@@ -56,6 +56,7 @@ PREFIX_SIZE = 8  # length and CRC of a record
 MAX_RECORD = 1 << 30  # bytes: no record is longer; the publishes of a turn are cut into records far below it
 
 _KINDS = [bytes((kind,)) for kind in range(256)]
+_PUBLISH = RecordKind.PUBLISH
 _HEADER = Struct(">8sHHI16sQQ?I7x")
 _SEED = Struct(">16sQI")
 _CRC = Struct(">I")
@@ -172,15 +173,17 @@ def encode_all(seed: int, at: int, records: Iterable[Record]) -> tuple[list[byte
     """
     buffers: list[bytes] = []
     published: list[tuple[int, int]] = []
+    pack, crc32 = _PREFIX.pack, zlib.crc32
     for kind, content, frames in records:
         head = _KINDS[kind] + content
-        crc = zlib.crc32(head, (seed ^ at) & 0xFFFFFFFF)
-        end = at + PREFIX_SIZE + len(head) + len(frames)
+        size, crc = len(head), crc32(head, (seed ^ at) & 0xFFFFFFFF)
         if frames:
-            buffers += _PREFIX.pack(len(head) + len(frames), zlib.crc32(frames, crc)), head, frames
+            size += len(frames)
+            buffers += pack(size, crc32(frames, crc)), head, frames
         else:
-            buffers += _PREFIX.pack(len(head), crc), head
-        if kind == RecordKind.PUBLISH:
+            buffers += pack(size, crc), head
+        end = at + PREFIX_SIZE + size
+        if kind == _PUBLISH:
             published.append((at, end))
         at = end
     return buffers, published, at

@@ -429,7 +429,7 @@ class Clogged:
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self.recv_into, self.fileno, self.close = sock.recv_into, sock.fileno, sock.close
+        self.recv, self.fileno, self.close = sock.recv, sock.fileno, sock.close
 
     def send(self, data: bytes) -> int:
         raise BlockingIOError

@@ -382,9 +382,9 @@ class LateSocket:
         self._socket = sock
         self._node = node
 
-    def recv_into(self, buffer: bytearray) -> int:
+    def recv(self, size: int) -> bytes:
         self._node.now += SECOND // 2
-        return self._socket.recv_into(buffer)
+        return self._socket.recv(size)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._socket, name)

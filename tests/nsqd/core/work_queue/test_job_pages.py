@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqd.core.work_queue.job import ROW, Job, JobState, rows_with_options, time_of, unpack, with_time
+from nsqd.core.work_queue.job import ROW, Job, JobState, delayed_by, rows_with_options, unpack
 from nsqd.core.work_queue.job_pages import PAGE, JobPages, moved
 from tests.effort import examples
 
@@ -105,11 +105,14 @@ def test_a_row_is_what_was_packed() -> None:
     assert unpack(3, b"xx" + job.pack(), 2) == job
 
 
-def test_the_time_of_a_row() -> None:
-    assert time_of(job_of(0, JobState.RESERVED, 99).pack()) == 99
-    assert time_of(job_of(0, JobState.BURIED, 99).pack()) == 0  # a burial's number is no time
-    row = with_time(job_of(0, JobState.DELAYED, 99).pack(), 1 << 60)
-    assert unpack(0, row) == job_of(0, JobState.DELAYED, 1 << 60)
+def test_delaying_a_row_changes_its_time_and_nothing_else() -> None:
+    assert delayed_by(job_of(0, JobState.RESERVED, 99).pack(), 1) == job_of(0, JobState.RESERVED, 100).pack()
+    assert (
+        delayed_by(job_of(0, JobState.DELAYED, 99).pack(), 1 << 60)
+        == job_of(0, JobState.DELAYED, 99 + (1 << 60)).pack()
+    )
+    for job in (job_of(0, JobState.BURIED, 99), job_of(0)):  # a burial's number is no time, and 0 is none
+        assert delayed_by(job.pack(), 1) == job.pack()
 
 
 def test_moving_a_page_changes_times_and_nothing_else() -> None:

@@ -84,7 +84,7 @@ class Bench:
         """Put a job as a client of beanstalkd does."""
         put_batch = PutBatch(JobOptions(priority, 60, delay, NOW + delay * SECOND if delay else 0, True), 77)
         put_batch.add(list(bodies), self.ids)
-        first = put_batch.first = self._append(put_batch.frames)
+        first = put_batch.first = self._append(put_batch.encode()[0])
         self.tube.extend(DistributedBatch(first, self.offsets.end, len(bodies), 0, put_batch))
         return [self.job(ordinal) for ordinal in range(first, self.offsets.end)]
 

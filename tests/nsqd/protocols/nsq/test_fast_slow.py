@@ -1,7 +1,7 @@
 """The fast path equals the slow path, and any input cut anywhere gives the same result."""
 
 import struct
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -64,11 +64,15 @@ def commands(draw: st.DrawFn) -> bytes | tuple[bytes, int | bytes, bytes]:
 
 
 def play(
-    script: list[bytes | tuple[bytes, int | bytes, bytes]], cuts: list[int], fast: bool, portion: int = batch.PORTION
+    script: list[bytes | tuple[bytes, int | bytes, bytes]],
+    cuts: list[int] | None,
+    fast: bool,
+    portion: int = batch.PORTION,
 ) -> tuple[object, ...]:
     """Say the script to a subscribed peer, cut as told; return all that can be seen of it.
 
-    `portion`: messages after which an MPUB goes on in the next turn.
+    `cuts`: None cuts behind each command, as clients do that wait for each answer. `portion`: messages after which an MPUB
+    goes on in the next turn.
     """
     node = Node(seed=5)
     wire = Wire(node, LIMITS)
@@ -81,7 +85,10 @@ def play(
     for module in (batch, commands_of_nsq, publisher):
         module.PORTION = portion  # type: ignore[attr-defined]
     try:
-        data = b"".join(_resolve(command, delivered) for command in script)
+        parts = [_resolve(command, delivered) for command in script]
+        data = b"".join(parts)
+        if cuts is None:
+            cuts = list(accumulate(map(len, parts)))
         edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
         for start, stop in pairwise(edges):
             wire.peer.receive(data[start:stop], node.now)
@@ -116,6 +123,7 @@ def test_fast_equals_slow_for_any_cut(script: list[bytes | tuple[bytes, int | by
     assert play(script, [], fast=False) == whole
     assert play(script, cuts, fast=True) == whole
     assert play(script, cuts, fast=False) == whole
+    assert play(script, None, fast=True) == whole
     assert play(script, cuts, fast=True, portion=2) == whole
     assert play(script, cuts, fast=False, portion=1) == whole
 
@@ -129,6 +137,43 @@ def test_one_byte_at_a_time() -> None:
         b"NOP\n",
     ]
     assert play(script, list(range(500)), fast=True) == play(script, [], fast=True)
+
+
+@settings(max_examples=examples(400))
+@given(st.lists(st.tuples(st.sampled_from([b"t", b"u", b"uu", b"t "]), sizes, texts), max_size=8), st.booleans())
+def test_a_pub_like_the_one_before_it_is_as_good_as_any_other(
+    pubs: list[tuple[bytes, int, bytes]], whole: bool
+) -> None:
+    """Each comes by itself. Its length is right if `whole`, and mostly wrong otherwise."""
+    script: list[bytes | tuple[bytes, int | bytes, bytes]] = [b"PUB t\n" + body(b"first"), b"PUB u\n" + body(b"first")]
+    for name, size, text in pubs:
+        script.append(b"PUB " + name + b"\n" + (body(text) if whole else struct.pack(">i", size) + text))
+    assert play(script, None, fast=True) == play(script, None, fast=False) == play(script, [], fast=False)
+
+
+def test_a_pub_like_the_one_before_it_is_not_read_command_by_command() -> None:
+    wire = Wire()
+    wire.node.broker.topic("t")
+    wire.peer.receive(b"PUB t\n" + body(b"1"), 5)
+    known, peer_module.Peer._command = peer_module.Peer._command, None  # type: ignore[method-assign, assignment]
+    try:
+        wire.peer.receive(b"PUB t\n" + body(b"two"), 7)
+    finally:
+        peer_module.Peer._command = known  # type: ignore[method-assign]
+    assert wire.node.broker.topics["t"].intake.message_count == 2
+    assert wire.peer.pub_counts == {"t": 2}
+    assert wire.peer.introduction.liveness.last_activity == 7
+
+
+def test_a_pub_like_the_one_before_it_makes_a_deleted_topic_again() -> None:
+    wire = Wire()
+    wire.node.broker.topic("t")
+    pub = b"PUB t\n" + body(b"1")
+    wire.peer.receive(pub, 0)
+    wire.node.broker.delete_topic("t")
+    wire.peer.receive(pub, 0)
+    wire.peer.receive(pub, 0)
+    assert wire.node.broker.topics["t"].intake.message_count == 2
 
 
 def test_a_body_in_small_pieces_costs_no_more_than_its_bytes() -> None:
