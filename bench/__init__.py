@@ -50,13 +50,17 @@ other times, if any.
   small if updates come late: see how often they come, and what each costs.
 * admin-open: DOM nodes and JavaScript's heap, after a collection, of a page that was updated 500 and 10,000 times.
 
+The rows turns- (`--only turns`) provoke long turns of the reactor, each on a node of its own: see `turns`. A turn is measured
+by the clock on the wall, so on a busy machine it includes the time that other processes took in the middle of it.
+
 The files:
 
 * The table: `rows` and `figures`, `table`, over `server` (a process under measurement) and `outcome`; `gonsq` is the Go nsqd
   beside ours.
 * The load, in processes of their own: `load`, `publish`, `consume`, `release`, `job_load`, `spark_load`, over `wire` and
   `upgrade`.
-* Other rows: `sizes` over `crowd`, `firing` and `idle`; `log_sizes` over `log_line`; `read_back`; `jobs`; `nodes`; `pipeline`.
+* Other rows: `sizes` over `crowd`, `firing` and `idle`; `log_sizes` over `log_line`; `read_back`; `jobs`; `nodes`; `turns`;
+  `pipeline`.
 * nsqadmin's: `admin_pages` and `admin_open` over `admin_cluster`.
 * What survives a crash: the package `crash`.
 """

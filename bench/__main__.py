@@ -30,6 +30,7 @@ from bench.server import BenchError, Program, penstock
 from bench.sizes import HEADER as SIZES_HEADER
 from bench.sizes import Size, SizeLine, sizes
 from bench.table import HEADER, cells, number, share, table
+from bench.turns import turns
 
 _NOTES = """
 Medians of {runs} run(s) of {seconds:g} s, each with a server process of its own; p50, p99: request to reply (MPUB: all 200).
@@ -130,7 +131,7 @@ def admin() -> list[LogSize]:
 def options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line; --help lists the rows."""
     names = ", ".join([*(r.name for r in rows()), *(s.name for s in sizes()), *(s.name for s in log_sizes())])
-    names += ", " + ", ".join(row.name for row in (*jobs(""), *nodes(None), *pipeline(), *admin()))
+    names += ", " + ", ".join(row.name for row in (*jobs(""), *nodes(None), *turns(), *pipeline(), *admin()))
     parser = argparse.ArgumentParser("bench", description="The figures of the daemons.", epilog=f"Rows: {names}.")
     parser.add_argument(
         "--only", default="", metavar="NAMES", help="rows, separated by commas; `fanout` means all fanout-*"
@@ -164,7 +165,8 @@ def main(arguments: Sequence[str]) -> int:
     available = gonsq.with_tools(rows(), given.load) if given.load else rows()
     chosen_rows, chosen_sizes = choose(available, given.only), choose(sizes(), given.only)
     chosen_log: list[LogSize] = [*choose(log_sizes(), given.only), *choose(jobs(given.beanstalkd), given.only),
-                                 *choose(nodes(given.load), given.only), *choose(pipeline(), given.only),
+                                 *choose(nodes(given.load), given.only), *choose(turns(), given.only),
+                                 *choose(pipeline(), given.only),
                                  *choose(admin(), given.only)]  # fmt: skip
     if not chosen_rows and not chosen_sizes and not chosen_log:
         _say(f"bench: --only {given.only}: no such row; see --help")

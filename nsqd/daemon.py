@@ -195,7 +195,7 @@ class Daemon:
             set_lookupds=self._lookupds.set_addresses,
             lookupds=self._lookupds.addresses,
             until_registered=self._until_registered,
-            turns=lambda: reactor.turns,
+            turns=reactor.turn_times.histogram,
             take_topology=self._saver.current_topology,
             save_topology=self._saver.save,
             health=lambda: f"NOK - {broker.store.refusal}" if broker.store.refusal else self._health.text,

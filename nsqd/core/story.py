@@ -5,7 +5,7 @@ node that runs without a story pays nothing.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, cast
 
 from nsqd.core.message.frame import HEADER_SIZE, ID_SIZE
@@ -195,9 +195,9 @@ class _RecordingReader:
         self._note("is finished", first, first + count)
         self._journal.finish(first, count)
 
-    def finish_all(self, end: int, unfinished: Iterable[tuple[int, int]]) -> None:
+    def finish_all(self, end: int) -> None:
         self._note("is finished: everything is dropped", 0, end)
-        self._journal.finish_all(end, unfinished)
+        self._journal.finish_all(end)
 
     def requeue(self, ordinal: int, attempts: int, due: int) -> None:
         when = f"ready at {due} ns" if due else "ready, or delivered again"

@@ -326,9 +326,11 @@ class Topic:
             self.delete_channel(name)
         for reader in list(self.readers.values()):
             self._readers.drop(reader)
-        self.offsets.lane.clear()
         self._context.agenda.cancel_scan(self)
         self.journal.drop()
+        reclaimer = self._context.agenda.reclaimer
+        reclaimer.add(self.offsets.lane.give_up().reclaim())
+        reclaimer.add(self.journal.reclaim())
 
     # time
 

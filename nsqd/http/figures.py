@@ -85,7 +85,7 @@ class NodeFigures:
     tubes: list[FigureRow]
     cursors: list[FigureRow]
     connections: int
-    turns: int
+    turns: Histogram  # durations of the reactor's turns, in ns
     scan: ScanStatistics
     # ns from publish to FIN, of all messages since the start; None without configured percentiles
     latency: Histogram | None

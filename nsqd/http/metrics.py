@@ -33,6 +33,7 @@ from shared.histogram import Histogram
 
 SLOW = 0.5  # s: an answer that took longer to make is reused for a while
 OTHER = "(other)"  # topic and channel of the sum over all that have no series of their own; no name can be this
+TURN_BOUNDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1e3, 2.5e3)  # ms
 SYNC_BOUNDS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 500, 1e3, 5e3)  # ms
 BOUNDS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1e3, 2.5e3, 5e3, 1e4, 3e4, 6e4, 3e5, 1.8e6, 3.6e6)  # ms, for latencies
 
@@ -135,7 +136,10 @@ def _totals(figures: NodeFigures) -> Iterator[Metric]:
     yield CounterMetricFamily("nsqd_timed_out", _HELP["timed_out"], timed_out)
     yield CounterMetricFamily("nsqd_dropped", _HELP["dropped"], dropped + dropped_by_topics)
     yield CounterMetricFamily("nsqd_duplicates", _HELP["duplicates"], duplicates)
-    yield CounterMetricFamily("nsqd_turns", "Passes of the reactor", figures.turns)
+    yield CounterMetricFamily("nsqd_turns", "Passes of the reactor", figures.turns.count)
+    yield _histogram("nsqd_turn_seconds", "Duration of a pass of the reactor", figures.turns, TURN_BOUNDS)
+    longest = figures.turns.max / 1e9
+    yield GaugeMetricFamily("nsqd_turn_longest_seconds", "Longest pass of the reactor since the start", longest)
     refused = CounterMetricFamily("nsqd_refused", "Requests of clients that were rejected", labels=["reason"])
     for reason, count in sorted(figures.refused.items()):
         refused.add_metric([reason], count)

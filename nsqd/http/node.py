@@ -14,6 +14,7 @@ from nsqd.core.topology import TopologySnapshot
 from nsqd.options import NsqdOptions
 from nsqd.protocols.nsq.peer import Peer
 from shared.budget import BudgetFigures
+from shared.histogram import Histogram
 from shared.http.bridge import Bridge
 
 
@@ -44,7 +45,7 @@ class Node:
     lookupds: Callable[[], list[str]]  # trio thread
     # trio thread; takes a topic, and a function to call when nsqlookupd knows the topic
     until_registered: Callable[[str, Callable[[], None]], None]
-    turns: Callable[[], int]  # trio thread
+    turns: Callable[[], Histogram]  # trio thread; durations of the reactor's turns, in ns
     take_topology: Callable[[], TopologySnapshot]  # trio thread
     save_topology: Callable[[TopologySnapshot], None]  # any thread: durable on return
     health: Callable[[], str]  # "OK", or "NOK - why"

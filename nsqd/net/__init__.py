@@ -7,6 +7,7 @@
 * `promised`: output and HTTP replies that wait for marks of the log.
 * `unread`: input that needs no network any more; `inflow`: half-received commands, and the memory they may take.
 * `timers`, `upkeep`: deadlines, interest in epoll, connections that end.
+* `turn_times`: how long turns take.
 * `wakeup`: how other threads wake the epoll; `system`: what the reactor asks of the operating system.
 
 Of nsqd, this package may import only `core` and `protocols`, and none of the packages in protocols.

@@ -26,6 +26,7 @@ from nsqd.net.inflow import Inflow
 from nsqd.net.promised import HttpReplies, Promised
 from nsqd.net.system import System
 from nsqd.net.timers import Timers
+from nsqd.net.turn_times import TurnTimes
 from nsqd.net.unread import Unread
 from nsqd.net.upkeep import ConnectionUpkeep
 from nsqd.net.wakeup import WakeUp
@@ -91,7 +92,7 @@ class Reactor:
         self.timers = Timers()
         self.set_timer = self.timers.set
         self.now, self.wall = clock()
-        self.turns = 0
+        self.turn_times = TurnTimes()
 
     def listen(
         self,
@@ -141,8 +142,7 @@ class Reactor:
 
     def turn(self, events: list[tuple[int, int]]) -> None:
         """Run one pass: handle the events of epoll, serve, commit, and send."""
-        self.turns += 1
-        agenda = self._agenda
+        began, agenda = self.turn_times.clock(), self._agenda
         served = self._take_events(events)
         if self._unread.connections or self._unread.resumed:
             self._unread.catch_up(self.now)
@@ -159,6 +159,7 @@ class Reactor:
             self._flush()
         if self._registry.changes:
             self._report_changes(self._registry.fetch_changes())
+        self.turn_times.note_end(began)
 
     # waiting
 

@@ -1,6 +1,6 @@
 """The Store in memory, of which only the lease of ids survives the process. Ephemeral topics and channels use it, too."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import StoragePolicy, TopicConfig
@@ -58,9 +58,11 @@ class MemoryReader:
     def finish(self, first: int, count: int) -> None:
         self._sequence.drop_references(first, first + count)
 
-    def finish_all(self, end: int, unfinished: Iterable[tuple[int, int]]) -> None:
-        for first, count in unfinished:
-            self._sequence.drop_references(first, first + count)
+    def finish_all(self, end: int) -> None:
+        pass
+
+    def release(self, first: int, end: int) -> None:
+        self._sequence.drop_present_references(first, end)
 
     def advance(self, cursor: int) -> None:
         pass
@@ -132,6 +134,10 @@ class MemoryTopic(RetainedExtents):
 
     def drop(self) -> None:
         pass
+
+    def reclaim(self) -> Iterator[None]:
+        for _ in self.sequence.take_apart():
+            yield
 
 
 class MemoryStore:

@@ -13,6 +13,7 @@ from nsqd.storage.stored_extent import StoredExtent, messages_of
 RUN_BYTES = 16 * 1024 * 1024  # bytes: neighboring extents that are only retained are joined into one up to this size
 GRAINS = 16  # such an extent is at most one part in this many of the topic's retention, in time and bytes
 FOREVER = 1 << 62  # ns
+TAKEN_APART_AT_ONCE = 2  # extents: 2,048 messages in memory are freed in 0.1 ms
 
 
 _first, _end = attrgetter("first"), attrgetter("end")
@@ -30,6 +31,7 @@ class Sequence:
         "end",
         "extents",
         "first",
+        "is_dropped",
         "on_released",
         "retained",
     )
@@ -43,6 +45,7 @@ class Sequence:
         self._grain = 0, 0  # ns and bytes that an extent joined from neighbors may span
         self._firsts: list[int] = []  # `first` of each extent in `extents`
         self.end = 0  # ordinal after the last message
+        self.is_dropped = False  # True: the topic was deleted
         # number of extents in `extents` whose messages are all released; `sweep` removes them once they are half
         self._released_count = 0
         # called with each extent whose messages are all released, before the extent is swept
@@ -145,6 +148,19 @@ class Sequence:
                 dead += 1
             first = stored.first + stop
             place += 1
+        self._note_released(dead)
+
+    def drop_present_references(self, first: int, end: int) -> None:
+        """Do the same for those of messages first..end that are present: others were damaged on disk."""
+        dead = 0
+        for stored, start, stop in self.present_spans(first, end):
+            if stored.drop_references(start, stop):
+                self.on_released(stored)
+                dead += 1
+        self._note_released(dead)
+
+    def _note_released(self, dead: int) -> None:
+        """Count extents whose messages are all released now, and sweep if there are many."""
         if dead:
             self._released_count += dead
             if self._released_count > len(self.extents) // 2:
@@ -340,6 +356,17 @@ class Sequence:
         if self.first is None:
             return unfinished
         return max(unfinished, min(1.0, (stored.end - self.first) / stored.count))
+
+    def take_apart(self) -> Iterator[list[StoredExtent]]:
+        """Yield all extents in small groups. The sequence has none of them from the first step on, and nobody needs them."""
+        self.is_dropped = True
+        extents, retained = self.extents, self.retained
+        self.extents, self.retained, self._firsts = [], [], []
+        for those in (extents, retained):
+            while those:
+                group = those[-TAKEN_APART_AT_ONCE:]
+                del those[-TAKEN_APART_AT_ONCE:]
+                yield group
 
     def remove_from(self, first: int) -> None:
         """Forget all messages from the ordinal `first` on, which no reader references."""

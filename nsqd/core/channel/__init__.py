@@ -5,6 +5,7 @@ or deferred (nsqd/core/timing/deferred.py).
 
 * `dispatch`: whose turn it is under RDY; `consumer`: a window, its counts and its sink.
 * `actions` and `listing`: what operators do to single messages, and see of them.
+* `unfinished`: what an emptied channel gives up, released bit by bit.
 * `state`: what survives a restart.
 
 This package may not import `work_queue`, `topic`, `readers`, `broker` or anything else above it in the core.

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.reader import DistributedBatch
+from nsqd.core.sequence.ahead import Ahead
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.journal import Extents
 from nsqd.core.sequence.offsets import TopicOffsets
@@ -171,12 +172,16 @@ class Backlog:
             self.retry = deque(entry for entry in self.retry if entry[1].ordinal not in ordinals)
         return taken
 
-    def clear(self) -> None:
-        """Forget all ready messages and move the cursor to the distributed offset."""
+    def give_up(self) -> tuple[Ahead, deque[tuple[int, Message]]]:
+        """Forget all ready messages and move the cursor to the distributed offset.
+
+        Return the messages that were ahead of the cursor, and the retry lane.
+        """
+        given_up = Ahead(self.extents, self.cursor, self._offsets.distributed, self._holes, False), self.retry
         self.cursor, self.passed = self._offsets.distributed, self._offsets.ordinary
-        self.retry.clear()
-        self._holes.clear()
+        self.retry, self._holes = deque(), deque()
         self._extent = None
+        return given_up
 
     # queries
 

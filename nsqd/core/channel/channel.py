@@ -15,14 +15,14 @@ actions.py.
 See docs/design/channel.md#states-of-a-message-in-a-channel.
 """
 
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Callable
 
 from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog
 from nsqd.core.channel.buried import Buried, DeadLetter
 from nsqd.core.channel.consumer import CLOSED_SINK, ELSEWHERE, Consumer, ConsumerSink
 from nsqd.core.channel.dispatch import Dispatch
 from nsqd.core.channel.inflight import DeliveryOwner, InFlight, Run
+from nsqd.core.channel.unfinished import Unfinished, release_all
 from nsqd.core.measurement.latency import Latency
 from nsqd.core.measurement.measures import Measures
 from nsqd.core.measurement.outcomes import BURIED, REQUEUED, TIMED_OUT, Outcomes
@@ -188,16 +188,22 @@ class Channel:
 
     def empty(self) -> None:
         """Drop all messages in all states: ready, in flight, deferred and buried."""
-        self.journal.finish_all(self.offsets.distributed, list(self._unfinished()))
+        self.journal.finish_all(self.offsets.distributed)
+        self._agenda.reclaimer.add(release_all(self._give_up(), self.journal))
         self.start = self.offsets.distributed
         self.delayed = 0
-        self.backlog.clear()
         self.in_flight.clear()
-        self.deferred.clear()
-        self.buried.clear()
-        self.spent.clear()
         for consumer in self.consumers.values():
             self.refresh(consumer)
+
+    def _give_up(self) -> Unfinished:
+        """Return everything that is not finished, and begin anew without it. The messages in flight stay."""
+        delayed = self.offsets.lane.snapshot() if self.delayed else []
+        given_up = Unfinished(
+            list(self.in_flight.spans()), *self.backlog.give_up(), self.deferred, self.buried, self.start, delayed
+        )
+        self.deferred, self.buried, self.spent = Deferred(self.number), Buried(), set()
+        return given_up
 
     def delete(self) -> None:
         """Drop all messages and disconnect the consumers. The topic calls this when it deletes the channel."""
@@ -369,15 +375,6 @@ class Channel:
     def message_count(self) -> int:
         """Return how many messages came to this channel since the process started."""
         return self.offsets.put_count - self._messages_before
-
-    def _unfinished(self) -> Iterator[tuple[int, int]]:
-        """Yield every (first, count) that is not finished. This may walk the whole sequence: for `empty` and `delete` only."""
-        yield from self.in_flight.spans()
-        for _, message in chain(self.backlog.retry, self.deferred.items()):
-            yield message.ordinal, 1
-        for ordinal in chain(self.buried.ordinals(), self.offsets.lane.ordinals(self.start, self.offsets.distributed)):
-            yield ordinal, 1
-        yield from self.backlog.ahead(self.backlog.cursor)
 
     def check(self) -> None:
         """Raise AssertionError if an invariant of this class does not hold."""

@@ -5,7 +5,8 @@ Read `store` (the turn) and `journal` (what is recorded of a topic and of a read
 
 * `offsets`: how far messages are distributed; `delay_lane`: messages that were published with a
   delay.
-* `extent`: stretches of messages as readers get them; `spans` and `finished`: sets of ordinals.
+* `extent`: stretches of messages as readers get them; `spans` and `finished`: sets of ordinals;
+  `ahead`: what a reader that is emptied had not come to.
 * `mark`: how far the log has come, and the promises that replies wait for.
 
 Of the core, this package may import only `measurement`, `retention`, `message` and `timing`.

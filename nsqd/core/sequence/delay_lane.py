@@ -11,10 +11,11 @@ from nsqd.core.timing.deferred import Deferred, Message
 class DelayLane:
     """The delayed messages of one topic. The readers know only of those before the topic's distributed offset."""
 
-    __slots__ = ("ahead", "before", "overdue", "waiting")
+    __slots__ = ("_number", "ahead", "before", "overdue", "waiting")
 
     def __init__(self, number: int) -> None:
         """Start empty. `number`: the topic's number."""
+        self._number = number
         self.waiting = Deferred(number)  # messages whose delay is not over, or that are to be released next
         self.before = 0  # how many messages in `waiting` are before the distributed offset
         self.ahead = 0  # how many messages at or past the distributed offset are in `waiting` or `overdue`
@@ -67,6 +68,16 @@ class DelayLane:
             if first <= message.ordinal < distributed:
                 yield message.ordinal
 
+    def snapshot(self) -> list[Iterable[int]]:
+        """Return the ordinals of all messages that wait here now, in parts. It stays as it is when the lane changes."""
+        return self.waiting.snapshot()
+
+    def give_up(self) -> Deferred:
+        """Drop all messages that wait here or are overdue. Return those that waited, for the caller to free."""
+        given_up, self.waiting = self.waiting, Deferred(self._number)
+        self.overdue, self.before, self.ahead = [], 0, 0
+        return given_up
+
     def delayed(self) -> set[int]:
         """Return the ordinals of all messages that wait here or are overdue. Walks everything that waits."""
         return {message.ordinal for _, message in self.waiting.items()} | {one.ordinal for one in self.overdue}
@@ -81,12 +92,6 @@ class DelayLane:
         """Hold, after a restart, the delayed messages at or past the distributed offset, given as (ordinal, due)."""
         for ordinal, due in delayed:
             self.push(ordinal, 1, due, now)
-
-    def clear(self) -> None:
-        """Drop all messages that wait here or are overdue."""
-        self.waiting.clear()
-        self.overdue.clear()
-        self.before = self.ahead = 0
 
     def check(self, distributed: int) -> None:
         """Raise AssertionError if an invariant of the lane does not hold. `distributed`: the topic's."""

@@ -5,7 +5,7 @@ ephemeral. Reading is asynchronous: `read` returns at once what is in memory, or
 called later.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from nsqd.core.retention.cursors import Cursor
@@ -60,10 +60,16 @@ class ReaderJournal(Protocol):
     def finish(self, first: int, count: int) -> None:
         """Record that the reader is done with messages first..first+count."""
 
-    def finish_all(self, end: int, unfinished: Iterable[tuple[int, int]]) -> None:
+    def finish_all(self, end: int) -> None:
         """Record that the reader is done with everything before `end`.
 
-        `unfinished`: the (first, count) that it was not done with.
+        `release` follows, in this turn or later, for all messages that the reader was not done with.
+        """
+
+    def release(self, first: int, end: int) -> None:
+        """Let messages first..end go, with which the reader is done according to `finish_all`. This records nothing.
+
+        Does nothing for messages that are gone because they were damaged, or because the topic was deleted.
         """
 
     def advance(self, cursor: int) -> None:
@@ -157,4 +163,7 @@ class TopicJournal(Extents, Protocol):
         """Record that a cursor of the topic was set, or deleted (None)."""
 
     def drop(self) -> None:
-        """Record that the topic was deleted with all its messages."""
+        """Record that the topic was deleted with all its messages. Their memory is freed by `reclaim`."""
+
+    def reclaim(self) -> Iterator[None]:
+        """Free the memory of the messages of a dropped topic, a part with each step. Nothing else is used meanwhile."""

@@ -29,6 +29,17 @@ def united(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
+def runs(ordinals: Iterable[int]) -> list[tuple[int, int]]:
+    """Join ordinals, which may be in any order but not twice there, into ascending spans."""
+    found: list[tuple[int, int]] = []
+    for ordinal in sorted(ordinals):
+        if found and ordinal == found[-1][1]:
+            found[-1] = found[-1][0], ordinal + 1
+        else:
+            found.append((ordinal, ordinal + 1))
+    return found
+
+
 def overlap(spans: list[tuple[int, int]], others: list[tuple[int, int]]) -> int:
     """Count the ordinals that are in both lists, each of which must be ascending and disjoint."""
     total = place = 0

@@ -6,6 +6,7 @@ Topics and their readers add entries, and the broker works them off. The agenda 
 from typing import Protocol
 
 from nsqd.core.timing.duequeue import DueQueue
+from nsqd.core.timing.reclaimer import Reclaimer
 
 
 class ScanQueue(Protocol):
@@ -44,7 +45,7 @@ class Source(Protocol):
 class Agenda:
     """The agenda of one broker: the time of this turn, and what is to be done in it or later."""
 
-    __slots__ = ("awake", "index", "now", "unsealed", "unsealed_puts", "wall")
+    __slots__ = ("awake", "index", "now", "reclaimer", "unsealed", "unsealed_puts", "wall")
 
     def __init__(self) -> None:
         self.now = 0  # monotonic ns, of this turn
@@ -53,6 +54,7 @@ class Agenda:
         self.unsealed: list[Source] = []  # topics with messages published in this turn
         self.unsealed_puts: list[Source] = []  # topics with jobs put in this turn
         self.index: DueQueue[ScanQueue] = DueQueue()  # queues by a lower bound of the earliest due time of each
+        self.reclaimer = Reclaimer(self)  # frees what emptied and deleted readers had
 
     def seal_puts(self) -> None:
         """Settle the jobs that were put so far in this turn, so that other commands of the same turn find them."""

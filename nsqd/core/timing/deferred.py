@@ -7,13 +7,14 @@ before they are due, so ten million deferred messages cost neither much memory n
 """
 
 from array import array
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from heapq import nsmallest
 from struct import Struct
 
 from nsqd.core.timing.duequeue import DueQueue
 
 MINUTE = 60_000_000_000  # ns
+RECLAIMED_AT_ONCE = 500  # messages: 0.1 ms
 PHASES = 1024  # different offsets within the minute at which queues move their pages
 TIMER_BYTES = 250  # memory of a message in the timer heap: the entry, the Message, three numbers
 _PAGED = Struct("<QqQ")  # ordinal, due ns, attempts
@@ -174,6 +175,28 @@ class Deferred:
         """Return all messages packed, 24 bytes each, in no promised order: those of the timer heap, and the pages."""
         in_heap = [pack(message.ordinal, due, message.attempts) for due, message in self._timer_heap.entries()]
         return b"".join(in_heap), [bytes(page) for page in self._deferred_pages.values()]
+
+    def snapshot(self) -> list[Iterable[int]]:
+        """Return the ordinals of all messages, in parts. They stay as they are when messages come and go."""
+        in_heap = [message.ordinal for message in self._timer_heap.values()]
+        return [in_heap, *(array("Q", page)[::3] for page in self._deferred_pages.values())]
+
+    def reclaim(self) -> Iterator[None]:
+        """Free all messages, which nobody needs any more, a part with each step."""
+        while self.pop_some(RECLAIMED_AT_ONCE):
+            yield
+
+    def pop_some(self, limit: int) -> list[int]:
+        """Take out up to `limit` messages, any ones, and return their ordinals. Return [] if no message is left."""
+        ordinals = [message.ordinal for message in self._timer_heap.pop_some(limit)]
+        if not ordinals and self._deferred_pages:
+            minute, page = self._deferred_pages.popitem()
+            ordinals = list(array("Q", page[-limit * PAGED_SIZE :])[::3])
+            del page[-limit * PAGED_SIZE :]
+            if page:
+                self._deferred_pages[minute] = page
+        self.count -= len(ordinals)
+        return ordinals
 
     def load(self, page: bytes) -> None:
         """Add a page that `packed` returned. Their times may have been moved since, all by the same amount."""

@@ -57,6 +57,16 @@ class DueQueue(Generic[T]):
             heappop(heap)
         return heap[0][0] if heap else None
 
+    def pop_some(self, limit: int) -> list[T]:
+        """Take out and return up to `limit` items, any ones. Cheap: for an owner that frees the queue bit by bit."""
+        heap, items = self._heap, self._items
+        popped: list[T] = []
+        while heap and len(popped) < limit:
+            item = items.pop(heap.pop()[1], None)  # the last entry of a heap may go without any other moving
+            if item is not None:
+                popped.append(item)
+        return popped
+
     def clear(self) -> None:
         """Drop all items. Handles that were given out before are never used again."""
         self._items.clear()

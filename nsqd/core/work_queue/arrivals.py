@@ -7,12 +7,11 @@ A hole is a span of messages that the tube leaves out.
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterator
 
+from nsqd.core.sequence.ahead import Ahead
 from nsqd.core.sequence.journal import Extents
 from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions
-from nsqd.core.sequence.spans import without
 
 
 class Arrivals:
@@ -74,20 +73,13 @@ class Arrivals:
         self.position = min(extent.end, limit, first + most)
         return first, extent.frames[first - extent.first : self.position - extent.first]
 
-    def remaining(self) -> Iterator[int]:
-        """Yield the ordinals of all messages that are to become jobs, up to the distributed offset.
-
-        This reads nothing from disk.
-        """
-        for first, end, _ in self._extents.extents(self.position, self._offsets.distributed):
-            for start, stop in without(first, end, self.holes):
-                yield from range(start, stop)
-
-    def clear(self) -> None:
-        """Leave out all messages up to the distributed offset."""
+    def give_up(self) -> Ahead:
+        """Leave out all messages up to the distributed offset, and return them. This reads nothing from disk."""
         first, self.position = self.position, self._offsets.distributed
-        self.holes.clear()
+        given_up = Ahead(self._extents, first, self.position, self.holes, True)
+        self.holes = deque()
         self._forget_options(first, self.position)
+        return given_up
 
     def resume(self, position: int, holes: list[tuple[int, int]]) -> None:
         """Set the position and the holes after a restart."""

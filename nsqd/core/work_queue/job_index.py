@@ -43,8 +43,10 @@ class JobIndex(Generic[H]):
         """Add a job: the holder with the number `holder` has it at this ordinal."""
         client_id = job_id & self._bits
         ordinals, holders, at = self._page(client_id)
+        self._counts[client_id // _PAGE] += not ordinals[
+            at
+        ]  # it may have been the id of a job of a holder that is gone
         ordinals[at], holders[at] = ordinal + 1, holder
-        self._counts[client_id // _PAGE] += 1
 
     def add_jobs(self, job_ids: list[int], holder: int, first: int) -> None:
         """Add jobs of one holder, with consecutive ordinals from `first` on."""
@@ -57,9 +59,9 @@ class JobIndex(Generic[H]):
         while done < count:
             ordinals, holders, at = self._page(start + done)
             end = min(_PAGE, at + count - done)
+            self._counts[(start + done) // _PAGE] += ordinals[at:end].count(0)
             ordinals[at:end] = array("Q", range(first + done + 1, first + done + 1 + end - at))
             holders[at:end] = array("I", (holder,)) * (end - at)
-            self._counts[(start + done) // _PAGE] += end - at
             done += end - at
 
     def _page(self, client_id: int) -> tuple[array[int], array[int], int]:
@@ -85,18 +87,31 @@ class JobIndex(Generic[H]):
         found = self._pages.get(page)
         if found is None or not found[0][at]:
             return None
-        return self.holders[found[1][at]], found[0][at] - 1
+        holder = self.holders.get(found[1][at])
+        return (holder, found[0][at] - 1) if holder is not None else None
+
+    def remove_leftovers(self, job_ids: list[int], holder: int) -> None:
+        """Remove the jobs with these ids of a holder that is gone, unless others have got their ids since."""
+        for job_id in job_ids:
+            found = self._pages.get((job_id & self._bits) // _PAGE)
+            at = job_id % _PAGE
+            if found is not None and found[0][at] and found[1][at] == holder:
+                self.remove_job(job_id)
 
     def __len__(self) -> int:
-        return sum(self._counts.values())
+        """Return how many jobs the holders have; those of holders that are gone are not counted. Looks at every job."""
+        return sum(
+            ordinal > 0 and number in self.holders
+            for ordinals, numbers in self._pages.values()
+            for ordinal, number in zip(ordinals, numbers, strict=True)
+        )
 
     def check(self) -> None:
-        """Raise AssertionError if an invariant of this class does not hold."""
+        """Raise AssertionError if an invariant of this class does not hold. Some jobs may be those of holders that are gone."""
         assert self._counts.keys() == self._pages.keys()
         for page, (ordinals, numbers) in self._pages.items():
             there = [number for ordinal, number in zip(ordinals, numbers, strict=True) if ordinal]
             assert len(there) == self._counts[page] > 0
-            assert self.holders.keys() >= set(there)
 
     def __repr__(self) -> str:
-        return f"<JobIndex: {len(self)} jobs of {len(self.holders)} queues>"
+        return f"<JobIndex: {sum(self._counts.values())} jobs of {len(self.holders)} queues>"

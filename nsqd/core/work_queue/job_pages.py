@@ -134,6 +134,13 @@ class JobPages:
                 briefs[at] = job_id, priority, due, state
             yield number * PAGE, briefs
 
+    def pop_page(self) -> tuple[list[int], list[int]]:
+        """Remove some page, of which there must be one. Return the ordinals and the ids of its jobs."""
+        number, rows = self._pages.popitem()
+        self.count -= self._counts.pop(number)
+        found = [(at, brief[0]) for at, brief in enumerate(BRIEF.iter_unpack(rows), number * PAGE) if brief[-1]]
+        return [ordinal for ordinal, _ in found], [job_id for _, job_id in found]
+
     # queries
 
     def ordinals(self) -> list[int]:

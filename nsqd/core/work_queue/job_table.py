@@ -12,6 +12,7 @@ from nsqd.core.timing.duequeue import SLACK
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.job_pages import JobPages
 
+FREED_AT_ONCE = 2000  # entries of a heap, or buried ones: 0.1 ms
 URGENT = 1024  # priorities below this one are urgent
 _BITS = 48  # low bits of an entry, which are the ordinal
 _ORDINAL = (1 << _BITS) - 1
@@ -147,6 +148,19 @@ class JobTable:
         for state_in_order, heap in self._heaps.items():
             self.counts[state_in_order] = len(heap)
             heapify(heap)
+
+    def take_apart(self) -> Iterator[tuple[list[int], list[int]]]:
+        """Free everything, which nobody needs any more. Yield the ordinals and the ids of the jobs of each step."""
+        while self.jobs.count:
+            yield self.jobs.pop_page()
+        for heap in self._heaps.values():
+            while heap:
+                del heap[-FREED_AT_ONCE:]
+                yield [], []
+        while self.buried:
+            for _ in range(min(FREED_AT_ONCE, len(self.buried))):
+                self.buried.popitem()
+            yield [], []
 
     # queries
 

@@ -9,9 +9,14 @@ See docs/design/channel.md#tubes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.reader import Counts, DistributedBatch, Parts, ReaderKind
+from nsqd.core.sequence.ahead import Ahead
+from nsqd.core.sequence.journal import ReaderJournal
 from nsqd.core.sequence.put_batch import USUAL, JobOptions, PutBatch
+from nsqd.core.sequence.spans import runs
 from nsqd.core.timing.deferred import Message
 from nsqd.core.work_queue.arrivals import Arrivals
 from nsqd.core.work_queue.job import Job, JobState, rows_with_options
@@ -352,25 +357,21 @@ class Tube:
 
     # actions of operators
 
-    def empty(self) -> None:
-        """Drop all jobs, and the messages that are still to become jobs."""
-        end = self.offsets.distributed
-        unfinished = [(ordinal, 1) for ordinal in self.jobs.ordinals()]
-        unfinished += [(ordinal, 1) for ordinal in self.arrivals.remaining() if ordinal not in self.jobs]
-        self.journal.finish_all(end, unfinished)
-        for job in list(self.jobs):
-            self._forget(job)
-        self.start, self.delayed = end, 0
-        self.arrivals.clear()
-        self.table = JobTable()
-        self.jobs = self.table.jobs
-
     def delete(self) -> None:
-        """Drop all jobs and the tube itself. The topic calls this."""
-        self.empty()
+        """Drop all jobs, the messages that are still to become jobs, and the tube itself. The topic that goes calls this."""
+        self.journal.finish_all(self.offsets.distributed)
         self.journal.drop()
         self.deleted = True
+        for ordinal, worker in self.reserved.items():
+            worker.lost(self.number, ordinal)
+        self.reserved = {}
         del self.index.holders[self.number]
+        self.agenda.reclaimer.add(
+            _release_all(self.table, self.arrivals.give_up(), self.index, self.number, self.journal)
+        )
+        self.start, self.delayed = self.offsets.distributed, 0
+        self.table = JobTable()
+        self.jobs = self.table.jobs
         self.waiters.remove(self.topic_name, self)
         self.listed.hide(self.topic_name)
 
@@ -396,3 +397,22 @@ class Tube:
 
     def __repr__(self) -> str:
         return f"<Tube {self.topic_name}, {self.jobs.count} jobs, {self.arrivals!r}>"
+
+
+def _release_all(
+    table: JobTable, arrivals: Ahead, index: JobIndex[Tube], number: int, journal: ReaderJournal
+) -> Iterator[None]:
+    """Release the messages of a deleted tube, free its jobs and take them out of the index, a part with each step.
+
+    `arrivals`: what was to become jobs, some of which are jobs already; `number`: that of the tube.
+    """
+    for spans in arrivals.spans():
+        for first, end in spans:
+            for start, stop in runs(table.jobs.absent(first, end)):
+                journal.release(start, stop)
+        yield
+    for ordinals, ids in table.take_apart():
+        for first, end in runs(ordinals):
+            journal.release(first, end)
+        index.remove_leftovers(ids, number)
+        yield

@@ -24,6 +24,7 @@ from shared.listen import OUT_OF_RESOURCES
 from shared.log import log
 
 KEPT_NEW = 4  # the newest extents may have one part in this many of the budget
+GIVEN_UP_AT_ONCE = 64  # one part in this many of the budget is given up in a turn: of 256 MB a few ms
 RETRIES_PER_LINE = 100  # one in this many retries is logged: every ten seconds
 MOST_INLINE = 8  # extents that are read in a turn, at most: 2 ms
 PAUSE = 0.1  # s between two tries after a failed read
@@ -103,9 +104,9 @@ class Cache:
         self._old.pop(stored, None)
         self._read_back.pop(stored, None)
 
-    def forget_sequence(self, sequence: Sequence) -> None:
-        """Forget the extents of a topic that is deleted."""
-        for stored in sequence.live():
+    def forget_extents(self, extents: list[StoredExtent]) -> None:
+        """Forget extents of a topic that is deleted."""
+        for stored in extents:
             self.forget_extent(stored)
             stored.released = stored.count
 
@@ -116,7 +117,7 @@ class Cache:
         `unwritten` have messages that exist only in memory: they stay.
         """
         if self.cached_bytes > self.limit:
-            room = self.limit - self.limit // 8
+            room = self.limit - self.limit // GIVEN_UP_AT_ONCE
             while self.cached_bytes > room and self._read_back:
                 self._evict(self._read_back.popitem(last=False)[0], unwritten)
             while self.cached_bytes > room and self._old:
@@ -198,7 +199,8 @@ class Cache:
             if self._may_succeed_later(read):
                 self._again(read)
                 continue
-            if read.stored.extent is None and read.stored.released < read.stored.count:
+            is_wanted = not read.sequence.is_dropped and read.stored.released < read.stored.count
+            if is_wanted and read.stored.extent is None:
                 read.lost = _lost(read)
                 if read.lost:
                     self.failures += len(read.lost)

@@ -5,7 +5,7 @@ promise waits for: a sync in the mode `always`, otherwise the write. Ephemeral t
 instead of this module.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Protocol
 
 from nsqd.core import records
@@ -34,7 +34,17 @@ class Modes(Protocol):
 class LogTopic(RetainedExtents):
     """The journal of a logged topic. Implements TopicJournal."""
 
-    __slots__ = ("_cursors", "_logged", "_mode", "_modes", "_recorder", "_retained", "_retention", "marks", "number")
+    __slots__ = (
+        "_cursors",
+        "_logged",
+        "_mode",
+        "_modes",
+        "_recorder",
+        "_retained",
+        "_retention",
+        "marks",
+        "number",
+    )
 
     def __init__(
         self, number: int, sequence: Sequence, recorder: Recorder, retention: Retention, modes: Modes, mode: Durability
@@ -193,13 +203,17 @@ class LogTopic(RetainedExtents):
 
     def drop(self) -> None:
         recorder = self._recorder
-        recorder.cache.forget_sequence(self.sequence)
         recorder.flush()
         recorder.created.discard(self.number)
         self._record(RecordKind.DROP_TOPIC, records.TOPIC.pack(self.number))
         self._modes.set_mode(self.number, None)
         self._retention.topics.pop(self.number, None)
         self._retention.grown.discard(self.number)
+
+    def reclaim(self) -> Iterator[None]:
+        for extents in self.sequence.take_apart():
+            self._recorder.cache.forget_extents(extents)
+            yield
 
     def __repr__(self) -> str:
         return f"<LogTopic {self.number}: {self._mode.value}>"
@@ -281,14 +295,15 @@ class LogReader:
         head = records.BURY.pack(self._topic.number, self._number, ordinal, attempts, wall, message_id)
         self._recorder.append((RecordKind.BURY, head + reason.encode(), b""))
 
-    def finish_all(self, end: int, unfinished: Iterable[tuple[int, int]]) -> None:
+    def finish_all(self, end: int) -> None:
         self._recorder.flush()  # FINs collected earlier in the turn are recorded before this
-        for first, count in unfinished:
-            self._sequence.drop_references(first, first + count)
         self._recorder.append(
             (RecordKind.FINISH_ALL, records.FINISH_ALL.pack(self._topic.number, self._number, end), b"")
         )
         self.promise()
+
+    def release(self, first: int, end: int) -> None:
+        self._sequence.drop_present_references(first, end)
 
     def pause(self, paused: bool) -> None:
         self._recorder.append((RecordKind.PAUSE, records.PAUSE.pack(self._topic.number, self._number, paused), b""))

@@ -77,6 +77,7 @@ def decode_topic(content: bytes, known: Mapping[int, TopicState]) -> tuple[Topic
             if flags:
                 stored.add_flagged_references(flags)
     sequence.count_released()
+    sequence.sweep()  # an emptied channel may not have released all of its messages before the checkpoint
     return state, sequence
 
 

@@ -293,9 +293,7 @@ class Anybody:
 
     def drop_jobs(self) -> None:
         tube = self._tube()
-        if tube is not None and self._random.random() < 0.5:
-            tube.empty()
-        elif tube is not None and self._random.random() < 0.3:
+        if tube is not None and self._random.random() < 0.3:
             self._broker.seal_puts()
             topic = next(topic for topic in self._broker.topics.values() if tube.number in topic.readers)
             topic._readers.drop(tube)

@@ -242,12 +242,13 @@ def test_an_operator_takes_from_the_retry_lane(world: World) -> None:
     assert world.take_all() == [0, -2]
 
 
-def test_clear_stands_at_the_edge(world: World) -> None:
+def test_a_backlog_that_was_given_up_stands_at_the_edge(world: World) -> None:
     world.put(5)
     world.take(2)
     world.backlog.put_back(Message(0, 1))
     world.backlog.pull(3)
-    world.backlog.clear()
+    ahead, retry = world.backlog.give_up()
+    assert ([span for spans in ahead.spans() for span in spans], len(retry)) == ([(2, 3), (4, 5)], 1)
     assert (world.depth, world.take(), world.backlog.cursor, world.backlog.holes) == (0, [], 5, [])
     world.put(1)
     assert (world.depth, world.take()) == (1, [5])

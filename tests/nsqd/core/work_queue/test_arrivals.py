@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from copy import copy
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,12 +89,16 @@ def test_everything_comes_once_but_for_holes_and_what_is_gone(
             covered.update(span)
             some.skip(span.start, span.stop)
     assert set(some.options) == set(range(start, 31)) - covered
-    assert set(some.remaining()) == left - covered
+    other = copy(some)
+    other.holes, other.options = deque(some.holes), dict(some.options)
+    given_up = [span for spans in other.give_up().spans() for span in spans]
+    assert {ordinal for first, end in given_up for ordinal in range(first, end)} == left - covered
+    other.check()
     assert taken(some, most) == {ordinal: b"%d" % ordinal for ordinal in left - covered}
     assert some.position == 31
     assert not some.options
     assert not some.holes
-    assert not list(some.remaining())
+    assert not list(some.give_up().spans())
 
 
 def test_what_is_on_disk_is_waited_for() -> None:
@@ -118,11 +124,12 @@ def test_it_begins_at_the_edge_and_with_the_delays_beyond_it() -> None:
     assert some.options == {5: JobOptions(due=80), 8: JobOptions(due=90)}
 
 
-def test_clearing_leaves_out_all_that_was_handed_out() -> None:
+def test_what_is_given_up_does_not_come() -> None:
     some, _ = arrivals([b"x"] * 8)
     some.expect(2, 8, JobOptions(5))
     some.skip(1, 3)
-    some.clear()
+    given_up = [span for spans in some.give_up().spans() for span in spans]
+    assert [ordinal for first, end in given_up for ordinal in range(first, end)] == [0, 3, 4, 5, 6, 7]
     assert (some.position, list(some.holes), set(some.options)) == (8, [], {8, 9})
     some.check()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pytest
 
 from nsqd.core.limits import Limits
@@ -36,7 +34,8 @@ class Journal:
     def __init__(self) -> None:
         self.rows: dict[int, Job] = {}  # the last of each job
         self.finished: list[int] = []
-        self.emptied: list[tuple[int, list[int]]] = []
+        self.emptied = 0  # the end of what was emptied
+        self.released: list[int] = []
         self.dropped = False
 
     def job(self, ordinal: int, row: bytes) -> None:
@@ -45,8 +44,11 @@ class Journal:
     def finish(self, first: int, count: int) -> None:
         self.finished += range(first, first + count)
 
-    def finish_all(self, end: int, owed: Iterable[tuple[int, int]]) -> None:
-        self.emptied.append((end, [first for first, count in owed for _ in range(count)]))
+    def finish_all(self, end: int) -> None:
+        self.emptied = end
+
+    def release(self, first: int, end: int) -> None:
+        self.released += range(first, end)
 
     def drop(self) -> None:
         self.dropped = True
@@ -375,7 +377,7 @@ def test_the_earlier_of_a_pause_and_a_job_is_due_first() -> None:
     bench.check()
 
 
-def test_emptied_everything_is_gone_also_what_is_no_job_yet() -> None:
+def test_deleted_everything_is_released_also_what_is_no_job_yet() -> None:
     bench = Bench()
     bench.put(b"a", b"b", b"c", b"d")
     bench.tube.bury(bench.job(1), 0)
@@ -385,15 +387,14 @@ def test_emptied_everything_is_gone_also_what_is_no_job_yet() -> None:
     bench.put(b"e")
     assert [job.ordinal for job in bench.tube.jobs] == [0, 1, 2, 3, 8]
     bench.tube.delayed = 1  # in the topic's delay lane; it is released to nobody who begins behind it
-    bench.tube.empty()
+    bench.tube.delete()
     assert bench.tube.delayed == 0
-    assert bench.journal.emptied == [(9, [0, 1, 2, 3, 8, 4, 5, 7])]
+    assert bench.journal.emptied == 9
+    bench.agenda.reclaimer.finish()
+    assert sorted(bench.journal.released) == [0, 1, 2, 3, 4, 5, 7, 8]
     assert (bench.tube.jobs.count, bench.tube.start, bench.tube.arrivals.position) == (0, 9, 9)
     assert not len(bench.index)
-    bench.tube.read_completed()
-    bench.put(b"f")
-    assert [job.ordinal for job in bench.tube.jobs] == [9]
-    bench.check()
+    bench.index.check()
 
 
 def test_a_deleted_tube_leaves_nothing_behind() -> None:

@@ -1,0 +1,39 @@
+"""bench prints the rows of long turns."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from bench.server import ROOT
+from bench.turns import longest_of
+from tests.bench.test_bench import PATIENCE
+
+BEFORE = {0.005: 10.0, 0.01: 12.0, 0.025: 13.0, float("inf"): 13.0}
+
+
+def test_a_turn_longer_than_all_before_is_told_exactly() -> None:
+    assert longest_of((0.02, BEFORE), (0.0312, BEFORE)) == "31.2 ms"
+
+
+def test_otherwise_the_bound_of_its_bucket_is_told() -> None:
+    after = {0.005: 15.0, 0.01: 18.0, 0.025: 19.0, float("inf"): 19.0}
+
+    assert longest_of((0.02, BEFORE), (0.02, after)) == "<= 10 ms"
+
+
+@pytest.mark.process
+def test_it_measures_a_row_of_turns() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "bench", "--quick", "--only", "turns-delete-jobs,turns-empty-deferred,turns-start"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    rows = [line.split()[0] for line in ended.stdout.splitlines() if line.startswith("turns-")]
+    assert rows == ["turns-delete-jobs", "turns-empty-deferred", "turns-start"]

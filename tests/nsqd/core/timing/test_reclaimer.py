@@ -1,0 +1,61 @@
+"""The reclaimer: work is done in the order in which it came, some steps in each turn, and the agenda asks for turns."""
+
+from collections.abc import Iterator
+
+from nsqd.core.timing.agenda import Agenda
+from nsqd.core.timing.reclaimer import AT_ONCE
+
+
+def steps(done: list[str], name: str, count: int) -> Iterator[None]:
+    for step in range(count):
+        done.append(f"{name}{step}")
+        yield
+
+
+def test_little_work_is_done_at_once() -> None:
+    agenda, done = Agenda(), list[str]()
+
+    agenda.reclaimer.add(steps(done, "a", AT_ONCE - 1))
+
+    assert len(done) == AT_ONCE - 1
+    assert agenda.reclaimer.is_idle
+    assert not agenda.awake
+
+
+def test_much_work_takes_several_turns_and_then_no_more() -> None:
+    agenda, done = Agenda(), list[str]()
+
+    agenda.reclaimer.add(steps(done, "a", 2 * AT_ONCE + 1))
+    assert len(done) == AT_ONCE
+    agenda.serve()
+    assert len(done) == 2 * AT_ONCE
+    assert agenda.awake
+    agenda.serve()
+
+    assert len(done) == 2 * AT_ONCE + 1
+    assert agenda.reclaimer.is_idle
+    assert not agenda.awake
+
+
+def test_what_came_first_is_finished_first() -> None:
+    agenda, done = Agenda(), list[str]()
+
+    agenda.reclaimer.add(steps(done, "a", 2 * AT_ONCE))
+    agenda.reclaimer.add(steps(done, "b", 2 * AT_ONCE))
+    while agenda.awake:
+        agenda.serve()
+
+    first = [f"a{step}" for step in range(AT_ONCE)] + [f"b{step}" for step in range(AT_ONCE)]
+    assert done[: 2 * AT_ONCE] == first
+    assert done[2 * AT_ONCE :] == [f"{name}{step}" for name in "ab" for step in range(AT_ONCE, 2 * AT_ONCE)]
+
+
+def test_all_of_it_can_be_done_now() -> None:
+    agenda, done = Agenda(), list[str]()
+    agenda.reclaimer.add(steps(done, "a", 3 * AT_ONCE))
+
+    agenda.reclaimer.finish()
+    agenda.serve()
+
+    assert len(done) == 3 * AT_ONCE
+    assert not agenda.awake
