@@ -36,6 +36,9 @@ consumer, so it includes the load's own delays. `due` counts the messages due wi
 that had not come 2 s after its end. If `missing` is not 0, the times are too low, since they are of the messages that
 came. The original needs minutes for each size before the window begins (it writes its metadata anew for each topic).
 
+The rows log-writer and log-pub- compare the durability modes, beside the floor: one thread that writes and syncs as many
+bytes as the log gets for one request, in a file whose blocks were written before, in the same slices of time.
+
 The rows nodes- publish over 50 or 500 connections to 1, 2 and 4 nodes that share a port. CPU is of all nodes together. The
 kernel spreads the connections by chance, so the nodes are not equally busy.
 
@@ -59,8 +62,8 @@ The files:
   beside ours.
 * The load, in processes of their own: `load`, `publish`, `consume`, `release`, `job_load`, `spark_load`, over `wire` and
   `upgrade`.
-* Other rows: `sizes` over `crowd`, `firing` and `idle`; `log_sizes` over `log_line`; `read_back`; `jobs`; `nodes`; `turns`;
-  `pipeline`.
+* Other rows: `sizes` over `crowd`, `firing` and `idle`; `log_sizes` and `durable` over `log_line` and `floor`; `read_back`;
+  `jobs`; `nodes`; `turns`; `pipeline`.
 * nsqadmin's: `admin_pages` and `admin_open` over `admin_cluster`.
 * What survives a crash: the package `crash`.
 """

@@ -13,16 +13,17 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Protocol
 
+from bench.durable import durable, modes
 from bench.load import Load
 from bench.log_line import Line
 from bench.read_back import ReadBack
 from bench.rows import CHANNEL, TOPIC, WARM_UP, Effort, fill
-from bench.server import ALL_IN_MEMORY, BenchError, Program, Server
+from bench.server import BenchError, Program, Server
 from bench.table import megabytes, number
 
 HEADER = ("row", "what", "measured", "compared", "aim")
@@ -44,50 +45,6 @@ class LogSize(Protocol):
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
         """Measure the row and return its lines. Raises BenchError if it fails."""
-
-
-def modes(ours: Program) -> tuple[Program, Program]:
-    """Return the program in the durability modes always and os."""
-    return ours.with_flags("always", "-durability", "always"), ours.with_flags("os", "-durability", "os")
-
-
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """Publishing in both modes, beside the original with each of its queue sizes in _GO_QUEUES."""
-
-    name: str
-    shape: str
-    connections: int
-    # (mode, which Go) -> the least ratio of speeds
-    aims: dict[tuple[str, str], float] = field(default_factory=dict)
-
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        gos = [(go.with_flags(what), queue) for what, queue in _GO_QUEUES.items()] if go else []
-        programs = [*((mode, 0) for mode in modes(ours)), *gos]
-        rates: dict[str, list[float]] = {program.name: [] for program, _ in programs}
-        for _ in range(_RUNS if effort.scale == 1 else 1):
-            for program, queue in programs:
-                rates[program.name].append(self._rate(program, queue, effort))
-        return list(self._lines({name: median(found) for name, found in rates.items()}))
-
-    def _rate(self, program: Program, queue: int, effort: Effort) -> float:
-        with program.start(queue) as server:
-            server.create(TOPIC, [CHANNEL])
-            with Load(
-                "publish", server, shape=self.shape, topic=TOPIC, connections=self.connections, depth=1,
-                seconds=effort.seconds, warm_up=WARM_UP,
-            ) as load:  # fmt: skip
-                outcome = load.measure().outcome
-                return outcome.messages / outcome.seconds
-
-    def _lines(self, rates: dict[str, float]) -> Iterator[Line]:
-        for name, rate in rates.items():
-            compared = [f"{rate / rates[go]:.2f}x {go}" for go in _GO_QUEUES if go in rates and name not in _GO_QUEUES]
-            aims = [f">= {times}x {go}" for (mode, go), times in self.aims.items() if mode == name]
-            yield Line(self.name, name, f"{number(rate)}/s", ", ".join(compared), ", ".join(aims))
-
-
-_GO_QUEUES = {"Go in memory": ALL_IN_MEMORY, "Go default": 10_000, "Go on disk": 0}  # its -mem-queue-size
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,15 +278,7 @@ def _directory() -> Iterator[Path]:
 def log_sizes() -> Sequence[LogSize]:
     """Return all rows of the log."""
     return [
-        Speed(
-            "log-writer", "mpub", 2,
-            {
-                ("os", "Go in memory"): 0.75, ("os", "Go default"): 2.4,
-                ("always", "Go default"): 1.0, ("always", "Go on disk"): 1.5,
-            },
-        ),
-        Speed("log-pub-50", "pub", 50, {("os", "Go default"): 0.7, ("always", "Go default"): 0.5}),
-        Speed("log-pub-200", "pub", 200, {("always", "Go default"): 0.7}),
+        *durable(),
         ManyTopics("log-topics"),
         Behind("log-behind"),
         Restart("log-restart"),
