@@ -68,14 +68,17 @@ class Spare:
         """Return True if a file can be taken."""
         return bool(self._ready)
 
-    def prepare(self, at_once: bool = False) -> bool:
+    def prepare(self, at_once: bool = False, zeros: bool = True) -> bool:
         """Go on making a file, unless one is ready. Returns False if nothing is left to be done for the next segment.
 
-        `at_once`: make the whole file, not only the next portion.
+        `at_once`: make the whole file, not only the next portion. `zeros`: make a file of zeros; otherwise only files of former
+        segments are wanted.
         """
         self._unasked = 0
         if self._ready or self._failed:
             return False
+        if not zeros:
+            return True
         self._at_once = at_once
         self._start()
         return True

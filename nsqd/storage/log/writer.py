@@ -23,6 +23,7 @@ from shared.log import log
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 SEGMENT_SIZE = 64 * 1024 * 1024  # bytes; a group is never split, so a segment may exceed this by one group
+LARGE_GROUP = 64 * 1024  # bytes: to sync such groups over zeros saves less time than it takes to write the zeros
 BLOCK = 4096  # bytes: what the system writes to the disk at least
 SPARE_AFTER = (
     16  # the next segment's file is asked for when one part in this many of the current one is filled, and then
@@ -84,6 +85,7 @@ class Writer:
         self._file: File | None = None  # file of the newest segment; None: none was begun yet
         self._seed = 0
         self._size = 0  # bytes written to the newest segment
+        self._groups = 0  # number of groups in the newest segment
         self._ahead = False  # the newest segment's file was made ahead, and is longer than `_size`
         self._unsynced: list[File] = []  # older segments with bytes that are not durable
         self._new = False  # the newest segment's name is not durable
@@ -156,7 +158,8 @@ class Writer:
     def expect_syncs(self) -> None:
         """Make the next segment ahead once the log is past `spare_due`. Called when a reply waits for a group's sync."""
         if self.written.position > self.spare_due:
-            goes_on = self._spare.prepare(at_once=not self._ahead)
+            is_worth_zeros = self._size < self._groups * LARGE_GROUP
+            goes_on = self._spare.prepare(at_once=not self._ahead, zeros=is_worth_zeros)
             self.spare_due = self.written.position + self.segment_size // SPARE_STEPS if goes_on else NEVER
 
     def _failed(self, error: OSError) -> None:
@@ -176,6 +179,7 @@ class Writer:
         for place in published:
             self.places.append((self.base, *place))
         self.records += len(self.group)
+        self._groups += 1
         self._size = end
         self.written.position += end - start
         self.stated = self.durable.position
@@ -210,6 +214,7 @@ class Writer:
         self._numbers.setdefault(header.base, len(self._numbers) + 1)
         self.begun.append(header.base)
         self._file, self.base, self._seed, self._size = file, header.base, header.seed, HEADER_SIZE
+        self._groups = 0
         self._ahead = spare is not None
         self.spare_due = base + self.segment_size // (SPARE_AFTER if self._ahead else SPARE_STEPS)
         self._new = True

@@ -10,7 +10,7 @@ from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, seed_of, spare_header
 from nsqd.storage.log.spare import NAME, ROOM, Spare
-from nsqd.storage.log.writer import BLOCK, segment_name
+from nsqd.storage.log.writer import BLOCK, LARGE_GROUP, segment_name
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.small_log import LOG_ID, new_disk, new_writer, read, write
 
@@ -219,6 +219,18 @@ def test_a_power_cut_may_leave_a_reused_file_without_its_first_group(header: str
     assert reader.files.rebuilt == []
     assert reader.cuts == []
     assert reader.quarantine.copies == []
+
+
+def test_no_zeros_are_written_for_large_groups() -> None:
+    disk = new_disk()
+    writer = new_writer(disk, segment_size=1_000_000, spare=NowSpare)
+    for content in (bytes(LARGE_GROUP), bytes(LARGE_GROUP), b"small"):
+        write(writer, content)
+        writer.expect_syncs()
+        assert disk.operations["create"] == 1
+    write(writer, bytes(20_000))
+    writer.expect_syncs()
+    assert spares(disk)
 
 
 def test_two_files_wait_at_most_and_only_large_ones() -> None:
