@@ -19,6 +19,7 @@ import threading
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 
 from nsqd.storage.log.disk import Disk, File
 from nsqd.storage.log.records import spare_header
@@ -58,7 +59,7 @@ class Spare:
         self._failed = False
         self._closed = False
         self._thread: threading.Thread | None = None
-        self._number = 0
+        self._numbers = count(1)  # both threads take from it
         for name in disk.names():
             if name.startswith(NAME):
                 disk.remove(name)
@@ -88,11 +89,11 @@ class Spare:
 
         `size`: bytes of the file; `former`: initial CRC value of its records.
         """
-        count = len(self._ready) + len(self._used)
-        if self._unasked > 1 or self._closed or count >= MOST_FILES or size < self._size // 2 or not former:
+        if self._unasked > 1 or self._closed or size < self._size // 2 or not former:
             return False
-        self._number += 1
-        spare = SpareFile(f"{NAME}{self._number}", None, former)
+        if len(self._ready) + len(self._used) >= MOST_FILES:
+            return False
+        spare = SpareFile(f"{NAME}{next(self._numbers)}", None, former)
         try:
             if not self._disk.rename_unopened(name, spare.name):
                 return False
@@ -111,12 +112,15 @@ class Spare:
     def _work(self) -> None:
         """Give former segments their new header, or else fill a portion with zeros. Runs in a thread of its own."""
         try:
-            while self._used and not self._closed:
-                self._mark_used()
-            while not self._ready and not self._failed and not self._closed:
-                self._fill()
-                if not self._at_once:
-                    break
+            filled = False
+            while not self._closed and not self._failed:
+                if self._used:
+                    self._mark_used()
+                elif self._ready or (filled and not self._at_once):
+                    return
+                else:
+                    self._fill()
+                    filled = True
         except OSError as error:
             log.warning("LOG: cannot create a spare segment: %s", error)
             self._failed = True
@@ -138,8 +142,7 @@ class Spare:
             self._failed = True
             return
         if self._new is None:
-            self._number += 1
-            name = f"{NAME}{self._number}"
+            name = f"{NAME}{next(self._numbers)}"
             self._new = SpareFile(name, self._disk.create(name))
         new = self._new
         assert new.file is not None

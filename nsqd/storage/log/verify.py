@@ -80,7 +80,8 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
         progress(place, len(segments))
         findings.size += frozen.size(segment.name)
         if segment in reader.segments:
-            findings.damage += [spot for spot in _spots(frozen, segment, reader.end) if spot not in findings.damage]
+            end = min([reader.end, *(later.base for later in segments[place + 1 : place + 2])])
+            findings.damage += [spot for spot in _spots(frozen, segment, end) if spot not in findings.damage]
     progress(len(segments), len(segments))
     for number, topic in replay.topics.items():
         sequence = replay.sequences[number]
@@ -93,7 +94,7 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
 
 
 def _spots(disk: FrozenDisk, segment: Segment, end: int) -> list[tuple[str, int, int]]:
-    """Return the damaged ranges of a segment, up to the log's end."""
+    """Return the damaged ranges of a segment, up to the log position `end`."""
     data = read_from(disk, segment.name, 0, min(disk.size(segment.name), HEADER_SIZE + end - segment.base))
     spots, at, seed = [], HEADER_SIZE, segment.header.seed
     while at < len(data):
