@@ -104,6 +104,7 @@ class HttpFrontEnd:
             node.broker,
             options.max_msg_size,
             options.max_body_size,
+            self._read_binary,
             self._is_own_host,
             lambda: node.health() == "OK",
             Stats(node).answer_in_turn,
@@ -112,6 +113,15 @@ class HttpFrontEnd:
         sock.setblocking(False)
         sock.listen(BACKLOG)
         reactor.listen(sock, partial(HttpPeer, context), server.limiter, server.adopt, HTTP_BOUNDS)
+
+    def _read_binary(self, body: bytes) -> list[bytes] | None:
+        from nsqd.http.publish import binary_bodies
+        from shared.http.errors import HttpError
+
+        try:
+            return binary_bodies(body, self._options.max_msg_size, self._options.max_body_size)
+        except HttpError:  # the HTTP thread answers it
+            return None
 
     def _is_own_host(self, host: bytes) -> bool:
         from shared.http.errors import HttpError

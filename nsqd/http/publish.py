@@ -151,7 +151,7 @@ class Publishing:
         attributes = _read_attributes(request, arguments)
         binary = "binary" in arguments and arguments["binary"] not in _BINARY_FALSE
         try:
-            bodies = self._binary(body) if binary else self._lines(body)
+            bodies = binary_bodies(body, self._max_msg_size, self._max_body_size) if binary else self._lines(body)
         except HttpError:
             await self._publish(topic, [], NONE, arguments.get("channel"))  # the original has created the topic by now
             raise
@@ -229,24 +229,25 @@ class Publishing:
             start = end + 1
         return lines
 
-    def _binary(self, body: bytes) -> list[bytes]:
-        """Return the bodies of a binary MPUB. Raises HttpError 413 unless all of it is well-formed."""
-        equal = equal_bodies(body, 0, len(body), self._max_msg_size)
-        if equal is not None and len(equal) <= (self._max_body_size - 4) // 5:
-            return equal
-        if len(body) < 4:
-            raise HttpError(413, "BAD_BODY")
-        count = INT32.unpack_from(body)[0]
-        if not 0 < count <= (self._max_body_size - 4) // 5:
-            raise HttpError(413, "BAD_BODY")
-        bodies, at = [], 4
-        for _ in range(count):
-            size = INT32.unpack_from(body, at)[0] if at + 4 <= len(body) else 0
-            if not 0 < size <= self._max_msg_size or at + 4 + size > len(body):
-                raise HttpError(413, "BAD_MESSAGE")
-            bodies.append(body[at + 4 : at + 4 + size])
-            at += 4 + size
-        return bodies
+
+def binary_bodies(body: bytes, max_msg_size: int, max_body_size: int) -> list[bytes]:
+    """Return the bodies of a binary MPUB. Raises HttpError 413 unless all of it is well-formed."""
+    equal = equal_bodies(body, 0, len(body), max_msg_size)
+    if equal is not None and len(equal) <= (max_body_size - 4) // 5:
+        return equal
+    if len(body) < 4:
+        raise HttpError(413, "BAD_BODY")
+    count = INT32.unpack_from(body)[0]
+    if not 0 < count <= (max_body_size - 4) // 5:
+        raise HttpError(413, "BAD_BODY")
+    bodies, at = [], 4
+    for _ in range(count):
+        size = INT32.unpack_from(body, at)[0] if at + 4 <= len(body) else 0
+        if not 0 < size <= max_msg_size or at + 4 + size > len(body):
+            raise HttpError(413, "BAD_MESSAGE")
+        bodies.append(body[at + 4 : at + 4 + size])
+        at += 4 + size
+    return bodies
 
 
 def _answer(duplicates: int, message_id: bytes = b"") -> Response:

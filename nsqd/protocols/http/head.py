@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 MAX_HEAD = 4096  # bytes: an honest head has a few hundred
 _LINE = re.compile(
-    rb"(?:POST (?P<post>/(?P<route>m?pub)\?topic=(?P<topic>[.a-zA-Z0-9_-]{1,64}))"
+    rb"(?:POST (?P<post>/(?P<route>m?pub)\?topic=(?P<topic>[.a-zA-Z0-9_-]{1,64})(?P<binary>&binary=true)?)"
     rb"|GET (?P<get>/ping|/livez|/readyz|/stats\?format=json&topic=(?P<seen>[.a-zA-Z0-9_-]{1,64})"
     rb"(?:&channel=(?P<channel>[.a-zA-Z0-9_-]{1,64}))?(?P<without>(?:&include_(?:clients|mem)=(?:true|false))*)))"
     rb" HTTP/1\.1\r\n"
@@ -42,9 +42,10 @@ class Route(Enum):
     LIVEZ = 3
     READYZ = 4
     STATS = 5  # of one topic, as JSON
+    BINARY = 6  # an /mpub whose messages follow their lengths
 
 
-_POSTS = {b"pub": Route.PUB, b"mpub": Route.MPUB}
+_POSTS = {(b"pub", None): Route.PUB, (b"mpub", None): Route.MPUB, (b"mpub", b"&binary=true"): Route.BINARY}
 _GETS = {b"/ping": Route.PING, b"/livez": Route.LIVEZ, b"/readyz": Route.READYZ}
 
 
@@ -86,9 +87,10 @@ def read_head(head: bytes, is_own_host: Callable[[bytes], bool]) -> Request | No
         return None
     if line["get"] is not None:
         return _get(line) if length in (None, b"0") else None
-    return (
-        Request(_POSTS[line["route"]], line["topic"], int(length), "POST", line["post"]) if length is not None else None
-    )
+    route = _POSTS.get((line["route"], line["binary"]))
+    if route is None or length is None:
+        return None
+    return Request(route, line["topic"], int(length), "POST", line["post"])
 
 
 def _get(line: re.Match[bytes]) -> Request | None:

@@ -46,6 +46,7 @@ class Context:
     broker: Broker
     max_msg_size: int  # bytes
     max_body_size: int  # bytes of an /mpub
+    read_binary: Callable[[bytes], list[bytes] | None]  # the messages of a binary /mpub; None: it is malformed
     is_own_host: Callable[[bytes], bool]  # whether a value of Host is ours
     is_healthy: Callable[[], bool]  # whether /ping says OK
     # the answer of /stats: of a topic, of a channel ("": all), with clients, with memory; None: it is not for the turn
@@ -238,13 +239,17 @@ class HttpPeer:
         if request.route is Route.PUB:
             topic.publish([body], len(body))
         else:
-            bodies = self._lines(body)
+            bodies = self._lines(body) if request.route is Route.MPUB else self._binary(body)
             if bodies is None:
                 return False
             topic.publish(bodies, sum(map(len, bodies)))
             self._units += len(bodies) // MESSAGES_OF_A_UNIT
         self.outbox.reply(context.ok(NSQ_HEADERS), topic.marks)
         return True
+
+    def _binary(self, body: bytes) -> list[bytes] | None:
+        """Return the messages of a binary /mpub; None if they are too many, or if anything is wrong with them."""
+        return None if int.from_bytes(body[:4], "big") > MOST_MESSAGES else self._context.read_binary(body)
 
     def _is_fine(self, route: Route) -> bool:
         """Return whether /ping, or /readyz, is answered with OK."""

@@ -29,7 +29,9 @@ class HttpBench(Bench):
         self.topic = broker.topic("t")
         assert isinstance(broker.store, SlowStore)
         self.store = broker.store
-        context = Context(broker, 1000, 5000, lambda host: True, lambda: True, lambda *_: None, lambda *_: None)
+        context = Context(
+            broker, 1000, 5000, lambda body: None, lambda host: True, lambda: True, lambda *_: None, lambda *_: None
+        )
         self.speak(partial(HttpPeer, context), HTTP_BOUNDS)
 
     @property

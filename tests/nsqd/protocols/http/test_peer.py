@@ -49,6 +49,7 @@ class Wire:
             self.node.broker,
             1000,
             5000,
+            lambda body: None if body.endswith(b"!") else body[4:].split(b","),
             lambda host: host == b"localhost",
             lambda: self.healthy,
             lambda *_: self.stats,
@@ -239,6 +240,26 @@ def test_a_half_read_head_leaves_with_the_time_that_is_left_to_it() -> None:
     prompt.send(PING[:-1])
     prompt.send(PING[-1:] + ODD[:9])
     assert (prompt.rest, prompt.head_due) == (ODD[:9], NEVER)
+
+
+def binary(count: int, body: bytes) -> bytes:
+    """A binary /mpub. This test's node separates the messages by commas, and finds one that ends in ! malformed."""
+    data = count.to_bytes(4, "big") + body
+    return b"POST /mpub?topic=t&binary=true HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n%s" % (HOST, len(data), data)
+
+
+def test_a_binary_mpub_is_published() -> None:
+    wire = Wire()
+    assert len(wire.send(binary(2, b"a,bc"))) == 1
+    assert wire.published() == [b"a", b"bc"]
+
+
+@pytest.mark.parametrize("request_", [binary(1, b"a!"), binary(MOST_MESSAGES + 1, b"a")])
+def test_a_binary_mpub_that_is_malformed_or_long_leaves_unpublished(request_: bytes) -> None:
+    wire = Wire()
+    assert wire.send(request_) == []
+    assert wire.rest == request_
+    assert wire.published() == []
 
 
 STATS = b"GET /stats?format=json&topic=t&channel=c&include_clients=false HTTP/1.1\r\n" + HOST + b"\r\n"
