@@ -44,6 +44,7 @@ from nsqd.topology_log import log_changes
 from shared.budget import Budget
 from shared.daemon import SIGNALS, until_told_to_stop
 from shared.http.bridge import Bridge
+from shared.interpreter import note_slow_interpreter
 from shared.log import log
 from shared.memory import Memory
 from shared.startup import reload_log_level
@@ -79,6 +80,7 @@ async def _run(options: NsqdOptions, directory: DataDirectory, listeners: Listen
             daemon.start_reporting()
             daemon.open_shared_port()
             await daemon.start_http()
+            note_slow_interpreter()
             await until_told_to_stop(signals, partial(_reload, options, listeners.certificates))
             daemon.close_shared_port()
             await daemon.stop_http()

@@ -1,0 +1,43 @@
+"""What the build of an interpreter tells: the variables are those of real ones."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from shared import interpreter
+from shared.interpreter import lacks_pgo, note_slow_interpreter
+
+GCC = "-fprofile-use -fprofile-correction"
+PYENV = {"CONFIG_ARGS": "'--prefix=/root/.pyenv/versions/3.11.7' '--enable-shared'", "PGO_PROF_USE_FLAG": GCC}
+OPTIMIZED = {
+    "CONFIG_ARGS": "'--build=x86_64-linux-gnu' '--enable-optimizations' '--with-lto'",
+    "PGO_PROF_USE_FLAG": GCC,
+}
+DEBIAN = {"CONFIG_ARGS": "'--enable-shared' '--prefix=/usr' '--with-computed-gotos'", "PGO_PROF_USE_FLAG": ""}
+
+
+@pytest.mark.parametrize(
+    ("variables", "lacks"),
+    [
+        (PYENV, True),
+        (OPTIMIZED, False),
+        (DEBIAN, False),
+        ({}, False),  # Windows, PyPy
+        ({"CONFIG_ARGS": "", "PGO_PROF_USE_FLAG": GCC}, False),
+        ({"CONFIG_ARGS": None, "PGO_PROF_USE_FLAG": None}, False),
+    ],
+)
+def test_pgo_is_missed_only_where_that_is_certain(variables: dict[str, Any], lacks: bool) -> None:
+    assert lacks_pgo(variables) is lacks
+
+
+@pytest.mark.parametrize(("variables", "lines"), [(PYENV, 1), (OPTIMIZED, 0)])
+def test_the_log_has_a_line_about_it(
+    variables: dict[str, Any], lines: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(interpreter.sysconfig, "get_config_vars", lambda: variables)
+    caplog.set_level(logging.INFO)
+    note_slow_interpreter()
+    assert len(caplog.records) == lines
+    assert caplog.text.count("PYTHON: this interpreter was built without profile-guided optimization") == lines
