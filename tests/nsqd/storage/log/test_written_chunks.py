@@ -13,6 +13,8 @@ from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
 from nsqd.core.topic import Topic
 from nsqd.core.topic_state import TopicState, state_of
+from nsqd.core.written_chunks import WrittenChunks
+from nsqd.storage.log import checkpoint
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.sources import LiveSource, contents
 from nsqd.storage.log.state import MissingChunk, decode_topic, encode_topic
@@ -138,3 +140,26 @@ def test_chunks_of_a_checkpoint_that_was_not_ended_are_not_mixed_up_with_the_nex
     replay._state(records.STATE.pack(1, 1))
 
     assert not replay._waiting
+
+
+def test_only_the_very_chunk_that_was_written_is_named() -> None:
+    written, chunks = WrittenChunks(7), [bytes([number]) * 24 for number in range(3)]
+    for kind, content in written.records(chunks):
+        assert (kind, content[:4]) == (RecordKind.WAITING, b"\0\0\0\7")
+    equal = bytes(bytearray(chunks[1]))
+
+    assert written.split([chunks[2], equal, chunks[0]]) == ([2, 0], [equal])
+
+
+def test_a_turn_writes_a_bounded_part_of_a_checkpoint(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "SLICE_BYTES", 2 * CHUNK * 24)
+    assert world.node.log.upkeep is not None
+    checkpoints, turns = world.node.log.upkeep.checkpoints, 0
+
+    checkpoints._begin()
+    while checkpoints._contents is not None:
+        world.node.turn(lambda: None)
+        turns += 1
+
+    assert turns >= 2 * (COUNT // CHUNK - 1) // 2
+    assert checkpoints.written == 1
