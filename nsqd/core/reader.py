@@ -115,6 +115,9 @@ class Reader(Protocol):
 
     # queries
 
+    def frozen_chunks(self) -> list[bytes]:
+        """Return chunks of messages that wait for a time, which never change (nsqd/core/timing/deferred.py)."""
+
     def counts(self) -> Counts:
         """Return how many messages are in each state."""
 

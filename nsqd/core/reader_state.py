@@ -15,6 +15,7 @@ from nsqd.core.records import RecordKind
 from nsqd.core.sequence.finished import Span
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.deferred_pages import Page
+from nsqd.core.written_chunks import WrittenChunks
 
 # A function from first..end to the parts of it that a topic still holds, ascending: (first, end, published with a delay).
 Kinds = Callable[[int, int], Iterable[tuple[int, int, bool]]]
@@ -119,8 +120,11 @@ class ReaderState(ABC):
 
     @classmethod
     @abstractmethod
-    def from_reader(cls, reader: Reader) -> Self:
-        """Return the part of a live reader of this kind that survives a restart, with monotonic times."""
+    def from_reader(cls, reader: Reader, written: WrittenChunks) -> Self:
+        """Return the part of a live reader of this kind that survives a restart, with monotonic times.
+
+        `written`: chunks that stand in the checkpoint already, and that the state may name instead of holding them.
+        """
 
     @abstractmethod
     def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:

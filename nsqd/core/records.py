@@ -49,6 +49,9 @@ class RecordKind(IntEnum):
     JOBS = 25
     NEXT_ID = 26  # a clean stop gives back leased ids: the ids from this one on were never issued
     READER = 27  # a reader of a topic was made: a channel or another kind; the name follows
+    # In a checkpoint, before the topic's STATE_TOPIC, which may name it by its number: messages that wait, packed as in
+    # nsqd/core/timing/deferred_pages.py, with the times of that STATE_TOPIC.
+    WAITING = 28
 
 
 GROUP = Struct(">QQ")  # durable mark, time
@@ -67,6 +70,7 @@ SIZE = Struct(">I")  # bytes of the attributes; also the number of owners, and t
 DISTRIBUTE = Struct(">IQQ")  # topic, first, end
 ADVANCE = Struct(">IIQ")  # topic, channel, cursor
 CHANNEL_OF = Struct(">II")  # topic, channel: the beginning of FINISH, REQUEUE, JOB and DROP_CHANNEL
+WAITING = Struct(">II")  # topic, number of the record among those of the topic
 JOBS = Struct(">IIQq")  # topic, channel, number of the page, offset
 ORDINAL = Struct(">Q")
 RUN = Struct(">QI")  # first, count

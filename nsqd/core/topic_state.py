@@ -2,8 +2,8 @@
 
 The states of a topic's readers are defined beside the readers. A checkpoint holds [number, name, paused, end, distributed
 offset, delayed, readers, config, cursors]:
-* delayed: the messages whose delay is not over, or is over at or past the distributed offset, packed as in
-  nsqd/core/timing/deferred_pages.py;
+* delayed: a list of the messages whose delay is not over, or is over at or past the distributed offset, packed as in
+  nsqd/core/timing/deferred_pages.py, and of the numbers of WAITING records that hold more of them;
 * readers: each is [kind, ...], where the kind determines the rest;
 * config: [durability, retention, retention_bytes], where nil means the node's setting;
 * cursors: (name, offset, owner, hold, hold_bytes, updated).
@@ -36,6 +36,7 @@ from nsqd.core.timing.deferred import pack
 from nsqd.core.timing.deferred_pages import Page, page_of, shifted
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.state import TubeState
+from nsqd.core.written_chunks import WORTH_IT, WrittenChunks
 
 READERS: dict[ReaderKind, type[ReaderState]] = {state.kind: state for state in (ChannelState, TubeState)}
 PUBLISHERS_AT_ONCE = 2000  # keys in one record, which takes a fifth of a millisecond
@@ -82,6 +83,8 @@ class TopicState:
     handed_over: set[int] = field(default_factory=set)
     # more of them, packed; referenced by all readers that start before them
     lane: list[bytes] = field(default_factory=list)
+    # numbers of WAITING records that hold more of `lane`; only in the state of a live topic that is put into a checkpoint
+    written: list[int] = field(default_factory=list)
     publishers: Publishers = field(default_factory=Publishers)  # from the publishes since STATE_TOPIC
     # from the SEEN records, or from before the checkpoint
     publishers_before: Publishers = field(default_factory=Publishers)
@@ -218,7 +221,7 @@ class TopicState:
             self.paused,
             self.end,
             self.distributed,
-            b"".join([*self.lane, *(pack(ordinal, due, 0) for ordinal, due in self.delayed.items())]),
+            [*self.written, b"".join([*self.lane, *(pack(ordinal, due, 0) for ordinal, due in self.delayed.items())])],
             [[reader.kind, *reader.dump()] for reader in self.readers.values()],
             [durability, config.retention, config.retention_bytes],
             [(name, c.offset, c.owner, c.hold, c.hold_bytes, c.updated) for name, c in self.cursors.items()],
@@ -247,7 +250,7 @@ class TopicState:
             number, name, paused, end, distributed, TopicConfig(Durability(durability) if durability else None, *rest)
         )
         state.cursors = {name: Cursor(*of) for name, *of in cursors}
-        waiting = shifted(page_of(delayed), offset)
+        waiting = shifted(page_of(b"".join(delayed)), offset)
         entries = list(zip(waiting[::3], waiting[1::3], strict=False))
         lane: Page = page_of(b"".join([pack(ordinal, due, 0) for ordinal, due in entries if ordinal < distributed]))
         for kind, *its_array in readers:
@@ -263,11 +266,27 @@ class TopicState:
         return state
 
 
-def state_of(topic: Topic, now: int) -> TopicState:
-    """Return the part of a live topic that survives a restart, in monotonic ns as `now` is. Copies what waits, packed."""
+def frozen_chunks(topic: Topic) -> list[bytes]:
+    """Return those chunks of waiting messages of a live topic that never change, if they are worth a record each."""
+    lasting = [reader for reader in topic.readers.values() if not reader.ephemeral]
+    chunks = [
+        *topic.offsets.lane.waiting.frozen_chunks(),
+        *(one for reader in lasting for one in reader.frozen_chunks()),
+    ]
+    return chunks if sum(map(len, chunks)) >= WORTH_IT else []
+
+
+def state_of(topic: Topic, now: int, written: WrittenChunks | None = None) -> TopicState:
+    """Return the part of a live topic that survives a restart, in monotonic ns as `now` is. Copies what waits, packed.
+
+    `written`: chunks that stand in the checkpoint already.
+    """
     offsets, dedup = topic.offsets, topic.intake.dedup
-    in_heap, pages = offsets.lane.waiting.packed()
-    readers = [READERS[reader.kind].from_reader(reader) for reader in topic.readers.values() if not reader.ephemeral]
+    written = written or WrittenChunks(topic.number)
+    in_heap, chunks = offsets.lane.waiting.packed()
+    numbers, pages = written.split(chunks)
+    lasting = [reader for reader in topic.readers.values() if not reader.ephemeral]
+    readers = [READERS[reader.kind].from_reader(reader, written) for reader in lasting]
     dedup.expire_keys(now)
     return TopicState(
         number=topic.number,
@@ -279,6 +298,7 @@ def state_of(topic: Topic, now: int) -> TopicState:
         cursors=topic.cursors,
         readers={reader.number: reader for reader in readers},
         lane=[in_heap, *pages, *(pack(message.ordinal, 0, 0) for message in offsets.lane.overdue)],
+        written=numbers,
         publishers=Publishers(dedup.keys, dedup.producers),
     )
 

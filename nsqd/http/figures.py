@@ -25,7 +25,7 @@ from shared.histogram import Histogram
 LABELLED = 200  # topics, and the same number of channels: some 2,000 series in all
 BACKLOG = 3  # how many gauges, from the first, make up the backlog: ready, in flight, deferred
 SUMMED_AT_ONCE = 1000  # rows: one call lets no other thread run; less than a millisecond
-PORTION = 200  # rows in one turn: less than a millisecond
+PORTION = 50  # rows in one turn: about a millisecond
 
 
 class FigureRow(NamedTuple):

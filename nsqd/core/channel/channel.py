@@ -368,6 +368,9 @@ class Channel:
         """Return the number of messages that wait for a time, requeued or published with a delay."""
         return self.deferred.count + self.delayed
 
+    def frozen_chunks(self) -> list[bytes]:
+        return self.deferred.frozen_chunks()
+
     def counts(self) -> Counts:
         return Counts(self.depth, self.in_flight_count, self.deferred_count, len(self.buried))
 

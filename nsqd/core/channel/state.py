@@ -9,7 +9,7 @@ finished) three kinds of messages, and no message is of two kinds:
 Times are ns of one clock, which is the log's clock for states that come from the log; a time of 0 means at once.
 
 A checkpoint holds [number, name, paused, start, cursor, holes, pages, buried]: holes are the spans (first, end) from the cursor
-on that are passed, pages are as in nsqd/core/timing/deferred_pages.py, buried is
+on that are passed, pages are as in nsqd/core/timing/deferred_pages.py or numbers of WAITING records that hold some, buried is
 (message id, ordinal, attempts, reason, buried at).
 """
 
@@ -30,6 +30,7 @@ from nsqd.core.sequence.finished import Finished, Span
 from nsqd.core.sequence.spans import overlap, remove, without
 from nsqd.core.timing.deferred import MINUTE, Message, pack
 from nsqd.core.timing.deferred_pages import DeferredPages, Page, page_of, shifted
+from nsqd.core.written_chunks import WrittenChunks
 
 
 @dataclass(slots=True)
@@ -44,6 +45,8 @@ class ChannelState(ReaderState):
     pages: DeferredPages = field(default_factory=DeferredPages)
     returned: dict[int, tuple[int, int]] = field(default_factory=dict)  # ordinal -> (number of deliveries, due)
     buried: dict[int, tuple[bytes, DeadLetter]] = field(default_factory=dict)  # by ordinal, the first buried first
+    # numbers of WAITING records that hold more of `pages`; only in the state of a live channel that is put into a checkpoint
+    written: list[int] = field(default_factory=list)
 
     # records of the log
 
@@ -154,7 +157,7 @@ class ChannelState(ReaderState):
 
     def dump(self) -> list[Any]:
         returned = b"".join([pack(ordinal, due, attempts) for ordinal, (attempts, due) in self.returned.items()])
-        pages = [page.tobytes() for page in self.pages.pages()] + ([returned] if returned else [])
+        pages = [*self.written, *(page.tobytes() for page in self.pages.pages()), *([returned] if returned else [])]
         buried = [(name, g.ordinal, g.attempts, g.reason, g.buried) for name, g in self.buried.values()]
         holes = self.passed.spans(self.cursor)
         return [self.number, self.name, self.paused, self.start, self.cursor, holes, pages, buried]
@@ -189,14 +192,17 @@ class ChannelState(ReaderState):
     # the live channel
 
     @classmethod
-    def from_reader(cls, reader: Reader) -> ChannelState:
+    def from_reader(cls, reader: Reader, written: WrittenChunks) -> ChannelState:
         """Return the durable state of a live channel, with times of the monotonic clock.
+
+        `written`: chunks that stand in the checkpoint already.
 
         Waiting messages are copied as they are packed in memory. Messages in the topic's delay lane are left out: they
         belong to the topic's state.
         """
         assert isinstance(reader, Channel)
-        timer_heap, pages = reader.deferred.packed()
+        timer_heap, chunks = reader.deferred.packed()
+        numbers, pages = written.split(chunks)
         passed = Finished(reader.backlog.cursor, reader.backlog.holes)
         again = b"".join([pack(ordinal, 0, attempts) for ordinal, attempts in _ready_again(reader)])
         return cls(
@@ -208,6 +214,7 @@ class ChannelState(ReaderState):
             paused=reader.paused,
             pages=DeferredPages([page_of(page) for page in (timer_heap + again, *pages)]),
             buried={letter.ordinal: (message_id, letter) for message_id, letter in reader.buried.items()},
+            written=numbers,
         )
 
     def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:

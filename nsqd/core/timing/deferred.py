@@ -4,21 +4,27 @@ A message that is due in more than a minute takes 24 bytes, (ordinal, due, attem
 which it is due, or of one before it. The others are in the *timer heap*. Pages move into the heap bit by bit during the minute
 before they are due, so ten million deferred messages cost neither much memory nor a stall
 (docs/design/channel.md#far-and-near).
+
+The page of a minute is a list of chunks. Only the last one may grow; it is a bytearray, all others are bytes and never change.
+So a checkpoint can write them in earlier turns than the rest (`frozen_chunks`), and their memory is given back chunk by chunk.
 """
 
 from array import array
 from collections.abc import Collection, Iterable, Iterator
 from heapq import nsmallest
 from struct import Struct
+from typing import TypeAlias
 
 from nsqd.core.timing.duequeue import DueQueue
 
 MINUTE = 60_000_000_000  # ns
+CHUNK_BYTES = 2048 * 24  # bytes of a full chunk
 RECLAIMED_AT_ONCE = 500  # messages: 0.1 ms
 PHASES = 1024  # different offsets within the minute at which queues move their pages
 TIMER_BYTES = 250  # memory of a message in the timer heap: the entry, the Message, three numbers
 _PAGED = Struct("<QqQ")  # ordinal, due ns, attempts
 PAGED_SIZE = _PAGED.size  # bytes
+Chunk: TypeAlias = "bytes | bytearray"  # packed messages end to end
 pack, unpack = _PAGED.pack, _PAGED.iter_unpack  # one message to bytes, and a page of them back
 
 
@@ -44,8 +50,9 @@ class Deferred:
         """Begin without messages. The `number` of the queue spreads the page moves of ten thousand queues over the minute."""
         self._phase = number % PHASES * (MINUTE // PHASES) * 5 // 6  # ns after the earliest time to move a page
         self._timer_heap: DueQueue[Message] = DueQueue()
-        self._deferred_pages: dict[int, bytearray] = {}  # minute -> packed messages due in it; no page is empty
-        self.count = 0  # messages in _near and _far together
+        # minute -> chunks of packed messages due in it; no page and no chunk is empty
+        self._deferred_pages: dict[int, list[Chunk]] = {}
+        self.count = 0  # messages in the heap and in the pages together
 
     def push(self, due: int, message: Message, now: int) -> None:
         """Hold `message` until `due` (monotonic ns)."""
@@ -53,8 +60,17 @@ class Deferred:
         if due - now <= MINUTE:
             self._timer_heap.push(due, message)
         else:
-            page = self._deferred_pages.setdefault(due // MINUTE, bytearray())
-            page += pack(message.ordinal, due, message.attempts)
+            packed = pack(message.ordinal, due, message.attempts)
+            page = self._deferred_pages.get(due // MINUTE)
+            if page is None:
+                self._deferred_pages[due // MINUTE] = [bytearray(packed)]
+                return
+            last = page[-1]
+            if isinstance(last, bytearray) and len(last) < CHUNK_BYTES:
+                last += packed
+            else:
+                page[-1] = bytes(last)
+                page.append(bytearray(packed))
 
     def approach(self, now: int, limit: int) -> int:
         """Move up to `limit` messages of pages that are due soon into the timer heap. Return how many were moved."""
@@ -63,15 +79,21 @@ class Deferred:
             minute = min(self._deferred_pages)
             if self._approach_at(minute) > now:
                 break
-            page = self._deferred_pages[minute]
-            part = page[-(limit - moved) * PAGED_SIZE :]
-            del page[-(limit - moved) * PAGED_SIZE :]
-            if not page:
-                del self._deferred_pages[minute]
+            part = self._pop_of_page(minute, limit - moved)
             for ordinal, due, attempts in unpack(part):
                 self._timer_heap.push(due, Message(ordinal, attempts))
             moved += len(part) // PAGED_SIZE
         return moved
+
+    def _pop_of_page(self, minute: int, limit: int) -> Chunk:
+        """Take up to `limit` messages out of the last chunk of a page, and return them packed."""
+        page, size = self._deferred_pages[minute], limit * PAGED_SIZE
+        last = page.pop()
+        if len(last) > size:
+            page.append(last[:-size])
+        elif not page:
+            del self._deferred_pages[minute]
+        return last[-size:]
 
     def pop_due(self, now: int, limit: int) -> list[Message]:
         """Take out and return up to `limit` messages of the timer heap that are due, the earliest first.
@@ -100,11 +122,15 @@ class Deferred:
         for due, message in remaining:
             self._timer_heap.push(due, message)
         for minute, page in list(self._deferred_pages.items()):
-            kept = b"".join(pack(*entry) for entry in unpack(page) if entry[0] < ordinal)
-            self._deferred_pages[minute] = bytearray(kept)
-            if not kept:
-                del self._deferred_pages[minute]
-        self.count = len(remaining) + sum(map(len, self._deferred_pages.values())) // PAGED_SIZE
+            kept = (b"".join(pack(*entry) for entry in unpack(chunk) if entry[0] < ordinal) for chunk in page)
+            self._replace_page(minute, [chunk for chunk in kept if chunk])
+        in_pages = sum(len(chunk) for page in self._deferred_pages.values() for chunk in page)
+        self.count = len(remaining) + in_pages // PAGED_SIZE
+
+    def _replace_page(self, minute: int, chunks: Iterable[Chunk]) -> None:
+        page = self._deferred_pages[minute] = list(chunks)
+        if not page:
+            del self._deferred_pages[minute]
 
     def remove_ordinals(self, ordinals: Collection[int]) -> list[Message]:
         """Take out and return the messages with these ordinals. This walks all messages: for rare commands only."""
@@ -120,23 +146,16 @@ class Deferred:
                 if message.ordinal not in ordinals:
                     self._timer_heap.push(due, message)
         for minute, page in list(self._deferred_pages.items()):
-            column = array("Q", page)[::3]
-            places = sorted((column.index(ordinal) for ordinal in set(ordinals).intersection(column)), reverse=True)
-            for place in places:
-                part = slice(place * PAGED_SIZE, (place + 1) * PAGED_SIZE)
-                ((ordinal, due, attempts),) = unpack(page[part])
-                taken.append((due, Message(ordinal, attempts)))
-                del page[part]
-            if not page:
-                del self._deferred_pages[minute]
+            chunks = [_without(chunk, ordinals, taken) for chunk in page]
+            self._replace_page(minute, [chunk for chunk in chunks if chunk])
         self.count -= len(taken)
         return taken
 
     def items(self) -> Iterator[tuple[int, Message]]:
         """Yield (due, message) for all messages, in no promised order."""
         yield from self._timer_heap.entries()
-        for page in self._deferred_pages.values():
-            for ordinal, due, attempts in unpack(page):
+        for chunk in self._chunks():
+            for ordinal, due, attempts in unpack(chunk):
                 yield due, Message(ordinal, attempts)
 
     def page(self, after: str, limit: int, first: int, end: int) -> tuple[list[tuple[int, int, int]], str]:
@@ -161,9 +180,8 @@ class Deferred:
                 return found, f"n{found[-1][1]}.{found[-1][0]}"
             place = (-1, -1)
         for minute in sorted(minute for minute in self._deferred_pages if minute >= place[0]):
-            index = place[1] + 1 if minute == place[0] else 0
-            entries = unpack(memoryview(self._deferred_pages[minute])[max(0, index) * PAGED_SIZE :])
-            for ordinal, due, attempts in entries:
+            index = max(0, place[1] + 1) if minute == place[0] else 0
+            for ordinal, due, attempts in _entries_from(self._deferred_pages[minute], index):
                 if first <= ordinal < end:
                     if len(found) == limit:
                         return found, f"f{minute}.{index - 1}"
@@ -172,14 +190,22 @@ class Deferred:
         return found, ""
 
     def packed(self) -> tuple[bytes, list[bytes]]:
-        """Return all messages packed, 24 bytes each, in no promised order: those of the timer heap, and the pages."""
+        """Return all messages packed, 24 bytes each, in no promised order: those of the timer heap, and the chunks."""
         in_heap = [pack(message.ordinal, due, message.attempts) for due, message in self._timer_heap.entries()]
-        return b"".join(in_heap), [bytes(page) for page in self._deferred_pages.values()]
+        return b"".join(in_heap), [bytes(chunk) for chunk in self._chunks()]
+
+    def frozen_chunks(self) -> list[bytes]:
+        """Return the chunks that never change. They leave a page as a whole, or are replaced by others."""
+        return [chunk for chunk in self._chunks() if isinstance(chunk, bytes)]
+
+    def _chunks(self) -> Iterator[Chunk]:
+        for page in self._deferred_pages.values():
+            yield from page
 
     def snapshot(self) -> list[Iterable[int]]:
         """Return the ordinals of all messages, in parts. They stay as they are when messages come and go."""
         in_heap = [message.ordinal for message in self._timer_heap.values()]
-        return [in_heap, *(array("Q", page)[::3] for page in self._deferred_pages.values())]
+        return [in_heap, *(_ordinals_of(bytes(chunk)) for chunk in self._chunks())]
 
     def reclaim(self) -> Iterator[None]:
         """Free all messages, which nobody needs any more, a part with each step."""
@@ -190,18 +216,18 @@ class Deferred:
         """Take out up to `limit` messages, any ones, and return their ordinals. Return [] if no message is left."""
         ordinals = [message.ordinal for message in self._timer_heap.pop_some(limit)]
         if not ordinals and self._deferred_pages:
-            minute, page = self._deferred_pages.popitem()
-            ordinals = list(array("Q", page[-limit * PAGED_SIZE :])[::3])
-            del page[-limit * PAGED_SIZE :]
-            if page:
-                self._deferred_pages[minute] = page
+            ordinals = list(_ordinals_of(self._pop_of_page(next(reversed(self._deferred_pages)), limit)))
         self.count -= len(ordinals)
         return ordinals
 
     def load(self, page: bytes) -> None:
-        """Add a page that `packed` returned. Their times may have been moved since, all by the same amount."""
+        """Add a chunk that `packed` returned. Their times may have been moved since, all by the same amount."""
         minute = min(array("q", page)[1::3]) // MINUTE
-        self._deferred_pages.setdefault(minute, bytearray()).extend(page)
+        chunks = (page[at : at + CHUNK_BYTES] for at in range(0, len(page), CHUNK_BYTES))
+        loaded = self._deferred_pages.setdefault(minute, [])
+        if loaded:
+            loaded[-1] = bytes(loaded[-1])
+        loaded += chunks
         self.count += len(page) // PAGED_SIZE
 
     def clear(self) -> None:
@@ -219,8 +245,7 @@ class Deferred:
     def memory(self) -> int:
         """Return about how many bytes of memory the messages take."""
         in_heap = len(self._timer_heap)
-        page_bytes = (self.count - in_heap) * PAGED_SIZE
-        return page_bytes * 9 // 8 + in_heap * TIMER_BYTES  # a growing bytearray has an eighth to spare
+        return (self.count - in_heap) * PAGED_SIZE + in_heap * TIMER_BYTES
 
     def _approach_at(self, minute: int) -> int:
         """Return when to begin to move the page of that minute (ns): in the minute before it, at least ten seconds ahead."""
@@ -229,7 +254,31 @@ class Deferred:
     def check(self) -> None:
         """Raise AssertionError if an invariant of this class does not hold."""
         self._timer_heap.check()
-        assert (
-            self.count == len(self._timer_heap) + sum(len(page) for page in self._deferred_pages.values()) // PAGED_SIZE
-        )
+        in_pages = sum(map(len, self._chunks())) // PAGED_SIZE
+        assert self.count == len(self._timer_heap) + in_pages
         assert all(self._deferred_pages.values())
+        for page in self._deferred_pages.values():
+            assert all(page)
+            assert all(isinstance(chunk, bytes) for chunk in page[:-1])
+
+
+def _ordinals_of(chunk: Chunk) -> Iterator[int]:
+    return (ordinal for ordinal, _, _ in unpack(chunk))
+
+
+def _entries_from(page: list[Chunk], index: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (ordinal, due, attempts) of the messages of a page from this index on."""
+    for chunk in page:
+        count = len(chunk) // PAGED_SIZE
+        if index < count:
+            yield from unpack(memoryview(chunk)[index * PAGED_SIZE :])
+        index = max(0, index - count)
+
+
+def _without(chunk: Chunk, ordinals: Collection[int], taken: list[tuple[int, Message]]) -> Chunk:
+    """Return the chunk without the messages with these ordinals, which are added to `taken` as (due, message)."""
+    found = set(ordinals).intersection(array("Q", chunk)[::3])
+    if not found:
+        return chunk
+    taken += [(due, Message(ordinal, attempts)) for ordinal, due, attempts in unpack(chunk) if ordinal in found]
+    return b"".join([pack(*entry) for entry in unpack(chunk) if entry[0] not in found])

@@ -30,6 +30,7 @@ from nsqd.core.timing.deferred_pages import Page
 from nsqd.core.work_queue.job import ROW, JobState, rows_with_options
 from nsqd.core.work_queue.job_pages import JobPages, moved
 from nsqd.core.work_queue.tube import Tube
+from nsqd.core.written_chunks import WrittenChunks
 
 
 @dataclass(slots=True)
@@ -171,7 +172,7 @@ class TubeState(ReaderState):
     # the live tube
 
     @classmethod
-    def from_reader(cls, reader: Reader) -> TubeState:
+    def from_reader(cls, reader: Reader, written: WrittenChunks) -> TubeState:
         """Return the durable state of a live tube, with times of the monotonic clock. The jobs are shared, not copied."""
         assert isinstance(reader, Tube)
         options = dict(reader.arrivals.options)

@@ -375,6 +375,9 @@ class Tube:
         self.waiters.remove(self.topic_name, self)
         self.listed.hide(self.topic_name)
 
+    def frozen_chunks(self) -> list[bytes]:
+        return []
+
     def counts(self) -> Counts:
         found = self.table.counts
         states = JobState.READY, JobState.RESERVED, JobState.DELAYED, JobState.BURIED

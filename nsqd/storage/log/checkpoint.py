@@ -22,7 +22,9 @@ from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import SEGMENT_SIZE, Writer
 
-SLICE = 1_000_000  # ns of a turn for describing topics; one topic is never divided, except for its publishers
+# ns of a turn for describing topics; one topic is never divided, except for its chunks of waiting messages, publishers and jobs
+SLICE = 1_000_000
+SLICE_BYTES = 256 * 1024  # bytes of records in a turn: to write them takes about a millisecond
 SHARE = 20  # checkpoints that are not urgent may take one part in this many of the time
 FULL_PAUSE = 2_000_000_000  # ns between checkpoints that are to free space on a full disk
 OVERDUE_PAUSE = 60_000_000_000  # ns between checkpoints that are to release messages whose retention is over
@@ -199,11 +201,13 @@ class Checkpoints:
         self._contents = contents(self._source)
 
     def _continue(self, left: Iterator[tuple[RecordKind, bytes]]) -> None:
-        began, before = self._monotonic(), self._writer.written.position
+        began, before, size = self._monotonic(), self._writer.written.position, 0
         for kind, content in left:
             self._own += 1
             self._writer.append(kind, content)
-            if self._monotonic() >= began + SLICE and kind is not RecordKind.STATE_END:
+            size += len(content)
+            is_enough = size >= SLICE_BYTES or self._monotonic() >= began + SLICE
+            if is_enough and kind is not RecordKind.STATE_END:
                 self._writer.write()
                 break
         else:

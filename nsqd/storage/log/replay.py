@@ -21,7 +21,7 @@ from nsqd.core.topic_state import TopicState
 from nsqd.storage.log.clocks import Anchor
 from nsqd.storage.log.locations import OVERHEAD
 from nsqd.storage.log.reader import Record
-from nsqd.storage.log.state import WORK, decode_topic
+from nsqd.storage.log.state import WORK, MissingChunk, decode_topic
 from nsqd.storage.sequence import Sequence
 from nsqd.storage.stored_extent import add_location
 
@@ -42,6 +42,8 @@ class Replay:
         self.messages = 0  # number of messages published
         self.complete = False  # True: a checkpoint was read to its end
         self.highest = 0  # highest number of a topic or reader
+        # contents of the checkpoint's WAITING records whose STATE_TOPIC has not come yet, by numbers of topic and record
+        self._waiting: dict[int, dict[int, bytes]] = {}
 
     def apply(self, record: Record) -> bool:
         """Apply a record. Returns False if its kind is unknown."""
@@ -104,6 +106,7 @@ class Replay:
 
     def _state(self, content: bytes) -> None:
         highest, lease = records.STATE.unpack_from(content)
+        self._waiting.clear()
         self.highest = max(self.highest, highest)
         self.lease = max(self.lease, lease)
 
@@ -112,8 +115,16 @@ class Replay:
 
         Earlier records of the topic are included in this state, or were skipped because the topic was unknown.
         """
-        state, sequence = decode_topic(content, self.topics)
+        try:
+            state, sequence = decode_topic(content, self.topics, self._waiting)
+        except MissingChunk:  # the earlier state of the topic, to which all records since were applied, goes on
+            return
+        self._waiting.pop(state.number, None)
         self.topics[state.number], self.sequences[state.number] = state, sequence
+
+    def _note_waiting(self, content: bytes) -> None:
+        topic, number = records.WAITING.unpack_from(content)
+        self._waiting.setdefault(topic, {})[number] = content[records.WAITING.size :]
 
     def _state_end(self, content: bytes) -> None:
         self.complete = True
@@ -231,6 +242,7 @@ _HANDLERS: dict[int, Callable[[Replay, bytes], None]] = {
     RecordKind.NEXT_ID: Replay._next_id,
     RecordKind.ANCHOR: Replay._anchor,
     RecordKind.STATE: Replay._state,
+    RecordKind.WAITING: Replay._note_waiting,
     RecordKind.STATE_TOPIC: Replay._state_topic,
     RecordKind.STATE_END: Replay._state_end,
     RecordKind.TOPIC: Replay._topic,

@@ -5,7 +5,8 @@ from typing import Protocol
 
 from nsqd.core.broker import Broker
 from nsqd.core.records import RecordKind
-from nsqd.core.topic_state import TopicState, state_of
+from nsqd.core.topic_state import TopicState, frozen_chunks, state_of
+from nsqd.core.written_chunks import WrittenChunks
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.state import encode_topic
 from nsqd.storage.log.store import LogStore
@@ -38,8 +39,14 @@ class StateSource(Protocol):
     def topics(self) -> list[int]:
         """Return the numbers of all topics of the log."""
 
-    def describe(self, topic: int) -> tuple[TopicState, Sequence | None] | None:
-        """Return a topic's final state and its messages as they are now; None if the topic is gone."""
+    def frozen_chunks(self, topic: int) -> list[bytes]:
+        """Return chunks of the topic's waiting messages that are worth a record each, and that never change."""
+
+    def describe(self, topic: int, written: WrittenChunks) -> tuple[TopicState, Sequence | None] | None:
+        """Return a topic's final state and its messages as they are now; None if the topic is gone.
+
+        `written`: its chunks that have been written.
+        """
 
 
 class LiveSource:
@@ -72,11 +79,15 @@ class LiveSource:
     def topics(self) -> list[int]:
         return list(self._broker.directory.by_number)
 
-    def describe(self, topic: int) -> tuple[TopicState, Sequence | None] | None:
+    def frozen_chunks(self, topic: int) -> list[bytes]:
+        live = self._broker.directory.by_number.get(topic)
+        return [] if live is None or live.ephemeral else frozen_chunks(live)
+
+    def describe(self, topic: int, written: WrittenChunks) -> tuple[TopicState, Sequence | None] | None:
         live = self._broker.directory.by_number.get(topic)
         if live is None or live.ephemeral:
             return None
-        return state_of(live, self._broker.now), self._store.find_sequence(topic)
+        return state_of(live, self._broker.now, written), self._store.find_sequence(topic)
 
 
 class AppliedSource:
@@ -116,7 +127,10 @@ class AppliedSource:
     def find_sequence(self, topic: int) -> Sequence | None:
         return self._replay.sequences.get(topic)
 
-    def describe(self, topic: int) -> tuple[TopicState, Sequence | None] | None:
+    def frozen_chunks(self, topic: int) -> list[bytes]:
+        return []
+
+    def describe(self, topic: int, written: WrittenChunks) -> tuple[TopicState, Sequence | None] | None:
         state = self._replay.concluded(topic)
         return (state, self._replay.sequences[topic]) if state is not None else None
 
@@ -124,7 +138,9 @@ class AppliedSource:
 def contents(source: StateSource) -> Iterator[tuple[RecordKind, bytes]]:
     """Yield the records of a checkpoint after STATE. Each describes the state at the time when it is asked for."""
     for number in source.topics()[::-1]:
-        described = source.describe(number)
+        written = WrittenChunks(number)
+        yield from written.records(source.frozen_chunks(number))
+        described = source.describe(number, written)
         if described is not None:
             state, sequence = described
             yield RecordKind.STATE_TOPIC, encode_topic(state, sequence, source.offset)

@@ -38,6 +38,7 @@ from nsqd.storage.sequence import Sequence
 from nsqd.storage.stored_extent import EXTENT_BYTES, StoredExtent
 
 WORK = ":work"  # the name that distinguished a tube from a channel before format 6
+_DELAYED, _READERS, _PAGES = 5, 6, 7  # places in the array of a topic, and in that of a channel behind its kind
 _FIELDS, _FIELDS_OF_5, _FIELDS_OF_2, _FIELDS_OF_1 = 5, 13, 12, 8
 
 
@@ -52,10 +53,18 @@ def encode_topic(state: TopicState, sequence: Sequence | None, offset: int) -> b
     return packed
 
 
-def decode_topic(content: bytes, known: Mapping[int, TopicState]) -> tuple[TopicState, Sequence]:
+class MissingChunk(Exception):
+    """A WAITING record that a topic's state names was damaged."""
+
+
+def decode_topic(
+    content: bytes, known: Mapping[int, TopicState], waiting: Mapping[int, Mapping[int, bytes]]
+) -> tuple[TopicState, Sequence]:
     """Return the topic's state, in the log's time, and its messages.
 
-    `known`: earlier states of topics, by number. Raises ValueError if the content is of no known format; a record with a
+    `known`: earlier states of topics, by number; `waiting`: the content of the checkpoint's WAITING records, by number of the
+    topic and of the record. Raises MissingChunk if one is missing and the topic is known: without it, what is known is better.
+    Raises ValueError if the content is of no known format; a record with a
     correct CRC was written by this program.
     """
     fields = msgpack.unpackb(content, strict_map_key=False)
@@ -65,6 +74,7 @@ def decode_topic(content: bytes, known: Mapping[int, TopicState]) -> tuple[Topic
         raise ValueError("no topic's state")
     array, extents, first, kept, offset = fields
     number, _, _, end, distributed, *_ = array
+    _resolve(array, waiting.get(number, {}), number in known)
     sequence = sequence_of(extents, distributed, end)
     sequence.first, sequence.retained = first, [retained_extent(extent) for extent in kept]
     state = TopicState.load(array, offset, sequence.kinds, known.get(number))
@@ -79,6 +89,17 @@ def decode_topic(content: bytes, known: Mapping[int, TopicState]) -> tuple[Topic
     sequence.count_released()
     sequence.sweep()  # an emptied channel may not have released all of its messages before the checkpoint
     return state, sequence
+
+
+def _resolve(array: list[Any], chunks: Mapping[int, bytes], is_known: bool) -> None:
+    """Replace the numbers of WAITING records in a topic's array by their contents."""
+    if isinstance(array[_DELAYED], bytes):  # before format 8 of the log
+        array[_DELAYED] = [array[_DELAYED]]
+    lists = [array[_DELAYED], *(reader[_PAGES] for reader in array[_READERS] if reader[0] == ReaderKind.CHANNEL)]
+    for pages in lists:
+        if is_known and any(isinstance(page, int) and page not in chunks for page in pages):
+            raise MissingChunk
+        pages[:] = [chunks.get(page, b"") if isinstance(page, int) else page for page in pages]
 
 
 def _upgraded(fields: list[Any]) -> list[Any]:

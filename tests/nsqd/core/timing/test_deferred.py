@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.core.timing.deferred import MINUTE, Deferred, Message
+from nsqd.core.timing.deferred import MINUTE, Deferred, Message, pack
 
 SECOND = 1_000_000_000
 
@@ -40,7 +40,7 @@ def test_far_ones_are_packed() -> None:
     deferred = Deferred()
     for ordinal in range(1000):
         deferred.push(2 * MINUTE + ordinal, Message(ordinal, 1), 0)
-    assert sum(map(len, deferred._deferred_pages.values())) == 24_000
+    assert sum(map(len, deferred.packed()[1])) == 24_000
     assert len(deferred._timer_heap) == 0
 
 
@@ -67,3 +67,35 @@ def test_each_comes_once_and_never_early(dues: list[int], step: int) -> None:
             seen.append(ordinal)
         assert all(due > now for ordinal, due in enumerate(dues) if ordinal not in seen)  # never forgotten
     assert sorted(seen) == list(range(len(dues)))
+
+
+def test_a_page_grows_only_at_its_end_whether_it_was_loaded_or_pushed() -> None:
+    deferred, packed = Deferred(), b"".join(pack(ordinal, 2 * MINUTE, 1) for ordinal in range(3000))
+    deferred.push(2 * MINUTE, Message(3000, 1), 0)
+    deferred.load(packed)
+    deferred.push(2 * MINUTE, Message(3001, 1), 0)
+    deferred.check()
+    frozen = deferred.frozen_chunks()
+    before = b"".join(frozen)
+    deferred.push(2 * MINUTE, Message(3002, 1), 0)
+    deferred.approach(2 * MINUTE, 100)
+
+    assert b"".join(frozen) == before
+    assert deferred.count == 3003
+    deferred.check()
+
+
+def test_messages_can_be_taken_out_a_few_at_a_time_until_none_is_left() -> None:
+    deferred = Deferred()
+    for ordinal in range(5000):
+        deferred.push((ordinal % 4 + 1) * MINUTE, Message(ordinal, 1), 0)
+    assert sorted(one for part in deferred.snapshot() for one in part) == list(range(5000))
+
+    taken: list[int] = []
+    while some := deferred.pop_some(70):
+        assert len(some) <= 70
+        taken += some
+        deferred.check()
+
+    assert sorted(taken) == list(range(5000))
+    assert (deferred.count, deferred.wake_at()) == (0, None)

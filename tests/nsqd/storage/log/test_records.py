@@ -55,6 +55,7 @@ CONTENTS = {
     RecordKind.JOBS: records.JOBS,
     RecordKind.NEXT_ID: records.NEXT_ID,
     RecordKind.READER: records.READER,
+    RecordKind.WAITING: records.WAITING,
 }
 HEADER = SegmentHeader(node=7, generation=2, log_id=bytes(range(16)), base=1 << 40, made=1_800_000_000_000_000_000)
 

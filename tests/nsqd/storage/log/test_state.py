@@ -31,7 +31,7 @@ def node() -> SimNode:
 
 
 def read(content: bytes) -> tuple[TopicState, Sequence]:
-    return decode_topic(content, {})
+    return decode_topic(content, {}, {})
 
 
 def channel_of(state: TopicState) -> ChannelState:

@@ -1,0 +1,5 @@
+"""Deferred messages stand in small chunks here."""
+
+from tests.small_chunks import small_chunks
+
+__all__ = ["small_chunks"]
