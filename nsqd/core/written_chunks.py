@@ -25,9 +25,11 @@ class WrittenChunks:
     def __init__(self, topic: int) -> None:
         """Begin without chunks. `topic`: the topic's number."""
         self._topic = topic
-        self._written: dict[
-            int, tuple[int, bytes]
-        ] = {}  # id() of the chunk -> its number, and the chunk, so that it lives
+        # id() of the chunk -> its number, and the chunk, so that it lives
+        self._written: dict[int, tuple[int, bytes]] = {}
+
+    def __repr__(self) -> str:
+        return f"<WrittenChunks of topic {self._topic}: {len(self._written)}>"
 
     def records(self, chunks: Iterable[bytes]) -> Iterator[tuple[RecordKind, bytes]]:
         """Yield a WAITING record for each of these chunks, which must never change."""
