@@ -9,20 +9,16 @@ See docs/design/channel.md#tubes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.reader import Counts, DistributedBatch, Parts, ReaderKind
-from nsqd.core.sequence.ahead import Ahead
-from nsqd.core.sequence.journal import ReaderJournal
 from nsqd.core.sequence.put_batch import USUAL, JobOptions, PutBatch
-from nsqd.core.sequence.spans import runs
 from nsqd.core.timing.deferred import Message
 from nsqd.core.work_queue.arrivals import Arrivals
 from nsqd.core.work_queue.job import Job, JobState, rows_with_options
 from nsqd.core.work_queue.job_index import JobIndex
 from nsqd.core.work_queue.job_pages import JobPages
 from nsqd.core.work_queue.job_table import JobTable
+from nsqd.core.work_queue.leftovers import release_jobs
 from nsqd.core.work_queue.tube_list import TubeList
 from nsqd.core.work_queue.waiters import Reading, Waiters
 from nsqd.core.work_queue.worker import Worker
@@ -366,9 +362,8 @@ class Tube:
             worker.lost(self.number, ordinal)
         self.reserved = {}
         del self.index.holders[self.number]
-        self.agenda.reclaimer.add(
-            _release_all(self.table, self.arrivals.give_up(), self.index, self.number, self.journal)
-        )
+        left = self.arrivals.give_up()
+        self.agenda.reclaimer.add(release_jobs(self.table, left, self.index, self.number, self.journal))
         self.start, self.delayed = self.offsets.distributed, 0
         self.table = JobTable()
         self.jobs = self.table.jobs
@@ -400,22 +395,3 @@ class Tube:
 
     def __repr__(self) -> str:
         return f"<Tube {self.topic_name}, {self.jobs.count} jobs, {self.arrivals!r}>"
-
-
-def _release_all(
-    table: JobTable, arrivals: Ahead, index: JobIndex[Tube], number: int, journal: ReaderJournal
-) -> Iterator[None]:
-    """Release the messages of a deleted tube, free its jobs and take them out of the index, a part with each step.
-
-    `arrivals`: what was to become jobs, some of which are jobs already; `number`: that of the tube.
-    """
-    for spans in arrivals.spans():
-        for first, end in spans:
-            for start, stop in runs(table.jobs.absent(first, end)):
-                journal.release(start, stop)
-        yield
-    for ordinals, ids in table.take_apart():
-        for first, end in runs(ordinals):
-            journal.release(first, end)
-        index.remove_leftovers(ids, number)
-        yield
