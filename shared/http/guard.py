@@ -233,6 +233,8 @@ class GuardedProtocol(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         self._unread = 0
         self._wait(min(BODY_TIMEOUT, self._body_until - self._loop.time()))
+        if not body:
+            return  # where the parser has got no bytes; an empty chunk would end the body
         if self._is_chunked:
             self._receiving += (b"%x\r\n" % len(body), body, b"\r\n")
         else:

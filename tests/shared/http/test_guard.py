@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from httptools import HttpRequestParser
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
@@ -217,6 +217,12 @@ def test_nothing_is_passed_on_after_the_protocol_behind_has_closed() -> None:
 REQUESTS = st.lists(st.sampled_from([GET, CHUNKED, UPGRADE]), max_size=5)
 
 
+IN_A_CHUNK = CHUNKED.index(b"de") + 1
+
+
+@example(
+    requests=[CHUNKED], cuts=[IN_A_CHUNK, IN_A_CHUNK], early=True
+)  # the parser is given nothing, and tells of nothing
 @given(requests=REQUESTS, cuts=st.lists(st.integers(0, 600), max_size=6), early=st.booleans())
 def test_requests_are_the_same_however_they_are_cut(requests: list[bytes], cuts: list[int], early: bool) -> None:
     data = b"".join(requests)
