@@ -23,7 +23,7 @@ from shared.log import log
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 SEGMENT_SIZE = 64 * 1024 * 1024  # bytes; a group is never split, so a segment may exceed this by one group
-LARGE_GROUP = 64 * 1024  # bytes: to sync such groups over zeros saves less time than it takes to write the zeros
+LARGE_GROUP = 32 * 1024  # bytes: to sync such groups over zeros saves less time than it takes to write the zeros
 BLOCK = 4096  # bytes: what the system writes to the disk at least
 SPARE_AFTER = (
     16  # the next segment's file is asked for when one part in this many of the current one is filled, and then
