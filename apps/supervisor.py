@@ -36,7 +36,7 @@ UNSETTLED = (State.STARTING, State.STOPPING, State.BACKING_OFF)
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start the daemon's process."""
+    """Start the process of the named daemon."""
 
     name: str
 
@@ -57,7 +57,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Tell the user."""
+    """Print one line for the user of `penstock up`."""
 
     text: str
 
@@ -96,9 +96,8 @@ class Supervisor:
         self._is_up = False  # all daemons have answered once
         self._is_stopping = False
         self._has_failed = False
-        self._roll: list[Supervised] | None = (
-            None  # nodes that a rolling restart has still to restart; None: there is none
-        )
+        # nodes that a rolling restart has still to restart; None: there is none
+        self._roll: list[Supervised] | None = None
 
     # queries
 
@@ -123,7 +122,7 @@ class Supervisor:
     # events
 
     def begin(self, now: int) -> list[Action]:
-        """Start the first daemon."""
+        """Start the first daemon; the others follow once it answers."""
         return self._start(self._daemons[0], now)
 
     def answered(self, name: str, now: int) -> list[Action]:
@@ -187,7 +186,7 @@ class Supervisor:
         return [Say(f"rolling restart: {len(self._roll)} nodes, one after the other"), *self._roll_on(now)]
 
     def tick(self, now: int) -> list[Action]:
-        """Do what is due."""
+        """Do what is due at `now` for each daemon: start, kill, or tell the user."""
         actions: list[Action] = []
         for daemon in self._daemons:
             if now >= daemon.due:

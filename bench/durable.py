@@ -34,7 +34,7 @@ def modes(ours: Program) -> tuple[Program, Program]:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One run of one program."""
+    """The figures of one run of one program."""
 
     rate: float  # messages a second
     cpu: float  # ns of the server's CPU time for each message

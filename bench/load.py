@@ -51,7 +51,7 @@ class Target(Protocol):
 
     @property
     def ports(self) -> dict[str, int]:
-        """Return the ports by protocol."""
+        """Return the ports, by the name of their protocol."""
 
     def cpu(self) -> int:
         """Return the CPU time used so far in ns."""

@@ -42,7 +42,7 @@ class Together:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One run."""
+    """The figures of one run with some number of nodes."""
 
     rate: float  # messages a second, of all nodes together
     cpu: float  # ns of all nodes' CPU time for each message

@@ -268,7 +268,7 @@ def _line(name: str, what: str, turns: Turns, client: Waiting) -> Line:
 
 
 def turns() -> list[LongTurn | Start]:
-    """Return all rows."""
+    """Return all rows about turns, in the order of the table."""
     topic, of_channel = f"?topic={TOPIC}", f"?topic={TOPIC}&channel={CHANNEL}"
     return [
         LongTurn("turns-publish", _make_topics, _publish_to_all),

@@ -9,7 +9,7 @@ from shared import interpreter
 from shared.interpreter import lacks_pgo, note_slow_interpreter
 
 GCC = "-fprofile-use -fprofile-correction"
-PYENV = {"CONFIG_ARGS": "'--prefix=/root/.pyenv/versions/3.11.7' '--enable-shared'", "PGO_PROF_USE_FLAG": GCC}
+PYENV = {"CONFIG_ARGS": "'--prefix=/opt/python' '--enable-shared'", "PGO_PROF_USE_FLAG": GCC}
 OPTIMIZED = {
     "CONFIG_ARGS": "'--build=x86_64-linux-gnu' '--enable-optimizations' '--with-lto'",
     "PGO_PROF_USE_FLAG": GCC,

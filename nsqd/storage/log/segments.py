@@ -138,7 +138,9 @@ class Segments:
             decode_header(data)
         except NotASegment:
             first = read_from(self._disk, name, HEADER_SIZE, FIRST_RECORDS)
-            if decode(first, 0, header.seed, HEADER_SIZE) if former_of_spare(data) else any(data) or any(first):
+            # a reused file holds old records in any case
+            holds = decode(first, 0, header.seed, HEADER_SIZE) if former_of_spare(data) else any(data) or any(first)
+            if holds:
                 self._rewrite(name, header, data)
         return header
 

@@ -157,8 +157,11 @@ class Spare:
             self._new = None
             self._ready.append(new)
 
-    def claim(self, name: str) -> SpareFile | None:
-        """Return a file, open and renamed to `name`; None if none is ready. The caller cuts off what it does not use."""
+    def claim(self, name: str) -> tuple[File, int] | None:
+        """Return a file, open and renamed to `name`, and the initial CRC value of the records that it holds (0: it is zeros).
+
+        None means that no file is ready. The caller cuts off what it does not use.
+        """
         self._unasked += 1
         if self._failed:  # the next segment gets another try
             self._discard()
@@ -171,7 +174,8 @@ class Spare:
             log.warning("LOG: cannot use the spare segment: %s", error)
             self._remove(spare)
             return None
-        return spare
+        assert spare.file is not None, "a file that is ready is open"
+        return spare.file, spare.former
 
     def close(self) -> None:
         """End the thread, and remove the files."""

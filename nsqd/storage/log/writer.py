@@ -201,8 +201,7 @@ class Writer:
         made, base = self._clock.clocks.wall(), self.written.position
         name = segment_name(base, 0)
         spare = self._spare.claim(name)
-        file = self._disk.create(name) if spare is None or spare.file is None else spare.file
-        former = 0 if spare is None else spare.former
+        file, former = spare or (self._disk.create(name), 0)
         header = SegmentHeader(identity.node, 0, identity.log_id, base, made, self._begins_state, former=former)
         try:
             file.append([header.encode()], 0)
