@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from signal import Signals
 
-MILLISECOND, SECOND = 1_000_000, 1_000_000_000
+from shared.values import MILLISECOND, SECOND
+
 NEVER = 1 << 62
 SLOW_START = 15 * SECOND  # then the user is told once; a node may need minutes to read a long log
 STOP_TIMEOUT = 10 * SECOND  # for a daemon to stop before it is killed

@@ -21,7 +21,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from apps.daemon_set import HOST, Daemon, plan, port_problems, welcome
-from apps.supervisor import SECOND, Action, Kill, Say, Start, Supervised, Supervisor, Terminate
+from apps.supervisor import Action, Kill, Say, Start, Supervised, Supervisor, Terminate
+from shared.values import SECOND
 
 POLL = 0.05  # s between two questions to daemons that start
 ANSWER_TIMEOUT = 1.0  # s for a daemon to answer such a question

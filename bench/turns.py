@@ -65,7 +65,7 @@ class Turns:
         self._before: Look = (0.0, {}) if since_start else self._look()
 
     def longest(self) -> str:
-        """Return the duration as text."""
+        """Return the duration as a cell of the table."""
         return longest_of(self._before, self._look())
 
     def _look(self) -> Look:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shared.log import log
 
-QUIET = 10_000_000_000  # ns between two lines in the log about refused connections
+QUIET = 10_000_000_000  # ns between two lines in the log about connections that are refused, or cannot be accepted
 
 
 @dataclass(frozen=True, slots=True)

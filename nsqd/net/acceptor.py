@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 from nsqd.net.system import Poller
 from nsqd.protocols.transport import NEVER
-from shared.connection_limiter import ConnectionLimiter
+from shared.connection_limiter import QUIET, ConnectionLimiter
 from shared.listen import BACKLOG, OUT_OF_RESOURCES
 from shared.log import log
 
 ACCEPT_PAUSE = 100_000_000  # ns without accepting after EMFILE: spinning on it would starve the open connections
-QUIET = 10_000_000_000  # ns between two lines in the log about such pauses
 ACCEPT_BATCH = 64  # new connections in a turn
 
 

@@ -10,7 +10,6 @@ from apps.supervisor import (
     CRASH_LOOP,
     LONGEST_DELAY,
     NEVER,
-    SECOND,
     SLOW_START,
     STABLE,
     STOP_TIMEOUT,
@@ -23,6 +22,7 @@ from apps.supervisor import (
     Welcome,
     describe_end,
 )
+from shared.values import SECOND
 
 NAMES = ("nsqlookupd", "nsqd", "nsqd-2", "nsqadmin")
 

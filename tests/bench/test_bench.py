@@ -241,41 +241,39 @@ def test_a_line_of_the_main_table() -> None:
 # that it runs
 
 
-@pytest.mark.process
-def test_it_prints_a_table_of_the_rows_asked_for() -> None:
+def quick_bench(rows: str) -> str:
+    """Return what a quick bench of these rows prints. It must succeed."""
     done = subprocess.run(
-        [sys.executable, "-m", "bench", "--quick", "--only", "writer,reader"],
+        [sys.executable, "-m", "bench", "--quick", "--only", rows],
         capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT,
     )  # fmt: skip
-
     assert done.returncode == 0, done.stdout + done.stderr
-    header, _, *lines = done.stdout.splitlines()
+    return done.stdout
+
+
+@pytest.mark.process
+def test_it_prints_a_table_of_the_rows_asked_for() -> None:
+    printed = quick_bench("writer,reader")
+
+    header, _, *lines = printed.splitlines()
     assert header.startswith("row ")
     assert [line.split()[:2] for line in lines[:2]] == [["writer", "penstock"], ["reader", "penstock"]]
 
 
 @pytest.mark.process
 def test_the_rows_through_upgrades_run() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "bench", "--quick", "--only", "tls,snappy,deflate"],
-        capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT,
-    )  # fmt: skip
+    printed = quick_bench("tls,snappy,deflate")
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()[2:8]] == [
+    assert [line.split()[0] for line in printed.splitlines()[2:8]] == [
         "tls-writer", "tls-reader", "snappy-writer", "snappy-reader", "deflate-writer", "deflate-reader",
     ]  # fmt: skip
 
 
 @pytest.mark.process
 def test_the_rows_of_several_nodes_run() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "bench", "--quick", "--only", "nodes-always"],
-        capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT,
-    )  # fmt: skip
+    printed = quick_bench("nodes-always")
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = [line for line in done.stdout.splitlines() if line.startswith("nodes-always")]
+    lines = [line for line in printed.splitlines() if line.startswith("nodes-always")]
     assert [line.split("always: ")[1].split(",")[0] for line in lines] == ["1 node", "2 nodes", "4 nodes"]
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
-from bench.server import ROOT
 from bench.turns import longest_of
-from tests.bench.test_bench import PATIENCE
+from tests.bench.test_bench import quick_bench
 
 BEFORE = {0.005: 10.0, 0.01: 12.0, 0.025: 13.0, float("inf"): 13.0}
 
@@ -26,14 +22,7 @@ def test_otherwise_the_bound_of_its_bucket_is_told() -> None:
 
 @pytest.mark.process
 def test_it_measures_a_row_of_turns() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "bench", "--quick", "--only", "turns-delete-jobs,turns-empty-deferred,turns-start"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+    printed = quick_bench("turns-delete-jobs,turns-empty-deferred,turns-start")
 
-    assert ended.returncode == 0, ended.stderr
-    rows = [line.split()[0] for line in ended.stdout.splitlines() if line.startswith("turns-")]
+    rows = [line.split()[0] for line in printed.splitlines() if line.startswith("turns-")]
     assert rows == ["turns-delete-jobs", "turns-empty-deferred", "turns-start"]
