@@ -14,6 +14,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 
 from nsqd.core.sequence.extent import Extent
 from nsqd.storage.log.disk import Disk
@@ -69,8 +70,7 @@ class Cache:
         # extents that were read back, the oldest first
         self._read_back: OrderedDict[StoredExtent, None] = OrderedDict()
         self._reading: dict[int, ReadRequest] = {}  # reads under way, by id() of the extent
-        self._jobs: deque[ReadRequest | None] = deque()  # reads for the thread; None tells it to end
-        self._there_are_jobs = threading.Semaphore(0)
+        self._jobs: SimpleQueue[ReadRequest | None] = SimpleQueue()  # reads for the thread; None tells it to end
         self._thread: threading.Thread | None = None
 
     # What enters and leaves the memory
@@ -165,13 +165,11 @@ class Cache:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="read", daemon=True)
             self._thread.start()
-        self._jobs.append(read)
-        self._there_are_jobs.release()
+        self._jobs.put(read)
 
     def _work(self) -> None:
         while True:
-            self._there_are_jobs.acquire()
-            read = self._jobs.popleft()
+            read = self._jobs.get()
             if read is None:
                 return
             self._do(read)

@@ -25,12 +25,10 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 SEGMENT_SIZE = 64 * 1024 * 1024  # bytes; a group is never split, so a segment may exceed this by one group
 LARGE_GROUP = 32 * 1024  # bytes: to sync such groups over zeros saves less time than it takes to write the zeros
 BLOCK = 4096  # bytes: what the system writes to the disk at least
-SPARE_AFTER = (
-    16  # the next segment's file is asked for when one part in this many of the current one is filled, and then
-)
-SPARE_STEPS = (
-    64  # again after each such part. Earlier, after one of these, if the current one has no blocks made ahead.
-)
+# The next segment's file is asked for when one part in SPARE_AFTER of the current one is filled, and then again after each part
+# in SPARE_STEPS. If the current one has no blocks made ahead, it is asked for after one part in SPARE_STEPS already.
+SPARE_AFTER = 16
+SPARE_STEPS = 64
 NEVER = 1 << 63  # every log position is below this
 
 

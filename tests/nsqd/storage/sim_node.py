@@ -93,13 +93,13 @@ class SteppedCache(Cache):
 
     def _start(self, read: ReadRequest | None) -> None:
         if read is not None:
-            self._jobs.append(read)
+            self._jobs.put(read)
 
     def step(self) -> bool:
         """Do what was asked for first. False if there was nothing."""
-        if not self._jobs:
+        if self._jobs.empty():
             return False
-        read = self._jobs.popleft()
+        read = self._jobs.get()
         assert read is not None
         self._do(read)
         self.done.append(read)

@@ -1,6 +1,7 @@
 """Memory is a cache with a budget: what it is believed to hold it holds, and it holds no more than it may."""
 
 import errno
+from queue import SimpleQueue
 from random import Random
 
 import pytest
@@ -144,7 +145,7 @@ def test_each_turn_reads_so_many_extents_that_the_system_has_in_memory() -> None
         extent = topic.journal.read(position)
         if extent is None:  # the thread is asked, and has not answered: none is read by it here
             assert node.cache.inline == cache.MOST_INLINE
-            node.cache._jobs.clear()
+            node.cache._jobs = SimpleQueue()
             node.cache._reading.clear()
             node.turn()
             turns += 1
