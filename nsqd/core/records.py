@@ -7,7 +7,6 @@ Times are ns of the log's own clock, which is near the time since the epoch; a t
 
 from collections.abc import Collection, Iterable
 from enum import IntEnum
-from itertools import chain
 from struct import Struct
 
 from nsqd.core.retention.cursors import Cursor
@@ -115,13 +114,17 @@ def spans_of(content: bytes) -> list[tuple[int, int]]:
     return [(first, first + count) for first, count in RUN.iter_unpack(content[CHANNEL_OF.size :])]
 
 
-def ordinals_of(kind: RecordKind, content: bytes) -> Iterable[int]:
-    """Return the ordinals of the messages in a FINISH, REQUEUE or BURY record; none for any other record."""
+def named_spans(kind: RecordKind, content: bytes) -> list[tuple[int, int]]:
+    """Return the spans (first, end) of the messages in a FINISH, REQUEUE or BURY record; none for any other record."""
     if kind is RecordKind.FINISH:
-        return chain.from_iterable(range(first, end) for first, end in spans_of(content))
+        return spans_of(content)
     if kind is RecordKind.REQUEUE:
-        return [ordinal for ordinal, _, _ in RETURNED.iter_unpack(content[CHANNEL_OF.size :])]
-    return (BURY.unpack_from(content)[2],) if kind is RecordKind.BURY else ()
+        entries = RETURNED.iter_unpack(content[CHANNEL_OF.size :])
+        return [(ordinal, ordinal + 1) for ordinal, _, _ in entries]
+    if kind is RecordKind.BURY:
+        ordinal = BURY.unpack_from(content)[2]
+        return [(ordinal, ordinal + 1)]
+    return []
 
 
 def owners_of(data: bytes, content: int, flags: int) -> frozenset[int] | None:

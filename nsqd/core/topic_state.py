@@ -33,7 +33,7 @@ from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.finished import Span
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.deferred import pack
-from nsqd.core.timing.deferred_pages import Page, page_of, shifted
+from nsqd.core.timing.deferred_pages import DeferredPages, Page, page_of, shifted
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.state import TubeState
 from nsqd.core.written_chunks import WORTH_IT, WrittenChunks
@@ -81,6 +81,8 @@ class TopicState:
     delayed: dict[int, int] = field(default_factory=dict)  # ordinal -> due, of messages published with a delay
     # ordinals in `delayed` that a reader's own record names: they have left the delay lane, if only by an operator's command
     handed_over: set[int] = field(default_factory=set)
+    # the messages before `distributed` that waited in the delay lane at the checkpoint, and have not left it since
+    waiting: DeferredPages = field(default_factory=DeferredPages)
     # more of them, packed; referenced by all readers that start before them
     lane: list[bytes] = field(default_factory=list)
     # numbers of WAITING records that hold more of `lane`; only in the state of a live topic that is put into a checkpoint
@@ -121,8 +123,11 @@ class TopicState:
             return ()
         if kind is RecordKind.DROP_CHANNEL:
             return self.readers.pop(number).drop(self.distributed)
-        if self.delayed and not reader.has_own_times:
-            self.handed_over.update(one for one in records.ordinals_of(kind, content) if one in self.delayed)
+        if not reader.has_own_times:
+            for first, end in records.named_spans(kind, content):
+                self.waiting.remove_span(first, end)
+                if self.delayed:
+                    self.handed_over.update(one for one in range(first, end) if one in self.delayed)
         return reader.apply(kind, content)
 
     def publish(self, content: bytes, at: int, attributes: Attributes, created: int, stamp: int) -> None:
@@ -174,6 +179,7 @@ class TopicState:
             own_until = self._own_until
             alone = {one for one in ordinals - self.handed_over if one < own_until}
             dues = {one: self.delayed.get(one, 0) if one in alone else 0 for one in sorted(ordinals)}
+            dues.update((ordinal, due) for ordinal, due, _ in self.waiting.entries() if ordinal in alone)
             for reader in self.readers.values():  # an operator may have given one of them another time
                 for ordinal, due in reader.dues(ordinals, self.delayed).items():
                     dues[ordinal] = max(dues[ordinal], due)
@@ -206,6 +212,7 @@ class TopicState:
         ]
         self.delayed = {ordinal: due for ordinal, due in self.delayed.items() if ordinal >= self.distributed}
         self.handed_over.clear()
+        self.waiting = DeferredPages()
         self.publishers, self.publishers_before = self.publishers.over(self.publishers_before), Publishers()
         return gone
 
@@ -259,8 +266,8 @@ class TopicState:
             known = before.readers.get(reader.number) if before is not None else None
             if known is not None:
                 reader.carry_over(known)
-        own_until = state._own_until
-        state.delayed = {ordinal: due for ordinal, due in entries if ordinal >= distributed or ordinal < own_until}
+        state.waiting = DeferredPages([lane])
+        state.delayed = {ordinal: due for ordinal, due in entries if ordinal >= distributed}
         if before is not None:
             state.publishers_before = before.publishers.over(before.publishers_before)
         return state

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nsqd.core import records
@@ -201,7 +201,27 @@ def test_a_delay_is_forgotten_when_nobody_waits_for_it(deed: str, is_emptied: bo
     assert found == {0: due + node.store.clock_offset if waits else 0}
 
 
+def test_a_delay_from_the_checkpoint_holds_for_a_channel_that_begins_in_the_past() -> None:
+    """The only channel drops the message that waits in the topic's delay lane, after a checkpoint was complete."""
+    whole = Node(1)
+    node = whole.node
+    topic = node.broker.topic("t")
+    topic.configure(TopicConfig(retention=86_400 * SECOND))
+    channel = topic.channel("a")
+    due = node.clock.now + 60 * SECOND
+    node.turn(lambda: topic.publish_deferred(b"x", due))
+    whole.checkpoint()
+    for _ in range(8):
+        node.turn()
+        node.syncer.step()
+    node.turn(channel.empty)
+    new = topic.channel_from("b", 0, node.clock.now)
+    assert new.delayed == 1
+    whole.compare()
+
+
 @pytest.mark.long
+@example(seed=126, steps=66)
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(20, 120))
 @settings(max_examples=examples(40), deadline=None)
 def test_every_way_tells_the_same(seed: int, steps: int) -> None:
