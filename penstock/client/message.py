@@ -39,10 +39,11 @@ class Message:
             self._link = None
             link.answer(nsq.fin(self.id))
 
-    def requeue(self, ms: int | None = None) -> None:
+    def requeue(self, ms: int | None = None, backoff: bool = False) -> None:
         """Ask the server to deliver the message again (REQ) after `ms` milliseconds.
 
         Without `ms`, the delay is default_requeue_delay_ms times the attempts made, at most max_requeue_delay_ms.
+        `backoff`: the work failed, so the whole consumer slows down until messages succeed again (see Backoff).
         """
         link = self._link
         if link is not None:
