@@ -30,8 +30,8 @@ COVERED_BY = {
     "processes/test_message_commands.py": (
         "nsqd.http.message_actions", "nsqd.storage.log.frozen", "nsqd.verify",
     ),
-    "apps/test_apps.py": ("apps.interrupts", "penstock.client.consumer", "penstock.client.errors", "penstock.client.link",
-                          "penstock.client.links", "penstock.client.producer"),
+    "apps/test_apps.py": ("apps.interrupts", "penstock.client.consumer", "penstock.client.dial", "penstock.client.links",
+                          "penstock.client.producer"),
     "processes/test_lookupd.py": ("lookupd.main",),
     "nsqd/auth/test_servers.py": ("nsqd.auth.exchange",),
     "processes/test_beanstalkd.py": ("nsqd.beanstalk", "nsqd.beanstalkd", "nsqd.http.tubes"),

@@ -1,15 +1,19 @@
-"""The errors of the client, by who can act on them."""
+"""The errors of the clients, by who can act on them."""
 
 
 class ClientError(Exception):
-    """The base class of all errors of penstock.client."""
+    """The base class of all errors of penstock.client and penstock.aio."""
 
 
 class ConnectionLost(ClientError):
     """An nsqd cannot be reached, closed the connection or does not speak the protocol.
 
-    A consumer connects again by itself and does not raise this.
+    A consumer connects again by itself and does not raise this. `code` is as in PublishError.
     """
+
+    def __init__(self, text: str, code: str = "") -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class PublishError(ClientError):
