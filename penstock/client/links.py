@@ -64,7 +64,7 @@ class Links:
             except ConnectionLost as error:
                 self.core.lose(subscription, error)
 
-    def has_output(self, is_urgent: bool) -> None:
+    def has_output(self, subscription: Subscription, is_urgent: bool) -> None:
         """See Sockets: while the caller is busy, answers leave after ANSWERS_WAIT_S."""
         if is_urgent or monotonic() - self._flushed_at > ANSWERS_WAIT_S:
             self.flush()

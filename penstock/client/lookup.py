@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.sansio.discovery import MAX_REPLY, Discovery, lookup_url, producer_addresses
+from penstock.sansio.discovery import Discovery, Reply, lookup_url
 from penstock.sansio.settings import Settings
 
 if TYPE_CHECKING:
@@ -75,25 +75,14 @@ class LookupPoller:
                 if reply.status_code == 404:  # TOPIC_NOT_FOUND
                     return frozenset()
                 reply.raise_for_status()
-                return producer_addresses(_content(reply, self._timeout_s))
+                return self._read(reply)
         # A foreign server may break HTTP and JSON in any way; the other lookupds are asked nevertheless.
         except Exception as error:
             log.warning("cannot ask %s: %s", url, error or type(error).__name__)
             return None
 
-
-def _content(reply: "httpx.Response", timeout: float) -> bytes:
-    """Return the body of a reply.
-
-    Raises ValueError for a packed reply, for more than MAX_REPLY bytes, and for one that takes more than `timeout` s.
-    """
-    if reply.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise ValueError("the reply is compressed, although it was not requested")
-    content, until = bytearray(), time.monotonic() + timeout
-    for part in reply.iter_raw():
-        content += part
-        if time.monotonic() > until:
-            raise ValueError(f"the reply took more than {timeout:g} s")
-        if len(content) > MAX_REPLY:
-            raise ValueError(f"the reply has more than {MAX_REPLY} bytes")
-    return bytes(content)
+    def _read(self, reply: "httpx.Response") -> frozenset[str]:
+        body = Reply(reply.headers.get("Content-Encoding", "identity"), self._timeout_s, time.monotonic())
+        for part in reply.iter_raw():
+            body.add(part, time.monotonic())
+        return body.addresses()

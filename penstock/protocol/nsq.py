@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from penstock.protocol.framing import LengthPrefixed, ProtocolError, pack_length
 from penstock.protocol.names import is_valid_name
@@ -58,8 +58,7 @@ class ErrorFrame:
         return f"{self.code} {self.text}".rstrip()
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """One delivery of one message (docs/design/nsq-protocol.md)."""
 
     timestamp: int  # ns since the epoch, set at publish
@@ -69,6 +68,10 @@ class Message:
 
 
 Frame: TypeAlias = Response | ErrorFrame | Message
+
+# The name of a producer and the number of its first message in a publish. A server that agreed to deduplication takes a message
+# whose number is not above the last one of that producer and topic for a repeated one.
+Number: TypeAlias = tuple[str, int]
 
 _TYPE = Struct(">i")
 _MESSAGE = Struct(">iqH16s")  # type, timestamp, attempts, id; then the body
@@ -117,21 +120,21 @@ def sub(topic: str, channel: str) -> bytes:
     return b"SUB %b %b\n" % (_name(topic), _name(channel))
 
 
-def pub(topic: str, body: bytes) -> bytes:
+def pub(topic: str, body: bytes, number: Number | None = None) -> bytes:
     """Encode PUB, which publishes one message."""
-    return b"PUB %b\n" % _name(topic) + _counted(body)
+    return b"PUB %b%b\n" % (_name(topic), _words(number)) + _counted(body)
 
 
-def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
-    """Encode MPUB, which publishes all of the bodies or none of them."""
+def mpub(topic: str, bodies: Sequence[bytes], number: Number | None = None) -> bytes:
+    """Encode MPUB, which publishes all of the bodies or none of them. `number` is that of the first."""
     packed = b"".join([pack_length(len(body)) + body for body in bodies])
-    head = b"MPUB %b\n%b%b" % (_name(topic), pack_length(4 + len(packed)), pack_length(len(bodies)))
+    head = b"MPUB %b%b\n%b%b" % (_name(topic), _words(number), pack_length(4 + len(packed)), pack_length(len(bodies)))
     return head + packed
 
 
-def dpub(topic: str, delay_ms: int, body: bytes) -> bytes:
+def dpub(topic: str, delay_ms: int, body: bytes, number: Number | None = None) -> bytes:
     """Encode DPUB, which publishes one message that is not delivered before delay_ms have passed."""
-    return b"DPUB %b %d\n" % (_name(topic), _natural(delay_ms)) + _counted(body)
+    return b"DPUB %b %d%b\n" % (_name(topic), _natural(delay_ms), _words(number)) + _counted(body)
 
 
 def rdy(n: int) -> bytes:
@@ -168,6 +171,16 @@ def cls() -> bytes:
 def nop() -> bytes:
     """Encode NOP, the answer to a heartbeat."""
     return b"NOP\n"
+
+
+def _words(number: Number | None) -> bytes:
+    return b"" if number is None else b" %b %d" % (_producer(number[0]), _natural(number[1]))
+
+
+def _producer(name: str) -> bytes:
+    if not (name.isascii() and name.isprintable() and name and " " not in name):
+        raise ValueError(f"not a producer's name: {name!r}")
+    return name.encode()
 
 
 def _counted(body: bytes) -> bytes:

@@ -30,7 +30,7 @@ TURN_S = 5.0  # with more nsqds than max_in_flight: how long the chosen ones kee
 class Sockets(Protocol):
     """The owner of a consumer's sockets."""
 
-    def has_output(self, is_urgent: bool) -> None:
+    def has_output(self, subscription: Subscription, is_urgent: bool) -> None:
         """Note that an answer waits to be sent: with others if there are some soon, or at once if it is urgent."""
 
     def lost(self, subscription: Subscription) -> None:
@@ -142,13 +142,13 @@ class ConsumerCore:
                 self.share()
         if subscription.state is not SubscriptionState.LOST:
             self.outgoing[subscription] = None
-            self._sockets.has_output(False)
+            self._sockets.has_output(subscription, False)
 
     def touched(self, subscription: Subscription) -> None:
         """See Owner."""
         if subscription.state is not SubscriptionState.LOST:
             self.outgoing[subscription] = None
-            self._sockets.has_output(True)
+            self._sockets.has_output(subscription, True)
 
     def _within_attempts(self, messages: list[Message]) -> list[Message]:
         """Return the messages within max_attempts, and give the others up."""

@@ -47,6 +47,31 @@ class Discovery:
         return f"<Discovery: {len(self.addresses)} nsqds>"
 
 
+class Reply:
+    """The body of a nsqlookupd's answer while it arrives. It is bounded in size and in time."""
+
+    __slots__ = ("_content", "_timeout_s", "_until")
+
+    def __init__(self, encoding: str, timeout_s: float, now: float) -> None:
+        """Begin. `encoding`: the Content-Encoding. Raises ValueError for a packed answer, whose size cannot be bounded."""
+        if encoding.lower() != "identity":
+            raise ValueError("the reply is compressed, although it was not requested")
+        self._content = bytearray()
+        self._timeout_s, self._until = timeout_s, now + timeout_s
+
+    def add(self, part: bytes, now: float) -> None:
+        """Add a part. Raises ValueError for more than MAX_REPLY bytes, and if it took more than the time-out."""
+        self._content += part
+        if now > self._until:
+            raise ValueError(f"the reply took more than {self._timeout_s:g} s")
+        if len(self._content) > MAX_REPLY:
+            raise ValueError(f"the reply has more than {MAX_REPLY} bytes")
+
+    def addresses(self) -> frozenset[str]:
+        """Return the nsqd addresses in the whole answer. Raises ValueError if it has another form."""
+        return producer_addresses(bytes(self._content))
+
+
 def lookup_url(address: str) -> str:
     """Return the /lookup URL of a nsqlookupd that is given as host:port or as a URL."""
     base = address if "://" in address else f"http://{address}"

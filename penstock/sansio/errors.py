@@ -27,5 +27,16 @@ class PublishError(ClientError):
         self.code = code
 
 
+class ReadError(ClientError):
+    """An nsqd refused to read a topic back, or could not be asked.
+
+    `code` is the server's (OFFSET_GONE ...), or "" when no server answered.
+    """
+
+    def __init__(self, text: str, code: str = "") -> None:
+        super().__init__(text)
+        self.code = code
+
+
 class ConsumerError(ClientError):
     """An nsqd refused the subscription for a reason that trying again does not fix."""

@@ -17,9 +17,10 @@ class Retry:
 class Retries:
     """The nsqds that are wanted and not subscribed to, by address."""
 
-    __slots__ = ("_retries",)
+    __slots__ = ("_longest_s", "_retries")
 
-    def __init__(self) -> None:
+    def __init__(self, longest_s: float = LAST_RETRY_S) -> None:
+        self._longest_s = longest_s
         self._retries: dict[str, Retry] = {}
 
     def want(self, addresses: frozenset[str], connected: frozenset[str]) -> None:
@@ -42,7 +43,7 @@ class Retries:
         retry = self._retries.setdefault(address, Retry(inf, FIRST_RETRY_S))
         delay = retry.delay
         retry.at = now + delay
-        retry.delay = min(2 * delay, LAST_RETRY_S)
+        retry.delay = min(2 * delay, self._longest_s)
         return delay
 
     def succeed(self, address: str) -> None:

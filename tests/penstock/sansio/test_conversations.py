@@ -155,7 +155,7 @@ class World:
         self.core = ConsumerCore("t", "c", most, settings or Settings(), self, lambda: self.now, Random(seed))
         self.core.want(frozenset(nsqds))
 
-    def has_output(self, is_urgent: bool) -> None:
+    def has_output(self, subscription: Subscription, is_urgent: bool) -> None:
         self.urgent += is_urgent
 
     def lost(self, subscription: Subscription) -> None:
