@@ -1,4 +1,4 @@
-"""Penstock's public Python API: `client` (blocking), `spark`, and what they are built on, `sansio` and `protocol`.
+"""Penstock's public Python API: `client` (blocking), `aio` (asyncio and trio) and `spark`, over `sansio` and `protocol`.
 
 `launch` is how console scripts find the rooms (nsqd, lookupd, apps, admin, shared, pipeline), which are not importable by
 name where the package is installed. This package imports no room and not `shared`.

@@ -31,6 +31,14 @@ class Consumer:
     bad name, address or max_in_flight, for no address of either kind, and for TLS settings that cannot be used.
     The caller answers every message: finish or requeue it, and touch it while the work takes long. The consumer
     reconnects a lost nsqd for as long as it is wanted: a given address always, any other while nsqlookupd names it.
+
+    Example::
+
+        with Consumer("orders", "billing", lookupd_addresses=["127.0.0.1:4161"]) as consumer:
+            for message in consumer:
+                print(message.body)
+                message.finish()
+                break
     """
 
     def __init__(

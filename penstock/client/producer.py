@@ -28,6 +28,15 @@ class Producer:
     After a failure the next publish goes to the next address. A producer that is not called answers no heartbeats, and
     the server disconnects it after two of them; the next publish reconnects. To keep the connection, call `poll` now and
     then (`fileno` is for selectors).
+
+    Example::
+
+        with Producer(["127.0.0.1:4150"]) as producer:
+            producer.publish("orders", b"one")
+            producer.publish_many("orders", [b"two", b"three"])
+            for number in range(100):
+                producer.submit("orders", [b"%d" % number])  # without waiting
+            producer.flush()
     """
 
     def __init__(

@@ -2,13 +2,26 @@
 
 
 class ClientError(Exception):
-    """The base class of all errors of penstock.client and penstock.aio."""
+    """The base class of all errors of penstock.client and penstock.aio.
+
+    Example::
+
+        try:
+            Producer("127.0.0.1:1").publish("orders", b"one")
+        except ClientError as error:
+            print(error)
+    """
 
 
 class ConnectionLost(ClientError):
     """An nsqd cannot be reached, closed the connection or does not speak the protocol.
 
-    A consumer connects again by itself and does not raise this. `code` is as in PublishError.
+    Producers and consumers connect again by themselves, and log this rather than raise it. `code` is as in PublishError.
+
+    Example::
+
+        error = ConnectionLost("127.0.0.1:4150: the server closed the connection")
+        print(error, error.code)
     """
 
     def __init__(self, text: str, code: str = "") -> None:
@@ -20,6 +33,13 @@ class PublishError(ClientError):
     """A publish was refused, or its fate is unknown because the connection broke.
 
     `code` is the server's error code (E_BAD_TOPIC ...), or "" when no server answered.
+
+    Example::
+
+        try:
+            Producer("127.0.0.1:4150").publish("orders", b"")
+        except PublishError as error:
+            print(error.code)  # E_BAD_MESSAGE
     """
 
     def __init__(self, text: str, code: str = "") -> None:
@@ -31,6 +51,14 @@ class ReadError(ClientError):
     """An nsqd refused to read a topic back, or could not be asked.
 
     `code` is the server's (OFFSET_GONE ...), or "" when no server answered.
+
+    Example::
+
+        try:
+            async with aio.Reader("127.0.0.1:4151", "never-made") as reader:
+                await anext(aiter(reader))
+        except ReadError as error:
+            print(error.code)  # TOPIC_NOT_FOUND
     """
 
     def __init__(self, text: str, code: str = "") -> None:
@@ -39,4 +67,14 @@ class ReadError(ClientError):
 
 
 class ConsumerError(ClientError):
-    """An nsqd refused the subscription for a reason that trying again does not fix."""
+    """An nsqd refused the subscription for a reason that trying again does not fix.
+
+    Example::
+
+        try:
+            with Consumer("orders", "billing", ["127.0.0.1:4150"]) as consumer:
+                for message in consumer.poll(0.1):
+                    message.finish()
+        except ConsumerError as error:
+            print(error)
+    """

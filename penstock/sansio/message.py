@@ -18,7 +18,16 @@ class Answers(Protocol):
 
 
 class Message:
-    """One delivery of a message: `body` is its content in bytes, `id` its 16 bytes of message id."""
+    """One delivery of a message: `body` is its content in bytes, `id` its 16 bytes of message id.
+
+    Example::
+
+        with Consumer("orders", "billing", ["127.0.0.1:4150"]) as consumer:
+            message: Message = next(consumer)
+            print(message.id, message.timestamp, message.attempts, message.body)
+            message.touch()
+            message.requeue(1000)
+    """
 
     __slots__ = ("_answers", "attempts", "body", "id", "timestamp")
 

@@ -16,7 +16,14 @@ BACKOFF_STRATEGIES = ("exponential", "full_jitter")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a client; the defaults are go-nsq's unless a comment says why not."""
+    """The settings of a client; the defaults are go-nsq's unless a comment says why not.
+
+    Example::
+
+        settings = Settings(client_id="billing", snappy=True, msg_timeout_ms=30_000)
+        with Producer("127.0.0.1:4150", settings) as producer:
+            producer.publish("orders", b"one")
+    """
 
     client_id: str = field(default_factory=lambda: os.uname().nodename.partition(".")[0])
     hostname: str = field(default_factory=lambda: os.uname().nodename)
