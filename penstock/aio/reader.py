@@ -25,8 +25,8 @@ BUSY = 503  # the status while the node's budget of buffers is used up, or it st
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What a node says of a topic's range, and of a cursor in it."""
+class Retained:
+    """The range of messages that a node retains of a topic."""
 
     log: str  # the id of the topic's log; with another one, offsets mean other messages
     first: int  # offset of the oldest message that is retained
@@ -113,22 +113,22 @@ class Reader:
     async def _begin(self) -> tuple[int, int]:
         """Return the offsets at which to begin and to end."""
         _, answer = await self._ask("GET", "/topic/offsets", {})
-        place = _place(answer)
-        self._log = place.log
+        retained = _retained(answer)
+        self._log = retained.log
         at = await self._cursor_offset()
         if at is None:
-            at = await self._offset(self._start, place)
+            at = await self._offset(self._start, retained)
             if self._cursor:
                 await self._move({"to": at})
         self.next_offset = at
-        return at, place.end if self._end is None else await self._offset(self._end, place)
+        return at, retained.end if self._end is None else await self._offset(self._end, retained)
 
-    async def _offset(self, where: int | str, place: Place) -> int:
+    async def _offset(self, where: int | str, retained: Retained) -> int:
         """Return the offset of a place."""
         if isinstance(where, int) or where.isdecimal():
             return int(where)
         if where in ("earliest", "latest"):
-            return place.first if where == "earliest" else place.end
+            return retained.first if where == "earliest" else retained.end
         _, answer = await self._ask("GET", "/topic/offsets", {"time": where})
         return _integer(_object(answer), "offset")
 
@@ -214,9 +214,9 @@ def _number(headers: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-def _place(answer: bytes) -> Place:
+def _retained(answer: bytes) -> Retained:
     told = _object(answer)
-    return Place(str(told.get("log", "")), _integer(told, "first"), _integer(told, "next"))
+    return Retained(str(told.get("log", "")), _integer(told, "first"), _integer(told, "next"))
 
 
 def _code(answer: bytes) -> str:

@@ -9,6 +9,7 @@ random numbers are passed in, and no module here opens a socket, waits, or start
   over `rdy`; slowing down after failures, over `backoff`.
 * `discovery`: when to ask the nsqlookupds, and what their answers mean.
 * `publisher`: what a session adds for publishing: which answer belongs to which publish.
+* `records`: what /topic/read answers, as messages.
 * `settings`, `message`, `errors`, `address`: values that both clients have in common; `tls` reads the certificates that
   settings name.
 """

@@ -32,6 +32,11 @@ COVERED_BY = {
     ),
     "apps/test_apps.py": ("apps.interrupts", "penstock.client.consumer", "penstock.client.dial", "penstock.client.links",
                           "penstock.client.producer"),
+    "penstock/aio/test_consumer_process.py": ("penstock.aio.consumer", "penstock.aio.lookup"),
+    "penstock/aio/test_producer_process.py": (
+        "penstock.aio.node", "penstock.aio.producer", "penstock.aio.publish", "penstock.aio.streams",
+    ),
+    "penstock/aio/test_reader_process.py": ("penstock.aio.reader",),
     "processes/test_lookupd.py": ("lookupd.main",),
     "nsqd/auth/test_servers.py": ("nsqd.auth.exchange",),
     "processes/test_beanstalkd.py": ("nsqd.beanstalk", "nsqd.beanstalkd", "nsqd.http.tubes"),
