@@ -15,7 +15,7 @@
 
 * `consumer`: one channel from many nsqds, as an async iterator or with a handler; `lookup` asks the nsqlookupds.
 * `producer`: publishes to several nsqds, in `node` for each of them, and sends again what was not answered; `publish` is one
-  call.
+  call, and `waiter` what it waits for.
 * `reader`: what a topic retains, once or with a cursor.
 * `streams`: anyio's byte streams, with errors that name the address.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ssl
 from collections import deque
+from time import monotonic
 from typing import Protocol
 
 import anyio
@@ -100,13 +101,13 @@ class Node:
                 await self._converse(await streams.dial(self.address, self._settings.dial_timeout_s))
             except ConnectionLost as error:
                 self.problem = str(error)
-            await anyio.sleep(self._retries.fail(self.address, anyio.current_time()))
+            await anyio.sleep(self._retries.fail(self.address, monotonic()))
 
     async def _converse(self, stream: ByteStream) -> None:
         """Send and receive until the connection is lost, which raises ConnectionLost."""
         session = Session(self.address, self._settings, self._tls)
         publisher: Publisher[Publish] = Publisher(session)
-        self._heard_at = anyio.current_time()
+        self._heard_at = monotonic()
         self._output.set()
         try:
             async with anyio.create_task_group() as tasks:
@@ -127,7 +128,7 @@ class Node:
         session, has_begun = publisher.session, False
         while True:
             data = await streams.receive(stream, self.address)
-            self._heard_at = anyio.current_time()
+            self._heard_at = monotonic()
             for publish, error in publisher.receive(data):
                 if error is None:
                     self._settle(publish, None)

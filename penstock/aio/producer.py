@@ -7,12 +7,14 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
+from time import monotonic
 from types import TracebackType
 
 import anyio
 
 from penstock.aio.node import Node
 from penstock.aio.publish import Publish
+from penstock.aio.waiter import waiters
 from penstock.sansio.address import check_address
 from penstock.sansio.errors import PublishError
 from penstock.sansio.settings import Settings
@@ -71,17 +73,18 @@ class Producer:
 
     async def publish(self, topic: str, body: bytes, *, delay_ms: int = 0) -> None:
         """Publish one message, to be delivered after `delay_ms` milliseconds. Raises PublishError; ValueError."""
-        await self._publish(Publish(topic, (body,), delay_ms, anyio.current_time()))
+        await self._publish(topic, (body,), delay_ms)
 
     async def publish_many(self, topic: str, bodies: Sequence[bytes]) -> None:
         """Publish all bodies or none (one MPUB); an empty list does nothing. Raises PublishError; ValueError."""
         if bodies:
-            await self._publish(Publish(topic, bodies, 0, anyio.current_time()))
+            await self._publish(topic, bodies, 0)
 
     async def __aenter__(self) -> Producer:
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._is_open = True
+        self._waiter = waiters()
         for node in self._nodes:
             self._tasks.start_soon(node.run)
         self._tasks.start_soon(self._sweep)
@@ -100,7 +103,11 @@ class Producer:
 
     # one call
 
-    async def _publish(self, publish: Publish) -> None:
+    async def _publish(self, topic: str, bodies: Sequence[bytes], delay_ms: int) -> None:
+        if not self._is_open:
+            raise PublishError(CLOSED)
+        done = self._waiter()
+        publish = Publish(topic, bodies, delay_ms, monotonic(), done)
         if self._queue or (self._unanswered and self._unanswered + publish.size > self._max_unanswered):
             await self._wait_for_room(publish.size)
         if not self._is_open:
@@ -112,12 +119,14 @@ class Producer:
         else:
             self._waiting.append(publish)
         try:
-            await publish.outcome()
+            await done.wait()
         except BaseException:
             if not publish.is_settled:  # the call was cancelled: if it is sent already, it may be published
                 publish.settle(None)
                 self.settled(publish)
             raise
+        if publish.error is not None:
+            raise publish.error
 
     async def _wait_for_room(self, size: int) -> None:
         entry = size, anyio.Event()
@@ -170,7 +179,7 @@ class Producer:
         """Fail the calls that are out of time."""
         while True:
             await anyio.sleep(min(SWEEP_S, self._retry_s / 2))
-            now = anyio.current_time()
+            now = monotonic()
             self._expire(
                 now - self._retry_s, f"no answer in {self._retry_s:g} s, so the messages may be published or not"
             )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import anyio
-
+from penstock.aio.waiter import Waiter
 from penstock.protocol import nsq
 from penstock.sansio.errors import PublishError
 
@@ -15,10 +14,13 @@ OVERHEAD = 100  # bytes; what a publish takes in memory and on the wire besides 
 class Publish:
     """Messages that are published together, in one PUB, MPUB or DPUB."""
 
-    __slots__ = ("_done", "_error", "begun_at", "bodies", "delay_ms", "is_settled", "number", "size", "topic")
+    __slots__ = ("_done", "begun_at", "bodies", "delay_ms", "error", "is_settled", "number", "size", "topic")
 
-    def __init__(self, topic: str, bodies: Sequence[bytes], delay_ms: int, now: float) -> None:
-        """Prepare. Raises ValueError for a bad name or delay. `now`: when the call began, in s."""
+    def __init__(self, topic: str, bodies: Sequence[bytes], delay_ms: int, now: float, done: Waiter) -> None:
+        """Prepare. Raises ValueError for a bad name or delay. `now`: when the call began, in s. `done` is set at its end."""
+        nsq.check_topic(topic)
+        if delay_ms < 0:
+            raise ValueError(f"a delay cannot be negative: {delay_ms}")
         self.topic = topic
         self.bodies = bodies
         self.delay_ms = delay_ms
@@ -26,9 +28,8 @@ class Publish:
         self.size = sum(map(len, bodies)) + OVERHEAD
         self.number: nsq.Number | None = None  # set when it is first sent to a server that agreed to deduplication
         self.is_settled = False  # the outcome is known, or nobody waits for it any more
-        self._error: PublishError | None = None
-        self._done: anyio.Event | None = None
-        nsq.sub(topic, "_")  # raises ValueError for a bad topic
+        self.error: PublishError | None = None  # the outcome; None: the server's OK
+        self._done = done
 
     def encode(self) -> bytes:
         """Return the command."""
@@ -41,17 +42,8 @@ class Publish:
     def settle(self, error: PublishError | None) -> None:
         """Note the outcome: None for the server's OK."""
         self.is_settled = True
-        self._error = error
-        if self._done is not None:
-            self._done.set()
-
-    async def outcome(self) -> None:
-        """Wait for the outcome. Raises PublishError."""
-        if not self.is_settled:
-            self._done = anyio.Event()
-            await self._done.wait()
-        if self._error is not None:
-            raise self._error
+        self.error = error
+        self._done.set()
 
     def __repr__(self) -> str:
         return f"<Publish: {len(self.bodies)} messages to {self.topic}>"

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
@@ -22,6 +23,7 @@ OK = b"OK"
 HEARTBEAT = b"_heartbeat_"
 CLOSE_WAIT = b"CLOSE_WAIT"
 ID_LENGTH = 16  # bytes
+_NAMES = 4096  # names that are not checked again
 
 # After any other error nsqd closes the connection (docs/design/nsq-protocol.md#frames).
 NON_FATAL = frozenset(("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"))
@@ -73,6 +75,9 @@ Frame: TypeAlias = Response | ErrorFrame | Message
 # whose number is not above the last one of that producer and topic for a repeated one.
 Number: TypeAlias = tuple[str, int]
 
+BEAT = Response(HEARTBEAT)  # the object for each heartbeat
+_COMMON = {OK: Response(OK), HEARTBEAT: BEAT}
+
 _TYPE = Struct(">i")
 _MESSAGE = Struct(">iqH16s")  # type, timestamp, attempts, id; then the body
 
@@ -97,8 +102,9 @@ def _frame(payload: bytes) -> Frame:
             raise ProtocolError(f"message frame of {len(payload)} bytes")
         _, timestamp, attempts, id = _MESSAGE.unpack_from(payload)
         return Message(timestamp, attempts, id, payload[_MESSAGE.size :])
-    if kind == FrameType.RESPONSE:
-        return Response(payload[4:])
+    if kind == 0:
+        data = payload[4:]
+        return _COMMON.get(data) or Response(data)
     if kind == FrameType.ERROR:
         code, _, text = payload[4:].decode("utf-8", "replace").partition(" ")
         return ErrorFrame(code, text)
@@ -115,6 +121,11 @@ def auth(secret: bytes) -> bytes:
     return b"AUTH\n" + _counted(secret)
 
 
+def check_topic(topic: str) -> None:
+    """Raise ValueError for a name that no topic can have."""
+    _name(topic)
+
+
 def sub(topic: str, channel: str) -> bytes:
     """Encode SUB, which a connection may send once."""
     return b"SUB %b %b\n" % (_name(topic), _name(channel))
@@ -122,7 +133,7 @@ def sub(topic: str, channel: str) -> bytes:
 
 def pub(topic: str, body: bytes, number: Number | None = None) -> bytes:
     """Encode PUB, which publishes one message."""
-    return b"PUB %b%b\n" % (_name(topic), _words(number)) + _counted(body)
+    return b"PUB %b%b\n%b%b" % (_name(topic), _words(number), pack_length(len(body)), body)
 
 
 def mpub(topic: str, bodies: Sequence[bytes], number: Number | None = None) -> bytes:
@@ -177,6 +188,7 @@ def _words(number: Number | None) -> bytes:
     return b"" if number is None else b" %b %d" % (_producer(number[0]), _natural(number[1]))
 
 
+@lru_cache(_NAMES)
 def _producer(name: str) -> bytes:
     if not (name.isascii() and name.isprintable() and name and " " not in name):
         raise ValueError(f"not a producer's name: {name!r}")
@@ -187,6 +199,7 @@ def _counted(body: bytes) -> bytes:
     return pack_length(len(body)) + body
 
 
+@lru_cache(_NAMES)
 def _name(name: str) -> bytes:
     if not is_valid_name(name):
         raise ValueError(f"not a legal topic or channel name: {name!r}")

@@ -16,7 +16,6 @@ from penstock.sansio.settings import Settings
 from penstock.sansio.tls import reason
 
 MAX_FRAME_SIZE = 64 << 20  # bytes; no sane max-msg-size is above it, and memory is used only as bytes arrive
-_BEAT = nsq.Response(nsq.HEARTBEAT)
 
 
 class Session:
@@ -101,7 +100,7 @@ class Session:
 
     def _answer_beats(self, frames: list[nsq.Frame]) -> list[nsq.Frame]:
         """Answer the heartbeats among `frames` and return the other frames."""
-        others = [frame for frame in frames if frame != _BEAT]
+        others = [frame for frame in frames if frame is not nsq.BEAT]
         for _ in range(len(frames) - len(others)):
             self.send(nsq.nop())
         return others

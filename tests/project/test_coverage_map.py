@@ -35,6 +35,7 @@ COVERED_BY = {
     "penstock/aio/test_consumer_process.py": ("penstock.aio.consumer", "penstock.aio.lookup"),
     "penstock/aio/test_producer_process.py": (
         "penstock.aio.node", "penstock.aio.producer", "penstock.aio.publish", "penstock.aio.streams",
+        "penstock.aio.waiter",
     ),
     "penstock/aio/test_reader_process.py": ("penstock.aio.reader",),
     "processes/test_lookupd.py": ("lookupd.main",),
