@@ -125,6 +125,11 @@ class Consumer:
         self._waker.close()
         self._alarm.close()
 
+    @property
+    def msg_timeout_ms(self) -> int:
+        """Return how long the servers wait for the answer to a message, in ms: the shortest time of all, 0 if none is known."""
+        return min((one.msg_timeout_ms for one in self._links.core.subscriptions.values()), default=0)
+
     def fileno(self) -> int:
         """Return a descriptor that is readable when `poll(0)` may return something, to wait for several consumers.
 

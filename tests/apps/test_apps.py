@@ -18,13 +18,11 @@ from pathlib import Path
 from struct import pack, unpack
 from typing import BinaryIO
 
-import httpx
 import pytest
 
 from apps import nsq_tail, passthrough, to_nsq
 from penstock.client import ConnectionLost, Consumer, ConsumerError, Producer, PublishError, Settings
 from penstock.client.connection import Connection
-from penstock.client.lookup import _content
 from penstock.sansio.address import split_address
 from shared.log import _LIBRARIES, log
 from tests.daemons import ROOT
@@ -362,21 +360,6 @@ def test_nsqds_are_found_through_nsqlookupd(nsqd: FakeNsqd) -> None:
         finally:
             lookupd.shutdown()
     assert (message.body, asked) == (b"found", ["/lookup?topic=t"])
-
-
-class Endless(httpx.SyncByteStream):
-    def __iter__(self) -> Iterator[bytes]:
-        while True:
-            yield b" " * 65536
-
-
-@pytest.mark.parametrize(
-    ("headers", "timeout", "words"),
-    [({"Content-Encoding": "gzip"}, 60.0, "compressed"), ({}, 60.0, "more than"), ({}, 0.0, "more than 0 s")],
-)
-def test_a_lookupd_that_lies_is_not_listened_to_for_ever(headers: dict[str, str], timeout: float, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        _content(httpx.Response(200, headers=headers, stream=Endless()), timeout)
 
 
 # ---- nsq_tail

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.sansio.address import check_address, split_address
 from penstock.sansio.backoff import Backoff, Flow
-from penstock.sansio.discovery import SHORTEST_S, Discovery, lookup_url, producer_addresses
+from penstock.sansio.discovery import MAX_REPLY, SHORTEST_S, Discovery, Reply, lookup_url, producer_addresses
 from penstock.sansio.rdy import shares
 from penstock.sansio.retries import FIRST_RETRY_S, LAST_RETRY_S, Retries
 from penstock.sansio.settings import Settings
@@ -166,6 +166,19 @@ def test_answers_of_lookup() -> None:
 def test_an_answer_of_another_form_is_an_error(reply: bytes) -> None:
     with pytest.raises(ValueError):
         producer_addresses(reply)
+
+
+def test_a_reply_that_arrives_is_bounded() -> None:
+    reply = Reply("identity", 10.0, 0.0)
+    reply.add(b'{"producers":', 1.0)
+    reply.add(b"[]}", 10.0)
+    assert reply.addresses() == frozenset()
+    with pytest.raises(ValueError, match="more than 10 s"):
+        reply.add(b" ", 10.1)
+    with pytest.raises(ValueError, match=f"more than {MAX_REPLY} bytes"):
+        Reply("identity", 10.0, 0.0).add(b" " * (MAX_REPLY + 1), 0.0)
+    with pytest.raises(ValueError, match="compressed"):
+        Reply("gzip", 10.0, 0.0)
 
 
 # addresses
