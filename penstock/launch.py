@@ -61,6 +61,16 @@ def to_nsq() -> None:
     _run("apps.to_nsq")
 
 
+def nsq_stat() -> None:
+    """Run nsq_stat, which prints the depth and the rates of a channel."""
+    _run("apps.nsq_stat", "nsq_stat")
+
+
+def nsq_to_file() -> None:
+    """Run nsq_to_file, which writes topics to files."""
+    _run("apps.to_file.main", "nsq_to_file")
+
+
 def beanstalkd() -> None:
     """Run nsqd's beanstalkd port alone, without NSQ's ports."""
     _run("nsqd.beanstalkd")
@@ -81,7 +91,10 @@ def penstock() -> None:
 
 
 if __name__ == "__main__":  # `python -P .../launch.py nsqd ...` is how `penstock up` starts the daemons
-    _SCRIPTS = {f.__name__: f for f in (nsqd, nsqlookupd, nsqadmin, nsq_tail, to_nsq, beanstalkd, penstock)}
+    _SCRIPTS = {
+        f.__name__: f
+        for f in (nsqd, nsqlookupd, nsqadmin, nsq_tail, to_nsq, nsq_stat, nsq_to_file, beanstalkd, penstock)
+    }
     _name = sys.argv.pop(1) if len(sys.argv) > 1 else ""
     if _name not in _SCRIPTS:
         sys.exit(f"usage: python -m penstock.launch {'|'.join(_SCRIPTS)} [flags]")
