@@ -28,8 +28,9 @@ import httpx
 from admin.options import AdminOptions
 from admin.roles import NEEDED
 from admin.users_command import _parser as users_parser
-from apps import nsq_tail, nsq_to_http, nsq_to_nsq, to_nsq
+from apps import nsq_stat, nsq_tail, nsq_to_http, nsq_to_nsq, to_nsq
 from apps.penstock import _parser as penstock_parser
+from apps.to_file.options import Options as ToFileOptions
 from docs.route_table import ROUTES
 from lookupd.http import Handlers
 from lookupd.options import LookupdOptions
@@ -58,6 +59,8 @@ OPTIONS = {
     "to_nsq": to_nsq.Options,
     "nsq_to_nsq": nsq_to_nsq.Options,
     "nsq_to_http": nsq_to_http.Options,
+    "nsq_stat": nsq_stat.Options,
+    "nsq_to_file": ToFileOptions,
 }
 PARSERS = (penstock_parser, import_parser, verify_parser, users_parser, pipeline_parser)
 _TYPES = {bool: "switch", int: "integer", float: "number", str: "text", Duration: "duration"}

@@ -71,6 +71,16 @@ def nsq_to_http() -> None:
     _run("apps.nsq_to_http", "nsq_to_http")
 
 
+def nsq_stat() -> None:
+    """Run nsq_stat, which prints the depth and the rates of a channel."""
+    _run("apps.nsq_stat", "nsq_stat")
+
+
+def nsq_to_file() -> None:
+    """Run nsq_to_file, which writes topics to files."""
+    _run("apps.to_file.main", "nsq_to_file")
+
+
 def beanstalkd() -> None:
     """Run nsqd's beanstalkd port alone, without NSQ's ports."""
     _run("nsqd.beanstalkd")
@@ -90,7 +100,8 @@ def penstock() -> None:
     _run("apps.penstock")
 
 
-_PROGRAMS = (nsqd, nsqlookupd, nsqadmin, nsq_tail, to_nsq, nsq_to_nsq, nsq_to_http, beanstalkd, penstock)
+_TOOLS = (nsq_stat, nsq_tail, nsq_to_file, nsq_to_http, nsq_to_nsq, to_nsq)
+_PROGRAMS = (nsqd, nsqlookupd, nsqadmin, *_TOOLS, beanstalkd, penstock)
 
 if __name__ == "__main__":  # `python -P .../launch.py nsqd ...` is how `penstock up` starts the daemons
     _SCRIPTS = {f.__name__: f for f in _PROGRAMS}

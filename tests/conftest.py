@@ -32,6 +32,7 @@ LONG = (
     "bench/test_bench.py",
     "bench/test_bench_pages.py",
     "pipeline/test_cluster_process.py",
+    "processes/test_nsq_to_file.py",
     "processes/test_crash.py",
     "processes/test_message_commands.py",
     "penstock/spark/",

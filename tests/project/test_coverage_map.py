@@ -65,6 +65,7 @@ COVERED_BY = {
         "nsqd.http.arguments", "nsqd.http.health", "nsqd.http.publish", "nsqd.http.routes",
         "nsqd.http.stats_client", "nsqd.http.stats_text", "nsqd.http.topology", "shared.http.extensions", "shared.http.health",
     ),
+    "processes/test_nsq_to_file.py": ("apps.to_file.discovery", "apps.to_file.main"),
     "processes/test_penstock_up.py": ("apps.penstock",),
     "processes/test_tube_jobs.py": ("nsqd.http.jobs",),
     "processes/test_messages.py": ("nsqd.http.inspection", "nsqd.http.messages"),

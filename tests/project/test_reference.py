@@ -15,10 +15,13 @@ from shared.options import specs
 from tests.daemons import ROOT
 
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/how-to").glob("*.md"))]
+GUIDES += sorted((ROOT / "docs/tools").glob("*.md"))
 PYTHON = re.compile(r"^( *)```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 ROUTE = re.compile(r"127\.0\.0\.1:(4151|4161|4171)(/[a-z/]*)")
 PROGRAMS = {"4151": "nsqd", "4161": "nsqlookupd", "4171": "nsqadmin"}
-COMMAND = re.compile(r"^ *(?:\.venv/bin/)?(nsqd|nsqlookupd|nsqadmin|nsq_tail|to_nsq) (-.*)$", re.MULTILINE)
+COMMAND = re.compile(
+    r"^ *(?:\.venv/bin/)?(nsqd|nsqlookupd|nsqadmin|nsq_tail|to_nsq|nsq_stat|nsq_to_file) (-.*)$", re.MULTILINE
+)
 SUBCOMMAND = re.compile(r"(?:^ *|\.venv/bin/|`)penstock ([a-z]+)", re.MULTILINE)
 ERROR = re.compile(r"[A-Z]+(?:_[A-Z]+)+|DRAINING|EXITING|FORBIDDEN|UNAUTHORIZED")
 

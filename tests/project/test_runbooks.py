@@ -20,6 +20,7 @@ import yaml
 
 from admin.options import AdminOptions
 from apps import backup, messages, up
+from apps.to_file.options import Options as ToFileOptions
 from lookupd.options import LookupdOptions
 from nsqd.options import NsqdOptions
 from shared.options import specs
@@ -247,7 +248,8 @@ def flags(page: str) -> set[str]:
 
 
 def test_flags_exist(pages: dict[str, str]) -> None:
-    known = {spec.flag for options in (NsqdOptions, LookupdOptions, AdminOptions) for spec in specs(options, "x")}
+    classes = (NsqdOptions, LookupdOptions, AdminOptions, ToFileOptions)
+    known = {spec.flag for options in classes for spec in specs(options, "x")}
     named = set().union(*map(flags, pages.values()))
     assert len(named) > 15
     assert named - known == set()

@@ -1,0 +1,173 @@
+"""nsq_stat as a process: the original's bytes (PENSTOCK_NSQ=DIRECTORY), nodes that are down or lie, signals."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.daemons import Conversation, Daemon, eventually, nsqd, post, publish
+from tests.originals import original
+from tests.tools import Tool, ours
+
+pytestmark = pytest.mark.process
+
+OURS = ours("nsq_stat")
+NAMES = ("-topic", "t", "-channel", "c", "-interval", "300ms", "-http-client-request-timeout", "2s")
+
+
+def make_channel(*nodes: Daemon) -> None:
+    for node in nodes:
+        post(node, "/topic/create", topic="t")
+        post(node, "/channel/create", topic="t", channel="c")
+
+
+def run(command: list[str], *flags: str) -> tuple[int, str, str]:
+    with Tool(command, *NAMES, *flags) as tool:
+        code = tool.wait()
+    return code, "".join(tool.out), "".join(tool.err)
+
+
+@contextmanager
+def liar(body: bytes, **headers: str) -> Iterator[str]:
+    """An HTTP server that answers everything with one body."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            for name, value in headers.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.fixture
+def addresses(tmp_path: Path) -> Iterator[list[tuple[str, ...]]]:
+    """Two nodes with messages in every state. Yields the flags that lead to them: by nsqd, and by nsqlookupd."""
+    with Daemon("nsqlookupd") as lookupd:
+        where = ("-lookupd-tcp-address", lookupd.tcp, "-broadcast-address", "127.0.0.1")
+        with nsqd(tmp_path / "a", *where) as one, nsqd(tmp_path / "b", *where) as two:
+            make_channel(one, two)
+            publish(one, "t", *"abcdefg")
+            publish(two, "t", *"hij")
+            with Conversation(one, b"  V2SUB t c\nRDY 2\n") as consumer:
+                consumer.frame()
+                consumer.send(b"REQ %s 600000\n" % consumer.message().id)
+                consumer.message()
+                consumer.message()
+                by_nsqd = ("-nsqd-http-address", one.http, "-nsqd-http-address", two.http)
+                yield [by_nsqd, ("-lookupd-http-address", lookupd.http)]
+
+
+def test_rows_are_the_sums_of_all_nodes(addresses: list[tuple[str, ...]]) -> None:
+    for flags in addresses:
+        code, out, err = run(OURS, "-count=2", *flags)
+        assert (code, err) == (0, "")
+        rows = out.splitlines()
+        assert len(rows) == 4
+        assert rows[2] == rows[3]
+        assert rows[2].split() == ["0", "0", "|", "7", "7", "0", "2", "1", "|", "1", "0", "10", "1"]
+
+
+def test_the_output_is_the_originals_byte_for_byte(addresses: list[tuple[str, ...]]) -> None:
+    theirs = [original("nsq_stat")]
+    for flags in addresses:
+        wanted = run(theirs, "-count", "27", "-interval=20ms", *flags)
+        assert wanted[1].count("ingress") == 2
+        assert run(OURS, "-count", "27", "-interval=20ms", *flags) == wanted
+
+
+def test_messages_make_rates(tmp_path: Path) -> None:
+    with nsqd(tmp_path / "a") as node:
+        make_channel(node)
+        with Tool(OURS, *NAMES, "-interval=500ms", "-nsqd-http-address", node.http) as tool:
+            eventually(lambda: len(tool.out) >= 3)
+            publish(node, "t", *map(str, range(500)))
+            eventually(lambda: len(tool.out) >= 5 and tool.out[-1].split()[0] == "0" and " 500 " in tool.out[-1])
+            assert tool.stop() == 0
+        rates = [int(line.split()[0]) for line in tool.out[2:]]
+        assert sum(rates) == 1000  # in a second, and the interval is half of that
+
+
+def test_a_node_that_is_down_or_lies_is_logged_and_the_others_count(tmp_path: Path) -> None:
+    lies = {
+        "Content-Encoding": liar(b"x", Content_Encoding="gzip"),
+        "not JSON": liar(b"<html>"),
+        "unknown form": liar(b'{"topics": 1}'),
+        "more than": liar(b"", Content_Length="99999999999"),
+        "nested": liar(b"[" * 1000),
+    }
+    with nsqd(tmp_path / "a") as node, socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as down:
+        make_channel(node)
+        publish(node, "t", "a")
+        down.bind(("127.0.0.1", 0))  # nobody listens there
+        others = [f"127.0.0.1:{one.getsockname()[1]}" for one in (silent, down)]
+        flags = [flag for address in (node.http, *others) for flag in ("-nsqd-http-address", address)]
+        code, out, err = run(OURS, "-count=1", *flags)
+        assert code == 0
+        assert out.splitlines()[2].split() == ["0", "0", "|", "1", "1", "0", "0", "0", "|", "0", "0", "1", "0"]
+        assert all(f"ERROR: cannot ask {address}/stats: " in err for address in others)
+        for word, lie in lies.items():
+            with lie as address:
+                code, out, err = run(OURS, "-count=1", "-nsqd-http-address", node.http, "-nsqd-http-address", address)
+            assert code == 0
+            assert len(out.splitlines()) == 3
+            assert word in err or word == "nested"
+            assert address in err
+
+
+def test_a_node_that_goes_and_comes_back(tmp_path: Path) -> None:
+    with nsqd(tmp_path / "a") as stays, nsqd(tmp_path / "b") as goes:
+        make_channel(stays, goes)
+        publish(stays, "t", *"abc")
+        publish(goes, "t", *"de")
+        both = ("-nsqd-http-address", stays.http, "-nsqd-http-address", goes.http)
+        with Tool(OURS, *NAMES, *both) as tool:
+            eventually(lambda: len(tool.out) >= 3)
+            goes.kill()
+            eventually(lambda: " 3 " in tool.out[-1])
+            assert any("cannot ask" in line and goes.http in line for line in tool.err)
+            with nsqd(tmp_path / "b", "-http-address", goes.http):
+                eventually(lambda: tool.out[-1].split()[3] == "5")
+                assert tool.stop(signal.SIGHUP) == 0
+        assert {line.split()[0] for line in tool.out[2:]} == {"0"}
+
+
+@pytest.mark.parametrize("flag", ["-nsqd-http-address", "-lookupd-http-address"])
+def test_when_nothing_can_be_found_it_ends(flag: str, tmp_path: Path) -> None:
+    with socket.socket() as down:
+        down.bind(("127.0.0.1", 0))
+        code, out, err = run(OURS, flag, f"127.0.0.1:{down.getsockname()[1]}")
+    assert (code, out) == (1, "")
+    assert "ERROR: failed to find channel(c) in stats metadata for topic(t)" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+def test_signals_end_it_in_every_state(number: int, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = ("-nsqd-http-address", f"127.0.0.1:{silent.getsockname()[1]}", "-http-client-request-timeout", "60s")
+        with Tool(OURS, *NAMES, *where) as tool, silent.accept()[0]:
+            assert tool.stop(number) == 0
+
+
+def test_a_reader_that_goes_away_ends_it(tmp_path: Path) -> None:
+    with nsqd(tmp_path / "a") as node:
+        make_channel(node)
+        with Tool(["sh", "-c", 'exec "$@" | head -n 1', "sh", *OURS], *NAMES, "-nsqd-http-address", node.http) as tool:
+            assert tool.wait() == 0
+        assert len(tool.out) == 1
+        assert tool.err == []

@@ -1,0 +1,328 @@
+"""nsq_to_file as a process: kills of everybody, full disks, signals."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.daemons import Daemon, eventually, nsqd, publish
+from tests.processes.to_file import OURS, QUICK, lines, make_channel, numbers, waiting
+from tests.requirements import require
+from tests.tools import Tool
+
+pytestmark = pytest.mark.process
+
+
+class Publisher:
+    """A thread that publishes numbered messages to a node, which may go and come back elsewhere."""
+
+    def __init__(self, node: Daemon) -> None:
+        self.node = node
+        self.acked: list[str] = []
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ends.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._ends.wait(0.002):
+            body = f"message-{number:06}"
+            number += 1
+            with contextlib.suppress(httpx.HTTPError):
+                if httpx.post(f"http://{self.node.http}/pub?topic=t", content=body, timeout=5).status_code == 200:
+                    self.acked.append(body)
+
+
+@pytest.mark.parametrize(
+    "flags", [(), ("-gzip", "-rotate-interval", "500ms", "-work-dir", "WORK")], ids=["plain", "gzip"]
+)
+def test_every_message_is_in_a_file_over_kills_of_tool_nsqd_and_nsqlookupd(
+    flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    out, work = tmp_path / "out", tmp_path / "work"
+    flags = tuple(str(work) if flag == "WORK" else flag for flag in flags)
+    with contextlib.ExitStack() as stack:
+
+        def start_lookupd(*addresses: str) -> Daemon:
+            return stack.enter_context(Daemon("nsqlookupd", *addresses))
+
+        lookupd = start_lookupd()
+        addresses = ("-tcp-address", lookupd.tcp, "-http-address", lookupd.http)
+
+        def start_nsqd() -> Daemon:
+            found = ("-lookupd-tcp-address", addresses[1], "-broadcast-address", "127.0.0.1")
+            return stack.enter_context(nsqd(tmp_path / "data", *found, "-requeue-on-disconnect", "-msg-timeout=5s"))
+
+        def start_tool() -> Tool:
+            poll = ("-consumer-opt", "lookupd_poll_interval,200ms")
+            where = ("-output-dir", str(out), "-lookupd-http-address", addresses[3])
+            return stack.enter_context(Tool(OURS, "-topic", "t", *where, *poll, *QUICK, *flags))
+
+        node, tool = start_nsqd(), start_tool()
+        make_channel(node)
+        publisher = Publisher(node)
+        stack.callback(publisher.stop)
+
+        def wait_for_progress() -> None:
+            written, acked = len(set(lines(out, work))), len(publisher.acked)
+            eventually(lambda: len(publisher.acked) > acked + 50)
+            eventually(lambda: len(set(lines(out, work))) > written + 50)
+
+        wait_for_progress()
+        tool.process.kill()
+        tool.wait()
+        tool = start_tool()
+        wait_for_progress()
+        node.kill()
+        publisher.node = node = start_nsqd()
+        wait_for_progress()
+        lookupd.kill()
+        wait_for_progress()
+        lookupd = start_lookupd(*addresses)
+        publisher.stop()
+        eventually(lambda: waiting(node) == 0)
+        assert tool.stop() == 0
+    assert set(publisher.acked) <= set(lines(out, work))
+    assert len(publisher.acked) > 200
+
+
+def mounted(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MB."""
+    require("root")
+    place = tmp_path / "volume"
+    place.mkdir()
+    mounted("mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place))
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("flags", [(), ("-gzip",), ("-rotate-size", "100000")], ids=["plain", "gzip", "rotated"])
+def test_on_a_full_disk_nothing_is_finished_and_each_line_is_written_once(
+    volume: Path, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    out, others = volume / "out", volume / "others"
+    noise = random.Random(1)  # gzip must not make it small
+    bodies = [f"{body}.{noise.randbytes(500).hex()}" for body in numbers(300)]
+    with nsqd(tmp_path / "data") as node:
+        make_channel(node)
+        where = ("-output-dir", str(out), "-nsqd-tcp-address", node.tcp)
+        with Tool(OURS, "-topic", "t", *where, *QUICK, *flags) as tool:
+            publish(node, "t", *bodies[:10])
+            eventually(lambda: waiting(node) == 0)
+            with others.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+                while file.write(bytes(4096)):
+                    pass
+            with others.open("r+b") as file:
+                file.truncate(others.stat().st_size - 8192)  # room for a few lines, not for all
+            publish(node, "t", *bodies[10:])
+            tool.wait_for_line("cannot write: [Errno 28]")
+            assert waiting(node) > 200
+            others.unlink()
+            eventually(lambda: waiting(node) == 0)
+            assert tool.stop() == 0
+            assert sum("cannot write" in line for line in tool.err) == 1
+            assert sum("writing works again" in line for line in tool.err) == 1
+    assert lines(out) == bodies
+
+
+def test_a_disk_that_is_read_only_for_a_while_and_a_stop_meanwhile(volume: Path, tmp_path: Path) -> None:
+    out = volume / "out"
+    with nsqd(tmp_path / "data", "-requeue-on-disconnect") as node:
+        make_channel(node)
+        where = ("-output-dir", str(out), "-nsqd-tcp-address", node.tcp)
+        with Tool(OURS, "-topic", "t", *where, *QUICK, "-skip-empty-files") as tool:
+            mounted("mount", "-o", "remount,ro", str(volume))
+            publish(node, "t", *numbers(10))
+            tool.wait_for_line("cannot write: [Errno 30]")
+            assert tool.stop() == 0
+            assert any("requeueing" in line and "records that are not on disk" in line for line in tool.err)
+            assert not any("works again" in line for line in tool.err)
+        assert waiting(node) == 10
+        with Tool(OURS, "-topic", "t", *where, *QUICK, "-skip-empty-files") as tool:
+            tool.wait_for_line("cannot write: [Errno 30]")
+            mounted("mount", "-o", "remount,rw", str(volume))
+            eventually(lambda: waiting(node) == 0)
+            assert tool.stop() == 0
+    assert lines(out) == numbers(10)
+
+
+def test_a_directory_that_is_removed_is_made_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with nsqd(tmp_path / "data") as node:
+        make_channel(node)
+        where = ("-output-dir", str(out), "-nsqd-tcp-address", node.tcp)
+        with Tool(OURS, "-topic", "t", *where, *QUICK) as tool:
+            publish(node, "t", *numbers(10))
+            eventually(lambda: waiting(node) == 0)
+            shutil.rmtree(out)
+            publish(node, "t", *numbers(20)[10:])
+            eventually(lambda: waiting(node) == 0)
+            assert tool.stop() == 0
+    assert lines(out) == numbers(20)[10:]
+
+
+def test_sighup_closes_the_file_and_the_next_message_opens_another(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with nsqd(tmp_path / "data") as node:
+        make_channel(node)
+        where = ("-output-dir", str(out), "-nsqd-tcp-address", node.tcp)
+        with Tool(OURS, "-topic", "t", *where, "-filename-format=t.log", "-skip-empty-files", "-gzip-level=1") as tool:
+            publish(node, "t", "one")
+            eventually(lambda: lines(out) == ["one"])
+            (out / "t.log").rename(out / "aside")  # as logrotate does
+            publish(node, "t", "two")
+            eventually(lambda: lines(out) == ["one", "two"])
+            tool.process.send_signal(signal.SIGHUP)
+            eventually(lambda: waiting(node) == 0)
+            eventually(lambda: not (out / "t.log").exists())
+            publish(node, "t", "three")
+            eventually(
+                lambda: (
+                    ((out / "t.log").exists() and (out / "t.log").read_text() == "three\n") or publish(node, "u", "x")
+                )
+            )
+            assert tool.stop(signal.SIGINT) == 0
+        assert waiting(node) == 0
+    assert (out / "aside").read_text() == "one\ntwo\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_writes_and_finishes_what_waits(number: int, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with nsqd(tmp_path / "data", "-requeue-on-disconnect") as node:
+        make_channel(node)
+        where = ("-output-dir", str(out), "-nsqd-tcp-address", node.tcp)
+        with Tool(
+            OURS, "-topic", "t", *where, "-gzip", "-sync-interval", "1h", "-work-dir", str(tmp_path / "work")
+        ) as tool:
+            publish(node, "t", *numbers(50))
+            eventually(lambda: waiting(node) == 0)
+            publish(node, "t", *numbers(60)[50:])
+            eventually(
+                lambda: (
+                    httpx.get(f"http://{node.http}/stats?format=json").json()["topics"][0]["channels"][0]["depth"] == 0
+                )
+            )
+            assert tool.stop(number) == 0
+        assert waiting(node) == 0
+    assert lines(out) == numbers(60)
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_a_signal_ends_it_while_nobody_answers(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never says a word
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        for flags in (
+            ("-topic", "t", "-nsqd-tcp-address", address),
+            ("-topic-pattern", "t", "-lookupd-http-address", address),
+        ):
+            with Tool(OURS, "-output-dir", str(tmp_path), *flags) as tool:
+                silent.accept()[0].close()
+                assert tool.stop() == 0
+            assert list(tmp_path.iterdir()) == []
+
+
+def test_topics_are_found_by_their_pattern_and_new_ones_later(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with Daemon("nsqlookupd") as lookupd:
+        where = ("-lookupd-tcp-address", lookupd.tcp, "-broadcast-address", "127.0.0.1")
+        with nsqd(tmp_path / "data", *where) as node, socket.create_server(("127.0.0.1", 0)) as refused:
+            publish(node, "orders.a", "a")
+            publish(node, "others", "no")
+            down = f"127.0.0.1:{refused.getsockname()[1]}"
+            refused.close()
+            flags = (
+                "-topic-pattern",
+                "^orders",
+                "-topic-refresh",
+                "300ms",
+                "-skip-empty-files",
+                "-filename-format=<TOPIC>",
+            )
+            asked = ("-lookupd-http-address", lookupd.http, "-lookupd-http-address", down)
+            with Tool(OURS, *flags, *asked, *QUICK, "-output-dir", str(out)) as tool:
+                eventually(lambda: lines(out) == ["a"])
+                tool.wait_for_line("skipping topic others (doesn't match pattern ^orders)")
+                publish(node, "orders.b", "b")
+                eventually(lambda: lines(out) == ["a", "b"])
+                assert tool.stop() == 0
+            assert sum("skipping topic" in line for line in tool.err) == 1
+    assert sorted(path.name for path in out.iterdir()) == ["orders.a", "orders.b"]
+
+
+def test_two_nsqds_of_which_one_has_all_messages_do_not_wait_for_the_interval(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with nsqd(tmp_path / "one") as full, nsqd(tmp_path / "two") as empty:
+        make_channel(full)
+        make_channel(empty)
+        publish(full, "t", *numbers(1000))
+        both = ("-nsqd-tcp-address", full.tcp, "-nsqd-tcp-address", empty.tcp)
+        with Tool(OURS, "-topic", "t", *both, "-output-dir", str(out), "-sync-interval", "1h") as tool:
+            eventually(lambda: waiting(full) == 0)
+            assert tool.stop() == 0
+    assert lines(out) == numbers(1000)
+
+
+def test_messages_that_wait_longer_than_the_servers_timeout_are_written_once(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with nsqd(tmp_path / "data", "-msg-timeout=1s") as node:
+        make_channel(node)
+        where = ("-output-dir", str(out), "-nsqd-tcp-address", node.tcp)
+        with Tool(OURS, "-topic", "t", *where, "-sync-interval", "6s", "-consumer-opt", "msg_timeout,1s") as tool:
+            publish(node, "t", "first")  # its silence is tried
+            eventually(lambda: waiting(node) == 0)
+            publish(node, "t", "second")
+            eventually(lambda: lines(out) == ["first", "second"])
+            eventually(lambda: waiting(node) == 0)
+            assert tool.stop() == 0
+        channel = httpx.get(f"http://{node.http}/stats?format=json").json()["topics"][0]["channels"][0]
+        assert channel["timeout_count"] == 0
+    assert lines(out) == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "error"),
+    [
+        (("-topic", "t"), 1, "--nsqd-tcp-address or --lookupd-http-address required."),
+        (("-nsqd-tcp-address", "a:1", "-topic", "t", "word"), 1, "unknown arguments from 'word' on"),
+        (("-nsqd-tcp-address", "a:1", "-topic", "no topic"), 1, "no topic"),
+        (
+            ("-nsqd-tcp-address", "a:1", "-topic", "t", "-output-dir", "/dev/shm", "-work-dir", "/proc"),
+            1,
+            "file system",
+        ),
+        (("-no-such-flag",), 2, "flag provided but not defined: -no-such-flag"),
+        (("-nsqd-tcp-address", "a:1", "-topic", "t", "-consumer-opt", "tls_v2"), 2, "invalid option tls_v2"),
+    ],
+)
+def test_wrong_options_end_it(flags: tuple[str, ...], code: int, error: str) -> None:
+    with Tool(OURS, *flags) as tool:
+        assert tool.wait() == code
+    assert error in "".join(tool.err)
+
+
+def test_the_version_is_the_originals() -> None:
+    with Tool(OURS, "-version") as tool:
+        assert tool.wait() == 0
+    assert tool.out[0].startswith("nsq_to_file v1.3.0")

@@ -1,0 +1,53 @@
+"""What the tests of nsq_to_file as a process have in common."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+from pathlib import Path
+
+import httpx
+
+from tests.daemons import Daemon, post
+from tests.tools import ours
+
+OURS = ours("nsq_to_file")
+QUICK = ("-sync-interval", "200ms")
+
+
+def lines(*directories: Path) -> list[str]:
+    """All lines of all files, file by file in the order of names. A gzip member that was cut by a kill is left out."""
+    found = []
+    for directory in directories:
+        for path in sorted(directory.rglob("*")) if directory.exists() else ():
+            if path.is_file():
+                found += content(path).decode().splitlines()
+    return found
+
+
+def content(path: Path) -> bytes:
+    if path.suffix != ".gz":
+        return path.read_bytes()
+    read = bytearray()
+    with gzip.open(path) as file, contextlib.suppress(EOFError):
+        while part := file.read(1024):
+            read += part
+    return bytes(read)
+
+
+def waiting(node: Daemon, topic: str = "t", channel: str = "nsq_to_file") -> int:
+    """How many messages the channel still has."""
+    arguments = f"format=json&topic={topic}&channel={channel}&include_clients=false"
+    topics = httpx.get(f"http://{node.http}/stats?{arguments}").json()["topics"]
+    channels = topics[0]["channels"] if topics else []
+    return sum(one[name] for one in channels for name in ("depth", "in_flight_count", "deferred_count"))
+
+
+def make_channel(node: Daemon, *channels: str, topic: str = "t") -> None:
+    post(node, "/topic/create", topic=topic)
+    for channel in channels or ("nsq_to_file",):
+        post(node, "/channel/create", topic=topic, channel=channel)
+
+
+def numbers(count: int) -> list[str]:
+    return [f"message-{number:05}" for number in range(count)]
