@@ -50,6 +50,7 @@ class BadServer(ConnectionLost):
 class ReservationLost(JobsError):
     """The connection over which the job was reserved is gone, and so is the reservation; nothing was sent.
 
+    >>> job_id = jobs.put(b"work")
     >>> job = jobs.reserve()
     >>> jobs.close()
     >>> try:

@@ -114,7 +114,8 @@ class Operators(ABC):
     def list_jobs(self, state: str = "ready", limit: int = 1000, after: int = 0, tube: str = "") -> list[int]:
         """Return the ids of at most `limit` jobs of the tube in `state`, behind the id `after`.
 
-        `state` is ready, reserved, delayed or buried. An extension: raises Unsupported. Raises NotFound for a tube that does not exist.
+        `state` is ready, reserved, delayed or buried. Raises NotFound for a tube that does not exist. An extension: raises
+        Unsupported.
 
         >>> job_id = jobs.put(b"work")
         >>> jobs.list_jobs() == [job_id]

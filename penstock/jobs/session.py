@@ -218,6 +218,6 @@ class Session:
 
 
 def _reason(error: OSError) -> str:
-    return str(error) or (
-        "the server did not answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    return (
+        "the server did not answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
     )

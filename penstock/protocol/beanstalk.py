@@ -103,7 +103,7 @@ class ReplyDecoder:
     def _head(self, line: bytes) -> tuple[Reply, int]:
         """Return what the line says, and the length of the body that follows it; -1: none. Raises ProtocolError."""
         match = _HEAD.fullmatch(line)
-        if match is None:
+        if match is None or match[1] == b"USING":  # a tube's name may be a number
             using = _USING.fullmatch(line)
             if using is None:
                 raise ProtocolError(f"not a reply: {line[:40]!r}")
