@@ -30,7 +30,7 @@ def read_url(url: str, options: Mapping[str, object]) -> Endpoint:
     all names. Raises ValueError.
     """
     parts = urlsplit(url if "://" in url else f"penstock://{url}")
-    host, port = parts.hostname or "127.0.0.1", parts.port or JOBS_PORT
+    host, port = parts.hostname or "127.0.0.1", JOBS_PORT if parts.port is None else parts.port
     given = {
         **dict(parse_qsl(parts.query, keep_blank_values=True)),
         **{key: str(value) for key, value in options.items()},

@@ -12,15 +12,26 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from time import monotonic
+from time import monotonic, sleep
 
 from penstock.celery.envelope import Envelope, read_job
-from penstock.jobs import AnswerLost, ConnectionLost, DeadlineSoon, Job, Jobs, JobsError, NotFound, Refused
+from penstock.jobs import (
+    AnswerLost,
+    ConnectionLost,
+    DeadlineSoon,
+    Job,
+    Jobs,
+    JobsError,
+    NotFound,
+    Refused,
+    ReservationLost,
+)
 
 logger = logging.getLogger("penstock.celery")
 MAX_HELD = 1000  # jobs, for a channel without a prefetch limit
 RESERVE_S = 1  # s of waiting on the server, during which acknowledgements wait, too
 TOUCH_SHARE = 3  # a job is touched after a third of its time to run
+PAUSE_S = 0.5  # s before an answer is sent again that a lost connection may have kept from the server
 STOP_S = 15.0  # s for telling the server about all jobs at the end
 
 
@@ -44,7 +55,7 @@ class Holder:
     """The jobs of one channel. `deliver` is called in the thread with each job; `fail` with an error that ends the thread."""
 
     def __init__(
-        self, jobs: Jobs, deliver: Callable[[Held], None], fail: Callable[[JobsError], None], limit: int = 0
+        self, jobs: Jobs, deliver: Callable[[Held], None], fail: Callable[[Exception], None], limit: int = 0
     ) -> None:
         self.limit = limit  # jobs to hold at most; 0: MAX_HELD
         self._jobs = jobs
@@ -116,7 +127,7 @@ class Holder:
             while not self._stopping:
                 self._turn()
             self._finish()
-        except JobsError as error:
+        except Exception as error:  # also a bug: a worker that gets no jobs must not look healthy
             self._fail(error)
         finally:
             self._jobs.close()
@@ -140,6 +151,9 @@ class Holder:
             job = self._jobs.reserve(RESERVE_S)
         except DeadlineSoon:
             self._touch_all()
+            return
+        except ConnectionLost:
+            self._jobs.peek(0)  # waits for the node as long as the settings say, then raises
             return
         if job is not None:
             held = self._hold(job)
@@ -185,6 +199,7 @@ class Holder:
             try:
                 send(held)
             except AnswerLost:
+                sleep(PAUSE_S)
                 continue  # over a new connection: a delete of a deleted job is NotFound
             with self._lock:
                 self._answers.popleft()
@@ -235,13 +250,11 @@ class Holder:
         try:
             held.job.touch()
             held.plan_touch(monotonic())
-        except ConnectionLost:
-            self._jobs.stats_job(held.job.id)  # connects again, or raises: then `_reclaim` reserves it
+        except (ConnectionLost, ReservationLost):
+            self._jobs.peek(held.job.id)  # connects again, or raises: then `_reclaim` reserves the job
         except Refused as error:
             held.is_ours = False
             logger.warning("job %d is no longer reserved: %s", held.job.id, error)
-        except JobsError:
-            self._jobs.peek(held.job.id)  # ReservationLost: connects, and `_reclaim` reserves it
 
     def _seconds_to_touch(self) -> float:
         """Return how long the thread may sleep."""

@@ -22,14 +22,14 @@ from penstock.celery.envelope import Broadcast, Payload
 from penstock.celery.outlet import Outlet
 from penstock.celery.subscription import Subscription
 from penstock.client import ClientError
-from penstock.jobs import ConnectionLost, Draining, JobsError, OutOfMemory, Refused
+from penstock.jobs import ConnectionLost, Draining, OutOfMemory, Refused
 
 logger = logging.getLogger("penstock.celery")
 SUBSCRIBE_S = 5.0  # s to wait for a subscription; it is made in the background if it takes longer
 MAX_EARLY = 1000  # broadcasts of a queue that are kept until it is consumed
 JOIN_S = 2.0
 Pattern = re.Pattern[str] | None  # the routing keys that a queue takes; None: all
-Item = tuple[JobsChannel, str, Payload] | JobsError
+Item = tuple[JobsChannel, str, Payload] | Exception
 
 
 class Transport(virtual.Transport):
@@ -79,7 +79,7 @@ class Transport(virtual.Transport):
         """Note a message for `drain_events`. Any thread may call this."""
         self._inbox.put((channel, name, payload))
 
-    def enqueue_error(self, error: JobsError) -> None:
+    def enqueue_error(self, error: Exception) -> None:
         """Let `drain_events` raise the error."""
         self._inbox.put(error)
 
@@ -92,7 +92,7 @@ class Transport(virtual.Transport):
                 item = self._inbox.get(timeout=left)
             except queue.Empty:
                 raise TimeoutError from None
-            if isinstance(item, JobsError):
+            if isinstance(item, Exception):
                 raise item
             if self._deliver_item(*item):
                 return
