@@ -14,7 +14,7 @@ from kombu.transport import virtual
 from kombu.transport.virtual.exchange import DirectExchange, FanoutExchange, TopicExchange
 
 from penstock.celery.envelope import Payload, pack_broadcast
-from penstock.celery.holder import Held, Holder
+from penstock.celery.holder import HeldJob, Holder
 
 if TYPE_CHECKING:
     from penstock.celery.transport import Transport
@@ -142,7 +142,7 @@ class Channel(virtual.Channel):
         return self._holder
 
     @staticmethod
-    def payload_of(held: Held) -> Payload:
+    def payload_of(held: HeldJob) -> Payload:
         """Return kombu's payload of a job, with the job's id as its delivery tag."""
         payload = held.envelope.message
         payload["properties"]["delivery_tag"] = str(held.job.id)

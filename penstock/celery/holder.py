@@ -35,7 +35,7 @@ PAUSE_S = 0.5  # s before an answer is sent again that a lost connection may hav
 STOP_S = 15.0  # s for telling the server about all jobs at the end
 
 
-class Held:
+class HeldJob:
     """A job that is held: its envelope, and when it is touched next (s, monotonic)."""
 
     __slots__ = ("envelope", "is_ours", "job", "touch_at")
@@ -55,16 +55,18 @@ class Holder:
     """The jobs of one channel. `deliver` is called in the thread with each job; `fail` with an error that ends the thread."""
 
     def __init__(
-        self, jobs: Jobs, deliver: Callable[[Held], None], fail: Callable[[Exception], None], limit: int = 0
+        self, jobs: Jobs, deliver: Callable[[HeldJob], None], fail: Callable[[Exception], None], limit: int = 0
     ) -> None:
         self.limit = limit  # jobs to hold at most; 0: MAX_HELD
         self._jobs = jobs
         self._deliver = deliver
         self._fail = fail
         self._tubes: tuple[str, ...] = ()  # tubes to reserve from
-        self._held: dict[int, Held] = {}
-        self._answers: deque[tuple[int, Callable[[Held], None], Held]] = deque()  # to be sent: deletes and releases
-        self._fetches: deque[tuple[str, Future[Held | None]]] = deque()
+        self._held: dict[int, HeldJob] = {}
+        self._answers: deque[tuple[int, Callable[[HeldJob], None], HeldJob]] = (
+            deque()
+        )  # to be sent: deletes and releases
+        self._fetches: deque[tuple[str, Future[HeldJob | None]]] = deque()
         self._lock = threading.Lock()  # guards _held and _answers
         self._wake = threading.Event()
         self._stopping = False
@@ -88,9 +90,9 @@ class Holder:
         """Make the job ready again. An unknown id does nothing."""
         self._answer(job_id, self._release)
 
-    def fetch(self, tube: str, seconds: float) -> Held | None:
+    def fetch(self, tube: str, seconds: float) -> HeldJob | None:
         """Return the next ready job of the tube, or None. Raises JobsError, TimeoutError."""
-        result: Future[Held | None] = Future()
+        result: Future[HeldJob | None] = Future()
         self._fetches.append((tube, result))
         self._wake.set()
         return result.result(seconds)
@@ -113,7 +115,7 @@ class Holder:
         """Return the number of jobs that are held."""
         return len(self._held)
 
-    def _answer(self, job_id: int, send: Callable[[Held], None]) -> None:
+    def _answer(self, job_id: int, send: Callable[[HeldJob], None]) -> None:
         with self._lock:
             held = self._held.pop(job_id, None)
             if held is not None:
@@ -169,7 +171,7 @@ class Holder:
         for held in left:
             self._release(held)
 
-    def _hold(self, job: Job) -> Held | None:
+    def _hold(self, job: Job) -> HeldJob | None:
         """Hold the job; None if it was held before, or if no task is in it: then it is buried."""
         with self._lock:
             known = self._held.get(job.id)
@@ -181,7 +183,7 @@ class Holder:
             self._epoch = 0
             return None
         try:
-            held = Held(job, read_job(job.body), monotonic())
+            held = HeldJob(job, read_job(job.body), monotonic())
         except ValueError as error:
             logger.error("job %d is buried: %s", job.id, error)
             job.bury()
@@ -204,13 +206,13 @@ class Holder:
             with self._lock:
                 self._answers.popleft()
 
-    def _delete(self, held: Held) -> None:
+    def _delete(self, held: HeldJob) -> None:
         try:
             self._jobs.delete(held.job.id)
         except NotFound:
             logger.warning("job %d was done, but its reservation had ended: it may be done twice", held.job.id)
 
-    def _release(self, held: Held) -> None:
+    def _release(self, held: HeldJob) -> None:
         try:
             held.job.release(held.envelope.priority)
         except ConnectionLost:
@@ -246,7 +248,7 @@ class Holder:
             if held.is_ours:
                 self._touch(held)
 
-    def _touch(self, held: Held) -> None:
+    def _touch(self, held: HeldJob) -> None:
         try:
             held.job.touch()
             held.plan_touch(monotonic())

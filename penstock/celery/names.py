@@ -34,7 +34,7 @@ def channel_of(queue: str) -> str:
 def _ephemeral(name: str) -> str:
     plain = _NOT_TOPIC.sub("_", name)
     most = MAX_TOPIC - len(EPHEMERAL)
-    if plain != name or not plain or len(plain) > most or re.search(r"-[0-9a-f]{32}$", plain):
+    if plain != name or plain in ("", ".", "..") or len(plain) > most or re.search(r"-[0-9a-f]{32}$", plain):
         plain = f"{plain[: most - 33]}-{_hash(name)}"
     return plain + EPHEMERAL
 

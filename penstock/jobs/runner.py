@@ -106,7 +106,7 @@ class Runner:
                 with anyio.fail_after(self._grace_s):
                     await answer(job)
             except (JobsError, TimeoutError) as error:
-                logger.warning("job %d may be handled again: %s", job.id, error or "no answer in time")
+                logger.warning("job %d may be handled again: %s", job.id, str(error) or "no answer in time")
 
     async def _delete(self, job: AsyncJob) -> None:
         await job.delete()

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 
 from penstock.jobs import Jobs
 from tests.daemons import ROOT, Daemon, eventually, nsqd
+from tests.processes.entry_points import install_entry_points
 
 pytest.importorskip("celery", reason="celery is not installed: pip install penstock[celery]")
 pytestmark = pytest.mark.process
@@ -239,12 +239,7 @@ print(seen[0]["type"])
 
 def test_the_url_needs_no_import_where_the_package_is_installed(bench: Bench, tmp_path: Path) -> None:
     """kombu loads the entry point; it is given here as an installation would, because the tests run in a checkout."""
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["kombu.serializers"]
-    info = tmp_path / "site" / "example-1.dist-info"
-    info.mkdir(parents=True)
-    lines = [f"{name} = {value}" for name, value in declared.items()]
-    (info / "entry_points.txt").write_text("[kombu.serializers]\n" + "\n".join(lines) + "\n")
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: example\nVersion: 1\n")
+    site = install_entry_points(tmp_path / "site")
     with bench.running():
         code = f"""
 from celery import Celery
@@ -257,7 +252,7 @@ with app.connection_for_write() as connection:
     message.ack()
     queue.close()
 """
-        environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path / 'site'}"}
+        environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{site}"}
         ended = subprocess.run(
             [sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=PATIENCE
         )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.celery.envelope import pack_job
-from penstock.celery.holder import Held, Holder
+from penstock.celery.holder import HeldJob, Holder
 from penstock.jobs import ConnectionLost, Jobs, JobsSettings
 from tests.daemons import eventually
 from tests.processes.test_jobs_client import beanstalk_node
@@ -20,8 +20,10 @@ pytestmark = pytest.mark.process
 
 
 @contextmanager
-def holding(address: str, limit: int = 0, retry_s: float = 30) -> Iterator[tuple[Holder, list[Held], list[Exception]]]:
-    delivered: list[Held] = []
+def holding(
+    address: str, limit: int = 0, retry_s: float = 30
+) -> Iterator[tuple[Holder, list[HeldJob], list[Exception]]]:
+    delivered: list[HeldJob] = []
     failures: list[Exception] = []
     holder = Holder(Jobs(address, JobsSettings(retry_s=retry_s)), delivered.append, failures.append, limit)
     holder.consume(("t",))

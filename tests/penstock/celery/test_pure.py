@@ -85,8 +85,11 @@ def test_foreign_bodies_are_refused(body: bytes) -> None:
         read_broadcast(body)
 
 
-@given(st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda inner: st.dictionaries(
-    st.sampled_from(["queue", "ttr", "priority", "message", "properties", "headers", "routing_key"]), inner, max_size=6), max_leaves=12))  # fmt: skip
+KEYS = st.sampled_from(["queue", "ttr", "priority", "message", "properties", "headers", "routing_key"])
+LEAVES = st.none() | st.integers() | st.text(max_size=5)
+
+
+@given(st.recursive(LEAVES, lambda inner: st.dictionaries(KEYS, inner, max_size=6), max_leaves=12))
 def test_any_json_is_read_or_refused(value: object) -> None:
     for read in (read_job, read_broadcast):
         try:
