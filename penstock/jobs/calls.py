@@ -5,8 +5,7 @@ Pure: `session` performs calls, for the blocking and the async client alike.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from penstock.jobs.errors import refusal
 from penstock.protocol import ProtocolError, beanstalk
@@ -17,9 +16,8 @@ Figures = dict[str, int | float | str]
 Pair = tuple[int, bytes]  # a job's id and body
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
-    """One command and how to perform it."""
+class Call(NamedTuple, Generic[T]):
+    """One command and how to perform it; a tuple, because one is made for each command."""
 
     command: bytes
     decode: Callable[[Reply], T]  # raises Refused, or ProtocolError for a reply that answers another command

@@ -6,6 +6,7 @@ It executes the steps of `session`, which decides everything; the commands that 
 import random
 import select
 import socket
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from time import monotonic, sleep
@@ -23,6 +24,7 @@ from penstock.jobs.settings import JobsSettings
 
 T = TypeVar("T")
 RECEIVE_BYTES = 1 << 16
+SLACK = 1.1  # a timeout may be longer than asked by this factor and a second, so that it is seldom set anew
 
 
 class Jobs(Operators):
@@ -267,21 +269,50 @@ class Jobs(Operators):
         sock = self._socket
         if sock is None:
             raise ConnectionResetError("not connected")
-        if step.seconds != self._patience:
-            sock.settimeout(step.seconds)
-            self._patience = step.seconds
-        if step.data:
-            sock.sendall(step.data)
-        return sock.recv(RECEIVE_BYTES)
+        if not step.seconds <= self._patience <= SLACK * step.seconds + 1:
+            self._be_patient(sock, step.seconds)
+        try:
+            if step.data:
+                sent = sock.send(step.data)
+                if sent < len(step.data):
+                    self._send_rest(sock, memoryview(step.data)[sent:], step.seconds)
+            return sock.recv(RECEIVE_BYTES)
+        except BlockingIOError:  # so the options of `_be_patient` end a call
+            raise TimeoutError from None
+
+    @staticmethod
+    def _send_rest(sock: socket.socket, data: memoryview, seconds: float) -> None:
+        deadline = monotonic() + seconds
+        while data:
+            data = data[sock.send(data) :]
+            if monotonic() > deadline:
+                raise TimeoutError
+
+    def _be_patient(self, sock: socket.socket, seconds: float) -> None:
+        """Let calls of the socket end after `seconds`.
+
+        Options of a blocking socket cost nothing per call; Python's own timeouts cost a poll before each send and recv. TLS
+        needs those.
+        """
+        self._patience = seconds
+        if self._settings.tls is not None:
+            sock.settimeout(seconds)
+            return
+        whole, part = divmod(int(max(seconds, 0.001) * 1_000_000), 1_000_000)
+        value = struct.pack("ll", whole, part)  # struct timeval
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
 
     def _dial(self, seconds: float) -> None:
         self._hang_up()
         plain = dial(self.address, seconds)
-        plain.settimeout(seconds)
-        self._patience = seconds
         try:
+            plain.settimeout(seconds)
             tls = self._settings.tls
             self._socket = plain if tls is None else tls.wrap_socket(plain, server_hostname=server_name(self.address))
+            if tls is None:
+                plain.settimeout(None)
+            self._be_patient(self._socket, seconds)
         except BaseException:
             plain.close()
             raise

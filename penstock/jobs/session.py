@@ -95,7 +95,8 @@ class Session:
         while True:
             sent = False
             try:
-                yield from self._prepare(call)
+                if not self._is_ready(call):
+                    yield from self._prepare(call)
                 sent = True
                 return call.decode((yield from self._ask(call.command, 1, call.wait_s))[0])
             except ProtocolError as error:
@@ -147,6 +148,16 @@ class Session:
         self.connected = False
 
     # a connection
+
+    def _is_ready(self, call: Call[T]) -> bool:
+        """Return True if `_prepare` has nothing to do, as for most calls."""
+        return (
+            self.connected
+            and self._clock() - self._last_used <= IDLE_S
+            and call.epoch in (0, self.epoch)
+            and call.tube in ("", self._used)
+            and not call.unique
+        )
 
     def _prepare(self, call: Call[T]) -> Steps[None]:
         """Bring the connection into the state that the call needs."""

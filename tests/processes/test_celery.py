@@ -222,6 +222,18 @@ def test_a_producer_waits_for_a_node_that_restarts(bench: Bench) -> None:
         assert figures(bench)["current-jobs-ready"] == 2
 
 
+def test_a_task_that_is_too_large_is_refused_at_once(bench: Bench) -> None:
+    with bench.running():
+        code = """
+from penstock.jobs import TooBig
+try:
+    app.send_task("x", ["y" * 100_000])
+except TooBig as error:
+    print(error.word)
+"""
+        assert bench.call(code) == "JOB_TOO_BIG\n"
+
+
 def test_events_reach_a_monitor(bench: Bench) -> None:
     with bench.running(), bench.worker("solo", "-E"):
         code = """

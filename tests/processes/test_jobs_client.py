@@ -23,8 +23,9 @@ from penstock.jobs import (
     ReservationLost,
     Retries,
 )
+from tests.certificates import Authority
 from tests.daemons import Daemon, eventually, nsqd
-from tests.processes.test_beanstalkd import Beanstalkd
+from tests.processes.test_beanstalkd import Beanstalkd, beanstalk
 
 pytestmark = pytest.mark.process
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -274,3 +275,28 @@ def test_an_idle_client_notices_that_the_server_restarted(tmp_path: Path) -> Non
         jobs.close()
         eventually(lambda: len(list(jobs.reserve_each(0))) == 2)
         jobs.close()
+
+
+def test_tls_for_both_clients(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "tls")
+    with nsqd(tmp_path / "data", "-beanstalk-tls-address", "127.0.0.1:0", *authority.flags()) as node:
+        address = f"localhost:{beanstalk(node, 'BEANSTALK TLS')[1]}"
+        settings = JobsSettings(tls=authority.client())
+        with Jobs(address, settings) as jobs:
+            jobs.put(b"x" * 60_000)
+            time.sleep(1.1)  # s: an idle connection is not taken for a lost one
+            assert [job.body for job in jobs.reserve_each(0)] == [b"x" * 60_000]
+            assert jobs.epoch == 1
+
+        async def main() -> None:
+            async with AsyncJobs(address, settings) as other:
+                job = await other.reserve(5)
+                assert job is not None
+                await job.delete()
+
+        for backend in ("asyncio", "trio"):
+            anyio.run(main, backend=backend)
+            with Jobs(address, settings) as jobs:
+                jobs.put(b"for the next")
+        with pytest.raises(ConnectionLost):  # no TLS where TLS is spoken
+            Jobs(address, HASTY).stats()
