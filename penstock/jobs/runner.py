@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.abc
 
-from penstock.jobs.errors import BadServer, ConnectionLost, JobsError, NotFound, ReservationLost
+from penstock.jobs.errors import BadServer, ConnectionLost, DeadlineSoon, JobsError, NotFound, ReservationLost
 from penstock.jobs.job import DEFAULT_PRIORITY, AsyncJob
 from penstock.jobs.retries import LEARN_AFTER_S, Retries, TouchPlan, figure
 
@@ -74,6 +74,9 @@ class Runner:
             return await jobs.reserve()
         except BadServer:
             raise
+        except DeadlineSoon:  # a job that the server refused to release or bury: it does so when the connection ends
+            await jobs.aclose()
+            return None
         except ConnectionLost as error:
             logger.warning("no server of jobs at %s, trying again: %s", jobs.address, error)
             await anyio.sleep(PAUSE_S)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ from penstock.jobs import (
     JobsSettings,
     ReservationLost,
     Retries,
+    Unsupported,
 )
 from tests.certificates import Authority
 from tests.daemons import Daemon, eventually, nsqd
@@ -300,3 +303,45 @@ def test_tls_for_both_clients(tmp_path: Path) -> None:
                 jobs.put(b"for the next")
         with pytest.raises(ConnectionLost):  # no TLS where TLS is spoken
             Jobs(address, HASTY).stats()
+
+
+ORIGINAL = os.environ.get("PENSTOCK_BEANSTALKD", "")
+
+
+@pytest.mark.skipif(not ORIGINAL, reason="PENSTOCK_BEANSTALKD names no beanstalkd")
+def test_the_original_server_has_all_but_the_extensions(tmp_path: Path) -> None:
+    path = str(tmp_path / "sock")
+    process = subprocess.Popen([ORIGINAL, "-l", f"unix:{path}"])
+    try:
+        eventually(lambda: os.path.exists(path))
+        with Jobs(path, use="t", watch=["t"]) as jobs:
+            job_id = jobs.put(b"x")
+            for extension in (
+                lambda: jobs.put_unique("k", b"delete 1\r\n"),
+                lambda: jobs.reserve_batch(2),
+                lambda: jobs.delete_batch([job_id]),
+                lambda: jobs.clear_tube("t"),
+                lambda: jobs.move_job(job_id, "u"),
+                jobs.list_jobs,
+            ):
+                with pytest.raises(Unsupported):
+                    extension()
+            job = jobs.reserve(1)
+            assert job is not None
+            assert job.stats()["state"] == "reserved"
+            job.release()
+            job = jobs.reserve(0)
+            assert job is not None
+            job.touch()
+            job.bury()
+            assert jobs.kick(5) == 1
+            assert (jobs.peek_ready(), jobs.peek_buried(), jobs.peek(99)) == ((job_id, b"x"), None, None)
+            assert jobs.stats_tube()["current-jobs-ready"] == 1
+            assert jobs.list_tubes() == ["default", "t"]
+            jobs.pause_tube("t", 0)
+            jobs.delete(job_id)
+            assert jobs.reserve(0) is None
+            assert jobs.epoch == 1
+    finally:
+        process.kill()
+        process.wait()
