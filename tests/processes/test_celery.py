@@ -222,6 +222,25 @@ def test_a_producer_waits_for_a_node_that_restarts(bench: Bench) -> None:
         assert figures(bench)["current-jobs-ready"] == 2
 
 
+def test_a_child_that_is_killed_loses_no_task(bench: Bench) -> None:
+    with bench.running(), bench.worker("prefork") as worker:
+        bench.call("for number in range(4): slow.delay(number, 3)")
+        eventually(lambda: len(bench.lines()) >= 2, PATIENCE)
+        pid = worker.process.pid
+        children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        os.kill(children[0], signal.SIGKILL)
+        eventually(lambda: bench.numbers() == set(range(4)) and left(bench) == 0, PATIENCE)
+
+
+def test_each_worker_gets_each_control_command(bench: Bench) -> None:
+    with bench.running(), bench.worker("solo") as one, bench.worker("solo", name="w2") as two:
+        assert "2 nodes online" in bench.control("inspect", "ping", "-t", "5").stdout
+        bench.control("control", "shutdown", "-d", "w2@test")
+        assert two.process.wait(PATIENCE) == 0
+        assert "1 node online" in bench.control("inspect", "ping").stdout
+        assert one.process.poll() is None
+
+
 def test_a_task_that_is_too_large_is_refused_at_once(bench: Bench) -> None:
     with bench.running():
         code = """
