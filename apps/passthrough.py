@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.client import Settings
-from penstock.client.settings import CLIENT_NAME
+from penstock.sansio.settings import CLIENT_NAME
 from shared.values import parse_duration, parse_int, parse_text
 from shared.version import NSQ_VERSION
 
@@ -59,14 +59,13 @@ _APPLIED: dict[str, tuple[str, Callable[[str], Any]]] = {
     "default_requeue_delay": ("default_requeue_delay_ms", _milliseconds),
     "max_requeue_delay": ("max_requeue_delay_ms", _milliseconds),
     "max_attempts": ("max_attempts", parse_int),
+    "backoff_strategy": ("backoff_strategy", str),
+    "backoff_multiplier": ("backoff_multiplier_s", _seconds),
+    "max_backoff_duration": ("max_backoff_duration_s", _seconds),
 }
 
-# Backoff, and redistribution of idle RDY: the programs here never fail a message, so they have nothing to back off
-# from.
+# When go-nsq takes RDY away from idle connections, if there are more than max_in_flight: here they take turns.
 _HARMLESS: dict[str, Callable[[str], Any]] = {
-    "backoff_strategy": str,
-    "max_backoff_duration": _milliseconds,
-    "backoff_multiplier": _milliseconds,
     "low_rdy_idle_timeout": _milliseconds,
     "low_rdy_timeout": _milliseconds,
     "rdy_redistribute_interval": _milliseconds,

@@ -39,6 +39,8 @@ came. The original needs minutes for each size before the window begins (it writ
 The rows log-writer and log-pub- compare the durability modes, beside the floor: one thread that writes and syncs as many
 bytes as the log gets for one request, in a file whose blocks were written before, in the same slices of time.
 
+The rows clients- compare programs in Python: CPU is the client's, with 50 tasks that publish, or 500 messages in flight.
+
 The rows nodes- publish over 50 or 500 connections to 1, 2 and 4 nodes that share a port. CPU is of all nodes together. The
 kernel spreads the connections by chance, so the nodes are not equally busy.
 
@@ -63,7 +65,7 @@ The files:
 * The load, in processes of their own: `load`, `publish`, `consume`, `release`, `job_load`, `spark_load`, over `wire` and
   `upgrade`.
 * Other rows: `sizes` over `crowd`, `firing` and `idle`; `log_sizes` and `durable` over `log_line` and `floor`; `read_back`;
-  `jobs`; `nodes`; `turns`; `pipeline`.
+  `jobs`; `clients` over `client_load`; `nodes`; `turns`; `pipeline`.
 * nsqadmin's: `admin_pages` and `admin_open` over `admin_cluster`.
 * What survives a crash: the package `crash`.
 """

@@ -16,6 +16,7 @@ from typing import TypeVar
 from bench import gonsq
 from bench.admin_open import Open
 from bench.admin_pages import Listing, OpenPages
+from bench.clients import clients
 from bench.figures import Figures, figures, medians
 from bench.jobs import jobs
 from bench.load import raise_file_limit
@@ -131,7 +132,9 @@ def admin() -> list[LogSize]:
 def options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line; --help lists the rows."""
     names = ", ".join([*(r.name for r in rows()), *(s.name for s in sizes()), *(s.name for s in log_sizes())])
-    names += ", " + ", ".join(row.name for row in (*jobs(""), *nodes(None), *turns(), *pipeline(), *admin()))
+    names += ", " + ", ".join(
+        row.name for row in (*jobs(""), *clients(), *nodes(None), *turns(), *pipeline(), *admin())
+    )
     parser = argparse.ArgumentParser("bench", description="The figures of the daemons.", epilog=f"Rows: {names}.")
     parser.add_argument(
         "--only", default="", metavar="NAMES", help="rows, separated by commas; `fanout` means all fanout-*"
@@ -165,8 +168,8 @@ def main(arguments: Sequence[str]) -> int:
     available = gonsq.with_tools(rows(), given.load) if given.load else rows()
     chosen_rows, chosen_sizes = choose(available, given.only), choose(sizes(), given.only)
     chosen_log: list[LogSize] = [*choose(log_sizes(), given.only), *choose(jobs(given.beanstalkd), given.only),
-                                 *choose(nodes(given.load), given.only), *choose(turns(), given.only),
-                                 *choose(pipeline(), given.only),
+                                 *choose(clients(), given.only), *choose(nodes(given.load), given.only),
+                                 *choose(turns(), given.only), *choose(pipeline(), given.only),
                                  *choose(admin(), given.only)]  # fmt: skip
     if not chosen_rows and not chosen_sizes and not chosen_log:
         _say(f"bench: --only {given.only}: no such row; see --help")

@@ -28,7 +28,7 @@ import httpx
 from admin.options import AdminOptions
 from admin.roles import NEEDED
 from admin.users_command import _parser as users_parser
-from apps import nsq_tail, to_nsq
+from apps import nsq_tail, nsq_to_http, nsq_to_nsq, to_nsq
 from apps.penstock import _parser as penstock_parser
 from docs.route_table import ROUTES
 from lookupd.http import Handlers
@@ -56,6 +56,8 @@ OPTIONS = {
     "nsqadmin": AdminOptions,
     "nsq_tail": nsq_tail.Options,
     "to_nsq": to_nsq.Options,
+    "nsq_to_nsq": nsq_to_nsq.Options,
+    "nsq_to_http": nsq_to_http.Options,
 }
 PARSERS = (penstock_parser, import_parser, verify_parser, users_parser, pipeline_parser)
 _TYPES = {bool: "switch", int: "integer", float: "number", str: "text", Duration: "duration"}

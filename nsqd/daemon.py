@@ -176,6 +176,7 @@ class Daemon:
     async def stop_http(self) -> None:
         """Answer the requests in progress, and accept no others."""
         if self._http is not None:
+            self._opened.log.history().end_waiting()
             await self._http.stop(self.reactor)
 
     def close(self) -> None:

@@ -61,6 +61,16 @@ def to_nsq() -> None:
     _run("apps.to_nsq")
 
 
+def nsq_to_nsq() -> None:
+    """Run nsq_to_nsq, which publishes a topic's messages to other nsqds."""
+    _run("apps.nsq_to_nsq", "nsq_to_nsq")
+
+
+def nsq_to_http() -> None:
+    """Run nsq_to_http, which sends a topic's messages as HTTP requests."""
+    _run("apps.nsq_to_http", "nsq_to_http")
+
+
 def beanstalkd() -> None:
     """Run nsqd's beanstalkd port alone, without NSQ's ports."""
     _run("nsqd.beanstalkd")
@@ -80,8 +90,10 @@ def penstock() -> None:
     _run("apps.penstock")
 
 
+_PROGRAMS = (nsqd, nsqlookupd, nsqadmin, nsq_tail, to_nsq, nsq_to_nsq, nsq_to_http, beanstalkd, penstock)
+
 if __name__ == "__main__":  # `python -P .../launch.py nsqd ...` is how `penstock up` starts the daemons
-    _SCRIPTS = {f.__name__: f for f in (nsqd, nsqlookupd, nsqadmin, nsq_tail, to_nsq, beanstalkd, penstock)}
+    _SCRIPTS = {f.__name__: f for f in _PROGRAMS}
     _name = sys.argv.pop(1) if len(sys.argv) > 1 else ""
     if _name not in _SCRIPTS:
         sys.exit(f"usage: python -m penstock.launch {'|'.join(_SCRIPTS)} [flags]")

@@ -36,6 +36,8 @@ LONG = (
     "processes/test_crash.py",
     "processes/test_message_commands.py",
     "penstock/spark/",
+    "processes/test_nsq_to_http.py",
+    "processes/test_nsq_to_nsq.py",
     "processes/test_nsqd_hostile.py",
     "processes/test_disk_full.py",
     "nsqd/storage/test_crashes.py",

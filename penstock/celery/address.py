@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from penstock.client.dial import check_address
+from penstock.sansio.address import check_address
 
 JOBS_PORT, NSQD_PORT = 11300, 4150
 NUMBERS = ("ttr", "timeout", "retry", "connect_timeout")

@@ -9,21 +9,20 @@
             message.finish()
 
 * `producer`: PUB and MPUB to the first nsqd of a list that answers; `submit` and `flush` pipeline publishes.
-* `consumer`: one channel from many nsqds, given or found through nsqlookupd, which share RDY, over `links`, `link`, `lookup`,
-  `flow`.
-* `message`, `settings`, `errors`: a message in a consumer's hands, names and time-outs, and the errors.
-* `connection` over `dial`, `introduction`, `layers` and `tls`: one nsqd, from its address to IDENTIFY, AUTH, TLS and
-  compression.
+* `consumer`: one channel from many nsqds, given or found through nsqlookupd, over `links` (their sockets) and `lookup` (a
+  thread that asks nsqlookupd).
+* `connection` over `dial`: one socket.
 
-An object of this package belongs to one thread (only `Consumer.stop` may be called from any thread). An async client for
-trio and asyncio is planned, beside this one and over the same protocol. This package imports no room and not `shared`.
+All rules of the protocol and of a consumer's behaviour are in `penstock.sansio`; `penstock.aio` is the same for asyncio and
+trio. An object of this package belongs to one thread (only `Consumer.stop` may be called from any thread). This package imports
+no room and not `shared`.
 """
 
 from penstock.client.consumer import Consumer
-from penstock.client.errors import ClientError, ConnectionLost, ConsumerError, PublishError
-from penstock.client.message import Message
 from penstock.client.producer import Producer
-from penstock.client.settings import Settings
+from penstock.sansio.errors import ClientError, ConnectionLost, ConsumerError, PublishError
+from penstock.sansio.message import Message
+from penstock.sansio.settings import Settings
 
 __all__ = [
     "ClientError",

@@ -14,12 +14,11 @@ from contextlib import suppress
 from time import monotonic
 from types import TracebackType
 
-from penstock.client.dial import check_address
 from penstock.client.links import Links
 from penstock.client.lookup import LookupPoller
-from penstock.client.message import Message
-from penstock.client.settings import Settings
-from penstock.protocol import nsq
+from penstock.sansio.address import check_address
+from penstock.sansio.message import Message
+from penstock.sansio.settings import Settings
 
 CLOSE_S = 1.0  # s for closing all connections together
 
@@ -32,6 +31,14 @@ class Consumer:
     bad name, address or max_in_flight, for no address of either kind, and for TLS settings that cannot be used.
     The caller answers every message: finish or requeue it, and touch it while the work takes long. The consumer
     reconnects a lost nsqd for as long as it is wanted: a given address always, any other while nsqlookupd names it.
+
+    Example::
+
+        with Consumer("orders", "billing", lookupd_addresses=["127.0.0.1:4161"]) as consumer:
+            for message in consumer:
+                print(message.body)
+                message.finish()
+                break
     """
 
     def __init__(
@@ -43,21 +50,18 @@ class Consumer:
         max_in_flight: int = 200,
         settings: Settings | None = None,
     ) -> None:
-        nsq.sub(topic, channel)  # raises ValueError for bad names now, not in the first poll
         if not nsqd_addresses and not lookupd_addresses:
             raise ValueError("a consumer needs the address of an nsqd or of an nsqlookupd")
-        if max_in_flight < 1:
-            raise ValueError("max_in_flight must be at least 1")
         self.topic = topic
         self.channel = channel
         self._given = frozenset(map(check_address, nsqd_addresses))
         self._ready: deque[Message] = deque()  # received, not iterated yet
         self._stopped = False
         self._closed = False
-        self._losses_seen = 0  # lost_count of the links when nsqlookupd was last hurried
+        self._losses_seen = 0  # lost_count of the core when nsqlookupd was last hurried
         settings = settings or Settings()
         self._links = Links(topic, channel, max_in_flight, settings)
-        self._links.want(self._given)
+        self._links.core.want(self._given)
         self._waker, self._alarm = socket.socketpair()
         self._waker.setblocking(False)
         self._links.selector.register(self._alarm, selectors.EVENT_READ)
@@ -70,10 +74,10 @@ class Consumer:
         """
         deadline = float("inf") if timeout_s is None else monotonic() + timeout_s
         while not self._stopped:
-            self.flush()
             self._hear_lookups()
-            now = monotonic()
-            messages = self._receive(min(self._links.tend(now), max(0.0, deadline - now)))
+            messages = self._receive(0.0) if self._links.is_stale else []
+            wait = self._links.tend()
+            messages += self._receive(0.0 if messages else min(wait, max(0.0, deadline - monotonic())))
             if messages or monotonic() >= deadline:
                 return messages
         return []
@@ -98,7 +102,8 @@ class Consumer:
 
         Messages that are on their way still come from `poll`, or `close` requeues them.
         """
-        self._links.limit(0)
+        self._links.core.limit(0)
+        self._links.flush()
 
     def stop(self) -> None:
         """End the iteration soon. This is the only method for other threads and signal handlers."""
@@ -120,6 +125,11 @@ class Consumer:
         self._waker.close()
         self._alarm.close()
 
+    @property
+    def msg_timeout_ms(self) -> int:
+        """Return how long the servers wait for the answer to a message, in ms: the shortest time of all, 0 if none is known."""
+        return min((one.msg_timeout_ms for one in self._links.core.subscriptions.values()), default=0)
+
     def fileno(self) -> int:
         """Return a descriptor that is readable when `poll(0)` may return something, to wait for several consumers.
 
@@ -139,9 +149,9 @@ class Consumer:
             return
         news = self._lookup.latest_addresses()
         if news is not None:
-            self._links.want(self._given | news)
-        if self._losses_seen != self._links.lost_count:
-            self._losses_seen = self._links.lost_count
+            self._links.core.want(self._given | news)
+        if self._losses_seen != self._links.core.lost_count:
+            self._losses_seen = self._links.core.lost_count
             self._lookup.hurry()
 
     def _receive(self, seconds: float) -> list[Message]:

@@ -4,15 +4,18 @@ Law: a publish is done when its OK was read, and not before. PublishError is rai
 to be done. The producer itself publishes nothing twice: it reconnects only while no publish is unanswered.
 """
 
+import ssl
 from collections.abc import Sequence
 from types import TracebackType
 
 from penstock.client.connection import Connection
-from penstock.client.dial import check_address
-from penstock.client.errors import ConnectionLost, PublishError
-from penstock.client.settings import Settings
-from penstock.client.tls import client_context
 from penstock.protocol import nsq
+from penstock.sansio.address import check_address
+from penstock.sansio.errors import ConnectionLost, PublishError
+from penstock.sansio.publisher import Publisher
+from penstock.sansio.session import Session
+from penstock.sansio.settings import Settings
+from penstock.sansio.tls import client_context
 
 MAX_OUTSTANDING = 8  # MPUBs in flight: the server works while the next is encoded, and memory stays bounded
 
@@ -25,6 +28,15 @@ class Producer:
     After a failure the next publish goes to the next address. A producer that is not called answers no heartbeats, and
     the server disconnects it after two of them; the next publish reconnects. To keep the connection, call `poll` now and
     then (`fileno` is for selectors).
+
+    Example::
+
+        with Producer(["127.0.0.1:4150"]) as producer:
+            producer.publish("orders", b"one")
+            producer.publish_many("orders", [b"two", b"three"])
+            for number in range(100):
+                producer.submit("orders", [b"%d" % number])  # without waiting
+            producer.flush()
     """
 
     def __init__(
@@ -41,8 +53,7 @@ class Producer:
         self._settings = settings or Settings()
         self._tls = client_context(self._settings)
         self._max_outstanding = max_outstanding
-        self._connection: Connection | None = None
-        self._outstanding = 0  # publishes sent and not answered; 0 without a connection
+        self._link: _Link | None = None
 
     def publish(self, topic: str, body: bytes) -> None:
         """Publish one message and wait for its OK. Raises PublishError; ValueError for a bad topic name."""
@@ -65,12 +76,11 @@ class Producer:
         command = nsq.mpub(topic, bodies) if len(bodies) > 1 else nsq.pub(topic, bodies[0])
         while self._outstanding >= self._max_outstanding:
             self._await_answers()
-        connection = self.connect()
-        self._outstanding += 1
+        link = self._connected()
         try:
-            connection.send(command)
+            link.publish(command)
         except ConnectionLost as error:
-            self._read_last_words(connection)
+            self._read_last_words(link)
             raise self._failure(str(error)) from error
 
     def flush(self) -> None:
@@ -83,34 +93,35 @@ class Producer:
 
         If the connection is lost, an idle producer drops it, and one with unanswered publishes raises PublishError.
         """
-        connection = self._connection
-        if connection is None:
+        link = self._link
+        if link is None:
             return
         try:
-            while connection.wait_readable(0):
-                self._count_answers(connection.receive())
+            while link.connection.wait_readable(0):
+                self._read(link)
         except ConnectionLost as error:
             if self._outstanding:
                 raise self._failure(str(error)) from error
             self.close()
 
-    def connect(self) -> Connection:
-        """Return the living connection, or make a new one. Raises PublishError if no address answers."""
-        self.poll()
-        if self._connection is None:
-            self._connection = self._dial()
-        return self._connection
+    def connect(self) -> None:
+        """Connect, if there is no living connection. Raises PublishError if no address answers."""
+        self._connected()
+
+    @property
+    def features(self) -> dict[str, object] | None:
+        """Return what the nsqd answered to IDENTIFY, or None without a connection."""
+        return None if self._link is None else self._link.publisher.session.features
 
     def close(self) -> None:
         """Drop the connection without waiting for answers; a later publish connects again. Closing again does nothing."""
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = None
-        self._outstanding = 0
+        if self._link is not None:
+            self._link.close()
+        self._link = None
 
     def fileno(self) -> int:
         """Return the socket's file descriptor, for a selector, or -1 without a connection."""
-        return -1 if self._connection is None else self._connection.fileno()
+        return -1 if self._link is None else self._link.connection.fileno()
 
     def __enter__(self) -> "Producer":
         return self
@@ -122,56 +133,102 @@ class Producer:
         finally:
             self.close()
 
-    def _dial(self) -> Connection:
-        reasons = []
+    @property
+    def _outstanding(self) -> int:
+        """Return how many publishes are sent and not answered."""
+        return 0 if self._link is None else len(self._link.publisher.unanswered)
+
+    def _connected(self) -> "_Link":
+        self.poll()
+        if self._link is None:
+            self._link = self._dial()
+        return self._link
+
+    def _dial(self) -> "_Link":
+        reasons, code = [], ""
         for _ in self._addresses:
             try:
-                connection = Connection(self._addresses[0], self._settings, self._tls)
-                self._connection = connection
-                self._count_answers(connection.wait_identified())
-                return connection
+                return _Link(self._addresses[0], self._settings, self._tls)
             except ConnectionLost as error:
                 reasons.append(str(error))
-                self.close()
+                code = error.code
                 self._addresses.append(self._addresses.pop(0))
-        raise PublishError("; ".join(reasons))
+        raise PublishError("; ".join(reasons), code)
 
     def _await_answers(self) -> None:
-        connection = self._connection
-        assert connection is not None, "no answer is owed without a connection"
-        if not connection.wait_readable(self._settings.read_timeout_s):
-            raise self._failure(f"{connection.address}: no answer in {self._settings.read_timeout_s:g} s")
+        link = self._link
+        assert link is not None, "no answer is owed without a connection"
+        if not link.connection.wait_readable(self._settings.read_timeout_s):
+            raise self._failure(f"{link.connection.address}: no answer in {self._settings.read_timeout_s:g} s")
         try:
-            self._count_answers(connection.receive())
+            self._read(link)
         except ConnectionLost as error:
             raise self._failure(str(error)) from error
 
-    def _count_answers(self, frames: list[nsq.Frame]) -> None:
-        for frame in frames:
-            if isinstance(frame, nsq.ErrorFrame):
-                raise self._failure(str(frame), frame.code)
-            if not isinstance(frame, nsq.Response) or not self._outstanding:
-                raise self._failure(f"not an nsqd: it sent {type(frame).__name__} unasked")
-            self._outstanding -= 1
+    def _read(self, link: "_Link") -> None:
+        """Read the socket once. Raises ConnectionLost, or PublishError if the server refused a publish."""
+        for _, error in link.receive():
+            if error is not None:
+                raise self._failure(str(error), error.code, 1)
 
-    def _failure(self, text: str, code: str = "") -> PublishError:
-        """Return the one error for all unanswered publishes, after closing and moving on to the next address."""
+    def _failure(self, text: str, code: str = "", refused: int = 0) -> PublishError:
+        """Return the one error for all unanswered publishes, after closing and moving on to the next address.
+
+        `refused`: how many publishes were answered with this error.
+        """
         if code:
             text = f"{self._addresses[0]}: {text}"
-        if self._outstanding > 1:
-            text += f" ({self._outstanding} publishes unanswered)"
+        unanswered = self._outstanding + refused
+        if unanswered > 1:
+            text += f" ({unanswered} publishes unanswered)"
         self.close()
         self._addresses.append(self._addresses.pop(0))
         return PublishError(text, code)
 
-    def _read_last_words(self, connection: Connection) -> None:
+    def _read_last_words(self, link: "_Link") -> None:
         """Read the frames that came before a failed send.
 
-        A send fails when the server refused an earlier publish and closed; the caller needs that error, which `_take`
+        A send fails when the server refused an earlier publish and closed; the caller needs that error, which `_read`
         raises.
         """
         try:
-            while connection.wait_readable(0):
-                self._count_answers(connection.receive())
+            while link.connection.wait_readable(0):
+                self._read(link)
         except ConnectionLost:
             pass  # there are none, so the failed send is reported
+
+
+class _Link:
+    """A connection that is identified, and what it publishes."""
+
+    def __init__(self, address: str, settings: Settings, tls: ssl.SSLContext | None) -> None:
+        """Connect, and wait for the answer to IDENTIFY. Raises ConnectionLost."""
+        self.connection = Connection(address, settings.dial_timeout_s, settings.write_timeout_s)
+        self.publisher: Publisher[None] = Publisher(Session(address, settings, tls))
+        try:
+            self.connection.send(self.publisher.session.take_output())
+            while self.publisher.session.features is None:
+                if not self.connection.wait_readable(settings.read_timeout_s):
+                    raise self.publisher.session.lost("no answer to IDENTIFY")
+                self.receive()
+        except ConnectionLost:
+            self.close()
+            raise
+
+    def publish(self, command: bytes) -> None:
+        """Send a publish. Raises ConnectionLost."""
+        self.publisher.publish(command, None)
+        self.connection.send(self.publisher.session.take_output())
+
+    def receive(self) -> list[tuple[None, nsq.ErrorFrame | None]]:
+        """Return the answers that have arrived. Raises ConnectionLost."""
+        data = self.connection.receive()
+        answers = [] if data is None else self.publisher.receive(data)
+        if output := self.publisher.session.take_output():
+            self.connection.send(output)
+        return answers
+
+    def close(self) -> None:
+        """Close without waiting."""
+        self.publisher.session.end()
+        self.connection.close(self.publisher.session.take_output())

@@ -15,7 +15,6 @@ import anyio
 import anyio.abc
 from anyio.streams.tls import TLSStream
 
-from penstock.client.dial import check_address, server_name, split_address
 from penstock.jobs import calls
 from penstock.jobs.aio_operators import AsyncOperators
 from penstock.jobs.calls import Call, Pair
@@ -25,6 +24,7 @@ from penstock.jobs.retries import Retries
 from penstock.jobs.runner import Runner
 from penstock.jobs.session import DEFAULT_TUBE, Check, Dial, Exchange, Pause, Session, Step, Steps
 from penstock.jobs.settings import JobsSettings
+from penstock.sansio.address import check_address, server_name, split_address
 
 T = TypeVar("T")
 RECEIVE_BYTES = 1 << 16

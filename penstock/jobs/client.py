@@ -13,7 +13,7 @@ from time import monotonic, sleep
 from types import TracebackType
 from typing import TypeVar
 
-from penstock.client.dial import check_address, dial, server_name
+from penstock.client.dial import dial
 from penstock.jobs import calls
 from penstock.jobs.calls import Call, Pair
 from penstock.jobs.errors import JobsError
@@ -21,6 +21,7 @@ from penstock.jobs.job import DEFAULT_PRIORITY, DEFAULT_TTR_S, Job
 from penstock.jobs.operators import Operators
 from penstock.jobs.session import DEFAULT_TUBE, Check, Dial, Exchange, Pause, Session, Step, Steps
 from penstock.jobs.settings import JobsSettings
+from penstock.sansio.address import check_address, server_name
 
 T = TypeVar("T")
 RECEIVE_BYTES = 1 << 16

@@ -11,8 +11,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from penstock.protocol.framing import LengthPrefixed, ProtocolError, pack_length
 from penstock.protocol.names import is_valid_name
@@ -22,6 +23,7 @@ OK = b"OK"
 HEARTBEAT = b"_heartbeat_"
 CLOSE_WAIT = b"CLOSE_WAIT"
 ID_LENGTH = 16  # bytes
+_NAMES = 4096  # names that are not checked again
 
 # After any other error nsqd closes the connection (docs/design/nsq-protocol.md#frames).
 NON_FATAL = frozenset(("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"))
@@ -58,8 +60,7 @@ class ErrorFrame:
         return f"{self.code} {self.text}".rstrip()
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """One delivery of one message (docs/design/nsq-protocol.md)."""
 
     timestamp: int  # ns since the epoch, set at publish
@@ -69,6 +70,13 @@ class Message:
 
 
 Frame: TypeAlias = Response | ErrorFrame | Message
+
+# The name of a producer and the number of its first message in a publish. A server that agreed to deduplication takes a message
+# whose number is not above the last one of that producer and topic for a repeated one.
+Number: TypeAlias = tuple[str, int]
+
+BEAT = Response(HEARTBEAT)  # the object for each heartbeat
+_COMMON = {OK: Response(OK), HEARTBEAT: BEAT}
 
 _TYPE = Struct(">i")
 _MESSAGE = Struct(">iqH16s")  # type, timestamp, attempts, id; then the body
@@ -94,8 +102,9 @@ def _frame(payload: bytes) -> Frame:
             raise ProtocolError(f"message frame of {len(payload)} bytes")
         _, timestamp, attempts, id = _MESSAGE.unpack_from(payload)
         return Message(timestamp, attempts, id, payload[_MESSAGE.size :])
-    if kind == FrameType.RESPONSE:
-        return Response(payload[4:])
+    if kind == 0:
+        data = payload[4:]
+        return _COMMON.get(data) or Response(data)
     if kind == FrameType.ERROR:
         code, _, text = payload[4:].decode("utf-8", "replace").partition(" ")
         return ErrorFrame(code, text)
@@ -112,26 +121,31 @@ def auth(secret: bytes) -> bytes:
     return b"AUTH\n" + _counted(secret)
 
 
+def check_topic(topic: str) -> None:
+    """Raise ValueError for a name that no topic can have."""
+    _name(topic)
+
+
 def sub(topic: str, channel: str) -> bytes:
     """Encode SUB, which a connection may send once."""
     return b"SUB %b %b\n" % (_name(topic), _name(channel))
 
 
-def pub(topic: str, body: bytes) -> bytes:
+def pub(topic: str, body: bytes, number: Number | None = None) -> bytes:
     """Encode PUB, which publishes one message."""
-    return b"PUB %b\n" % _name(topic) + _counted(body)
+    return b"PUB %b%b\n%b%b" % (_name(topic), _words(number), pack_length(len(body)), body)
 
 
-def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
-    """Encode MPUB, which publishes all of the bodies or none of them."""
+def mpub(topic: str, bodies: Sequence[bytes], number: Number | None = None) -> bytes:
+    """Encode MPUB, which publishes all of the bodies or none of them. `number` is that of the first."""
     packed = b"".join([pack_length(len(body)) + body for body in bodies])
-    head = b"MPUB %b\n%b%b" % (_name(topic), pack_length(4 + len(packed)), pack_length(len(bodies)))
+    head = b"MPUB %b%b\n%b%b" % (_name(topic), _words(number), pack_length(4 + len(packed)), pack_length(len(bodies)))
     return head + packed
 
 
-def dpub(topic: str, delay_ms: int, body: bytes) -> bytes:
+def dpub(topic: str, delay_ms: int, body: bytes, number: Number | None = None) -> bytes:
     """Encode DPUB, which publishes one message that is not delivered before delay_ms have passed."""
-    return b"DPUB %b %d\n" % (_name(topic), _natural(delay_ms)) + _counted(body)
+    return b"DPUB %b %d%b\n" % (_name(topic), _natural(delay_ms), _words(number)) + _counted(body)
 
 
 def rdy(n: int) -> bytes:
@@ -170,10 +184,22 @@ def nop() -> bytes:
     return b"NOP\n"
 
 
+def _words(number: Number | None) -> bytes:
+    return b"" if number is None else b" %b %d" % (_producer(number[0]), _natural(number[1]))
+
+
+@lru_cache(_NAMES)
+def _producer(name: str) -> bytes:
+    if not (name.isascii() and name.isprintable() and name and " " not in name):
+        raise ValueError(f"not a producer's name: {name!r}")
+    return name.encode()
+
+
 def _counted(body: bytes) -> bytes:
     return pack_length(len(body)) + body
 
 
+@lru_cache(_NAMES)
 def _name(name: str) -> bytes:
     if not is_valid_name(name):
         raise ValueError(f"not a legal topic or channel name: {name!r}")

@@ -18,15 +18,12 @@ from pathlib import Path
 from struct import pack, unpack
 from typing import BinaryIO
 
-import httpx
 import pytest
 
 from apps import nsq_tail, passthrough, to_nsq
 from penstock.client import ConnectionLost, Consumer, ConsumerError, Producer, PublishError, Settings
 from penstock.client.connection import Connection
-from penstock.client.dial import split_address
-from penstock.client.flow import shares
-from penstock.client.lookup import _content, lookup_url, producer_addresses
+from penstock.sansio.address import split_address
 from shared.log import _LIBRARIES, log
 from tests.daemons import ROOT
 
@@ -189,18 +186,7 @@ def second() -> Iterator[FakeNsqd]:
 HEARTBEAT = pack(">ii", 15, 0) + b"_heartbeat_"
 
 
-# ---- connection
-
-
-@pytest.mark.process
-def test_a_connection_introduces_itself_and_answers_heartbeats(nsqd: FakeNsqd) -> None:
-    nsqd.greeting = HEARTBEAT
-    with closing(Connection(nsqd.address, Settings())) as connection:
-        assert connection.wait_identified() == []
-        assert connection.features == {"max_rdy_count": 2500}
-        while b"NOP" not in nsqd.words():
-            connection.wait_readable(0.01)
-            assert connection.receive() == []
+# ---- producer
 
 
 @pytest.mark.process
@@ -217,30 +203,7 @@ def test_a_unix_socket(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "h" * 70 + ":1", "h\0h:1", "/h\0h"])
 def test_an_address_that_cannot_be_one_is_just_not_reached(address: str) -> None:
     with pytest.raises(ConnectionLost, match="cannot connect to"):
-        Connection(address, Settings())
-
-
-@pytest.mark.process
-def test_a_stranger_is_told_apart() -> None:
-    with ExitStack() as stack:
-        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        port = listener.getsockname()[1]
-        connection = stack.enter_context(closing(Connection(f"127.0.0.1:{port}", Settings())))
-        stranger = stack.enter_context(listener.accept()[0])
-        stranger.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        with pytest.raises(ConnectionLost, match="not an nsqd"):
-            connection.wait_identified()
-
-
-def test_addresses() -> None:
-    assert split_address("h:1") == ("h", 1)
-    assert split_address("[::1]:4150") == ("::1", 4150)
-    for bad in ("h", ":1", "h:", "h:x", "h:0", "h:65536", "h:-1"):
-        with pytest.raises(ValueError):
-            split_address(bad)
-
-
-# ---- producer
+        Connection(address, 1.0, 1.0)
 
 
 @pytest.mark.process
@@ -297,16 +260,6 @@ def test_the_next_address_is_tried(nsqd: FakeNsqd) -> None:
 
 
 # ---- consumer
-
-
-def test_shares_never_exceed_the_total() -> None:
-    assert shares(10, [2500, 2500, 2500], 0) == [4, 3, 3]
-    assert shares(10, [2, 2500], 0) == [2, 5]
-    assert shares(0, [9, 9], 3) == [0, 0]
-    assert shares(5, [], 0) == []
-    served = [shares(2, [9] * 5, turn) for turn in range(5)]
-    assert all(sum(plan) == 2 for plan in served)
-    assert all(any(plan[i] for plan in served) for i in range(5))
 
 
 @pytest.mark.process
@@ -407,28 +360,6 @@ def test_nsqds_are_found_through_nsqlookupd(nsqd: FakeNsqd) -> None:
         finally:
             lookupd.shutdown()
     assert (message.body, asked) == (b"found", ["/lookup?topic=t"])
-
-
-class Endless(httpx.SyncByteStream):
-    def __iter__(self) -> Iterator[bytes]:
-        while True:
-            yield b" " * 65536
-
-
-@pytest.mark.parametrize(
-    ("headers", "timeout", "words"),
-    [({"Content-Encoding": "gzip"}, 60.0, "compressed"), ({}, 60.0, "more than"), ({}, 0.0, "more than 0 s")],
-)
-def test_a_lookupd_that_lies_is_not_listened_to_for_ever(headers: dict[str, str], timeout: float, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        _content(httpx.Response(200, headers=headers, stream=Endless()), timeout)
-
-
-def test_lookup_answers() -> None:
-    reply = {"producers": [{"broadcast_address": "::1", "tcp_port": 1}, {"broadcast_address": "h", "tcp_port": 2}]}
-    assert producer_addresses(reply) == {"[::1]:1", "h:2"}
-    assert lookup_url("h:1") == "http://h:1/lookup"
-    assert lookup_url("https://h/x/") == "https://h/x/lookup"
 
 
 # ---- nsq_tail

@@ -138,7 +138,7 @@ def test_a_server_without_tls_hears_nothing_secret(plain: Daemon, guarded: Guard
 def test_a_server_without_the_compression_is_served_without(tmp_path: Path) -> None:
     with nsqd(tmp_path, "-snappy=false") as node, Producer(node.tcp, Settings(snappy=True, deflate=True)) as producer:
         producer.publish("t", b"one")
-        assert producer.connect().features is not None
+        assert producer.features is not None
         with Consumer("t", "c", [node.tcp], settings=Settings(snappy=True)) as consumer:
             (message,) = consumer.poll(20)
             message.finish()

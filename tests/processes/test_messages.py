@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from penstock.client import Consumer
-from penstock.client.message import Message
+from penstock.sansio.message import Message
 from tests.daemons import Daemon, nsqd
 
 pytestmark = pytest.mark.process

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from penstock.client import Consumer
-from penstock.client.message import Message
+from penstock.sansio.message import Message
 from tests.daemons import Daemon, eventually, nsqd, run
 
 pytestmark = pytest.mark.process

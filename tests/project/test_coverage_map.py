@@ -30,8 +30,14 @@ COVERED_BY = {
     "processes/test_message_commands.py": (
         "nsqd.http.message_actions", "nsqd.storage.log.frozen", "nsqd.verify",
     ),
-    "apps/test_apps.py": ("apps.interrupts", "penstock.client.consumer", "penstock.client.errors", "penstock.client.link",
-                          "penstock.client.links", "penstock.client.producer"),
+    "apps/test_apps.py": ("apps.interrupts", "penstock.client.consumer", "penstock.client.dial", "penstock.client.links",
+                          "penstock.client.producer"),
+    "penstock/aio/test_consumer_process.py": ("penstock.aio.consumer", "penstock.aio.lookup"),
+    "penstock/aio/test_producer_process.py": (
+        "penstock.aio.node", "penstock.aio.producer", "penstock.aio.publish", "penstock.aio.streams",
+        "penstock.aio.waiter",
+    ),
+    "penstock/aio/test_reader_process.py": ("penstock.aio.reader",),
     "processes/test_celery.py": (
         "penstock.celery.channel", "penstock.celery.entry", "penstock.celery.outlet", "penstock.celery.subscription",
         "penstock.celery.transport",

@@ -90,6 +90,10 @@ class LogHistory:
     def await_messages(self, topic: int, end: int, until: int, ready: Callable[[], None]) -> None:
         self._store.retention.long_polls.add(LongPoll(topic, end, until, ready))
 
+    def end_waiting(self) -> None:
+        """Call `ready` of all that await messages, now and from now on: the node stops."""
+        self._store.retention.long_polls.end()
+
     def plan(self, topic: int, start: int, end: int, most: int) -> LogPlan:
         sequence = self._store.find_sequence(topic)
         chosen, room = [], most

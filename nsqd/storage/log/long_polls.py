@@ -19,10 +19,21 @@ class LongPolls:
 
     def __init__(self) -> None:
         self.waiting: list[LongPoll] = []
+        self._has_ended = False
 
     def add(self, watch: LongPoll) -> None:
         """Add a watch. Its `ready` is called once."""
-        self.waiting.append(watch)
+        if self._has_ended:
+            watch.ready()
+        else:
+            self.waiting.append(watch)
+
+    def end(self) -> None:
+        """Let nobody wait any more, because the node stops."""
+        self._has_ended = True
+        waiting, self.waiting = self.waiting, []
+        for watch in waiting:
+            watch.ready()
 
     def wake_ready(self, now: int, is_there: Callable[[int, int], bool]) -> None:
         """Call `ready` of the watches that are over, and drop them.

@@ -18,7 +18,7 @@ import httpx
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from penstock.client.message import Message
+from penstock.sansio.message import Message
 from penstock.spark.channel import NsqChannelReader
 from penstock.spark.nodes import Nobody
 from penstock.spark.options import OptionError, channel_options, read_options

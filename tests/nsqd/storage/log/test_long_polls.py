@@ -6,6 +6,7 @@ import pytest
 
 from nsqd.core.limits import Limits
 from nsqd.core.retention.policy import Durability, TopicConfig
+from nsqd.storage.log.long_polls import LongPoll, LongPolls
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
@@ -76,3 +77,13 @@ def test_it_is_told_when_the_topic_goes(node: SimNode) -> None:
     node.turn()
     assert len(told) == 1
     assert not node.store.retention.long_polls.waiting
+
+
+def test_nobody_waits_when_the_node_stops() -> None:
+    polls = LongPolls()
+    called: list[int] = []
+    polls.add(LongPoll(1, 5, 10, lambda: called.append(1)))
+    polls.end()
+    polls.add(LongPoll(1, 5, 10, lambda: called.append(2)))
+    polls.wake_ready(100, lambda topic, end: True)
+    assert (called, polls.waiting) == ([1, 2], [])

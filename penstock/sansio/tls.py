@@ -3,7 +3,7 @@
 import logging
 import ssl
 
-from penstock.client.settings import Settings
+from penstock.sansio.settings import Settings
 
 _CIPHERS = "ECDH+AESGCM:ECDH+CHACHA20:ECDH+AES:DHE+AES:!aNULL:!eNULL:!aDSS:!SHA1:!AESCCM"  # Python's own
 _TOO_WEAK = ("too weak", "too small")  # OpenSSL's words for a certificate below the security level

@@ -4,21 +4,29 @@ Settings are immutable, and one object serves all connections of a producer or c
 Config with the unit appended. For a value that IDENTIFY carries, 0 leaves the choice to the server.
 """
 
-import socket
+import os
 from dataclasses import dataclass, field
 
 from penstock import __version__
 
 CLIENT_NAME = f"penstock-client/{__version__}"
 TLS_MIN_VERSIONS = ("", "ssl3.0", "tls1.0", "tls1.1", "tls1.2", "tls1.3")  # go-nsq's names, plus tls1.3, which it lacks
+BACKOFF_STRATEGIES = ("exponential", "full_jitter")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a client; the defaults are go-nsq's unless a comment says why not."""
+    """The settings of a client; the defaults are go-nsq's unless a comment says why not.
 
-    client_id: str = field(default_factory=lambda: socket.gethostname().partition(".")[0])
-    hostname: str = field(default_factory=socket.gethostname)
+    Example::
+
+        settings = Settings(client_id="billing", snappy=True, msg_timeout_ms=30_000)
+        with Producer("127.0.0.1:4150", settings) as producer:
+            producer.publish("orders", b"one")
+    """
+
+    client_id: str = field(default_factory=lambda: os.uname().nodename.partition(".")[0])
+    hostname: str = field(default_factory=lambda: os.uname().nodename)
     user_agent: str = CLIENT_NAME
 
     heartbeat_interval_ms: int = 30_000
@@ -51,6 +59,12 @@ class Settings:
     max_requeue_delay_ms: int = 900_000
     max_attempts: int = 0  # 0: no limit; go-nsq drops a message after 5 attempts unless told otherwise
 
+    backoff_strategy: str = "exponential"  # or full_jitter: a random part of the wait that exponential makes
+    backoff_multiplier_s: float = 1.0  # the wait is this times 2 to the power of the failures not made up for
+    max_backoff_duration_s: float = 120.0  # 0: no backoff
+
+    deduplication: bool = False  # the server, if it is Penstock's, takes a key behind PUB (see docs/operating.md)
+
     def __post_init__(self) -> None:
         """Raise ValueError for a value that can never be valid."""
         if not 1 <= self.deflate_level <= 9:
@@ -59,6 +73,8 @@ class Settings:
             raise ValueError(f"tls_min_version is not a TLS version: {self.tls_min_version!r}")
         if not 0 <= self.tls_security_level <= 2:
             raise ValueError(f"tls_security_level must be 0 to 2: {self.tls_security_level}")
+        if self.backoff_strategy not in BACKOFF_STRATEGIES:
+            raise ValueError(f"backoff_strategy must be exponential or full_jitter: {self.backoff_strategy!r}")
 
     def identify(self) -> dict[str, object]:
         """Return the JSON body of IDENTIFY; values of 0 are left out."""
@@ -76,5 +92,10 @@ class Settings:
             "snappy": self.snappy,
             "deflate": self.deflate,
             "deflate_level": self.deflate_level if self.deflate else 0,
+            "deduplication": self.deduplication,
         }
         return {key: value for key, value in body.items() if value != 0}
+
+    def requeue_delay_ms(self, attempts: int) -> int:
+        """Return the delay in ms of a requeue that does not name one, after `attempts` deliveries."""
+        return min(attempts * self.default_requeue_delay_ms, self.max_requeue_delay_ms)

@@ -10,34 +10,48 @@ from penstock.protocol import nsq
 
 
 class Answers(Protocol):
-    """The receiver of the answers: the link over which the message came."""
+    """The receiver of the answers: the subscription over which the message came."""
 
-    def answer(self, command: bytes) -> None: ...
-    def requeue_delay_ms(self, attempts: int) -> int: ...
-    def flush(self) -> None: ...
+    def finish(self, message_id: bytes) -> None: ...
+    def requeue(self, message_id: bytes, attempts: int, ms: int | None, backoff: bool) -> None: ...
+    def touch(self, message_id: bytes) -> None: ...
 
 
 class Message:
-    """One delivery of a message: `body` is its content in bytes, `id` its 16 bytes of message id."""
+    """One delivery of a message: `body` is its content in bytes, `id` its 16 bytes of message id.
 
-    __slots__ = ("_link", "attempts", "body", "id", "timestamp")
+    Example::
 
-    def __init__(self, received: nsq.Message, link: Answers) -> None:
-        self._link: Answers | None = link
+        with Consumer("orders", "billing", ["127.0.0.1:4150"]) as consumer:
+            message: Message = next(consumer)
+            print(message.id, message.timestamp, message.attempts, message.body)
+            message.touch()
+            message.requeue(1000)
+    """
+
+    __slots__ = ("_answers", "attempts", "body", "id", "timestamp")
+
+    def __init__(self, received: nsq.Message, answers: Answers) -> None:
+        self._answers: Answers | None = answers
         self.id = received.id
         self.body = received.body
         self.timestamp = received.timestamp  # ns since the epoch, set at publish
         self.attempts = received.attempts  # 1 at the first delivery
+
+    @property
+    def is_answered(self) -> bool:
+        """Return True after `finish` or `requeue`."""
+        return self._answers is None
 
     def finish(self) -> None:
         """Finish the message (FIN): the server does not deliver it to this channel again.
 
         The command is sent together with others, at the latest when the consumer is asked for more messages.
         """
-        link = self._link
-        if link is not None:
-            self._link = None
-            link.answer(nsq.fin(self.id))
+        answers = self._answers
+        if answers is not None:
+            self._answers = None
+            answers.finish(self.id)
 
     def requeue(self, ms: int | None = None, backoff: bool = False) -> None:
         """Ask the server to deliver the message again (REQ) after `ms` milliseconds.
@@ -45,16 +59,15 @@ class Message:
         Without `ms`, the delay is default_requeue_delay_ms times the attempts made, at most max_requeue_delay_ms.
         `backoff`: the work failed, so the whole consumer slows down until messages succeed again (see Backoff).
         """
-        link = self._link
-        if link is not None:
-            self._link = None
-            link.answer(nsq.req(self.id, link.requeue_delay_ms(self.attempts) if ms is None else ms))
+        answers = self._answers
+        if answers is not None:
+            self._answers = None
+            answers.requeue(self.id, self.attempts, ms, backoff)
 
     def touch(self) -> None:
         """Ask the server for more time (TOUCH); the command is sent at once."""
-        if self._link is not None:
-            self._link.answer(nsq.touch(self.id))
-            self._link.flush()
+        if self._answers is not None:
+            self._answers.touch(self.id)
 
     def __repr__(self) -> str:
         return f"<Message {self.id.decode('ascii', 'replace')} attempts={self.attempts} {len(self.body)} bytes>"

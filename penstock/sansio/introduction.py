@@ -17,10 +17,10 @@ import json
 import logging
 from collections.abc import Callable, Generator
 
-from penstock.client.layers import Compression, Layer, Layers
-from penstock.client.settings import Settings
 from penstock.protocol import ProtocolError, nsq
 from penstock.protocol.compression import Deflate, Snappy
+from penstock.sansio.layers import Compression, Layer, Layers
+from penstock.sansio.settings import Settings
 
 log = logging.getLogger("penstock.client")
 

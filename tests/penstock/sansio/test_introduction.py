@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.introduction import MAX_ANSWER, Introduction, Refused
-from penstock.client.layers import Compression, Layers, Tls
-from penstock.client.settings import Settings
-from penstock.client.tls import client_context
 from penstock.protocol import ProtocolError, nsq
 from penstock.protocol.compression import Deflate, Snappy
+from penstock.sansio.introduction import MAX_ANSWER, Introduction, Refused
+from penstock.sansio.layers import Compression, Layers, Tls
+from penstock.sansio.settings import Settings
+from penstock.sansio.tls import client_context
 from tests.certificates import Authority
 from tests.weak_certificates import WeakAuthority
 

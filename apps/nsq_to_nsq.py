@@ -1,0 +1,127 @@
+"""nsq_to_nsq: publish the messages of one or more topics to other nsqds.
+
+Law: a message is finished when a destination has answered OK for it, or when a filter drops it; otherwise it is
+requeued. What has arrived together is published together (MPUB), over CONNECTIONS connections to each destination.
+
+Deliberate differences from the original:
+* an unknown -mode is an error (the original takes it for round-robin), and so is a negative -status-every;
+* a source that cannot be reached at the start is retried, like one that goes away later;
+* a message that a destination refuses, such as one that is too large, neither makes the destination count as failed nor
+  the consumer back off;
+* a message is not finished after five failed attempts, unless -consumer-opt=max_attempts,5 says so;
+* a destination that is given twice counts once;
+* the log tells how many messages are no JSON, and does not quote all of them.
+
+See docs/tools/nsq_to_nsq.md.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from apps import passthrough
+from apps.destinations import check_mode, destinations
+from apps.forwarding import check_source, run_consumers, run_program, touch_interval
+from apps.json_filter import JsonFilter
+from apps.republishing import CONNECTIONS, Publisher, Republishing
+from apps.timings import ENOUGH, Status, check_every
+from apps.workers import Waker, Workers
+from penstock.client import Consumer, Producer
+from penstock.protocol import is_valid_name
+from shared.log import log
+from shared.options import option
+
+PROGRAM = "nsq_to_nsq"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of nsq_to_nsq, by their flags."""
+
+    version: bool = option(False, "print version string")
+    topic: tuple[str, ...] = option((), "NSQ topic (may be given multiple times)")
+    channel: str = option("nsq_to_nsq", "NSQ channel")
+    destination_topic: str = option(
+        "", "use this destination topic for all consumed topics (default: the name of the consumed topic)"
+    )
+    max_in_flight: int = option(200, "max number of messages to allow in flight, for each topic")
+    status_every: int = option(
+        250, "number of requests between two lines of status for each destination (0: none)", check=check_every
+    )
+    mode: str = option(
+        "hostpool", "choice of the destination: round-robin, hostpool or epsilon-greedy", check=check_mode
+    )
+    require_json_field: str = option("", "for JSON messages: only pass messages that contain this field")
+    require_json_value: str = option(
+        "", "for JSON messages: only pass messages in which the required field has this value"
+    )
+    whitelist_json_field: tuple[str, ...] = option(
+        (), "for JSON messages: pass this field (may be given multiple times)"
+    )
+    nsqd_tcp_address: tuple[str, ...] = option((), "nsqd TCP address (may be given multiple times)")
+    lookupd_http_address: tuple[str, ...] = option((), "lookupd HTTP address (may be given multiple times)")
+    destination_nsqd_tcp_address: tuple[str, ...] = option(
+        (), "destination nsqd TCP address (may be given multiple times)"
+    )
+    consumer_opt: tuple[str, ...] = option(
+        (), "name,value of go-nsq's Config for consumers (may be given multiple times)", check=passthrough.check
+    )
+    producer_opt: tuple[str, ...] = option(
+        (), "name,value of go-nsq's Config for producers (may be given multiple times)", check=passthrough.check
+    )
+
+
+def main() -> int:
+    """Run the console script and return its exit code."""
+    return run_program(PROGRAM, Options, run)
+
+
+def run(options: Options) -> None:
+    """Republish messages until a signal arrives. Raises ValueError for wrong options, and ConsumerError."""
+    check(options)
+    settings, max_in_flight = passthrough.settings(options.consumer_opt, PROGRAM)
+    max_in_flight = max_in_flight or options.max_in_flight
+    topics = tuple(dict.fromkeys(options.topic))
+    consumers = [
+        Consumer(
+            topic, options.channel, options.nsqd_tcp_address, options.lookupd_http_address, max_in_flight, settings
+        )
+        for topic in topics
+    ]
+    waker = Waker()
+    route = make_route(options, topics, max_in_flight, waker)
+    run_consumers(consumers, route, waker, touch_interval(settings))
+    route.log_drops()
+
+
+def check(options: Options) -> None:
+    """Raise ValueError for options that are missing or wrong."""
+    check_source(options.topic, options.channel, options.nsqd_tcp_address, options.lookupd_http_address)
+    if options.destination_topic and not is_valid_name(options.destination_topic):
+        raise ValueError(f"--destination-topic is invalid: {options.destination_topic!r}")
+    if not options.destination_nsqd_tcp_address:
+        raise ValueError("--destination-nsqd-tcp-address required")
+
+
+def make_route(options: Options, topics: Sequence[str], max_in_flight: int, waker: Waker) -> Republishing:
+    """Return the Route to all destinations. Raises ValueError for a bad address or bad settings."""
+    addresses = tuple(dict.fromkeys(options.destination_nsqd_tcp_address))
+    settings, _ = passthrough.settings(options.producer_opt, PROGRAM)
+    for address in addresses:
+        Producer(address, settings)  # raises ValueError now, not in a thread
+    if 0 < options.status_every < ENOUGH:
+        log.warning("use at least %d for -status-every: percentiles of %d say little", ENOUGH, options.status_every)
+    fields, value = options.require_json_field, options.require_json_value
+    return Republishing(
+        topics={topic: options.destination_topic or topic for topic in topics},
+        choice=destinations(options.mode, addresses, random.random),
+        workers={
+            address: Workers(lambda address=address: Publisher(Producer(address, settings)), CONNECTIONS, waker.wake)  # type: ignore[misc]
+            for address in addresses
+        },
+        status=Status(options.status_every, addresses),
+        keep=JsonFilter(fields, value, options.whitelist_json_field)
+        if fields or options.whitelist_json_field
+        else None,
+        most=max(1, max_in_flight // CONNECTIONS),
+    )

@@ -1,0 +1,320 @@
+"""The async consumer: one channel of one topic, from all nsqds that have it."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from random import Random
+from time import monotonic
+from types import TracebackType
+
+import anyio
+from anyio.abc import ByteStream, TaskGroup
+
+from penstock.aio import streams
+from penstock.aio.lookup import Lookup
+from penstock.sansio.address import check_address
+from penstock.sansio.consumer import ConsumerCore
+from penstock.sansio.errors import ConnectionLost, ConsumerError
+from penstock.sansio.message import Message
+from penstock.sansio.settings import Settings
+from penstock.sansio.subscription import Subscription
+
+log = logging.getLogger("penstock.client")
+
+CLOSE_S = 2.0  # for leaving all nsqds together
+DIALS_AT_ONCE = 20
+TOUCHES = 3  # in the time after which the server takes a message back
+STALE_S, SETTLE_S = 5.0, 0.05  # a pause between two looks at the core that tells of a blocked loop; the wait after it
+
+Handler = Callable[[Message], Awaitable[object]]
+
+
+class Consumer:
+    """A consumer to iterate over, or to `run` a handler with. It is a context manager, in which it is connected.
+
+    `nsqd_addresses`: host:port or paths of unix sockets; `lookupd_addresses`: host:port or URLs of nsqlookupd's HTTP.
+    `max_in_flight` messages at most are unanswered, on all nsqds together. Raises ValueError as the blocking Consumer does.
+    A lost nsqd is dialed again for as long as it is wanted. Messages that wait here for their turn are touched, so that the
+    server does not take them back.
+
+    Example::
+
+        async with Consumer("orders", "billing", ["127.0.0.1:4150"]) as consumer:
+            async for message in consumer:
+                print(message.body)
+                message.finish()
+                break
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        channel: str,
+        nsqd_addresses: Sequence[str] = (),
+        lookupd_addresses: Sequence[str] = (),
+        max_in_flight: int = 200,
+        settings: Settings | None = None,
+    ) -> None:
+        if not nsqd_addresses and not lookupd_addresses:
+            raise ValueError("a consumer needs the address of an nsqd or of an nsqlookupd")
+        self.topic = topic
+        self.channel = channel
+        self._settings = settings or Settings()
+        self._core = ConsumerCore(topic, channel, max_in_flight, self._settings, self, monotonic, Random())
+        self._given = frozenset(map(check_address, nsqd_addresses))
+        self._core.want(self._given)
+        self._lookup = Lookup(topic, lookupd_addresses, self._settings) if lookupd_addresses else None
+        self._links: dict[Subscription, _Link] = {}
+        self._ready: deque[Message] = deque()  # received, not handed out yet
+        self._in_work: set[Message] = set()  # handed to a handler of `run`
+        self._tended_at = self._touched_at = monotonic()
+        self._error: ConsumerError | None = None
+        self._stopped = False
+
+    # iteration
+
+    def __aiter__(self) -> Consumer:
+        return self
+
+    async def __anext__(self) -> Message:
+        """Return the next message; after `stop`, end when the messages already received are used up.
+
+        Raises ConsumerError if an nsqd refuses the subscription for good.
+        """
+        ready = self._ready
+        while not ready:
+            if self._error is not None:
+                raise self._error
+            if self._stopped:
+                raise StopAsyncIteration
+            await self._news.wait()
+        return ready.popleft()
+
+    def stop(self) -> None:
+        """End the iteration, and `run`, when the messages already received are used up."""
+        self._stopped = True
+        self._core.limit(0)
+        self._send_all()
+        self._tell()
+
+    # handlers
+
+    async def run(
+        self,
+        handler: Handler,
+        *,
+        concurrency: int = 8,
+        on_give_up: Callable[[Message], Awaitable[object]] | None = None,
+    ) -> None:
+        """Call `handler` with each message, `concurrency` at a time, until `stop`, cancellation or a ConsumerError.
+
+        A message is finished when its handler returns, and requeued with a growing delay, and with backoff of the whole
+        consumer, when it raises an Exception; unless the handler answered it. It is touched while the handler works. A
+        message that came more often than max_attempts of the settings goes to `on_give_up` instead and is then finished.
+
+        Example::
+
+            async def handle(message: Message) -> None:
+                print(message.body)
+                consumer.stop()
+
+            async with Consumer("orders", "billing", ["127.0.0.1:4150"]) as consumer:
+                await consumer.run(handle, concurrency=4)
+        """
+        async with anyio.create_task_group() as workers:
+            before = self._core.give_up
+            if (last := on_give_up) is not None:
+
+                def give_up(message: Message) -> None:
+                    workers.start_soon(self._handle, last, message)
+
+                self._core.give_up = give_up
+            try:
+                async with anyio.create_task_group() as busy:
+                    for _ in range(concurrency):
+                        busy.start_soon(self._work, handler)
+            finally:
+                self._core.give_up = before
+        if self._error is not None:
+            raise self._error
+
+    async def _work(self, handler: Handler) -> None:
+        with suppress(ConsumerError):  # `run` raises it, once for all workers
+            async for message in self:
+                await self._handle(handler, message)
+
+    async def _handle(self, handler: Handler, message: Message) -> None:
+        self._in_work.add(message)
+        try:
+            await handler(message)
+        except Exception:
+            log.exception("%s: the handler failed with %r", self.topic, message)
+            message.requeue(backoff=True)
+        except BaseException:  # cancelled: another consumer may have it at once
+            message.requeue(0)
+            raise
+        else:
+            message.finish()
+        finally:
+            self._in_work.discard(message)
+
+    # context
+
+    async def __aenter__(self) -> Consumer:
+        self._news = anyio.Event()  # set, and replaced, when iterators have something to look at
+        self._wake = anyio.Event()  # likewise for the task that tends the core
+        self._dials = anyio.CapacityLimiter(DIALS_AT_ONCE)
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._tend)
+        if self._lookup is not None:
+            self._tasks.start_soon(self._lookup.run, self._found)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Requeue what was not handed out, send all answers, and leave every nsqd."""
+        with anyio.move_on_after(CLOSE_S, shield=True):
+            await self._leave()
+        self._tasks.cancel_scope.cancel()
+        await self._tasks.__aexit__(None, None, None)
+
+    async def _leave(self) -> None:
+        self._stopped = True
+        self._core.leave()
+        for message in self._ready:
+            message.requeue(0)
+        self._ready.clear()
+        self._send_all()
+        while not self._core.has_left:
+            await self._news.wait()
+        for subscription, link in [*self._links.items()]:
+            link.is_ending = True
+            with suppress(ConnectionLost):
+                subscription.end()
+            link.output.set()
+        while self._links:
+            await self._news.wait()
+
+    # what the core decides
+
+    async def _tend(self) -> None:
+        while True:
+            if monotonic() - self._tended_at > STALE_S:  # the event loop was blocked
+                await anyio.sleep(SETTLE_S)  # what nsqds sent meanwhile is read before a silence is judged
+            self._tended_at = monotonic()
+            self._wake = anyio.Event()
+            seconds = min(self._core.tick(), self._touch_waiting())
+            while (address := self._core.take_due()) is not None:
+                self._tasks.start_soon(self._connect, address)
+            self._send_all()
+            with anyio.move_on_after(seconds):
+                await self._wake.wait()
+
+    def _touch_waiting(self) -> float:
+        """Touch the messages that wait here or are in work, if it is time; return the s until it is time again."""
+        timeouts = [one.msg_timeout_ms for one in self._core.subscriptions.values()]
+        interval = min(timeouts, default=1000) / 1000 / TOUCHES
+        now = monotonic()
+        if now - self._touched_at >= interval:
+            self._touched_at = now
+            for message in (*self._ready, *self._in_work):
+                message.touch()
+        return self._touched_at + interval - now
+
+    def _found(self, addresses: frozenset[str]) -> None:
+        self._core.want(self._given | addresses)
+        self._wake.set()
+
+    def has_output(self, subscription: Subscription, is_urgent: bool) -> None:
+        """See Sockets: the task that sends runs when those that are ready now have run, so answers leave together."""
+        link = self._links.get(subscription)
+        if link is not None:
+            link.output.set()
+
+    def lost(self, subscription: Subscription) -> None:
+        """See Sockets."""
+        link = self._links.pop(subscription)
+        with suppress(ConnectionLost):
+            link.last = subscription.take_output()
+        link.tasks.cancel_scope.cancel()
+        if self._lookup is not None:
+            self._lookup.hurry()
+        self._wake.set()
+        self._tell()
+
+    def _send_all(self) -> None:
+        for subscription in self._core.outgoing:
+            self._links[subscription].output.set()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = anyio.Event()
+
+    # one nsqd
+
+    async def _connect(self, address: str) -> None:
+        """Dial an nsqd, and receive and send until the connection is lost."""
+        try:
+            async with self._dials:
+                stream = await streams.dial(address, self._settings.dial_timeout_s)
+        except ConnectionLost as error:
+            self._core.failed(address, error)
+            self._wake.set()
+            return
+        subscription = self._core.connected(address)
+        link = self._links[subscription] = _Link(stream, anyio.create_task_group())
+        try:
+            async with link.tasks:
+                link.tasks.start_soon(self._send, subscription, link)
+                await self._receive(subscription, link)
+        finally:
+            await streams.close(stream, link.last)
+
+    async def _receive(self, subscription: Subscription, link: _Link) -> None:
+        while subscription in self._links:
+            try:
+                data = await streams.receive(link.stream, subscription.address)
+                self._ready.extend(self._core.receive(subscription, data))
+            except ConnectionLost as error:
+                self._core.lose(subscription, error)
+            except ConsumerError as error:
+                self._error = error
+                self._core.lose(subscription, error)
+            self._send_all()
+            self._tell()
+
+    async def _send(self, subscription: Subscription, link: _Link) -> None:
+        while True:
+            await link.output.wait()
+            link.output = anyio.Event()
+            self._core.outgoing.pop(subscription, None)
+            try:
+                if data := subscription.take_output():
+                    await streams.send(link.stream, subscription.address, data, self._settings.write_timeout_s)
+                if link.is_ending:
+                    await streams.end(link.stream, subscription.address)
+                    return
+            except ConnectionLost as error:
+                self._core.lose(subscription, error)
+
+    def __repr__(self) -> str:
+        return f"<Consumer: {self._core!r}, {len(self._ready)} ready>"
+
+
+class _Link:
+    """The socket of one subscription and the tasks that receive and send on it."""
+
+    __slots__ = ("is_ending", "last", "output", "stream", "tasks")
+
+    def __init__(self, stream: ByteStream, tasks: TaskGroup) -> None:
+        self.stream = stream
+        self.tasks = tasks
+        self.output = anyio.Event()  # set when the subscription has something to send, as it has at the beginning
+        self.output.set()
+        self.is_ending = False  # nothing follows what waits to be sent
+        self.last = b""  # to be sent when the connection is given up

@@ -1,0 +1,199 @@
+"""One nsqd of an async producer: its connection, and the publishes whose fate only this nsqd knows.
+
+Laws: publishes are sent again in the order in which they were first sent, before any new one, under the same numbers; so a
+server that agreed to deduplication stores each once. A publish whose fate is unknown never goes to another nsqd, unless this
+one did not agree.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections import deque
+from time import monotonic
+from typing import Protocol
+
+import anyio
+from anyio.abc import ByteStream
+
+from penstock.aio import streams
+from penstock.aio.publish import Publish
+from penstock.sansio.errors import ConnectionLost, PublishError
+from penstock.sansio.publisher import Publisher
+from penstock.sansio.retries import Retries
+from penstock.sansio.session import Session
+from penstock.sansio.settings import Settings
+
+LONGEST_RETRY_S = 1.0  # a caller waits for it
+ELSEWHERE = ("E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED")  # the nsqd is exiting, or its disk refuses: try another
+
+
+class Owner(Protocol):
+    """The producer of which the nsqd is a part."""
+
+    def next_waiting(self) -> Publish | None:
+        """Return the next publish that any nsqd may have, or None."""
+
+    def give_back(self, publishes: list[Publish]) -> None:
+        """Take publishes back that this nsqd does not have: another one may."""
+
+    def settled(self, publish: Publish) -> None:
+        """Note that a publish is answered."""
+
+    def changed(self) -> None:
+        """Note that the nsqd can take publishes now, or no longer."""
+
+
+class Node:
+    """One nsqd. `name`: of the producer, for the numbers of its publishes."""
+
+    def __init__(self, address: str, name: str, settings: Settings, tls: ssl.SSLContext | None, owner: Owner) -> None:
+        self.address = address
+        self.problem = ""  # why there is no connection
+        self._name = name
+        self._settings = settings
+        self._tls = tls
+        self._owner = owner
+        self._retries = Retries(LONGEST_RETRY_S)
+        self._publisher: Publisher[Publish] | None = None  # while the connection takes publishes
+        self._uncertain: deque[Publish] = deque()  # sent and not answered when the connection broke
+        self._next_number = 0
+        self._output = anyio.Event()  # set when there is something to send
+        self._agreed = False  # the server deduplicates
+        self._scope: anyio.CancelScope | None = None  # of the connection
+        self._heard_at = 0.0  # s; when the server last sent something
+
+    @property
+    def is_ready(self) -> bool:
+        """Return True while a publish can be sent at once."""
+        return self._publisher is not None
+
+    def send(self, publish: Publish) -> None:
+        """Send a publish with those that are sent in the same turn of the event loop. The node must be ready."""
+        assert self._publisher is not None
+        if self._agreed and publish.number is None:
+            publish.number = self._name, self._next_number
+            self._next_number += len(publish.bodies)
+        self._publisher.publish(publish.encode(), publish)
+        self._output.set()
+
+    def expire(self, before: float, why: str) -> None:
+        """Fail the publishes that began before this time: nobody knows whether the nsqd has them."""
+        for publish in self._uncertain:
+            if publish.begun_at < before:
+                self._settle(publish, PublishError(f"{self.problem or self.address}: {why}"))
+        while self._uncertain and self._uncertain[0].is_settled:
+            self._uncertain.popleft()
+        for publish in self._publisher.unanswered if self._publisher is not None else ():
+            if publish.begun_at >= before:
+                break
+            self._settle(publish, PublishError(f"{self.address}: {why}"))
+
+    def give_up_if_silent(self, now: float) -> None:
+        """Drop the connection if the server, which sends heartbeats, sent nothing for read_timeout_s."""
+        if self._scope is not None and now - self._heard_at > self._settings.read_timeout_s:
+            self.problem = f"{self.address}: nothing heard for {self._settings.read_timeout_s:g} s"
+            self._scope.cancel()
+
+    async def run(self) -> None:
+        """Keep a connection until the task is cancelled."""
+        while True:
+            try:
+                await self._converse(await streams.dial(self.address, self._settings.dial_timeout_s))
+            except ConnectionLost as error:
+                self.problem = str(error)
+            await anyio.sleep(self._retries.fail(self.address, monotonic()))
+
+    async def _converse(self, stream: ByteStream) -> None:
+        """Send and receive until the connection is lost, which raises ConnectionLost."""
+        session = Session(self.address, self._settings, self._tls)
+        publisher: Publisher[Publish] = Publisher(session)
+        self._heard_at = monotonic()
+        self._output.set()
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._scope = tasks.cancel_scope
+                tasks.start_soon(self._write, stream, session, tasks.cancel_scope)
+                try:
+                    await self._read(stream, publisher)
+                except ConnectionLost as error:
+                    self.problem = str(error)
+                tasks.cancel_scope.cancel()
+        finally:
+            self._scope = None
+            self._lose(publisher)
+            await streams.close(stream, _last_of(session))
+        raise ConnectionLost(self.problem)
+
+    async def _read(self, stream: ByteStream, publisher: Publisher[Publish]) -> None:
+        session, has_begun = publisher.session, False
+        while True:
+            data = await streams.receive(stream, self.address)
+            self._heard_at = monotonic()
+            for publish, error in publisher.receive(data):
+                if error is None:
+                    self._settle(publish, None)
+                else:
+                    self._refuse(publish, PublishError(f"{self.address}: {error}", error.code))
+            if session.features is not None and not has_begun:
+                has_begun = True
+                self._begin(publisher)
+            self._output.set()  # heartbeats are answered, and the introduction goes on
+
+    async def _write(self, stream: ByteStream, session: Session, scope: anyio.CancelScope) -> None:
+        while True:
+            await self._output.wait()
+            self._output = anyio.Event()
+            try:
+                if data := session.take_output():
+                    await streams.send(stream, self.address, data, self._settings.write_timeout_s)
+            except ConnectionLost as error:
+                # The server's last words may say more: the reader finds them, or the end of the stream.
+                self.problem = str(error)
+                await anyio.sleep(streams.LAST_S)
+                scope.cancel()
+
+    def _begin(self, publisher: Publisher[Publish]) -> None:
+        self._publisher = publisher
+        self._agreed = (publisher.session.features or {}).get("deduplication") is True
+        self._retries.succeed(self.address)
+        again, self._uncertain = self._uncertain, deque()
+        for publish in again:
+            if not publish.is_settled:
+                self.send(publish)
+        while (waiting := self._owner.next_waiting()) is not None:
+            self.send(waiting)
+        self._owner.changed()
+
+    def _settle(self, publish: Publish, error: PublishError | None) -> None:
+        if not publish.is_settled:
+            publish.settle(error)
+            self._owner.settled(publish)
+
+    def _refuse(self, publish: Publish, error: PublishError) -> None:
+        """Pass the server's error on, or the publish to another nsqd. The server closes the connection now."""
+        self.problem = str(error)
+        self._publisher = None
+        self._owner.changed()
+        if error.code in ELSEWHERE and not publish.is_settled:
+            self._owner.give_back([publish])
+        else:
+            self._settle(publish, error)
+
+    def _lose(self, publisher: Publisher[Publish]) -> None:
+        """Keep, or give back, what was not answered."""
+        self._publisher = None
+        unanswered = [one for one in publisher.unanswered if not one.is_settled]
+        if self._agreed:
+            self._uncertain.extend(unanswered)
+        else:
+            self._owner.give_back(unanswered)
+        self._owner.changed()
+
+    def __repr__(self) -> str:
+        return f"<Node: {self.address}, {'ready' if self.is_ready else self.problem or 'connecting'}>"
+
+
+def _last_of(session: Session) -> bytes:
+    """Return what may still be sent on a connection that is given up."""
+    session.end()
+    return session.take_output()

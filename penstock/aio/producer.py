@@ -1,0 +1,201 @@
+"""The async producer: publishes to several nsqds, and sends again what was not answered."""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from time import monotonic
+from types import TracebackType
+
+import anyio
+
+from penstock.aio.node import Node
+from penstock.aio.publish import Publish
+from penstock.aio.waiter import waiters
+from penstock.sansio.address import check_address
+from penstock.sansio.errors import PublishError
+from penstock.sansio.settings import Settings
+from penstock.sansio.tls import client_context
+
+MAX_UNANSWERED = 8 << 20  # bytes
+RETRY_S = (
+    30.0  # how long a call goes on trying; well within the 10 minutes for which nsqd remembers numbers of publishes
+)
+CLOSED = "the producer is closed"
+SWEEP_S = 0.5  # between two looks at calls that are out of time
+
+
+class Producer:
+    """A producer that publishes to the nsqds at `addresses` in turn. It is a context manager, in which it is connected.
+
+    A call returns when an nsqd has answered OK. If the connection breaks first, the publish is sent again to the same nsqd,
+    under the same number: a nsqd of Penstock stores it once, whatever the network does. NSQ's own nsqd has no such numbers;
+    there the publish may go to another nsqd, and a message may be stored twice. After `retry_s` seconds without an answer the
+    call raises PublishError.
+
+    At most `max_unanswered` bytes are sent and not answered, or wait to be sent; further calls wait. Calls of many tasks are
+    sent together. Raises ValueError for a bad address, for none, and for TLS settings that cannot be used.
+
+    Example::
+
+        async with Producer(["127.0.0.1:4150"]) as producer:
+            await producer.publish("orders", b"one")
+            await producer.publish_many("orders", [b"two", b"three"])
+            await producer.publish("orders", b"in a minute", delay_ms=60_000)
+    """
+
+    def __init__(
+        self,
+        addresses: str | Sequence[str],
+        settings: Settings | None = None,
+        *,
+        max_unanswered: int = MAX_UNANSWERED,
+        retry_s: float = RETRY_S,
+    ) -> None:
+        given = [addresses] if isinstance(addresses, str) else list(dict.fromkeys(addresses))
+        if not given:
+            raise ValueError("a producer needs an nsqd address")
+        settings = replace(settings or Settings(), deduplication=True)
+        tls = client_context(settings)
+        name = f"penstock-{secrets.token_hex(8)}"
+        self._nodes = [Node(check_address(address), name, settings, tls, self) for address in given]
+        self._max_unanswered = max_unanswered
+        self._retry_s = retry_s
+        self._is_open = False
+        self._turn = 0
+        self._ready: list[Node] = []
+        self._waiting: deque[Publish] = deque()  # that any nsqd may have, while none is ready
+        self._unanswered = 0  # bytes of all publishes that are not settled
+        self._queue: deque[tuple[int, anyio.Event]] = deque()  # calls that wait for room, and their bytes
+
+    async def publish(self, topic: str, body: bytes, *, delay_ms: int = 0) -> None:
+        """Publish one message, to be delivered after `delay_ms` milliseconds. Raises PublishError; ValueError."""
+        await self._publish(topic, (body,), delay_ms)
+
+    async def publish_many(self, topic: str, bodies: Sequence[bytes]) -> None:
+        """Publish all bodies or none (one MPUB); an empty list does nothing. Raises PublishError; ValueError."""
+        if bodies:
+            await self._publish(topic, bodies, 0)
+
+    async def __aenter__(self) -> Producer:
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        self._is_open = True
+        self._waiter = waiters()
+        for node in self._nodes:
+            self._tasks.start_soon(node.run)
+        self._tasks.start_soon(self._sweep)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Close the connections. Calls that are not answered raise PublishError."""
+        self._is_open = False
+        self._tasks.cancel_scope.cancel()
+        await self._tasks.__aexit__(None, None, None)
+        self._expire(inf, CLOSED)
+        for _, event in self._queue:
+            event.set()
+
+    # one call
+
+    async def _publish(self, topic: str, bodies: Sequence[bytes], delay_ms: int) -> None:
+        if not self._is_open:
+            raise PublishError(CLOSED)
+        done = self._waiter()
+        publish = Publish(topic, bodies, delay_ms, monotonic(), done)
+        if self._queue or (self._unanswered and self._unanswered + publish.size > self._max_unanswered):
+            await self._wait_for_room(publish.size)
+        if not self._is_open:
+            raise PublishError(CLOSED)
+        self._unanswered += publish.size
+        if self._ready:
+            self._turn += 1
+            self._ready[self._turn % len(self._ready)].send(publish)
+        else:
+            self._waiting.append(publish)
+        try:
+            await done.wait()
+        except BaseException:
+            if not publish.is_settled:  # the call was cancelled: if it is sent already, it may be published
+                publish.settle(None)
+                self.settled(publish)
+            raise
+        if publish.error is not None:
+            raise publish.error
+
+    async def _wait_for_room(self, size: int) -> None:
+        entry = size, anyio.Event()
+        self._queue.append(entry)
+        try:
+            await entry[1].wait()
+        except BaseException:
+            if entry in self._queue:
+                self._queue.remove(entry)
+            else:  # room was made for it
+                self._unanswered -= size
+            raise
+        self._unanswered -= size  # `_publish` counts it again
+
+    # what nodes tell
+
+    def next_waiting(self) -> Publish | None:
+        """See Owner."""
+        while self._waiting:
+            publish = self._waiting.popleft()
+            if not publish.is_settled:
+                return publish
+        return None
+
+    def give_back(self, publishes: list[Publish]) -> None:
+        """See Owner."""
+        for publish in publishes:
+            publish.number = None
+        self._waiting.extendleft(reversed(publishes))
+        for node in self._ready:
+            while (publish_again := self.next_waiting()) is not None:
+                node.send(publish_again)
+
+    def settled(self, publish: Publish) -> None:
+        """See Owner."""
+        self._unanswered -= publish.size
+        queue = self._queue
+        while queue and (not self._unanswered or self._unanswered + queue[0][0] <= self._max_unanswered):
+            size, event = queue.popleft()
+            self._unanswered += size
+            event.set()
+
+    def changed(self) -> None:
+        """See Owner."""
+        self._ready = [node for node in self._nodes if node.is_ready]
+
+    # time
+
+    async def _sweep(self) -> None:
+        """Fail the calls that are out of time."""
+        while True:
+            await anyio.sleep(min(SWEEP_S, self._retry_s / 2))
+            now = monotonic()
+            self._expire(
+                now - self._retry_s, f"no answer in {self._retry_s:g} s, so the messages may be published or not"
+            )
+            for node in self._nodes:
+                node.give_up_if_silent(now)
+
+    def _expire(self, before: float, why: str) -> None:
+        while self._waiting and (self._waiting[0].is_settled or self._waiting[0].begun_at < before):
+            publish = self._waiting.popleft()
+            if not publish.is_settled:
+                publish.settle(
+                    PublishError("; ".join(node.problem or f"{node.address}: {why}" for node in self._nodes))
+                )
+                self.settled(publish)
+        for node in self._nodes:
+            node.expire(before, why)
+
+    def __repr__(self) -> str:
+        return f"<Producer: {self._nodes}, {self._unanswered} bytes unanswered>"

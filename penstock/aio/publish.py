@@ -1,0 +1,49 @@
+"""One call of a producer until it is answered, and what its bytes are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.aio.waiter import Waiter
+from penstock.protocol import nsq
+from penstock.sansio.errors import PublishError
+
+OVERHEAD = 100  # bytes; what a publish takes in memory and on the wire besides its bodies, roughly
+
+
+class Publish:
+    """Messages that are published together, in one PUB, MPUB or DPUB."""
+
+    __slots__ = ("_done", "begun_at", "bodies", "delay_ms", "error", "is_settled", "number", "size", "topic")
+
+    def __init__(self, topic: str, bodies: Sequence[bytes], delay_ms: int, now: float, done: Waiter) -> None:
+        """Prepare. Raises ValueError for a bad name or delay. `now`: when the call began, in s. `done` is set at its end."""
+        nsq.check_topic(topic)
+        if delay_ms < 0:
+            raise ValueError(f"a delay cannot be negative: {delay_ms}")
+        self.topic = topic
+        self.bodies = bodies
+        self.delay_ms = delay_ms
+        self.begun_at = now
+        self.size = sum(map(len, bodies)) + OVERHEAD
+        self.number: nsq.Number | None = None  # set when it is first sent to a server that agreed to deduplication
+        self.is_settled = False  # the outcome is known, or nobody waits for it any more
+        self.error: PublishError | None = None  # the outcome; None: the server's OK
+        self._done = done
+
+    def encode(self) -> bytes:
+        """Return the command."""
+        if len(self.bodies) > 1:
+            return nsq.mpub(self.topic, self.bodies, self.number)
+        if self.delay_ms:
+            return nsq.dpub(self.topic, self.delay_ms, self.bodies[0], self.number)
+        return nsq.pub(self.topic, self.bodies[0], self.number)
+
+    def settle(self, error: PublishError | None) -> None:
+        """Note the outcome: None for the server's OK."""
+        self.is_settled = True
+        self.error = error
+        self._done.set()
+
+    def __repr__(self) -> str:
+        return f"<Publish: {len(self.bodies)} messages to {self.topic}>"

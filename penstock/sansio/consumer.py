@@ -1,0 +1,222 @@
+"""All subscriptions of one consumer: which nsqds are wanted, when each is dialed, how RDY is shared, and the end.
+
+The owner of the sockets tells what happened, and then sends the output of the subscriptions named in `outgoing`.
+
+Laws: every wanted address is subscribed to or in the retries; the RDYs sent never add up to more than max_in_flight.
+"""
+
+import logging
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from penstock.protocol import nsq
+from penstock.sansio.backoff import Backoff, Flow
+from penstock.sansio.errors import ConnectionLost
+from penstock.sansio.message import Message
+from penstock.sansio.rdy import shares
+from penstock.sansio.retries import Retries
+from penstock.sansio.session import Session
+from penstock.sansio.settings import Settings
+from penstock.sansio.subscription import Subscription, SubscriptionState
+from penstock.sansio.tls import client_context
+
+log = logging.getLogger("penstock.client")
+
+TICK_S = 1.0  # how often silent connections and rotations are looked at when nothing happens
+TURN_S = 5.0  # with more nsqds than max_in_flight: how long the chosen ones keep their RDY (as in go-nsq)
+
+
+class Sockets(Protocol):
+    """The owner of a consumer's sockets."""
+
+    def has_output(self, subscription: Subscription, is_urgent: bool) -> None:
+        """Note that an answer waits to be sent: with others if there are some soon, or at once if it is urgent."""
+
+    def lost(self, subscription: Subscription) -> None:
+        """Send the last output, as far as that needs no waiting, and close the socket."""
+
+
+class ConsumerCore:
+    """The decisions of one consumer of a channel. `clock` returns monotonic s."""
+
+    def __init__(
+        self,
+        topic: str,
+        channel: str,
+        max_in_flight: int,
+        settings: Settings,
+        sockets: Sockets,
+        clock: Callable[[], float],
+        random: Random,
+    ) -> None:
+        """Begin without any nsqd. Raises ValueError for a bad name or max_in_flight, and for TLS settings of no use."""
+        nsq.sub(topic, channel)  # raises ValueError for bad names now, not when the first nsqd has answered
+        if max_in_flight < 1:
+            raise ValueError("max_in_flight must be at least 1")
+        self.topic, self.channel = topic, channel
+        self.subscriptions: dict[str, Subscription] = {}  # by address
+        self.outgoing: dict[Subscription, None] = {}  # those that have something to send, the first one first
+        self.give_up: Callable[[Message], None] = _finish  # called with messages that were delivered too often
+        self.lost_count = 0  # connections that broke so far
+        self.backoff = Backoff(settings, random)
+        self._max_in_flight = max_in_flight
+        self._settings = settings
+        self._sockets = sockets
+        self._clock = clock
+        self._random = random
+        self._tls = client_context(settings)
+        self._wanted: frozenset[str] = frozenset()
+        self._retries = Retries()
+        self._turn, self._turn_at = 0, 0.0
+        self._is_short = False  # there are more nsqds than messages to ask for, so RDY is shared anew at each tick
+        self._is_leaving = False
+
+    # which nsqds
+
+    def want(self, addresses: frozenset[str]) -> None:
+        """Connect to these addresses from now on; a subscription at any other address stays until it breaks."""
+        self._wanted = addresses
+        self._retries.want(addresses, frozenset(self.subscriptions))
+
+    def take_due(self) -> str | None:
+        """Return an address to be dialed now, or None. `connected` or `failed` must follow."""
+        return self._retries.take_due(self._clock())
+
+    def failed(self, address: str, error: object) -> None:
+        """Note that an address could not be dialed."""
+        if address in self._wanted:
+            log.warning("%s; trying again in %g s", error, self._retries.fail(address, self._clock()))
+
+    def connected(self, address: str) -> Subscription:
+        """Note that an address was dialed. The subscription's first bytes wait to be sent."""
+        session = Session(address, self._settings, self._tls)
+        subscription = Subscription(session, self.topic, self.channel, self._settings, self, self._clock())
+        self.subscriptions[address] = subscription
+        self.outgoing[subscription] = None
+        return subscription
+
+    def lose(self, subscription: Subscription, error: object) -> None:
+        """Note that a connection broke or must be given up: `error` says why."""
+        if subscription.state is SubscriptionState.LOST:
+            return
+        subscription.drop()
+        self.outgoing.pop(subscription, None)
+        del self.subscriptions[subscription.address]
+        self._sockets.lost(subscription)
+        self.lost_count += 1
+        if not self._is_leaving:
+            self.failed(subscription.address, error)
+            self.share()
+
+    # messages
+
+    def receive(self, subscription: Subscription, data: bytes) -> list[Message]:
+        """Return the messages that `data`, which has arrived, completes; b"" is the end of the stream.
+
+        The subscription is lost if its server misbehaves. Raises ConsumerError if it refuses the subscription for good.
+        """
+        if subscription.state is SubscriptionState.LOST:
+            return []
+        before = subscription.state
+        try:
+            messages = subscription.receive(data, self._clock())
+        except ConnectionLost as error:
+            self.lose(subscription, error)
+            return []
+        self.outgoing[subscription] = None
+        if subscription.state is not before and subscription.state is SubscriptionState.SUBSCRIBED:
+            self._retries.succeed(subscription.address)
+            self.share()
+        if self._is_leaving:
+            for message in messages:
+                message.requeue(0)
+            return []
+        return self._within_attempts(messages) if self._settings.max_attempts else messages
+
+    def answered(self, subscription: Subscription, failed: bool | None) -> None:
+        """See Owner. A result of work may begin or end the backoff."""
+        if failed or (failed is False and self.backoff.flow is not Flow.FULL):
+            now = self._clock()
+            if self.backoff.fail(now) if failed else self.backoff.succeed(now):
+                self.share()
+        if subscription.state is not SubscriptionState.LOST:
+            self.outgoing[subscription] = None
+            self._sockets.has_output(subscription, False)
+
+    def touched(self, subscription: Subscription) -> None:
+        """See Owner."""
+        if subscription.state is not SubscriptionState.LOST:
+            self.outgoing[subscription] = None
+            self._sockets.has_output(subscription, True)
+
+    def _within_attempts(self, messages: list[Message]) -> list[Message]:
+        """Return the messages within max_attempts, and give the others up."""
+        good = []
+        for message in messages:
+            if message.attempts <= self._settings.max_attempts:
+                good.append(message)
+            else:
+                log.warning("%s: giving up on %r", self.topic, message)
+                self.give_up(message)
+        return good
+
+    # time
+
+    def tick(self) -> float:
+        """Do what is due by time, and return the s until the next call is needed: 0 if an address is to be dialed."""
+        now = self._clock()
+        for subscription in [*self.subscriptions.values()]:
+            if now - subscription.heard_at > self._settings.read_timeout_s:
+                silence = f"nothing heard for {self._settings.read_timeout_s:g} s"
+                self.lose(subscription, f"{subscription.address}: {silence}")
+        is_over = self.backoff.tick(now)
+        if now >= self._turn_at:
+            self._turn, self._turn_at = self._turn + 1, now + TURN_S
+            is_over = True
+        if is_over or self._is_short:
+            self.share()
+        due = min(self._retries.next_at, self.backoff.until if self.backoff.flow is Flow.WAITING else now + TICK_S)
+        return max(0.0, min(TICK_S, due - now))
+
+    # RDY
+
+    def limit(self, max_in_flight: int) -> None:
+        """Share `max_in_flight` messages from now on; 0 stops the flow."""
+        self._max_in_flight = max_in_flight
+        self.share()
+
+    def share(self) -> None:
+        """Set the RDY of every subscription, decreases first, so that the sum never exceeds the limit."""
+        links = [one for one in self.subscriptions.values() if one.state is SubscriptionState.SUBSCRIBED]
+        total = self._max_in_flight
+        if self.backoff.flow is not Flow.FULL:
+            total = min(total, int(self.backoff.flow is Flow.PROBING))
+        self._is_short = total < len(links)
+        plan = shares(total, [one.max_rdy for one in links], [one.in_flight for one in links], self._turn)
+        for one, rdy in sorted(zip(links, plan, strict=True), key=lambda pair: pair[1] - pair[0].rdy):
+            if one.set_rdy(rdy):
+                self.outgoing[one] = None
+
+    # the end
+
+    def leave(self) -> None:
+        """Unsubscribe from all nsqds: each gets CLS, and messages that still arrive are requeued."""
+        self._is_leaving = True
+        self._wanted = frozenset()
+        self._retries.want(frozenset(), frozenset())
+        for subscription in self.subscriptions.values():
+            subscription.leave()
+            self.outgoing[subscription] = None
+
+    @property
+    def has_left(self) -> bool:
+        """Return True when, after `leave`, no more messages come."""
+        return all(one.state is SubscriptionState.CLOSED for one in self.subscriptions.values())
+
+    def __repr__(self) -> str:
+        return f"<ConsumerCore: {self.topic}/{self.channel}, {len(self.subscriptions)} nsqds, {self.backoff!r}>"
+
+
+def _finish(message: Message) -> None:
+    message.finish()

@@ -1,0 +1,51 @@
+"""A session that publishes: the answers come in the order of the publishes.
+
+Law: a publish is done when its OK was read, and not before.
+"""
+
+from collections import deque
+from typing import Generic, TypeVar
+
+from penstock.protocol import nsq
+from penstock.sansio.errors import ConnectionLost
+from penstock.sansio.session import Session
+
+T = TypeVar("T")
+
+
+class Publisher(Generic[T]):
+    """The publishes of one session. `T`: what its owner knows a publish by."""
+
+    __slots__ = ("session", "unanswered")
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.unanswered: deque[T] = deque()
+
+    def publish(self, command: bytes, publish: T) -> None:
+        """Add a PUB, MPUB or DPUB to the session's output. The session must be identified. Raises ConnectionLost."""
+        self.session.send(command)
+        self.unanswered.append(publish)
+
+    def receive(self, data: bytes) -> list[tuple[T, nsq.ErrorFrame | None]]:
+        """Return the publishes that `data` answers, each with None for OK, or with the server's error.
+
+        After an error, the server closes the connection. b"" is the end of the stream. Raises ConnectionLost.
+        """
+        answered: list[tuple[T, nsq.ErrorFrame | None]] = []
+        for frame in self.session.receive(data):
+            error = frame if isinstance(frame, nsq.ErrorFrame) else None
+            if isinstance(frame, nsq.Message) or not self.unanswered:
+                raise self._surprise(frame)
+            answered.append((self.unanswered.popleft(), error))
+            if error is not None:
+                break
+        return answered
+
+    def _surprise(self, frame: nsq.Frame) -> ConnectionLost:
+        if isinstance(frame, nsq.ErrorFrame):
+            return ConnectionLost(f"{self.session.address}: {frame}", frame.code)
+        return self.session.lost(f"not an nsqd: it sent {type(frame).__name__} unasked")
+
+    def __repr__(self) -> str:
+        return f"<Publisher: {self.session.address}, {len(self.unanswered)} unanswered>"

@@ -1,0 +1,62 @@
+"""When each nsqd that a consumer wants is dialed: at once, and after failures with growing delays."""
+
+from dataclasses import dataclass
+from math import inf
+
+FIRST_RETRY_S, LAST_RETRY_S = 0.1, 10.0  # doubled after each failure in a row
+
+
+@dataclass(slots=True)
+class Retry:
+    """An nsqd that is wanted and has not accepted the subscription yet."""
+
+    at: float  # s by the caller's clock; infinite while a connection is being made or its answers are awaited
+    delay: float  # s to wait after the next failure
+
+
+class Retries:
+    """The nsqds that are wanted and not subscribed to, by address."""
+
+    __slots__ = ("_longest_s", "_retries")
+
+    def __init__(self, longest_s: float = LAST_RETRY_S) -> None:
+        self._longest_s = longest_s
+        self._retries: dict[str, Retry] = {}
+
+    def want(self, addresses: frozenset[str], connected: frozenset[str]) -> None:
+        """Try these addresses from now on, and no others. `connected`: those that need no connection."""
+        for address in addresses - connected - self._retries.keys():
+            self._retries[address] = Retry(-inf, FIRST_RETRY_S)
+        for address in self._retries.keys() - addresses:
+            del self._retries[address]
+
+    def take_due(self, now: float) -> str | None:
+        """Return an address to be dialed now, or None. It is not due again before `fail`."""
+        for address, retry in self._retries.items():
+            if retry.at <= now:
+                retry.at = inf
+                return address
+        return None
+
+    def fail(self, address: str, now: float) -> float:
+        """Note that the connection failed or was lost. Returns the s until it is tried again."""
+        retry = self._retries.setdefault(address, Retry(inf, FIRST_RETRY_S))
+        delay = retry.delay
+        retry.at = now + delay
+        retry.delay = min(2 * delay, self._longest_s)
+        return delay
+
+    def succeed(self, address: str) -> None:
+        """Note that the nsqd accepted the subscription: the next failure is the first again."""
+        self._retries.pop(address, None)
+
+    @property
+    def next_at(self) -> float:
+        """Return when the next address is due, by the caller's clock; infinite if none is."""
+        return min((retry.at for retry in self._retries.values()), default=inf)
+
+    def __contains__(self, address: str) -> bool:
+        return address in self._retries
+
+    def __repr__(self) -> str:
+        return f"<Retries: {len(self._retries)} nsqds>"

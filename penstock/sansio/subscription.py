@@ -1,0 +1,179 @@
+"""One nsqd of a consumer: a session with a subscription, its RDY, and the answers that wait to be sent.
+
+Law: the answers to a subscription that is lost are dropped, since the server delivers those messages again.
+"""
+
+import logging
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Protocol
+
+from penstock.protocol import nsq
+from penstock.sansio.errors import ConnectionLost, ConsumerError
+from penstock.sansio.message import Message
+from penstock.sansio.session import Session
+from penstock.sansio.settings import Settings
+
+log = logging.getLogger("penstock.client")
+
+MAY_PASS = ("E_SUB_FAILED", "E_AUTH_FAILED")  # the channel is full, nsqd is exiting, or its auth server is silent
+DEFAULT_MAX_RDY = 2500  # nsqd's default, for servers that do not announce a limit
+DEFAULT_MSG_TIMEOUT_MS = 60_000  # nsqd's default, likewise
+
+
+class SubscriptionState(Enum):
+    """The progress of the conversation with an nsqd."""
+
+    IDENTIFYING = auto()
+    SUBSCRIBING = auto()
+    SUBSCRIBED = auto()
+    CLOSED = auto()  # CLOSE_WAIT was read: no more messages come
+    LOST = auto()  # the connection is closed or of no use
+
+
+class Owner(Protocol):
+    """The consumer of which the subscription is a part."""
+
+    def answered(self, subscription: "Subscription", failed: bool | None) -> None:
+        """Note that a message was answered. `failed`: whether the work on it did; None: the answer does not tell."""
+
+    def touched(self, subscription: "Subscription") -> None:
+        """Note that a TOUCH waits to be sent."""
+
+
+class Subscription:
+    """A subscription to one channel at one nsqd. SUB is sent when the server has answered IDENTIFY."""
+
+    __slots__ = (
+        "_commands", "_owner", "_session", "_settings", "_subscribe", "address", "heard_at", "in_flight", "rdy", "state",
+    )  # fmt: skip
+
+    def __init__(
+        self, session: Session, topic: str, channel: str, settings: Settings, owner: Owner, now: float
+    ) -> None:
+        """Begin; the first bytes wait in the output. `now`: s by the owner's clock."""
+        self.address = session.address
+        self.state = SubscriptionState.IDENTIFYING
+        self.rdy = 0  # the RDY that the server was told last
+        self.in_flight = 0  # messages that were handed out and are not answered
+        self.heard_at = now  # when the server last sent something
+        self._session = session
+        self._subscribe = nsq.sub(topic, channel)
+        self._settings = settings
+        self._owner = owner
+        self._commands: list[bytes] = []  # plain, not sent yet
+
+    # input and output
+
+    def receive(self, data: bytes, now: float) -> list[Message]:
+        """Return the messages that `data` completes.
+
+        Raises ConnectionLost, or ConsumerError if the server refuses us for good.
+        """
+        frames = self._session.receive(data)
+        self.heard_at = now
+        if self.state is SubscriptionState.IDENTIFYING and self._session.features is not None:
+            self.state = SubscriptionState.SUBSCRIBING
+            self._commands.append(self._subscribe)
+        messages = [Message(frame, self) for frame in frames if type(frame) is nsq.Message]
+        self.in_flight += len(messages)
+        if len(messages) != len(frames):
+            self._handle_others(frames)
+        return messages
+
+    def take_output(self) -> bytes:
+        """Return the bytes to send, and forget them. Raises ConnectionLost."""
+        self._encode()
+        return self._session.take_output()
+
+    def _encode(self) -> None:
+        if self._commands:
+            commands = b"".join(self._commands)
+            self._commands.clear()
+            self._session.send(commands)
+
+    # answers of messages
+
+    def finish(self, message_id: bytes) -> None:
+        """Queue a FIN."""
+        self.in_flight -= 1
+        self._commands.append(nsq.fin(message_id))
+        self._owner.answered(self, False)
+
+    def requeue(self, message_id: bytes, attempts: int, ms: int | None, backoff: bool) -> None:
+        """Queue a REQ. `ms`: the delay; None: by the settings, for so many attempts. `backoff`: the work failed."""
+        self.in_flight -= 1
+        self._commands.append(nsq.req(message_id, self._settings.requeue_delay_ms(attempts) if ms is None else ms))
+        self._owner.answered(self, True if backoff else None)
+
+    def touch(self, message_id: bytes) -> None:
+        """Queue a TOUCH."""
+        self._commands.append(nsq.touch(message_id))
+        self._owner.touched(self)
+
+    # commands of the consumer
+
+    def set_rdy(self, n: int) -> bool:
+        """Open the window to `n` messages in flight. Returns False if it is `n` already, and there is nothing to send."""
+        if n == self.rdy:
+            return False
+        self.rdy = n
+        self._commands.append(nsq.rdy(n))
+        return True
+
+    def leave(self) -> None:
+        """Ask for no more messages; the server answers CLOSE_WAIT when the last one is on its way."""
+        if self.state is SubscriptionState.SUBSCRIBED:
+            self._commands.append(nsq.cls())
+        else:
+            self.state = SubscriptionState.CLOSED
+
+    def end(self) -> None:
+        """Put the closing bytes behind all that waits to be sent. Raises ConnectionLost."""
+        self._encode()
+        self._session.end()
+
+    def drop(self) -> None:
+        """Give the connection up: of what waits to be sent, only the closing bytes are left."""
+        self.state = SubscriptionState.LOST
+        self._commands.clear()
+        self._session.end()
+
+    # queries
+
+    @property
+    def max_rdy(self) -> int:
+        """Return the largest RDY that the server accepts."""
+        return self._announced("max_rdy_count", DEFAULT_MAX_RDY)
+
+    @property
+    def msg_timeout_ms(self) -> int:
+        """Return how long the server waits for the answer to a message, in ms."""
+        return self._announced("msg_timeout", DEFAULT_MSG_TIMEOUT_MS)
+
+    def _announced(self, name: str, default: int) -> int:
+        value = (self._session.features or {}).get(name)
+        return value if type(value) is int and value > 0 else default
+
+    # frames that are not messages
+
+    def _handle_others(self, frames: Sequence[nsq.Frame]) -> None:
+        for frame in frames:
+            if isinstance(frame, nsq.ErrorFrame):
+                self._handle_error(frame)
+            elif isinstance(frame, nsq.Response):
+                if self.state is SubscriptionState.SUBSCRIBING:
+                    self.state = SubscriptionState.SUBSCRIBED
+                elif frame.data == nsq.CLOSE_WAIT:
+                    self.state = SubscriptionState.CLOSED
+
+    def _handle_error(self, error: nsq.ErrorFrame) -> None:
+        if not error.fatal:  # the message timed out before its answer: tell the operator that it comes twice
+            log.warning("%s: %s", self.address, error)
+        elif self.state is SubscriptionState.SUBSCRIBED or error.code in MAY_PASS:
+            raise ConnectionLost(f"{self.address}: {error}")
+        else:
+            raise ConsumerError(f"{self.address}: {error}")
+
+    def __repr__(self) -> str:
+        return f"<Subscription: {self.address}, {self.state.name}, RDY {self.rdy}, {self.in_flight} in flight>"

@@ -1,0 +1,145 @@
+"""The async reader: a topic read back, once, with a cursor, and while it grows."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from penstock.aio import Producer, Reader, ReadError
+from tests.daemons import Daemon, nsqd, post, publish
+from tests.penstock.aio.running import BACKENDS, run, until
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with nsqd(tmp_path_factory.mktemp("node"), "-retention=24h") as daemon:
+        yield daemon
+
+
+async def read(node: Daemon, topic: str, *arguments: int | str, **options: str) -> list[bytes]:
+    """Return the bodies that a reader finds."""
+    async with Reader(node.http, topic, *arguments, **options) as reader:
+        return [record.body async for record in reader]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_ranges(node: Daemon, backend: str) -> None:
+    topic = "ranges" + backend
+    publish(node, topic, *[b"%d" % number for number in range(10)])
+
+    async def main() -> None:
+        every = [b"%d" % number for number in range(10)]
+        assert await read(node, topic) == every
+        assert await read(node, topic, 3) == every[3:]
+        assert await read(node, topic, "3", 5) == every[3:5]
+        assert await read(node, topic, "latest") == []
+        assert await read(node, topic, "-1h", "latest") == every
+
+    run(backend, main)
+
+
+def test_what_a_record_holds(node: Daemon) -> None:
+    post(node, "/topic/create", topic="records")
+    post(node, "/pub", b"keyed", topic="records", key="k")
+
+    async def main() -> None:
+        async with Producer(node.tcp) as producer:
+            await producer.publish_many("records", [b"one", b"two"])
+        async with Reader(node.http, "records") as reader:
+            keyed, one, two = [record async for record in reader]
+        assert (keyed.key, keyed.producer, keyed.offset, len(keyed.id)) == ("k", "", 0, 16)
+        assert one.producer == two.producer != ""
+        assert two.sequence == one.sequence + 1
+        assert two.timestamp >= keyed.timestamp > 1_700_000_000 * 10**9
+
+    run("asyncio", main)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_cursor_is_where_the_last_reader_left_it(node: Daemon, backend: str) -> None:
+    topic = "cursor" + backend
+    publish(node, topic, *[b"%d" % number for number in range(6)])
+
+    async def main() -> None:
+        async with Reader(node.http, topic, 2, cursor="archive", owner="me", hold="1h") as reader:
+            async for record in reader:
+                if record.body == b"3":
+                    break
+            await reader.commit()
+        assert await read(node, topic, cursor="archive", owner="me") == [b"4", b"5"]
+        async with Reader(node.http, topic, cursor="archive", owner="you") as reader:
+            assert [record.body async for record in reader] == [b"4", b"5"]
+            with pytest.raises(ReadError, match="403"):
+                await reader.commit()
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_follower_gets_what_comes(node: Daemon, backend: str) -> None:
+    topic = "follow" + backend
+    publish(node, topic, b"0")
+
+    async def main() -> None:
+        seen: list[bytes] = []
+
+        async def follow() -> None:
+            async with Reader(node.http, topic, follow=True) as reader:
+                async for record in reader:
+                    seen.append(record.body)
+
+        async with anyio.create_task_group() as tasks, Producer(node.tcp) as producer:
+            tasks.start_soon(follow)
+            for number in (1, 2, 3):
+                await until(lambda number=number: len(seen) == number)
+                await producer.publish(topic, b"%d" % number)
+            await until(lambda: len(seen) == 4)
+            tasks.cancel_scope.cancel()
+        assert seen == [b"0", b"1", b"2", b"3"]
+
+    run(backend, main)
+
+
+def test_a_node_that_restarts_is_asked_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        with nsqd(tmp_path, "-retention=24h") as first:
+            publish(first, "t", b"0", b"1")
+            port = first.http.rpartition(":")[2]
+            async with Reader(first.http, "t", follow=True) as reader:
+                records = aiter(reader)
+                assert [(await anext(records)).body for _ in range(2)] == [b"0", b"1"]
+                first.kill()
+                with nsqd(tmp_path, "-retention=24h", f"-http-address=127.0.0.1:{port}") as again:
+                    publish(again, "t", b"2")
+                    assert (await anext(records)).body == b"2"
+
+    run("asyncio", main)
+
+
+def test_refusals(node: Daemon) -> None:
+    publish(node, "refusals", b"x")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        nobody = f"127.0.0.1:{listener.getsockname()[1]}"
+
+    async def main() -> None:
+        with pytest.raises(ReadError, match="404 TOPIC_NOT_FOUND"):
+            await read(node, "unknown")
+        with pytest.raises(ReadError, match="416") as caught:
+            await read(node, "refusals", 7, 9)
+        assert caught.value.code == "OFFSET_IN_FUTURE"
+        async with Reader(nobody, "t", retry_s=0.2) as reader:
+            with pytest.raises(ReadError, match="/topic/offsets"):
+                await anext(aiter(reader))
+        async with Reader(node.http, "refusals") as reader:
+            with pytest.raises(ValueError, match="without a cursor"):
+                await reader.commit()
+
+    run("asyncio", main)
+    with pytest.raises(ValueError, match="not a legal name"):
+        Reader(node.http, "a b")

@@ -1,0 +1,344 @@
+"""Sessions, publishers and whole consumers against nsqds that are spelled out, in virtual time and without a socket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from random import Random
+from struct import pack
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.protocol import nsq
+from penstock.sansio.backoff import Flow
+from penstock.sansio.consumer import ConsumerCore
+from penstock.sansio.errors import ConnectionLost, ConsumerError
+from penstock.sansio.message import Message
+from penstock.sansio.publisher import Publisher
+from penstock.sansio.session import Session
+from penstock.sansio.settings import Settings
+from penstock.sansio.subscription import Subscription, SubscriptionState
+from tests.effort import examples
+
+
+def frame(data: bytes, kind: int = 0) -> bytes:
+    """Return the frame as nsqd sends it."""
+    return pack(">ii", 4 + len(data), kind) + data
+
+
+def features(**granted: object) -> bytes:
+    """Return an answer to IDENTIFY."""
+    return frame(json.dumps({"max_rdy_count": 2500, **granted}).encode())
+
+
+OK = frame(b"OK")
+BEAT = frame(b"_heartbeat_")
+
+
+def identified(settings: Settings | None = None) -> Session:
+    """Return a session that is identified, and has nothing to send."""
+    session = Session("h:1", settings or Settings())
+    session.take_output()
+    assert session.receive(features()) == []
+    assert session.features is not None
+    return session
+
+
+# sessions
+
+
+def test_a_session_introduces_itself_and_answers_heartbeats() -> None:
+    session = Session("h:1", Settings())
+    assert session.take_output().startswith(b"  V2IDENTIFY\n")
+    assert session.receive(features() + BEAT + OK + BEAT) == [nsq.Response(b"OK")]
+    assert session.take_output() == b"NOP\nNOP\n"
+    assert session.take_output() == b""
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "h:1: the server closed the connection"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "h:1: not an nsqd: "),
+        (frame(b"[]"), "h:1: not an nsqd: IDENTIFY answered"),
+        (features() + frame(b"", 9), "h:1: not an nsqd: frame type 9"),
+    ],
+)
+def test_a_stranger_is_told_apart(data: bytes, why: str) -> None:
+    with pytest.raises(ConnectionLost, match=why):
+        Session("h:1", Settings()).receive(data)
+
+
+# publishers
+
+
+def test_answers_belong_to_publishes_in_order() -> None:
+    publisher: Publisher[str] = Publisher(identified())
+    for body in (b"a", b"b", b"c"):
+        publisher.publish(nsq.pub("t", body), body.decode())
+    assert publisher.session.take_output() == b"".join(nsq.pub("t", body) for body in (b"a", b"b", b"c"))
+    assert publisher.receive(OK + OK[:5]) == [("a", None)]
+    assert publisher.receive(OK[5:] + BEAT) == [("b", None)]
+    assert publisher.receive(frame(b"E_BAD_MESSAGE no", 1)) == [("c", nsq.ErrorFrame("E_BAD_MESSAGE", "no"))]
+
+
+@pytest.mark.parametrize("data", [OK, frame(b"E_INVALID x", 1), frame(pack(">qH16s", 0, 1, b"i" * 16) + b"body", 2)])
+def test_an_answer_to_nothing_ends_the_connection(data: bytes) -> None:
+    with pytest.raises(ConnectionLost):
+        Publisher[str](identified()).receive(data)
+
+
+# consumers
+
+
+class FakeNsqd:
+    """One nsqd with a queue of messages. It delivers as far as RDY allows."""
+
+    def __init__(self, waiting: int) -> None:
+        self.waiting = [b"%016d" % number for number in range(waiting)]
+        self.finished: set[bytes] = set()
+        self.in_flight: set[bytes] = set()
+        self.rdy = 0
+        self.words: list[bytes] = []
+        self._left = False
+        self._replies = b""
+
+    def connect(self) -> None:
+        """Forget the connection before."""
+        self.waiting += sorted(self.in_flight)
+        self.in_flight.clear()
+        self.rdy, self._left, self._replies = 0, False, b""
+
+    def take(self, data: bytes) -> None:
+        """Execute what the client sends."""
+        if data.startswith(b"  V2"):
+            data = data[4:]
+        if data.startswith(b"IDENTIFY\n"):
+            data = data[13 + int.from_bytes(data[9:13]) :]
+            self._replies += features()
+        for line in data.splitlines():
+            word, *rest = line.split()
+            self.words.append(word)
+            if word == b"SUB":
+                self._replies += OK
+            elif word == b"RDY":
+                self.rdy = int(rest[0])
+            elif word == b"CLS":
+                self._left = True
+                self._replies += frame(b"CLOSE_WAIT")
+            elif word in (b"FIN", b"REQ"):
+                self.in_flight.remove(rest[0])
+                (self.finished.add if word == b"FIN" else self.waiting.append)(rest[0])
+
+    def give(self) -> bytes:
+        """Return what the nsqd sends now."""
+        data, self._replies = self._replies, b""
+        while self.waiting and len(self.in_flight) < self.rdy and not self._left:
+            one = self.waiting.pop(0)
+            self.in_flight.add(one)
+            data += frame(pack(">qH16s", 0, 1, one), 2)
+        return data
+
+
+class World:
+    """A consumer, its nsqds and their connections, under one clock."""
+
+    def __init__(self, nsqds: dict[str, FakeNsqd], most: int, settings: Settings | None = None, seed: int = 1) -> None:
+        self.now = 0.0
+        self.nsqds = nsqds
+        self.most = most
+        self.held: list[Message] = []
+        self.down: set[str] = set()
+        self.urgent = 0
+        self.core = ConsumerCore("t", "c", most, settings or Settings(), self, lambda: self.now, Random(seed))
+        self.core.want(frozenset(nsqds))
+
+    def has_output(self, subscription: Subscription, is_urgent: bool) -> None:
+        self.urgent += is_urgent
+
+    def lost(self, subscription: Subscription) -> None:
+        self.nsqds[subscription.address].connect()
+
+    def step(self) -> None:
+        """Let everything happen that needs no time."""
+        self.core.tick()
+        while (address := self.core.take_due()) is not None:
+            if address in self.down:
+                self.core.failed(address, "refused")
+            else:
+                self.core.connected(address)
+        for _ in range(4):
+            self.flush()
+            for subscription in [*self.core.subscriptions.values()]:
+                if data := self.nsqds[subscription.address].give():
+                    self.held += self.core.receive(subscription, data)
+        self.flush()
+        self.check()
+
+    def flush(self) -> None:
+        """Send the output of all subscriptions."""
+        while self.core.outgoing:
+            subscription, _ = self.core.outgoing.popitem()
+            self.nsqds[subscription.address].take(subscription.take_output())
+
+    def check(self) -> None:
+        """Assert the laws of ConsumerCore."""
+        links = self.core.subscriptions
+        assert sum(one.rdy for one in links.values()) <= self.most
+        if self.core.backoff.flow is Flow.WAITING:
+            assert not any(one.rdy for one in links.values())
+        assert all(address in links or address in self.core._retries for address in self.core._wanted)
+        assert all(one.rdy == self.nsqds[one.address].rdy for one in links.values())
+        assert all(one.in_flight == len(self.nsqds[one.address].in_flight) for one in links.values())
+
+    def fall(self, address: str) -> None:
+        """Break one connection, if there is one."""
+        subscription = self.core.subscriptions.get(address)
+        if subscription is not None:
+            self.held += self.core.receive(subscription, b"")
+
+
+def test_a_consumer_subscribes_and_gets_its_messages() -> None:
+    world = World({"a:1": FakeNsqd(3), "b:1": FakeNsqd(3)}, 10)
+    world.step()
+    assert len(world.held) == 6
+    assert [one.rdy for one in world.core.subscriptions.values()] == [5, 5]
+    for message in world.held:
+        message.finish()
+        message.requeue()
+    world.step()
+    assert [len(one.finished) for one in world.nsqds.values()] == [3, 3]
+
+
+def test_a_touch_is_urgent() -> None:
+    world = World({"a:1": FakeNsqd(1)}, 1)
+    world.step()
+    world.held[0].touch()
+    assert world.urgent == 1
+    world.flush()
+    assert world.nsqds["a:1"].words[-1] == b"TOUCH"
+
+
+def test_a_refused_subscription_is_an_error_for_the_caller() -> None:
+    world = World({"a:1": FakeNsqd(0)}, 1)
+    world.core.tick()
+    assert world.core.take_due() == "a:1"
+    subscription = world.core.connected("a:1")
+    world.core.receive(subscription, features())
+    with pytest.raises(ConsumerError, match="E_BAD_TOPIC"):
+        world.core.receive(subscription, frame(b"E_BAD_TOPIC no", 1))
+
+
+def test_a_full_channel_is_tried_again() -> None:
+    world = World({"a:1": FakeNsqd(0)}, 1)
+    world.core.take_due()
+    subscription = world.core.connected("a:1")
+    assert world.core.receive(subscription, features() + frame(b"E_SUB_FAILED full", 1)) == []
+    assert subscription.state is SubscriptionState.LOST
+    assert "a:1" in world.core._retries
+
+
+def test_a_silent_nsqd_is_given_up() -> None:
+    world = World({"a:1": FakeNsqd(1)}, 1, Settings(read_timeout_s=5))
+    world.step()
+    world.now = 6.0
+    world.core.tick()
+    assert not world.core.subscriptions
+    assert world.core.lost_count == 1
+    world.held[0].finish()
+    assert not world.core.outgoing, "the server delivers the message again"
+
+
+def test_messages_that_came_too_often_are_given_up() -> None:
+    world = World({"a:1": FakeNsqd(0)}, 2, Settings(max_attempts=2))
+    world.step()
+    (subscription,) = world.core.subscriptions.values()
+    world.nsqds["a:1"].in_flight = {b"1" * 16, b"2" * 16}
+    data = b"".join(frame(pack(">qH16s", 0, tries, b"%d" % tries * 16), 2) for tries in (1, 2, 3))
+    assert [one.attempts for one in world.core.receive(subscription, data)] == [1, 2]
+    assert subscription.take_output() == nsq.fin(b"3" * 16)
+
+
+def test_one_message_in_flight_from_three_nsqds() -> None:
+    world = World({name: FakeNsqd(2) for name in ("a:1", "b:1", "c:1")}, 1)
+    seen: set[str] = set()
+    for _ in range(40):
+        world.step()
+        assert sum(len(one.in_flight) for one in world.nsqds.values()) <= 1
+        seen |= {name for name, one in world.nsqds.items() if one.in_flight}
+        if world.now % 3 == 0:
+            while world.held:
+                world.held.pop().finish()
+        world.now += 1.0
+    assert seen == {"a:1", "b:1", "c:1"}
+    assert all(len(one.finished) == 2 for one in world.nsqds.values())
+
+
+def test_the_consumer_leaves_in_order() -> None:
+    world = World({"a:1": FakeNsqd(5), "b:1": FakeNsqd(0)}, 4)
+    world.step()
+    world.core.leave()
+    world.held.pop().requeue(0)
+    world.held.pop().finish()
+    (late,) = [one for one in world.core.subscriptions.values() if one.address == "a:1"]
+    world.flush()
+    assert world.nsqds["a:1"].words[-3:] == [b"CLS", b"REQ", b"FIN"]
+    world.nsqds["a:1"].in_flight.add(b"late" * 4)
+    assert world.core.receive(late, frame(pack(">qH16s", 0, 1, b"late" * 4), 2)) == []
+    world.step()
+    assert world.core.has_left
+    assert not world.nsqds["a:1"].in_flight
+    assert world.core.take_due() is None
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("wait"), st.floats(0, 12)),
+        st.tuples(st.sampled_from(["fall", "down", "up"]), st.integers(0, 3)),
+        st.tuples(st.sampled_from(["finish", "fail", "requeue"]), st.integers(0, 9)),
+        st.tuples(st.just("want"), st.integers(0, 15)),
+    ),
+    max_size=60,
+)
+
+
+@given(EVENTS, st.integers(1, 9), st.integers(1, 4), st.integers(0, 99))
+@settings(max_examples=examples(200), deadline=None)
+def test_any_history(events: list[tuple[str, float]], most: int, count: int, seed: int) -> None:
+    """Whatever happens, the laws hold; and when it is over, every message is finished."""
+    names = [f"{name}:1" for name in "abcd"[:count]]
+    world = World({name: FakeNsqd(7) for name in names}, most, seed=seed)
+    for event, value in events:
+        name = names[int(value) % count]
+        if event == "wait":
+            world.now += value
+        elif event == "fall":
+            world.fall(name)
+        elif event == "down":
+            world.down.add(name)
+            world.fall(name)
+        elif event == "up":
+            world.down.discard(name)
+        elif event == "want":
+            world.core.want(frozenset(one for bit, one in enumerate(names) if int(value) >> bit & 1))
+        elif world.held:
+            message = world.held.pop(int(value) % len(world.held))
+            message.finish() if event == "finish" else message.requeue(0, backoff=event == "fail")
+        world.step()
+    world.down.clear()
+    world.core.want(frozenset(names))
+    for _ in _until_finished(world):
+        while world.held:
+            world.held.pop().finish()
+        world.step()
+        world.now += 1.0
+    assert all(len(one.finished) == 7 for one in world.nsqds.values())
+
+
+def _until_finished(world: World) -> Iterator[int]:
+    for turn in range(1000):
+        if all(len(one.finished) == 7 for one in world.nsqds.values()):
+            return
+        yield turn

@@ -1,0 +1,193 @@
+"""RDY, retries, backoff, discovery, addresses: decisions in virtual time."""
+
+from __future__ import annotations
+
+import json
+from math import inf
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.sansio.address import check_address, split_address
+from penstock.sansio.backoff import Backoff, Flow
+from penstock.sansio.discovery import MAX_REPLY, SHORTEST_S, Discovery, Reply, lookup_url, producer_addresses
+from penstock.sansio.rdy import shares
+from penstock.sansio.retries import FIRST_RETRY_S, LAST_RETRY_S, Retries
+from penstock.sansio.settings import Settings
+
+# RDY
+
+
+def test_shares() -> None:
+    assert shares(10, [2500, 2500, 2500], [0, 0, 0], 0) == [4, 3, 3]
+    assert shares(10, [2, 2500], [0, 0], 0) == [2, 5]
+    assert shares(0, [9, 9], [0, 0], 3) == [0, 0]
+    assert shares(5, [], [], 0) == []
+
+
+def test_a_nsqd_that_is_not_chosen_keeps_its_unanswered_message_in_the_total() -> None:
+    assert shares(1, [9, 9], [0, 0], 0) == [1, 0]
+    assert shares(1, [9, 9], [1, 0], 1) == [0, 0]
+    assert shares(1, [9, 9], [0, 0], 1) == [0, 1]
+
+
+@given(st.integers(0, 40), st.lists(st.tuples(st.integers(1, 30), st.integers(0, 3)), max_size=30), st.integers(0, 99))
+def test_shares_never_exceed_the_total(total: int, links: list[tuple[int, int]], turn: int) -> None:
+    limits = [limit for limit, _ in links]
+    plan = shares(total, limits, [count for _, count in links], turn)
+    assert len(plan) == len(links)
+    assert sum(plan) <= total
+    assert all(0 <= rdy <= limit for rdy, limit in zip(plan, limits, strict=True))
+    assert total < len(links) or all(plan)
+
+
+@given(st.integers(1, 20), st.integers(1, 20))
+def test_everybody_gets_a_turn(total: int, count: int) -> None:
+    plans = [shares(total, [9] * count, [0] * count, turn) for turn in range(count)]
+    assert all(any(plan[i] for plan in plans) for i in range(count))
+
+
+# retries
+
+
+def test_retries_wait_longer_and_longer_and_begin_anew_after_a_success() -> None:
+    retries = Retries()
+    retries.want(frozenset({"a"}), frozenset())
+    assert (retries.take_due(0.0), retries.take_due(0.0), retries.next_at) == ("a", None, inf)
+    delays = [retries.fail("a", 100.0) for _ in range(9)]
+    assert delays[:3] == [FIRST_RETRY_S, 2 * FIRST_RETRY_S, 4 * FIRST_RETRY_S]
+    assert delays[-1] == LAST_RETRY_S
+    assert retries.take_due(100.0 + LAST_RETRY_S / 2) is None
+    assert retries.take_due(100.0 + LAST_RETRY_S) == "a"
+    retries.succeed("a")
+    assert "a" not in retries
+    assert retries.fail("a", 0.0) == FIRST_RETRY_S
+
+
+def test_retries_forget_what_is_not_wanted() -> None:
+    retries = Retries()
+    retries.want(frozenset({"a", "b"}), frozenset({"b"}))
+    assert "a" in retries
+    assert "b" not in retries
+    retries.want(frozenset({"b"}), frozenset({"b"}))
+    assert retries.take_due(0.0) is None
+
+
+# backoff
+
+
+def test_backoff_as_go_nsq_does_it() -> None:
+    backoff = Backoff(Settings(), Random(1))
+    assert backoff.fail(0.0)
+    assert (backoff.flow, backoff.until) == (Flow.WAITING, 2.0)
+    assert [backoff.fail(0.1), backoff.succeed(0.2)] == [False, False], "what is still in work does not count"
+    assert not backoff.tick(1.9)
+    assert backoff.tick(2.0)
+    assert backoff.flow is Flow.PROBING
+    assert backoff.fail(2.5)
+    assert backoff.until == 2.5 + 4.0
+    assert backoff.tick(6.5)
+    assert backoff.succeed(7.0)
+    assert (backoff.flow, backoff.until) == (Flow.WAITING, 7.0 + 2.0), "one failure is left"
+    assert backoff.tick(9.0)
+    assert backoff.succeed(9.0)
+    assert backoff.flow is Flow.FULL
+    assert not backoff.succeed(9.0)
+
+
+def test_no_backoff_if_it_may_take_no_time() -> None:
+    backoff = Backoff(Settings(max_backoff_duration_s=0.0), Random(1))
+    assert not backoff.fail(0.0)
+    assert backoff.flow is Flow.FULL
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("fst"), st.floats(0, 300)), max_size=200),
+    st.sampled_from(["exponential", "full_jitter"]),
+    st.floats(0.001, 1e6),
+)
+def test_a_backoff_ends(events: list[tuple[str, float]], strategy: str, longest: float) -> None:
+    backoff = Backoff(Settings(backoff_strategy=strategy, max_backoff_duration_s=longest), Random(1))
+    now = 0.0
+    for event, later in events:
+        now += later
+        {"f": backoff.fail, "s": backoff.succeed, "t": backoff.tick}[event](now)
+        assert backoff.until <= now + longest or backoff.flow is not Flow.WAITING
+        assert (backoff.level > 0) == (backoff.flow is not Flow.FULL)
+    for _ in range(2 * backoff.level):
+        now += longest
+        backoff.tick(now)
+        backoff.succeed(now)
+    assert backoff.flow is Flow.FULL
+
+
+# discovery
+
+
+def test_polls_come_in_their_interval_or_hurried() -> None:
+    discovery = Discovery(Settings(lookupd_poll_interval_s=60, lookupd_poll_jitter=0.5), Random(1))
+    assert discovery.wait(5.0) == 0.0
+    assert discovery.polled([frozenset(), frozenset()], 5.0) == frozenset()
+    assert discovery.wait(5.0) == SHORTEST_S, "no nsqd has the topic yet"
+    assert discovery.polled([frozenset({"a"}), None, frozenset({"b"})], 6.0) == {"a", "b"}
+    assert 60 <= discovery.wait(6.0) <= 90
+    discovery.hurry()
+    assert discovery.wait(6.5) == 0.5
+    assert discovery.wait(9.0) == 0.0
+
+
+def test_a_nsqlookupd_that_is_silent_makes_nobody_leave() -> None:
+    discovery = Discovery(Settings(), Random(1))
+    discovery.polled([frozenset({"a", "b"})], 0.0)
+    assert discovery.polled([None, frozenset({"c"})], 60.0) == {"a", "b", "c"}
+    assert discovery.polled([frozenset({"c"}), frozenset()], 60.0) == {"c"}
+
+
+def test_an_interval_of_nothing_is_no_busy_loop() -> None:
+    discovery = Discovery(Settings(lookupd_poll_interval_s=0.0), Random(1))
+    discovery.polled([frozenset({"a"})], 0.0)
+    assert discovery.wait(0.0) >= SHORTEST_S
+
+
+def test_answers_of_lookup() -> None:
+    reply = {"producers": [{"broadcast_address": "::1", "tcp_port": 1}, {"broadcast_address": "h", "tcp_port": 2}]}
+    assert producer_addresses(json.dumps(reply).encode()) == {"[::1]:1", "h:2"}
+    assert lookup_url("h:1") == "http://h:1/lookup"
+    assert lookup_url("https://h/x/") == "https://h/x/lookup"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [b"", b"{", b"[]", b"3", b'{"producers":3}', b'{"producers":[3]}', b'{"producers":[{}]}', b"[" * 100_000]
+    + [b'{"producers":[{"broadcast_address":"h","tcp_port":"x"}]}'],
+)
+def test_an_answer_of_another_form_is_an_error(reply: bytes) -> None:
+    with pytest.raises(ValueError):
+        producer_addresses(reply)
+
+
+def test_a_reply_that_arrives_is_bounded() -> None:
+    reply = Reply("identity", 10.0, 0.0)
+    reply.add(b'{"producers":', 1.0)
+    reply.add(b"[]}", 10.0)
+    assert reply.addresses() == frozenset()
+    with pytest.raises(ValueError, match="more than 10 s"):
+        reply.add(b" ", 10.1)
+    with pytest.raises(ValueError, match=f"more than {MAX_REPLY} bytes"):
+        Reply("identity", 10.0, 0.0).add(b" " * (MAX_REPLY + 1), 0.0)
+    with pytest.raises(ValueError, match="compressed"):
+        Reply("gzip", 10.0, 0.0)
+
+
+# addresses
+
+
+def test_addresses() -> None:
+    assert split_address("h:1") == ("h", 1)
+    assert split_address("[::1]:4150") == ("::1", 4150)
+    assert check_address("/run/nsqd.sock") == "/run/nsqd.sock"
+    for bad in ("h", ":1", "h:", "h:x", "h:0", "h:65536", "h:-1"):
+        with pytest.raises(ValueError):
+            check_address(bad)

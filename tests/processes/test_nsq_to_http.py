@@ -1,0 +1,266 @@
+"""nsq_to_http as a process: kills, hostile endpoints, and the requests of the original."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import pytest
+
+from tests.daemons import Daemon, eventually, nsqd, publish
+from tests.forwarding import SOON, Tool, drained, make_channel, original, state
+from tests.http_endpoint import OK, Answer, Endpoint, Request, always, status
+
+pytestmark = pytest.mark.process
+
+CHANNEL = "nsq_to_http"
+
+
+def words(program: str, source: Daemon, topic: str, *flags: str) -> list[str]:
+    return [program, f"-topic={topic}", f"-nsqd-tcp-address={source.tcp}", *SOON, *flags]
+
+
+def prepared(source: Daemon, topic: str, *bodies: bytes) -> None:
+    make_channel(source, topic, CHANNEL)
+    publish(source, topic, *bodies)
+
+
+@pytest.mark.parametrize("mode", ["round-robin", "hostpool", "epsilon-greedy"])
+def test_each_message_is_one_post_to_one_of_the_addresses(shared: Daemon, mode: str) -> None:
+    bodies = [b"%d" % i for i in range(600)]
+    prepared(shared, mode, *bodies)
+    with Endpoint() as one, Endpoint() as two:
+        command = words("nsq_to_http", shared, mode, f"-post={one.url}", f"-post={two.url}", f"-mode={mode}")
+        with Tool(*command, "-status-every=100") as running:
+            eventually(lambda: drained(shared, mode, CHANNEL))
+        lines = "".join(running.lines)
+        assert sorted(one.bodies + two.bodies) == sorted(bodies)
+        for endpoint in (one, two):
+            assert endpoint.bodies
+            assert (f"[{endpoint.url}]: finished 100 - 99th: " in lines) == (len(endpoint.bodies) > 100)
+    assert "[aggregate]: finished 100 - 99th: " in lines
+
+
+def test_a_get_carries_the_escaped_message_and_custom_headers(shared: Daemon) -> None:
+    prepared(shared, "get", b"a b&c=\xff/%s")
+    with Endpoint() as endpoint:
+        flags = (f"-get=http://{endpoint.address}/in?x=1&m=%s&y=2", "-header=X-A: b: c", "-header", "x-d:1")
+        with Tool(*words("nsq_to_http", shared, "get", *flags)):
+            eventually(lambda: drained(shared, "get", CHANNEL))
+        (request,) = endpoint.requests
+    assert (request.method, request.target, request.body) == ("GET", "/in?x=1&m=a+b%26c%3D%FF%2F%25s&y=2", b"")
+    assert request.headers["user-agent"] == "nsq_to_http v1.3.0"
+    assert (request.headers["x-a"], request.headers["x-d"]) == ("b: c", "1")
+
+
+def test_a_sample_finishes_the_rest(shared: Daemon) -> None:
+    prepared(shared, "sample", *[b"%d" % i for i in range(2000)])
+    with Endpoint() as endpoint:
+        with Tool(*words("nsq_to_http", shared, "sample", f"-post={endpoint.url}", "-sample=0.25")):
+            eventually(lambda: drained(shared, "sample", CHANNEL))
+        assert 380 <= len(endpoint.requests) <= 620  # six standard deviations
+        prepared(shared, "none", b"x")
+        with Tool(*words("nsq_to_http", shared, "none", f"-post={endpoint.url}", "-sample=0")):
+            eventually(lambda: drained(shared, "none", CHANNEL))
+        assert b"x" not in endpoint.bodies
+
+
+def test_no_more_requests_at_a_time_than_n(shared: Daemon) -> None:
+    prepared(shared, "few", *[b"%d" % i for i in range(50)])
+    lock, now, most, gate = threading.Lock(), [0], [0], threading.Event()
+
+    def answer(request: Request, peer: object) -> bool:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        if most[0] == 3:
+            gate.set()
+        gate.wait(10)
+        with lock:
+            now[0] -= 1
+        return always(OK)(request, peer)  # type: ignore[arg-type]
+
+    with Endpoint(answer) as endpoint:
+        with Tool(*words("nsq_to_http", shared, "few", f"-post={endpoint.url}", "-n=3")):
+            eventually(lambda: drained(shared, "few", CHANNEL))
+        assert most[0] == 3
+        assert endpoint.connections == 3
+
+
+def test_a_failure_is_repeated_until_it_succeeds(shared: Daemon) -> None:
+    prepared(shared, "repeat", b"a")
+    with Endpoint() as endpoint:
+        endpoint.answer = lambda request, peer: always(OK if len(endpoint.requests) > 2 else status(500))(request, peer)
+        with Tool(*words("nsq_to_http", shared, "repeat", f"-post={endpoint.url}")) as running:
+            running.wait_for_line(f"{endpoint.url}: got status code 500; message ")
+            eventually(lambda: drained(shared, "repeat", CHANNEL))
+        assert endpoint.bodies == [b"a"] * 3
+
+
+HOSTILE: dict[str, tuple[Answer, str]] = {
+    "500": (always(status(500)), "got status code 500"),
+    "hang": (always(b""), "no answer in 0.5 s"),
+    "redirect": (always(status(307, "Location: /x")), "stopped after 10 redirects"),
+    "lost": (always(status(302, "Location: /y")), "the redirect of a POST would lose the message"),
+    "close": (always(b"", keep=False), "RemoteDisconnected"),
+    "half": (always(b"HTTP/1.1 200 OK\r\nContent", keep=False), "closed within the headers"),
+    "endless": (always(b"HTTP/1.1 200 OK\r\n" + b"A: " + b"x" * 80_000), "LineTooLong"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_hostile_endpoint_takes_nothing_and_ends_nothing(shared: Daemon, name: str, number: int) -> None:
+    answer, text = HOSTILE[name]
+    topic = f"{name}{int(number)}"
+    prepared(shared, topic, *[b"%d" % i for i in range(300)])
+    with Endpoint(answer) as endpoint:
+        flags = (
+            f"-post={endpoint.url}",
+            "-http-client-request-timeout=500ms",
+            "-consumer-opt=default_requeue_delay,30s",
+        )
+        with Tool(*words("nsq_to_http", shared, topic, *flags)) as running:
+            assert endpoint.url in running.wait_for_line(text)
+            assert running.stop(number) == 0
+        assert len([line for line in running.lines if text in line]) <= 22
+    assert sum(state(shared, topic, CHANNEL)) == 300
+    assert state(shared, topic, CHANNEL)[1] == 0, "no message waits for its time-out"
+
+
+def test_when_all_have_failed_the_program_waits_without_work(shared: Daemon) -> None:
+    prepared(shared, "idle", *[b"%d" % i for i in range(300)])
+    with Endpoint(always(status(500))) as endpoint:
+        flags = (f"-post={endpoint.url}", "-consumer-opt=default_requeue_delay,30s", "-max-in-flight=300")
+        with Tool(*words("nsq_to_http", shared, "idle", *flags)) as running:
+            eventually(lambda: state(shared, "idle", CHANNEL) == (0, 0, 300))
+            before = running.cpu_s()
+            with pytest.raises(AssertionError):
+                eventually(lambda: running.cpu_s() > before + 0.5, timeout=2.0)
+
+
+def test_a_long_request_is_touched_and_ends_after_the_signal(shared: Daemon) -> None:
+    prepared(shared, "long", b"a", b"b")
+    go_on = threading.Event()
+
+    def answer(request: Request, peer: object) -> bool:
+        go_on.wait(30)
+        return always(OK)(request, peer)  # type: ignore[arg-type]
+
+    with Endpoint(answer) as endpoint:
+        flags = (f"-post={endpoint.url}", "-consumer-opt=msg_timeout,1s", "-n=1")
+        with Tool(*words("nsq_to_http", shared, "long", *flags)) as running:
+            eventually(lambda: endpoint.bodies)
+            with pytest.raises(
+                AssertionError
+            ):  # three times the time-out: both are still in flight, one waits for a thread
+                eventually(lambda: state(shared, "long", CHANNEL)[1] < 2, timeout=3.0)
+            running.process.send_signal(signal.SIGTERM)
+            eventually(lambda: state(shared, "long", CHANNEL)[1] == 1)  # the one that waited was given back
+            go_on.set()
+            assert running.process.wait(30) == 0
+        assert len(endpoint.bodies) == 1
+    assert sum(state(shared, "long", CHANNEL)) == 1
+
+
+def test_every_message_arrives_over_kills_of_each_process(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        endpoint = stack.enter_context(Endpoint())
+        lookupd = stack.enter_context(Daemon("nsqlookupd"))
+        lookup = ("-lookupd-tcp-address", lookupd.tcp)
+        source = stack.enter_context(nsqd(tmp_path, *lookup))
+        make_channel(source, "t", CHANNEL)
+        command = ["nsq_to_http", "-topic=t", f"-lookupd-http-address={lookupd.http}", *SOON]
+        command += [f"-post={endpoint.url}", "-consumer-opt=msg_timeout,2s"]
+        running = stack.enter_context(Tool(*command))
+        published: list[bytes] = []
+
+        def feed() -> None:
+            bodies = [b"%d" % (len(published) + i) for i in range(2000)]
+            publish(source, "t", *bodies)
+            published.extend(bodies)
+
+        def some_arrived() -> None:
+            goal = len(set(endpoint.bodies)) + 200
+            eventually(lambda: len(set(endpoint.bodies)) >= min(goal, len(published)))
+
+        feed()
+        some_arrived()
+        running.kill()
+        running = stack.enter_context(Tool(*command))
+        some_arrived()
+        addresses = ("-tcp-address", source.tcp, "-http-address", source.http)
+        source.kill()
+        source = stack.enter_context(nsqd(tmp_path, *addresses, *lookup))
+        feed()
+        some_arrived()
+        addresses = ("-tcp-address", lookupd.tcp, "-http-address", lookupd.http)
+        lookupd.kill()
+        lookupd = stack.enter_context(Daemon("nsqlookupd", *addresses))
+        feed()
+        running.kill()
+        running = stack.enter_context(Tool(*command))
+        eventually(lambda: set(published) <= set(endpoint.bodies))
+        eventually(lambda: drained(source, "t", CHANNEL))
+        assert len(published) == 6000
+
+
+MATTER = ("user-agent", "content-type", "content-length", "accept-encoding", "x-a", "transfer-encoding")
+BODIES = (b"plain", b"a b&c=\xff\x00/%s", "grün ~-._*!'()".encode(), b'{"a": 1}', b"x" * 10_000)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("-post=http://{}/in?a=1",),
+        ("-post=http://{}", "-content-type=application/json", "-header=X-A:  b ", "-header=user-agent: me"),
+        ("-get=http://{}/in?m=%s", "-header=x-a:1"),
+        ("-get=http://{}/%%41/%s", "-mode=round-robin"),
+        ("-post=http://u:p@{}/in", "-mode=epsilon-greedy"),
+    ],
+    ids=["post", "headers", "get", "path", "password"],
+)
+def test_the_original_sends_the_same_requests(shared: Daemon, request: pytest.FixtureRequest, flags: list[str]) -> None:
+    found = {}
+    for name, program in (("ours", "nsq_to_http"), ("theirs", original("nsq_to_http"))):
+        topic = f"{name}-{request.node.callspec.id}"
+        prepared(shared, topic, *BODIES)
+        with Endpoint() as endpoint:
+            with Tool(*words(program, shared, topic, *(flag.format(endpoint.address) for flag in flags))):
+                eventually(lambda topic=topic: drained(shared, topic, CHANNEL))  # type: ignore[misc]
+            assert all(one.headers["host"] == endpoint.address for one in endpoint.requests)
+            found[name] = sorted(map(_essence, endpoint.requests), key=str)
+    assert found["ours"] == found["theirs"]
+    assert len(found["ours"]) == len(BODIES)
+
+
+def _essence(request: Request) -> tuple[object, ...]:
+    headers = {name: request.headers.get(name) for name in (*MATTER, "authorization")}
+    return request.method, request.target, headers, request.body
+
+
+@pytest.mark.parametrize(
+    ("method", "code"), [("get", code) for code in (301, 302, 303, 307)] + [("post", 303), ("post", 307)]
+)
+def test_the_original_follows_the_same_redirects(shared: Daemon, method: str, code: int) -> None:
+    found = {}
+    for name, program in (("ours", "nsq_to_http"), ("theirs", original("nsq_to_http"))):
+        topic = f"{name}-{method}-{code}"
+        prepared(shared, topic, b"a")
+        with Endpoint() as there, Endpoint(always(status(code, f"Location: {there.url}?to=1"))) as here:
+            flag = f"-get={here.url}?m=%s" if method == "get" else f"-post={here.url}"
+            with Tool(*words(program, shared, topic, flag)):
+                eventually(lambda topic=topic: drained(shared, topic, CHANNEL))  # type: ignore[misc]
+            found[name] = [(one.method, one.target, one.body) for one in (*here.requests, *there.requests)]
+    assert found["ours"] == found["theirs"]
+
+
+def test_a_get_of_a_megabyte(shared: Daemon) -> None:
+    prepared(shared, "big", b" " * 300_000)
+    with Endpoint() as endpoint:
+        with Tool(*words("nsq_to_http", shared, "big", f"-get={endpoint.url}?m=%s")):
+            eventually(lambda: drained(shared, "big", CHANNEL))
+        assert parse_qs(endpoint.requests[0].target.partition("?")[2]) == {"m": [" " * 300_000]}

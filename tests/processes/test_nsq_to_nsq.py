@@ -1,0 +1,272 @@
+"""nsq_to_nsq as a process between real daemons: kills, destinations that hang or refuse, filters, beside the original."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from penstock.client import Producer, PublishError
+from tests.daemons import Daemon, eventually, nsqd, publish
+from tests.forwarding import SOON, Tool, consume, drained, make_channel, original, state
+
+pytestmark = pytest.mark.process
+
+CHANNEL = "nsq_to_nsq"
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[list[Daemon]]:
+    """A source and two destinations."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(nsqd(tmp_path / name)) for name in ("source", "one", "two")]
+
+
+def tool(source: Daemon, destinations: list[Daemon], *flags: str, topics: tuple[str, ...] = ("t",)) -> Tool:
+    return Tool(*words("nsq_to_nsq", source, destinations, *flags, topics=topics))
+
+
+def words(
+    program: str, source: Daemon, destinations: list[Daemon], *flags: str, topics: tuple[str, ...] = ("t",)
+) -> list[str]:
+    to = [f"-destination-nsqd-tcp-address={one.tcp}" for one in destinations]
+    return [program, *(f"-topic={topic}" for topic in topics), f"-nsqd-tcp-address={source.tcp}", *to, *SOON, *flags]
+
+
+@pytest.mark.parametrize("mode", ["round-robin", "hostpool", "epsilon-greedy"])
+def test_topics_are_republished_to_all_destinations(nodes: list[Daemon], mode: str) -> None:
+    source, *destinations = nodes
+    bodies = [b"%d" % i for i in range(3000)]
+    for topic in ("t", "u"):
+        make_channel(source, topic, CHANNEL)
+        for node in destinations:
+            make_channel(node, topic, "check")
+    publish(source, "t", *bodies)
+    publish(source, "u", *bodies)
+    with tool(source, destinations, f"-mode={mode}", topics=("t", "u")) as running:
+        for topic in ("t", "u"):
+            assert sorted(consume(destinations, topic, len(bodies))) == sorted(bodies)
+            eventually(lambda topic=topic: drained(source, topic, CHANNEL))  # type: ignore[misc]
+    lines = "".join(running.lines)
+    assert "[aggregate]: finished 250 - 99th: " in lines
+    assert all(f"[{node.tcp}]: finished 250 - 99th: " in lines for node in destinations)
+
+
+def test_one_destination_topic_for_all(nodes: list[Daemon]) -> None:
+    source, destination, _ = nodes
+    for topic in ("t", "u"):
+        make_channel(source, topic, CHANNEL)
+        publish(source, topic, topic)
+    make_channel(destination, "all", "check")
+    with tool(source, [destination], "-destination-topic=all", "-status-every=0", topics=("t", "u")) as running:
+        assert sorted(consume([destination], "all", 2)) == [b"t", b"u"]
+    assert not any("finished" in line for line in running.lines)
+
+
+def test_a_message_that_the_destination_refuses_fails_alone(tmp_path: Path) -> None:
+    with nsqd(tmp_path / "source") as source, nsqd(tmp_path / "small", "-max-msg-size=1000") as small:
+        make_channel(source, "t", CHANNEL)
+        make_channel(small, "t", "check")
+        bodies = [b"%d" % i for i in range(300)]
+        publish(source, "t", *bodies[:150], b"x" * 1001, *bodies[150:])
+        with tool(source, [small]) as running:
+            assert sorted(consume([small], "t", 300)) == sorted(bodies)
+            running.wait_for_line("1 of 50 messages requeued: ")
+            eventually(lambda: sum(state(source, "t", CHANNEL)) == 1)
+            publish(source, "t", "later")
+            assert consume([small], "t", 1) == [b"later"]
+        assert sum(state(source, "t", CHANNEL)) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_destination_hangs_gives_the_messages_back(nodes: list[Daemon], number: int) -> None:
+    source, destination, _ = nodes
+    make_channel(source, "t", CHANNEL)
+    with tool(source, [destination]) as running:
+        publish(source, "t", "first")
+        eventually(lambda: drained(source, "t", CHANNEL))
+        destination.process.send_signal(signal.SIGSTOP)
+        try:
+            publish(source, "t", *[str(i) for i in range(500)])
+            eventually(lambda: state(source, "t", CHANNEL)[1] == 200)
+            assert running.stop(number) == 0
+        finally:
+            destination.process.send_signal(signal.SIGCONT)
+        assert any("no answer for 50 messages, requeued" in line for line in running.lines)
+    assert state(source, "t", CHANNEL) == (500, 0, 0)
+
+
+def test_messages_that_wait_for_a_hanging_destination_are_touched(tmp_path: Path) -> None:
+    with nsqd(tmp_path / "source") as source, nsqd(tmp_path / "destination") as destination:
+        make_channel(source, "t", CHANNEL)
+        make_channel(destination, "t", "check")
+        with tool(source, [destination], "-consumer-opt=msg_timeout,1500ms"):
+            publish(source, "t", "first")
+            assert consume([destination], "t", 1) == [b"first"]
+            destination.process.send_signal(signal.SIGSTOP)
+            publish(source, "t", *[str(i) for i in range(300)])
+            eventually(lambda: state(source, "t", CHANNEL)[1] == 200)
+            with pytest.raises(AssertionError):  # twice the time-out, and every message is still in flight
+                eventually(lambda: state(source, "t", CHANNEL)[1] < 200, timeout=3.0)
+            destination.process.send_signal(signal.SIGCONT)
+            assert len(consume([destination], "t", 300)) == 300  # so none was published twice
+
+
+def test_without_a_destination_nothing_is_finished_and_nothing_spins(nodes: list[Daemon]) -> None:
+    source, destination, _ = nodes
+    address = destination.tcp
+    assert destination.stop() == 0
+    make_channel(source, "t", CHANNEL)
+    publish(source, "t", *[str(i) for i in range(100)])
+    flags = [f"-topic=t -nsqd-tcp-address={source.tcp} -destination-nsqd-tcp-address={address}"]
+    with Tool("nsq_to_nsq", *flags[0].split(), "-consumer-opt=default_requeue_delay,10s") as running:
+        running.wait_for_line("messages requeued: cannot connect to")
+        eventually(lambda: state(source, "t", CHANNEL) == (0, 0, 100))
+        before = running.cpu_s()
+        with pytest.raises(AssertionError):
+            eventually(lambda: running.cpu_s() > before + 0.5, timeout=2.0)
+    assert sum(state(source, "t", CHANNEL)) == 100
+
+
+def test_every_message_arrives_over_kills_of_each_process(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        lookupd = stack.enter_context(Daemon("nsqlookupd"))
+        source = stack.enter_context(nsqd(tmp_path / "source", "-lookupd-tcp-address", lookupd.tcp))
+        destination = stack.enter_context(nsqd(tmp_path / "destination"))
+        make_channel(source, "t", CHANNEL)
+        make_channel(destination, "t", "check")
+        published: list[bytes] = []
+        feeding = threading.Event()
+        feeding.set()
+        address = source.tcp
+        feeder = threading.Thread(target=_feed, args=(address, published, feeding))
+        feeder.start()
+        stack.callback(feeder.join)
+        stack.callback(feeding.clear)
+        command = ["nsq_to_nsq", "-topic=t", f"-lookupd-http-address={lookupd.http}", *SOON]
+        command += [f"-destination-nsqd-tcp-address={destination.tcp}", "-consumer-opt=msg_timeout,2s"]
+        running = stack.enter_context(Tool(*command))
+
+        def went_on() -> None:  # what is published from now on comes through
+            goal = len(published) + 50
+            eventually(lambda: len(published) > goal)
+            marker = published[-1]
+            found: set[bytes] = set()
+            while marker not in found:
+                found.update(consume([destination], "t", 1))
+            arrived.update(found)
+
+        arrived: set[bytes] = set()
+        went_on()
+        running.kill()
+        running = stack.enter_context(Tool(*command))
+        went_on()
+        source = stack.enter_context(_restarted(source, tmp_path / "source", "-lookupd-tcp-address", lookupd.tcp))
+        went_on()
+        destination = stack.enter_context(_restarted(destination, tmp_path / "destination"))
+        went_on()
+        stack.enter_context(_restarted(lookupd, None))
+        went_on()
+        feeding.clear()
+        feeder.join()
+        eventually(lambda: drained(source, "t", CHANNEL))
+        missing = set(published) - arrived
+        arrived.update(consume([destination], "t", len(missing)) if missing else [])
+        assert set(published) <= arrived
+        assert len(published) > 250
+
+
+def _feed(address: str, published: list[bytes], feeding: threading.Event) -> None:
+    """Publish numbers; those that are acknowledged are in `published`."""
+    number = 0
+    producer = Producer(address)
+    while feeding.is_set():
+        number += 1
+        try:
+            producer.publish("t", b"%d" % number)
+            published.append(b"%d" % number)
+        except PublishError:
+            threading.Event().wait(0.01)
+    producer.close()
+
+
+def _restarted(daemon: Daemon, directory: Path | None, *flags: str) -> Daemon:
+    """Kill a daemon, and return one with its addresses and data, which is not started yet."""
+    addresses = ("-tcp-address", daemon.tcp, "-http-address", daemon.http)
+    daemon.kill()
+    return nsqd(directory, *addresses, *flags) if directory else Daemon("nsqlookupd", *addresses)
+
+
+BODIES = (
+    b'{"f":"x","g":1,"h":[1,2.50,{"b":1,"a":"<&>"}]}',
+    b'{"f":"y","g":2}',
+    b'{"f":7,"g":3}',
+    b'{"f":7.0,"g":1e3}',
+    b'{"f":"7","g":1e-7,"h":0.00001}',
+    b'{"f":true,"g":1.5e300,"h":1e21}',
+    b'{"f":null,"g":"\\u00e9\\u2028\\ud83d\\ude00\\u0001\\u007f\\b\\f\\n\\"\\\\"}',
+    b'{"g":"no f"}',
+    b'{"g":{"z":1,"y":[]},"h":null,"f":{"x":1}}',
+    b"null",
+    b"[1]",
+    b"{",
+    b"plain",
+    b'{"g":NaN}',
+    b'{"g":123456789012,"h":-0.5,"f":"x"}',
+    b'{"g":1e999}',
+)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (),
+        ("-whitelist-json-field=g", "-whitelist-json-field=h"),
+        ("-require-json-field=f",),
+        ("-require-json-field=f", "-require-json-value=x"),
+        ("-require-json-field=f", "-require-json-value=7", "-whitelist-json-field=g"),
+    ],
+    ids=["all", "whitelist", "field", "value", "number"],
+)
+def test_the_original_republishes_the_same(nodes: list[Daemon], flags: tuple[str, ...]) -> None:
+    source, destination, _ = nodes
+    found, left = {}, {}
+    bodies = BODIES if not any("-value" in flag for flag in flags) else [b for b in BODIES if b'"f"' in b]
+    for name, program in (("ours", "nsq_to_nsq"), ("theirs", original("nsq_to_nsq"))):
+        make_channel(source, name, CHANNEL)
+        make_channel(destination, name, "check")
+        publish(source, name, *bodies)
+        with Tool(*words(program, source, [destination], *flags, topics=(name,))):
+            eventually(lambda name=name: drained(source, name, CHANNEL))  # type: ignore[misc]
+        left[name] = state(destination, name, "check")[0]
+        found[name] = sorted(consume([destination], name, left[name])) if left[name] else []
+    assert found["ours"] == found["theirs"]
+    assert found["ours"]
+
+
+def test_a_missing_field_with_a_required_value_is_requeued_by_both(nodes: list[Daemon]) -> None:
+    source, destination, _ = nodes
+    flags = ("-require-json-field=f", "-require-json-value=x", "-consumer-opt=default_requeue_delay,1m")
+    programs = ["nsq_to_nsq"] + ([original("nsq_to_nsq")] if os.environ.get("PENSTOCK_NSQ") else [])
+    for index, program in enumerate(programs):
+        topic = f"t{index}"
+        make_channel(source, topic, CHANNEL)
+        publish(source, topic, b'{"g":1}')
+        with Tool(*words(program, source, [destination], *flags, topics=(topic,))) as running:
+            eventually(lambda topic=topic: state(source, topic, CHANNEL) == (0, 0, 1))  # type: ignore[misc]
+            running.wait_for_line("missing field to check required value")
+
+
+def test_json_that_is_dropped_is_logged_and_counted(nodes: list[Daemon]) -> None:
+    source, destination, _ = nodes
+    make_channel(source, "t", CHANNEL)
+    publish(source, "t", *[f"no json {i}" for i in range(100)])
+    with tool(source, [destination], "-whitelist-json-field=a") as running:
+        eventually(lambda: drained(source, "t", CHANNEL))
+    assert len([line for line in running.lines if "unable to decode JSON" in line]) <= 21 + 1
+    assert running.wait_for_line("dropped 100 messages that are no JSON objects")
