@@ -76,7 +76,7 @@ class Forwarding:
             try:
                 while not interrupts.received:
                     self._turn()
-                    selector.select(min(TICK_S, self._touch_s / 2))
+                    selector.select(min(TICK_S, self._interval / 2))
                 selector.unregister(interrupts)  # it stays readable
                 self._stop(selector)
             finally:
@@ -112,8 +112,14 @@ class Forwarding:
 
     def _touch(self, now: float) -> None:
         if now >= self._touch_at:
-            self._touch_at = now + min(TICK_S, self._touch_s / 2)
-            self._route.touch_older(now - self._touch_s, now)
+            self._touch_at = now + min(TICK_S, self._interval / 2)
+            self._route.touch_older(now - self._interval, now)
+
+    @property
+    def _interval(self) -> float:
+        """Return after how many seconds a message in work is touched: in time for the nsqd that waits least."""
+        timeouts = [consumer.msg_timeout_ms / 1000 / TOUCHES for consumer in self._consumers]
+        return min([self._touch_s, *(one for one in timeouts if one)])
 
     def _flush(self) -> None:
         for consumer in self._consumers:

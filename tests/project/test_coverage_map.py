@@ -31,7 +31,7 @@ COVERED_BY = {
         "nsqd.http.message_actions", "nsqd.storage.log.frozen", "nsqd.verify",
     ),
     "apps/test_apps.py": ("apps.interrupts", "penstock.client.consumer", "penstock.client.dial", "penstock.client.links",
-                          "penstock.client.producer"),
+                          "penstock.client.lookup", "penstock.client.producer"),
     "penstock/aio/test_consumer_process.py": ("penstock.aio.consumer", "penstock.aio.lookup"),
     "penstock/aio/test_producer_process.py": (
         "penstock.aio.node", "penstock.aio.producer", "penstock.aio.publish", "penstock.aio.streams",
