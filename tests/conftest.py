@@ -29,6 +29,7 @@ LONG = (
     "pipeline/test_lake_over_kills.py",
     "bench/test_bench_log.py",
     "pipeline/test_pipeline_process.py",
+    "processes/test_celery.py",
     "bench/test_bench.py",
     "bench/test_bench_pages.py",
     "pipeline/test_cluster_process.py",

@@ -6,6 +6,7 @@ No socket, clock, file, log or random number is used in this package, and it imp
 * `lookup` encodes commands for nsqlookupd's TCP protocol V1 and decodes its replies.
 * `compression` holds the snappy and deflate streams, both directions.
 * `framing` decodes the length-prefixed stream in which both daemons answer.
+* `beanstalk` encodes commands of beanstalkd's protocol and decodes its replies.
 * `names` tells which topic and channel names are legal.
 
 Encoders raise ValueError for an argument that can never be legal (a bad name would be a second command); decoders raise

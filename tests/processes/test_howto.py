@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemons import ROOT, Daemon
+from tests.processes.entry_points import install_entry_points
 
 pytestmark = pytest.mark.process
 
@@ -38,12 +39,14 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
             "127.0.0.1:4150": nsqd.tcp,
             "127.0.0.1:4151": nsqd.http,
             "127.0.0.1:4161": lookupd.http,
+            "127.0.0.1:11300": beanstalk,
             '("127.0.0.1", 11300)': f'("127.0.0.1", {beanstalk.rpartition(":")[2]})',
         }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_what_a_page_shows_runs(page: Path, ports: dict[str, str], tmp_path: Path) -> None:
+    site = install_entry_points(tmp_path / "site")  # penstock:// of Celery is one
     for language, text in FENCE.findall(page.read_text()):
         if text.strip() in STARTED or "pyspark" in text:
             continue
@@ -54,7 +57,7 @@ def test_what_a_page_shows_runs(page: Path, ports: dict[str, str], tmp_path: Pat
             if language == "python"
             else ["bash", "-euo", "pipefail", "-c", shell(text, ports)],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{site}"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -38,6 +38,14 @@ COVERED_BY = {
         "penstock.aio.waiter",
     ),
     "penstock/aio/test_reader_process.py": ("penstock.aio.reader",),
+    "processes/test_celery.py": (
+        "penstock.celery.channel", "penstock.celery.entry", "penstock.celery.outlet", "penstock.celery.subscription",
+        "penstock.celery.transport",
+    ),
+    "penstock/jobs/test_examples_process.py": (
+        "penstock.jobs.aio", "penstock.jobs.aio_operators", "penstock.jobs.client", "penstock.jobs.errors", "penstock.jobs.job",
+        "penstock.jobs.operators", "penstock.jobs.runner", "penstock.jobs.settings",
+    ),
     "processes/test_lookupd.py": ("lookupd.main",),
     "nsqd/auth/test_servers.py": ("nsqd.auth.exchange",),
     "processes/test_beanstalkd.py": ("nsqd.beanstalk", "nsqd.beanstalkd", "nsqd.http.tubes"),

@@ -1,0 +1,287 @@
+"""A thread that holds the jobs of one kombu channel: it reserves, touches, deletes and releases them over one connection.
+
+Laws:
+* A job is deleted only after `acknowledge`. All others are released by `stop`, or by the server when the connection ends.
+* While a job is held, its time to run does not end, whatever the worker's main thread does.
+* After a lost connection, held jobs that no other worker has got meanwhile are reserved again and not delivered twice.
+"""
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from time import monotonic, sleep
+
+from penstock.celery.envelope import Envelope, read_job
+from penstock.jobs import (
+    AnswerLost,
+    ConnectionLost,
+    DeadlineSoon,
+    Job,
+    Jobs,
+    JobsError,
+    NotFound,
+    Refused,
+    ReservationLost,
+)
+
+logger = logging.getLogger("penstock.celery")
+MAX_HELD = 1000  # jobs, for a channel without a prefetch limit
+RESERVE_S = 1  # s of waiting on the server, during which acknowledgements wait, too
+TOUCH_SHARE = 3  # a job is touched after a third of its time to run
+PAUSE_S = 0.5  # s before an answer is sent again that a lost connection may have kept from the server
+STOP_S = 15.0  # s for telling the server about all jobs at the end
+
+
+class HeldJob:
+    """A job that is held: its envelope, and when it is touched next (s, monotonic)."""
+
+    __slots__ = ("envelope", "is_ours", "job", "touch_at")
+
+    def __init__(self, job: Job, envelope: Envelope, now: float) -> None:
+        self.job = job
+        self.envelope = envelope
+        self.is_ours = True  # False: the reservation was lost, and another worker may have the job
+        self.plan_touch(now)
+
+    def plan_touch(self, now: float) -> None:
+        """Plan the next touch."""
+        self.touch_at = now + self.envelope.ttr_s / TOUCH_SHARE
+
+
+class Holder:
+    """The jobs of one channel. `deliver` is called in the thread with each job; `fail` with an error that ends the thread."""
+
+    def __init__(
+        self, jobs: Jobs, deliver: Callable[[HeldJob], None], fail: Callable[[Exception], None], limit: int = 0
+    ) -> None:
+        self.limit = limit  # jobs to hold at most; 0: MAX_HELD
+        self._jobs = jobs
+        self._deliver = deliver
+        self._fail = fail
+        self._tubes: tuple[str, ...] = ()  # tubes to reserve from
+        self._held: dict[int, HeldJob] = {}
+        self._answers: deque[tuple[int, Callable[[HeldJob], None], HeldJob]] = (
+            deque()
+        )  # to be sent: deletes and releases
+        self._fetches: deque[tuple[str, Future[HeldJob | None]]] = deque()
+        self._lock = threading.Lock()  # guards _held and _answers
+        self._wake = threading.Event()
+        self._stopping = False
+        self._epoch = 0  # the connection over which the held jobs are reserved
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="penstock jobs", daemon=True)
+        self._thread.start()
+
+    # calls of other threads
+
+    def consume(self, tubes: tuple[str, ...]) -> None:
+        """Reserve from these tubes from now on."""
+        self._tubes = tubes
+        self._wake.set()
+
+    def acknowledge(self, job_id: int) -> None:
+        """Delete the job. An unknown id does nothing."""
+        self._answer(job_id, self._delete)
+
+    def release(self, job_id: int) -> None:
+        """Make the job ready again. An unknown id does nothing."""
+        self._answer(job_id, self._release)
+
+    def fetch(self, tube: str, seconds: float) -> HeldJob | None:
+        """Return the next ready job of the tube, or None. Raises JobsError, TimeoutError."""
+        result: Future[HeldJob | None] = Future()
+        self._fetches.append((tube, result))
+        self._wake.set()
+        return result.result(seconds)
+
+    def stop(self) -> None:
+        """Send what is to be sent, release all jobs, and end the thread. After a fork it does nothing."""
+        if self._pid != os.getpid():
+            return
+        self._stopping = True
+        self._wake.set()
+        self._thread.join(STOP_S)
+
+    @property
+    def tubes(self) -> tuple[str, ...]:
+        """Return the tubes that jobs are reserved from."""
+        return self._tubes
+
+    @property
+    def count(self) -> int:
+        """Return the number of jobs that are held."""
+        return len(self._held)
+
+    def _answer(self, job_id: int, send: Callable[[HeldJob], None]) -> None:
+        with self._lock:
+            held = self._held.pop(job_id, None)
+            if held is not None:
+                self._answers.append((job_id, send, held))
+        self._wake.set()
+
+    # the thread
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._turn()
+            self._finish()
+        except Exception as error:  # also a bug: a worker that gets no jobs must not look healthy
+            self._fail(error)
+        finally:
+            self._jobs.close()
+            for _, result in self._fetches:
+                result.cancel()
+
+    def _turn(self) -> None:
+        self._wake.clear()
+        self._send_answers()
+        self._reclaim()
+        self._touch_due()
+        self._serve_fetches()
+        tubes, limit = self._tubes, self.limit or MAX_HELD
+        if self._answers or self._fetches or self._stopping:
+            return
+        if not tubes or len(self._held) >= limit:
+            self._wake.wait(self._seconds_to_touch())
+            return
+        self._watch(tubes)
+        try:
+            job = self._jobs.reserve(RESERVE_S)
+        except DeadlineSoon:
+            self._touch_all()
+            return
+        except ConnectionLost:
+            self._jobs.peek(0)  # waits for the node as long as the settings say, then raises
+            return
+        if job is not None:
+            held = self._hold(job)
+            if held is not None:
+                self._deliver(held)
+
+    def _finish(self) -> None:
+        """Send the answers, and give back what is still held."""
+        self._send_answers()
+        with self._lock:
+            left = list(self._held.values())
+            self._held.clear()
+        for held in left:
+            self._release(held)
+
+    def _hold(self, job: Job) -> HeldJob | None:
+        """Hold the job; None if it was held before, or if no task is in it: then it is buried."""
+        with self._lock:
+            known = self._held.get(job.id)
+            if known is not None:
+                known.job, known.is_ours = job, True
+                known.plan_touch(monotonic())
+                return None
+        if any(job.id == job_id for job_id, _, _ in self._answers):  # acknowledged while the connection was lost
+            self._epoch = 0
+            return None
+        try:
+            held = HeldJob(job, read_job(job.body), monotonic())
+        except ValueError as error:
+            logger.error("job %d is buried: %s", job.id, error)
+            job.bury()
+            return None
+        with self._lock:
+            self._held[job.id] = held
+        if self._epoch == 0 or len(self._held) == 1:
+            self._epoch = self._jobs.epoch
+        return held
+
+    def _send_answers(self) -> None:
+        """Send deletes and releases in their order. One that the connection lost stays the first."""
+        while self._answers:
+            _, send, held = self._answers[0]
+            try:
+                send(held)
+            except AnswerLost:
+                sleep(PAUSE_S)
+                continue  # over a new connection: a delete of a deleted job is NotFound
+            with self._lock:
+                self._answers.popleft()
+
+    def _delete(self, held: HeldJob) -> None:
+        try:
+            self._jobs.delete(held.job.id)
+        except NotFound:
+            logger.warning("job %d was done, but its reservation had ended: it may be done twice", held.job.id)
+
+    def _release(self, held: HeldJob) -> None:
+        try:
+            held.job.release(held.envelope.priority)
+        except ConnectionLost:
+            raise
+        except JobsError as error:  # the server has released it already
+            logger.info("job %d needed no release: %s", held.job.id, error)
+
+    def _reclaim(self) -> None:
+        """After a new connection, reserve the held jobs again, before other workers do."""
+        if not self._held or self._jobs.epoch == self._epoch:
+            return
+        epoch = self._jobs.epoch
+        for held in list(self._held.values()):
+            if held.job.epoch == epoch:
+                continue
+            job = self._jobs.reserve_job(held.job.id)
+            if job is None:
+                held.is_ours = False
+                logger.warning("job %d was lost with its connection: another worker may do it, too", held.job.id)
+            else:
+                held.job, held.is_ours = job, True
+                held.plan_touch(monotonic())
+        self._epoch = epoch
+
+    def _touch_due(self) -> None:
+        now = monotonic()
+        for held in list(self._held.values()):
+            if held.is_ours and held.touch_at <= now:
+                self._touch(held)
+
+    def _touch_all(self) -> None:
+        for held in list(self._held.values()):
+            if held.is_ours:
+                self._touch(held)
+
+    def _touch(self, held: HeldJob) -> None:
+        try:
+            held.job.touch()
+            held.plan_touch(monotonic())
+        except (ConnectionLost, ReservationLost):
+            self._jobs.peek(held.job.id)  # connects again, or raises: then `_reclaim` reserves the job
+        except Refused as error:
+            held.is_ours = False
+            logger.warning("job %d is no longer reserved: %s", held.job.id, error)
+
+    def _seconds_to_touch(self) -> float:
+        """Return how long the thread may sleep."""
+        nearest = min((held.touch_at for held in list(self._held.values()) if held.is_ours), default=monotonic() + 60)
+        return max(0.0, nearest - monotonic())
+
+    def _watch(self, tubes: tuple[str, ...]) -> None:
+        """Watch exactly these tubes."""
+        for tube in tubes:
+            if tube not in self._jobs.watching:
+                self._jobs.watch(tube)
+        for tube in self._jobs.watching:
+            if tube not in tubes:
+                self._jobs.ignore(tube)
+
+    def _serve_fetches(self) -> None:
+        while self._fetches:
+            tube, result = self._fetches.popleft()
+            try:
+                self._watch((tube,))
+                job = self._jobs.reserve(0)
+                result.set_result(None if job is None else self._hold(job))
+            except DeadlineSoon:
+                self._touch_all()
+                self._fetches.appendleft((tube, result))
+            except JobsError as error:
+                result.set_exception(error)
+                raise

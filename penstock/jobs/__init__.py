@@ -1,0 +1,68 @@
+"""Clients of jobs, over beanstalkd's protocol: blocking, and for asyncio and trio.
+
+    with Jobs("127.0.0.1:11300", use="pictures", watch=["pictures"]) as jobs:
+        jobs.put(b"resize picture 7", delay=10)
+        for job in jobs.reserve_each():
+            resize(job.body)
+            job.delete()
+
+    async with AsyncJobs("127.0.0.1:11300", watch=["pictures"]) as jobs:
+        await jobs.run(handler, concurrency=8)
+
+* `client` and `operators`: Jobs, the blocking client.
+* `aio` and `aio_operators`: AsyncJobs, the same for asyncio and trio; its `run` is in `runner`.
+* `job`: Job, AsyncJob and FoundJob. `settings`, `errors`: times and limits; what can fail.
+* `session`: the pure core that both clients execute, over `calls`: each command, and what a lost answer means.
+* `retries`: when a failed job is tried again, and when a job at work is touched; pure.
+
+The server may be nsqd, the program beanstalkd of this project, or the original beanstalkd; the extensions of
+docs/beanstalkd.md raise Unsupported there. This package imports no room and not `shared`.
+"""
+
+from penstock.jobs.aio import AsyncJobs
+from penstock.jobs.client import Jobs
+from penstock.jobs.errors import (
+    AnswerLost,
+    BadServer,
+    Buried,
+    ConnectionLost,
+    DeadlineSoon,
+    Draining,
+    JobsError,
+    NotFound,
+    NotIgnored,
+    OutOfMemory,
+    Refused,
+    ReservationLost,
+    ServerFailed,
+    TooBig,
+    Unsupported,
+)
+from penstock.jobs.job import AsyncJob, FoundJob, Job
+from penstock.jobs.retries import Retries
+from penstock.jobs.settings import JobsSettings
+
+__all__ = [
+    "AnswerLost",
+    "AsyncJob",
+    "AsyncJobs",
+    "BadServer",
+    "Buried",
+    "ConnectionLost",
+    "DeadlineSoon",
+    "Draining",
+    "FoundJob",
+    "Job",
+    "Jobs",
+    "JobsError",
+    "JobsSettings",
+    "NotFound",
+    "NotIgnored",
+    "OutOfMemory",
+    "Refused",
+    "ReservationLost",
+    "Retries",
+    "ServerFailed",
+    "TooBig",
+    "Unsupported",
+]

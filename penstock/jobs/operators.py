@@ -1,0 +1,152 @@
+"""The commands with which Jobs shows and changes tubes and jobs, over `perform`."""
+
+from abc import ABC, abstractmethod
+from typing import TypeVar
+
+from penstock.jobs import calls
+from penstock.jobs.calls import Call, Figures, Pair
+from penstock.jobs.job import FoundJob
+from penstock.jobs.session import Session
+
+T = TypeVar("T")
+
+
+class Operators(ABC):
+    """The part of Jobs that looks at tubes and jobs, and acts on them as an operator does.
+
+    >>> isinstance(jobs, Operators)
+    True
+    """
+
+    _session: Session
+
+    @abstractmethod
+    def perform(self, call: Call[T]) -> T:
+        """Perform the call and return its result. Raises JobsError.
+
+        >>> jobs.perform(calls.list_tubes()) == jobs.list_tubes()
+        True
+        """
+
+    def kick(self, count: int, tube: str = "") -> int:
+        """Make up to `count` buried jobs of the tube ready, or, if there are none, delayed ones; return how many.
+
+        >>> job_id = jobs.put(b"work", delay=60)
+        >>> jobs.kick(10)
+        1
+        """
+        return self.perform(calls.kick(tube or self._session.using, count))
+
+    def kick_job(self, job_id: int) -> None:
+        """Make one buried or delayed job ready. Raises NotFound.
+
+        >>> jobs.kick_job(jobs.put(b"work", delay=60))
+        """
+        self.perform(calls.kick_job(job_id))
+
+    def peek(self, job_id: int) -> FoundJob | None:
+        """Return the job without reserving it, or None.
+
+        >>> jobs.peek(jobs.put(b"work")).body
+        b'work'
+        """
+        return _found(self.perform(calls.peek(job_id)))
+
+    def peek_ready(self, tube: str = "") -> FoundJob | None:
+        """Return the next ready job of the tube without reserving it, or None.
+
+        >>> job_id = jobs.put(b"work")
+        >>> jobs.peek_ready().body
+        b'work'
+        """
+        return _found(self.perform(calls.peek_first(tube or self._session.using, "ready")))
+
+    def peek_delayed(self, tube: str = "") -> FoundJob | None:
+        """Return the delayed job of the tube whose delay ends first, or None.
+
+        >>> job_id = jobs.put(b"work", delay=60)
+        >>> jobs.peek_delayed().body
+        b'work'
+        """
+        return _found(self.perform(calls.peek_first(tube or self._session.using, "delayed")))
+
+    def peek_buried(self, tube: str = "") -> FoundJob | None:
+        """Return the buried job of the tube that would be kicked first, or None.
+
+        >>> jobs.peek_buried() is None
+        True
+        """
+        return _found(self.perform(calls.peek_first(tube or self._session.using, "buried")))
+
+    def stats(self) -> Figures:
+        """Return the server's figures, as beanstalkd names them.
+
+        >>> jobs.stats()["current-connections"] > 0
+        True
+        """
+        return self.perform(calls.stats())
+
+    def stats_job(self, job_id: int) -> Figures:
+        """Return the figures of a job. Raises NotFound.
+
+        >>> jobs.stats_job(jobs.put(b"work", ttr=90))["ttr"]
+        90
+        """
+        return self.perform(calls.stats_job(job_id))
+
+    def stats_tube(self, tube: str = "") -> Figures:
+        """Return the figures of a tube. Raises NotFound.
+
+        >>> job_id = jobs.put(b"work")
+        >>> jobs.stats_tube()["current-jobs-ready"]
+        1
+        """
+        return self.perform(calls.stats_tube(tube or self._session.using))
+
+    def list_tubes(self) -> list[str]:
+        """Return the names of the server's tubes.
+
+        >>> jobs.using in jobs.list_tubes()
+        True
+        """
+        return self.perform(calls.list_tubes())
+
+    def list_jobs(self, state: str = "ready", limit: int = 1000, after: int = 0, tube: str = "") -> list[int]:
+        """Return the ids of at most `limit` jobs of the tube in `state`, behind the id `after`.
+
+        `state` is ready, reserved, delayed or buried. Raises NotFound for a tube that does not exist. An extension: raises
+        Unsupported.
+
+        >>> job_id = jobs.put(b"work")
+        >>> jobs.list_jobs() == [job_id]
+        True
+        """
+        return self.perform(calls.list_jobs(tube or self._session.using, state, limit, after))
+
+    def pause_tube(self, tube: str, seconds: float) -> None:
+        """Hand out no job of the tube for `seconds`; 0 ends a pause. Raises NotFound.
+
+        >>> jobs.pause_tube(jobs.using, 0)
+        """
+        self.perform(calls.pause_tube(tube, seconds))
+
+    def clear_tube(self, tube: str) -> int:
+        """Delete the ready, delayed and buried jobs of the tube; return how many. An extension: raises Unsupported.
+
+        >>> job_id = jobs.put(b"work")
+        >>> jobs.clear_tube(jobs.using)
+        1
+        """
+        return self.perform(calls.clear_tube(tube))
+
+    def move_job(self, job_id: int, tube: str) -> int:
+        """Move a job to another tube and return its new id. An extension: raises Unsupported. Raises NotFound.
+
+        >>> job_id = jobs.move_job(jobs.put(b"work"), "elsewhere")
+        >>> jobs.delete(job_id)
+        """
+        return self.perform(calls.move_job(job_id, tube))
+
+
+def _found(found: Pair | None) -> FoundJob | None:
+    return None if found is None else FoundJob(*found)

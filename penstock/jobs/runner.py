@@ -1,0 +1,149 @@
+"""Many jobs at a time: workers with a connection each, and one task that touches what they work on.
+
+Law: a job is deleted only after its handler returned. Whatever else happens to the handler, the job stays with the server.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.abc
+
+from penstock.jobs.errors import BadServer, ConnectionLost, DeadlineSoon, JobsError, NotFound, ReservationLost
+from penstock.jobs.job import DEFAULT_PRIORITY, AsyncJob
+from penstock.jobs.retries import LEARN_AFTER_S, Retries, TouchPlan, figure
+
+if TYPE_CHECKING:
+    from penstock.jobs.aio import AsyncJobs
+
+logger = logging.getLogger("penstock.jobs")
+PAUSE_S = 1.0  # s before the next attempt when no server was there for the whole time of retrying
+
+
+class Runner:
+    """The workers of one AsyncJobs.run.
+
+    >>> runner = Runner(jobs.clone, print, Retries(), grace_s=10)
+    """
+
+    def __init__(
+        self,
+        new_client: "Callable[[], AsyncJobs]",
+        handler: Callable[[AsyncJob], Awaitable[object]],
+        retries: Retries,
+        grace_s: float,
+    ) -> None:
+        self._new_client = new_client
+        self._handler = handler
+        self._retries = retries
+        self._grace_s = grace_s  # s for telling the server what became of a job, also when cancelled
+        self._at_work: dict[AsyncJob, TouchPlan] = {}
+
+    async def run(self, concurrency: int) -> None:
+        """Work until cancelled. Raises ValueError for a concurrency below 1.
+
+        >>> with anyio.move_on_after(0):
+        ...     await Runner(jobs.clone, print, Retries(), grace_s=10).run(2)
+        """
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1: {concurrency}")
+        failures: list[JobsError] = []
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._touch_all, group)
+            for _ in range(concurrency):
+                group.start_soon(self._work, failures, group.cancel_scope)
+        if failures:
+            raise failures[0]
+
+    async def _work(self, failures: list[JobsError], scope: anyio.CancelScope) -> None:
+        """Handle jobs one after the other. An error that ends the run is appended to `failures`."""
+        async with self._new_client() as jobs:
+            try:
+                while True:
+                    job = await self._next_job(jobs)
+                    if job is not None:
+                        await self._handle(job)
+            except JobsError as error:
+                failures.append(error)
+                scope.cancel()
+
+    async def _next_job(self, jobs: "AsyncJobs") -> AsyncJob | None:
+        try:
+            return await jobs.reserve()
+        except BadServer:
+            raise
+        except DeadlineSoon:  # a job that the server refused to release or bury: it does so when the connection ends
+            await jobs.aclose()
+            return None
+        except ConnectionLost as error:
+            logger.warning("no server of jobs at %s, trying again: %s", jobs.address, error)
+            await anyio.sleep(PAUSE_S)
+            return None
+
+    async def _handle(self, job: AsyncJob) -> None:
+        failure: Exception | None = None
+        self._at_work[job] = TouchPlan(monotonic())
+        try:
+            await self._handler(job)
+        except Exception as error:
+            failure = error
+        except BaseException:  # cancelled
+            await self._settle(job, self._give_back)
+            raise
+        finally:
+            del self._at_work[job]
+        await self._settle(job, self._delete if failure is None else self._retry, failure)
+
+    async def _settle(
+        self, job: AsyncJob, answer: Callable[[AsyncJob], Awaitable[None]], failure: Exception | None = None
+    ) -> None:
+        """Send the answer within the grace time, also when cancelled; a lost one means that the job comes again."""
+        if failure is not None:
+            logger.warning("the handler of job %d failed", job.id, exc_info=failure)
+        if job.is_answered:
+            return
+        with anyio.CancelScope(shield=True):
+            try:
+                with anyio.fail_after(self._grace_s):
+                    await answer(job)
+            except (JobsError, TimeoutError) as error:
+                logger.warning("job %d may be handled again: %s", job.id, str(error) or "no answer in time")
+
+    async def _delete(self, job: AsyncJob) -> None:
+        await job.delete()
+
+    async def _give_back(self, job: AsyncJob) -> None:
+        await job.release(figure(await job.stats(), "pri"))
+
+    async def _retry(self, job: AsyncJob) -> None:
+        figures = await job.stats()
+        priority = figure(figures, "pri") if "pri" in figures else DEFAULT_PRIORITY
+        delay = self._retries.delay_s(figure(figures, "reserves"))
+        if delay is None:
+            await job.bury(priority)
+        else:
+            await job.release(priority, delay)
+
+    async def _touch_all(self, group: anyio.abc.TaskGroup) -> None:
+        """Touch the jobs at work in time."""
+        while True:
+            await anyio.sleep(LEARN_AFTER_S)
+            now = monotonic()
+            for job, plan in self._at_work.items():
+                if plan.is_due(now):
+                    plan.is_busy = True
+                    group.start_soon(self._touch, job, plan)
+
+    async def _touch(self, job: AsyncJob, plan: TouchPlan) -> None:
+        try:
+            if plan.asks_for_ttr:
+                plan.note_ttr(figure(await job.stats(), "ttr"), monotonic())
+            else:
+                await job.touch()
+                plan.note_touched(monotonic())
+            plan.is_busy = False  # after an error it stays busy: the reservation is gone
+        except (NotFound, ReservationLost, ConnectionLost) as error:
+            if job in self._at_work and not job.is_answered:
+                logger.warning("job %d is no longer reserved while it is handled: %s", job.id, error)

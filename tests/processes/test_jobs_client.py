@@ -1,0 +1,347 @@
+"""penstock.jobs against real servers: kill -9 and restart, silence and lies, many workers, cancellation; asyncio and trio."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from penstock.jobs import (
+    AsyncJob,
+    AsyncJobs,
+    BadServer,
+    ConnectionLost,
+    DeadlineSoon,
+    Jobs,
+    JobsSettings,
+    ReservationLost,
+    Retries,
+    Unsupported,
+)
+from tests.certificates import Authority
+from tests.daemons import Daemon, eventually, nsqd
+from tests.processes.test_beanstalkd import Beanstalkd, beanstalk
+
+pytestmark = pytest.mark.process
+BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
+HASTY = JobsSettings(connect_timeout_s=1, timeout_s=0.5, retry_s=0.5)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with Beanstalkd() as daemon:
+        yield ":".join(map(str, daemon.address))
+
+
+@contextmanager
+def server(*answers: bytes, waits: bool = True) -> Iterator[str]:
+    """Listen, and give each connection the next of the answers, whatever it says; then keep it open, or close it."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    kept: list[socket.socket] = []
+
+    def serve() -> None:
+        for answer in answers:
+            try:
+                sock, _ = listener.accept()
+            except OSError:
+                return
+            kept.append(sock)
+            sock.recv(65536)
+            sock.sendall(answer)
+            if not waits:
+                sock.close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield f"127.0.0.1:{listener.getsockname()[1]}"
+    listener.close()
+    for sock in kept:
+        sock.close()
+
+
+def beanstalk_node(directory: Path, address: str = "127.0.0.1:0") -> Daemon:
+    return nsqd(directory, "-beanstalk-address", address, listens=("TCP", "HTTP", "BEANSTALK"))
+
+
+def test_over_kill_9_of_the_node_puts_come_once_and_reservations_end(tmp_path: Path) -> None:
+    with beanstalk_node(tmp_path) as node:
+        address = node.addresses["BEANSTALK"]
+        jobs = Jobs(address, use="t", watch=["t"])
+        jobs.put(b"first")
+        job = jobs.reserve(5)
+        assert job is not None
+        node.kill()
+    thread = threading.Thread(target=lambda: jobs.put_unique("k", b"second"))
+    thread.start()  # the put waits for the server
+    with beanstalk_node(tmp_path, address):
+        thread.join(30)
+        with pytest.raises(ReservationLost):
+            job.touch()
+        assert jobs.put_unique("k", b"second") is None
+        assert [one.body for one in jobs.reserve_each(0)] == [b"first", b"second"]
+        assert jobs.epoch >= 2
+        jobs.close()
+
+
+def test_a_server_that_is_silent_lies_or_closes() -> None:
+    with server(b"", b"") as address, pytest.raises(ConnectionLost, match="in time"):
+        Jobs(address, HASTY).stats()
+    with server(b"HTTP/1.1 200 OK\r\n\r\n") as address, pytest.raises(BadServer):
+        Jobs(address, HASTY).stats()
+    with server(*[b""] * 20, waits=False) as address, pytest.raises(ConnectionLost, match="closed"):
+        Jobs(address, HASTY).stats()
+
+
+@BACKENDS
+def test_an_async_client_meets_the_same_servers(backend: str) -> None:
+    async def main() -> None:
+        with server(b"", b"") as address, pytest.raises(ConnectionLost, match="in time"):
+            await AsyncJobs(address, HASTY).stats()
+        with server(b"lies\r\n") as address, pytest.raises(BadServer):
+            await AsyncJobs(address, HASTY).stats()
+        with server(*[b""] * 20, waits=False) as address, pytest.raises(ConnectionLost, match="closed"):
+            await AsyncJobs(address, HASTY).stats()
+        with pytest.raises(ConnectionLost):
+            await AsyncJobs("127.0.0.1:1", HASTY).stats()
+
+    anyio.run(main, backend=backend)
+
+
+def test_a_server_that_drips_is_given_up_in_time() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def drip() -> None:
+        sock, _ = listener.accept()
+        try:
+            while True:
+                sock.sendall(b"X")
+                time.sleep(0.05)  # a slow server
+        except OSError:
+            sock.close()
+
+    threading.Thread(target=drip, daemon=True).start()
+    began = time.monotonic()
+    with pytest.raises(ConnectionLost):
+        Jobs(f"127.0.0.1:{listener.getsockname()[1]}", JobsSettings(timeout_s=0.5, retry_s=0)).stats()
+    assert time.monotonic() - began < 5
+    listener.close()
+
+
+def test_deadline_soon(address: str) -> None:
+    with Jobs(address, use="soon", watch=["soon"]) as jobs:
+        jobs.put(b"x", ttr=1)
+        assert jobs.reserve(1) is not None
+        with pytest.raises(DeadlineSoon):
+            jobs.reserve(5)
+
+
+def test_a_unix_socket(tmp_path: Path) -> None:
+    with Beanstalkd("-l", f"unix:{tmp_path / 'sock'}"):
+        with Jobs(str(tmp_path / "sock")) as jobs:
+            jobs.put(b"x")
+
+        async def main() -> None:
+            async with AsyncJobs(str(tmp_path / "sock")) as other:
+                job = await other.reserve(5)
+                assert job is not None
+                await job.delete()
+
+        anyio.run(main)
+
+
+@BACKENDS
+def test_run_handles_every_job_retries_buries_and_touches(address: str, backend: str) -> None:
+    tube = f"run-{backend}"
+    done: list[bytes] = []
+    failed: list[int] = []
+
+    async def handler(job: AsyncJob) -> None:
+        if job.body == b"bad":
+            failed.append(job.id)
+            raise ValueError("bad job")
+        if job.body == b"slow":
+            await anyio.sleep(2.5)  # the job has 1 s to run: only touches keep it
+        done.append(job.body)
+
+    async def main() -> None:
+        async with AsyncJobs(address, use=tube, watch=[tube]) as jobs:
+            await jobs.put(b"slow", ttr=1)
+            bad = await jobs.put(b"bad")
+            for number in range(100):
+                await jobs.put(b"%d" % number)
+            async with anyio.create_task_group() as group:
+                group.start_soon(jobs.run, handler, 4, Retries(max_attempts=2, first_delay_s=1))
+                with anyio.fail_after(60):
+                    while len(done) < 101 or (await jobs.stats_job(bad))["state"] != "buried":
+                        await anyio.sleep(0.05)
+                group.cancel_scope.cancel()
+            assert failed == [bad, bad]
+            assert sorted(done) == sorted([b"slow", *(b"%d" % number for number in range(100))])
+            figures = await jobs.stats_tube()
+            assert (
+                figures["current-jobs-buried"],
+                figures["current-jobs-ready"],
+                figures["current-jobs-reserved"],
+            ) == (1, 0, 0)
+
+    anyio.run(main, backend=backend)
+
+
+@BACKENDS
+def test_a_cancelled_run_releases_what_it_holds(address: str, backend: str) -> None:
+    tube = f"cancel-{backend}"
+
+    async def main() -> None:
+        async with AsyncJobs(address, use=tube, watch=[tube]) as jobs:
+            job_id = await jobs.put(b"x", priority=7)
+            async with anyio.create_task_group() as group:
+                begun = anyio.Event()
+
+                async def handler(_: AsyncJob) -> None:
+                    begun.set()
+                    await anyio.sleep_forever()
+
+                group.start_soon(jobs.run, handler, 2)
+                await begun.wait()
+                group.cancel_scope.cancel()
+            figures = await jobs.stats_job(job_id)
+            assert (figures["state"], figures["releases"], figures["pri"]) == ("ready", 1, 7)
+
+    anyio.run(main, backend=backend)
+
+
+@BACKENDS
+def test_run_goes_on_after_kill_9_of_the_node(tmp_path: Path, backend: str) -> None:
+    done: set[bytes] = set()
+
+    async def handler(job: AsyncJob) -> None:
+        await anyio.sleep(0.02)
+        done.add(job.body)
+
+    with beanstalk_node(tmp_path) as node:
+        address = node.addresses["BEANSTALK"]
+        with Jobs(address) as jobs:
+            for number in range(300):
+                jobs.put(b"%d" % number)
+
+        async def main() -> None:
+            async with anyio.create_task_group() as group:
+                group.start_soon(AsyncJobs(address).run, handler, 4)
+                while len(done) < 50:
+                    await anyio.sleep(0.01)
+                node.kill()
+                again = beanstalk_node(tmp_path, address)
+                await anyio.to_thread.run_sync(again.__enter__)
+                try:
+                    with anyio.fail_after(60):
+                        while len(done) < 300:
+                            await anyio.sleep(0.05)
+                finally:
+                    group.cancel_scope.cancel()
+                    with anyio.CancelScope(shield=True):
+                        await anyio.to_thread.run_sync(again.kill)
+
+        anyio.run(main, backend=backend)
+    assert len(done) == 300
+
+
+def test_a_cancelled_reserve_frees_the_job(address: str) -> None:
+    async def main() -> None:
+        async with AsyncJobs(address, use="freed", watch=["freed"]) as jobs, jobs.clone() as other:
+            with anyio.move_on_after(0.2):
+                await jobs.reserve()
+            await other.put(b"x")
+            job = await other.reserve(5)
+            assert job is not None
+            assert (await jobs.reserve(0)) is None
+
+    anyio.run(main)
+
+
+def test_an_idle_client_notices_that_the_server_restarted(tmp_path: Path) -> None:
+    with beanstalk_node(tmp_path) as node:
+        address = node.addresses["BEANSTALK"]
+        jobs = Jobs(address)
+        jobs.put(b"x")
+        node.kill()
+    with beanstalk_node(tmp_path, address):
+        time.sleep(1.1)  # s: a connection is checked when it was idle for one
+        assert jobs.put(b"y") > 0  # not uncertain: it was not sent over the dead connection
+        jobs.close()
+        eventually(lambda: len(list(jobs.reserve_each(0))) == 2)
+        jobs.close()
+
+
+def test_tls_for_both_clients(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "tls")
+    with nsqd(tmp_path / "data", "-beanstalk-tls-address", "127.0.0.1:0", *authority.flags()) as node:
+        address = f"localhost:{beanstalk(node, 'BEANSTALK TLS')[1]}"
+        settings = JobsSettings(tls=authority.client())
+        with Jobs(address, settings) as jobs:
+            jobs.put(b"x" * 60_000)
+            time.sleep(1.1)  # s: an idle connection is not taken for a lost one
+            assert [job.body for job in jobs.reserve_each(0)] == [b"x" * 60_000]
+            assert jobs.epoch == 1
+
+        async def main() -> None:
+            async with AsyncJobs(address, settings) as other:
+                job = await other.reserve(5)
+                assert job is not None
+                await job.delete()
+
+        for backend in ("asyncio", "trio"):
+            anyio.run(main, backend=backend)
+            with Jobs(address, settings) as jobs:
+                jobs.put(b"for the next")
+        with pytest.raises(ConnectionLost):  # no TLS where TLS is spoken
+            Jobs(address, HASTY).stats()
+
+
+ORIGINAL = os.environ.get("PENSTOCK_BEANSTALKD", "")
+
+
+@pytest.mark.skipif(not ORIGINAL, reason="PENSTOCK_BEANSTALKD names no beanstalkd")
+def test_the_original_server_has_all_but_the_extensions(tmp_path: Path) -> None:
+    path = str(tmp_path / "sock")
+    process = subprocess.Popen([ORIGINAL, "-l", f"unix:{path}"])
+    try:
+        eventually(lambda: os.path.exists(path))
+        with Jobs(path, use="t", watch=["t"]) as jobs:
+            job_id = jobs.put(b"x")
+            for extension in (
+                lambda: jobs.put_unique("k", b"delete 1\r\n"),
+                lambda: jobs.reserve_batch(2),
+                lambda: jobs.delete_batch([job_id]),
+                lambda: jobs.clear_tube("t"),
+                lambda: jobs.move_job(job_id, "u"),
+                jobs.list_jobs,
+            ):
+                with pytest.raises(Unsupported):
+                    extension()
+            job = jobs.reserve(1)
+            assert job is not None
+            assert job.stats()["state"] == "reserved"
+            job.release()
+            job = jobs.reserve(0)
+            assert job is not None
+            job.touch()
+            job.bury()
+            assert jobs.kick(5) == 1
+            assert (jobs.peek_ready(), jobs.peek_buried(), jobs.peek(99)) == ((job_id, b"x"), None, None)
+            assert jobs.stats_tube()["current-jobs-ready"] == 1
+            assert jobs.list_tubes() == ["default", "t"]
+            jobs.pause_tube("t", 0)
+            jobs.delete(job_id)
+            assert jobs.reserve(0) is None
+            assert jobs.epoch == 1
+    finally:
+        process.kill()
+        process.wait()
