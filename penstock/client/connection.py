@@ -1,6 +1,6 @@
 """A socket to one nsqd that sends and receives whole buffers. What the bytes mean, the session knows.
 
-Only dialing, `send` (a full socket) and `wait_readable` wait; `receive` takes what has arrived. Every failure of the network is
+Only `open`, `send` (a full socket) and `wait_readable` wait; `receive` takes what has arrived. Every failure of the network is
 a ConnectionLost whose text names the address.
 """
 
@@ -20,14 +20,19 @@ class Connection:
 
     __slots__ = ("_socket", "_write_timeout_s", "address")
 
-    def __init__(self, address: str, dial_timeout_s: float, write_timeout_s: float) -> None:
-        """Connect. `write_timeout_s`: how long `send` waits without progress. Raises ConnectionLost."""
+    def __init__(self, address: str, connected: socket.socket, write_timeout_s: float) -> None:
+        """Take over a non-blocking socket. `write_timeout_s`: how long `send` waits without progress."""
         self.address = address
         self._write_timeout_s = write_timeout_s
+        self._socket = connected
+
+    @classmethod
+    def open(cls, address: str, dial_timeout_s: float, write_timeout_s: float) -> "Connection":
+        """Connect. Raises ConnectionLost."""
         try:
-            self._socket = dial(address, dial_timeout_s)
+            return cls(address, dial(address, dial_timeout_s), write_timeout_s)
         except OSError as error:
-            raise ConnectionLost(f"cannot connect to {address}: {reason(error)}") from error
+            raise cannot_connect(address, error) from error
 
     def send(self, data: bytes) -> None:
         """Send all of `data`, waiting for the socket as long as it makes progress. Raises ConnectionLost."""
@@ -79,3 +84,8 @@ class Connection:
 
     def _lost(self, error: OSError) -> ConnectionLost:
         return ConnectionLost(f"{self.address}: {reason(error)}")
+
+
+def cannot_connect(address: str, error: OSError) -> ConnectionLost:
+    """Return the error of an address that could not be dialed."""
+    return ConnectionLost(f"cannot connect to {address}: {reason(error)}")

@@ -2,8 +2,7 @@
 
 It uses one thread, the caller's, and nothing happens between two calls. A caller that works on one message for longer
 than a heartbeat interval calls `message.touch()` now and then, which also shows the server that the client is alive.
-Dialing an nsqd takes dial_timeout_s at most, and one nsqd is dialed at a time; requests to nsqlookupd run in their own
-thread.
+An nsqd that does not answer keeps nobody waiting; requests to nsqlookupd run in their own thread.
 """
 
 import selectors

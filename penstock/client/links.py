@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 
-from penstock.client.connection import Connection
+from penstock.client.connection import Connection, cannot_connect
+from penstock.client.dial import Dialing
 from penstock.sansio.consumer import ConsumerCore
 from penstock.sansio.errors import ConnectionLost
 from penstock.sansio.message import Message
@@ -14,6 +15,7 @@ from penstock.sansio.settings import Settings
 from penstock.sansio.subscription import Subscription
 
 ANSWERS_WAIT_S = 0.01  # how long an answer may wait for others while the caller is busy with a batch
+DIALS_AT_ONCE = 20
 STALE_S = 1.0  # between two calls of `tend`
 
 
@@ -23,9 +25,11 @@ class Links:
     def __init__(self, topic: str, channel: str, max_in_flight: int, settings: Settings) -> None:
         """Begin without a connection. Raises ValueError as ConsumerCore does."""
         self.core = ConsumerCore(topic, channel, max_in_flight, settings, self, monotonic, random.Random())
-        self.selector = selectors.DefaultSelector()  # a key's data is a Subscription, or None for a socket of the owner
+        # a key's data is a Subscription, a Dialing, or None for a socket of the owner
+        self.selector = selectors.DefaultSelector()
         self._settings = settings
         self._connections: dict[Subscription, Connection] = {}
+        self._dialings: set[Dialing] = set()
         self._flushed_at = self._tended_at = monotonic()
 
     @property
@@ -37,12 +41,15 @@ class Links:
         """Do what is due, send all output, and return the seconds until the next call is needed."""
         self._tended_at = monotonic()
         seconds = self.core.tick()
-        self._dial_one()
+        self._dial()
         self.flush()
         return seconds
 
-    def receive(self, subscription: Subscription) -> list[Message]:
+    def receive(self, subscription: Subscription | Dialing) -> list[Message]:
         """Return the messages that have arrived at a socket that the selector reported."""
+        if isinstance(subscription, Dialing):
+            self._finish(subscription)
+            return []
         connection = self._connections.get(subscription)
         if connection is None:
             return []
@@ -82,6 +89,8 @@ class Links:
         Each server gets the time to read all answers and close.
         """
         self.core.leave()
+        for dialing in [*self._dialings]:
+            self._forget(dialing)
         self._hear_out(lambda: self.core.has_left, deadline)
         for subscription, connection in [*self._connections.items()]:
             try:
@@ -103,16 +112,40 @@ class Links:
                 self.receive(key.data)
             self.flush()
 
-    def _dial_one(self) -> None:
-        """Dial one nsqd that is due; only one, since dialing waits while the others have messages."""
-        address = self.core.take_due()
-        if address is None:
-            return
+    def _dial(self) -> None:
+        """Dial the nsqds that are due, and give up those that take too long. It waits for none of them."""
+        for dialing in [one for one in self._dialings if one.until <= self._tended_at]:
+            self._forget(dialing)
+            self.core.failed(dialing.address, cannot_connect(dialing.address, TimeoutError("timed out")))
+        while len(self._dialings) < DIALS_AT_ONCE and (address := self.core.take_due()) is not None:
+            try:
+                dialing = Dialing(address, self._tended_at + self._settings.dial_timeout_s)
+            except OSError as error:
+                self.core.failed(address, cannot_connect(address, error))
+                continue
+            self._dialings.add(dialing)
+            self.selector.register(dialing.socket, selectors.EVENT_WRITE, dialing)
+
+    def _finish(self, dialing: Dialing) -> None:
+        """Take over a connection that is made, or go on with the next address of its host."""
+        self.selector.unregister(dialing.socket)
         try:
-            connection = Connection(address, self._settings.dial_timeout_s, self._settings.write_timeout_s)
-        except ConnectionLost as error:
-            self.core.failed(address, error)
+            connected = dialing.finish()
+        except OSError as error:
+            self._dialings.discard(dialing)
+            self.core.failed(dialing.address, cannot_connect(dialing.address, error))
             return
-        subscription = self.core.connected(address)
+        if connected is None:
+            self.selector.register(dialing.socket, selectors.EVENT_WRITE, dialing)
+            return
+        self._dialings.discard(dialing)
+        subscription = self.core.connected(dialing.address)
+        connection = Connection(dialing.address, connected, self._settings.write_timeout_s)
         self._connections[subscription] = connection
         self.selector.register(connection, selectors.EVENT_READ, subscription)
+        self.flush()
+
+    def _forget(self, dialing: Dialing) -> None:
+        self._dialings.discard(dialing)
+        self.selector.unregister(dialing.socket)
+        dialing.socket.close()

@@ -203,7 +203,7 @@ class _Link:
 
     def __init__(self, address: str, settings: Settings, tls: ssl.SSLContext | None) -> None:
         """Connect, and wait for the answer to IDENTIFY. Raises ConnectionLost."""
-        self.connection = Connection(address, settings.dial_timeout_s, settings.write_timeout_s)
+        self.connection = Connection.open(address, settings.dial_timeout_s, settings.write_timeout_s)
         self.publisher: Publisher[None] = Publisher(Session(address, settings, tls))
         try:
             self.connection.send(self.publisher.session.take_output())

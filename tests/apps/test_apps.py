@@ -23,6 +23,7 @@ import pytest
 from apps import nsq_tail, passthrough, to_nsq
 from penstock.client import ConnectionLost, Consumer, ConsumerError, Producer, PublishError, Settings
 from penstock.client.connection import Connection
+from penstock.client.dial import Dialing
 from penstock.sansio.address import split_address
 from shared.log import _LIBRARIES, log
 from tests.daemons import ROOT
@@ -203,7 +204,9 @@ def test_a_unix_socket(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "h" * 70 + ":1", "h\0h:1", "/h\0h"])
 def test_an_address_that_cannot_be_one_is_just_not_reached(address: str) -> None:
     with pytest.raises(ConnectionLost, match="cannot connect to"):
-        Connection(address, 1.0, 1.0)
+        Connection.open(address, 1.0, 1.0)
+    with pytest.raises(OSError):
+        Dialing(address, 1.0)
 
 
 @pytest.mark.process
@@ -360,6 +363,26 @@ def test_nsqds_are_found_through_nsqlookupd(nsqd: FakeNsqd) -> None:
         finally:
             lookupd.shutdown()
     assert (message.body, asked) == (b"found", ["/lookup?topic=t"])
+
+
+@pytest.mark.process
+def test_nsqds_that_do_not_answer_keep_no_message_waiting(nsqd: FakeNsqd) -> None:
+    nsqd.deliver(b"one")
+    with ExitStack() as stack:
+        silent = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(3):  # fill its queue: the kernel answers no more of them
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(silent.getsockname())
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        settings = Settings(dial_timeout_s=0.2)
+        consumer = stack.enter_context(Consumer("t", "c", [address, nsqd.address], settings=settings))
+        message = next(consumer)
+        assert [one.address for one in consumer._links._dialings] == [address]
+        message.finish()
+        while consumer._links._dialings:  # until it is given up
+            assert consumer.poll(0.05) == []
+        assert address in consumer._links.core._retries
 
 
 # ---- nsq_tail

@@ -30,7 +30,7 @@ COVERED_BY = {
     "processes/test_message_commands.py": (
         "nsqd.http.message_actions", "nsqd.storage.log.frozen", "nsqd.verify",
     ),
-    "apps/test_apps.py": ("apps.interrupts", "penstock.client.consumer", "penstock.client.dial", "penstock.client.links",
+    "apps/test_apps.py": ("apps.interrupts", "penstock.client.consumer", "penstock.client.links",
                           "penstock.client.lookup", "penstock.client.producer"),
     "penstock/aio/test_consumer_process.py": ("penstock.aio.consumer", "penstock.aio.lookup"),
     "penstock/aio/test_producer_process.py": (

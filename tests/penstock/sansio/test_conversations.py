@@ -293,6 +293,41 @@ def test_the_consumer_leaves_in_order() -> None:
     assert world.core.take_due() is None
 
 
+def test_thirty_of_two_hundred_nsqds_flap() -> None:
+    names = [f"n{number}:1" for number in range(200)]
+    world = World({name: FakeNsqd(5) for name in names}, 300, Settings(read_timeout_s=1e9))
+    dials: list[str] = []
+    take_due = world.core.take_due
+
+    def counted() -> str | None:
+        address = take_due()
+        if address is not None:
+            dials.append(address)
+        return address
+
+    world.core.take_due = counted  # type: ignore[method-assign]
+    random = Random(7)
+    for _ in range(300):
+        for name in names[:30]:
+            if random.random() < 0.3:
+                world.down ^= {name}
+                world.fall(name)
+        world.step()
+        while world.held:
+            world.held.pop().finish()
+        world.now += 1.0
+    assert all(world.nsqds[name].finished == {b"%016d" % one for one in range(5)} for name in names[30:])
+    assert {dials.count(name) for name in names[30:]} == {1}
+    assert max(dials.count(name) for name in names[:30]) < 300, "a pause follows each failure"
+    world.down.clear()
+    for _ in range(60):
+        world.step()
+        while world.held:
+            world.held.pop().finish()
+        world.now += 1.0
+    assert all(len(one.finished) == 5 for one in world.nsqds.values())
+
+
 EVENTS = st.lists(
     st.one_of(
         st.tuples(st.just("wait"), st.floats(0, 12)),
