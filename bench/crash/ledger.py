@@ -41,6 +41,8 @@ class Ledger:
         self._unsafe: dict[int, Copy] = {}  # by id(): copies whose last FIN or REQ a crash may take back
         self._crashes = 0
         self._acknowledged = False  # some publish was answered with OK
+        self._was_heard = True  # the server has answered or delivered since the last crash
+        self._silent_since = 0  # when the last crash was, or the one before if no server was heard between them
         self._cuts: list[tuple[int, int, int]] = []  # power cuts: (life that it ended, when, when the server saw it)
         self._counts = Verdict()
         self.last_due = 0  # the latest `due` of all messages
@@ -68,6 +70,7 @@ class Ledger:
         """Note the reply to a publish."""
         for message in messages:
             message.fate, message.answered = fate, now
+        self._was_heard = True
         self._acknowledged |= fate is Fate.OK and bool(messages)
 
     def has_acknowledged(self) -> bool:
@@ -78,6 +81,7 @@ class Ledger:
         """Note a delivery; return the copy, or None if the message is none of ours."""
         self._counts.deliveries += 1
         self.last_delivery = now
+        self._was_heard = True
         message = self._known(topic, data)
         if message is None or message.only not in ("", channel):
             self._counts.unexpected += 1
@@ -161,7 +165,10 @@ class Ledger:
         """Note that the server went down just after `at`. `power`: data that the system had not written is lost, too.
 
         `gone`: the server ran on, and from then on none of its syncs could succeed; a sync at that moment may have lied.
+        While no server is heard after a crash, none may run, and then nothing is synced: a window does not count that time.
         """
+        at = at if self._was_heard else self._silent_since
+        self._was_heard, self._silent_since = False, at
         if power:
             self._cuts.append((self._crashes, at, gone))
         self._crashes += 1

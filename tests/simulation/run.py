@@ -6,11 +6,11 @@ power at any moment, in the middle of a turn too. What its replies promised must
 See docs/design/reliability.md#the-simulated-node.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from bench.crash.history import History
 from bench.crash.ledger import Ledger
@@ -35,9 +35,21 @@ STOPS = 0.002  # how likely it is in a step that the process is stopped for a wh
 TOPICS = {"busy": ("work", "idle"), "strict": ("work",), "loose": ("work",)}  # and who is owed what
 CONFIGS = {"strict": TopicConfig(Durability.ALWAYS, retention=SECOND), "loose": TopicConfig(Durability.OS)}
 EVERYTHING = 1 << 60  # ns
+T = TypeVar("T")
+Steps = Generator[None, None, T]  # pauses after each turn, so that several runs can go on together
 WINDOWS = {Durability.ALWAYS: 0, Durability.INTERVAL: 3 * TIMER, Durability.OS: EVERYTHING}
 QUIET = 3 * SECOND  # without a delivery after which the drain is over if nothing is missing
 HOPELESS = 8 * SECOND  # ... and if something is
+
+
+def finished(steps: Steps[T]) -> T:
+    """Go all of the steps, and return their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 class Notes(History):
@@ -176,10 +188,14 @@ class WholeRun:
     def run(self) -> Verdict:
         """All lives, and the drain. AssertionError if a promise was not kept."""
         with small_steps(), told_of(self.story):
-            for _ in range(LIVES):
-                self._live()
-            self.drain()
+            finished(self.steps())
             return self.judge()
+
+    def steps(self) -> Steps[None]:
+        """All lives, and the drain."""
+        for _ in range(LIVES):
+            yield from self._live()
+        yield from self.drain()
 
     def judge(self) -> Verdict:
         """Let the checker compare what was promised with what was delivered."""
@@ -190,31 +206,31 @@ class WholeRun:
 
     # a life
 
-    def _live(self) -> None:
+    def _live(self) -> Steps[None]:
         random, links = self.random, list[Link]()
         self.node = None
         try:
             if random.random() < 0.2 and (self.was_cut or self.durability is not Durability.INTERVAL):
                 # in the middle of the restart, which syncs what a kill left unsynced
                 self.disk.cut_in = random.randrange(8)
-            node = self.start()
+            node = yield from self.start()
             self.disk.cut_in = random.randrange(1, 400) if random.random() < 0.7 else None
             self.disk.cut_write_in = random.randrange(1, 200) if random.random() < 0.3 else None
-            self.work(node, links, random.choice((1, 20, 300, 1500)) * MS)
+            yield from self.work(node, links, random.choice((1, 20, 300, 1500)) * MS)
         except PowerCut:
             pass
         synced = self.durability is not Durability.INTERVAL or self.clock.true > self.went_on + SECOND
         self.crash(links, synced and not self.jumps and random.random() < 0.7)
 
-    def work(self, node: WholeNode, links: list[Link], ns: int) -> None:
+    def work(self, node: WholeNode, links: list[Link], ns: int) -> Steps[None]:
         """Producers, consumers and an operator do what they do, for so long; `links` gets their connections."""
         links += [Producer(self._dial(node), self.ledger, self.notes, self.mix, 3) for _ in range(2)]
         places = [("busy", "work"), ("busy", "work"), ("strict", "work"), ("loose", "work")]
         links += [Consumer(self._dial(node), self.ledger, self.notes, self.mix, place, False) for place in places]
         operator = Operator(node, self.ledger, self.mix, self.random)
-        self._go(node, links, operator, self.clock.true + ns)
+        yield from self._go(node, links, operator, self.clock.true + ns)
 
-    def start(self) -> WholeNode:
+    def start(self) -> Steps[WholeNode]:
         """A node over the disk, with its topics."""
         self.node = node = WholeNode(
             self.disk, self.durability, self.clock, self.random, self.limits, *self.sizes, self.story
@@ -236,12 +252,13 @@ class WholeRun:
         node.call(make, made.append)
         while not made:
             self._turn(node, self.clock.true + SECOND)
+            yield
         return node
 
     def _dial(self, node: WholeNode) -> Any:
         return cast(Any, node.network.dial())
 
-    def _go(self, node: WholeNode, links: list[Link], operator: Operator | None, until: int) -> None:
+    def _go(self, node: WholeNode, links: list[Link], operator: Operator | None, until: int) -> Steps[None]:
         random, step = self.random, MS if operator is not None else 20 * MS
         while self.clock.true < until:
             now = self.clock.true
@@ -260,6 +277,7 @@ class WholeRun:
                 cast(Any, random.choice(links).socket).reset()
             self._turn(node, min(until, now + step))
             assert not node.store.durable.broken
+            yield
 
     def stop(self, ns: int) -> None:
         """The process is stopped (SIGSTOP) for so long: clocks go on, and then all time-outs and delays are over at once."""
@@ -289,9 +307,9 @@ class WholeRun:
         away = random.choice((0, 1, 300, 5000)) * MS
         self.clock = self.clock.after(away, random.choice((5, 1000, 10**6)) * SECOND, rebooted=cut)
 
-    def drain(self) -> None:
+    def drain(self) -> Steps[None]:
         """Take out all that is left."""
-        node = self.start()
+        node = yield from self.start()
         for topic in node.broker.topics.values():
             for item in (topic, *topic.channels.values()):
                 node.call(lambda broker, item=item: broker.pause(item, False), lambda good: None)  # type: ignore[misc]
@@ -301,5 +319,5 @@ class WholeRun:
         while (quiet := self.clock.true - max(began, ledger.last_due, ledger.last_delivery)) < HOPELESS:
             if quiet > QUIET and not ledger.missing():
                 break
-            self._go(node, links, None, self.clock.true + 100 * MS)
+            yield from self._go(node, links, None, self.clock.true + 100 * MS)
         node.broker.check()

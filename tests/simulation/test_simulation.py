@@ -16,7 +16,7 @@ from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.writer import SyncJob
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
-from tests.simulation.run import WholeRun, small_steps
+from tests.simulation.run import WholeRun, finished, small_steps
 
 pytestmark = pytest.mark.long
 
@@ -101,11 +101,11 @@ class KilledAt(WholeRun):
         with small_steps():
             self.disk.cut_in = self.number
             try:
-                self.work(self.start(), links, 40 * MS)
+                finished(self.work(finished(self.start()), links, 40 * MS))
             except PowerCut:
                 self.died = True
             self.crash(links, self.cut)
-            self.drain()
+            finished(self.drain())
         return self.judge()
 
 

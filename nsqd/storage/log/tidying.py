@@ -248,6 +248,8 @@ class Tidying:
         try:
             if not self._writer.reuse(base, self._generations.get(base, 0), self.sizes.get(base, 0)):
                 self._disk.remove(self.file_name(base))
+        except FileNotFoundError:  # a start has moved it aside, as damaged
+            pass
         except OSError as error:
             log.error("LOG: cannot remove a segment: %s", error)
             return

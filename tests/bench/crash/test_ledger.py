@@ -326,3 +326,14 @@ def test_verdicts_add_up() -> None:
     total.add(Verdict(acked=2, early=3))
 
     assert total == Verdict(acked=3, lost=1, early=3)
+
+
+@pytest.mark.parametrize(("is_heard", "lost"), [(False, 0), (True, 1)])
+def test_a_window_does_not_count_the_time_in_which_no_server_ran(is_heard: bool, lost: int) -> None:
+    books = Books(window=100 * MS)
+    books.acked()
+    books.ledger.crash(T + 10 * MS)
+    if is_heard:
+        books.ledger.finish(books.deliver(books.acked(at=T + 400 * MS), at=T + 450 * MS))
+    books.ledger.crash(T + 500 * MS, power=True)
+    assert books.verdict().lost == lost
