@@ -6,11 +6,13 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 from time import monotonic
 from types import TracebackType
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import ByteStream, TaskGroup
 
 from penstock.aio import streams
@@ -26,6 +28,7 @@ log = logging.getLogger("penstock.client")
 
 CLOSE_S = 2.0  # for leaving all nsqds together
 DIALS_AT_ONCE = 20
+SHORTEST_TIMEOUT_MS = 300  # nsqd's is 1 s at least
 TOUCHES = 3  # in the time after which the server takes a message back
 STALE_S, SETTLE_S = 5.0, 0.05  # a pause between two looks at the core that tells of a blocked loop; the wait after it
 
@@ -63,7 +66,9 @@ class Consumer:
         self.topic = topic
         self.channel = channel
         self._settings = settings or Settings()
-        self._core = ConsumerCore(topic, channel, max_in_flight, self._settings, self, monotonic, Random())
+        # messages that came too often are given up where they are handed out, because `run` may want them
+        core_settings = replace(self._settings, max_attempts=0)
+        self._core = ConsumerCore(topic, channel, max_in_flight, core_settings, self, monotonic, Random())
         self._given = frozenset(map(check_address, nsqd_addresses))
         self._core.want(self._given)
         self._lookup = Lookup(topic, lookupd_addresses, self._settings) if lookupd_addresses else None
@@ -73,6 +78,8 @@ class Consumer:
         self._tended_at = self._touched_at = monotonic()
         self._error: ConsumerError | None = None
         self._stopped = False
+        self._is_open = False
+        self._scopes: set[anyio.CancelScope] = set()  # of the tasks in the background
 
     # iteration
 
@@ -80,12 +87,20 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Message:
-        """Return the next message; after `stop`, end when the messages already received are used up.
+        """Return the next message; end after `stop`. A message that came more often than max_attempts is finished instead.
 
         Raises ConsumerError if an nsqd refuses the subscription for good.
         """
+        while self._is_spent(message := await self._take()):
+            self._give_up(message)
+        return message
+
+    async def _take(self) -> Message:
+        """Return the next message, however often it came."""
+        if not self._is_open:
+            raise RuntimeError("the consumer is not open: use it in `async with`")
         ready = self._ready
-        while not ready:
+        while not self._has_ready():
             if self._error is not None:
                 raise self._error
             if self._stopped:
@@ -93,12 +108,28 @@ class Consumer:
             await self._news.wait()
         return ready.popleft()
 
+    def _has_ready(self) -> bool:
+        """Return True if a message is ready; those of lost connections are forgotten: their servers deliver them again."""
+        ready = self._ready
+        while ready and not ready[0].is_pending:
+            ready.popleft()
+        return bool(ready)
+
+    def _is_spent(self, message: Message) -> bool:
+        return 0 < self._settings.max_attempts < message.attempts
+
+    def _give_up(self, message: Message) -> None:
+        log.warning("%s: giving up on %r", self.topic, message)
+        message.finish()
+
     def stop(self) -> None:
-        """End the iteration, and `run`, when the messages already received are used up."""
+        """End the iteration, and `run`, after the messages that are in work. Those that wait here are requeued."""
         self._stopped = True
         self._core.limit(0)
-        self._send_all()
-        self._tell()
+        self._requeue_ready()
+        if self._is_open:
+            self._send_all()
+            self._tell()
 
     # handlers
 
@@ -124,36 +155,38 @@ class Consumer:
             async with Consumer("orders", "billing", ["127.0.0.1:4150"]) as consumer:
                 await consumer.run(handle, concurrency=4)
         """
+        if concurrency < 1:
+            raise ValueError("concurrency must be at least 1")
         async with anyio.create_task_group() as workers:
-            before = self._core.give_up
-            if (last := on_give_up) is not None:
-
-                def give_up(message: Message) -> None:
-                    workers.start_soon(self._handle, last, message)
-
-                self._core.give_up = give_up
-            try:
-                async with anyio.create_task_group() as busy:
-                    for _ in range(concurrency):
-                        busy.start_soon(self._work, handler)
-            finally:
-                self._core.give_up = before
+            for _ in range(concurrency):
+                workers.start_soon(self._work, handler, on_give_up)
         if self._error is not None:
             raise self._error
 
-    async def _work(self, handler: Handler) -> None:
-        with suppress(ConsumerError):  # `run` raises it, once for all workers
-            async for message in self:
-                await self._handle(handler, message)
+    async def _work(self, handler: Handler, on_give_up: Handler | None) -> None:
+        with suppress(ConsumerError, StopAsyncIteration):  # `run` raises the error, once for all workers
+            while True:
+                message = await self._take()
+                if not self._is_spent(message):
+                    await self._handle(handler, message)
+                elif on_give_up is not None:
+                    await self._handle(on_give_up, message)
+                else:
+                    self._give_up(message)
 
     async def _handle(self, handler: Handler, message: Message) -> None:
         self._in_work.add(message)
         try:
             await handler(message)
-        except Exception:
+        except (Exception, anyio.get_cancelled_exc_class()):
+            try:
+                await anyio.lowlevel.checkpoint_if_cancelled()
+            except BaseException:  # this task is cancelled, not something that the handler waited for
+                message.requeue(0)
+                raise
             log.exception("%s: the handler failed with %r", self.topic, message)
             message.requeue(backoff=True)
-        except BaseException:  # cancelled: another consumer may have it at once
+        except BaseException:
             message.requeue(0)
             raise
         else:
@@ -164,14 +197,17 @@ class Consumer:
     # context
 
     async def __aenter__(self) -> Consumer:
+        if self._is_open or self._stopped:
+            raise RuntimeError("a consumer is opened once: make another one")
         self._news = anyio.Event()  # set, and replaced, when iterators have something to look at
         self._wake = anyio.Event()  # likewise for the task that tends the core
         self._dials = anyio.CapacityLimiter(DIALS_AT_ONCE)
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        self._tasks.start_soon(self._tend)
+        self._is_open = True
+        self._start(self._tend)
         if self._lookup is not None:
-            self._tasks.start_soon(self._lookup.run, self._found)
+            self._start(self._lookup.run, self._found)
         return self
 
     async def __aexit__(
@@ -180,15 +216,33 @@ class Consumer:
         """Requeue what was not handed out, send all answers, and leave every nsqd."""
         with anyio.move_on_after(CLOSE_S, shield=True):
             await self._leave()
-        self._tasks.cancel_scope.cancel()
+        self._is_open = False
+        for scope in [*self._scopes]:
+            scope.cancel()
         await self._tasks.__aexit__(None, None, None)
+
+    def _start(self, run: Callable[..., Awaitable[object]], *arguments: object) -> None:
+        """Run a task in the background, which a cancellation around the consumer does not reach: `_leave` needs it."""
+
+        scope = anyio.CancelScope(shield=True)
+        self._scopes.add(scope)
+
+        async def shielded() -> None:
+            with scope:
+                await run(*arguments)
+            self._scopes.discard(scope)
+
+        self._tasks.start_soon(shielded)
+
+    def _requeue_ready(self) -> None:
+        for message in self._ready:
+            message.requeue(0)
+        self._ready.clear()
 
     async def _leave(self) -> None:
         self._stopped = True
         self._core.leave()
-        for message in self._ready:
-            message.requeue(0)
-        self._ready.clear()
+        self._requeue_ready()
         self._send_all()
         while not self._core.has_left:
             await self._news.wait()
@@ -210,7 +264,7 @@ class Consumer:
             self._wake = anyio.Event()
             seconds = min(self._core.tick(), self._touch_waiting())
             while (address := self._core.take_due()) is not None:
-                self._tasks.start_soon(self._connect, address)
+                self._start(self._connect, address)
             self._send_all()
             with anyio.move_on_after(seconds):
                 await self._wake.wait()
@@ -218,7 +272,7 @@ class Consumer:
     def _touch_waiting(self) -> float:
         """Touch the messages that wait here or are in work, if it is time; return the s until it is time again."""
         timeouts = [one.msg_timeout_ms for one in self._core.subscriptions.values()]
-        interval = min(timeouts, default=1000) / 1000 / TOUCHES
+        interval = max(min(timeouts, default=1000), SHORTEST_TIMEOUT_MS) / 1000 / TOUCHES
         now = monotonic()
         if now - self._touched_at >= interval:
             self._touched_at = now

@@ -36,8 +36,8 @@ class Owner(Protocol):
     def give_back(self, publishes: list[Publish]) -> None:
         """Take publishes back that this nsqd does not have: another one may."""
 
-    def settled(self, publish: Publish) -> None:
-        """Note that a publish is answered."""
+    def released(self, publish: Publish) -> None:
+        """Note that a publish takes no memory any more."""
 
     def changed(self) -> None:
         """Note that the nsqd can take publishes now, or no longer."""
@@ -70,23 +70,41 @@ class Node:
     def send(self, publish: Publish) -> None:
         """Send a publish with those that are sent in the same turn of the event loop. The node must be ready."""
         assert self._publisher is not None
-        if self._agreed and publish.number is None:
+        if not self._agreed:
+            publish.number = None
+        elif publish.number is None:
             publish.number = self._name, self._next_number
             self._next_number += len(publish.bodies)
-        self._publisher.publish(publish.encode(), publish)
+        publish.is_sent = True
+        try:
+            self._publisher.publish(publish.encode(), publish)
+        except ConnectionLost as error:  # TLS is broken: it is not sent, and what follows is as for a lost connection
+            self._publisher.unanswered.append(publish)
+            self.problem = str(error)
+            if self._scope is not None:
+                self._scope.cancel()
         self._output.set()
 
     def expire(self, before: float, why: str) -> None:
-        """Fail the publishes that began before this time: nobody knows whether the nsqd has them."""
+        """Fail the publishes that began before this time: nobody knows whether the nsqd has them.
+
+        A connection on which one of them waits is dropped: its nsqd answers nothing else either.
+        """
         for publish in self._uncertain:
-            if publish.begun_at < before:
-                self._settle(publish, PublishError(f"{self.problem or self.address}: {why}"))
-        while self._uncertain and self._uncertain[0].is_settled:
-            self._uncertain.popleft()
-        for publish in self._publisher.unanswered if self._publisher is not None else ():
-            if publish.begun_at >= before:
-                break
-            self._settle(publish, PublishError(f"{self.address}: {why}"))
+            if publish.begun_at < before and not publish.is_settled:
+                publish.settle(PublishError(f"{self.problem or self.address}: {why}"))
+        kept = [one for one in self._uncertain if not one.is_settled]
+        for publish in self._uncertain:
+            if publish.is_settled:
+                self._owner.released(publish)
+        self._uncertain = deque(kept)
+        unanswered = self._publisher.unanswered if self._publisher is not None else ()
+        for publish in unanswered:
+            if publish.begun_at < before and not publish.is_settled:
+                publish.settle(PublishError(f"{self.address}: {why}"))
+        if unanswered and unanswered[0].begun_at < before and self._scope is not None:
+            self.problem = f"{self.address}: {why}"
+            self._scope.cancel()
 
     def give_up_if_silent(self, now: float) -> None:
         """Drop the connection if the server, which sends heartbeats, sent nothing for read_timeout_s."""
@@ -155,19 +173,22 @@ class Node:
     def _begin(self, publisher: Publisher[Publish]) -> None:
         self._publisher = publisher
         self._agreed = (publisher.session.features or {}).get("deduplication") is True
-        self._retries.succeed(self.address)
+        self._retries.succeed(self.address, monotonic())
         again, self._uncertain = self._uncertain, deque()
         for publish in again:
-            if not publish.is_settled:
+            if publish.is_settled:
+                self._owner.released(publish)
+            else:
                 self.send(publish)
         while (waiting := self._owner.next_waiting()) is not None:
             self.send(waiting)
         self._owner.changed()
 
     def _settle(self, publish: Publish, error: PublishError | None) -> None:
+        publish.is_sent = False
         if not publish.is_settled:
             publish.settle(error)
-            self._owner.settled(publish)
+        self._owner.released(publish)
 
     def _refuse(self, publish: Publish, error: PublishError) -> None:
         """Pass the server's error on, or the publish to another nsqd. The server closes the connection now."""
@@ -175,6 +196,7 @@ class Node:
         self._publisher = None
         self._owner.changed()
         if error.code in ELSEWHERE and not publish.is_settled:
+            publish.is_sent = False
             self._owner.give_back([publish])
         else:
             self._settle(publish, error)
@@ -182,12 +204,18 @@ class Node:
     def _lose(self, publisher: Publisher[Publish]) -> None:
         """Keep, or give back, what was not answered."""
         self._publisher = None
-        unanswered = [one for one in publisher.unanswered if not one.is_settled]
+        self._owner.changed()
+        unanswered = []
+        for publish in publisher.unanswered:
+            publish.is_sent = False
+            if publish.is_settled:
+                self._owner.released(publish)
+            else:
+                unanswered.append(publish)
         if self._agreed:
             self._uncertain.extend(unanswered)
         else:
             self._owner.give_back(unanswered)
-        self._owner.changed()
 
     def __repr__(self) -> str:
         return f"<Node: {self.address}, {'ready' if self.is_ready else self.problem or 'connecting'}>"

@@ -69,15 +69,18 @@ class Producer:
         self._ready: list[Node] = []
         self._waiting: deque[Publish] = deque()  # that any nsqd may have, while none is ready
         self._unanswered = 0  # bytes of all publishes that are not settled
-        self._queue: deque[tuple[int, anyio.Event]] = deque()  # calls that wait for room, and their bytes
+        self._queue: deque[Publish] = deque()  # calls that wait for room
 
     async def publish(self, topic: str, body: bytes, *, delay_ms: int = 0) -> None:
-        """Publish one message, to be delivered after `delay_ms` milliseconds. Raises PublishError; ValueError."""
+        """Publish one message, to be delivered after `delay_ms` milliseconds.
+
+        Raises PublishError; ValueError for a bad name or delay, TypeError for a body that is not bytes.
+        """
         await self._publish(topic, (body,), delay_ms)
 
     async def publish_many(self, topic: str, bodies: Sequence[bytes]) -> None:
-        """Publish all bodies or none (one MPUB); an empty list does nothing. Raises PublishError; ValueError."""
-        if bodies:
+        """Publish all bodies or none (one MPUB); an empty list does nothing. Raises as `publish`."""
+        if bodies := list(bodies):
             await self._publish(topic, bodies, 0)
 
     async def __aenter__(self) -> Producer:
@@ -97,9 +100,9 @@ class Producer:
         self._is_open = False
         self._tasks.cancel_scope.cancel()
         await self._tasks.__aexit__(None, None, None)
+        while self._queue:
+            self._queue.popleft().settle(PublishError(CLOSED))
         self._expire(inf, CLOSED)
-        for _, event in self._queue:
-            event.set()
 
     # one call
 
@@ -107,39 +110,34 @@ class Producer:
         if not self._is_open:
             raise PublishError(CLOSED)
         done = self._waiter()
-        publish = Publish(topic, bodies, delay_ms, monotonic(), done)
-        if self._queue or (self._unanswered and self._unanswered + publish.size > self._max_unanswered):
-            await self._wait_for_room(publish.size)
-        if not self._is_open:
-            raise PublishError(CLOSED)
+        publish = Publish(topic, bodies, delay_ms, done)
+        if self._queue or not self._fits(publish):
+            self._queue.append(publish)
+        else:
+            self._begin(publish)
+        try:
+            await done.wait()
+        except BaseException:  # the call is cancelled: if it is sent already, it may be published
+            if not publish.is_settled:
+                publish.settle(None)
+                if not publish.is_sent:
+                    self.released(publish)
+            raise
+        if publish.error is not None:
+            raise publish.error
+
+    def _fits(self, publish: Publish) -> bool:
+        return not self._unanswered or self._unanswered + publish.size <= self._max_unanswered
+
+    def _begin(self, publish: Publish) -> None:
+        """Send a publish for which there is room, or keep it until a nsqd is ready."""
+        publish.begun_at, publish.has_room = monotonic(), True
         self._unanswered += publish.size
         if self._ready:
             self._turn += 1
             self._ready[self._turn % len(self._ready)].send(publish)
         else:
             self._waiting.append(publish)
-        try:
-            await done.wait()
-        except BaseException:
-            if not publish.is_settled:  # the call was cancelled: if it is sent already, it may be published
-                publish.settle(None)
-                self.settled(publish)
-            raise
-        if publish.error is not None:
-            raise publish.error
-
-    async def _wait_for_room(self, size: int) -> None:
-        entry = size, anyio.Event()
-        self._queue.append(entry)
-        try:
-            await entry[1].wait()
-        except BaseException:
-            if entry in self._queue:
-                self._queue.remove(entry)
-            else:  # room was made for it
-                self._unanswered -= size
-            raise
-        self._unanswered -= size  # `_publish` counts it again
 
     # what nodes tell
 
@@ -149,6 +147,7 @@ class Producer:
             publish = self._waiting.popleft()
             if not publish.is_settled:
                 return publish
+            self.released(publish)
         return None
 
     def give_back(self, publishes: list[Publish]) -> None:
@@ -160,14 +159,16 @@ class Producer:
             while (publish_again := self.next_waiting()) is not None:
                 node.send(publish_again)
 
-    def settled(self, publish: Publish) -> None:
+    def released(self, publish: Publish) -> None:
         """See Owner."""
-        self._unanswered -= publish.size
+        if publish.has_room:
+            publish.has_room = False
+            self._unanswered -= publish.size
         queue = self._queue
-        while queue and (not self._unanswered or self._unanswered + queue[0][0] <= self._max_unanswered):
-            size, event = queue.popleft()
-            self._unanswered += size
-            event.set()
+        while queue and (queue[0].is_settled or self._fits(queue[0])):
+            waiting = queue.popleft()
+            if not waiting.is_settled:
+                self._begin(waiting)
 
     def changed(self) -> None:
         """See Owner."""
@@ -193,7 +194,7 @@ class Producer:
                 publish.settle(
                     PublishError("; ".join(node.problem or f"{node.address}: {why}" for node in self._nodes))
                 )
-                self.settled(publish)
+            self.released(publish)
         for node in self._nodes:
             node.expire(before, why)
 

@@ -14,17 +14,27 @@ OVERHEAD = 100  # bytes; what a publish takes in memory and on the wire besides 
 class Publish:
     """Messages that are published together, in one PUB, MPUB or DPUB."""
 
-    __slots__ = ("_done", "begun_at", "bodies", "delay_ms", "error", "is_settled", "number", "size", "topic")
+    __slots__ = (
+        "_done", "begun_at", "bodies", "delay_ms", "error", "has_room", "is_sent", "is_settled", "number", "size", "topic",
+    )  # fmt: skip
 
-    def __init__(self, topic: str, bodies: Sequence[bytes], delay_ms: int, now: float, done: Waiter) -> None:
-        """Prepare. Raises ValueError for a bad name or delay. `now`: when the call began, in s. `done` is set at its end."""
+    def __init__(self, topic: str, bodies: Sequence[bytes], delay_ms: int, done: Waiter) -> None:
+        """Prepare. `done` is set at its end.
+
+        Raises ValueError for a bad name or delay, TypeError for a body that is not bytes.
+        """
+        for body in bodies:
+            if not isinstance(body, bytes):
+                raise TypeError(f"a body must be bytes, not {type(body).__name__}")
         nsq.check_topic(topic)
         if delay_ms < 0:
             raise ValueError(f"a delay cannot be negative: {delay_ms}")
         self.topic = topic
         self.bodies = bodies
         self.delay_ms = delay_ms
-        self.begun_at = now
+        self.begun_at = 0.0  # when there was room for it, in s
+        self.has_room = False  # its size counts in the producer's bytes
+        self.is_sent = False  # its command is on a connection that has not answered it
         self.size = sum(map(len, bodies)) + OVERHEAD
         self.number: nsq.Number | None = None  # set when it is first sent to a server that agreed to deduplication
         self.is_settled = False  # the outcome is known, or nobody waits for it any more
@@ -43,6 +53,7 @@ class Publish:
         """Note the outcome: None for the server's OK."""
         self.is_settled = True
         self.error = error
+        self.bodies = ()
         self._done.set()
 
     def __repr__(self) -> str:

@@ -19,6 +19,7 @@ log = logging.getLogger("penstock.client")
 
 ANSWER_BYTES = 1 << 20  # asked for at once
 WAIT_MS = 20_000  # for which a follower lets nsqd wait for the next message
+SHORTEST_S = 0.5  # between two questions without an answer
 RETRY_S = 30.0  # how long a nsqd that does not answer, or that is busy, is asked again
 FIRST_RETRY_S, LAST_RETRY_S = 0.1, 5.0
 BUSY = 503  # the status while the node's budget of buffers is used up, or it starts
@@ -69,7 +70,7 @@ class Reader:
             raise ValueError(f"not a legal name: {topic if not is_valid_name(topic) else cursor!r}")
         self.topic = topic
         self.next_offset: int | None = None  # behind the record that was handed out last; None: not known yet
-        self._base = (address if "://" in address else f"http://{address}").rstrip("/")
+        self._base = _base(address)
         self._start, self._end = start, end
         self._follow = follow
         self._cursor, self._owner, self._hold = cursor, owner, hold
@@ -93,6 +94,7 @@ class Reader:
         while self._follow or at < end:
             wanted: dict[str, str | int] = {"from": at, "max_bytes": ANSWER_BYTES}
             wanted |= {"wait_ms": WAIT_MS} if self._follow else {"to": end}
+            asked_at = anyio.current_time()
             headers, answer = await self._ask("GET", "/topic/read", wanted)
             for record in records_of(answer):
                 self.next_offset = record.offset + 1
@@ -100,6 +102,8 @@ class Reader:
             after = _number(headers, "X-Nsq-Next-Offset")
             if after <= at and not self._follow:
                 raise ReadError(f"{self._base}: nothing to read at offset {at}, before the end at {end}")
+            if after <= at:  # it has waited for WAIT_MS, or does not wait at all
+                await anyio.sleep(max(0.0, asked_at + SHORTEST_S - anyio.current_time()))
             at = self.next_offset = max(at, after)
 
     async def commit(self, offset: int | None = None) -> None:
@@ -188,6 +192,18 @@ class Reader:
 
     def __repr__(self) -> str:
         return f"<Reader: {self.topic} at {self._base}, next offset {self.next_offset}>"
+
+
+def _base(address: str) -> str:
+    """Return the URL of an address. Raises ValueError."""
+    base = (address if "://" in address else f"http://{address}").rstrip("/")
+    try:
+        url = httpx.URL(base)
+    except httpx.InvalidURL as error:
+        raise ValueError(f"not an address: {address!r}: {error}") from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ValueError(f"not an address of HTTP: {address!r}")
+    return base
 
 
 def _object(answer: bytes) -> dict[str, object]:

@@ -16,6 +16,7 @@ from types import TracebackType
 from penstock.client.links import Links
 from penstock.client.lookup import LookupPoller
 from penstock.sansio.address import check_address
+from penstock.sansio.errors import ConsumerError
 from penstock.sansio.message import Message
 from penstock.sansio.settings import Settings
 
@@ -55,6 +56,7 @@ class Consumer:
         self.channel = channel
         self._given = frozenset(map(check_address, nsqd_addresses))
         self._ready: deque[Message] = deque()  # received, not iterated yet
+        self._refusal: ConsumerError | None = None  # to be raised when there are no messages to return
         self._stopped = False
         self._closed = False
         self._losses_seen = 0  # lost_count of the core when nsqlookupd was last hurried
@@ -86,11 +88,15 @@ class Consumer:
 
     def __next__(self) -> Message:
         """Return the next message; after `stop`, end when the messages already received are used up."""
-        while not self._ready:
-            self._ready.extend(self.poll())
-            if self._stopped and not self._ready:
+        ready = self._ready
+        while True:
+            while ready:
+                message = ready.popleft()
+                if message.is_pending:  # otherwise its connection is lost, and the server delivers it again
+                    return message
+            ready.extend(self.poll())
+            if self._stopped and not ready:
                 raise StopIteration
-        return self._ready.popleft()
 
     def flush(self) -> None:
         """Send the queued answers (FIN and REQ) of all nsqds now."""
@@ -158,8 +164,14 @@ class Consumer:
         for key, _ in self._links.selector.select(seconds):
             if key.data is None:
                 self._alarm.recv(4096)
-            else:
+                continue
+            try:
                 messages += self._links.receive(key.data)
+            except ConsumerError as error:  # of one nsqd: the messages of the others come first
+                self._refusal = error
+        if self._refusal is not None and not messages:
+            refusal, self._refusal = self._refusal, None
+            raise refusal
         return messages
 
     def _wake(self) -> None:

@@ -38,7 +38,7 @@ class Dialing:
             self._targets = _targets(address)
         except ValueError as error:
             raise OSError(str(error)) from None
-        self.socket = self._next(OSError("the name has no address"))
+        self.socket = self._next(OSError("no address was found for its name"))
 
     def finish(self) -> socket.socket | None:
         """Return the connected socket; None if `socket` is another one now, to the next address of the host.

@@ -43,7 +43,11 @@ class Links:
         seconds = self.core.tick()
         self._dial()
         self.flush()
-        return seconds
+        if len(self._dialings) < DIALS_AT_ONCE:
+            return seconds
+        return max(
+            0.0, min(one.until for one in self._dialings) - self._tended_at
+        )  # others are due, and wait for these
 
     def receive(self, subscription: Subscription | Dialing) -> list[Message]:
         """Return the messages that have arrived at a socket that the selector reported."""

@@ -6,6 +6,7 @@ to be done. The producer itself publishes nothing twice: it reconnects only whil
 
 import ssl
 from collections.abc import Sequence
+from time import monotonic
 from types import TracebackType
 
 from penstock.client.connection import Connection
@@ -156,14 +157,17 @@ class Producer:
         raise PublishError("; ".join(reasons), code)
 
     def _await_answers(self) -> None:
+        """Wait until one more publish is answered. Raises PublishError."""
         link = self._link
         assert link is not None, "no answer is owed without a connection"
-        if not link.connection.wait_readable(self._settings.read_timeout_s):
-            raise self._failure(f"{link.connection.address}: no answer in {self._settings.read_timeout_s:g} s")
-        try:
-            self._read(link)
-        except ConnectionLost as error:
-            raise self._failure(str(error)) from error
+        before, until = self._outstanding, monotonic() + self._settings.read_timeout_s
+        while self._outstanding == before:  # heartbeats are no answer
+            if not link.connection.wait_readable(max(0.0, until - monotonic())):
+                raise self._failure(f"{link.connection.address}: no answer in {self._settings.read_timeout_s:g} s")
+            try:
+                self._read(link)
+            except ConnectionLost as error:
+                raise self._failure(str(error)) from error
 
     def _read(self, link: "_Link") -> None:
         """Read the socket once. Raises ConnectionLost, or PublishError if the server refused a publish."""
@@ -207,8 +211,9 @@ class _Link:
         self.publisher: Publisher[None] = Publisher(Session(address, settings, tls))
         try:
             self.connection.send(self.publisher.session.take_output())
+            until = monotonic() + settings.read_timeout_s
             while self.publisher.session.features is None:
-                if not self.connection.wait_readable(settings.read_timeout_s):
+                if not self.connection.wait_readable(max(0.0, until - monotonic())):
                     raise self.publisher.session.lost("no answer to IDENTIFY")
                 self.receive()
         except ConnectionLost:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from penstock.protocol import nsq
 from penstock.sansio.backoff import Backoff, Flow
-from penstock.sansio.errors import ConnectionLost
+from penstock.sansio.errors import ConnectionLost, ConsumerError
 from penstock.sansio.message import Message
 from penstock.sansio.rdy import shares
 from penstock.sansio.retries import Retries
@@ -24,6 +24,7 @@ from penstock.sansio.tls import client_context
 log = logging.getLogger("penstock.client")
 
 TICK_S = 1.0  # how often silent connections and rotations are looked at when nothing happens
+SLACK = 100  # messages of one nsqd that may come on top of twice max_in_flight
 TURN_S = 5.0  # with more nsqds than max_in_flight: how long the chosen ones keep their RDY (as in go-nsq)
 
 
@@ -61,6 +62,7 @@ class ConsumerCore:
         self.lost_count = 0  # connections that broke so far
         self.backoff = Backoff(settings, random)
         self._max_in_flight = max_in_flight
+        self._most_in_flight = 2 * max_in_flight + SLACK
         self._settings = settings
         self._sockets = sockets
         self._clock = clock
@@ -68,6 +70,7 @@ class ConsumerCore:
         self._tls = client_context(settings)
         self._wanted: frozenset[str] = frozenset()
         self._retries = Retries()
+        self._dialing: set[str] = set()  # addresses that were taken and neither connected nor failed since
         self._turn, self._turn_at = 0, 0.0
         self._is_short = False  # there are more nsqds than messages to ask for, so RDY is shared anew at each tick
         self._is_leaving = False
@@ -77,19 +80,24 @@ class ConsumerCore:
     def want(self, addresses: frozenset[str]) -> None:
         """Connect to these addresses from now on; a subscription at any other address stays until it breaks."""
         self._wanted = addresses
-        self._retries.want(addresses, frozenset(self.subscriptions))
+        self._retries.want(addresses, self.subscriptions.keys() | self._dialing)
 
     def take_due(self) -> str | None:
         """Return an address to be dialed now, or None. `connected` or `failed` must follow."""
-        return self._retries.take_due(self._clock())
+        address = self._retries.take_due(self._clock())
+        if address is not None:
+            self._dialing.add(address)
+        return address
 
     def failed(self, address: str, error: object) -> None:
         """Note that an address could not be dialed."""
+        self._dialing.discard(address)
         if address in self._wanted:
             log.warning("%s; trying again in %g s", error, self._retries.fail(address, self._clock()))
 
     def connected(self, address: str) -> Subscription:
         """Note that an address was dialed. The subscription's first bytes wait to be sent."""
+        self._dialing.discard(address)
         session = Session(address, self._settings, self._tls)
         subscription = Subscription(session, self.topic, self.channel, self._settings, self, self._clock())
         self.subscriptions[address] = subscription
@@ -121,12 +129,17 @@ class ConsumerCore:
         before = subscription.state
         try:
             messages = subscription.receive(data, self._clock())
-        except ConnectionLost as error:
+        except (ConnectionLost, ConsumerError) as error:
             self.lose(subscription, error)
+            if isinstance(error, ConsumerError) and not self._is_leaving:
+                raise
+            return []
+        if subscription.in_flight > self._most_in_flight:
+            self.lose(subscription, f"{subscription.address}: it sends more messages than RDY allows")
             return []
         self.outgoing[subscription] = None
         if subscription.state is not before and subscription.state is SubscriptionState.SUBSCRIBED:
-            self._retries.succeed(subscription.address)
+            self._retries.succeed(subscription.address, self._clock())
             self.share()
         if self._is_leaving:
             for message in messages:
@@ -193,7 +206,9 @@ class ConsumerCore:
         if self.backoff.flow is not Flow.FULL:
             total = min(total, int(self.backoff.flow is Flow.PROBING))
         self._is_short = total < len(links)
-        plan = shares(total, [one.max_rdy for one in links], [one.in_flight for one in links], self._turn)
+        is_probing = self.backoff.flow is Flow.PROBING  # one more message, whatever is still in work
+        in_flight = [0 if is_probing else one.in_flight for one in links]
+        plan = shares(total, [one.max_rdy for one in links], in_flight, self._turn)
         for one, rdy in sorted(zip(links, plan, strict=True), key=lambda pair: pair[1] - pair[0].rdy):
             if one.set_rdy(rdy):
                 self.outgoing[one] = None

@@ -26,6 +26,8 @@ log = logging.getLogger("penstock.client")
 
 MAX_ANSWER = 1 << 20  # bytes; the longest answer holds what an auth server says of the client's identity
 
+MOST_BEATS = 100  # heartbeats during an introduction: a server with more of them answers nothing
+
 Conversation = Generator[bytes, bytes, dict[str, object]]
 
 
@@ -42,6 +44,7 @@ class Introduction:
         self._settings = settings
         self._layers = layers
         self._make_tls = make_tls
+        self._beats = 0
         self._talk = self._converse()
 
     def begin(self) -> bytes:
@@ -61,6 +64,9 @@ class Introduction:
             if not isinstance(frame, nsq.Response):
                 frames.append(frame)
             elif frame.data == nsq.HEARTBEAT:
+                self._beats += 1
+                if self._beats > MOST_BEATS:
+                    raise ProtocolError("heartbeats without an answer")
                 output += self._layers.encode(nsq.nop())
             else:
                 output += self._handle_answer(frame.data)
@@ -70,6 +76,8 @@ class Introduction:
         """Take one frame off `rest`, and no byte of what follows it; None if it is not complete."""
         if len(self.rest) < 4:
             return None
+        if self.rest.startswith(b"HTTP"):
+            raise ProtocolError("it speaks HTTP; its TCP address is another one")
         stop = 4 + int.from_bytes(self.rest[:4])
         if len(self.rest) < stop <= 4 + MAX_ANSWER:
             return None

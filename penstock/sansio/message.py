@@ -12,6 +12,8 @@ from penstock.protocol import nsq
 class Answers(Protocol):
     """The receiver of the answers: the subscription over which the message came."""
 
+    @property
+    def is_lost(self) -> bool: ...
     def finish(self, message_id: bytes) -> None: ...
     def requeue(self, message_id: bytes, attempts: int, ms: int | None, backoff: bool) -> None: ...
     def touch(self, message_id: bytes) -> None: ...
@@ -39,9 +41,9 @@ class Message:
         self.attempts = received.attempts  # 1 at the first delivery
 
     @property
-    def is_answered(self) -> bool:
-        """Return True after `finish` or `requeue`."""
-        return self._answers is None
+    def is_pending(self) -> bool:
+        """Return True while an answer counts: before `finish` and `requeue`, and while its connection lives."""
+        return self._answers is not None and not self._answers.is_lost
 
     def finish(self) -> None:
         """Finish the message (FIN): the server does not deliver it to this channel again.

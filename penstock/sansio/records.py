@@ -45,12 +45,14 @@ def records_of(answer: bytes) -> Iterator[Record]:
             if not (isinstance(attributes, dict) and isinstance(frames, bytes) and isinstance(first, int)):
                 raise TypeError("a part of another type")
             yield from _records(first, count, frames, attributes)
-    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+        if unpacker.tell() != len(answer):
+            raise ValueError("it is cut")
+    except (ValueError, OverflowError, TypeError, msgpack.exceptions.UnpackException) as error:
         raise ReadError(f"the answer is not that of /topic/read: {error}") from None
 
 
 def _records(first: int, count: int, frames: bytes, attributes: dict[str, Any]) -> Iterator[Record]:
-    headers, sequence = attributes.get("headers") or {}, int(attributes.get("sequence", 0))
+    headers, sequence = dict(attributes.get("headers") or {}), int(attributes.get("sequence", 0))
     key, producer = str(attributes.get("key", "")), str(attributes.get("producer", ""))
     at = 0
     for number in range(count):

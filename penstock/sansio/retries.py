@@ -1,21 +1,24 @@
 """When each nsqd that a consumer wants is dialed: at once, and after failures with growing delays."""
 
+from collections.abc import Set
 from dataclasses import dataclass
 from math import inf
 
 FIRST_RETRY_S, LAST_RETRY_S = 0.1, 10.0  # doubled after each failure in a row
+LASTED_S = 10.0  # a connection that lasts so long ends the row
 
 
 @dataclass(slots=True)
 class Retry:
-    """An nsqd that is wanted and has not accepted the subscription yet."""
+    """An nsqd that is wanted."""
 
-    at: float  # s by the caller's clock; infinite while a connection is being made or its answers are awaited
+    at: float  # s by the caller's clock; infinite while there is a connection, or one is being made
     delay: float  # s to wait after the next failure
+    up_at: float = inf  # when the nsqd accepted the subscription; infinite while it has not
 
 
 class Retries:
-    """The nsqds that are wanted and not subscribed to, by address."""
+    """The nsqds that are wanted, by address."""
 
     __slots__ = ("_longest_s", "_retries")
 
@@ -23,10 +26,10 @@ class Retries:
         self._longest_s = longest_s
         self._retries: dict[str, Retry] = {}
 
-    def want(self, addresses: frozenset[str], connected: frozenset[str]) -> None:
-        """Try these addresses from now on, and no others. `connected`: those that need no connection."""
-        for address in addresses - connected - self._retries.keys():
-            self._retries[address] = Retry(-inf, FIRST_RETRY_S)
+    def want(self, addresses: frozenset[str], connected: Set[str]) -> None:
+        """Try these addresses from now on, and no others. `connected`: those that need no connection, or have one soon."""
+        for address in addresses - self._retries.keys():
+            self._retries[address] = Retry(inf if address in connected else -inf, FIRST_RETRY_S)
         for address in self._retries.keys() - addresses:
             del self._retries[address]
 
@@ -41,14 +44,17 @@ class Retries:
     def fail(self, address: str, now: float) -> float:
         """Note that the connection failed or was lost. Returns the s until it is tried again."""
         retry = self._retries.setdefault(address, Retry(inf, FIRST_RETRY_S))
+        if now - retry.up_at >= LASTED_S:
+            retry.delay = FIRST_RETRY_S
+        retry.up_at = inf
         delay = retry.delay
         retry.at = now + delay
         retry.delay = min(2 * delay, self._longest_s)
         return delay
 
-    def succeed(self, address: str) -> None:
-        """Note that the nsqd accepted the subscription: the next failure is the first again."""
-        self._retries.pop(address, None)
+    def succeed(self, address: str, now: float) -> None:
+        """Note that the connection is of use. If it lasts for LASTED_S, the next failure is the first again."""
+        self._retries.setdefault(address, Retry(inf, FIRST_RETRY_S)).up_at = now
 
     @property
     def next_at(self) -> float:

@@ -17,6 +17,7 @@ from penstock.sansio.settings import Settings
 log = logging.getLogger("penstock.client")
 
 MAY_PASS = ("E_SUB_FAILED", "E_AUTH_FAILED")  # the channel is full, nsqd is exiting, or its auth server is silent
+MOST_ANNOUNCED = 1 << 31  # no sane limit or time in ms is above it
 DEFAULT_MAX_RDY = 2500  # nsqd's default, for servers that do not announce a limit
 DEFAULT_MSG_TIMEOUT_MS = 60_000  # nsqd's default, likewise
 
@@ -142,6 +143,11 @@ class Subscription:
     # queries
 
     @property
+    def is_lost(self) -> bool:
+        """Return True if the connection is closed or of no use: answers to its messages do nothing."""
+        return self.state is SubscriptionState.LOST
+
+    @property
     def max_rdy(self) -> int:
         """Return the largest RDY that the server accepts."""
         return self._announced("max_rdy_count", DEFAULT_MAX_RDY)
@@ -153,7 +159,7 @@ class Subscription:
 
     def _announced(self, name: str, default: int) -> int:
         value = (self._session.features or {}).get(name)
-        return value if type(value) is int and value > 0 else default
+        return value if type(value) is int and 0 < value <= MOST_ANNOUNCED else default
 
     # frames that are not messages
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -146,6 +147,90 @@ def test_messages_are_touched_while_handlers_work_and_while_they_wait(node: Daem
         assert sorted(seen) == [(b"one", 1), (b"two", 1)]
 
     run(backend, main)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_scope_that_is_cancelled_around_the_consumer_sends_all_answers(node: Daemon, backend: str) -> None:
+    topic = "scope" + backend
+    publish(node, topic, *[b"%d" % number for number in range(4)])
+
+    async def main() -> None:
+        done: list[bytes] = []
+        with anyio.CancelScope() as scope:
+            async with Consumer(topic, "c", [node.tcp]) as consumer:
+
+                async def handle(message: Message) -> None:
+                    if message.body != b"0":
+                        await anyio.sleep_forever()
+                    message.finish()
+                    done.append(message.body)
+                    scope.cancel()
+
+                await consumer.run(handle)
+        assert scope.cancelled_caught
+        assert done == [b"0"]
+        assert sorted(await rest(node, topic, 2)) == [b"1", b"2", b"3"]
+
+    run(backend, main)
+
+
+def test_a_handler_that_meets_a_cancellation_of_something_else_has_failed(node: Daemon) -> None:
+    publish(node, "meets", b"one")
+
+    async def main() -> None:
+        attempts: list[int] = []
+        settings = Settings(default_requeue_delay_ms=1, backoff_multiplier_s=0.01)
+        async with Consumer("meets", "c", [node.tcp], settings=settings) as consumer:
+
+            async def handle(message: Message) -> None:
+                attempts.append(message.attempts)
+                if message.attempts == 1:
+                    other = asyncio.create_task(asyncio.sleep(60))
+                    other.cancel()
+                    await other
+                consumer.stop()
+
+            await consumer.run(handle)
+        assert attempts == [1, 2]
+
+    run("asyncio", main)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_stop_finishes_what_is_in_work_and_gives_back_the_rest(node: Daemon, backend: str) -> None:
+    topic = "stop" + backend
+    publish(node, topic, *[b"%d" % number for number in range(20)])
+
+    async def main() -> None:
+        done: list[bytes] = []
+        async with Consumer(topic, "c", [node.tcp]) as consumer:
+
+            async def handle(message: Message) -> None:
+                await until(lambda: len(consumer._in_work) == 2)
+                consumer.stop()
+                await anyio.sleep(0.05)
+                done.append(message.body)
+
+            await consumer.run(handle, concurrency=2)
+        assert len(done) == 2
+        assert sorted(done + await rest(node, topic, 2)) == sorted(b"%d" % number for number in range(20))
+
+    run(backend, main)
+
+
+def test_a_consumer_is_opened_once_and_before_it_is_used(node: Daemon) -> None:
+    async def main() -> None:
+        consumer = Consumer("once", "c", [node.tcp])
+        with pytest.raises(RuntimeError, match="not open"):
+            await anext(consumer)
+        async with consumer:
+            with pytest.raises(ValueError, match="concurrency"):
+                await consumer.run(until, concurrency=0)  # type: ignore[arg-type]
+        with pytest.raises(RuntimeError, match="opened once"):
+            async with consumer:
+                pass
+
+    run("asyncio", main)
 
 
 def test_a_node_found_through_nsqlookupd_is_killed_and_returns(tmp_path: Path) -> None:

@@ -147,6 +147,45 @@ def test_a_refusal_reaches_its_call_and_no_other(node: Daemon, backend: str) -> 
     assert [len(body) for body in bodies(node, "refused" + backend, 4)] == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_wrong_body_harms_nobody_else(node: Daemon, backend: str) -> None:
+    async def main() -> None:
+        async with Producer(node.tcp, max_unanswered=1000) as producer:
+            for _ in range(3):
+                with pytest.raises(TypeError, match="a body must be bytes, not str"):
+                    await producer.publish("wrong" + backend, "x" * 900)  # type: ignore[arg-type]
+                with pytest.raises(TypeError, match="a body must be bytes, not int"):
+                    await producer.publish_many("wrong" + backend, [b"x", 3])  # type: ignore[list-item]
+            await producer.publish("wrong" + backend, b"right")
+            await producer.publish_many("wrong" + backend, (b"%d" % number for number in range(2)))  # type: ignore[arg-type]
+
+    run(backend, main)
+    assert bodies(node, "wrong" + backend, 3) == [b"0", b"1", b"right"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_server_without_deduplication_may_get_it_twice_and_nothing_is_lost(
+    node: Daemon, other: Daemon, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Settings, "identify", lambda settings: {"feature_negotiation": True})
+    topic = "old" + backend
+
+    async def main() -> None:
+        async with network(node.tcp) as net, Producer([net.address, other.tcp]) as producer:
+            await until(lambda: len(producer._ready) == 2)
+            net.swallows_answers = True
+            async with anyio.create_task_group() as tasks:
+                for number in range(10):
+                    tasks.start_soon(producer.publish, topic, b"%d" % number)
+                await anyio.sleep(0.1)
+                await net.cut()
+                net.swallows_answers = False
+
+    run(backend, main)
+    found = {*bodies(node, topic, 5), *bodies(other, topic, 5)}
+    assert found == {b"%d" % number for number in range(10)}
+
+
 def test_nobody_answers() -> None:
     async def main() -> None:
         async with Producer(nobody(), retry_s=0.3) as producer:
@@ -163,7 +202,7 @@ def test_a_server_that_takes_and_never_answers(node: Daemon) -> None:
             net.swallows_answers = True
             with pytest.raises(PublishError, match=r"no answer in 0\.5 s, so the messages may be published or not"):
                 await producer.publish("silent", b"y")
-            assert producer._unanswered == 0
+            await until(lambda: producer._unanswered == 0)  # when the connection is dropped
 
     run("asyncio", main)
 
@@ -193,8 +232,9 @@ def test_what_waits_is_bounded_and_cancelled_calls_leave_nothing(node: Daemon, b
                 await until(lambda: len(producer._queue) == 47)
                 assert producer._unanswered == 900
                 tasks.cancel_scope.cancel()
-            assert (producer._unanswered, len(producer._queue)) == (0, 0)
+            assert (producer._unanswered, len(producer._queue)) == (900, 0), "they are sent, and may be answered"
             await net.cut()
+            await until(lambda: producer._unanswered == 0)
             net.swallows_answers = False
             await producer.publish("bounded", b"z" * 5000)  # larger than the bound, and alone
 

@@ -61,7 +61,8 @@ def test_a_session_introduces_itself_and_answers_heartbeats() -> None:
     ("data", "why"),
     [
         (b"", "h:1: the server closed the connection"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "h:1: not an nsqd: "),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "h:1: not an nsqd: it speaks HTTP"),
+        (BEAT * 101, "h:1: not an nsqd: heartbeats without an answer"),
         (frame(b"[]"), "h:1: not an nsqd: IDENTIFY answered"),
         (features() + frame(b"", 9), "h:1: not an nsqd: frame type 9"),
     ],
@@ -274,6 +275,51 @@ def test_one_message_in_flight_from_three_nsqds() -> None:
         world.now += 1.0
     assert seen == {"a:1", "b:1", "c:1"}
     assert all(len(one.finished) == 2 for one in world.nsqds.values())
+
+
+def test_an_address_that_goes_and_comes_while_it_is_dialed_is_dialed_once() -> None:
+    world = World({"a:1": FakeNsqd(0)}, 1)
+    assert world.core.take_due() == "a:1"
+    world.core.want(frozenset())
+    world.core.want(frozenset({"a:1"}))
+    assert world.core.take_due() is None
+    world.core.failed("a:1", "refused")
+    world.now = 1.0
+    assert world.core.take_due() == "a:1"
+
+
+def test_a_probe_is_sent_while_another_nsqd_has_a_message_in_work() -> None:
+    world = World({"a:1": FakeNsqd(1), "b:1": FakeNsqd(3)}, 4)
+    world.step()
+    of_b = [one for one in world.held if one._answers is world.core.subscriptions["b:1"]]
+    of_b[0].requeue(0, backoff=True)
+    of_b[1].finish()
+    world.step()
+    assert world.core.backoff.flow is Flow.WAITING
+    asked = set()
+    for _ in range(20):
+        world.now += 1.0
+        world.step()
+        asked |= {one.address for one in world.core.subscriptions.values() if one.rdy}
+    assert asked == {"a:1", "b:1"}
+
+
+def test_a_nsqd_that_ignores_rdy_is_given_up() -> None:
+    world = World({"a:1": FakeNsqd(0)}, 1)
+    world.step()
+    (subscription,) = world.core.subscriptions.values()
+    flood = b"".join(frame(pack(">qH16s", 0, 1, b"%016d" % number), 2) for number in range(500))
+    assert world.core.receive(subscription, flood) == []
+    assert subscription.is_lost
+
+
+def test_a_refusal_while_leaving_is_no_error() -> None:
+    world = World({"a:1": FakeNsqd(0)}, 1)
+    world.core.take_due()
+    subscription = world.core.connected("a:1")
+    world.core.leave()
+    assert world.core.receive(subscription, features() + frame(b"E_BAD_TOPIC no", 1)) == []
+    assert world.core.has_left
 
 
 def test_the_consumer_leaves_in_order() -> None:

@@ -61,18 +61,19 @@ def test_retries_wait_longer_and_longer_and_begin_anew_after_a_success() -> None
     assert delays[-1] == LAST_RETRY_S
     assert retries.take_due(100.0 + LAST_RETRY_S / 2) is None
     assert retries.take_due(100.0 + LAST_RETRY_S) == "a"
-    retries.succeed("a")
-    assert "a" not in retries
-    assert retries.fail("a", 0.0) == FIRST_RETRY_S
+    retries.succeed("a", 200.0)
+    assert (retries.take_due(201.0), retries.fail("a", 201.0)) == (None, LAST_RETRY_S), "it did not last"
+    retries.succeed("a", 300.0)
+    assert retries.fail("a", 310.0) == FIRST_RETRY_S
 
 
 def test_retries_forget_what_is_not_wanted() -> None:
     retries = Retries()
     retries.want(frozenset({"a", "b"}), frozenset({"b"}))
-    assert "a" in retries
-    assert "b" not in retries
+    assert (retries.take_due(0.0), retries.take_due(0.0)) == ("a", None), "there is a connection to b"
     retries.want(frozenset({"b"}), frozenset({"b"}))
-    assert retries.take_due(0.0) is None
+    assert "a" not in retries
+    assert retries.fail("b", 0.0) == FIRST_RETRY_S
 
 
 # backoff
