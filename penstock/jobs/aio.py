@@ -171,8 +171,9 @@ class AsyncJobs(AsyncOperators):
     ) -> int:
         """Put a job into the tube (the used one by default) and return its id.
 
-        A lower `priority` comes first; `delay` and `ttr`, the time to run, are in seconds. Raises TooBig, Draining and
-        OutOfMemory; AnswerLost if nobody can know whether the job was put.
+        A lower `priority` comes first; `delay` and `ttr`, the time to run, are in seconds, rounded up to whole ones. Raises TooBig,
+        Draining and OutOfMemory; AnswerLost if nobody can know whether the job was put; TypeError for a body that is not bytes,
+        and ValueError for a time that is not finite or a number out of range.
 
         >>> job_id = await jobs.put(b"resize picture 7", delay=60)
         >>> (await jobs.stats_job(job_id))["state"]
@@ -234,7 +235,7 @@ class AsyncJobs(AsyncOperators):
         ]
 
     async def delete(self, job_id: int) -> None:
-        """Delete a job that this client has reserved, or that nobody has. Raises NotFound.
+        """Delete a job that this client has reserved, or that nobody has. Raises NotFound; TypeError for an id that is no int.
 
         >>> await jobs.delete(await jobs.put(b"work"))
         """

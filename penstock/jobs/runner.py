@@ -17,6 +17,7 @@ from penstock.jobs.errors import (
     ConnectionLost,
     DeadlineSoon,
     JobsError,
+    OutOfMemory,
     Refused,
     ReservationLost,
     ServerFailed,
@@ -166,7 +167,7 @@ class Runner:
             plan.is_busy = (
                 False  # after any error but the next it stays busy: there is nothing to touch, or no way to do it
             )
-        except ServerFailed as error:
+        except (ServerFailed, OutOfMemory) as error:
             logger.warning("job %d was not touched, trying again: %s", job.id, error)
             plan.note_failed(monotonic())
             plan.is_busy = False

@@ -41,7 +41,7 @@ def test_a_wrong_url_is_told(url: str) -> None:
 
 
 def test_a_wrong_option_is_named() -> None:
-    with pytest.raises(ValueError, match="'foo'.* known are nsqd, ttr"):
+    with pytest.raises(ValueError, match=r"'foo'.* known are nsqd, ttr"):
         read_url("penstock://a?foo=1", {})
     with pytest.raises(ValueError, match="ttr must be a number of seconds: 'abc'"):
         read_url("penstock://a?ttr=abc", {})

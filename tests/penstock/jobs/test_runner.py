@@ -89,7 +89,8 @@ def test_a_refused_touch_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch, c
     in_virtual_time(monkeypatch, jobs, work_for_ten_seconds, 11)
     assert jobs.sent[-1] == "delete"
     tries = jobs.sent.count(command)
-    assert 9 <= tries <= 11 if word == "INTERNAL_ERROR" else tries == 1  # a server's error may pass: once a second
+    may_pass = word in ("INTERNAL_ERROR", "OUT_OF_MEMORY")
+    assert 7 <= tries <= 11 if may_pass else tries == 1  # about once a second
 
 
 def test_a_run_pauses_after_deadline_soon(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,7 +214,7 @@ def test_a_timeout_that_never_ends_is_refused(timeout_s: float) -> None:
 @pytest.mark.parametrize("lost", [CLOSED, RESET])
 def test_a_peer_that_never_answered_may_be_no_server_of_jobs(lost: str) -> None:
     world = World("", lost)
-    with pytest.raises(AnswerLost, match="may have been executed: .*may not be a server of jobs"):
+    with pytest.raises(AnswerLost, match=r"may have been executed: .*may not be a server of jobs"):
         call(world, calls.put("default", b"x", 1, 0, 60))
     with pytest.raises(ConnectionLost, match="may not be a server of jobs"):
         call(World("", lost, settings=JobsSettings(retry_s=0)), calls.stats())
