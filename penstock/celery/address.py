@@ -8,6 +8,7 @@ from penstock.sansio.address import check_address
 
 JOBS_PORT, NSQD_PORT = 11300, 4150
 NUMBERS = ("ttr", "timeout", "retry", "connect_timeout")
+OPTIONS = ("nsqd", *NUMBERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +28,15 @@ def read_url(url: str, options: Mapping[str, object]) -> Endpoint:
     """Read penstock://HOST[:PORT][/VHOST][?nsqd=HOST:PORT&ttr=60], and kombu's transport_options of the same names.
 
     Without `nsqd`, broadcasts use port 4150 of the same host; an empty one means that there are none. VHOST is a prefix of
-    all names. Raises ValueError.
+    all names. An unknown option of the URL raises ValueError, as every bad value does; transport_options may hold others,
+    which are kombu's.
     """
     parts = urlsplit(url if "://" in url else f"penstock://{url}")
     host, port = parts.hostname or "127.0.0.1", JOBS_PORT if parts.port is None else parts.port
-    given = {
-        **dict(parse_qsl(parts.query, keep_blank_values=True)),
-        **{key: str(value) for key, value in options.items()},
-    }
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    for name in sorted(query.keys() - set(OPTIONS)):
+        raise ValueError(f"unknown option in the broker URL: {name[:100]!r}; known are {', '.join(OPTIONS)}")
+    given = {**query, **{key: str(value) for key, value in options.items()}}
     bracketed = f"[{host}]" if ":" in host else host
     nsqd = given.get("nsqd", f"{bracketed}:{NSQD_PORT}")
     vhost = unquote(parts.path).strip("/")
@@ -51,7 +53,10 @@ def read_url(url: str, options: Mapping[str, object]) -> Endpoint:
 
 
 def _positive(name: str, text: str) -> float:
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{name} must be a number of seconds: {text[:100]!r}") from None
     if not 1 <= number <= 86_400:
         raise ValueError(f"{name} must be 1 to 86400 seconds: {text}")
     return number

@@ -18,7 +18,7 @@ from anyio.streams.tls import TLSStream
 from penstock.jobs import calls
 from penstock.jobs.aio_operators import AsyncOperators
 from penstock.jobs.calls import Call, Pair
-from penstock.jobs.errors import JobsError
+from penstock.jobs.errors import ClientClosed, JobsError
 from penstock.jobs.job import DEFAULT_PRIORITY, DEFAULT_TTR_S, AsyncJob
 from penstock.jobs.retries import Retries
 from penstock.jobs.runner import Runner
@@ -56,6 +56,10 @@ class AsyncJobs(AsyncOperators):
         self._stream: anyio.abc.ByteStream | None = None
         self._fd = -1  # the descriptor of the stream's socket
         self._turn = anyio.Lock(fast_acquire=True)  # held during a call
+        self._scopes: set[anyio.CancelScope] = (
+            set()
+        )  # of the call that has the turn, and of each run: closing cancels them
+        self._is_closed = False
 
     @property
     def using(self) -> str:
@@ -94,9 +98,23 @@ class AsyncJobs(AsyncOperators):
         return AsyncJobs(self.address, self._settings, self.using, self.watching)
 
     async def aclose(self) -> None:
-        """Close the connection: reserved jobs become ready. Any other method connects again.
+        """Close the connection for good: reserved jobs become ready.
+
+        Calls that other tasks are waiting for, `run` among them, raise ClientClosed, and so does every later call.
 
         >>> await jobs.aclose()
+        """
+        self._is_closed = True
+        for scope in self._scopes:
+            scope.cancel()
+        with anyio.CancelScope(shield=True):
+            async with self._turn:  # the call under way has ended, and so has its attempt to connect
+                await self.hang_up()
+
+    async def hang_up(self) -> None:
+        """Close the connection: reserved jobs become ready. The next call connects again. No other call may be under way.
+
+        >>> await jobs.hang_up()
         """
         await self._hang_up()
         self._session.reset()
@@ -129,7 +147,8 @@ class AsyncJobs(AsyncOperators):
         A job is deleted when the handler returns. If it raises an exception, the job is released with a growing delay, and
         buried after the last attempt (`retries`). While it works, the job is touched. What the handler deletes, releases
         or buries itself is left alone. On cancellation the jobs at work are released. `concurrency` connections are
-        opened, beside this client's. It survives the server's absence; raises BadServer and Refused.
+        opened, beside this client's. It survives the server's absence; raises BadServer, Refused, and ClientClosed when this
+        client is closed meanwhile.
 
         >>> job_id = await jobs.put(b"work")
         >>> async def handler(job):
@@ -139,7 +158,8 @@ class AsyncJobs(AsyncOperators):
         ...     await jobs.run(handler)
         b'work'
         """
-        await Runner(self.clone, handler, retries or Retries(), self._settings.timeout_s).run(concurrency)
+        runner = Runner(self.clone, handler, retries or Retries(), self._settings.timeout_s)
+        await self._unless_closed(lambda: runner.run(concurrency))
 
     async def put(
         self,
@@ -151,8 +171,9 @@ class AsyncJobs(AsyncOperators):
     ) -> int:
         """Put a job into the tube (the used one by default) and return its id.
 
-        A lower `priority` comes first; `delay` and `ttr`, the time to run, are in seconds. Raises TooBig, Draining and
-        OutOfMemory; AnswerLost if nobody can know whether the job was put.
+        A lower `priority` comes first; `delay` and `ttr`, the time to run, are in seconds, rounded up to whole ones. Raises TooBig,
+        Draining and OutOfMemory; AnswerLost if nobody can know whether the job was put; TypeError for a body that is not bytes,
+        and ValueError for a time that is not finite or a number out of range.
 
         >>> job_id = await jobs.put(b"resize picture 7", delay=60)
         >>> (await jobs.stats_job(job_id))["state"]
@@ -214,7 +235,7 @@ class AsyncJobs(AsyncOperators):
         ]
 
     async def delete(self, job_id: int) -> None:
-        """Delete a job that this client has reserved, or that nobody has. Raises NotFound.
+        """Delete a job that this client has reserved, or that nobody has. Raises NotFound; TypeError for an id that is no int.
 
         >>> await jobs.delete(await jobs.put(b"work"))
         """
@@ -271,23 +292,37 @@ class AsyncJobs(AsyncOperators):
     async def _run(self, steps: Steps[T]) -> T:
         """Execute the steps and return their result."""
         async with self._turn:
-            try:
-                step = next(steps)
-                while True:
-                    try:
-                        data = await self._execute(step)
-                    except OSError as error:
-                        step = steps.throw(error)
-                    else:
-                        step = steps.send(data)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            except (JobsError, ValueError):
-                raise
-            except BaseException:  # cancelled: an answer may be on its way that no call waits for
-                await self.aclose()
-                raise
+            return await self._unless_closed(lambda: self._drive(steps))
+
+    async def _unless_closed(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Await the work and return its result. Raises ClientClosed if the client is closed, before the work or during it."""
+        if not self._is_closed:
+            with anyio.CancelScope() as scope:
+                self._scopes.add(scope)
+                try:
+                    return await work()
+                finally:
+                    self._scopes.discard(scope)
+        raise ClientClosed("the client is closed")
+
+    async def _drive(self, steps: Steps[T]) -> T:
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    data = await self._execute(step)
+                except OSError as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(data)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        except (JobsError, ValueError):
+            raise
+        except BaseException:  # cancelled: an answer may be on its way that no call waits for
+            await self.hang_up()
+            raise
 
     async def _execute(self, step: Step) -> bytes:
         if isinstance(step, Exchange):

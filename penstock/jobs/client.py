@@ -119,8 +119,9 @@ class Jobs(Operators):
     ) -> int:
         """Put a job into the tube (the used one by default) and return its id.
 
-        A lower `priority` comes first; `delay` and `ttr`, the time to run, are in seconds. Raises TooBig, Draining and
-        OutOfMemory; AnswerLost if nobody can know whether the job was put.
+        A lower `priority` comes first; `delay` and `ttr`, the time to run, are in seconds, rounded up to whole ones. Raises TooBig,
+        Draining and OutOfMemory; AnswerLost if nobody can know whether the job was put; TypeError for a body that is not bytes,
+        and ValueError for a time that is not finite or a number out of range.
 
         >>> job_id = jobs.put(b"resize picture 7", delay=60)
         >>> jobs.stats_job(job_id)["state"]
@@ -179,7 +180,7 @@ class Jobs(Operators):
         return [Job(*pair, self._session.epoch, self) for pair in self.perform(calls.reserve_batch(count, timeout_s))]
 
     def delete(self, job_id: int) -> None:
-        """Delete a job that this client has reserved, or that nobody has. Raises NotFound.
+        """Delete a job that this client has reserved, or that nobody has. Raises NotFound; TypeError for an id that is no int.
 
         >>> jobs.delete(jobs.put(b"work"))
         """

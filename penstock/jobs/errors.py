@@ -1,7 +1,7 @@
 """The errors of penstock.jobs, by what the caller can do about them.
 
-Law: every method of Jobs and AsyncJobs raises only subclasses of JobsError, and ValueError for an argument that can never be
-valid.
+Law: every method of Jobs and AsyncJobs raises only subclasses of JobsError, TypeError for an argument of the wrong type (a
+body that is str), and ValueError for a value that can never be valid (a delay that is not finite).
 """
 
 from penstock.protocol import ProtocolError
@@ -58,6 +58,21 @@ class ReservationLost(JobsError):
     ... except ReservationLost:
     ...     print("the job may be with another worker")
     the job may be with another worker
+    """
+
+
+class ClientClosed(JobsError):
+    """The AsyncJobs was closed, before the call or during it. It does not connect again: make a new one, or `clone` it.
+
+    A command whose answer had not come may have been executed.
+
+    >>> client = AsyncJobs(address)
+    >>> await client.aclose()
+    >>> try:
+    ...     await client.put(b"work")
+    ... except ClientClosed as error:
+    ...     print(error)
+    the client is closed
     """
 
 

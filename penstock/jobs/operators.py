@@ -124,7 +124,7 @@ class Operators(ABC):
         return self.perform(calls.list_jobs(tube or self._session.using, state, limit, after))
 
     def pause_tube(self, tube: str, seconds: float) -> None:
-        """Hand out no job of the tube for `seconds`; 0 ends a pause. Raises NotFound.
+        """Hand out no job of the tube for `seconds`, rounded up; 0 ends a pause. Raises NotFound, and ValueError for `inf`.
 
         >>> jobs.pause_tube(jobs.using, 0)
         """

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 from penstock.jobs.calls import Figures
+from penstock.protocol.beanstalk import MAX_SECONDS
 
 LEARN_AFTER_S = 0.3  # s of work after which a job's time to run is asked for: the shortest is 1 s
+FAILED_PAUSE_S = 1.0  # s before the next attempt after a touch that the server failed at
 TOUCH_SHARE = 3  # a job is touched after a third of its time to run, so that two touches may be lost
 
 
@@ -25,8 +27,10 @@ class Retries:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        if self.max_attempts < 0 or not 0 <= self.first_delay_s <= self.max_delay_s:
-            raise ValueError("max_attempts must be at least 0, and first_delay_s 0 to max_delay_s")
+        if self.max_attempts < 0 or not 0 <= self.first_delay_s <= self.max_delay_s <= MAX_SECONDS:
+            raise ValueError(
+                f"max_attempts must be at least 0, first_delay_s 0 to max_delay_s, max_delay_s at most {MAX_SECONDS}"
+            )
 
     def delay_s(self, attempts: int) -> float | None:
         """Return the seconds before the next attempt, or None if the job is to be buried. `attempts` are those made.
@@ -96,6 +100,16 @@ class TouchPlan:
         (False, True)
         """
         self._due = now + self._period
+
+    def note_failed(self, now: float) -> None:
+        """Plan the next attempt after a touch, or a question for the time to run, that the server failed at.
+
+        >>> plan = TouchPlan(now=0.0)
+        >>> plan.note_failed(0.5)
+        >>> plan.is_due(1.4), plan.is_due(1.5), plan.asks_for_ttr
+        (False, True, True)
+        """
+        self._due = now + min(self._period or FAILED_PAUSE_S, FAILED_PAUSE_S)
 
 
 def figure(figures: Figures, name: str) -> int:

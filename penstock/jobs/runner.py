@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 
-from penstock.jobs.errors import BadServer, ConnectionLost, DeadlineSoon, JobsError, NotFound, ReservationLost
+from penstock.jobs.errors import (
+    BadServer,
+    ConnectionLost,
+    DeadlineSoon,
+    JobsError,
+    OutOfMemory,
+    Refused,
+    ReservationLost,
+    ServerFailed,
+)
 from penstock.jobs.job import DEFAULT_PRIORITY, AsyncJob
 from penstock.jobs.retries import LEARN_AFTER_S, Retries, TouchPlan, figure
 
@@ -19,7 +29,9 @@ if TYPE_CHECKING:
     from penstock.jobs.aio import AsyncJobs
 
 logger = logging.getLogger("penstock.jobs")
-PAUSE_S = 1.0  # s before the next attempt when no server was there for the whole time of retrying
+PAUSE_S = (
+    1.0  # s before the next attempt after DEADLINE_SOON, or when no server was there for the whole time of retrying
+)
 
 
 class Runner:
@@ -75,7 +87,8 @@ class Runner:
         except BadServer:
             raise
         except DeadlineSoon:  # a job that the server refused to release or bury: it does so when the connection ends
-            await jobs.aclose()
+            await jobs.hang_up()
+            await anyio.sleep(PAUSE_S)
             return None
         except ConnectionLost as error:
             logger.warning("no server of jobs at %s, trying again: %s", jobs.address, error)
@@ -83,12 +96,9 @@ class Runner:
             return None
 
     async def _handle(self, job: AsyncJob) -> None:
-        failure: Exception | None = None
         self._at_work[job] = TouchPlan(monotonic())
         try:
-            await self._handler(job)
-        except Exception as error:
-            failure = error
+            failure = await self._call_handler(job)
         except BaseException:  # cancelled
             await self._settle(job, self._give_back)
             raise
@@ -96,8 +106,19 @@ class Runner:
             del self._at_work[job]
         await self._settle(job, self._delete if failure is None else self._retry, failure)
 
+    async def _call_handler(self, job: AsyncJob) -> BaseException | None:
+        """Return what the handler raised, or None. If this task is cancelled, that is raised instead."""
+        try:
+            await self._handler(job)
+        except anyio.get_cancelled_exc_class() as error:
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            return error  # the handler awaited something that was cancelled, such as an asyncio task
+        except Exception as error:
+            return error
+        return None
+
     async def _settle(
-        self, job: AsyncJob, answer: Callable[[AsyncJob], Awaitable[None]], failure: Exception | None = None
+        self, job: AsyncJob, answer: Callable[[AsyncJob], Awaitable[None]], failure: BaseException | None = None
     ) -> None:
         """Send the answer within the grace time, also when cancelled; a lost one means that the job comes again."""
         if failure is not None:
@@ -143,7 +164,13 @@ class Runner:
             else:
                 await job.touch()
                 plan.note_touched(monotonic())
-            plan.is_busy = False  # after an error it stays busy: the reservation is gone
-        except (NotFound, ReservationLost, ConnectionLost) as error:
+            plan.is_busy = (
+                False  # after any error but the next it stays busy: there is nothing to touch, or no way to do it
+            )
+        except (ServerFailed, OutOfMemory) as error:
+            logger.warning("job %d was not touched, trying again: %s", job.id, error)
+            plan.note_failed(monotonic())
+            plan.is_busy = False
+        except (Refused, ReservationLost, ConnectionLost) as error:
             if job in self._at_work and not job.is_answered:
-                logger.warning("job %d is no longer reserved while it is handled: %s", job.id, error)
+                logger.warning("job %d is no longer touched while it is handled: %s", job.id, error)

@@ -6,6 +6,7 @@ throws the OSError that it got. Time is the function `clock` (s, monotonic), cha
 Laws:
 * A command is sent a second time only if its Call is repeatable, or if it was certainly not sent the first time.
 * No step follows a failed one without a growing pause, and no call lasts longer than its retry time and one timeout.
+* A server that ends a reserve early, without a job, is asked again after a growing pause.
 * After a reconnect the same tubes are used and watched before anything else is sent.
 """
 
@@ -85,6 +86,7 @@ class Session:
         self._jitter = jitter
         self._decoder = ReplyDecoder(settings.max_body_bytes)
         self._last_used = 0.0  # time of the last answer
+        self._is_known = False  # True: over this connection an answer came, so the peer is a server of jobs
 
     # calls
 
@@ -103,26 +105,35 @@ class Session:
                 yield from self._hang_up()
                 raise BadServer(f"not a server of jobs: {error}") from error
             except OSError as error:
+                reason = self._reason(error)
                 yield from self._hang_up()
                 if sent and not call.repeatable:
-                    raise AnswerLost(f"the command may have been executed: {_reason(error)}") from error
+                    raise AnswerLost(f"the command may have been executed: {reason}") from error
                 pause = delay * (0.5 + self._jitter() / 2)
                 if self._clock() + pause >= retry_until:
-                    raise ConnectionLost(_reason(error)) from error
+                    raise ConnectionLost(reason) from error
             yield Pause(pause)
             delay = min(2 * delay, MAX_DELAY_S)
 
     def reserve(self, timeout_s: float | None) -> Steps[Pair | None]:
         """Return the next job, or None after `timeout_s` (None: wait without end)."""
-        if timeout_s is not None and timeout_s < 0:
-            raise ValueError("a timeout must be at least 0")
+        if timeout_s is not None and not timeout_s >= 0:
+            raise ValueError(f"a timeout must be at least 0 seconds: {timeout_s}")
         deadline = math.inf if timeout_s is None else self._clock() + timeout_s
+        delay = FIRST_DELAY_S
         while True:
-            left = max(0.0, deadline - self._clock())
+            began = self._clock()
+            left = max(0.0, deadline - began)
             call = calls.reserve(min(RESERVE_SLICE_S, math.ceil(left)) if left < math.inf else RESERVE_SLICE_S)
             found = yield from self.perform(call, min(self._settings.retry_s, left))
-            if found is not None or self._clock() >= deadline:
+            now = self._clock()
+            if found is not None or now >= deadline:
                 return found
+            if now - began >= call.wait_s / 2:
+                delay = FIRST_DELAY_S
+            else:  # the server did not wait for a job
+                yield Pause(min(delay, deadline - now))
+                delay = min(2 * delay, MAX_DELAY_S)
 
     def use(self, tube: str) -> Steps[None]:
         """Use the tube from now on."""
@@ -175,7 +186,7 @@ class Session:
 
     def _connect(self) -> Steps[None]:
         yield Dial(self._settings.connect_timeout_s)
-        self.connected = True
+        self.connected, self._is_known = True, False
         self.epoch += 1
         self._used, self._has_unique = DEFAULT_TUBE, None
         self._decoder = ReplyDecoder(self._settings.max_body_bytes)
@@ -219,7 +230,7 @@ class Session:
                 raise TimeoutError("the server did not answer completely")
         if len(replies) > count:
             raise ProtocolError("more replies than commands")
-        self._last_used = now
+        self._last_used, self._is_known = now, True
         return replies
 
     def _hang_up(self) -> Steps[None]:
@@ -227,8 +238,12 @@ class Session:
             self.connected = False
         yield HANG_UP
 
-
-def _reason(error: OSError) -> str:
-    return (
-        "the server did not answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-    )
+    def _reason(self, error: OSError) -> str:
+        if isinstance(error, TimeoutError):
+            return "the server did not answer in time"
+        reason = str(error) or type(error).__name__
+        if self.connected and not self._is_known:
+            reason += (
+                "; it answered nothing on this connection, so it may not be a server of jobs (beanstalkd's protocol)"
+            )
+        return reason

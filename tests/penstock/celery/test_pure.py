@@ -40,6 +40,13 @@ def test_a_wrong_url_is_told(url: str) -> None:
         read_url(url, {})
 
 
+def test_a_wrong_option_is_named() -> None:
+    with pytest.raises(ValueError, match=r"'foo'.* known are nsqd, ttr"):
+        read_url("penstock://a?foo=1", {})
+    with pytest.raises(ValueError, match="ttr must be a number of seconds: 'abc'"):
+        read_url("penstock://a?ttr=abc", {})
+
+
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_every_queue_has_a_tube_of_its_own(one: str, other: str) -> None:
     check_name(tube_of(one))

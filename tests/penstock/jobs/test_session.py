@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 from hypothesis import given
@@ -25,7 +26,7 @@ from penstock.jobs.retries import Retries, TouchPlan
 from penstock.jobs.session import Check, Dial, Exchange, HangUp, Pause, Session, Steps
 
 T = TypeVar("T")
-CLOSED, SILENT, REFUSED = "closed", "silent", "refused"
+CLOSED, SILENT, REFUSED, RESET = "closed", "silent", "refused", "reset"
 Answer = bytes | str  # what the server does next: bytes, or one of the words above
 
 
@@ -70,6 +71,8 @@ class World:
                 raise TimeoutError
             if answer == REFUSED:
                 raise ConnectionRefusedError("refused")
+            if answer == RESET:
+                raise ConnectionResetError("reset")
             return b"" if isinstance(answer, str) else answer
         else:
             assert isinstance(step, HangUp)
@@ -192,6 +195,83 @@ def test_a_long_reserve_is_sent_in_slices() -> None:
     world.execute = execute  # type: ignore[method-assign]
     assert world.run(world.session.reserve(70)) is None
     assert world.sent == [b"reserve-with-timeout %d\r\n" % seconds for seconds in (30, 30, 10)]
+
+
+def test_a_server_that_ends_a_reserve_at_once_is_asked_again_after_growing_pauses() -> None:
+    world = World("", *[b"TIMED_OUT\r\n"] * 20)
+    assert world.run(world.session.reserve(10)) is None
+    assert world.now == 1010.0
+    assert world.pauses[:5] == [0.1, 0.2, 0.4, 0.8, 1.6]
+    assert len(world.sent) < 10
+
+
+@pytest.mark.parametrize("timeout_s", [-1.0, math.nan])
+def test_a_timeout_that_never_ends_is_refused(timeout_s: float) -> None:
+    with pytest.raises(ValueError, match="at least 0"):
+        World("").run(World("").session.reserve(timeout_s))
+
+
+@pytest.mark.parametrize("lost", [CLOSED, RESET])
+def test_a_peer_that_never_answered_may_be_no_server_of_jobs(lost: str) -> None:
+    world = World("", lost)
+    with pytest.raises(AnswerLost, match=r"may have been executed: .*may not be a server of jobs"):
+        call(world, calls.put("default", b"x", 1, 0, 60))
+    with pytest.raises(ConnectionLost, match="may not be a server of jobs"):
+        call(World("", lost, settings=JobsSettings(retry_s=0)), calls.stats())
+
+
+def test_a_server_that_has_answered_is_a_server_of_jobs() -> None:
+    world = World("", b"INSERTED 1\r\n", CLOSED)
+    call(world, calls.put("default", b"x", 1, 0, 60))
+    with pytest.raises(AnswerLost) as caught:
+        call(world, calls.put("default", b"x", 1, 0, 60))
+    assert "may not be" not in str(caught.value)
+    with pytest.raises(ConnectionLost) as lost:
+        call(World(settings=JobsSettings(retry_s=0)), calls.stats())
+    assert "may not be" not in str(lost.value)  # nobody listens there
+
+
+@pytest.mark.parametrize("seconds", [math.inf, -math.inf, math.nan])
+def test_times_that_are_not_finite_are_refused(seconds: float) -> None:
+    for make in (
+        lambda: calls.put("t", b"x", 1, seconds, 60),
+        lambda: calls.put("t", b"x", 1, 0, seconds),
+        lambda: calls.put_unique("t", "k", b"x", 1, seconds, 60),
+        lambda: calls.release(1, 1, seconds, 1),
+        lambda: calls.pause_tube("t", seconds),
+        lambda: calls.reserve_batch(1, seconds),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ValueError, match="finite number of seconds"):
+            make()
+
+
+def test_arguments_of_the_wrong_type_are_named() -> None:
+    text, number = cast(Any, "a"), cast(Any, 1)
+    for make, words in (
+        (lambda: calls.put("t", text, 1, 0, 60), "a body must be bytes, not str"),
+        (lambda: calls.put("t", number, 1, 0, 60), "a body must be bytes, not int"),
+        (lambda: calls.put("t", b"x", text, 0, 60), "a priority must be an int, not str"),
+        (lambda: calls.put("t", b"x", 1, text, 60), "a time must be a number of seconds, not str"),
+        (lambda: calls.put_unique("t", number, b"x", 1, 0, 60), "a key must be a str, not int"),
+        (lambda: calls.delete(text), "a job's id must be an int, not str"),
+        (lambda: calls.delete_batch([1, text]), "a job's id must be an int, not str"),
+        (lambda: calls.touch(text, 1), "a job's id must be an int, not str"),
+        (lambda: calls.kick("t", text), "a count must be an int, not str"),
+        (lambda: calls.watch(number), "a tube's name must be a str, not int"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            make()
+
+
+def test_a_buffer_is_a_body_of_its_bytes() -> None:
+    wide = memoryview(b"abcd").cast("I")  # one item of four bytes
+    for body in (bytearray(b"abcd"), memoryview(b"abcd"), wide):
+        assert calls.put("t", body, 1, 0, 60).command == b"put 1 0 60 4\r\nabcd\r\n"
+
+
+def test_a_delay_that_no_server_accepts_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_delay_s"):
+        Retries(max_delay_s=math.inf)
 
 
 words = st.sampled_from(
