@@ -4,8 +4,8 @@ Read `penstock` (the list of commands), then `up` (`penstock up`) over `supervis
 restart) and `daemon_set` (their flags and ports); then `messages` (read, peek, finish, requeue, ...) and `backup`.
 
 `nsq_tail` prints a topic, and `to_nsq` publishes standard input. `passthrough` reads the options of go-nsq's clients;
-`interrupts` ends a program between two pieces of work. `nsq_stat` (the rates of a channel) asks over `cluster`, and `to_file`
-is the package of nsq_to_file.
+`addresses` checks the address flags of all tools; `interrupts` ends a program between two pieces of work. `nsq_stat` (the
+rates of a channel) asks over `cluster`, and `to_file` is the package of nsq_to_file.
 
 `nsq_to_nsq` and `nsq_to_http` share `forwarding` (the main loop), `workers` (threads for what may wait), `destinations` (which
 one is next) and `timings` (their lines of status). `republishing` over `json_filter` is the work of the first, `requesting`

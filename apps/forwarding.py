@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from time import monotonic
 from typing import Protocol, TypeVar
 
+from apps.addresses import check_tcp_source
 from apps.interrupts import Interrupts
 from apps.workers import Waker
 from penstock.client import ClientError, Consumer, Message, Settings
@@ -140,7 +141,7 @@ def run_consumers(consumers: Iterable[Consumer], route: Route, waker: Waker, tou
 
 
 def check_source(
-    topics: Sequence[str], channel: str, nsqd_addresses: Sequence[str], lookupd_addresses: Sequence[str]
+    program: str, topics: Sequence[str], channel: str, nsqd_addresses: Sequence[str], lookupd_addresses: Sequence[str]
 ) -> None:
     """Check the flags that say where messages come from. Raises ValueError with the original's text."""
     if not topics or not all(topics) or not channel:
@@ -150,10 +151,7 @@ def check_source(
             raise ValueError(f"--topic is invalid: {topic!r}")
     if not is_valid_name(channel):
         raise ValueError(f"--channel is invalid: {channel!r}")
-    if not nsqd_addresses and not lookupd_addresses:
-        raise ValueError("--nsqd-tcp-address or --lookupd-http-address required")
-    if nsqd_addresses and lookupd_addresses:
-        raise ValueError("use --nsqd-tcp-address or --lookupd-http-address not both")
+    check_tcp_source(program, nsqd_addresses, lookupd_addresses)
 
 
 def run_program(program: str, options_class: type[T], run: Callable[[T], None]) -> int:

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TextIO
 
+from apps.addresses import check_no_scheme, check_one_kind
 from shared.configuration import parse
 from shared.flags import HelpRequested
 from shared.log import configure, log
@@ -103,13 +104,10 @@ def check(options: Options) -> None:
             raise ValueError(f"--{flag.replace('_', '-')} should be positive")
     if options.count and parse_int(options.count) <= 0:
         raise ValueError("--count should be positive")
-    if not options.nsqd_http_address and not options.lookupd_http_address:
-        raise ValueError("--nsqd-http-address or --lookupd-http-address required")
-    if options.nsqd_http_address and options.lookupd_http_address:
-        raise ValueError("use --nsqd-http-address or --lookupd-http-address not both")
-    for flag in ("nsqd_http_address", "lookupd_http_address"):
-        if any(address.startswith("http") for address in getattr(options, flag)):
-            raise ValueError(f"--{flag.replace('_', '-')} error - address should not contain scheme")
+    nsqds, lookupds = options.nsqd_http_address, options.lookupd_http_address
+    check_one_kind(PROGRAM, "nsqd-http-address", nsqds, "lookupd-http-address", lookupds)
+    check_no_scheme("nsqd-http-address", nsqds)
+    check_no_scheme("lookupd-http-address", lookupds)
 
 
 class NothingFound(Exception):
@@ -244,10 +242,10 @@ async def _rounds(options: Options, out: TextIO) -> None:
             await trio.sleep_until(started + interval)
             started = trio.current_time()
             nodes = await question.ask()
-            if not nodes:
+            if not nodes and question.is_answered:  # without an answer, the log says already who did not give it
                 log.error("failed to find channel(%s) in stats metadata for topic(%s)", options.channel, options.topic)
-                if number == 0:
-                    raise NothingFound
+            if not nodes and number == 0:
+                raise NothingFound
             changes = rates.update(started, nodes)
             out.write(HEADER if number % ROWS == 0 else "")
             out.write(row(changes, Stats.total(list(nodes.values()))) if number and nodes else "")
@@ -261,17 +259,20 @@ class Question:
         self._cluster = cluster
         self._options = options
         self._nodes = list(options.nsqd_http_address)  # with nsqlookupds: as they said last
+        self.is_answered = False  # whether a node answered in the last round, or all that answered know of no node
 
     async def ask(self) -> dict[str, Stats]:
         """Return the counts by node. A node that has no such channel, is down or lies is left out."""
         from apps.cluster import MOST_NODES, node_addresses
 
         options = self._options
+        self.is_answered = False
         if options.lookupd_http_address:
             answers = await self._cluster.ask(options.lookupd_http_address, "/lookup", {"topic": options.topic})
             is_complete = len(answers) == len(set(options.lookupd_http_address))
             known = [] if is_complete else self._nodes  # what a silent nsqlookupd may have said
             self._nodes = list(dict.fromkeys([*node_addresses(answers), *known]))[:MOST_NODES]
+            self.is_answered = bool(answers) and not self._nodes
         query = {
             "format": "json",
             "topic": options.topic,
@@ -285,6 +286,7 @@ class Question:
             except ValueError as error:
                 log.error("%s/stats %s", node, error)
                 continue
+            self.is_answered = True
             if stats is not None:
                 found[node] = stats
         return found

@@ -7,7 +7,7 @@ Deliberate differences from the original:
 * with -n every printed message is finished; the original lets the n-th time out, so it is delivered again;
 * an nsqd that cannot be reached at the start is retried, like one that goes away later.
 
-See docs/design/nsq-daemons.md#nsq_tail-and-to_nsq.
+See docs/tools/nsq_tail.md.
 """
 
 import os
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from apps import passthrough
+from apps.addresses import check_tcp_source
 from apps.interrupts import Interrupts
 from penstock.client import ClientError, Consumer, Message
 from shared import log
@@ -98,10 +99,7 @@ def make_consumers(options: Options) -> list[Consumer]:
     """Return one consumer for each topic, not connected yet. Raises ValueError for wrong options."""
     if not options.topic:
         raise ValueError("--topic required")
-    if not options.nsqd_tcp_address and not options.lookupd_http_address:
-        raise ValueError("--nsqd-tcp-address or --lookupd-http-address required")
-    if options.nsqd_tcp_address and options.lookupd_http_address:
-        raise ValueError("use --nsqd-tcp-address or --lookupd-http-address not both")
+    check_tcp_source(PROGRAM, options.nsqd_tcp_address, options.lookupd_http_address)
     settings, max_in_flight = passthrough.settings(options.consumer_opt, PROGRAM)
     max_in_flight = max_in_flight or options.max_in_flight
     if options.n:  # messages that are not printed have to be requeued, so it is better not to receive them

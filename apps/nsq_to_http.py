@@ -116,7 +116,7 @@ def check(options: Options) -> Form:
             raise ValueError("--content-type only used with --post")
         if not options.content_type:
             raise ValueError("--content-type requires a value when used")
-    check_source(topics, options.channel, options.nsqd_tcp_address, options.lookupd_http_address)
+    check_source(PROGRAM, topics, options.channel, options.nsqd_tcp_address, options.lookupd_http_address)
     _check_addresses(options)
     if not 0 <= options.sample <= 1:
         raise ValueError("--sample must be between 0.0 and 1.0")

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from apps import passthrough
+from apps.addresses import check_given, check_no_scheme
 from apps.destinations import check_mode, destinations
 from apps.forwarding import check_source, run_consumers, run_program, touch_interval
 from apps.json_filter import JsonFilter
@@ -96,11 +97,11 @@ def run(options: Options) -> None:
 
 def check(options: Options) -> None:
     """Raise ValueError for options that are missing or wrong."""
-    check_source(options.topic, options.channel, options.nsqd_tcp_address, options.lookupd_http_address)
+    check_source(PROGRAM, options.topic, options.channel, options.nsqd_tcp_address, options.lookupd_http_address)
     if options.destination_topic and not is_valid_name(options.destination_topic):
         raise ValueError(f"--destination-topic is invalid: {options.destination_topic!r}")
-    if not options.destination_nsqd_tcp_address:
-        raise ValueError("--destination-nsqd-tcp-address required")
+    check_given(PROGRAM, "destination-nsqd-tcp-address", options.destination_nsqd_tcp_address)
+    check_no_scheme("destination-nsqd-tcp-address", options.destination_nsqd_tcp_address)
 
 
 def make_route(options: Options, topics: Sequence[str], max_in_flight: int, waker: Waker) -> Republishing:

@@ -104,7 +104,8 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         name, comma, text = word.partition(",")
         name = name.replace("-", "_")  # go-nsq accepts both spellings
         if not (name in _APPLIED or name in _HARMLESS or name in _REFUSED or name == MAX_IN_FLIGHT):
-            raise ValueError(f"invalid option {name}")
+            form = "" if comma else " (expected name,value such as msg_timeout,2m)"
+            raise ValueError(f"invalid option {name}{form}")
         if not comma and name not in _BOOLS:
             raise ValueError(f"option {name} needs a value: {name},<value>")
         yield name, text if comma else "true"

@@ -7,7 +7,7 @@ of many records.
 Deliberate differences from the original: the last record may lack its delimiter (the original drops the last byte of
 the input); a destination that cannot be reached is an error at once.
 
-See docs/design/nsq-daemons.md#nsq_tail-and-to_nsq.
+See docs/tools/to_nsq.md.
 """
 
 import os
@@ -20,6 +20,7 @@ from itertools import islice
 from time import monotonic
 
 from apps import passthrough
+from apps.addresses import check_given, check_no_scheme
 from apps.interrupts import Interrupts
 from penstock.client import ClientError, Producer
 from penstock.protocol import is_valid_name
@@ -54,7 +55,7 @@ def main() -> int:
     try:
         options = parse(Options, PROGRAM, sys.argv[1:], os.environ)
     except HelpRequested as usage:
-        sys.stderr.write(str(usage))
+        sys.stderr.write(str(usage).replace('"\n"', r'"\n"'))  # the default of -delimiter, which is a line feed
         return 0
     except OptionError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
@@ -90,8 +91,8 @@ def check(options: Options) -> bytes:
         raise ValueError(f"--topic is not a legal name: {options.topic!r}")
     if len(delimiter) != 1:
         raise ValueError("--delimiter must be a single byte")
-    if not options.nsqd_tcp_address:
-        raise ValueError("--nsqd-tcp-address required")
+    check_given(PROGRAM, "nsqd-tcp-address", options.nsqd_tcp_address)
+    check_no_scheme("nsqd-tcp-address", options.nsqd_tcp_address)
     return delimiter
 
 

@@ -13,7 +13,7 @@ from apps.interrupts import Interrupts
 from apps.to_file.discovery import TopicPoller
 from apps.to_file.disk import Disk
 from apps.to_file.feeds import FILES_OF_A_TOPIC, Feeds
-from apps.to_file.options import PROGRAM, Options, check
+from apps.to_file.options import PROGRAM, Options, check, prepare_directories
 from penstock.client import ClientError
 from shared import log as logs
 from shared.configuration import parse
@@ -41,6 +41,7 @@ def main() -> int:
         for warning in read_flags(Options, PROGRAM, sys.argv[1:]).warnings:  # there are words behind the flags
             raise ValueError(f"unknown {warning.removesuffix(' are ignored')}")
         check(options)
+        prepare_directories(options)
         logs.configure(options.log_prefix, options.log_level)
         return run(options)
     except (ValueError, ClientError, OSError, TooFewFilesError) as error:

@@ -1,13 +1,17 @@
 """The options of nsq_to_file, and what they must agree on."""
 
+import errno
 import os
 import socket
+import tempfile
 from dataclasses import dataclass
 
 import re2
 
 from apps import passthrough
+from apps.addresses import check_tcp_source
 from apps.to_file import names
+from apps.to_file.disk import Disk
 from apps.to_file.output import Place
 from apps.to_file.rotation import Limits
 from shared.log import LEVELS
@@ -71,16 +75,13 @@ class Options:
 def check(options: Options) -> None:
     """Raise ValueError for options that are missing or do not fit together."""
     if options.log_level.lower() not in LEVELS:
-        raise ValueError("--log-level is invalid")
+        raise ValueError(f"--log-level is invalid: {options.log_level!r}, expected one of {', '.join(LEVELS)}")
     if not options.channel:
         raise ValueError("--channel is required")
     for flag in ("http_client_connect_timeout", "http_client_request_timeout", "sync_interval"):
         if getattr(options, flag) <= 0:
             raise ValueError(f"--{flag.replace('_', '-')} should be positive")
-    if not options.nsqd_tcp_address and not options.lookupd_http_address:
-        raise ValueError("--nsqd-tcp-address or --lookupd-http-address required.")
-    if options.nsqd_tcp_address and options.lookupd_http_address:
-        raise ValueError("use --nsqd-tcp-address or --lookupd-http-address not both")
+    check_tcp_source(PROGRAM, options.nsqd_tcp_address, options.lookupd_http_address)
     if not 1 <= options.gzip_level <= 9:
         raise ValueError(f"invalid --gzip-level value ({options.gzip_level}), should be 1-9")
     if not options.topic and not options.topic_pattern:
@@ -98,7 +99,8 @@ def _check_pattern(pattern: str) -> None:
     try:
         matcher(pattern)
     except re2.error as error:
-        raise ValueError(f"--topic-pattern is invalid: {error}") from None
+        reason = error.args[0].decode("utf-8", "replace")  # re2 gives bytes
+        raise ValueError(f"--topic-pattern is invalid: {reason}") from None
 
 
 def _check_directories(options: Options) -> None:
@@ -106,6 +108,23 @@ def _check_directories(options: Options) -> None:
     work, output = _nearest(options.work_directory), _nearest(options.output_dir)
     if os.stat(work).st_dev != os.stat(output).st_dev:
         raise ValueError(f"--work-dir and --output-dir are not on one file system: {work}, {output}")
+
+
+def prepare_directories(options: Options) -> None:
+    """Make the directories of the files, and check that a file can be made in each. Raises ValueError if not.
+
+    A full disk is no error here: writing is tried again until it has room.
+    """
+    for flag, path in (("output-dir", options.output_dir), ("work-dir", options.work_directory)):
+        try:
+            Disk().make_directory(path)
+            with tempfile.TemporaryFile(
+                dir=path
+            ):  # root may write to a read-only file system, as far as os.access knows
+                pass
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise ValueError(f"--{flag} {path} cannot be made or written: {error.strerror}") from None
 
 
 def _nearest(path: str) -> str:

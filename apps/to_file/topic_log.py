@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Protocol
 
 from apps.to_file.output import Output
-from apps.to_file.schedule import Retry, SyncWindow, Touches
+from apps.to_file.schedule import LAST_RETRY, Retry, SyncWindow, Touches
 
 log = logging.getLogger("penstock")
 
@@ -149,9 +149,11 @@ class TopicLog:
             self._output.roll_back()
             self._unwritten = self._written + self._unwritten
             self._written = []
-            if not self._retry.is_failing:
-                log.error("[%s] cannot write: %s; nothing is finished until it works", self._title, error)
-            self._retry.failed(now.monotonic)
+            is_first = not self._retry.is_failing
+            delay = self._retry.failed(now.monotonic)
+            if is_first:
+                why = f"{error}, trying again in {delay:g} s, then at intervals of up to {LAST_RETRY:g} s"
+                log.error("[%s] cannot write: %s; nothing is finished until it works", self._title, why)
             self._again = step if step == self._on_interval else self._write_and_sync
             return False
         if self._retry.worked():

@@ -173,7 +173,7 @@ GOOD = ("-topic=t", "-channel=c", "-nsqd-http-address=a:1")
         ((*GOOD, "-http-client-connect-timeout=-1s"), "--http-client-connect-timeout should be positive"),
         ((*GOOD, "-http-client-request-timeout=0"), "--http-client-request-timeout should be positive"),
         ((*GOOD, "-count=0"), "--count should be positive"),
-        (GOOD[:2], "--nsqd-http-address or --lookupd-http-address required"),
+        (GOOD[:2], "--nsqd-http-address or --lookupd-http-address required (nsq_stat -help lists the flags)"),
         ((*GOOD, "-lookupd-http-address=b:1"), "use --nsqd-http-address or --lookupd-http-address not both"),
         ((*GOOD, "-nsqd-http-address=http://b:1"), "--nsqd-http-address error - address should not contain scheme"),
     ],

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import resource
 import socket
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from apps.to_file.feeds import FILES_OF_A_TOPIC, MOST_TOPICS, topic_limit
-from apps.to_file.options import Options, check, matcher, place, topic_format
+from apps.to_file.options import Options, check, matcher, place, prepare_directories, topic_format
 from apps.to_file.rotation import Limits
 from shared.flags import read_flags
 
@@ -26,7 +29,7 @@ def options(*flags: str) -> Options:
 @pytest.mark.parametrize(
     ("flags", "error"),
     [
-        (("-topic=t",), "--nsqd-tcp-address or --lookupd-http-address required."),
+        (("-topic=t",), "--nsqd-tcp-address or --lookupd-http-address required (nsq_to_file -help lists the flags)"),
         ((*GOOD, "-lookupd-http-address=b:1"), "use --nsqd-tcp-address or --lookupd-http-address not both"),
         (("-nsqd-tcp-address=a:1",), "--topic or --topic-pattern required"),
         (
@@ -36,7 +39,11 @@ def options(*flags: str) -> Options:
         ((*GOOD, "-channel="), "--channel is required"),
         ((*GOOD, "-gzip-level=0"), "invalid --gzip-level value (0), should be 1-9"),
         ((*GOOD, "-gzip-level=10"), "invalid --gzip-level value (10), should be 1-9"),
-        ((*GOOD, "-log-level=loud"), "--log-level is invalid"),
+        (
+            (*GOOD, "-log-level=loud"),
+            "--log-level is invalid: 'loud', expected one of debug, info, warn, error, fatal",
+        ),
+        ((*GOOD, "-nsqd-tcp-address=tcp://a:1"), "--nsqd-tcp-address error - address should not contain scheme"),
         ((*GOOD, "-sync-interval=0"), "--sync-interval should be positive"),
         ((*GOOD, "-max-in-flight=0"), "--max-in-flight should be positive"),
         ((*GOOD, "-http-client-connect-timeout=0"), "--http-client-connect-timeout should be positive"),
@@ -59,8 +66,8 @@ def test_what_makes_revisions_needs_their_token(flag: str) -> None:
 
 def test_a_pattern_is_of_gos_syntax() -> None:
     check(options("-topic-pattern=^(?i)orders", "-lookupd-http-address=a:1"))
-    with pytest.raises(ValueError, match="--topic-pattern is invalid"):
-        check(options("-topic-pattern=(", "-lookupd-http-address=a:1"))
+    with pytest.raises(ValueError, match=re.escape("--topic-pattern is invalid: missing ): (f")):
+        check(options("-topic-pattern=(f", "-lookupd-http-address=a:1"))
     assert matcher("ers").search("orders")
     assert not matcher("^ers").search("orders")
     assert matcher("").search("orders")
@@ -78,6 +85,40 @@ def test_a_work_directory_on_another_file_system_is_refused(monkeypatch: pytest.
     monkeypatch.setattr(os, "stat", stat)
     with pytest.raises(ValueError, match="not on one file system"):
         check(chosen)
+
+
+def test_directories_are_made_and_have_no_file_afterwards(tmp_path: Path) -> None:
+    output, work = tmp_path / "not/yet", tmp_path / "work"
+    prepare_directories(options(*GOOD, f"-output-dir={output}", f"-work-dir={work}"))
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "not", output, work]
+
+
+@pytest.mark.parametrize("flag", ["output-dir", "work-dir"])
+@pytest.mark.parametrize("below", ["", "/sub"])
+def test_a_directory_that_cannot_be_made_is_refused(flag: str, below: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    chosen = options(*GOOD, f"-output-dir={tmp_path}", f"-{flag}={tmp_path}/file{below}")
+    check(chosen)
+    with pytest.raises(ValueError) as raised:
+        prepare_directories(chosen)
+    assert str(raised.value) == f"--{flag} {tmp_path}/file{below} cannot be made or written: Not a directory"
+
+
+def test_a_directory_where_no_file_can_be_made_is_refused() -> None:
+    with pytest.raises(ValueError, match="--output-dir /proc cannot be made or written: "):
+        prepare_directories(options(*GOOD, "-output-dir=/proc"))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_at_the_start_is_not_refused(number: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(**arguments: str) -> None:
+        attempts.append(arguments["dir"])
+        raise OSError(number, "full")
+
+    attempts: list[str] = []
+    monkeypatch.setattr(tempfile, "TemporaryFile", fail)
+    prepare_directories(options(*GOOD, f"-output-dir={tmp_path}"))
+    assert set(attempts) == {str(tmp_path)}
 
 
 def test_the_place_of_a_topic_follows_the_options() -> None:

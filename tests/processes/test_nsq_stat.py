@@ -153,7 +153,17 @@ def test_when_nothing_can_be_found_it_ends(flag: str, tmp_path: Path) -> None:
         down.bind(("127.0.0.1", 0))
         code, out, err = run(OURS, flag, f"127.0.0.1:{down.getsockname()[1]}")
     assert (code, out) == (1, "")
-    assert "ERROR: failed to find channel(c) in stats metadata for topic(t)" in err
+    assert "ERROR: cannot ask 127.0.0.1:" in err
+    assert "failed to find channel" not in err
+
+
+def test_when_the_channel_cannot_be_found_it_ends(tmp_path: Path) -> None:
+    with nsqd(tmp_path / "a") as node, liar(b'{"producers": []}') as lookupd:
+        for where in (("-nsqd-http-address", node.http), ("-lookupd-http-address", lookupd)):
+            code, out, err = run(OURS, *where)
+            assert (code, out) == (1, "")
+            assert "ERROR: failed to find channel(c) in stats metadata for topic(t)" in err
+            assert "cannot ask" not in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])

@@ -304,13 +304,18 @@ def test_messages_that_wait_longer_than_the_servers_timeout_are_written_once(tmp
 @pytest.mark.parametrize(
     ("flags", "code", "error"),
     [
-        (("-topic", "t"), 1, "--nsqd-tcp-address or --lookupd-http-address required."),
+        (("-topic", "t"), 1, "--nsqd-tcp-address or --lookupd-http-address required"),
         (("-nsqd-tcp-address", "a:1", "-topic", "t", "word"), 1, "unknown arguments from 'word' on"),
         (("-nsqd-tcp-address", "a:1", "-topic", "no topic"), 1, "no topic"),
         (
             ("-nsqd-tcp-address", "a:1", "-topic", "t", "-output-dir", "/dev/shm", "-work-dir", "/proc"),
             1,
             "file system",
+        ),
+        (
+            ("-nsqd-tcp-address", "a:1", "-topic", "t", "-output-dir", "/proc/nope"),
+            1,
+            "nsq_to_file: --output-dir /proc/nope cannot be made or written: ",
         ),
         (("-no-such-flag",), 2, "flag provided but not defined: -no-such-flag"),
         (("-nsqd-tcp-address", "a:1", "-topic", "t", "-consumer-opt", "tls_v2"), 2, "invalid option tls_v2"),
