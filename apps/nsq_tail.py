@@ -46,7 +46,10 @@ class Options:
     lookupd_http_address: tuple[str, ...] = option((), "lookupd HTTP address (may be given multiple times)")
     topic: tuple[str, ...] = option((), "NSQ topic (may be given multiple times)")
     consumer_opt: tuple[str, ...] = option(
-        (), "name,value of go-nsq's Config (may be given multiple times)", check=passthrough.check
+        (),
+        "name,value of go-nsq's Config (may be given multiple times)",
+        check=passthrough.check,
+        read=passthrough.words,
     )
 
 

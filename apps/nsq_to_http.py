@@ -80,7 +80,10 @@ class Options:
     nsqd_tcp_address: tuple[str, ...] = option((), "nsqd TCP address (may be given multiple times)")
     lookupd_http_address: tuple[str, ...] = option((), "lookupd HTTP address (may be given multiple times)")
     consumer_opt: tuple[str, ...] = option(
-        (), "name,value of go-nsq's Config (may be given multiple times)", check=passthrough.check
+        (),
+        "name,value of go-nsq's Config (may be given multiple times)",
+        check=passthrough.check,
+        read=passthrough.words,
     )
 
 

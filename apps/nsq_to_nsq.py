@@ -65,10 +65,16 @@ class Options:
         (), "destination nsqd TCP address (may be given multiple times)"
     )
     consumer_opt: tuple[str, ...] = option(
-        (), "name,value of go-nsq's Config for consumers (may be given multiple times)", check=passthrough.check
+        (),
+        "name,value of go-nsq's Config for consumers (may be given multiple times)",
+        check=passthrough.check,
+        read=passthrough.words,
     )
     producer_opt: tuple[str, ...] = option(
-        (), "name,value of go-nsq's Config for producers (may be given multiple times)", check=passthrough.check
+        (),
+        "name,value of go-nsq's Config for producers (may be given multiple times)",
+        check=passthrough.check,
+        read=passthrough.words,
     )
 
 

@@ -76,6 +76,11 @@ _BOOLS = ("tls_v1", "tls_insecure_skip_verify", "deflate", "snappy", "skip_looku
 _REFUSED = ("local_addr",)
 
 
+def words(text: str) -> tuple[str, ...]:
+    """Return the values of one environment variable, which are separated by spaces, because each has a comma."""
+    return tuple(text.split())
+
+
 def check(words: Sequence[str]) -> str:
     """Return the reason why the values of one flag are wrong, or "" if they are right."""
     try:

@@ -46,7 +46,10 @@ class Options:
     rate: int = option(0, "Throttle messages to n/second. 0 to disable")
     nsqd_tcp_address: tuple[str, ...] = option((), "destination nsqd TCP address (may be given multiple times)")
     producer_opt: tuple[str, ...] = option(
-        (), "name,value of go-nsq's Config (may be given multiple times)", check=passthrough.check
+        (),
+        "name,value of go-nsq's Config (may be given multiple times)",
+        check=passthrough.check,
+        read=passthrough.words,
     )
 
 
@@ -55,7 +58,7 @@ def main() -> int:
     try:
         options = parse(Options, PROGRAM, sys.argv[1:], os.environ)
     except HelpRequested as usage:
-        sys.stderr.write(str(usage).replace('"\n"', r'"\n"'))  # the default of -delimiter, which is a line feed
+        sys.stderr.write(str(usage))
         return 0
     except OptionError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)

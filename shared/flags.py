@@ -99,4 +99,5 @@ def _default_text(spec: Spec) -> str:
         return ""
     if spec.type is Duration:
         return f" (default {format_duration(spec.default)})"
-    return f' (default "{spec.default}")' if spec.type is str else f" (default {spec.default})"
+    text = str(spec.default).replace("\n", r"\n")
+    return f' (default "{text}")' if spec.type is str else f" (default {text})"

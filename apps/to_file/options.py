@@ -57,7 +57,10 @@ class Options:
     lookupd_http_address: tuple[str, ...] = option((), "lookupd HTTP address (may be given multiple times)")
     topic: tuple[str, ...] = option((), "nsq topic (may be given multiple times)")
     consumer_opt: tuple[str, ...] = option(
-        (), "name,value of go-nsq's Config (may be given multiple times)", check=passthrough.check
+        (),
+        "name,value of go-nsq's Config (may be given multiple times)",
+        check=passthrough.check,
+        read=passthrough.words,
     )
 
     @property
@@ -113,17 +116,15 @@ def _check_directories(options: Options) -> None:
 def prepare_directories(options: Options) -> None:
     """Make the directories of the files, and check that a file can be made in each. Raises ValueError if not.
 
-    A full disk is no error here: writing is tried again until it has room.
+    A disk that is full or read-only is no error here: writing is tried again until it has room or was mounted for writing.
     """
     for flag, path in (("output-dir", options.output_dir), ("work-dir", options.work_directory)):
         try:
             Disk().make_directory(path)
-            with tempfile.TemporaryFile(
-                dir=path
-            ):  # root may write to a read-only file system, as far as os.access knows
+            with tempfile.TemporaryFile(dir=path):  # os.access allows root to write anywhere
                 pass
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
                 raise ValueError(f"--{flag} {path} cannot be made or written: {error.strerror}") from None
 
 

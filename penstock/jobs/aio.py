@@ -171,9 +171,9 @@ class AsyncJobs(AsyncOperators):
     ) -> int:
         """Put a job into the tube (the used one by default) and return its id.
 
-        A lower `priority` comes first; `delay` and `ttr`, the time to run, are in seconds, rounded up to whole ones. Raises TooBig,
-        Draining and OutOfMemory; AnswerLost if nobody can know whether the job was put; TypeError for a body that is not bytes,
-        and ValueError for a time that is not finite or a number out of range.
+        A lower `priority` comes first; `delay` and `ttr`, the time to run, are in seconds, rounded up to whole ones. Raises
+        TooBig, Draining and OutOfMemory; AnswerLost if nobody can know whether the job was put; TypeError for a body that is
+        not bytes, and ValueError for a time that is not finite or a number out of range.
 
         >>> job_id = await jobs.put(b"resize picture 7", delay=60)
         >>> (await jobs.stats_job(job_id))["state"]

@@ -164,9 +164,7 @@ class Runner:
             else:
                 await job.touch()
                 plan.note_touched(monotonic())
-            plan.is_busy = (
-                False  # after any error but the next it stays busy: there is nothing to touch, or no way to do it
-            )
+            plan.is_busy = False  # after an error of the last kind it stays busy: there is nothing to touch any more
         except (ServerFailed, OutOfMemory) as error:
             logger.warning("job %d was not touched, trying again: %s", job.id, error)
             plan.note_failed(monotonic())

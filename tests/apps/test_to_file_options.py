@@ -109,7 +109,7 @@ def test_a_directory_where_no_file_can_be_made_is_refused() -> None:
         prepare_directories(options(*GOOD, "-output-dir=/proc"))
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
 def test_a_full_disk_at_the_start_is_not_refused(number: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def fail(**arguments: str) -> None:
         attempts.append(arguments["dir"])

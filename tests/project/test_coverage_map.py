@@ -44,7 +44,7 @@ COVERED_BY = {
     ),
     "penstock/jobs/test_examples_process.py": (
         "penstock.jobs.aio", "penstock.jobs.aio_operators", "penstock.jobs.client", "penstock.jobs.errors", "penstock.jobs.job",
-        "penstock.jobs.operators", "penstock.jobs.runner", "penstock.jobs.settings",
+        "penstock.jobs.operators", "penstock.jobs.settings",
     ),
     "processes/test_lookupd.py": ("lookupd.main",),
     "nsqd/auth/test_servers.py": ("nsqd.auth.exchange",),

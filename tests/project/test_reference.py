@@ -20,7 +20,8 @@ PYTHON = re.compile(r"^( *)```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 ROUTE = re.compile(r"127\.0\.0\.1:(4151|4161|4171)(/[a-z/]*)")
 PROGRAMS = {"4151": "nsqd", "4161": "nsqlookupd", "4171": "nsqadmin"}
 COMMAND = re.compile(
-    r"^ *(?:\.venv/bin/)?(nsqd|nsqlookupd|nsqadmin|nsq_tail|to_nsq|nsq_stat|nsq_to_file) (-.*)$", re.MULTILINE
+    r"^ *(?:\.venv/bin/)?(nsqd|nsqlookupd|nsqadmin|nsq_tail|nsq_stat|to_nsq|nsq_to_(?:file|nsq|http)) (-.*)$",
+    re.MULTILINE,
 )
 SUBCOMMAND = re.compile(r"(?:^ *|\.venv/bin/|`)penstock ([a-z]+)", re.MULTILINE)
 ERROR = re.compile(r"[A-Z]+(?:_[A-Z]+)+|DRAINING|EXITING|FORBIDDEN|UNAUTHORIZED")
