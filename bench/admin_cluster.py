@@ -82,7 +82,8 @@ def admin_cluster(ours: Program, nodes: int, topics: int) -> Iterator[AdminClust
     deep = {names[place * _APART % topics]: place + 1 for place in range(min(_WITH_MESSAGES, topics))}
     with ExitStack() as stack:
         data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-")))
-        lookupd = stack.enter_context(nsqlookupd().start())
+        most = str(40 * nodes * topics)  # all nodes have one address, which may carry a quarter
+        lookupd = stack.enter_context(nsqlookupd().with_flags("nsqlookupd", "-max-registrations", most).start())
         told = ("-lookupd-tcp-address", f"{lookupd.host}:{lookupd.ports['TCP']}")
         started = []
         for number in range(nodes):

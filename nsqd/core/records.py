@@ -51,8 +51,10 @@ class RecordKind(IntEnum):
     # In a checkpoint, before the topic's STATE_TOPIC, which may name it by its number: messages that wait, packed as in
     # nsqd/core/timing/deferred_pages.py, with the times of that STATE_TOPIC.
     WAITING = 28
+    EPOCH = 29  # an epoch of the log begins (nsqd/storage/log/epochs.py); in a checkpoint: each one that has a segment
 
 
+EPOCH = Struct(">IH8sQ")  # number, node, random, log position at which it begins
 GROUP = Struct(">QQ")  # durable mark, time
 LEASE = Struct(">Q")  # ceiling
 NEXT_ID = Struct(">Q")  # id

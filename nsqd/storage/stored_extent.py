@@ -12,7 +12,7 @@ from operator import add
 from nsqd.core.message.frame import STAMP
 from nsqd.core.sequence.extent import Extent
 
-# a place in the log: a segment's base, its generation, and a range of bytes in that file
+# a place in the log: a segment's base, the edition of its file (log/files.py), and a range of bytes in that file
 Location = tuple[int, int, int, int]
 EXTENT_MESSAGES = 1024  # a growing extent is closed at this many messages: finishing walks within one extent
 EXTENT_BYTES = 1024 * 1024  # a growing extent is closed at this size: it is read back and cached as a whole
@@ -259,12 +259,12 @@ class StoredExtent:
         return bool(self.large_refcounts[index] if self.large_refcounts is not None else self.refcounts[index])
 
 
-def add_location(locations: list[Location], segment: int, generation: int, start: int, end: int) -> None:
+def add_location(locations: list[Location], segment: int, edition: int, start: int, end: int) -> None:
     """Add a location. One at or shortly after the end of the last one (up to GAP bytes) extends that."""
-    if locations and locations[-1][:2] == (segment, generation) and 0 <= start - locations[-1][3] <= GAP:
-        locations[-1] = segment, generation, locations[-1][2], end
+    if locations and locations[-1][:2] == (segment, edition) and 0 <= start - locations[-1][3] <= GAP:
+        locations[-1] = segment, edition, locations[-1][2], end
     else:
-        locations.append((segment, generation, start, end))
+        locations.append((segment, edition, start, end))
 
 
 def _release_frames(frames: list[bytes], first: int, refcounts: bytearray, done: int) -> None:

@@ -3,10 +3,11 @@
 Read `records` (the bytes on disk), `disk` (the system calls; nothing else touches the log's files), `writer` (groups, segments,
 the durable mark), `syncer` (when it is synced, and by whom), `store` (the turn), `journal` over `recorder` (verbs to records).
 
-* A start: `opening`, `reading`, `reader` (segments back into records), `replay` (records back into states), `state`,
-  `identity`, `segments`, `quarantine` (copies of what cannot be read).
+* A start: `opening`, `reading`, `reader` over `scan` (segments back into records), `replay` (records back into states),
+  `state`, `identity`, `epochs`, `segments`, `quarantine` (copies of what cannot be read).
 * Memory: `cache` over `locations` (where messages stand on disk, and how they come back).
-* Staying small: `checkpoint` over `sources`, `tidying`, `cleaner`, `retention`, and `upkeep`, which calls them.
+* Staying small: `files` (which one holds a segment), `checkpoint` over `sources`, `tidying`, `cleaner`, `retention`, and
+  `upkeep`, which calls them.
 * Time and room: `clocks`, `space`, `spare` (the next segment, made ahead).
 * Reading back: `history`, `durable_ends`, `long_polls`. Looking and copying: `contents`, `backup`, `verify` over `frozen`.
 

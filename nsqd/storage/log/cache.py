@@ -18,6 +18,7 @@ from queue import SimpleQueue
 
 from nsqd.core.sequence.extent import Extent
 from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.files import SegmentFiles
 from nsqd.storage.log.locations import FoundFrames, read_frames, read_frames_cached
 from nsqd.storage.sequence import Sequence
 from nsqd.storage.stored_extent import Location, StoredExtent
@@ -47,7 +48,7 @@ class ReadRequest:
 class Cache:
     """The frames in memory. All methods are for the reactor's thread except `_work` and `_do`."""
 
-    def __init__(self, disk: Disk, log_id: bytes, budget: int, wake: Callable[[], None]) -> None:
+    def __init__(self, disk: Disk, files: SegmentFiles, budget: int, wake: Callable[[], None]) -> None:
         self.budget = budget  # bytes of frames, at most
         self.limit = budget  # the part of the budget that is left to frames; past it, call `evict`
         # bytes of frames in memory; an extent that is still referenced counts with its released frames
@@ -59,9 +60,8 @@ class Cache:
         self.inline = 0  # extents read in this turn; the code that begins a turn sets it to 0
         self.failures = 0  # number of messages that were found damaged or missing
         self.retries = 0  # number of reads that failed and were tried again
-        self.generations: dict[int, int] = {}  # generation of each segment that was cleaned, by base
         self._disk = disk
-        self._log_id = log_id
+        self._files = files
         self._wake = wake
         # The extents published last, with the bytes by which each grew. Channels that keep up will read them in a moment.
         self._new: OrderedDict[StoredExtent, int] = OrderedDict()
@@ -148,7 +148,7 @@ class Cache:
             return None
         self.inline += 1
         try:
-            found = read_frames_cached(self._disk, self._log_id, self.generations, topic, stored, stored.locations)
+            found = read_frames_cached(self._disk, self._files, topic, stored, stored.locations)
         except OSError:  # the thread tries again, and handles the error
             return None
         if found is None:
@@ -179,9 +179,7 @@ class Cache:
     def _do(self, read: ReadRequest) -> None:
         """Read one extent from its locations, and set `found` or `failure`. Any thread may call this."""
         try:
-            read.found = read_frames(
-                self._disk, self._log_id, self.generations, read.topic, read.stored, read.locations
-            )
+            read.found = read_frames(self._disk, self._files, read.topic, read.stored, read.locations)
         except OSError as error:
             read.failure = error
             if not isinstance(error, FileNotFoundError):

@@ -191,9 +191,13 @@ class Checkpoints:
         self._due = 0
         self._tidying.finished = 0  # until the next census counts anew
         self._others = self._others[1], self._writer.records - self._own
-        self._own += 2
+        self._writer.epochs.forget_before(self._tidying.segments[0] if self._tidying.segments else 0)
+        epochs = list(self._writer.epochs)
+        self._own += 2 + len(epochs)
         self._writer.begin_state(records.STATE.pack(self._source.highest, self._source.leased))
         self._writer.append_anchor()  # replay may begin here, and needs the clocks
+        for epoch, start in epochs:
+            self._writer.append(RecordKind.EPOCH, records.EPOCH.pack(*epoch, start))
         self._writer.write()
         self._root = self._writer.base
         self._since, self._records = self._writer.written.position, self._writer.records

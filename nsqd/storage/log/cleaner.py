@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from nsqd.core import records
 from nsqd.core.records import RecordKind
 from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.files import SegmentFile, SegmentFiles, file_of
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.locations import collect_frames, no_frames
 from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, encode
 from nsqd.storage.log.segments import LogError
-from nsqd.storage.log.writer import segment_name
 from nsqd.storage.sequence import Sequence
 from nsqd.storage.stored_extent import Location, StoredExtent
 from shared.log import log
@@ -54,7 +54,8 @@ class RewriteJob:
     """One segment that is being cleaned, and the result."""
 
     base: int
-    generation: int  # generation of the file that is read
+    file: SegmentFile  # the file that is read
+    header: SegmentHeader  # of the new file
     parts: list[RewritePart]
     failure: str = ""
     damaged: bool = False  # True: the segment is damaged, and another try would fail as well
@@ -66,14 +67,12 @@ class RewriteJob:
 class Cleaner:
     """Rewrites one segment at a time: call `choose_segment`, then `start`, then `finish`."""
 
-    def __init__(
-        self, disk: Disk, identity: LogIdentity, generations: dict[int, int], wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, disk: Disk, identity: LogIdentity, files: SegmentFiles, wake: Callable[[], None]) -> None:
         self.cleaned = 0  # number of segments that were cleaned
         self.records = 0  # number of records that were rewritten
         self._disk = disk
         self._identity = identity
-        self._generations = generations  # generation of each cleaned segment, by base; the cache reads by it, too
+        self._files = files
         self._wake = wake
         self._job: RewriteJob | None = None
         self.refused: set[int] = set()  # bases of segments that cannot be cleaned
@@ -91,7 +90,9 @@ class Cleaner:
             locations = [location for location in one.stored.locations if location[0] == base]
             if locations:
                 parts.append(RewritePart(one.topic, one.stored, locations, _wanted(one.stored, one.sequence)))
-        self._job = RewriteJob(base, self._generations.get(base, 0), parts)
+        file, identity = self._files.at(base), self._identity
+        header = SegmentHeader(identity.node, file.generation + 1, identity.log_id, base, epoch=identity.epoch)
+        self._job = RewriteJob(base, file, header, parts)
 
     def start(self) -> None:
         """Begin to clean the chosen segment, if there is one. The records that made its messages unwanted must be durable."""
@@ -116,21 +117,20 @@ class Cleaner:
     def _discard(self, job: RewriteJob) -> None:
         """Remove the unfinished file, because it takes space. Runs in the cleaner's thread."""
         with contextlib.suppress(OSError):  # there is no such file, or the next start removes it
-            self._disk.remove(f"{segment_name(job.base, job.generation + 1)}.tmp")
+            self._disk.remove(f"{file_of(job.header).name}.tmp")
 
     def _rewrite(self, job: RewriteJob) -> None:
         """Write the new file beside the old one, sync it, and then rename it. Runs in the cleaner's thread."""
-        header = SegmentHeader(self._identity.node, job.generation + 1, self._identity.log_id, job.base, 0)
-        name = segment_name(job.base, job.generation + 1)
-        file = self._disk.create(f"{name}.tmp")
+        new = file_of(job.header)
+        file = self._disk.create(f"{new.name}.tmp")
         try:
-            at, waiting, size = 0, [header.encode()], HEADER_SIZE
+            at, waiting, size = 0, [job.header.encode()], HEADER_SIZE
             for part in job.parts:
                 start = at + size
-                for location in self._records(part, job.generation, header.seed, start):
+                for location in self._records(part, job.file, new.seed, start):
                     waiting.append(location)
                     size += len(location)
-                part.place = job.base, job.generation + 1, start, at + size
+                part.place = job.base, new.edition, start, at + size
                 if size > WRITE_SIZE:
                     file.append(waiting, at)
                     at, waiting, size = at + size, [], 0
@@ -140,10 +140,10 @@ class Cleaner:
             file.close()
         job.size = at + size
         job.records = sum(part.records for part in job.parts)
-        self._disk.rename(f"{name}.tmp", name)
+        self._disk.rename(f"{new.name}.tmp", new.name)
         self._disk.sync_directory()
 
-    def _records(self, part: RewritePart, generation: int, seed: int, at: int) -> list[bytes]:
+    def _records(self, part: RewritePart, file: SegmentFile, seed: int, at: int) -> list[bytes]:
         """Return the wanted messages of an extent as PUBLISH records that will stand at offset `at`.
 
         Each run of messages with equal attributes becomes one record.
@@ -151,7 +151,7 @@ class Cleaner:
         stored = part.stored
         found = no_frames(stored.first, len(part.wanted))
         for location in part.locations:
-            if not collect_frames(self._disk, self._identity.log_id, generation, location, part.topic, found):
+            if not collect_frames(self._disk, file, location, part.topic, found):
                 raise LogError("it is damaged")  # the segment stays unchanged: an operator may want to examine it
         frames = found.frames
         attributes = found.attributes()
@@ -181,7 +181,7 @@ class Cleaner:
                 self.refused.add(job.base)
             log.error("LOG: cannot clean segment %d: %s", job.base, job.failure)
             return None
-        self._generations[job.base] = job.generation + 1
+        self._files.put(job.header)
         for part in job.parts:
             assert part.place is not None
             kept = [location for location in part.stored.locations if location[0] != job.base]
@@ -190,7 +190,7 @@ class Cleaner:
         self.records += job.records
         self.size = job.size
         try:
-            self._disk.remove(segment_name(job.base, job.generation))
+            self._disk.remove(job.file.name)
         except OSError as error:
             log.error("LOG: cannot remove a cleaned segment: %s", error)
         return job.base

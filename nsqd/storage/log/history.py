@@ -4,15 +4,15 @@ A plan names byte ranges of segments. Their frames are handed out as they stand 
 work for each message. If a segment was cleaned in the meantime, it is found under its new name, or the plan is made again.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from nsqd.core.message.frame import that_fit
 from nsqd.core.retention.history import Amount, MessageBatch, MessagesGone, Window
 from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.files import SegmentFiles
 from nsqd.storage.log.locations import publishes, read_location
 from nsqd.storage.log.long_polls import LongPoll
-from nsqd.storage.log.records import seed_of
 from nsqd.storage.log.retention import UNBOUNDED
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.stored_extent import Location, StoredExtent
@@ -23,8 +23,7 @@ class LogPlan:
     """A plan to read messages of one topic. Implements nsqd.core.retention.history.Plan."""
 
     disk: Disk
-    log_id: bytes
-    generations: Mapping[int, int]  # the cache's own mapping, which changes while the plan is read
+    files: SegmentFiles  # they change while the plan is read
     topic: int
     start: int
     end: int
@@ -48,12 +47,12 @@ class LogPlan:
 
     def _in(self, location: Location, first: int) -> Iterator[MessageBatch]:
         """Yield the batches of messages first..end in a location. Raises MessagesGone if the segment's file is missing."""
-        generation = self.generations.get(location[0], 0)
         try:
-            data, begin = read_location(self.disk, generation, location)
+            file = self.files.at(location[0])
+            data, begin = read_location(self.disk, file, location)
         except FileNotFoundError:
             raise MessagesGone from None
-        for published in publishes(data, begin, seed_of(self.log_id, location[0], generation), self.topic):
+        for published in publishes(data, begin, file.seed, self.topic):
             if published is None:
                 continue
             ordinal, count, largest, attributes, at, stop = published
@@ -66,11 +65,11 @@ class LogPlan:
 class LogHistory:
     """What can be read back from the log. Implements nsqd.core.retention.history.History."""
 
-    def __init__(self, store: LogStore, disk: Disk, log_id: bytes, generations: Mapping[int, int]) -> None:
+    def __init__(self, store: LogStore, disk: Disk, log_id: bytes, files: SegmentFiles) -> None:
         self._store = store
         self._disk = disk
         self._log_id = log_id
-        self._generations = generations
+        self._files = files
 
     def window(self, topic: int) -> Window:
         log = f"{self._log_id.hex()}-{topic}"
@@ -126,4 +125,4 @@ class LogHistory:
         # one record may belong to several extents
         locations = dict.fromkeys(location for stored in chosen for location in stored.locations)
         upto = max(start, min(end, chosen[-1].end)) if chosen else end
-        return LogPlan(self._disk, self._log_id, self._generations, topic, start, end, most, list(locations), upto)
+        return LogPlan(self._disk, self._files, topic, start, end, most, list(locations), upto)

@@ -1,13 +1,15 @@
-"""The file `log.id`: a second copy of the log's identity. A damaged segment header can be rebuilt from it.
+"""The file `log.id`: a second copy of the log's identity and epochs. A damaged segment header can be rebuilt from it.
 
-    file, 32 bytes, numbers big-endian
+    file, numbers big-endian
        0   8  magic "penlogid"
-       8   2  format version, 1
+       8   2  format version, 2 (1: without the epochs)
       10   2  node number
       12  16  log id
-      28   4  CRC-32 of the 28 bytes before it
+      28   .  epochs (epochs.py) in which files of the log may have been written, 14 bytes each, ascending
+    last   4  CRC-32 of everything before it
 
-The file holds no position, so it can disagree with the segments only about the log they belong to.
+Each start writes the file before it begins its epoch. The file holds no position, so it can disagree with the segments only
+about the log they belong to.
 """
 
 import zlib
@@ -15,47 +17,64 @@ from dataclasses import dataclass
 from struct import Struct
 
 from nsqd.storage.log.disk import Disk, read_from
+from nsqd.storage.log.epochs import NO_EPOCH, Epoch, unpack
+from nsqd.storage.log.epochs import SIZE as EPOCH_SIZE
 
 NAME = "log.id"
 UNFINISHED = f"{NAME}.tmp"
-SIZE = 32  # bytes
-_MAGIC, _VERSION = b"penlogid", 1
+MOST_EPOCHS = 10_000  # the oldest are left out: a log has fewer segments
+_MAGIC, _VERSION = b"penlogid", 2
 _HEAD = Struct(">8sHH16s")
 _CRC = Struct(">I")
 
 
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
-    """The identity of a log: the node that owns it, and the log's id."""
+    """The identity of a log: the node that owns it, the log's id, and the epoch in which this process writes."""
 
     node: int
     log_id: bytes  # 16 bytes
+    epoch: Epoch = NO_EPOCH
 
 
-def encode_identity(identity: LogIdentity) -> bytes:
-    """Return the content of `log.id`: SIZE bytes, including the CRC."""
-    head = _HEAD.pack(_MAGIC, _VERSION, identity.node, identity.log_id)
-    return head + _CRC.pack(zlib.crc32(head))
+@dataclass(frozen=True, slots=True)
+class StoredIdentity:
+    """The content of `log.id`."""
+
+    node: int
+    log_id: bytes
+    epochs: tuple[Epoch, ...] = ()
 
 
-def decode_identity(data: bytes) -> LogIdentity | None:
-    """Return the identity in the file's content; None if the content is damaged or of another version."""
-    if len(data) != SIZE or _CRC.pack(zlib.crc32(data[: _HEAD.size])) != data[_HEAD.size :]:
+def encode_identity(stored: StoredIdentity) -> bytes:
+    """Return the content of `log.id`, including the CRC."""
+    epochs = [epoch.pack() for epoch in stored.epochs[-MOST_EPOCHS:]]
+    content = b"".join([_HEAD.pack(_MAGIC, _VERSION, stored.node, stored.log_id), *epochs])
+    return content + _CRC.pack(zlib.crc32(content))
+
+
+def decode_identity(data: bytes) -> StoredIdentity | None:
+    """Return what the file says; None if its content is damaged or of another version."""
+    end = len(data) - _CRC.size
+    if end < _HEAD.size or (end - _HEAD.size) % EPOCH_SIZE or _CRC.pack(zlib.crc32(data[:end])) != data[end:]:
         return None
     magic, version, node, log_id = _HEAD.unpack_from(data)
-    return LogIdentity(node, log_id) if (magic, version) == (_MAGIC, _VERSION) else None
+    if magic != _MAGIC or not 1 <= version <= _VERSION:
+        return None
+    return StoredIdentity(node, log_id, tuple(unpack(data, at) for at in range(_HEAD.size, end, EPOCH_SIZE)))
 
 
-def read_identity(disk: Disk) -> LogIdentity | None:
-    """Return the identity in the directory's `log.id`; None if the file is missing or damaged. Raises OSError."""
-    return decode_identity(read_from(disk, NAME, 0, SIZE + 1)) if NAME in disk.names() else None
+def read_identity(disk: Disk) -> StoredIdentity | None:
+    """Return what the directory's `log.id` says; None if the file is missing or damaged. Raises OSError."""
+    most = _HEAD.size + MOST_EPOCHS * EPOCH_SIZE + _CRC.size
+    return decode_identity(read_from(disk, NAME, 0, most + 1)) if NAME in disk.names() else None
 
 
-def write_identity(disk: Disk, identity: LogIdentity) -> None:
+def write_identity(disk: Disk, stored: StoredIdentity) -> None:
     """Write `log.id` durably: a new file is synced, then renamed. Raises OSError."""
     file = disk.create(UNFINISHED)
     try:
-        file.append([encode_identity(identity)], 0)
+        file.append([encode_identity(stored)], 0)
         file.sync()
     finally:
         file.close()

@@ -3,7 +3,7 @@
 Records of other topics may lie in between. A location spans a small gap; a larger gap begins a new location.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from nsqd.core import records
@@ -12,9 +12,9 @@ from nsqd.core.message.frame import ID_SIZE, split
 from nsqd.core.message.ids import between
 from nsqd.core.records import RecordKind
 from nsqd.storage.log.disk import Disk, read_from
-from nsqd.storage.log.reader import resume
-from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode, seed_of
-from nsqd.storage.log.writer import segment_name
+from nsqd.storage.log.files import SegmentFile, SegmentFiles
+from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode
+from nsqd.storage.log.scan import resume
 from nsqd.storage.stored_extent import Location, StoredExtent
 
 _ID = slice(FRAME_HEADER - ID_SIZE, FRAME_HEADER)  # the message id in a frame
@@ -59,65 +59,53 @@ def no_frames(first: int, count: int) -> FoundFrames:
 
 
 def read_frames(
-    disk: Disk,
-    log_id: bytes,
-    generations: Mapping[int, int],
-    topic: int,
-    stored: StoredExtent,
-    locations: list[Location],
+    disk: Disk, files: SegmentFiles, topic: int, stored: StoredExtent, locations: list[Location]
 ) -> FoundFrames:
     """Read the extent's messages, as far as they stand where `locations` say. Raises OSError."""
     found = no_frames(stored.first, stored.count)
     for location in locations:
-        collect_frames(disk, log_id, generations.get(location[0], 0), location, topic, found)
+        collect_frames(disk, files.at(location[0]), location, topic, found)
     return found
 
 
 def read_frames_cached(
-    disk: Disk,
-    log_id: bytes,
-    generations: Mapping[int, int],
-    topic: int,
-    stored: StoredExtent,
-    locations: list[Location],
+    disk: Disk, files: SegmentFiles, topic: int, stored: StoredExtent, locations: list[Location]
 ) -> FoundFrames | None:
     """Return the result of `find` if it is complete and needs no wait for the disk, otherwise None. Raises OSError."""
     found = no_frames(stored.first, stored.count)
     for location in locations:
-        segment, generation, start, end = location
-        if generation != generations.get(segment, 0):
+        segment, edition, start, end = location
+        current = files.at(segment)
+        if edition != current.edition:
             return None
-        file = disk.open(segment_name(segment, generation))
+        file = disk.open(current.name)
         try:
             data = file.read_cached(start, end - start)
         finally:
             file.close()
-        if data is None or not _collect_publishes(data, start, seed_of(log_id, segment, generation), topic, found):
+        if data is None or not _collect_publishes(data, start, current.seed, topic, found):
             return None
     return found if all(found.frames) else None
 
 
-def collect_frames(
-    disk: Disk, log_id: bytes, generation: int, location: Location, topic: int, found: FoundFrames
-) -> bool:
-    """Put the topic's frames in a location into their places. Returns False if something in the location is damaged.
+def collect_frames(disk: Disk, file: SegmentFile, location: Location, topic: int, found: FoundFrames) -> bool:
+    """Put the topic's frames in a location of `file` into their places. Returns False if something in the location is damaged.
 
     If the segment was cleaned since the location was noted, the whole segment is searched.
     """
-    data, start = read_location(disk, generation, location)
-    return _collect_publishes(data, start, seed_of(log_id, location[0], generation), topic, found)
+    data, start = read_location(disk, file, location)
+    return _collect_publishes(data, start, file.seed, topic, found)
 
 
-def read_location(disk: Disk, generation: int, location: Location) -> tuple[bytes, int]:
+def read_location(disk: Disk, file: SegmentFile, location: Location) -> tuple[bytes, int]:
     """Return the bytes of a location, and the offset in the file at which they begin. Raises OSError.
 
     If the segment was cleaned since the location was noted, this returns the whole segment.
     """
-    segment, when_noted, start, end = location
-    name = segment_name(segment, generation)
-    if generation != when_noted:
-        start, end = HEADER_SIZE, disk.size(name)
-    return read_from(disk, name, start, end - start), start
+    _, when_noted, start, end = location
+    if file.edition != when_noted:
+        start, end = HEADER_SIZE, disk.size(file.name)
+    return read_from(disk, file.name, start, end - start), start
 
 
 def _collect_publishes(data: bytes, start: int, seed: int, topic: int, found: FoundFrames) -> bool:

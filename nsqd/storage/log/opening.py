@@ -15,9 +15,11 @@ from nsqd.storage.log.cleaner import Cleaner
 from nsqd.storage.log.clocks import Clocks, LogClock, system_clocks
 from nsqd.storage.log.contents import LogContents
 from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.epochs import RANDOM_SIZE, Epoch
+from nsqd.storage.log.files import SegmentFiles
 from nsqd.storage.log.history import LogHistory
 from nsqd.storage.log.identity import NAME as IDENTITY
-from nsqd.storage.log.identity import LogIdentity, write_identity
+from nsqd.storage.log.identity import LogIdentity, StoredIdentity, write_identity
 from nsqd.storage.log.reading import LogReading, StartResults
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.sources import LiveSource
@@ -56,6 +58,7 @@ class Simulated:
     cleaner: type[Cleaner] = Cleaner
     spare: type[Spare] = Spare
     tail: Tail = field(default_factory=Tail)
+    random: Callable[[int], bytes] = os.urandom  # returns so many bytes
 
 
 @dataclass(slots=True)
@@ -106,7 +109,7 @@ class OpenLog:
 
     def history(self) -> LogHistory:
         """Return the interface that reads messages back from the log."""
-        return LogHistory(self.store, self.disk, self.identity.log_id, self.cache.generations)
+        return LogHistory(self.store, self.disk, self.identity.log_id, self.writer.files)
 
     def backup(self) -> LogBackup:
         """Return the interface that copies the log while it runs."""
@@ -169,39 +172,48 @@ def open_log(disk: Disk, options: LogOptions, wake: Callable[[], None], simulate
     except OSError as error:
         raise LogError(f"cannot read the log: {error}") from None
     reading.report()
-    identity = _identify(disk, options.node, reading)
+    identity = _identify(disk, options.node, reading, parts.random)
     clock, space = LogClock(parts.clocks), Space(disk)
     snapshot = reading.resume(clock)
-    reader, bases = reading.log_records, reading.bases
+    reader, bases, files = reading.log_records, reading.bases, SegmentFiles(reading.headers)
     writer = Writer(
-        disk, identity, reader.end, clock, space, spare, segment_size, bases, reader.stated, reader.content_end
+        disk,
+        identity,
+        reader.end,
+        clock,
+        space,
+        spare,
+        segment_size,
+        bases,
+        reader.stated,
+        reader.content_end,
+        files,
+        reading.replay.epochs,
     )
     syncer = parts.syncer(writer, space, options.durability, options.sync_every, wake)
-    cache = parts.cache(disk, identity.log_id, options.budget, wake)
-    cache.generations.update(reading.generations)
+    cache = parts.cache(disk, files, options.budget, wake)
     store = LogStore(writer, syncer, cache, clock, reading.messages)
     if snapshot is not None:
         store.note_created(snapshot.numbers())
-    cleaner = parts.cleaner(disk, identity, cache.generations, wake)
-    tidying = Tidying(store, writer, syncer, disk, cleaner, cache.generations, bases, parts.clocks.monotonic)
+    cleaner = parts.cleaner(disk, identity, files, wake)
+    tidying = Tidying(store, writer, syncer, disk, cleaner, bases, parts.clocks.monotonic)
     tail = replace(parts.tail, cheap=min(parts.tail.cheap, most))
     return OpenLog(
         disk, identity, clock, writer, syncer, cache, store, tidying, reading.start_results, tail, wake, snapshot
     )
 
 
-def _identify(disk: Disk, node: int, reading: LogReading) -> LogIdentity:
-    """Return the identity of the log from now on. Write `log.id` if it is missing or damaged.
+def _identify(disk: Disk, node: int, reading: LogReading, random: Callable[[int], bytes]) -> LogIdentity:
+    """Return the identity of the log from now on, with a new epoch, and write it to `log.id`.
 
-    If that write fails, the next start tries again.
+    If that write fails, a damaged header of this epoch cannot be rebuilt from it.
     """
-    log_id = reading.identity.log_id if reading.identity else os.urandom(16)
-    identity = LogIdentity(node, log_id)
-    if reading.log_records.files.stored is None:
-        if IDENTITY in disk.names():
-            log.error("LOG: %s was corrupt and is rewritten", IDENTITY)
-        try:
-            write_identity(disk, identity)
-        except OSError as error:
-            log.warning("LOG: cannot write %s: %s", IDENTITY, error)
-    return identity
+    if reading.log_records.files.stored is None and IDENTITY in disk.names():
+        log.error("LOG: %s was corrupt and is rewritten", IDENTITY)
+    log_id = reading.identity.log_id if reading.identity else random(16)
+    epoch = Epoch(reading.highest_epoch + 1, node, random(RANDOM_SIZE))
+    try:
+        write_identity(disk, StoredIdentity(node, log_id, (*reading.epochs, epoch)))
+    except OSError as error:
+        log.warning("LOG: cannot write %s: %s", IDENTITY, error)
+    return LogIdentity(node, log_id, epoch)

@@ -15,7 +15,6 @@ segment ends where the next one begins, and the last segment ends with the log.
 See docs/design/log.md#torn-and-damaged.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -23,16 +22,11 @@ from typing import NamedTuple
 from nsqd.core.records import GROUP, RecordKind
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.quarantine import DAMAGED, TORN, Quarantine
-from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, SegmentHeader, decode
+from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode
+from nsqd.storage.log.scan import content_end, highest_mark, resume
 from nsqd.storage.log.segments import Segments
 
-MOST_CHECKED = 64 * 1024 * 1024  # bytes of candidate records that are checked after a wrong one, at most: 0.1 s
-_ZEROS = bytes(65536)
-_GROUP_RECORD = re.compile(
-    re.escape((GROUP.size + 1).to_bytes(4, "big")) + b".{4}" + re.escape(bytes((RecordKind.GROUP,))), re.DOTALL
-)
-# The pattern finds candidates for records shorter than 64 MiB.
-_ANY_RECORD = re.compile(b"(?=[\\0-\\3].{7}[\\1-%s])" % re.escape(bytes((max(RecordKind),))), re.DOTALL)
+_OWN = (RecordKind.ANCHOR, RecordKind.EPOCH)  # records that say nothing of topics and ids, like GROUP
 
 
 class Record(NamedTuple):
@@ -79,7 +73,7 @@ class LogRecords:
         self.end = self.segments[0].base if self.segments else 0  # log position after the last good record
         self.cuts: list[tuple[str, int, int]] = []  # ranges that were cut off at the end: (segment, from, to)
         self.stated = 0  # the highest durable mark that was read
-        self.content_end = self.end  # log position after the last record that is no GROUP or ANCHOR
+        self.content_end = self.end  # log position after the last record that tells of topics or ids
         self._mark = -1  # the highest durable mark of all groups, read or not; -1: unknown
 
     @property
@@ -125,7 +119,7 @@ class LogRecords:
                 kind = data[at + PREFIX_SIZE]
                 if kind == RecordKind.GROUP:
                     self.stated = max(self.stated, GROUP.unpack_from(data, at + PREFIX_SIZE + 1)[0])
-                elif kind != RecordKind.ANCHOR:
+                elif kind not in _OWN:
                     self.content_end = self.end
                 yield Record(kind, data[at + PREFIX_SIZE + 1 : end], segment.base, at, end)
             elif base + at >= self._highest_mark(place, at):
@@ -177,9 +171,9 @@ class LogRecords:
         either in the part not read yet or the last one that was read. The unread part is searched once.
         """
         if self._mark < 0:
-            marks = [_highest_mark(self._read(place), at, self.segments[place].header.seed)]
+            marks = [highest_mark(self._read(place), at, self.segments[place].header.seed)]
             for later in range(place + 1, len(self.segments)):
-                marks.append(_highest_mark(self._read(later), 0, self.segments[later].header.seed))
+                marks.append(highest_mark(self._read(later), 0, self.segments[later].header.seed))
             self._mark = max(self.stated, *marks)
         return self._mark
 
@@ -221,67 +215,3 @@ class LogRecords:
             last = self.segments[-1]
             at = self.end - last.base + HEADER_SIZE
             self.cuts.append((last.name, at, at + reached - self.end))
-
-
-def resume(data: bytes, at: int, seed: int, start: int = 0) -> int:
-    """Return where the next good record begins after a wrong one at `at`; the end of `data` if there is none.
-
-    `start`: offset of `data` in the file.
-    """
-    if at + PREFIX_SIZE <= len(data):
-        by_length = at + PREFIX_SIZE + int.from_bytes(data[at : at + 4], "big")
-        if by_length < len(data) and decode(data, by_length, seed, start):
-            return by_length
-    groups = (match.start() for match in _GROUP_RECORD.finditer(data, at + 1))
-    group = next((place for place in groups if decode(data, place, seed, start)), len(data))
-    return _first_record(data, at + 1, group, seed, start)
-
-
-def _first_record(data: bytes, at: int, end: int, seed: int, start: int) -> int:
-    """Return the start of the first good record between `at` and `end`; `end` if none is found."""
-    checked = 0
-    for match in _ANY_RECORD.finditer(data, at, end):
-        place = match.start()
-        size = PREFIX_SIZE + int.from_bytes(data[place : place + 4], "big")
-        if place + size <= end:
-            if decode(data, place, seed, start):
-                return place
-            checked += size
-            if checked > MOST_CHECKED:
-                break
-    return end
-
-
-def content_end(data: bytes, at: int, header: SegmentHeader) -> int:
-    """Return where the content of a segment ends that is intact up to `at`: torn or damaged records, too, are content.
-
-    Zeros follow, or what a reused file held before.
-    """
-    end = _filled(data)
-    if not header.former:
-        return end
-    for match in _GROUP_RECORD.finditer(data, at):
-        at = max(at, match.start() if decode(data, match.start(), header.seed) else 0)
-    while after := decode(data, at, header.seed):
-        at = after
-    if not any(data[at : at + PREFIX_SIZE]):
-        return min(at, end)
-    return at if decode(data, at, header.former) else min(end, resume(data, at, header.former))
-
-
-def _filled(data: bytes) -> int:
-    """Return the offset at which the trailing zeros of `data` begin."""
-    end = len(data)
-    while end > len(_ZEROS) and data[end - len(_ZEROS) : end] == _ZEROS:
-        end -= len(_ZEROS)
-    first = max(0, end - len(_ZEROS))
-    return first + len(data[first:end].rstrip(b"\0"))
-
-
-def _highest_mark(data: bytes, at: int, seed: int) -> int:
-    marks = [
-        GROUP.unpack_from(data, match.start() + PREFIX_SIZE + 1)[0]
-        for match in _GROUP_RECORD.finditer(data[: _filled(data)], max(at, HEADER_SIZE))
-        if decode(data, match.start(), seed)
-    ]
-    return max(marks, default=0)

@@ -9,9 +9,10 @@ from nsqd.core.recovery import LogSnapshot
 from nsqd.core.work_queue.job import ROW, of_node
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.epochs import NO_EPOCH, Epoch
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.reader import Damage, LogRecords, Record
-from nsqd.storage.log.records import WHOLE_IDS
+from nsqd.storage.log.records import WHOLE_IDS, SegmentHeader
 from nsqd.storage.log.replay import Replay
 from shared.log import log
 
@@ -55,10 +56,19 @@ class LogReading:
         return [segment.base for segment in self.log_records.segments]
 
     @property
-    def generations(self) -> dict[int, int]:
-        """Return how often each segment was rewritten, by base, without the segments that never were."""
-        headers = [segment.header for segment in self.log_records.segments]
-        return {header.base: header.generation for header in headers if header.generation}
+    def headers(self) -> list[SegmentHeader]:
+        """Return the headers of the segments."""
+        return [segment.header for segment in self.log_records.segments]
+
+    @property
+    def epochs(self) -> list[Epoch]:
+        """Return the epochs in which files of the log were written, ascending."""
+        return sorted({header.epoch for header in self.headers} - {NO_EPOCH})
+
+    @property
+    def highest_epoch(self) -> int:
+        """Return the highest number of an epoch that the log knows; 0 if there is none."""
+        return max([self.replay.epochs.highest, *(epoch.number for epoch in self.log_records.files.epochs)])
 
     def resume(self, clock: LogClock) -> LogSnapshot | None:
         """Set the clock to continue from the log's last time. Returns the state of the broker; None if the log is new."""

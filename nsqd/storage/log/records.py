@@ -4,17 +4,19 @@ A segment is a file that holds a header and then records, end to end. All number
 
     segment header, 64 bytes
        0   8  magic "penstock"
-       8   2  format version, 8 (7: without WAITING; 6: without the node number in ids of jobs; 5: without READER, STATE_TOPIC
-              had another content; 4: without the owners of a PUBLISH, and NEXT_ID; 3: without attributes, SEEN, JOB and
-              JOBS; 2: without CURSOR; 1: without CONFIG, FIRST and ANCHOR, a GROUP's time was the wall clock's)
+       8   2  format version, 9 (8: without epochs; 7: without WAITING; 6: without the node number in ids of jobs; 5: without
+              READER, STATE_TOPIC had another content; 4: without the owners of a PUBLISH, and NEXT_ID; 3: without attributes,
+              SEEN, JOB and JOBS; 2: without CURSOR; 1: without CONFIG, FIRST and ANCHOR, a GROUP's time was the wall clock's)
       10   2  node number
       12   4  generation: how often the segment was rewritten
       16  16  log id, made with the log
       32   8  base: the log position of the segment's first record
-      40   8  time at which the segment was made, ns since the epoch
+      40   8  random part of the epoch (epochs.py) in which the file was written; before format 9: when it was made
       48   1  1 if the first record is a STATE
       49   4  if the file was a segment before (spare.py): the initial CRC value of the records that it held then; 0: it was new
-      53   7  zero
+      53   4  number of the epoch; before format 9: zero
+      57   2  number of the node that owned the log in the epoch; before format 9: zero
+      59   1  zero
       60   4  CRC-32 of the 60 bytes before it
 
     header of a file that was a segment and waits to become another one, 64 bytes
@@ -26,8 +28,9 @@ A segment is a file that holds a header and then records, end to end. All number
 
     record
        0   4  length of everything after the CRC
-       4   4  CRC-32 of everything after it. The initial value is the CRC-32 of log id, base and generation, XOR the record's
-              offset in the file, so bytes copied from another segment, or from elsewhere in this one, do not pass as a record
+       4   4  CRC-32 of everything after it. The initial value is the CRC-32 of log id, base, generation and epoch (before
+              format 9: without the epoch), XOR the record's offset in the file, so bytes copied from another segment, or from
+              elsewhere in this one, do not pass as a record
        8   1  kind
        9   .  content, by kind
 
@@ -45,10 +48,12 @@ from dataclasses import dataclass
 from struct import Struct
 
 from nsqd.core.records import RecordKind
+from nsqd.storage.log.epochs import NO_EPOCH, Epoch
 
 MAGIC = b"penstock"
 SPARE_MAGIC = b"penspare"
-VERSION = 8
+VERSION = 9
+EPOCHS = 9  # since this version segments have epochs
 WHOLE_IDS = 7  # since this version the rows of jobs have whole ids
 _READABLE = range(1, VERSION + 1)  # versions that this code can read
 HEADER_SIZE = 64
@@ -57,7 +62,7 @@ MAX_RECORD = 1 << 30  # bytes: no record is longer; the publishes of a turn are 
 
 _KINDS = [bytes((kind,)) for kind in range(256)]
 _PUBLISH = RecordKind.PUBLISH
-_HEADER = Struct(">8sHHI16sQQ?I7x")
+_HEADER = Struct(">8sHHI16sQ8s?IIHx")
 _SEED = Struct(">16sQI")
 _CRC = Struct(">I")
 _PREFIX = Struct(">II")
@@ -82,10 +87,12 @@ class SegmentHeader:
     generation: int
     log_id: bytes
     base: int  # log position of the segment's first record
-    made: int  # ns since the epoch
     state: bool = False  # the segment's first record is a STATE: replay may begin here
     version: int = VERSION
     former: int = 0  # initial CRC value of the records that the file held before it became this segment; 0: it was new
+    epoch: Epoch = (
+        NO_EPOCH  # in which the file was written: that of the records, or a later one if the segment was rewritten
+    )
 
     def encode(self) -> bytes:
         """Return the header as 64 bytes, including the CRC."""
@@ -96,41 +103,42 @@ class SegmentHeader:
             self.generation,
             self.log_id,
             self.base,
-            self.made,
+            self.epoch.random,
             self.state,
             self.former,
+            self.epoch.number,
+            self.epoch.node,
         )
         return head + _CRC.pack(zlib.crc32(head))
 
     @property
     def seed(self) -> int:
-        """Return the initial CRC value of the segment's records.
-
-        It also follows from the segment's name, without the header.
-        """
-        return seed_of(self.log_id, self.base, self.generation)
+        """Return the initial CRC value of the segment's records."""
+        return seed_of(self.log_id, self.base, self.generation, self.epoch)
 
 
-def seed_of(log_id: bytes, base: int, generation: int) -> int:
-    """Return the initial CRC value of the records in the segment with this log id, base and generation."""
-    return zlib.crc32(_SEED.pack(log_id, base, generation))
+def seed_of(log_id: bytes, base: int, generation: int, epoch: Epoch) -> int:
+    """Return the initial CRC value of the records in the segment with this log id, base, generation and epoch."""
+    seed = zlib.crc32(_SEED.pack(log_id, base, generation))
+    return seed if epoch == NO_EPOCH else zlib.crc32(epoch.pack(), seed)
 
 
 def decode_header(data: bytes) -> SegmentHeader:
     """Return the header at the beginning of a file. Raises NotASegment, WrongVersion."""
     if len(data) < HEADER_SIZE or data[:8] != MAGIC:
         raise NotASegment("it does not begin like one")
-    _, version, node, generation, log_id, base, made, state, former = _HEADER.unpack_from(data)
+    _, version, node, generation, log_id, base, random, state, former, number, owner = _HEADER.unpack_from(data)
     if not _is_right(data):
         raise NotASegment("its header is damaged")
     if version not in _READABLE:
         raise WrongVersion(f"its format is version {version}; this nsqd knows versions up to {VERSION}: upgrade it")
-    return SegmentHeader(node, generation, log_id, base, made, state, version, former)
+    epoch = Epoch(number, owner, random) if version >= EPOCHS else NO_EPOCH
+    return SegmentHeader(node, generation, log_id, base, state, version, former, epoch)
 
 
 def spare_header(former: int) -> bytes:
     """Return the header of a file whose old records have the initial CRC value `former`, and that waits to be reused."""
-    head = _HEADER.pack(SPARE_MAGIC, 0, 0, 0, bytes(16), 0, 0, False, former)
+    head = _HEADER.pack(SPARE_MAGIC, 0, 0, 0, bytes(16), 0, bytes(8), False, former, 0, 0)
     return head + _CRC.pack(zlib.crc32(head))
 
 
@@ -138,7 +146,7 @@ def former_of_spare(data: bytes) -> int:
     """Return the initial CRC value of the old records in a file that waits to be reused; 0 if `data` is another header."""
     if len(data) < HEADER_SIZE or data[:8] != SPARE_MAGIC or not _is_right(data):
         return 0
-    return int(_HEADER.unpack_from(data)[-1])
+    return int(_HEADER.unpack_from(data)[8])
 
 
 def repaired(data: bytes) -> bytes:

@@ -19,6 +19,7 @@ from nsqd.core.records import RecordKind
 from nsqd.core.sequence.finished import Span
 from nsqd.core.topic_state import TopicState
 from nsqd.storage.log.clocks import Anchor
+from nsqd.storage.log.epochs import Epoch, EpochTable
 from nsqd.storage.log.locations import OVERHEAD
 from nsqd.storage.log.reader import Record
 from nsqd.storage.log.state import WORK, MissingChunk, decode_topic
@@ -42,6 +43,7 @@ class Replay:
         self.messages = 0  # number of messages published
         self.complete = False  # True: a checkpoint was read to its end
         self.highest = 0  # highest number of a topic or reader
+        self.epochs = EpochTable()
         # contents of the checkpoint's WAITING records whose STATE_TOPIC has not come yet, by numbers of topic and record
         self._waiting: dict[int, dict[int, bytes]] = {}
 
@@ -96,6 +98,10 @@ class Replay:
 
     def _anchor(self, content: bytes) -> None:
         self.anchor = Anchor(*records.ANCHOR.unpack_from(content))
+
+    def _epoch(self, content: bytes) -> None:
+        *epoch, start = records.EPOCH.unpack_from(content)
+        self.epochs.begin(Epoch(*epoch), start)
 
     def _lease(self, content: bytes) -> None:
         self.lease = max(self.lease, records.LEASE.unpack_from(content)[0])
@@ -238,6 +244,7 @@ _OF_A_TOPIC: dict[int, RecordKind] = {
 # The handlers are not bound to a Replay: it may hold much memory, and this way it is in no reference cycle.
 _HANDLERS: dict[int, Callable[[Replay, bytes], None]] = {
     RecordKind.GROUP: Replay._group,
+    RecordKind.EPOCH: Replay._epoch,
     RecordKind.LEASE: Replay._lease,
     RecordKind.NEXT_ID: Replay._next_id,
     RecordKind.ANCHOR: Replay._anchor,

@@ -1,7 +1,8 @@
 """The files of a log: which segments exist, and which log they belong to. A damaged header is rebuilt and written again.
 
 All segments and `log.id` (identity.py) name the same log. So an unreadable header can be rebuilt from any of them, from the
-file's name (base and generation), and from the first records. Files with other names are left alone.
+file's name (base and generation), and from its records: of the epochs that `log.id` and the other headers name, it has the one
+with which the records' CRCs are right. Files with other names are left alone.
 """
 
 import re
@@ -9,11 +10,14 @@ from dataclasses import dataclass
 
 from nsqd.core.records import RecordKind
 from nsqd.storage.log.disk import Disk, read_from
+from nsqd.storage.log.epochs import NO_EPOCH, Epoch
+from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.identity import NAME as IDENTITY
 from nsqd.storage.log.identity import UNFINISHED as UNFINISHED_IDENTITY
 from nsqd.storage.log.identity import LogIdentity, read_identity
 from nsqd.storage.log.quarantine import DAMAGED, Quarantine
 from nsqd.storage.log.records import (
+    EPOCHS,
     HEADER_SIZE,
     PREFIX_SIZE,
     WHOLE_IDS,
@@ -26,7 +30,7 @@ from nsqd.storage.log.records import (
     repaired,
     seed_of,
 )
-from nsqd.storage.log.writer import segment_name
+from nsqd.storage.log.scan import resume
 
 UNFINISHED = 4096  # bytes: the first write to a log is far smaller, and is synced before the second
 END_OF_ALL = 1 << 64  # every log position is below this
@@ -57,7 +61,9 @@ class Segments:
     def __init__(self, disk: Disk, quarantine: Quarantine) -> None:
         """Find the segments, rebuild damaged headers, and remove leftovers of a cleaning. Raises LogError, OSError."""
         self.stored = read_identity(disk)  # the content of `log.id`; None: the file is missing or damaged
-        self.identity = self.stored  # the log's identity; None: there is no log, or it was only begun
+        # the log's node and id; None: there is no log, or it was only begun
+        self.identity = LogIdentity(self.stored.node, self.stored.log_id) if self.stored else None
+        self.epochs = set(self.stored.epochs) if self.stored else set()  # of which there may be files
         self.rebuilt: list[str] = []  # segments whose headers were damaged
         self.unreadable: list[str] = []  # files that were renamed and set aside
         self.unreadable_bytes = 0  # bytes in the unreadable files
@@ -73,7 +79,9 @@ class Segments:
         for match in names:
             newest[int(match[1])] = max(newest.get(int(match[1]), 0), int(match[2]))
         headers = {base: self._header(base, newest[base]) for base in sorted(newest)}
-        self._identify([header for header in headers.values() if header is not None])
+        known = [header for header in headers.values() if header is not None]
+        self._identify(known)
+        self.epochs.update(header.epoch for header in known)
         self._tidy([match[0] for match in names if int(match[2]) < newest[int(match[1])]])
         found = []
         for base, header in headers.items():
@@ -118,18 +126,33 @@ class Segments:
         return header
 
     def _rebuild(self, base: int, generation: int) -> SegmentHeader:
-        """Return the header that a segment of that name must have had, except for the time at which it was made.
+        """Return the header that a segment of that name must have had.
 
-        The format version is unknown, so the rows of jobs are read as rows whose ids may lack the node number.
+        The format version of a segment without an epoch is unknown, so the rows of its jobs are read as rows whose ids may lack
+        the node number.
         """
         assert self.identity is not None
         log_id = self.identity.log_id
-        seed = seed_of(log_id, base, generation)
+        epoch = self._epoch_of(base, generation)
+        version = WHOLE_IDS - 1 if epoch == NO_EPOCH else EPOCHS
+        seed = seed_of(log_id, base, generation, epoch)
         data = read_from(self._disk, segment_name(base, generation), 0, FIRST_RECORDS)
         group = decode(data, HEADER_SIZE, seed)
         state = bool(group and decode(data, group, seed)) and data[group + PREFIX_SIZE] == RecordKind.STATE
         former = former_of_spare(data)
-        return SegmentHeader(self.identity.node, generation, log_id, base, 0, state, WHOLE_IDS - 1, former)
+        return SegmentHeader(self.identity.node, generation, log_id, base, state, version, former, epoch)
+
+    def _epoch_of(self, base: int, generation: int) -> Epoch:
+        """Return the epoch with which records of a segment are right; the newest one if there is no right record."""
+        assert self.identity is not None
+        name = segment_name(base, generation)
+        data = read_from(self._disk, name, 0, self._disk.size(name))
+        candidates = sorted({NO_EPOCH, *self.epochs}, reverse=True)
+        for epoch in candidates:
+            seed = seed_of(self.identity.log_id, base, generation, epoch)
+            if decode(data, HEADER_SIZE, seed) or resume(data, HEADER_SIZE, seed) < len(data):
+                return epoch
+        return candidates[0]
 
     def _written(self, name: str, header: SegmentHeader) -> SegmentHeader:
         """Write the header to the file if the one there is damaged. A file that holds nothing stays unchanged."""

@@ -3,7 +3,7 @@
     [state, extents, first, kept, offset]
     state     as nsqd/core/topic_state.py and the readers beside it dump it
     extent    [first, count, delayed, size, pieces, oldest, newest, attributed, logged_first, logged_last]
-    pieces    (segment, generation, from, to)
+    pieces    (segment, edition, from, to), see files.py
     first     finished messages from here on are retained; nil: none are
     kept      extents that no reader references and of which something is retained
     offset    to be added to each due time that is not 0, which gives the log's time; 0 means at once
@@ -166,7 +166,7 @@ def _stored_extent(extent: list[Any]) -> StoredExtent:
     stored.attributed = bool(more[2:] and more[2])
     # before format 5 the wall time stands in: the log's time is near it
     stored.logged_first, stored.logged_last = more[3:] or more[:2] or (0, 0)
-    stored.locations = [(segment, generation, start, end) for segment, generation, start, end in locations]
+    stored.locations = [(segment, edition, start, end) for segment, edition, start, end in locations]
     # the extent grows no more: the segment of its first messages may be removed before others are finished
     stored.bulk = EXTENT_BYTES
     return stored

@@ -14,7 +14,7 @@ from typing import Protocol
 from nsqd.storage.log.cleaner import Cleaner, WantedExtent
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.syncer import Syncer
-from nsqd.storage.log.writer import Writer, segment_name
+from nsqd.storage.log.writer import Writer
 from nsqd.storage.sequence import Sequence
 from shared.log import log
 
@@ -79,11 +79,10 @@ class Tidying:
         syncer: Syncer,
         disk: Disk,
         cleaner: Cleaner,
-        generations: dict[int, int],
         segments: list[int],
         monotonic: Callable[[], int],
     ) -> None:
-        """Prepare to tidy a log. `segments`: bases of its segments; `generations`: how often some were rewritten, by base."""
+        """Prepare to tidy a log. `segments`: bases of its segments."""
         self.segments = segments
         self.wanted_bytes = 0  # wanted bytes of all segments at the last census
         self.wanted_recent = 0  # wanted bytes of segments that are not old, at the last census
@@ -96,7 +95,7 @@ class Tidying:
         self._disk = disk
         self._cleaner = cleaner
         self._monotonic = monotonic
-        self._generations = generations
+        self._files = writer.files
         self._census: Census | None = None  # the census under way
         self._again = False  # True: another census is due
         self._oldest_root = 0  # segments before this base are old
@@ -139,7 +138,7 @@ class Tidying:
 
     def file_name(self, base: int) -> str:
         """Return the name of the file of the segment at `base`."""
-        return segment_name(base, self._generations.get(base, 0))
+        return self._files.at(base).name
 
     def begin(self, oldest_root: int) -> None:
         """Note that segments before the base `oldest_root` are old: no checkpoint needs them."""
@@ -246,7 +245,7 @@ class Tidying:
 
     def _remove(self, base: int) -> None:
         try:
-            if not self._writer.reuse(base, self._generations.get(base, 0), self.sizes.get(base, 0)):
+            if not self._writer.reuse(base, self.sizes.get(base, 0)):
                 self._disk.remove(self.file_name(base))
         except FileNotFoundError:  # a start has moved it aside, as damaged
             pass
@@ -254,5 +253,6 @@ class Tidying:
             log.error("LOG: cannot remove a segment: %s", error)
             return
         self.segments.remove(base)
+        self._files.drop(base)
         self.sizes.pop(base, None)
         self._dense.pop(base, None)

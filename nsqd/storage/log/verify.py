@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from nsqd.core.reader import ReaderKind
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.frozen import FrozenDisk
-from nsqd.storage.log.reader import LogRecords, resume
+from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.reading import replayed
 from nsqd.storage.log.records import HEADER_SIZE, decode
+from nsqd.storage.log.scan import resume
 from nsqd.storage.log.segments import Segment
 from nsqd.storage.sequence import Sequence
 
@@ -95,7 +96,8 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
 
 def _spots(disk: FrozenDisk, segment: Segment, end: int) -> list[tuple[str, int, int]]:
     """Return the damaged ranges of a segment, up to the log position `end`."""
-    data = read_from(disk, segment.name, 0, min(disk.size(segment.name), HEADER_SIZE + end - segment.base))
+    full = HEADER_SIZE + end - segment.base
+    data = read_from(disk, segment.name, 0, min(disk.size(segment.name), full))
     spots, at, seed = [], HEADER_SIZE, segment.header.seed
     while at < len(data):
         stop = decode(data, at, seed)
@@ -103,6 +105,8 @@ def _spots(disk: FrozenDisk, segment: Segment, end: int) -> list[tuple[str, int,
             stop = resume(data, at, seed)
             spots.append((segment.name, at, stop))
         at = stop
+    if at < full and not segment.header.generation:  # the file was cut off; how long a rewritten one was is not known
+        spots.append((segment.name, at, full))
     return spots
 
 

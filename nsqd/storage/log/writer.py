@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from nsqd.core.records import ANCHOR, GROUP, RecordKind
+from nsqd.core.records import ANCHOR, EPOCH, GROUP, RecordKind
 from nsqd.core.sequence.mark import Mark
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk, File
+from nsqd.storage.log.epochs import NO_EPOCH, EpochTable
+from nsqd.storage.log.files import SegmentFiles, segment_name
 from nsqd.storage.log.identity import LogIdentity
-from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, Record, SegmentHeader, encode_all, seed_of
+from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, Record, SegmentHeader, encode_all
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from shared.log import log
@@ -63,17 +65,21 @@ class Writer:
         bases: Sequence[int] = (),
         stated: int | None = None,
         content_end: int | None = None,
+        files: SegmentFiles | None = None,
+        epochs: EpochTable | None = None,
     ) -> None:
-        """Prepare to begin a segment at `position` with the first group.
+        """Prepare to begin a segment at `position` with the first group, and the epoch of `identity` with it.
 
-        `bases`: where the existing segments begin. `stated` and `content_end`: what the log holds of the attributes of the same
-        names; None: `position`.
+        `bases`: where the existing segments begin; `files` and `epochs`: those of the existing segments. `stated` and
+        `content_end`: what the log holds of the attributes of the same names; None: `position`.
         """
         self._disk = disk
         self._identity = identity
         self._clock = clock
         self._space = space
         self._spare = spare
+        self.files = SegmentFiles() if files is None else files  # shared with those who read and clean
+        self.epochs = EpochTable() if epochs is None else epochs
         self.segment_size = segment_size  # bytes, approximately, after which a segment is full
         # Records of the next group. It is always the same list, to which the recorder appends. If it is not empty after
         # `write`, the write failed.
@@ -111,9 +117,14 @@ class Writer:
             return self.written.position
         try:
             full = self._size > self.segment_size or (self._spare.ready and not self._ahead)
-            if full or self._file is None or self._begins_state:
+            if self._file is None:
+                self._begin_epoch()
+            if full or self._begins_state:
                 self._begin_segment()
-            self._write_group()
+            self._write_group(self.group)
+            self.records += len(self.group)
+            self.content_end = self.written.position
+            self.group.clear()
         except OSError as error:
             if error.errno in NO_SPACE and self._space.release_reserve():
                 log.error("LOG: the disk is full: using the reserved space")
@@ -135,17 +146,16 @@ class Writer:
 
         Returns False if the write fails: then the next group states the mark. This write does not use the reserve.
         """
-        content_end, records = self.content_end, self.records
         if self._clock.clocks.monotonic() >= self._clock.anchor_due:
             self.append_anchor()
         try:
             if self._file is None:
-                self._begin_segment()
-            self._write_group()  # never in a segment of its own: no segment may begin after a clean stop
+                self._begin_epoch()
+            self._write_group(self.group)  # never in a segment of its own: no segment may begin after a clean stop
         except OSError:  # no reply waits for this group
-            self.group.clear()
             return False
-        self.content_end, self.records = content_end, records
+        finally:
+            self.group.clear()
         return True
 
     def append_anchor(self) -> None:
@@ -166,23 +176,28 @@ class Writer:
             self.failure = failure
             log.error("LOG: %s: no publish is acknowledged until writing works again", failure)
 
-    def _write_group(self) -> None:
+    def _begin_epoch(self) -> None:
+        """Begin the first segment of this process with a group that says so. Without an epoch, only begin the segment."""
+        epoch, start = self._identity.epoch, self.written.position
+        self._begin_segment()
+        if epoch != NO_EPOCH:
+            self.epochs.begin(epoch, start)
+            self._write_group([(RecordKind.EPOCH, EPOCH.pack(*epoch, start), b"")])
+
+    def _write_group(self, group: list[Record]) -> None:
         assert self._file is not None
         clock, start = self._clock, self._size
         head = RecordKind.GROUP, GROUP.pack(self.durable.position, clock.clocks.monotonic() + clock.offset), b""
-        buffers, published, end = encode_all(self._seed, start, (head, *self.group))
+        buffers, published, end = encode_all(self._seed, start, (head, *group))
         if self._ahead:
             buffers.append(_padding(end))
         self._file.append(buffers, start)
         for place in published:
             self.places.append((self.base, *place))
-        self.records += len(self.group)
         self._groups += 1
         self._size = end
         self.written.position += end - start
         self.stated = self.durable.position
-        self.content_end = self.written.position
-        self.group.clear()
 
     def begin_state(self, content: bytes) -> None:
         """Begin a checkpoint: the next group begins a segment with a STATE record.
@@ -196,11 +211,13 @@ class Writer:
         identity = self._identity
         if self._ahead:
             self._cut_end()
-        made, base = self._clock.clocks.wall(), self.written.position
+        base = self.written.position
         name = segment_name(base, 0)
         spare = self._spare.claim(name)
         file, former = spare or (self._disk.create(name), 0)
-        header = SegmentHeader(identity.node, 0, identity.log_id, base, made, self._begins_state, former=former)
+        header = SegmentHeader(
+            identity.node, 0, identity.log_id, base, self._begins_state, former=former, epoch=identity.epoch
+        )
         try:
             file.append([header.encode()], 0)
         except OSError:
@@ -209,6 +226,7 @@ class Writer:
         if self._file is not None:
             self._unsynced.append(self._file)
         self._numbers.setdefault(header.base, len(self._numbers) + 1)
+        self.files.put(header)
         self.begun.append(header.base)
         self._file, self.base, self._seed, self._size = file, header.base, header.seed, HEADER_SIZE
         self._groups = 0
@@ -223,10 +241,10 @@ class Writer:
         self._file.truncate(self._size)
         self._ahead = False
 
-    def reuse(self, base: int, generation: int, size: int) -> bool:
+    def reuse(self, base: int, size: int) -> bool:
         """Keep the file of an unneeded segment, `size` bytes, for a later one. Returns False if it is not wanted: remove it."""
-        former = seed_of(self._identity.log_id, base, generation)
-        return self._spare.reuse(segment_name(base, generation), size, former)
+        file = self.files.at(base)
+        return self._spare.reuse(file.name, size, file.seed)
 
     def number_of(self, base: int) -> int:
         """Return the number of the segment that begins at `base`, or 0 if it is unknown.
@@ -295,8 +313,3 @@ def _padding(end: int) -> bytes:
     """
     size = -end % BLOCK
     return bytes(size if size >= PREFIX_SIZE else size + BLOCK)
-
-
-def segment_name(base: int, generation: int) -> str:
-    """Return the file name of the segment with this base and generation."""
-    return f"{base:020d}.{generation}.log"

@@ -276,7 +276,8 @@ def _judge_items(
         told = f"{where} has {body!r} as {arrival}, not as one of {candidates}; it started at {started}"
         assert fitting, told
         is_new = not any(body in items for items in known[:-1])  # its group may be cut between publish and delivery
-        least = 0 if is_new else min(item.noted for item in candidates)
+        is_kicked = any(item.buried for item in candidates) and not arrival.buried  # likewise between kick and delivery
+        least = 0 if is_new or is_kicked else min(item.noted for item in candidates)
         assert least <= arrival.attempts <= most, told
         result[body] = replace(fitting[-1], attempts=arrival.attempts, noted=arrival.attempts)
     return result

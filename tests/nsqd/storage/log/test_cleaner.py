@@ -7,7 +7,7 @@ from random import Random
 
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.retention.policy import Durability
-from nsqd.storage.log.writer import segment_name
+from nsqd.storage.log.files import segment_name
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox
 from tests.nsqd.storage.sim_disk import SimDisk

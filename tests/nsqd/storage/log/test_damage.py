@@ -9,6 +9,7 @@ from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.segments import LogError
+from nsqd.storage.log.verify import verify
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -246,3 +247,18 @@ def test_new_messages_are_delivered_though_what_stood_before_them_is_damaged(how
     assert [one.body for one in inbox.take()] == new
     assert topic.depth == topic.channels["c"].depth == 0
     node.broker.check()
+
+
+def test_verify_tells_of_a_segment_that_ends_too_early_also_before_the_checkpoint() -> None:
+    disk = filled(tail_records=20)
+    reader = LogRecords(disk.kill())
+    before = [segment for segment in reader.segments[: reader.roots()[0]] if not segment.header.generation]
+    assert before  # a start does not read them
+    for segment in before:
+        spoiled = disk.kill()
+        whole = spoiled.content(segment.name).rstrip(b"\0")
+        ends = [record.end for record in LogRecords(disk.kill()).records() if record.segment == segment.base]
+        spoiled.put(segment.name, whole[: ends[0]])  # behind a whole record
+        findings = verify(spoiled, lambda done, total: None)
+        assert (segment.name, ends[0], ends[-1]) in findings.damage
+    assert verify(disk.kill(), lambda done, total: None).damage == []

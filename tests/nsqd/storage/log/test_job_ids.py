@@ -19,6 +19,7 @@ from nsqd.core.work_queue.job import ROW, Job, JobState, of_node, unpack
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
+from nsqd.storage.log.epochs import NO_EPOCH
 from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.reading import replayed, widened
 from nsqd.storage.log.records import HEADER_SIZE, WHOLE_IDS, decode_header, encode
@@ -145,7 +146,8 @@ def narrow(disk: SimDisk) -> SimDisk:
             older.put(name, data)
             continue
         header = decode_header(data)
-        copied = [replace(header, version=WHOLE_IDS - 1).encode()]
+        header = replace(header, version=WHOLE_IDS - 1, epoch=NO_EPOCH)
+        copied = [header.encode()]
         at = HEADER_SIZE
         for record in LogRecords(disk).records() if len(data) > HEADER_SIZE else ():
             if record.segment == header.base:

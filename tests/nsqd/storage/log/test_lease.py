@@ -8,8 +8,8 @@ import pytest
 from nsqd.core.message import ids
 from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
+from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.records import HEADER_SIZE, decode
-from nsqd.storage.log.writer import segment_name
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode

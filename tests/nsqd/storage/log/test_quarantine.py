@@ -6,8 +6,8 @@ import logging
 import pytest
 
 from nsqd.storage.log import quarantine
+from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.quarantine import DAMAGED, TORN, Quarantine
-from nsqd.storage.log.writer import segment_name
 from tests.nsqd.storage.log.test_damage import open_node
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.small_log import WALL, new_disk, new_writer, read, write

@@ -5,15 +5,16 @@ from functools import partial
 import pytest
 
 from nsqd.core.records import RecordKind
+from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, VERSION, SegmentHeader
 from nsqd.storage.log.segments import UNFINISHED, LogError
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
-from nsqd.storage.log.writer import Writer, segment_name
+from nsqd.storage.log.writer import Writer
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.small_log import LOG_ID, WALL, all_records, frozen_clock, new_disk, new_writer, read, write
+from tests.nsqd.storage.small_log import LOG_ID, all_records, frozen_clock, new_disk, new_writer, read, write
 
 
 def test_an_empty_directory_is_an_empty_log() -> None:
@@ -239,7 +240,7 @@ def test_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_of_two_generations_the_newer_is_read_and_the_older_removed() -> None:
     disk, names = three_segments()
-    header = SegmentHeader(7, 1, LOG_ID, int(names[0][:20]), WALL)
+    header = SegmentHeader(7, 1, LOG_ID, int(names[0][:20]))
     disk.put(names[0].replace(".0.", ".1."), header.encode())
     disk.put(names[0].replace(".0.", ".2.") + ".tmp", b"half")
     reader = LogRecords(disk)

@@ -1,5 +1,6 @@
 """The log's bytes: what is written is read, and nothing else is."""
 
+import zlib
 from dataclasses import replace
 from itertools import pairwise
 from struct import Struct
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from nsqd.core import records
 from nsqd.core.message.frame import split
 from nsqd.core.records import RecordKind, runs
+from nsqd.storage.log.epochs import NO_EPOCH, Epoch
 from nsqd.storage.log.records import (
+    EPOCHS,
     HEADER_SIZE,
     PREFIX_SIZE,
     VERSION,
@@ -24,6 +27,7 @@ from nsqd.storage.log.records import (
     encode,
     encode_all,
     repaired,
+    seed_of,
 )
 
 LIMITS = {"B": 1 << 8, "H": 1 << 16, "I": 1 << 32, "Q": 1 << 64, "q": 1 << 63}
@@ -56,14 +60,18 @@ CONTENTS = {
     RecordKind.NEXT_ID: records.NEXT_ID,
     RecordKind.READER: records.READER,
     RecordKind.WAITING: records.WAITING,
+    RecordKind.EPOCH: records.EPOCH,
 }
-HEADER = SegmentHeader(node=7, generation=2, log_id=bytes(range(16)), base=1 << 40, made=1_800_000_000_000_000_000)
+HEADER = SegmentHeader(node=7, generation=2, log_id=bytes(range(16)), base=1 << 40, epoch=Epoch(3, 7, b"eightby!"))
 
 
 def fields(layout: Struct) -> st.SearchStrategy[tuple[object, ...]]:
     """Values for every field of a layout."""
-    codes = layout.format.lstrip(">").replace("16s", "s")
-    parts = [st.binary(min_size=16, max_size=16) if c == "s" else st.integers(0, LIMITS[c] - 1) for c in codes]
+    codes = layout.format.lstrip(">").replace("16s", "s").replace("8s", "e")
+    sizes = {"s": 16, "e": 8}
+    parts = [
+        st.binary(min_size=sizes[c], max_size=sizes[c]) if c in sizes else st.integers(0, LIMITS[c] - 1) for c in codes
+    ]
     return st.tuples(*parts)
 
 
@@ -133,9 +141,13 @@ def test_a_record_of_another_segment_is_none() -> None:
             replace(HEADER, base=HEADER.base + 1),
             replace(HEADER, generation=3),
             replace(HEADER, log_id=bytes(16)),
+            replace(HEADER, epoch=Epoch(4, 7, b"eightby!")),
+            replace(HEADER, epoch=Epoch(3, 8, b"eightby!")),
+            replace(HEADER, epoch=Epoch(3, 7, b"eightbyt")),
+            replace(HEADER, epoch=NO_EPOCH),
         )
     }
-    assert len(seeds) == 4
+    assert len(seeds) == 8
     written = b"".join(encode(HEADER.seed, 0, RecordKind.TOPIC, b"content"))
     assert [decode(written, 0, seed) > 0 for seed in sorted(seeds)].count(True) == 1
 
@@ -147,8 +159,9 @@ def test_a_record_of_another_segment_is_none() -> None:
         generation=st.integers(0, 2**32 - 1),
         log_id=st.binary(min_size=16, max_size=16),
         base=st.integers(0, 2**64 - 1),
-        made=st.integers(0, 2**64 - 1),
         state=st.booleans(),
+        former=st.integers(0, 2**32 - 1),
+        epoch=st.builds(Epoch, st.integers(0, 2**32 - 1), st.integers(0, 2**16 - 1), st.binary(min_size=8, max_size=8)),
     )
 )
 def test_a_header_is_read_as_it_was_written(header: SegmentHeader) -> None:
@@ -184,7 +197,14 @@ def test_a_newer_version_is_told_from_damage() -> None:
 @pytest.mark.parametrize("version", range(1, VERSION + 1))
 def test_a_header_tells_its_version(version: int) -> None:
     older = replace(HEADER, version=version)
-    assert decode_header(older.encode()) == older
+    has_epoch = version >= EPOCHS
+    assert decode_header(older.encode()) == replace(older, epoch=HEADER.epoch if has_epoch else NO_EPOCH)
+
+
+def test_a_segment_of_format_8_has_the_initial_crc_that_it_had() -> None:
+    """The version before epochs computed it so."""
+    named = bytes(range(16)) + (1 << 40).to_bytes(8) + (2).to_bytes(4)
+    assert seed_of(bytes(range(16)), 1 << 40, 2, NO_EPOCH) == zlib.crc32(named)
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), max_size=20))

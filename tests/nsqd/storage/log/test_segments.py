@@ -4,16 +4,17 @@ from random import Random
 
 import pytest
 
-from nsqd.storage.log.identity import NAME, SIZE, LogIdentity, encode_identity, read_identity, write_identity
+from nsqd.storage.log.files import segment_name
+from nsqd.storage.log.identity import NAME, StoredIdentity, encode_identity, read_identity, write_identity
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, decode_header
 from nsqd.storage.log.segments import LogError
-from nsqd.storage.log.writer import segment_name
 from tests.nsqd.storage.log.test_damage import MESSAGES, filled, open_node, served
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
-from tests.nsqd.storage.small_log import IDENTITY, LOG_ID, new_disk, new_writer, read, write
+from tests.nsqd.storage.small_log import LOG_ID, new_disk, new_writer, read, write
 
 ONLY = segment_name(0, 0)
+STORED = StoredIdentity(7, LOG_ID)
 
 
 def zero(disk: SimDisk, name: str, size: int) -> None:
@@ -24,7 +25,7 @@ def zero(disk: SimDisk, name: str, size: int) -> None:
 def test_the_only_segments_header_is_rebuilt() -> None:
     disk = new_disk()
     writer = new_writer(disk)
-    write_identity(disk, IDENTITY)
+    write_identity(disk, STORED)
     write(writer, b"a" * 5000)
     writer.sync()
     write(writer, b"b")
@@ -43,7 +44,7 @@ def test_the_only_segments_header_is_rebuilt() -> None:
 def test_the_bytes_of_a_wrong_header_are_copied_before_it_is_written_again() -> None:
     for moment in range(12):
         disk = new_disk()
-        write_identity(disk, IDENTITY)
+        write_identity(disk, STORED)
         writer = new_writer(disk)
         write(writer, b"a")
         writer.sync()
@@ -103,18 +104,20 @@ def test_a_log_id_is_written_at_the_first_start_and_added_to_a_log_without_one()
     open_node(disk)
     stored = read_identity(disk)
     assert stored is not None
-    for content in (None, b"", b"x" * SIZE, encode_identity(stored)[:-1]):
+    for content in (None, b"", b"x" * 32, encode_identity(stored)[:-1]):
         if content is None:
             disk.remove(NAME)
         else:
             disk.put(NAME, content)
         open_node(disk)
-        assert read_identity(disk) == stored
+        again = read_identity(disk)
+        assert again is not None
+        assert (again.node, again.log_id) == (stored.node, stored.log_id)
 
 
 def test_a_log_id_without_a_segment_is_that_of_the_log_to_come() -> None:
     disk = SimDisk(Random(1))
-    write_identity(disk, LogIdentity(7, LOG_ID))
+    write_identity(disk, STORED)
     node = open_node(disk)
     assert node.log.identity.log_id == LOG_ID
     assert node.log.snapshot is None
@@ -125,7 +128,7 @@ def test_a_log_id_without_a_segment_is_that_of_the_log_to_come() -> None:
 def test_a_log_of_which_only_an_unfinished_segment_is_there_begins_anew() -> None:
     for left in (b"", bytes(40), bytes(9000), b"\1" * 300, b"\1" * 9000):
         disk = SimDisk(Random(1))
-        write_identity(disk, LogIdentity(7, LOG_ID))
+        write_identity(disk, STORED)
         disk.put(ONLY, left)
         node = open_node(disk)
         assert (node.log.snapshot, node.log.start_results.damage.size) == (None, 0)
@@ -137,7 +140,7 @@ def test_a_log_of_which_only_an_unfinished_segment_is_there_begins_anew() -> Non
 def test_a_log_id_of_another_log_is_refused_and_nothing_is_changed() -> None:
     disk = SimDisk(Random(1))
     open_node(disk)
-    disk.put(NAME, encode_identity(LogIdentity(7, b"another log's id")))
+    disk.put(NAME, encode_identity(StoredIdentity(7, b"another log's id")))
     before = {name: disk.content(name) for name in disk.names()}
     with pytest.raises(LogError, match="different logs"):
         open_node(disk)

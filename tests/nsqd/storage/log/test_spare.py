@@ -7,10 +7,12 @@ import pytest
 
 from nsqd.core.records import GROUP
 from nsqd.storage.log.disk import RealDisk
+from nsqd.storage.log.epochs import NO_EPOCH
+from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, seed_of, spare_header
 from nsqd.storage.log.spare import NAME, ROOM, Spare
-from nsqd.storage.log.writer import BLOCK, LARGE_GROUP, segment_name
+from nsqd.storage.log.writer import BLOCK, LARGE_GROUP
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.small_log import LOG_ID, new_disk, new_writer, read, write
 
@@ -135,7 +137,7 @@ class Reusing:
         self.writer.expect_syncs()
         self.writer.sync()
         self.old = self.disk.content(segment_name(0, 0))
-        assert self.writer.reuse(0, 0, len(self.disk.content(segment_name(0, 0))))
+        assert self.writer.reuse(0, len(self.disk.content(segment_name(0, 0))))
         self.writer.begin_state(bytes(12))
         write(self.writer, b"b")
         self.name = segment_name(self.writer.base, 0)
@@ -212,7 +214,7 @@ def test_a_power_cut_may_leave_a_reused_file_without_its_first_group(header: str
     log = Reusing()
     disk = log.disk.kill()
     content = disk.content(log.name)
-    begun = spare_header(seed_of(LOG_ID, 0, 0)) if header == "spare" else content[:HEADER_SIZE]
+    begun = spare_header(seed_of(LOG_ID, 0, 0, NO_EPOCH)) if header == "spare" else content[:HEADER_SIZE]
     disk.put(log.name, begun + log.old[HEADER_SIZE:])
     reader = LogRecords(disk)
     list(reader.records())

@@ -13,8 +13,8 @@ from nsqd.core.message.frame import message_id
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.records import HEADER_SIZE, decode
-from nsqd.storage.log.writer import segment_name
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.history import SeenTopic
 from tests.nsqd.storage.sim_disk import SimDisk

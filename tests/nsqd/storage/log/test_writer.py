@@ -6,8 +6,8 @@ import logging
 import pytest
 
 from nsqd.core.records import RecordKind
+from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.records import HEADER_SIZE, decode_header
-from nsqd.storage.log.writer import segment_name
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.small_log import IDENTITY, all_records, new_disk, new_writer, read, write
 

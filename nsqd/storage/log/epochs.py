@@ -1,0 +1,77 @@
+"""The epochs of a log: each period in which one process owns and writes it.
+
+Every start of an owner begins an epoch. Its first record, EPOCH, says where it begins, which is where the one before ended.
+After a power cut that is before positions that the earlier epoch had reached: other copies of the log may hold bytes of it from
+there on, and by its epoch each byte is told from another at the same position.
+
+See docs/design/log.md#epochs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+_EPOCH = Struct(">IH8s")
+SIZE = _EPOCH.size  # bytes of a packed epoch
+RANDOM_SIZE = 8
+
+
+class Epoch(NamedTuple):
+    """One epoch of a log. Of two epochs, the greater one is the later one."""
+
+    number: int  # counts from 1; 0: the segment is older than epochs
+    node: int  # number of the node that owned the log
+    random: bytes  # RANDOM_SIZE bytes, which tell apart two epochs that began with the same number
+
+    def pack(self) -> bytes:
+        """Return the epoch as SIZE bytes."""
+        return _EPOCH.pack(*self)
+
+    def __str__(self) -> str:
+        return f"{self.number}.{self.node}.{self.random.hex()}"
+
+
+NO_EPOCH = Epoch(0, 0, bytes(RANDOM_SIZE))  # of the segments of format 8 and before
+
+
+def unpack(data: bytes, at: int = 0) -> Epoch:
+    """Return the epoch that stands at `at`."""
+    return Epoch(*_EPOCH.unpack_from(data, at))
+
+
+class EpochTable:
+    """Which epoch the records at a log position are of. Ascending; what is before the first epoch is of NO_EPOCH."""
+
+    def __init__(self) -> None:
+        self._epochs: list[Epoch] = []
+        self._starts: list[int] = []  # log position at which each of them begins
+
+    def begin(self, epoch: Epoch, start: int) -> None:
+        """Note that `epoch` begins at the log position `start`. One that is known already is ignored."""
+        if epoch in self._epochs:
+            return
+        place = bisect_right(self._starts, start)
+        self._epochs.insert(place, epoch)
+        self._starts.insert(place, start)
+
+    def at(self, position: int) -> Epoch:
+        """Return the epoch of the record that begins at a log position."""
+        place = bisect_right(self._starts, position)
+        return self._epochs[place - 1] if place else NO_EPOCH
+
+    def forget_before(self, position: int) -> None:
+        """Forget the epochs that ended at or before a log position: no segment of them is left."""
+        gone = max(0, bisect_right(self._starts, position) - 1)
+        del self._epochs[:gone], self._starts[:gone]
+
+    def __iter__(self) -> Iterator[tuple[Epoch, int]]:
+        """Yield each epoch and the log position at which it begins."""
+        return zip(list(self._epochs), list(self._starts), strict=True)
+
+    @property
+    def highest(self) -> int:
+        """Return the highest number of an epoch; 0 if there is none."""
+        return max((epoch.number for epoch in self._epochs), default=0)

@@ -1,0 +1,59 @@
+"""The file of each segment of an open log. Cleaning replaces files, and threads that read look here for the current one."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from nsqd.storage.log.records import SegmentHeader
+
+_COUNTS = 20  # bits for the generations in an edition
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """The file that holds a segment's records."""
+
+    name: str
+    generation: int  # how often the segment was rewritten
+    # Tells this file from every other one of the same segment: 0 if the segment was never rewritten, otherwise made of the
+    # epoch's number and the generation. Locations (stored_extent.py) name the edition in which they were noted.
+    edition: int
+    seed: int  # initial CRC value of the records
+
+
+class SegmentFiles:
+    """The files of an open log, by the segment's base. Any thread may ask; only the reactor's thread changes them."""
+
+    def __init__(self, headers: Iterable[SegmentHeader] = ()) -> None:
+        self._files: dict[int, SegmentFile] = {}
+        for header in headers:
+            self.put(header)
+
+    def put(self, header: SegmentHeader) -> None:
+        """Note the file with this header as that of its segment."""
+        self._files[header.base] = file_of(header)
+
+    def at(self, base: int) -> SegmentFile:
+        """Return the file of the segment at `base`. Raises FileNotFoundError if there is none."""
+        file = self._files.get(base)
+        if file is None:
+            raise FileNotFoundError(errno.ENOENT, "the log has no such segment", segment_name(base, 0))
+        return file
+
+    def drop(self, base: int) -> None:
+        """Forget the file of a segment that was removed."""
+        self._files.pop(base, None)
+
+
+def file_of(header: SegmentHeader) -> SegmentFile:
+    """Return the file that has this header."""
+    generation = header.generation
+    edition = header.epoch.number << _COUNTS | generation if generation else 0
+    return SegmentFile(segment_name(header.base, generation), generation, edition, header.seed)
+
+
+def segment_name(base: int, generation: int) -> str:
+    """Return the file name of the segment with this base and generation."""
+    return f"{base:020d}.{generation}.log"

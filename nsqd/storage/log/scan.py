@@ -1,0 +1,81 @@
+"""Find the records in a segment's bytes that are wrong in some places."""
+
+from __future__ import annotations
+
+import re
+
+from nsqd.core.records import GROUP, RecordKind
+from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, SegmentHeader, decode
+
+MOST_CHECKED = 64 * 1024 * 1024  # bytes of candidate records that are checked after a wrong one, at most: 0.1 s
+_ZEROS = bytes(65536)
+_GROUP_RECORD = re.compile(
+    re.escape((GROUP.size + 1).to_bytes(4, "big")) + b".{4}" + re.escape(bytes((RecordKind.GROUP,))), re.DOTALL
+)
+# The pattern finds candidates for records shorter than 64 MiB.
+_ANY_RECORD = re.compile(b"(?=[\\0-\\3].{7}[\\1-%s])" % re.escape(bytes((max(RecordKind),))), re.DOTALL)
+
+
+def resume(data: bytes, at: int, seed: int, start: int = 0) -> int:
+    """Return where the next good record begins after a wrong one at `at`; the end of `data` if there is none.
+
+    `start`: offset of `data` in the file.
+    """
+    if at + PREFIX_SIZE <= len(data):
+        by_length = at + PREFIX_SIZE + int.from_bytes(data[at : at + 4], "big")
+        if by_length < len(data) and decode(data, by_length, seed, start):
+            return by_length
+    groups = (match.start() for match in _GROUP_RECORD.finditer(data, at + 1))
+    group = next((place for place in groups if decode(data, place, seed, start)), len(data))
+    return _first_record(data, at + 1, group, seed, start)
+
+
+def _first_record(data: bytes, at: int, end: int, seed: int, start: int) -> int:
+    """Return the start of the first good record between `at` and `end`; `end` if none is found."""
+    checked = 0
+    for match in _ANY_RECORD.finditer(data, at, end):
+        place = match.start()
+        size = PREFIX_SIZE + int.from_bytes(data[place : place + 4], "big")
+        if place + size <= end:
+            if decode(data, place, seed, start):
+                return place
+            checked += size
+            if checked > MOST_CHECKED:
+                break
+    return end
+
+
+def content_end(data: bytes, at: int, header: SegmentHeader) -> int:
+    """Return where the content of a segment ends that is intact up to `at`: torn or damaged records, too, are content.
+
+    Zeros follow, or what a reused file held before.
+    """
+    end = _filled(data)
+    if not header.former:
+        return end
+    for match in _GROUP_RECORD.finditer(data, at):
+        at = max(at, match.start() if decode(data, match.start(), header.seed) else 0)
+    while after := decode(data, at, header.seed):
+        at = after
+    if not any(data[at : at + PREFIX_SIZE]):
+        return min(at, end)
+    return at if decode(data, at, header.former) else min(end, resume(data, at, header.former))
+
+
+def _filled(data: bytes) -> int:
+    """Return the offset at which the trailing zeros of `data` begin."""
+    end = len(data)
+    while end > len(_ZEROS) and data[end - len(_ZEROS) : end] == _ZEROS:
+        end -= len(_ZEROS)
+    first = max(0, end - len(_ZEROS))
+    return first + len(data[first:end].rstrip(b"\0"))
+
+
+def highest_mark(data: bytes, at: int, seed: int) -> int:
+    """Return the highest durable mark that a group from offset `at` of a segment on states; 0 if there is none."""
+    marks = [
+        GROUP.unpack_from(data, match.start() + PREFIX_SIZE + 1)[0]
+        for match in _GROUP_RECORD.finditer(data[: _filled(data)], max(at, HEADER_SIZE))
+        if decode(data, match.start(), seed)
+    ]
+    return max(marks, default=0)

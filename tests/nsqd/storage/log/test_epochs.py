@@ -1,0 +1,142 @@
+"""Epochs: the table, the record that begins one, and headers that are rebuilt with the right one."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd.core.records import RecordKind
+from nsqd.storage.log.disk import read_from
+from nsqd.storage.log.epochs import NO_EPOCH, SIZE, Epoch, EpochTable, unpack
+from nsqd.storage.log.identity import NAME, StoredIdentity, decode_identity, encode_identity, read_identity
+from nsqd.storage.log.reader import LogRecords
+from nsqd.storage.log.records import HEADER_SIZE, decode_header
+from tests.nsqd.storage.log.test_damage import open_node
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import SimNode
+
+EPOCHS = st.builds(Epoch, st.integers(1, 2**32 - 1), st.integers(0, 2**16 - 1), st.binary(min_size=8, max_size=8))
+
+
+def publish(node: SimNode, count: int = 1, size: int = 10) -> None:
+    for number in range(count):
+        node.turn(lambda n=number: node.broker.topic("t").publish([b"%d" % n * size], size))  # type: ignore[misc]
+
+
+def begun(disk: SimDisk) -> list[tuple[Epoch, int]]:
+    """The EPOCH records of the log, and where each of them stands."""
+    found = [record for record in LogRecords(disk.kill()).records() if record.kind == RecordKind.EPOCH]
+    return [(unpack(record.content), record.segment) for record in found]
+
+
+@given(EPOCHS, st.binary(max_size=5))
+def test_an_epoch_is_read_as_it_was_packed(epoch: Epoch, before: bytes) -> None:
+    assert len(epoch.pack()) == SIZE
+    assert unpack(before + epoch.pack() + b"x", len(before)) == epoch
+
+
+@given(st.lists(st.tuples(EPOCHS, st.integers(0, 50)), max_size=8, unique_by=lambda one: one[0]), st.randoms())
+def test_a_table_tells_the_epoch_of_each_position(given_: list[tuple[Epoch, int]], random: Random) -> None:
+    starts = sorted(start for _, start in given_)
+    epochs = list(zip([epoch for epoch, _ in given_], starts, strict=True))
+    table = EpochTable()
+    for epoch, start in epochs * 2:  # as a checkpoint and the records before it tell them
+        table.begin(epoch, start)
+    assert list(table) == epochs
+    assert table.highest == max((epoch.number for epoch, _ in epochs), default=0)
+    expected = [NO_EPOCH, *(epoch for epoch, _ in epochs)]
+    told = [table.at(position) for position in range(60)]
+    assert told == [expected[sum(start <= position for start in starts)] for position in range(60)]
+    oldest = random.randrange(60)
+    table.forget_before(oldest)
+    assert [table.at(position) for position in range(oldest, 60)] == told[oldest:]
+    assert sum(start <= oldest for _, start in table) <= 1
+
+
+def test_each_start_begins_an_epoch_with_its_first_record() -> None:
+    disk = SimDisk(Random(1))
+    for _ in range(3):
+        node = open_node(disk)
+        publish(node, 2)
+        disk = node.disk.kill()
+    found = begun(disk)
+    assert [(epoch.number, epoch.node) for epoch, _ in found] == [(1, 7), (2, 7), (3, 7)]
+    assert len({epoch.random for epoch, _ in found}) == 3
+    segments = LogRecords(disk.kill()).segments
+    assert [(segment.header.epoch, segment.base) for segment in segments] == found
+    for segment, (_, start) in zip(segments, found, strict=True):
+        group, epoch, *_ = (record for record in LogRecords(disk.kill()).records() if record.segment == segment.base)
+        assert (group.kind, epoch.kind) == (RecordKind.GROUP, RecordKind.EPOCH)
+        assert int.from_bytes(epoch.content[SIZE:]) == start
+
+
+def test_a_checkpoint_tells_the_epochs_that_still_have_segments() -> None:
+    disk = SimDisk(Random(1))
+    for _ in range(4):
+        node = open_node(disk)
+        node.log.writer.segment_size = 4000
+        publish(node, 30, 100)
+        table = list(node.log.writer.epochs)
+        node.log.close()
+        disk = node.disk.kill()
+    assert len(table) == 4
+    reader = LogRecords(disk)
+    root = max(reader.roots())
+    told = [unpack(record.content) for record in reader.records(root) if record.kind == RecordKind.EPOCH]
+    oldest = table.index(max((one for one in table if one[1] <= reader.segments[0].base), key=lambda one: one[1]))
+    assert told == [epoch for epoch, _ in table[oldest:]]
+    assert list(open_node(disk).log.writer.epochs)[:-1] == table[oldest:]
+
+
+@pytest.mark.parametrize("lost", [HEADER_SIZE, 4096])
+def test_each_header_is_rebuilt_with_the_epoch_of_its_segment(lost: int) -> None:
+    disk = SimDisk(Random(1))
+    for _ in range(3):
+        node = open_node(disk)
+        node.log.writer.segment_size = 1 << 20
+        publish(node, 20, 1000)
+        disk = node.disk.kill()
+    names = [segment.name for segment in LogRecords(disk.kill()).segments]
+    headers = [decode_header(disk.content(name)) for name in names]
+    for name in names:  # all of them at once: only log.id knows the epochs
+        disk.put(name, bytes(lost) + disk.content(name)[lost:])
+    segments = LogRecords(disk).segments
+    assert [segment.header for segment in segments] == headers
+    if lost == HEADER_SIZE:
+        assert open_node(disk).broker.topics["t"].depth == 60
+
+
+def test_a_log_id_of_the_version_before_is_read() -> None:
+    old = bytes.fromhex("70656e6c6f67696400010007") + bytes(range(16)) + bytes.fromhex("2ec3ac0c")
+    disk = SimDisk(Random(1))
+    disk.put(NAME, old)
+    stored = read_identity(disk)
+    assert stored == StoredIdentity(7, bytes(range(16)))
+
+
+@given(st.integers(0, 1023), st.binary(min_size=16, max_size=16), st.lists(EPOCHS, max_size=5), st.data())
+def test_a_log_id_is_read_as_it_was_written_and_any_other_content_is_none(
+    node: int, log_id: bytes, epochs: list[Epoch], data: st.DataObject
+) -> None:
+    stored = StoredIdentity(node, log_id, tuple(epochs))
+    content = encode_identity(stored)
+    assert decode_identity(content) == stored
+    bit = data.draw(st.integers(0, len(content) * 8 - 1))
+    wrong = bytearray(content)
+    wrong[bit // 8] ^= 1 << bit % 8
+    assert decode_identity(bytes(wrong)) is None
+    assert decode_identity(content[: data.draw(st.integers(0, len(content) - 1))]) is None
+
+
+def test_the_oldest_epochs_are_left_out_of_a_log_id_that_has_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nsqd.storage.log.identity.MOST_EPOCHS", 3)
+    epochs = tuple(Epoch(number, 7, bytes(8)) for number in range(1, 6))
+    disk = SimDisk(Random(1))
+    disk.put(NAME, encode_identity(StoredIdentity(7, bytes(16), epochs)))
+    stored = read_identity(disk)
+    assert stored is not None
+    assert stored.epochs == epochs[2:]
+    assert len(read_from(disk, NAME, 0, 1000)) == 32 + 3 * SIZE
