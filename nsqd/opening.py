@@ -122,9 +122,8 @@ def make_broker(
         recover(broker, log_snapshot, broker.now)
         if not metadata.is_ours:
             _warn_ignored(metadata, snapshot(broker))
-    unknown = restore_pauses(broker, metadata.pauses, broker.wall // SECOND)
-    if unknown:
-        log.info("PAUSE: ignored %d stored pauses that are over", unknown)
+    restore_pauses(broker, metadata.pauses)
+    broker.end_pauses(broker.wall // SECOND, len(broker.registry.pauses.details))
     broker.commit()
     opened.serve(broker)
     try:

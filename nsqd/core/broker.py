@@ -14,13 +14,14 @@ from nsqd.core.limits import Limits
 from nsqd.core.measurement.outcomes import Events
 from nsqd.core.message.ids import IdSource
 from nsqd.core.node_context import NodeContext
-from nsqd.core.pauses import Key, Pause
+from nsqd.core.pauses import Key
 from nsqd.core.reader import Parts, Reader, ReaderKind
 from nsqd.core.registry import Change, ChangeKind, Registry
 from nsqd.core.sequence.mark import Promise
 from nsqd.core.sequence.store import Store
 from nsqd.core.story import Story, recording_store
 from nsqd.core.timing.agenda import Agenda
+from nsqd.core.timing.pause import Pause
 from nsqd.core.timing.scan import ScanPool
 from nsqd.core.topic import Topic
 from nsqd.core.tubes import Tubes
@@ -110,13 +111,16 @@ class Broker:
 
     def pause(self, item: Topic | Channel, paused: bool, by: str = "", until: int = 0) -> None:
         """Pause or resume a topic or a channel. `by`: who pauses it. `until`: s since the epoch; 0: the pause has no end."""
-        item.pause(paused)
-        key = item.key
-        if paused:
-            self.registry.pauses.remember(key, Pause(by, self.agenda.wall // SECOND, until))
+        self.set_pause(item, Pause(by, self.agenda.wall // SECOND, until) if paused else None)
+
+    def set_pause(self, item: Topic | Channel, pause: Pause | None) -> None:
+        """Give a topic or a channel a pause that is known; None: resume it."""
+        item.pause(pause)
+        if pause is not None:
+            self.registry.pauses.remember(item.key, pause)
         else:
-            self.registry.pauses.forget(key)
-        self.registry.note_change(ChangeKind.PAUSED, *key)
+            self.registry.pauses.forget(item.key)
+        self.registry.note_change(ChangeKind.PAUSED, *item.key)
 
     def end_pauses(self, at: int, limit: int) -> list[Key]:
         """Resume up to `limit` topics and channels whose pauses end by `at` (s since the epoch). Returns their keys."""
@@ -174,8 +178,8 @@ class Broker:
         """Raise AssertionError if an invariant of the core does not hold. Tests call it last."""
         self.scan.check()
         self.registry.pauses.check()
-        for key in self.registry.pauses.details:
-            self.paused_item(key)
+        for key, pause in self.registry.pauses.details.items():
+            assert self.paused_item(key).paused == pause
         self.directory.check()
         self.tubes.check()
 

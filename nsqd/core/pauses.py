@@ -1,30 +1,17 @@
-"""Who paused a topic or a channel, when, and until when. The topic or channel itself knows whether it is paused.
+"""All pauses of a node and their ends. The topic or channel itself has its Pause, and records it in the log.
 
 Times are s since the epoch, and callers pass them in: a pause ends by the wall clock, also after a restart or a clock change.
 """
 
-from dataclasses import dataclass
-
 from nsqd.core.timing.duequeue import DueQueue
+from nsqd.core.timing.pause import Pause
 
 MOST_BY = 100  # characters, all printable, of the name of the one who paused something
 Key = tuple[str, str]  # the names of the topic and the channel; "" for the channel: the topic itself
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Who paused a topic or channel, and when the pause ends."""
-
-    by: str = ""  # who paused it; "": not known
-    at: int = 0  # when it was paused; 0: not known
-    until: int = 0  # 0: until an operator resumes it
-
-
-NOT_KNOWN = Pause()
-
-
 class Pauses:
-    """The details of all pauses on one node."""
+    """All pauses on one node of which more is known than that they are."""
 
     def __init__(self) -> None:
         self.details: dict[Key, Pause] = {}  # of topics and channels that exist and are paused

@@ -11,6 +11,7 @@ from struct import Struct
 
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, TopicConfig
+from nsqd.core.timing.pause import NOT_KNOWN, Pause
 
 
 class RecordKind(IntEnum):
@@ -62,6 +63,8 @@ TOPIC = Struct(">I")  # topic
 CHANNEL = Struct(">IIQ")  # topic, channel, start
 READER = Struct(">IIQB")  # topic, reader, start, kind (nsqd/core/reader.py)
 PAUSE = Struct(">IIB")  # topic, channel or 0, paused
+# If it is paused: when, and until when, in s since the epoch; who paused it follows. Before format 9 of the log: nothing.
+_PAUSED = Struct(">QQ")
 PUBLISH = Struct(">IQIQIB")  # topic, first ordinal, count, due or 0, largest frame, flags
 # Flags of a PUBLISH. DISTRIBUTED: the channels got the messages at once; ATTRIBUTED: the record has attributes
 # (nsqd/core/message/attributes.py); OWNED: only the channels in the record reference the messages, and the others are done with
@@ -151,6 +154,23 @@ def attributes_of(data: bytes, content: int, flags: int) -> tuple[bytes, int]:
     (size,) = SIZE.unpack_from(data, at)
     at += SIZE.size
     return data[at : at + size], at + size
+
+
+def pack_pause(topic: int, channel: int, pause: Pause | None) -> bytes:
+    """Return the content of a PAUSE record. `channel`: 0 for the topic itself; `pause`: None: it was resumed."""
+    if pause is None:
+        return PAUSE.pack(topic, channel, False)
+    return PAUSE.pack(topic, channel, True) + _PAUSED.pack(pause.at, pause.until) + pause.by.encode()
+
+
+def unpack_pause(content: bytes) -> Pause | None:
+    """Return the pause that a PAUSE record states; None: it was resumed."""
+    if not PAUSE.unpack_from(content)[2]:
+        return None
+    if len(content) == PAUSE.size:
+        return NOT_KNOWN
+    at, until = _PAUSED.unpack_from(content, PAUSE.size)
+    return Pause(content[PAUSE.size + _PAUSED.size :].decode(), at, until)
 
 
 def pack_config(topic: int, config: TopicConfig) -> bytes:

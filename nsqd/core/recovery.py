@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nsqd.core.broker import Broker
+from nsqd.core.timing.pause import NOT_KNOWN
 from nsqd.core.topic_state import TopicState
 
 
@@ -73,6 +74,9 @@ class Recovery:
         plain = [(first, end) for first, end, is_delayed in kinds if not is_delayed]
         for its in state.readers.values():
             its.revive(broker.revive(topic, its.kind, its.name, its.number), plain, offset, now)
+        for key, pause in [(topic.key, topic.paused), *((one.key, one.paused) for one in topic.channels.values())]:
+            if pause is not None and pause != NOT_KNOWN:
+                broker.registry.pauses.remember(key, pause)
         topic.distribute()
 
     def __repr__(self) -> str:

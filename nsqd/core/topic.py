@@ -24,6 +24,7 @@ from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.deferred import Message
+from nsqd.core.timing.pause import Pause
 from penstock.protocol.names import is_ephemeral, is_valid_name
 
 UNBOUNDED = 1 << 62  # messages
@@ -64,7 +65,8 @@ class Topic:
         self.legal = is_valid_name(name)  # False: NSQ does not allow the name, so only clients of beanstalkd can use it
         self.is_tubes_own = not self.legal  # made by clients of beanstalkd: it may go with its tube
         self.offsets = TopicOffsets(number)
-        self.paused = self.deleted = False
+        self.paused: Pause | None = None
+        self.deleted = False
         self.starting = False  # True: nsqlookupd is being asked for the channels; nothing is distributed yet
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of the delay lane's entry in the agenda
         producers = Producers() if limits.measures else None
@@ -215,7 +217,9 @@ class Topic:
 
     # after a restart
 
-    def resume(self, end: int, distributed: int, paused: bool, delayed: Iterable[tuple[int, int]], now: int) -> None:
+    def resume(
+        self, end: int, distributed: int, paused: Pause | None, delayed: Iterable[tuple[int, int]], now: int
+    ) -> None:
         """Take over the state from the log: the end of the sequence, the distributed offset `distributed`, and the pause.
 
         `delayed`: (ordinal, due) of the delayed messages at or past the distributed offset; `due` and `now` are monotonic ns.
@@ -261,8 +265,8 @@ class Topic:
         self.starting = False
         self.distribute()
 
-    def pause(self, paused: bool) -> None:
-        """Keep new messages here instead of handing them to the channels, or stop doing so."""
+    def pause(self, paused: Pause | None) -> None:
+        """Keep new messages here instead of handing them to the channels; None: stop doing so."""
         self.paused = paused
         self.journal.pause(paused)
         self.distribute()

@@ -34,6 +34,7 @@ from nsqd.core.sequence.finished import Span
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.deferred import pack
 from nsqd.core.timing.deferred_pages import DeferredPages, Page, page_of, shifted
+from nsqd.core.timing.pause import Pause, dump_pause, load_pause
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.state import TubeState
 from nsqd.core.written_chunks import WORTH_IT, WrittenChunks
@@ -72,7 +73,7 @@ class TopicState:
 
     number: int
     name: str
-    paused: bool = False
+    paused: Pause | None = None
     end: int = 0  # ordinal of the next message
     distributed: int = 0  # the distributed offset: messages before it belong to the readers
     config: TopicConfig = field(default_factory=TopicConfig)
@@ -119,7 +120,7 @@ class TopicState:
         reader = self.readers.get(number)
         if reader is None:
             if kind is RecordKind.PAUSE and not number:
-                self.paused = bool(records.PAUSE.unpack_from(content)[2])
+                self.paused = records.unpack_pause(content)
             return ()
         if kind is RecordKind.DROP_CHANNEL:
             return self.readers.pop(number).drop(self.distributed)
@@ -225,7 +226,7 @@ class TopicState:
         return [
             self.number,
             self.name,
-            self.paused,
+            dump_pause(self.paused),
             self.end,
             self.distributed,
             [*self.written, b"".join([*self.lane, *(pack(ordinal, due, 0) for ordinal, due in self.delayed.items())])],
@@ -254,7 +255,12 @@ class TopicState:
         """
         number, name, paused, end, distributed, delayed, readers, (durability, *rest), cursors = array
         state = cls(
-            number, name, paused, end, distributed, TopicConfig(Durability(durability) if durability else None, *rest)
+            number,
+            name,
+            load_pause(paused),
+            end,
+            distributed,
+            TopicConfig(Durability(durability) if durability else None, *rest),
         )
         state.cursors = {name: Cursor(*of) for name, *of in cursors}
         waiting = shifted(page_of(b"".join(delayed)), offset)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nsqd.core.pauses import Key, Pause
-from penstock.protocol.names import is_ephemeral, is_valid_name
+from nsqd.core.pauses import Key
+from nsqd.core.timing.pause import NOT_KNOWN, Pause
+from penstock.protocol.names import is_valid_name
 
 if TYPE_CHECKING:
     from nsqd.core.broker import Broker
@@ -36,7 +38,6 @@ class TopologySnapshot:
 
     number: int  # pictures taken later have higher ones
     topics: list[TopicEntry]
-    pauses: tuple[tuple[Key, Pause], ...] = ()
 
 
 def snapshot(broker: Broker) -> list[TopicEntry]:
@@ -44,9 +45,9 @@ def snapshot(broker: Broker) -> list[TopicEntry]:
     return [
         TopicEntry(
             topic.name,
-            topic.paused,
+            bool(topic.paused),
             tuple(
-                ChannelEntry(channel.name, channel.paused)
+                ChannelEntry(channel.name, bool(channel.paused))
                 for channel in topic.channels.values()
                 if not channel.ephemeral
             ),
@@ -56,28 +57,16 @@ def snapshot(broker: Broker) -> list[TopicEntry]:
     ]
 
 
-def pauses_to_keep(broker: Broker) -> tuple[tuple[Key, Pause], ...]:
-    """Return the details of pauses that survive a restart: none of ephemeral topics and channels."""
-    return tuple(entry for entry in broker.registry.pauses.details.items() if not any(map(is_ephemeral, entry[0])))
+def restore_pauses(broker: Broker, pauses: Iterable[tuple[Key, Pause]]) -> None:
+    """Take over what a version before format 9 of the log wrote of pauses.
 
-
-def restore_pauses(broker: Broker, pauses: Iterable[tuple[Key, Pause]], now: int) -> int:
-    """Restore the details of pauses, and end those that should have ended by `now` (s since the epoch).
-
-    Returns how many entries name nothing that is paused: they were written before it was resumed or deleted.
+    What the log itself tells of a pause is later, and stays.
     """
-    unknown = 0
     for key, pause in pauses:
-        try:
+        with suppress(KeyError):  # it was written before it was resumed or deleted
             item = broker.paused_item(key)
-        except KeyError:
-            unknown += 1
-            continue
-        if 0 < pause.until <= now:
-            broker.pause(item, False)
-        else:
-            broker.registry.pauses.remember(key, pause)
-    return unknown
+            if item.paused == NOT_KNOWN:
+                broker.set_pause(item, pause)
 
 
 def unpaused(topic: TopicEntry) -> TopicEntry:
@@ -110,8 +99,8 @@ def restore(broker: Broker, topics: Iterable[TopicEntry]) -> None:
     broker.registry.is_open = True
     for entry in topics:
         topic = broker.topic(entry.name)
-        topic.pause(entry.paused)
+        topic.pause(NOT_KNOWN if entry.paused else None)
         for channel in entry.channels:
-            topic.channel(channel.name).pause(channel.paused)
+            topic.channel(channel.name).pause(NOT_KNOWN if channel.paused else None)
     broker.registry.is_open = False
     broker.fetch_changes()  # nsqlookupd is told of everything when it is connected

@@ -12,7 +12,7 @@ deleting.
 
 In the answer `channel` is "" where the topic itself is paused, `by` is "" if no name was given, `at` is 0 if it is not known
 (an nsqd of NSQ or an earlier Penstock paused it), and `until` is 0 if there is no end. The pauses are sorted by topic and
-channel, and are no more than 500; `count` counts all. Everything is kept over a restart, in nsqd.dat, except for ephemeral
+channel, and are no more than 500; `count` counts all. Everything is kept over a restart, except for ephemeral
 topics and channels.
 """
 
@@ -25,7 +25,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.broker import Broker
-from nsqd.core.pauses import MOST_BY, NOT_KNOWN, Key, Pause
+from nsqd.core.pauses import MOST_BY, Key
+from nsqd.core.timing.pause import Pause
 from nsqd.http.node import Node
 from shared.http.api import Routes, json_response
 from shared.http.errors import HttpError
@@ -74,15 +75,12 @@ def _walk(broker: Broker) -> Iterator[tuple[Key, Pause] | None]:
 
     The iterator may be advanced only in the trio thread.
     """
-    known = broker.registry.pauses.details
     for topic in list(broker.topics.values()):
         if topic.deleted:
             continue
-        key = topic.name, ""
-        yield (key, known.get(key, NOT_KNOWN)) if topic.paused else None
+        yield (topic.key, topic.paused) if topic.paused else None
         for channel in list(topic.channels.values()):
-            key = topic.name, channel.name
-            yield (key, known.get(key, NOT_KNOWN)) if channel.paused and not channel.deleted else None
+            yield (channel.key, channel.paused) if channel.paused and not channel.deleted else None
 
 
 def _key(entry: tuple[Key, Pause]) -> Key:

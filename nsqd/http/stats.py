@@ -179,7 +179,7 @@ def _topic(topic: Topic, wanted: StatsArguments, owners: dict[Any, Peer], now: i
         "backend_depth": topic.backend_depth,
         "message_count": topic.intake.message_count,
         "message_bytes": topic.intake.message_bytes,
-        "paused": topic.paused,
+        "paused": bool(topic.paused),
         LATENCY: [_latency(channel, now) for channel in topic.channels.values()],
     }
 
@@ -200,7 +200,7 @@ def _channel(channel: Channel, wanted: StatsArguments, owners: dict[Any, Peer], 
         "timeout_count": channel.timeout_count,
         "client_count": len(channel.consumers),
         "clients": [client(peer, wanted.topic) for peer in peers] if wanted.clients else None,
-        "paused": channel.paused,
+        "paused": bool(channel.paused),
         LATENCY: [_latency(channel, now)],
     }
 

@@ -1,11 +1,11 @@
-"""The data directory, which one process locks, and nsqd.dat, NSQ's file of topics, channels and pauses.
+"""The data directory, which one process locks, and nsqd.dat, NSQ's file of topics, channels and what is paused.
 
 The commit log holds all that, too, and more reliably: nsqd.dat is written for the tools that read it, and read only where no
-log exists yet. The exception is `penstock.pauses`, the only place that holds who paused what, when, and until when. A new file
-is written beside the old one, synced and renamed over it, and then the directory is synced: NSQ omits the last step and loses
-the file in a power cut. `penstock.ids` is the lease of message ids that versions without a log wrote. `penstock.crc` tells
-whether the topics are as this program wrote them: if another program has changed them, `opening.py` reports which changes are
-ignored.
+log exists yet. The exception is `penstock.pauses`: before format 9 of the log, only that told who paused what, when, and until
+when. A new file is written beside the old one, synced and renamed over it, and then the directory is synced: NSQ omits the last
+step and loses the file in a power cut. `penstock.ids` is the lease of message ids that versions without a log wrote.
+`penstock.crc` tells whether the topics are as this program wrote them: if another program has changed them, `opening.py`
+reports which changes are ignored.
 
 See docs/design/nsq-daemons.md#nsqddat.
 """
@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nsqd.core.pauses import MOST_BY, Key, Pause
+from nsqd.core.pauses import MOST_BY, Key
+from nsqd.core.timing.pause import Pause
 from nsqd.core.topology import ChannelEntry, TopicEntry, TopologySnapshot
 from penstock.protocol.names import is_valid_name
 from shared.files import replace_file
@@ -41,7 +42,8 @@ class Metadata:
 
     topics: tuple[TopicEntry, ...] = ()
     ids: int = 1  # message ids below this may have been issued
-    pauses: tuple[tuple[Key, Pause], ...] = ()  # pauses; some may name topics or channels that are not paused any more
+    # pauses that an earlier version wrote; some may name topics or channels that are not paused any more
+    pauses: tuple[tuple[Key, Pause], ...] = ()
     is_ours: bool = True  # False: another program wrote the topics
 
 
@@ -90,7 +92,7 @@ class DataDirectory:
             if snapshot.number < self._number:
                 return
             self._number = snapshot.number
-            self._write(replace(self._written, topics=tuple(snapshot.topics), pauses=snapshot.pauses, is_ours=True))
+            self._write(replace(self._written, topics=tuple(snapshot.topics), pauses=(), is_ours=True))
 
     def close(self) -> None:
         """Unlock the directory by closing its descriptor."""
@@ -105,12 +107,7 @@ class DataDirectory:
 
 def _encode(metadata: Metadata) -> bytes:
     topics = [_encode_topic(topic) for topic in metadata.topics]
-    ours: dict[str, Any] = {"ids": metadata.ids, "crc": _crc(metadata.topics)}
-    if metadata.pauses:
-        ours["pauses"] = [
-            {"topic": topic, "channel": channel, "by": pause.by, "at": pause.at, "until": pause.until}
-            for (topic, channel), pause in metadata.pauses
-        ]
+    ours = {"ids": metadata.ids, "crc": _crc(metadata.topics)}
     content = {"topics": topics, "version": NSQ_VERSION, "penstock": ours}
     return json.dumps(content, separators=(",", ":")).encode()
 

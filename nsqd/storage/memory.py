@@ -6,6 +6,7 @@ from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import StoragePolicy, TopicConfig
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.mark import Mark, Promise
+from nsqd.core.timing.pause import Pause
 from nsqd.storage.sequence import Sequence
 
 
@@ -76,7 +77,7 @@ class MemoryReader:
     def job(self, ordinal: int, row: bytes) -> None:
         pass
 
-    def pause(self, paused: bool) -> None:
+    def pause(self, paused: Pause | None) -> None:
         pass
 
     def drop(self) -> None:
@@ -117,7 +118,7 @@ class MemoryTopic(RetainedExtents):
     def reader(self, number: int, name: str, kind: int, start: int) -> MemoryReader:
         return MemoryReader(self.sequence)
 
-    def pause(self, paused: bool) -> None:
+    def pause(self, paused: Pause | None) -> None:
         pass
 
     def set_policy(self, policy: StoragePolicy) -> tuple[Mark, ...]:

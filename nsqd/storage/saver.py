@@ -8,7 +8,7 @@ from collections.abc import Callable
 import trio
 
 from nsqd.core.broker import Broker
-from nsqd.core.topology import TopologySnapshot, pauses_to_keep, snapshot
+from nsqd.core.topology import TopologySnapshot, snapshot
 from nsqd.storage.directory import DataDirectory
 from shared.log import log
 
@@ -74,7 +74,7 @@ class Saver:
     def current_topology(self) -> TopologySnapshot:
         """Return the topology as it is now. Trio thread only."""
         self._taken += 1
-        return TopologySnapshot(self._taken, snapshot(self._broker), pauses_to_keep(self._broker))
+        return TopologySnapshot(self._taken, snapshot(self._broker))
 
     def save(self, snapshot: TopologySnapshot) -> None:
         """Make the picture durable, unless a later one is. Any thread may call this."""

@@ -153,4 +153,3 @@ def test_pauses_of_a_file_that_somebody_wrote(tmp_path: Path) -> None:
             "count": 2,
         }
         assert sum("WARNING" in line for line in node.lines) == 1
-        assert any("PAUSE: ignored 2 stored pauses that are over" in line for line in node.lines)

@@ -30,6 +30,7 @@ from nsqd.core.message.frame import STAMP, with_attempts
 from nsqd.core.reader import Counts, DistributedBatch, Parts, ReaderKind
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.deferred import Deferred, Message
+from nsqd.core.timing.pause import Pause
 
 STOPPED = "in flight when the node stopped"  # the reason for burying a message that no consumer handed back
 
@@ -109,7 +110,8 @@ class Channel:
         self.spent: set[int] = set()  # ordinals of messages whose last allowed delivery the node's stop cut short
         self.consumers: dict[DeliveryOwner, Consumer] = {}  # in the order of subscribing; each consumer is its own key
         self.dispatch = Dispatch(parts.limits.topology_aware, random_below)
-        self.paused = self.deleted = False
+        self.paused: Pause | None = None
+        self.deleted = False
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of this channel's entry in the agenda
         self.requeue_count = self.timeout_count = 0  # messages
         self.dropped_count = 0  # messages that a bounded channel had no room for
@@ -177,8 +179,8 @@ class Channel:
 
     # actions of operators
 
-    def pause(self, paused: bool) -> None:
-        """Stop or resume deliveries. Everything else goes on: messages still arrive, finish and time out."""
+    def pause(self, paused: Pause | None) -> None:
+        """Stop deliveries; None: resume them. Everything else goes on: messages still arrive, finish and time out."""
         self.paused = paused
         self.journal.pause(paused)
         if paused:

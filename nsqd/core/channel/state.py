@@ -30,6 +30,7 @@ from nsqd.core.sequence.finished import Finished, Span
 from nsqd.core.sequence.spans import overlap, remove, without
 from nsqd.core.timing.deferred import MINUTE, Message, pack
 from nsqd.core.timing.deferred_pages import DeferredPages, Page, page_of, shifted
+from nsqd.core.timing.pause import Pause, dump_pause, load_pause
 from nsqd.core.written_chunks import WrittenChunks
 
 
@@ -41,7 +42,7 @@ class ChannelState(ReaderState):
 
     cursor: int  # messages from this ordinal on were never delivered, except those that are passed
     passed: Finished  # messages that are finished, or wait singly, or are buried
-    paused: bool = False
+    paused: Pause | None = None
     pages: DeferredPages = field(default_factory=DeferredPages)
     returned: dict[int, tuple[int, int]] = field(default_factory=dict)  # ordinal -> (number of deliveries, due)
     buried: dict[int, tuple[bytes, DeadLetter]] = field(default_factory=dict)  # by ordinal, the first buried first
@@ -68,7 +69,7 @@ class ChannelState(ReaderState):
         elif kind is RecordKind.FINISH_ALL:
             return self._finish_all(records.FINISH_ALL.unpack_from(content)[2])
         elif kind is RecordKind.PAUSE:
-            self.paused = bool(records.PAUSE.unpack_from(content)[2])
+            self.paused = records.unpack_pause(content)
         return ()
 
     def _finish_all(self, end: int) -> list[Span]:
@@ -160,11 +161,11 @@ class ChannelState(ReaderState):
         pages = [*self.written, *(page.tobytes() for page in self.pages.pages()), *([returned] if returned else [])]
         buried = [(name, g.ordinal, g.attempts, g.reason, g.buried) for name, g in self.buried.values()]
         holes = self.passed.spans(self.cursor)
-        return [self.number, self.name, self.paused, self.start, self.cursor, holes, pages, buried]
+        return [self.number, self.name, dump_pause(self.paused), self.start, self.cursor, holes, pages, buried]
 
     @staticmethod
     def begin(number: int, name: str, start: int) -> list[Any]:
-        return [number, name, False, start, start, [], [], []]
+        return [number, name, None, start, start, [], [], []]
 
     @classmethod
     def load(cls, array: list[Any], offset: int, distributed: int, lane: Page, kinds: Kinds) -> ChannelState:
@@ -180,7 +181,9 @@ class ChannelState(ReaderState):
             entries = zip(lane[::3], lane[1::3], lane[2::3], strict=True)
             lane = page_of(b"".join([pack(*entry) for entry in entries if entry[0] >= start]))
         letters = {ordinal: (one, DeadLetter(ordinal, *of)) for one, ordinal, *of in buried}
-        return cls(number, name, start, cursor, passed, paused, DeferredPages([*waiting, lane]), {}, letters)
+        return cls(
+            number, name, start, cursor, passed, load_pause(paused), DeferredPages([*waiting, lane]), {}, letters
+        )
 
     def referenced_spans(self, distributed: int, kinds: Kinds) -> Iterator[Span]:
         yield from self.passed.missing(distributed)

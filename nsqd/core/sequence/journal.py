@@ -12,6 +12,7 @@ from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import StoragePolicy, TopicConfig
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.mark import Mark
+from nsqd.core.timing.pause import Pause
 
 
 class Extents(Protocol):
@@ -91,8 +92,8 @@ class ReaderJournal(Protocol):
     def job(self, ordinal: int, row: bytes) -> None:
         """Record the present state of a job: `row` is packed as in nsqd/core/work_queue/job.py."""
 
-    def pause(self, paused: bool) -> None:
-        """Record that the reader was paused or resumed."""
+    def pause(self, paused: Pause | None) -> None:
+        """Record that the reader was paused; None: resumed."""
 
     def drop(self) -> None:
         """Record that the reader was deleted, after it was done with everything."""
@@ -141,8 +142,8 @@ class TopicJournal(Extents, Protocol):
         A reader is not logged if its name ends in #ephemeral, or if the log knows its number already.
         """
 
-    def pause(self, paused: bool) -> None:
-        """Record that the topic was paused or resumed."""
+    def pause(self, paused: Pause | None) -> None:
+        """Record that the topic was paused; None: resumed."""
 
     def set_policy(self, policy: StoragePolicy) -> tuple[Mark, ...]:
         """Set how the topic's messages are kept from now on. Returns the marks for which replies about them wait.

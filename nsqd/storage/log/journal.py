@@ -14,6 +14,7 @@ from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, StoragePolicy, TopicConfig
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.mark import Mark
+from nsqd.core.timing.pause import Pause
 from nsqd.core.work_queue.job import delayed_by
 from nsqd.storage.log.recorder import Recorder
 from nsqd.storage.log.retention import Retained, Retention
@@ -165,8 +166,8 @@ class LogTopic(RetainedExtents):
 
     # The topic itself
 
-    def pause(self, paused: bool) -> None:
-        self._record(RecordKind.PAUSE, records.PAUSE.pack(self.number, 0, paused))
+    def pause(self, paused: Pause | None) -> None:
+        self._record(RecordKind.PAUSE, records.pack_pause(self.number, 0, paused))
 
     def configure(self, config: TopicConfig) -> None:
         self._record(RecordKind.CONFIG, records.pack_config(self.number, config))
@@ -305,8 +306,8 @@ class LogReader:
     def release(self, first: int, end: int) -> None:
         self._sequence.drop_present_references(first, end)
 
-    def pause(self, paused: bool) -> None:
-        self._recorder.append((RecordKind.PAUSE, records.PAUSE.pack(self._topic.number, self._number, paused), b""))
+    def pause(self, paused: Pause | None) -> None:
+        self._recorder.append((RecordKind.PAUSE, records.pack_pause(self._topic.number, self._number, paused), b""))
         self.promise()
 
     def drop(self) -> None:

@@ -8,8 +8,9 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.core.pauses import Key, Pause, Pauses
-from nsqd.core.topology import pauses_to_keep, restore_pauses
+from nsqd.core.pauses import Key, Pauses
+from nsqd.core.timing.pause import NOT_KNOWN, Pause
+from nsqd.core.topology import restore_pauses
 from nsqd.pause_expiry import AT_ONCE, end_pauses
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox, Node, bodies
@@ -76,7 +77,6 @@ def test_an_ephemeral_channel_takes_its_pause_with_it(node: Node) -> None:
     channel = node.channel("t", "e#ephemeral")
     consumer = Client(channel, Inbox(), SECOND, 0)
     pause(node, ("t", "e#ephemeral"), "ann", T0 + 60)
-    assert pauses_to_keep(node.broker) == ()
     consumer.leave(node.broker)
     assert node.broker.registry.pauses.details == {}
     node.broker.check()
@@ -133,50 +133,23 @@ def test_any_order_of_pausing_unpausing_and_time(moves: list[tuple[str, int | No
         pauses.check()
 
 
-# over a restart
+# what a version before format 9 of the log wrote
 
 
-def again(node: Node, now: int, *extra: tuple[Key, Pause]) -> tuple[Node, int]:
-    """A node that knows what the other one wrote down."""
-    other = Node()
-    for topic in node.broker.topics.values():
-        for channel in topic.channels.values():
-            other.channel(topic.name, channel.name).pause(channel.paused)
-        other.broker.topic(topic.name).pause(topic.paused)
-    unknown = restore_pauses(other.broker, (*pauses_to_keep(node.broker), *extra), now)
-    other.turn()
-    other.broker.check()
-    return other, unknown
-
-
-def test_a_restart_keeps_them(node: Node) -> None:
-    pause(node, TOPIC, "ann", T0 + 60)
-    pause(node, CHANNEL, "bob")
-    other, unknown = again(node, T0 + 59)
-    assert unknown == 0
-    assert other.broker.registry.pauses.details == {TOPIC: Pause("ann", T0, T0 + 60), CHANNEL: Pause("bob", T0, 0)}
-    assert other.broker.end_pauses(T0 + 60, 9) == [TOPIC]
-
-
-def test_what_should_have_ended_meanwhile_ends_at_the_start(node: Node) -> None:
-    pause(node, TOPIC, "ann", T0 + 60)
-    pause(node, CHANNEL, "bob", T0 + 61)
-    other, unknown = again(node, T0 + 60)
-    assert unknown == 0
-    assert not other.broker.topics["t"].paused
-    assert other.broker.registry.pauses.details == {CHANNEL: Pause("bob", T0, T0 + 61)}
-    assert other.broker.fetch_changes()[-1].topic == "t"  # so that it is saved
-
-
-def test_what_is_not_paused_or_not_there_is_not_known_and_not_made(node: Node) -> None:
-    pause(node, TOPIC)
-    ended = Pause("eve", T0, T0 + 1)
-    other, unknown = again(
-        node, T0 + 60, (CHANNEL, ended), (("nope", ""), ended), (("t", "nope"), ended), (("nope", "c"), Pause("eve"))
-    )
-    assert unknown == 4
-    assert other.broker.registry.pauses.details == {TOPIC: Pause("", T0, 0)}
-    assert (list(other.broker.topics), list(other.broker.topics["t"].channels)) == (["t"], ["c"])
+def test_what_an_earlier_version_wrote_is_taken_over(node: Node) -> None:
+    node.channel("t", "c").pause(NOT_KNOWN)
+    node.broker.topics["t"].pause(NOT_KNOWN)
+    node.channel("t", "d")
+    pause(node, ("u", ""), "ann")
+    over = Pause("eve", T0, T0 + 1)
+    known = (CHANNEL, Pause("bob", T0, T0 + 61)), (TOPIC, Pause("bob", T0, T0 + 60))
+    stale = (("t", "d"), over), (("u", ""), over), (("nope", ""), over), (("t", "nope"), over)
+    restore_pauses(node.broker, (*known, *stale))
+    assert node.broker.end_pauses(T0 + 60, 9) == [TOPIC]  # as the start does
+    assert node.broker.registry.pauses.details == {CHANNEL: known[0][1], ("u", ""): Pause("ann", T0)}
+    assert node.broker.fetch_changes()[-1].topic == "t"  # so that it is saved
+    assert sorted(node.broker.topics) == ["t", "u"]
+    node.broker.check()
 
 
 # the task

@@ -1,5 +1,6 @@
 """What /topics/figures and /topics/rows tell, by a broker that is looked at directly."""
 
+from nsqd.core.timing.pause import NOT_KNOWN
 from nsqd.http.overview import COLUMNS, MOST_NAMES, OverviewRows
 from tests.nsqd.core.node import SECOND, Node
 
@@ -69,8 +70,8 @@ def test_what_is_paused_and_what_nobody_reads() -> None:
     for number in range(MOST_NAMES + 5):
         node.channel(f"t{number:04}", "c")
         node.publish(f"t{number:04}", b"x")
-    node.broker.topics["t0002"].pause(True)
-    node.channel("t0001", "c").pause(True)
+    node.broker.topics["t0002"].pause(NOT_KNOWN)
+    node.channel("t0001", "c").pause(NOT_KNOWN)
     node.subscribe("t0000", "c")  # it takes nothing, but it is there
     told = look(node).as_answer(None)
     assert told["paused"] == ["t0001/c", "t0002"]
@@ -81,7 +82,7 @@ def test_what_is_paused_and_what_nobody_reads() -> None:
 
 def test_rows() -> None:
     node = Node()
-    node.channel("t", "c").pause(True)
+    node.channel("t", "c").pause(NOT_KNOWN)
     node.publish("t", b"x")
     node.channel("u", "c")
     t, u = look(node).as_dicts()

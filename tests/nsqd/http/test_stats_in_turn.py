@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
+from nsqd.core.timing.pause import NOT_KNOWN
 from nsqd.http.node import Node as HttpNode
 from nsqd.http.stats import MOST_CHANNELS, MOST_CLIENTS, Stats, StatsArguments
 from tests.nsqd.core.node import SECOND, Node
@@ -70,9 +71,9 @@ def test_both_threads_tell_the_same(steps: list[str], ready: int, channel: str, 
         elif step == "time out":
             node.advance(61 * SECOND)
         elif step == "pause topic":
-            topic.pause(True)
+            topic.pause(NOT_KNOWN)
         elif step == "pause channel":
-            node.channel("t", "c").pause(True)
+            node.channel("t", "c").pause(NOT_KNOWN)
         elif taken and step == "finish":
             consumer.finish(taken.pop().id)
         elif taken:

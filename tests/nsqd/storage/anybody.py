@@ -128,7 +128,9 @@ class Anybody:
     def pause(self) -> None:
         item = self._channel() if self._random.random() < 0.5 else self._topic()
         if item is not None:
-            self._broker.pause(item, not item.paused)
+            self._broker.pause(
+                item, not item.paused, self._random.choice(("", "ann")), self._random.choice((0, 1 << 40))
+            )
 
     def configure(self) -> None:
         topic = self._topic()

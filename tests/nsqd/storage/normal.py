@@ -8,6 +8,7 @@ from nsqd.core.reader_state import ReaderState
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.timing.pause import Pause
 from nsqd.core.topic_state import TopicState
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.state import TubeState
@@ -19,7 +20,7 @@ class NormalChannel:
     """The state of a channel in a form that two states can be compared in."""
 
     name: str
-    paused: bool
+    paused: Pause | None
     start: int
     ready: list[int]  # ordinals that the cursor will come by
     waiting: dict[int, tuple[int, int]]  # ordinal -> deliveries it had, due; 0: now
@@ -40,7 +41,7 @@ class NormalTopic:
     """The state of a topic in a form that two states can be compared in."""
 
     name: str
-    paused: bool
+    paused: Pause | None
     end: int
     distributed: int
     config: TopicConfig

@@ -19,9 +19,9 @@ def survey(node: SimNode, ids: dict[bytes, bytes]) -> dict[str, SeenTopic]:
     """Everything there is. Uses the node up. `ids`: by body, as far as they are known; it learns the rest."""
     found = {}
     for name, topic in node.broker.topics.items():
-        channels = {channel.name: SeenChannel(channel.paused) for channel in topic.channels.values()}
+        channels = {channel.name: SeenChannel(bool(channel.paused)) for channel in topic.channels.values()}
         keys, last = set(topic.intake.dedup.keys), topic.intake.dedup.producers.get(PRODUCER, -1)
-        found[name] = SeenTopic(topic.paused, topic.config, keys, last, retained(node, topic), channels=channels)
+        found[name] = SeenTopic(bool(topic.paused), topic.config, keys, last, retained(node, topic), channels=channels)
     node.eager = True
     bodies = {message_id: body for body, message_id in ids.items()}
     readers = []

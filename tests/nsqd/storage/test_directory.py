@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nsqd.core.pauses import Pause
+from nsqd.core.timing.pause import Pause
 from nsqd.core.topology import ChannelEntry, TopicEntry, TopologySnapshot, changes
 from nsqd.storage.directory import FILE, DataDirectory
 
@@ -28,28 +28,28 @@ def reread(directory: DataDirectory) -> dict[str, Any]:
     return found
 
 
-def test_pauses_come_back_as_they_were_written(directory: DataDirectory) -> None:
-    pauses = (
+def test_pauses_of_an_earlier_version_are_read_and_not_written_again(directory: DataDirectory) -> None:
+    others = [
+        GOOD | {"channel": "c", "by": "z\u00f6lf <b> \U0001f600", "until": 0},
+        GOOD | {"topic": "a+b", "by": "", "at": 0},
+    ]
+    content = {"topics": [], "penstock": {"ids": 3, "pauses": [GOOD, *others]}}
+    (directory.path / FILE).write_text(json.dumps(content))
+    assert directory.load().pauses == (
         (("t", ""), Pause("ann", 5, 9)),
         (("t", "c"), Pause("z\u00f6lf <b> \U0001f600", 5)),
-        (("a+b", ""), Pause()),
+        (("a+b", ""), Pause("", 0, 9)),
     )
-    directory.write_topology(TopologySnapshot(1, TOPICS, pauses))
-    assert reread(directory)["penstock"]["pauses"][0] == GOOD
-    metadata = directory.load()
-    assert (metadata.pauses, metadata.topics) == (pauses, tuple(TOPICS))
-
-
-def test_a_file_without_pauses_has_no_list_of_them(directory: DataDirectory) -> None:
     directory.write_topology(TopologySnapshot(1, TOPICS))
     assert reread(directory)["penstock"].keys() == {"ids", "crc"}
-    assert directory.load().pauses == ()
+    metadata = directory.load()
+    assert (metadata.pauses, metadata.topics, metadata.ids) == ((), tuple(TOPICS), 3)
 
 
 def test_an_older_picture_is_not_written_over_a_newer_one(directory: DataDirectory) -> None:
-    directory.write_topology(TopologySnapshot(2, TOPICS, ((("t", ""), Pause("new")),)))
-    directory.write_topology(TopologySnapshot(1, TOPICS, ((("t", ""), Pause("old")),)))
-    assert directory.load().pauses[0][1].by == "new"
+    directory.write_topology(TopologySnapshot(2, TOPICS))
+    directory.write_topology(TopologySnapshot(1, []))
+    assert directory.load().topics == tuple(TOPICS)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.deferred import Deferred, Message, unpack
 from nsqd.core.timing.deferred_pages import DeferredPages, page_of, shifted
+from nsqd.core.timing.pause import Pause
 from nsqd.core.topic_state import TopicState, state_of
 from nsqd.core.work_queue.state import TubeState
 from nsqd.storage.log.state import decode_topic, encode_topic, sequence_of
@@ -54,11 +55,12 @@ def test_a_topic_is_read_as_it_was_written() -> None:
     one.turn(lambda: one.broker.pause(topic, True), lambda: topic.publish_deferred(b"z", one.clock.now + 10 * SECOND))
     wall, offset = one.clock.wall, one.clock.wall - one.clock.now
     state, sequence = read(encode_topic(state_of(topic, one.clock.now), one.store.find_sequence(topic.number), offset))
-    assert (state.number, state.name, state.paused, state.end, state.distributed) == (topic.number, "t", True, 12, 11)
+    assert (state.number, state.name, state.end, state.distributed) == (topic.number, "t", 12, 11)
+    assert state.paused == Pause("", wall // SECOND, 0)
     assert state.delayed == {11: wall + 10 * SECOND}
     assert state.config == topic.config
     channel = channel_of(state)
-    assert (channel.name, channel.paused, channel.start, channel.cursor, channel.buried) == ("a", False, 0, 6, {})
+    assert (channel.name, channel.paused, channel.start, channel.cursor, channel.buried) == ("a", None, 0, 6, {})
     assert list(channel.passed.missing(11)) == [(6, 10)]
     near = [(0, wall + 30 * SECOND, 1), (2, 0, 1), (3, 0, 1), (4, 0, 1), (5, 0, 1)]
     assert sorted(channel.pages.entries()) == sorted([*near, (1, wall + HOUR, 1), (10, wall + HOUR, 0)])
