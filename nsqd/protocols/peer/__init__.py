@@ -1,0 +1,8 @@
+"""What the nodes of a cluster say to each other, without input or output: bytes in, bytes out.
+
+* `frames`: the bytes on a connection, cut into frames whose size is bounded before they are kept.
+* `node_identity`: who a node is, as it tells others.
+* `handshake`: two nodes prove to each other that they know the cluster's secret. Nothing else is accepted before.
+
+See docs/design/cluster.md.
+"""

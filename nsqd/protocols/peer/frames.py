@@ -1,0 +1,69 @@
+"""The frames on a connection between two nodes.
+
+    frame, numbers big-endian
+       0   4  length of everything after it
+       4   1  kind
+       5   .  content, by kind
+
+See docs/design/cluster.md#connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from struct import Struct
+
+BEFORE_PROOF = 1024  # bytes after the length, at most, until the peer has proved who it is
+_HEAD = Struct(">IB")
+_LENGTH = Struct(">I")
+
+
+class FrameKind(IntEnum):
+    """The kind of a frame. The numbers are never used again."""
+
+    HELLO = 1  # the node that dialed tells who it is
+    CHALLENGE = 2  # the node that was dialed tells who it is, and proves it
+    PROOF = 3  # the node that dialed proves it
+    WELCOME = 4  # the proof is accepted
+    REFUSED = 5  # a reason in UTF-8 follows, and the connection is closed
+
+
+class PeerError(Exception):
+    """The peer broke the rules of the protocol, or is refused. The text says why; the connection is closed."""
+
+
+def encode(kind: FrameKind, content: bytes = b"") -> bytes:
+    """Return a frame."""
+    return _HEAD.pack(1 + len(content), kind) + content
+
+
+class FrameReader:
+    """Cuts the bytes of one connection into frames."""
+
+    def __init__(self) -> None:
+        self.limit = (
+            BEFORE_PROOF  # bytes of a frame after its length, at most; raised when the peer has proved who it is
+        )
+        self._waiting = bytearray()  # the beginning of a frame
+
+    def feed(self, data: bytes) -> Iterator[tuple[FrameKind, bytes]]:
+        """Yield the kind and content of each frame that is complete now. Raises PeerError.
+
+        `limit` is looked at for each frame, so the caller may raise it between two.
+        """
+        waiting = self._waiting
+        waiting += data
+        while len(waiting) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(waiting)
+            if not 0 < length <= self.limit:
+                raise PeerError(f"a frame of {length} bytes is not allowed here")
+            end = _LENGTH.size + length
+            if len(waiting) < end:
+                return
+            kind, content = waiting[_LENGTH.size], bytes(waiting[_HEAD.size : end])
+            del waiting[:end]
+            try:
+                yield FrameKind(kind), content
+            except ValueError:
+                raise PeerError(f"frames of kind {kind} are not known") from None

@@ -1,0 +1,62 @@
+"""Who a node of a cluster is, as it tells the others."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import msgpack
+
+from nsqd.protocols.peer.frames import PeerError
+
+MOST_NUMBER = 1023  # node numbers are those of -node-id
+MOST_ADDRESS = 300  # characters: a host name has at most 253
+LOG_ID_SIZE, EPOCH_SIZE = 16, 14  # bytes
+_MOST_INCARNATION = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIdentity:
+    """One run of one node: its number, which run it is, the log that it publishes into, and where it is reached."""
+
+    number: int
+    incarnation: int  # greater than that of every earlier run of a node with this number
+    log_id: bytes  # LOG_ID_SIZE bytes
+    epoch: bytes  # the epoch of the log that began with this run, packed (docs/design/log.md#epochs)
+    log_format: int  # version of the log's format: whoever does not know it cannot replay a copy
+    address: str  # host:port of -cluster-address
+
+
+def pack(identity: NodeIdentity) -> list[Any]:
+    """Return the identity as a list for msgpack."""
+    return list(astuple(identity))
+
+
+def unpack(fields: Any) -> NodeIdentity:
+    """Return the identity that a peer has sent. Raises PeerError."""
+    if not isinstance(fields, list) or len(fields) != 6:
+        raise PeerError("an identity has 6 fields")
+    number, incarnation, log_id, epoch, log_format, address = fields
+    if (
+        not _is_int(number, MOST_NUMBER)
+        or not _is_int(incarnation, _MOST_INCARNATION)
+        or not _is_int(log_format, 65535)
+    ):
+        raise PeerError("an identity's number, incarnation or log format is not one")
+    if type(log_id) is not bytes or type(epoch) is not bytes or (len(log_id), len(epoch)) != (LOG_ID_SIZE, EPOCH_SIZE):
+        raise PeerError("an identity's log id or epoch is not one")
+    if type(address) is not str or not 0 < len(address) <= MOST_ADDRESS or not address.isprintable():
+        raise PeerError("an identity's address is not one")
+    return NodeIdentity(number, incarnation, log_id, epoch, log_format, address)
+
+
+def unpack_message(content: bytes) -> Any:
+    """Return the value of a frame's content in msgpack. Raises PeerError."""
+    try:
+        return msgpack.unpackb(content)
+    except (ValueError, msgpack.UnpackException, RecursionError):
+        raise PeerError("the content of a frame is not msgpack") from None
+
+
+def _is_int(value: object, most: int) -> bool:
+    return type(value) is int and 0 <= value <= most

@@ -1,0 +1,24 @@
+"""Identities of nodes for tests."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from nsqd.protocols.peer.node_identity import NodeIdentity
+
+
+def node(number: int, incarnation: int = 1, log: int | None = None, address: str = "") -> NodeIdentity:
+    """The identity of a node; its log is its own unless `log` says whose."""
+    log_id = (number if log is None else log).to_bytes(16)
+    return NodeIdentity(number, incarnation, log_id, incarnation.to_bytes(14), 9, address or f"node{number}:4152")
+
+
+NODES = st.builds(
+    NodeIdentity,
+    st.integers(0, 1023),
+    st.integers(0, 2**63 - 1),
+    st.binary(min_size=16, max_size=16),
+    st.binary(min_size=14, max_size=14),
+    st.integers(0, 65535),
+    st.from_regex(r"[a-z0-9.]{1,30}:[0-9]{1,5}", fullmatch=True),
+)

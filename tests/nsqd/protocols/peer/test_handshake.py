@@ -1,0 +1,156 @@
+"""The handshake: it succeeds between two nodes with one secret, and only then, whatever stands between them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd.protocols.peer.frames import BEFORE_PROOF, FrameKind, FrameReader, PeerError, encode
+from nsqd.protocols.peer.handshake import MOST_REASON, NONCE_SIZE, Credentials, Handshake, refusal
+from nsqd.protocols.peer.node_identity import MOST_ADDRESS, NodeIdentity
+from tests.nsqd.protocols.peer.identities import NODES, node
+
+SECRET = b"a secret of the cluster"
+RANDOM = Random(1)
+
+
+def side(own: NodeIdentity, is_dialer: bool, secret: bytes = SECRET, cluster: str = "c") -> Handshake:
+    return Handshake(Credentials(cluster, secret, own), RANDOM.randbytes(NONCE_SIZE), is_dialer)
+
+
+def frame(data: bytes) -> tuple[FrameKind, bytes]:
+    (only,) = FrameReader().feed(data)
+    return only
+
+
+def shaken(dialer: Handshake, acceptor: Handshake) -> None:
+    """Carry the frames between the two until both are done. Raises PeerError."""
+    sent, sender, receiver = dialer.begin(), dialer, acceptor
+    while sent:
+        sent, sender, receiver = receiver.receive(*frame(sent)), receiver, sender
+
+
+@given(NODES, NODES)
+def test_two_nodes_of_a_cluster_know_each_other_after_it(one: NodeIdentity, other: NodeIdentity) -> None:
+    if one.number == other.number or one.log_id == other.log_id:
+        return
+    dialer, acceptor = side(one, True), side(other, False)
+    shaken(dialer, acceptor)
+    assert (dialer.is_done, acceptor.is_done) == (True, True)
+    assert (dialer.peer, acceptor.peer) == (other, one)
+
+
+def test_the_longest_messages_fit_into_what_is_allowed_before_the_proof() -> None:
+    long = replace(node(1023, 2**63 - 1), address="x" * MOST_ADDRESS)
+    dialer = side(long, True, cluster="c" * 64)
+    acceptor = side(replace(node(1), address="y" * MOST_ADDRESS), False, cluster="c" * 64)
+    hello = dialer.begin()
+    assert max(len(hello), len(acceptor.receive(*frame(hello)))) <= BEFORE_PROOF
+
+
+@pytest.mark.parametrize(
+    ("own", "secret", "cluster", "why"),
+    [
+        (node(2), b"another secret", "c", "different secrets"),
+        (node(2), SECRET, "other", "this node is of the cluster"),
+        (node(1, log=2), SECRET, "c", "node number 1 is this node's"),
+        (node(2, log=1), SECRET, "c", "a copy of the other"),
+    ],
+)
+@pytest.mark.parametrize("dials", [True, False])
+def test_a_foreign_node_is_refused_and_told_why(
+    own: NodeIdentity, secret: bytes, cluster: str, why: str, dials: bool
+) -> None:
+    ours, theirs = side(node(1), not dials), side(own, dials, secret, cluster)
+    dialer, acceptor = (theirs, ours) if dials else (ours, theirs)
+    with pytest.raises(PeerError) as raised:
+        shaken(dialer, acceptor)
+    assert (dialer.is_done, acceptor.is_done) == (False, False)
+    told = refusal(raised.value)
+    with pytest.raises(PeerError, match="the peer refuses: "):
+        ours.receive(*frame(told))
+    assert len(told) <= MOST_REASON + 5
+    assert why in str(raised.value)
+
+
+def test_a_node_that_reaches_itself_is_refused() -> None:
+    with pytest.raises(PeerError, match="node number 1 is this node's"):
+        shaken(side(node(1), True), side(node(1), False))
+
+
+def test_a_proof_is_of_no_use_in_another_handshake() -> None:
+    """Neither one that was recorded, nor one that is reflected to the node that made it."""
+    dialer, acceptor = side(node(1), True), side(node(2), False)
+    hello = frame(dialer.begin())
+    challenge = frame(acceptor.receive(*hello))
+    proof = frame(dialer.receive(*challenge))
+    again = side(node(2), False)
+    again.receive(*hello)
+    with pytest.raises(PeerError, match="the proof is wrong"):  # a stranger replays what it has heard: the nonce is new
+        again.receive(*proof)
+    with pytest.raises(PeerError, match="the proof is wrong"):
+        side(node(1), True).receive(*challenge)
+    with pytest.raises(PeerError, match="the proof is wrong"):  # its own proof comes back to the acceptor
+        acceptor.receive(FrameKind.PROOF, challenge[1][-32:])
+
+
+def test_frames_out_of_order_are_refused() -> None:
+    dialer, acceptor = side(node(1), True), side(node(2), False)
+    hello = frame(dialer.begin())
+    for kind in FrameKind:
+        for one, awaited in ((side(node(1), True), FrameKind.CHALLENGE), (side(node(2), False), FrameKind.HELLO)):
+            if kind is not awaited:
+                with pytest.raises(PeerError):
+                    one.receive(kind, b"")
+    challenge = frame(acceptor.receive(*hello))
+    with pytest.raises(PeerError, match="HELLO came instead of PROOF"):
+        acceptor.receive(*hello)
+    dialer.receive(*challenge)
+    with pytest.raises(PeerError, match="CHALLENGE came instead of WELCOME"):
+        dialer.receive(*challenge)
+    with pytest.raises(PeerError, match="WELCOME has no content"):
+        dialer.receive(FrameKind.WELCOME, b"x")
+
+
+@given(st.integers(0, 3), st.data())
+def test_whoever_changes_a_bit_on_the_way_ends_it(place: int, data: st.DataObject) -> None:
+    dialer, acceptor = side(node(1), True), side(node(2), False)
+    sent, receiver, sender = dialer.begin(), acceptor, dialer
+    for turn in range(4):
+        kind, content = frame(sent)
+        if turn == place:
+            if not content:  # WELCOME: another kind
+                with pytest.raises(PeerError):
+                    receiver.receive(FrameKind.PROOF, content)
+                return
+            bit = data.draw(st.integers(0, len(content) * 8 - 1))
+            changed = bytearray(content)
+            changed[bit // 8] ^= 1 << bit % 8
+            content = bytes(changed)
+        try:
+            sent, receiver, sender = receiver.receive(kind, content), sender, receiver
+        except PeerError:
+            break
+    else:
+        raise AssertionError("a changed message was accepted")
+    assert not (dialer.is_done and acceptor.is_done)
+
+
+@pytest.mark.parametrize("versions", [(0, 0), (2, 9), ("1", 1), (1, None), (True, False)])
+def test_other_versions_of_the_protocol_are_refused(versions: tuple[object, object]) -> None:
+    _, content = frame(side(node(1), True).begin())
+    fields = [*versions, *msgpack.unpackb(content)[2:]]
+    with pytest.raises(PeerError, match="versions of the protocol have nothing in common"):
+        side(node(2), False).receive(FrameKind.HELLO, msgpack.packb(fields))
+
+
+@given(st.sampled_from(list(FrameKind)), st.binary(max_size=100), st.booleans())
+def test_any_content_is_refused_and_raises_nothing_else(kind: FrameKind, content: bytes, is_dialer: bool) -> None:
+    with pytest.raises(PeerError):
+        side(node(1), is_dialer).receive(kind, content)
+    assert encode(kind, content)
