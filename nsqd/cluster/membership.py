@@ -4,7 +4,7 @@ What nodes tell of a member is merged by its latest word: that of the greatest i
 any number of times, gives the same members; so nodes that hear each other in the end agree.
 
 A member is suspected when no byte came from it for a time, by the clock of the one who listens. If the listener itself stood
-still, it has heard nobody; then it reads first what waits, and judges afterwards.
+still, it listened to nobody: it reads first what waits, and silence counts anew from then on.
 
 See docs/design/cluster.md#membership.
 """
@@ -97,6 +97,10 @@ class Membership:
         self._back_by.pop(number, None)
         self._suspected.discard(number)
 
+    def heard_at(self, number: int) -> int:
+        """Return when bytes came from a node last. Raises KeyError if it was never told of."""
+        return self._heard[number]
+
     def announced(self, number: int, back_by: int) -> None:
         """Note that a node stops, and that it will be back by a time: until then it is not suspected."""
         self._back_by[number] = back_by
@@ -108,12 +112,11 @@ class Membership:
     def check_silence(self, now: int) -> list[int]:
         """Return the numbers of the members that are suspected from now on. Call it several times in `suspect_after`.
 
-        After a time in which nobody checked, nobody is suspected until the next check.
+        After a time in which nobody checked, every silence begins anew.
         """
-        judges = self._checked > 0 and not self.must_read_first(now)
+        if self.must_read_first(now):
+            self._heard = dict.fromkeys(self._heard, now)
         self._checked = now
-        if not judges:
-            return []
         late = now - self._suspect_after
         silent = [number for number, at in self._heard.items() if at <= late and self._is_awaited(number, now)]
         news = sorted(set(silent) - self._suspected)

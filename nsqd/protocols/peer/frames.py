@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from struct import Struct
 
+AFTER_PROOF = 1 << 20  # bytes of a frame after its length, at most: what is known of 1,024 nodes takes less than half
 BEFORE_PROOF = 1024  # bytes after the length, at most, until the peer has proved who it is
 _HEAD = Struct(">IB")
 _LENGTH = Struct(">I")
@@ -27,6 +28,9 @@ class FrameKind(IntEnum):
     PROOF = 3  # the node that dialed proves it
     WELCOME = 4  # the proof is accepted
     REFUSED = 5  # a reason in UTF-8 follows, and the connection is closed
+    HEARTBEAT = 6  # nothing else was sent for a second; message ids below the number that follows may be issued
+    MEMBERS = 7  # what the sender knows of nodes, in msgpack: identities, each with its standing
+    RESTARTS = 8  # the sender stops, and will be back within so many ms
 
 
 class PeerError(Exception):

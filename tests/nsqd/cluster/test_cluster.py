@@ -1,0 +1,203 @@
+"""Clusters on a simulated network: whatever happens, in the end all agree, and only the silent are suspected."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from nsqd.cluster.cluster import MOST_STRANGERS
+from nsqd.cluster.membership import Member, Membership, Standing
+from tests.nsqd.cluster.network import SECOND, Network, SimMember
+from tests.nsqd.protocols.peer.identities import node
+
+SEEDS = int(os.environ.get("PENSTOCK_CLUSTER_SEEDS", "20"))
+CALM = 70  # s: longer than the longest pause between two dials, twice
+
+
+def started(seed: int, nodes: int = 3, pieces: int = 1 << 20) -> Network:
+    network = Network(seed, pieces)
+    for number in range(nodes):
+        network.start(number)
+    network.run(10)
+    assert network.agree()
+    return network
+
+
+@pytest.mark.parametrize("pieces", [1, 7, 1 << 20])
+def test_nodes_find_each_other_through_one_of_them(pieces: int) -> None:
+    network = started(1, 5, pieces)
+    assert all(
+        [one.number for one in member.cluster.membership.members] == [0, 1, 2, 3, 4] for member in network.running()
+    )
+    network.run(20)
+    assert network.agree()
+    assert all(member.suspicions == [] for member in network.running())
+
+
+def test_leases_are_told() -> None:
+    network = started(1)
+    network.members["node1:4152"].cluster.lease = 1 << 40
+    network.run(3)
+    assert network.members["node2:4152"].cluster.leases[1] == 1 << 40
+
+
+def test_a_node_that_dies_is_suspected_by_all_in_time_and_nobody_else_is() -> None:
+    for seed in range(SEEDS):
+        network = started(seed, 4)
+        dead, at = network.members["node2:4152"], network.now
+        network.kill(dead)
+        network.run(9)
+        for member in network.running():
+            assert [number for _, number in member.suspicions] == [2]
+            assert all(3 * SECOND <= when - at <= 7 * SECOND for when, _ in member.suspicions)
+        network.start(2, incarnation=2)
+        network.run(CALM)
+        assert network.agree()
+
+
+def test_an_announced_restart_suspects_nobody() -> None:
+    network = started(1)
+    restarting = network.members["node1:4152"]
+    restarting.cluster.announce_restart(30_000, restarting.now)
+    network.collect(restarting)
+    network.run(1)
+    network.kill(restarting)
+    network.run(20)
+    assert all(member.suspicions == [] for member in network.running())
+    network.start(1, incarnation=2)
+    network.run(CALM)
+    assert network.agree()
+    assert all(member.suspicions == [] for member in network.running())
+
+
+@pytest.mark.parametrize("still", [3, 4, 40])
+def test_a_node_that_stands_still_suspects_nobody_when_it_goes_on(still: int) -> None:
+    for seed in range(SEEDS):
+        network = started(seed)
+        stopped = network.members["node0:4152"]
+        stopped.still_until = network.now + still * SECOND
+        network.run(still)
+        suspected = {number for member in network.running() for _, number in member.suspicions}
+        assert suspected <= {0}
+        assert still == 4 or suspected == (
+            {0} if still > 5 else set()
+        )  # after 4 s, the last heartbeat is 5 s old at most
+        network.run(CALM)
+        assert stopped.suspicions == []
+        assert network.agree()
+
+
+def test_any_partitions_kills_and_stops_end_in_agreement() -> None:
+    for seed in range(SEEDS):
+        network = started(seed, 3 + seed % 5, pieces=(1, 100, 1 << 20)[seed % 3])
+        incarnations = dict.fromkeys(network.members, 1)
+        random = network.random
+        for _ in range(12):
+            what = random.choice(("halves", "one way", "flap", "kill", "stop", "start"))
+            address = random.choice(list(network.members))
+            member = network.members[address]
+            if what == "halves":
+                network.cut = set(network.halves())
+            elif what == "one way":
+                network.cut = {(address, other) for other in network.members}
+            elif what == "flap":
+                network.cut = set() if network.cut else set(network.halves())
+            elif what == "kill":
+                network.kill(member)
+            elif what == "stop":
+                member.still_until = network.now + random.randrange(1, 20) * SECOND
+            elif not member.is_up:
+                incarnations[address] += 1
+                network.start(member.own.number, incarnations[address])
+            network.run(random.choice((0.3, 3, 12)))
+        network.cut = set()
+        for address, member in list(network.members.items()):
+            if not member.is_up:
+                network.start(member.own.number, incarnations[address] + 1)
+        network.run(CALM + 20)
+        assert network.agree(), seed
+
+
+def test_a_second_node_with_a_number_is_refused_while_the_first_one_lives() -> None:
+    network = started(1)
+    twin = network.start(1, incarnation=5, address="twin:4152")  # with the first one's directory
+    other = network.start(2, incarnation=5, log=77, address="other:4152")  # with its own
+    network.run(CALM)
+    assert (twin.cluster.links.keys() | other.cluster.links.keys()) <= {0, 1, 2}
+    for address in ("node0:4152", "node1:4152", "node2:4152"):
+        words = network.members[address].cluster.membership.words
+        assert {word.node.address for word in words.values()} == {"node0:4152", "node1:4152", "node2:4152"}
+    for member in (twin, other):
+        network.kill(member)
+        del network.members[member.own.address]
+    network.run(CALM)
+    assert network.agree()
+
+
+def test_a_node_with_another_secret_stays_outside() -> None:
+    network = started(1)
+    stranger = SimMember(network, node(9), ["node0:4152", "node1:4152"], b"another secret")
+    network.members[stranger.own.address] = stranger
+    network.run(30)
+    assert stranger.cluster.links == {}
+    assert all(9 not in member.cluster.membership.words for member in network.running() if member is not stranger)
+
+
+def test_a_crowd_of_strangers_is_bounded_and_goes() -> None:
+    network = started(1)
+    member = network.members["node0:4152"]
+    links = [member.cluster.accepted(member.now) for _ in range(MOST_STRANGERS + 5)]
+    assert [link is None for link in links] == [False] * MOST_STRANGERS + [True] * 5
+    member.network.now += 6 * SECOND
+    member.cluster.tick(member.now)
+    for link in links:
+        assert link is None or link.closing == "the handshake took too long"
+        if link is not None:
+            member.cluster.closed(link, member.now)
+    assert member.cluster.accepted(member.now) is not None
+
+
+def test_a_node_is_told_that_it_was_forgotten() -> None:
+    network = started(1)
+    for address in ("node0:4152", "node2:4152"):
+        member = network.members[address]
+        member.cluster.membership.merge([Member(node(1), Standing.FORGOTTEN)], member.now)
+    forgotten = network.members["node1:4152"]
+    network.kill(forgotten)
+    network.start(1)  # the same run: a copy of its memory
+    network.run(5)
+    again = network.members["node1:4152"].cluster
+    assert again.links == {}
+    network.kill(network.members["node1:4152"])
+    network.start(1, incarnation=2)
+    network.run(CALM)
+    assert network.agree()
+
+
+# bugs that are planted: each must be found
+
+
+def partitions_find_it() -> bool:
+    try:
+        test_any_partitions_kills_and_stops_end_in_agreement()
+        test_a_node_that_stands_still_suspects_nobody_when_it_goes_on(40)
+    except AssertionError:
+        return True
+    return False
+
+
+def test_that_the_earlier_run_wins_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Member, "is_later_than", lambda word, other: word._order() < other._order())
+    assert partitions_find_it()
+
+
+def test_judging_before_reading_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Membership, "must_read_first", lambda membership, now: False)
+    assert partitions_find_it()
+
+
+def test_that_another_run_of_a_living_node_is_believed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nsqd.cluster.cluster._ALIVE", 0)
+    with pytest.raises(AssertionError):
+        test_a_second_node_with_a_number_is_refused_while_the_first_one_lives()
