@@ -6,7 +6,7 @@ ROOMS := nsqd lookupd admin apps shared pipeline penstock pyspark_nsq
 NODE_CLIENTS := $(patsubst %,tests/clients/%/node_modules/.made,nsqjs jackd axe)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark up unit test simulate check bench crash docs docs-serve reference screenshots format clean
+.PHONY: help setup spark up unit test simulate cluster check bench crash docs docs-serve reference screenshots format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,10 @@ test: .venv/.dev .venv/.compiled $(NODE_CLIENTS) .venv/nginx/usr/sbin/nginx .ven
 SEEDS ?= 2000
 simulate: .venv/.dev ## the simulators of crashes, damage and whole nodes over many seeds; SEEDS=2000, ARGS as for test
 	PENSTOCK_CRASH_SEEDS=$(SEEDS) PENSTOCK_WHOLE_SEEDS=$(SEEDS) $(BIN)/python -m pytest -n 2 -m long -o timeout=0 -q $(ARGS) tests/nsqd tests/simulation
+
+CLUSTER_SEEDS ?= 300
+cluster: .venv/.dev ## the simulators of a cluster over many seeds, and 10^6 frames; CLUSTER_SEEDS=300, ARGS as for test
+	PENSTOCK_CLUSTER_SEEDS=$(CLUSTER_SEEDS) PENSTOCK_FUZZED=1000000 $(BIN)/python -m pytest -n 2 -o timeout=0 -q $(ARGS) tests/nsqd/cluster tests/nsqd/protocols/peer tests/simulation/test_cluster.py
 
 check: .venv/.dev ## style, types, layers
 	$(BIN)/ruff format --check .
