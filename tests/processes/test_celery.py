@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -43,8 +44,8 @@ class Bench:
     def running(self) -> Iterator[Daemon]:
         with self.node() as node:
             self.tcp, self.jobs = node.tcp, node.addresses["BEANSTALK"]
-            os.environ.update(self.environ())
-            yield node
+            with patch.dict(os.environ, self.environ()):
+                yield node
 
     def environ(self) -> dict[str, str]:
         url = f"penstock://{self.jobs}?nsqd={self.tcp}&ttr=5"

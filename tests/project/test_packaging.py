@@ -50,9 +50,9 @@ def test_console_scripts_find_their_rooms(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(site)
     ours = next(path for path in sys.path if path.endswith("site-packages"))
     script = f"import sys; sys.path.append({ours!r}); sys.argv = ['nsqd', '-version']; from penstock.launch import nsqd; nsqd()"
-    done = subprocess.run([python, "-P", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run([python, "-I", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("nsqd v1.3.0 (built w/python")
     where = "import sys, penstock, penstock.launch; print(penstock.__file__)"
-    shown = subprocess.run([python, "-P", "-c", where], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run([python, "-I", "-c", where], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert str(tmp_path) in shown
