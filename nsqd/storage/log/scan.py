@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 from nsqd.core.records import GROUP, RecordKind
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, SegmentHeader, decode
 
+MOST_PROBED = 200  # candidates of each kind with which the epoch of a segment is found
+LARGEST_PROBED = 1024 * 1024  # bytes of such a candidate: its CRC is computed for each epoch
 MOST_CHECKED = 64 * 1024 * 1024  # bytes of candidate records that are checked after a wrong one, at most: 0.1 s
 _ZEROS = bytes(65536)
 _GROUP_RECORD = re.compile(
     re.escape((GROUP.size + 1).to_bytes(4, "big")) + b".{4}" + re.escape(bytes((RecordKind.GROUP,))), re.DOTALL
 )
 # The pattern finds candidates for records shorter than 64 MiB.
+_PUBLISH_RECORD = re.compile(b"(?=[\\0-\\3].{7}%s)" % re.escape(bytes((RecordKind.PUBLISH,))), re.DOTALL)
 _ANY_RECORD = re.compile(b"(?=[\\0-\\3].{7}[\\1-%s])" % re.escape(bytes((max(RecordKind),))), re.DOTALL)
 
 
@@ -28,6 +32,14 @@ def resume(data: bytes, at: int, seed: int, start: int = 0) -> int:
     groups = (match.start() for match in _GROUP_RECORD.finditer(data, at + 1))
     group = next((place for place in groups if decode(data, place, seed, start)), len(data))
     return _first_record(data, at + 1, group, seed, start)
+
+
+def probable_records(data: bytes) -> list[int]:
+    """Return some offsets at which records may begin in a segment, without knowing the initial value of their CRCs."""
+    found = [HEADER_SIZE]
+    for pattern in (_GROUP_RECORD, _PUBLISH_RECORD):  # a segment that was cleaned has no groups
+        found += [match.start() for match in islice(pattern.finditer(data, HEADER_SIZE), MOST_PROBED)]
+    return [at for at in found if int.from_bytes(data[at : at + 4], "big") <= LARGEST_PROBED]
 
 
 def _first_record(data: bytes, at: int, end: int, seed: int, start: int) -> int:

@@ -30,7 +30,7 @@ from nsqd.storage.log.records import (
     repaired,
     seed_of,
 )
-from nsqd.storage.log.scan import resume
+from nsqd.storage.log.scan import probable_records
 
 UNFINISHED = 4096  # bytes: the first write to a log is far smaller, and is synced before the second
 END_OF_ALL = 1 << 64  # every log position is below this
@@ -147,12 +147,13 @@ class Segments:
         assert self.identity is not None
         name = segment_name(base, generation)
         data = read_from(self._disk, name, 0, self._disk.size(name))
-        candidates = sorted({NO_EPOCH, *self.epochs}, reverse=True)
-        for epoch in candidates:
+        epochs = sorted({NO_EPOCH, *self.epochs}, reverse=True)
+        places = probable_records(data)
+        for epoch in epochs:
             seed = seed_of(self.identity.log_id, base, generation, epoch)
-            if decode(data, HEADER_SIZE, seed) or resume(data, HEADER_SIZE, seed) < len(data):
+            if any(decode(data, place, seed) for place in places):
                 return epoch
-        return candidates[0]
+        return epochs[0]
 
     def _written(self, name: str, header: SegmentHeader) -> SegmentHeader:
         """Write the header to the file if the one there is damaged. A file that holds nothing stays unchanged."""

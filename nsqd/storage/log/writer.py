@@ -87,6 +87,7 @@ class Writer:
         self.places: list[tuple[int, int, int]] = []  # (segment, start, end) of PUBLISH records, see `write`
         self.base = position  # base of the newest segment
         self._file: File | None = None  # file of the newest segment; None: none was begun yet
+        self._has_epoch = identity.epoch == NO_EPOCH  # True: the epoch's record is written, or there is none
         self._seed = 0
         self._size = 0  # bytes written to the newest segment
         self._groups = 0  # number of groups in the newest segment
@@ -117,7 +118,7 @@ class Writer:
             return self.written.position
         try:
             full = self._size > self.segment_size or (self._spare.ready and not self._ahead)
-            if self._file is None:
+            if self._file is None or not self._has_epoch:
                 self._begin_epoch()
             if full or self._begins_state:
                 self._begin_segment()
@@ -149,7 +150,7 @@ class Writer:
         if self._clock.clocks.monotonic() >= self._clock.anchor_due:
             self.append_anchor()
         try:
-            if self._file is None:
+            if self._file is None or not self._has_epoch:
                 self._begin_epoch()
             self._write_group(self.group)  # never in a segment of its own: no segment may begin after a clean stop
         except OSError:  # no reply waits for this group
@@ -177,12 +178,14 @@ class Writer:
             log.error("LOG: %s: no publish is acknowledged until writing works again", failure)
 
     def _begin_epoch(self) -> None:
-        """Begin the first segment of this process with a group that says so. Without an epoch, only begin the segment."""
-        epoch, start = self._identity.epoch, self.written.position
-        self._begin_segment()
-        if epoch != NO_EPOCH:
-            self.epochs.begin(epoch, start)
-            self._write_group([(RecordKind.EPOCH, EPOCH.pack(*epoch, start), b"")])
+        """Begin the first segment of this process, with the record of its epoch as the first group."""
+        if self._file is None:
+            self._begin_segment()
+        if not self._has_epoch:
+            epoch = self._identity.epoch
+            self._write_group([(RecordKind.EPOCH, EPOCH.pack(*epoch, self.base), b"")])
+            self.epochs.begin(epoch, self.base)
+            self._has_epoch = True
 
     def _write_group(self, group: list[Record]) -> None:
         assert self._file is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
@@ -9,14 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.core.records import RecordKind
+from nsqd.storage.log import segments as segments_module
 from nsqd.storage.log.disk import read_from
 from nsqd.storage.log.epochs import NO_EPOCH, SIZE, Epoch, EpochTable, unpack
-from nsqd.storage.log.identity import NAME, StoredIdentity, decode_identity, encode_identity, read_identity
+from nsqd.storage.log.identity import NAME, LogIdentity, StoredIdentity, decode_identity, encode_identity, read_identity
 from nsqd.storage.log.reader import LogRecords
-from nsqd.storage.log.records import HEADER_SIZE, decode_header
+from nsqd.storage.log.records import HEADER_SIZE, decode, decode_header
+from nsqd.storage.log.space import Space
+from nsqd.storage.log.spare import Spare
+from nsqd.storage.log.writer import Writer
 from tests.nsqd.storage.log.test_damage import open_node
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SimNode
+from tests.nsqd.storage.small_log import LOG_ID, frozen_clock, new_disk, read, write
 
 EPOCHS = st.builds(Epoch, st.integers(1, 2**32 - 1), st.integers(0, 2**16 - 1), st.binary(min_size=8, max_size=8))
 
@@ -140,3 +146,43 @@ def test_the_oldest_epochs_are_left_out_of_a_log_id_that_has_too_many(monkeypatc
     assert stored is not None
     assert stored.epochs == epochs[2:]
     assert len(read_from(disk, NAME, 0, 1000)) == 32 + 3 * SIZE
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+@pytest.mark.parametrize("operation", ["create", "append"])
+def test_a_disk_that_fails_at_the_start_leaves_no_segment_without_its_epochs_record(
+    operation: str, number: int
+) -> None:
+    disk = new_disk()
+    epoch = Epoch(3, 7, b"eightby!")
+    writer = Writer(disk, LogIdentity(7, LOG_ID, epoch), 0, frozen_clock(), Space(disk), Spare(disk, 4096))
+    disk.fail(operation, number, errno.EIO)
+    for content in (b"a", b"b", b"c"):
+        write(writer, content)
+    disk.repair()
+    write(writer, b"d")
+    assert writer.sync()
+    assert list(writer.epochs) == [(epoch, 0)]
+    reader, contents = read(disk.kill())
+    assert [content for content in contents if len(content) == 1] == [b"a", b"b", b"c", b"d"]
+    assert begun(disk) == [(epoch, 0)]
+    assert {segment.header.epoch for segment in reader.segments} == {epoch}
+
+
+def test_the_epoch_is_found_among_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SimDisk(Random(1))
+    node = open_node(disk)
+    node.log.writer.segment_size = 1 << 20
+    publish(node, 20, 1000)
+    disk = node.disk.kill()
+    stored = read_identity(disk)
+    assert stored is not None
+    (name,) = (segment.name for segment in LogRecords(disk.kill()).segments)
+    header = decode_header(disk.content(name))
+    others = tuple(Epoch(number, 7, number.to_bytes(8)) for number in range(2, 5000))
+    disk.put(NAME, encode_identity(StoredIdentity(7, stored.log_id, (*stored.epochs, *others))))
+    disk.put(name, bytes(4096) + disk.content(name)[4096:])
+    calls: list[int] = []
+    monkeypatch.setattr(segments_module, "decode", lambda *arguments: calls.append(1) or decode(*arguments))
+    assert LogRecords(disk).segments[0].header == header
+    assert len(calls) < 5000 * 100  # some few for each epoch
