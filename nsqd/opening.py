@@ -122,11 +122,14 @@ def make_broker(
         recover(broker, log_snapshot, broker.now)
         if not metadata.is_ours:
             _warn_ignored(metadata, snapshot(broker))
-    restore_pauses(broker, metadata.pauses)
+    has_taken = restore_pauses(broker, metadata.pauses)
     broker.end_pauses(broker.wall // SECOND, len(broker.registry.pauses.details))
     broker.commit()
     opened.serve(broker)
     try:
+        if has_taken:  # the next nsqd.dat has them no more
+            _commit(broker, opened)
+            _sync(opened)
         _import(broker, opened, taking, binlogs, topics)
     except OSError as error:
         raise DirectoryError(f"failed to import data - {error}; the next start tries again") from None

@@ -57,16 +57,19 @@ def snapshot(broker: Broker) -> list[TopicEntry]:
     ]
 
 
-def restore_pauses(broker: Broker, pauses: Iterable[tuple[Key, Pause]]) -> None:
+def restore_pauses(broker: Broker, pauses: Iterable[tuple[Key, Pause]]) -> bool:
     """Take over what a version before format 9 of the log wrote of pauses.
 
-    What the log itself tells of a pause is later, and stays.
+    What the log itself tells of a pause is later, and stays. Returns True if anything was taken over.
     """
+    taken = False
     for key, pause in pauses:
         with suppress(KeyError):  # it was written before it was resumed or deleted
             item = broker.paused_item(key)
             if item.paused == NOT_KNOWN:
                 broker.set_pause(item, pause)
+                taken = True
+    return taken
 
 
 def unpaused(topic: TopicEntry) -> TopicEntry:

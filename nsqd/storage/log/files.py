@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nsqd.storage.log.records import SegmentHeader
 
-_COUNTS = 20  # bits for the generations in an edition
+_COUNTS = 30  # bits for the generations in an edition
 
 
 @dataclass(frozen=True, slots=True)

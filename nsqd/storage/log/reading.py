@@ -38,6 +38,9 @@ class LogReading:
         began = time.perf_counter()
         self.log_records = LogRecords(disk)
         self.replay, root = replayed(self.log_records)
+        for header in self.headers:  # the record that began an epoch may be damaged, or its segment rewritten
+            if header.epoch != NO_EPOCH and not header.generation:
+                self.replay.epochs.begin(header.epoch, header.base)
         self.messages = self.replay.sequences  # sequences by the topic's number
         seconds = time.perf_counter() - began
         roots = [root] if self.replay.complete else []
@@ -62,8 +65,8 @@ class LogReading:
 
     @property
     def epochs(self) -> list[Epoch]:
-        """Return the epochs in which files of the log were written, ascending."""
-        return sorted({header.epoch for header in self.headers} - {NO_EPOCH})
+        """Return the epochs in which files of the log may have been written, ascending."""
+        return sorted(self.log_records.files.epochs - {NO_EPOCH})
 
     @property
     def highest_epoch(self) -> int:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import re
 from itertools import islice
 
-from nsqd.core.records import GROUP, RecordKind
+from nsqd.core.records import EPOCH, GROUP, RecordKind
+from nsqd.storage.log.epochs import Epoch, unpack
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, SegmentHeader, decode
 
 MOST_PROBED = 200  # candidates of each kind with which the epoch of a segment is found
-LARGEST_PROBED = 1024 * 1024  # bytes of such a candidate: its CRC is computed for each epoch
 MOST_CHECKED = 64 * 1024 * 1024  # bytes of candidate records that are checked after a wrong one, at most: 0.1 s
 _ZEROS = bytes(65536)
 _GROUP_RECORD = re.compile(
     re.escape((GROUP.size + 1).to_bytes(4, "big")) + b".{4}" + re.escape(bytes((RecordKind.GROUP,))), re.DOTALL
+)
+_EPOCH_RECORD = re.compile(
+    re.escape((EPOCH.size + 1).to_bytes(4, "big"))
+    + b".{4}"
+    + re.escape(bytes((RecordKind.EPOCH,)))
+    + b".{%d}" % EPOCH.size,
+    re.DOTALL,
 )
 # The pattern finds candidates for records shorter than 64 MiB.
 _PUBLISH_RECORD = re.compile(b"(?=[\\0-\\3].{7}%s)" % re.escape(bytes((RecordKind.PUBLISH,))), re.DOTALL)
@@ -35,11 +42,20 @@ def resume(data: bytes, at: int, seed: int, start: int = 0) -> int:
 
 
 def probable_records(data: bytes) -> list[int]:
-    """Return some offsets at which records may begin in a segment, without knowing the initial value of their CRCs."""
+    """Return some offsets at which records may begin in a segment, without knowing the initial value of their CRCs.
+
+    Small ones come first, because their CRCs are quickly computed.
+    """
     found = [HEADER_SIZE]
     for pattern in (_GROUP_RECORD, _PUBLISH_RECORD):  # a segment that was cleaned has no groups
         found += [match.start() for match in islice(pattern.finditer(data, HEADER_SIZE), MOST_PROBED)]
-    return [at for at in found if int.from_bytes(data[at : at + 4], "big") <= LARGEST_PROBED]
+    return sorted(found, key=lambda at: data[at : at + 4])
+
+
+def stated_epochs(data: bytes) -> list[Epoch]:
+    """Return what stands in a segment's bytes where an EPOCH record may be. The CRC of a record will tell whether it is one."""
+    content = PREFIX_SIZE + 1
+    return [unpack(data, match.start() + content) for match in islice(_EPOCH_RECORD.finditer(data), MOST_PROBED)]
 
 
 def _first_record(data: bytes, at: int, end: int, seed: int, start: int) -> int:

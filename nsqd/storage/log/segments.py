@@ -1,8 +1,9 @@
 """The files of a log: which segments exist, and which log they belong to. A damaged header is rebuilt and written again.
 
 All segments and `log.id` (identity.py) name the same log. So an unreadable header can be rebuilt from any of them, from the
-file's name (base and generation), and from its records: of the epochs that `log.id` and the other headers name, it has the one
-with which the records' CRCs are right. Files with other names are left alone.
+file's name (base and generation), and from its records: of the epochs that `log.id`, the other headers and the segment's own
+records name, it has the one with which the CRC of a record is right. If there is none, nothing is written to the file. Files
+with other names are left alone.
 """
 
 import re
@@ -30,7 +31,7 @@ from nsqd.storage.log.records import (
     repaired,
     seed_of,
 )
-from nsqd.storage.log.scan import probable_records
+from nsqd.storage.log.scan import probable_records, stated_epochs
 
 UNFINISHED = 4096  # bytes: the first write to a log is far smaller, and is synced before the second
 END_OF_ALL = 1 << 64  # every log position is below this
@@ -67,6 +68,7 @@ class Segments:
         self.rebuilt: list[str] = []  # segments whose headers were damaged
         self.unreadable: list[str] = []  # files that were renamed and set aside
         self.unreadable_bytes = 0  # bytes in the unreadable files
+        self._guessed: set[str] = set()  # segments whose epoch is unknown
         self._disk = disk
         self._quarantine = quarantine
         self.found = self._find()
@@ -133,7 +135,12 @@ class Segments:
         """
         assert self.identity is not None
         log_id = self.identity.log_id
-        epoch = self._epoch_of(base, generation)
+        known = self._epoch_of(base, generation)
+        epoch = max(self.epochs, default=NO_EPOCH) if known is None else known
+        if known is None:
+            self._guessed.add(segment_name(base, generation))
+        else:
+            self.epochs.add(known)
         version = WHOLE_IDS - 1 if epoch == NO_EPOCH else EPOCHS
         seed = seed_of(log_id, base, generation, epoch)
         data = read_from(self._disk, segment_name(base, generation), 0, FIRST_RECORDS)
@@ -142,18 +149,19 @@ class Segments:
         former = former_of_spare(data)
         return SegmentHeader(self.identity.node, generation, log_id, base, state, version, former, epoch)
 
-    def _epoch_of(self, base: int, generation: int) -> Epoch:
-        """Return the epoch with which records of a segment are right; the newest one if there is no right record."""
+    def _epoch_of(self, base: int, generation: int) -> Epoch | None:
+        """Return the epoch with which some record of a segment is right; None if there is none."""
         assert self.identity is not None
         name = segment_name(base, generation)
         data = read_from(self._disk, name, 0, self._disk.size(name))
-        epochs = sorted({NO_EPOCH, *self.epochs}, reverse=True)
-        places = probable_records(data)
-        for epoch in epochs:
-            seed = seed_of(self.identity.log_id, base, generation, epoch)
-            if any(decode(data, place, seed) for place in places):
-                return epoch
-        return epochs[0]
+        log_id = self.identity.log_id
+        epochs = sorted({NO_EPOCH, *self.epochs, *stated_epochs(data)}, reverse=True)
+        seeds = {epoch: seed_of(log_id, base, generation, epoch) for epoch in epochs}
+        for place in probable_records(data):
+            for epoch, seed in seeds.items():
+                if decode(data, place, seed):
+                    return epoch
+        return None
 
     def _written(self, name: str, header: SegmentHeader) -> SegmentHeader:
         """Write the header to the file if the one there is damaged. A file that holds nothing stays unchanged."""
@@ -164,7 +172,10 @@ class Segments:
             first = read_from(self._disk, name, HEADER_SIZE, FIRST_RECORDS)
             # a reused file holds old records in any case
             holds = decode(first, 0, header.seed, HEADER_SIZE) if former_of_spare(data) else any(data) or any(first)
-            if holds:
+            if holds and name in self._guessed:
+                self._quarantine.copy_damaged(name, 0, data, DAMAGED)
+                self.rebuilt.append(name)
+            elif holds:
                 self._rewrite(name, header, data)
         return header
 

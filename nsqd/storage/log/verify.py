@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 
 from nsqd.core.reader import ReaderKind
 from nsqd.storage.log.disk import Disk, read_from
+from nsqd.storage.log.files import file_of
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.reading import replayed
 from nsqd.storage.log.records import HEADER_SIZE, decode
+from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.scan import resume
 from nsqd.storage.log.segments import Segment
 from nsqd.storage.sequence import Sequence
@@ -84,6 +86,7 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
             end = min([reader.end, *(later.base for later in segments[place + 1 : place + 2])])
             findings.damage += [spot for spot in _spots(frozen, segment, end) if spot not in findings.damage]
     progress(len(segments), len(segments))
+    findings.damage += _cut_off(frozen, segments, replay)
     for number, topic in replay.topics.items():
         sequence = replay.sequences[number]
         live, retained = _counted(sequence)
@@ -96,8 +99,7 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
 
 def _spots(disk: FrozenDisk, segment: Segment, end: int) -> list[tuple[str, int, int]]:
     """Return the damaged ranges of a segment, up to the log position `end`."""
-    full = HEADER_SIZE + end - segment.base
-    data = read_from(disk, segment.name, 0, min(disk.size(segment.name), full))
+    data = read_from(disk, segment.name, 0, min(disk.size(segment.name), HEADER_SIZE + end - segment.base))
     spots, at, seed = [], HEADER_SIZE, segment.header.seed
     while at < len(data):
         stop = decode(data, at, seed)
@@ -105,9 +107,20 @@ def _spots(disk: FrozenDisk, segment: Segment, end: int) -> list[tuple[str, int,
             stop = resume(data, at, seed)
             spots.append((segment.name, at, stop))
         at = stop
-    if at < full and not segment.header.generation:  # the file was cut off; how long a rewritten one was is not known
-        spots.append((segment.name, at, full))
     return spots
+
+
+def _cut_off(disk: FrozenDisk, segments: list[Segment], replay: Replay) -> list[tuple[str, int, int]]:
+    """Return the ranges behind the ends of files in which messages should stand. Replay does not read the oldest segments."""
+    files = {segment.base: file_of(segment.header) for segment in segments}
+    ends: dict[int, int] = {}
+    for sequence in replay.sequences.values():
+        for stored in (*sequence.live(), *sequence.all_retained()):
+            for base, edition, _, end in stored.locations:
+                if base in files and files[base].edition == edition:
+                    ends[base] = max(ends.get(base, 0), end)
+    sizes = {base: disk.size(files[base].name) for base in ends}
+    return [(files[base].name, sizes[base], end) for base, end in sorted(ends.items()) if sizes[base] < end]
 
 
 def _counted(sequence: Sequence) -> tuple[int, int]:

@@ -180,7 +180,11 @@ class Writer:
     def _begin_epoch(self) -> None:
         """Begin the first segment of this process, with the record of its epoch as the first group."""
         if self._file is None:
-            self._begin_segment()
+            begins_state, self._begins_state = self._begins_state, False
+            try:
+                self._begin_segment()
+            finally:
+                self._begins_state = begins_state
         if not self._has_epoch:
             epoch = self._identity.epoch
             self._write_group([(RecordKind.EPOCH, EPOCH.pack(*epoch, self.base), b"")])

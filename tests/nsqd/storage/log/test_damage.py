@@ -1,5 +1,6 @@
 """Damage below the durable mark: no wrong body is delivered, what is whole is served, and it is told."""
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -8,6 +9,7 @@ from nsqd.core import records
 from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.reader import LogRecords
+from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import verify
 from tests.nsqd.core.client import Client
@@ -253,12 +255,42 @@ def test_verify_tells_of_a_segment_that_ends_too_early_also_before_the_checkpoin
     disk = filled(tail_records=20)
     reader = LogRecords(disk.kill())
     before = [segment for segment in reader.segments[: reader.roots()[0]] if not segment.header.generation]
-    assert before  # a start does not read them
-    for segment in before:
+    found = 0
+    for segment in before:  # a start does not read them
         spoiled = disk.kill()
         whole = spoiled.content(segment.name).rstrip(b"\0")
-        ends = [record.end for record in LogRecords(disk.kill()).records() if record.segment == segment.base]
-        spoiled.put(segment.name, whole[: ends[0]])  # behind a whole record
-        findings = verify(spoiled, lambda done, total: None)
-        assert (segment.name, ends[0], ends[-1]) in findings.damage
+        stands = [record for record in LogRecords(disk.kill()).records() if record.segment == segment.base]
+        last = max((record.end for record in stands if record.kind == RecordKind.PUBLISH), default=0)
+        spoiled.put(segment.name, whole[: stands[0].end])  # behind a whole record
+        told = [spot for spot in verify(spoiled, lambda done, total: None).damage if spot[0] == segment.name]
+        assert told == ([(segment.name, stands[0].end, last)] if last else [])
+        found += len(told)
+    assert found > 2
     assert verify(disk.kill(), lambda done, total: None).damage == []
+
+
+def test_verify_takes_no_removed_segment_for_damage() -> None:
+    """Segments that nobody needs are removed from the middle of the log."""
+    disk = SimDisk(Random(1))
+    node = open_node(disk, tail_records=100)
+    kept, busy = node.broker.topic("kept"), node.broker.topic("busy")
+    kept.channel("c")
+    inbox = Inbox()
+    consumer = Client(busy.channel("c"), inbox, 60 * SECOND, 0)
+    consumer.set_ready(1000)
+
+    def work(publishing: Callable[[], object], turns: int) -> None:
+        for _ in range(turns):
+            node.turn(publishing)
+            for message in inbox.take():
+                consumer.finish(message.id)
+            for part in (node.syncer, node.cleaner, node.syncer):
+                part.step()
+
+    work(lambda: kept.publish([b"k" * 100], 100), 40)
+    work(lambda: busy.publish([b"b" * 100], 100), 400)
+    work(lambda: None, 50)
+    bases = [segment.base for segment in LogRecords(node.disk.kill()).segments]
+    sizes = [node.disk.size(segment.name) - HEADER_SIZE for segment in LogRecords(node.disk.kill()).segments]
+    assert any(base + size < following for base, size, following in zip(bases, sizes, bases[1:], strict=False))
+    assert verify(node.disk.kill(), lambda done, total: None).whole

@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.core.records import RecordKind
+from nsqd.storage.log import opening
 from nsqd.storage.log import segments as segments_module
 from nsqd.storage.log.disk import read_from
 from nsqd.storage.log.epochs import NO_EPOCH, SIZE, Epoch, EpochTable, unpack
+from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.identity import NAME, LogIdentity, StoredIdentity, decode_identity, encode_identity, read_identity
 from nsqd.storage.log.reader import LogRecords
-from nsqd.storage.log.records import HEADER_SIZE, decode, decode_header
+from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode, decode_header, encode
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.writer import Writer
@@ -186,3 +188,61 @@ def test_the_epoch_is_found_among_very_many(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(segments_module, "decode", lambda *arguments: calls.append(1) or decode(*arguments))
     assert LogRecords(disk).segments[0].header == header
     assert len(calls) < 5000 * 100  # some few for each epoch
+
+
+def test_the_headers_know_the_epochs_whose_records_are_damaged() -> None:
+    disk = SimDisk(Random(1))
+    for _ in range(3):
+        node = open_node(disk)
+        publish(node, 3)
+        disk = node.disk.kill()
+    expected = begun(disk)
+    record = next(one for one in LogRecords(disk.kill()).records() if one.kind == RecordKind.EPOCH and one.segment)
+    name = next(one.name for one in LogRecords(disk.kill()).segments if one.base == record.segment)
+    content = disk.content(name)
+    disk.put(
+        name, content[: record.start + 12] + bytes((content[record.start + 12] ^ 255,)) + content[record.start + 13 :]
+    )
+    assert list(open_node(disk).log.writer.epochs)[:-1] == expected
+
+
+def test_a_header_is_rebuilt_though_log_id_could_not_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    node = open_node(SimDisk(Random(1)))
+    publish(node, 5)
+    disk = node.disk.kill()
+    with monkeypatch.context() as patched:
+        patched.setattr(opening, "write_identity", refuse)
+        node = open_node(disk)
+    publish(node, 5)
+    disk = node.disk.kill()
+    last = LogRecords(disk.kill()).segments[-1]
+    disk.put(last.name, bytes(HEADER_SIZE) + disk.content(last.name)[HEADER_SIZE:])
+    node = open_node(disk)  # the segment's own record tells its epoch
+    assert node.broker.topics["t"].depth == 10
+    assert node.log.start_results.torn == 0
+
+
+@pytest.mark.parametrize("size", [1000, 1 << 20, 3 << 20])
+def test_a_cleaned_segment_of_one_record_is_rebuilt_whatever_its_size(size: int) -> None:
+    epoch, later = Epoch(1, 7, b"eightby!"), Epoch(2, 7, b"eightby?")
+    disk = new_disk()
+    header = SegmentHeader(7, 1, LOG_ID, 0, epoch=epoch)
+    record = b"".join(encode(header.seed, HEADER_SIZE, RecordKind.PUBLISH, bytes(40), bytes(size)))
+    disk.put(segment_name(0, 1), bytes(HEADER_SIZE) + record)
+    disk.put(NAME, encode_identity(StoredIdentity(7, LOG_ID, (epoch, later))))
+    (segment,) = LogRecords(disk).segments
+    assert segment.header.epoch == epoch
+
+
+def test_a_header_whose_epoch_is_unknown_is_not_written() -> None:
+    disk = new_disk()
+    later = Epoch(2, 7, b"eightby?")
+    disk.put(NAME, encode_identity(StoredIdentity(7, LOG_ID, (later,))))
+    content = bytes(HEADER_SIZE) + b"no record at all" * 400
+    disk.put(segment_name(0, 1), content)
+    reader = LogRecords(disk)
+    assert reader.files.rebuilt == [segment_name(0, 1)]
+    assert disk.content(segment_name(0, 1)) == content
