@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from nsqd.cluster.link import Link, make_link
+from nsqd.cluster.link import Link, Superseded, make_link
 from nsqd.cluster.membership import Member, Membership, Standing
 from nsqd.protocols.peer.frames import PeerError
 from nsqd.protocols.peer.handshake import NONCE_SIZE, Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
 
 TICK = 250_000_000  # ns
-MOST_STRANGERS = 64  # connections whose peer has not proved who it is
-_ALIVE = 2_000_000_000  # ns: whoever was heard since then runs; another run of the node is not believed
+MOST_STRANGERS = 64  # accepted connections whose peer has not proved who it is
+MOST_DIALS = 32  # addresses that are being dialed at a time
+_ALIVE = 2_000_000_000  # ns: a connection over which bytes came since then works
+_LASTING = 5_000_000_000  # ns: after a connection that lasted so long, the first pause is short again
 _FIRST_PAUSE, _LONGEST_PAUSE = 500_000_000, 30_000_000_000  # ns between two dials of an address
 
 
@@ -29,8 +31,8 @@ class _Dial:
 
     due: int = 0  # monotonic ns
     pause: int = _FIRST_PAUSE  # after the next failure
-    is_busy: bool = False  # it is being dialed, or the connection is there
-    number: int = -1  # of the node that was found there last; -1: none was
+    link: Link | None = None  # the connection that was made to it
+    is_busy: bool = False  # a connection is being made, or is there
 
 
 class Cluster:
@@ -39,7 +41,7 @@ class Cluster:
     def __init__(
         self, credentials: Credentials, seeds: Iterable[str], suspect_after: int, random: Callable[[int], bytes]
     ) -> None:
-        """`seeds`: addresses of other nodes (-cluster-peer); `random`: returns so many random bytes."""
+        """`seeds`: addresses of other nodes (-cluster-peer); `random`: returns so many random bytes. Raises ValueError."""
         self.membership = Membership(credentials.own, suspect_after)
         self.lease = 0
         self.leases: dict[int, int] = {}  # the lease that each node told last, by its number
@@ -47,23 +49,33 @@ class Cluster:
         self.strangers: list[Link] = []  # the other connections
         self.refused_itself = ""  # why another node says that this one must not go on; "": none does
         self._credentials = credentials
+        self._suspect_after = suspect_after
         self._random = random
         self._seeds = [address for address in seeds if address != credentials.own.address]
         self._dials: dict[str, _Dial] = {}
-        self._addresses: dict[int, str] = {}  # of the dialed links, by id(link)
+        self._withheld: dict[
+            int, Member
+        ] = {}  # words about another run of a node, whose known run has a connection here
+        self._ended: set[int] = set()  # numbers of nodes that have closed their connection
+        self._back_in = 0  # ms: the grace that was announced; 0: none
 
     # connections
 
     def take_due(self, now: int) -> str | None:
         """Return an address to dial now, or None. `dialed` or `dial_failed` must follow."""
-        if len(self.strangers) >= MOST_STRANGERS:
+        if (
+            sum(dial.is_busy and (dial.link is None or dial.link.peer is None) for dial in self._dials.values())
+            >= MOST_DIALS
+        ):
             return None
+        linked = {link.peer.address for link in self.links.values() if link.peer is not None}
         own = self._credentials.own
-        nodes = {node.address: node.number for node in self.membership.members if node.number != own.number}
-        for address in dict.fromkeys((*self._seeds, *nodes)):
+        wanted = dict.fromkeys([*self._seeds, *(node.address for node in self.membership.members if node is not own)])
+        for address in [one for one, dial in self._dials.items() if one not in wanted and not dial.is_busy]:
+            del self._dials[address]
+        for address in wanted:
             dial = self._dials.setdefault(address, _Dial())
-            number = nodes.get(address, dial.number)
-            if not dial.is_busy and dial.due <= now and number not in self.links:
+            if not dial.is_busy and dial.due <= now and address not in linked:
                 dial.is_busy = True
                 return address
         return None
@@ -71,19 +83,21 @@ class Cluster:
     def dialed(self, address: str, now: int) -> Link:
         """Return the link over a connection that was made to `address`."""
         link = self._begin(True, now)
-        self._addresses[id(link)] = address
+        self._dials[address].link = link
         return link
 
     def dial_failed(self, address: str, now: int) -> None:
         """Note that no connection could be made, or that it did not last: the address is dialed again after a pause."""
         dial = self._dials[address]
         jitter = int.from_bytes(self._random(2)) / 65536  # nodes must not dial each other in step
-        dial.is_busy, dial.due = False, now + int(dial.pause * (0.5 + jitter))
+        dial.is_busy, dial.link, dial.due = False, None, now + int(dial.pause * (0.5 + jitter))
         dial.pause = min(2 * dial.pause, _LONGEST_PAUSE)
 
     def accepted(self, now: int) -> Link | None:
         """Return the link over a connection that somebody has made; None if there are too many strangers: close it."""
-        return self._begin(False, now) if len(self.strangers) < MOST_STRANGERS else None
+        if sum(not link.is_dialer for link in self.strangers) >= MOST_STRANGERS:
+            return None
+        return self._begin(False, now)
 
     def _begin(self, is_dialer: bool, now: int) -> Link:
         link = make_link(self, self._credentials, self._random(NONCE_SIZE), is_dialer, now)
@@ -91,15 +105,26 @@ class Cluster:
         return link
 
     def closed(self, link: Link, now: int) -> None:
-        """Note that a connection is gone."""
+        """Note that a connection is gone. If it had no reason of its own, the peer has closed it."""
+        by_peer = not link.closing
         link.closing = link.closing or "the connection was closed"
         if link in self.strangers:
             self.strangers.remove(link)
-        if link.peer is not None and self.links.get(link.peer.number) is link:
-            del self.links[link.peer.number]
-        address = self._addresses.pop(id(link), None)
-        if address is not None:
-            self.dial_failed(address, now)
+        for address, dial in self._dials.items():
+            if dial.link is link:
+                if now - link.begun > _LASTING and link.peer is not None:
+                    dial.pause = _FIRST_PAUSE
+                self.dial_failed(address, now)
+                break
+        if link.peer is None or self.links.get(link.peer.number) is not link:
+            return
+        number = link.peer.number
+        del self.links[number]
+        if by_peer:
+            self._ended.add(number)
+        word = self._withheld.pop(number, None)
+        if word is not None:
+            self._pass_on(link, self.membership.merge([word], now))
 
     # what links tell
 
@@ -107,49 +132,71 @@ class Cluster:
         return list(self.membership.words.values())
 
     def proved(self, link: Link, peer: NodeIdentity, now: int) -> None:
-        word = Member(peer)
-        address = self._addresses.get(id(link))
-        if address is not None:
-            self._dials[address].number = peer.number
-        known = self.membership.words.get(peer.number)
-        if known is not None and known != word and not word.is_later_than(known):
-            raise PeerError(_why_not(known, peer))
+        self._check(peer)
         other = self.links.get(peer.number)
         if other is not None:
-            assert other.peer is not None
-            if other.peer != peer and now - self.membership.heard_at(peer.number) < _ALIVE:
-                raise PeerError(
-                    f"node number {peer.number} is that of the node at {other.peer.address}, which is alive"
-                )
-            if other.peer == peer and self._is_kept(other, peer.number) and not self._is_kept(link, peer.number):
+            self.membership.heard(peer.number, now)  # whoever it refuses has shown that it lives
+            is_better = _rank(other, self._credentials.own, peer) > _rank(link, self._credentials.own, peer)
+            if is_better and not other.closing and now - other.received_at < _ALIVE:
                 raise PeerError("there is a connection already")
-            other.closing = "another connection takes its place"
+            other.closing = other.closing or "another connection takes its place"
         self.strangers.remove(link)
         self.links[peer.number] = link
-        if address is not None:
-            self._dials[address].pause = _FIRST_PAUSE
-        self._pass_on(link, self.membership.merge([word], now), now)
+        self._ended.discard(peer.number)
+        self._pass_on(link, self.membership.merge([Member(peer)], now))
         self.membership.heard(peer.number, now)
+        if self._back_in:
+            link.announce_restart(self._back_in)
 
-    def _is_kept(self, link: Link, number: int) -> bool:
-        """Return True if of two connections to a node this one stays: the lower number has dialed it."""
-        return not link.closing and link.is_dialer == (self._credentials.own.number < number)
+    def _check(self, peer: NodeIdentity) -> None:
+        """Raise PeerError if a node is not wanted in view of what is known of its number and of its log."""
+        number, members = peer.number, self.membership.members
+        same = next((node for node in members if node.log_id == peer.log_id and node.number != number), None)
+        if same is not None:
+            raise PeerError(
+                f"node {same.number} at {same.address} has the same log: one directory is a copy of the other"
+            )
+        known = self.membership.words.get(number)
+        if known is None or known == Member(peer):
+            return
+        if not Member(peer).is_later_than(known):
+            raise Superseded(_why_not(known, peer), known)
+        is_gone = self.membership.is_going(number) or (number in self._ended and known.node.address == peer.address)
+        if known.standing is Standing.MEMBER and known.node != peer and not is_gone:
+            raise PeerError(f"node number {number} is that of the node at {known.node.address}, which may be alive")
 
     def receive_words(self, link: Link, words: list[Member], now: int) -> None:
         contradiction = self.membership.contradiction(words)
         if contradiction is not None:
             self.refused_itself = _why_not(contradiction, self._credentials.own)
-        self._pass_on(link, self.membership.merge(words, now), now)
+        logs = {node.log_id: node.number for node in self.membership.members}
+        believed = []
+        for word in words:
+            number = word.node.number
+            if logs.get(word.node.log_id, number) != number:
+                continue
+            other = self.links.get(number)
+            if other is not None and other.peer != word.node and not self.membership.is_going(number):
+                known = self._withheld.get(number)
+                if known is None or word.is_later_than(known):
+                    self._withheld[number] = word
+                continue
+            believed.append(word)
+        self._pass_on(link, self.membership.merge(believed, now))
 
-    def _pass_on(self, source: Link, news: list[Member], now: int) -> None:
+    def _pass_on(self, source: Link, news: list[Member]) -> None:
+        for word in news:
+            link = self.links.get(word.node.number)
+            if word.standing is not Standing.MEMBER and link is not None:
+                link.closing = link.closing or "the node has left, or was forgotten"
         for link in self.links.values():
             if link is not source:
-                link.send_words(news, now)
+                link.send_words(news)
 
     def heard(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None:
         assert link.peer is not None
         number = link.peer.number
-        if self.links.get(number) is not link:
+        if self.links.get(number) is not link or self.membership.words[number].node != link.peer:
             return
         self.membership.heard(number, now)
         if lease is not None:
@@ -161,24 +208,35 @@ class Cluster:
 
     def tick(self, now: int) -> list[int]:
         """Do what is due. Returns the numbers of the nodes that are suspected from now on; their connections are closed."""
+        if self.membership.must_read_first(now):
+            for link in self.links.values():
+                link.received_at = now
         silent = self.membership.check_silence(now)
-        for number in silent:
-            if number in self.links:
-                self.links[number].closing = "the node is silent"
+        for link in self.links.values():
+            if now - link.received_at >= self._suspect_after:
+                link.closing = link.closing or "the node is silent"
         for link in (*self.strangers, *self.links.values()):
             link.tick(now)
         return silent
 
-    def announce_restart(self, grace: int, now: int) -> None:
-        """Tell all nodes that this one stops and will be back within `grace` ms."""
+    def announce_restart(self, grace: int) -> None:
+        """Tell all nodes, also those that connect from now on, that this one stops and will be back within `grace` ms."""
+        self._back_in = grace
         for link in self.links.values():
-            link.announce_restart(grace, now)
+            link.announce_restart(grace)
+
+
+def _rank(link: Link, own: NodeIdentity, peer: NodeIdentity) -> tuple[bool, bytes]:
+    """Return what both nodes compute alike for each of two connections between them: that with the greater rank stays."""
+    return link.is_dialer == (own.number < peer.number), link.handshake.hello
 
 
 def _why_not(known: Member, node: NodeIdentity) -> str:
     """Return why a run of a node is not accepted, in view of a later word about its number."""
     if known.standing is Standing.FORGOTTEN and known.node == node:
-        return f"node {node.number} was forgotten: start it with a new log"
+        return f"node {node.number} was forgotten: only a later run of it is accepted"
     if known.standing is Standing.LEFT and known.node == node:
         return f"node {node.number} has left the cluster"
-    return f"node {node.number} is another or a later run, at {known.node.address}"
+    return (
+        f"node {node.number} is another or a later run (incarnation {known.node.incarnation}), at {known.node.address}"
+    )

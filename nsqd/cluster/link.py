@@ -16,11 +16,20 @@ from nsqd.protocols.peer.frames import AFTER_PROOF, FrameKind, FrameReader, Peer
 from nsqd.protocols.peer.handshake import Credentials, Handshake, refusal
 from nsqd.protocols.peer.node_identity import NodeIdentity, pack, unpack, unpack_message
 
-HEARTBEAT_EVERY = 1_000_000_000  # ns without another frame
+HEARTBEAT_EVERY = 1_000_000_000  # ns
 HANDSHAKE_WITHIN = 5_000_000_000  # ns
-MOST_WORDS = 2048  # about nodes in a frame: their numbers go up to 1,023
+MOST_OUTPUT = 4 << 20  # bytes that the peer may leave unread
+MOST_GRACE = 600_000  # ms
 _LEASE, _GRACE = Struct(">Q"), Struct(">I")
 _MS = 1_000_000  # ns
+
+
+class Superseded(PeerError):
+    """The peer is not wanted because of a later word about its node number, which it is to be told."""
+
+    def __init__(self, reason: str, word: Member) -> None:
+        super().__init__(reason)
+        self.word = word
 
 
 class Listener(Protocol):
@@ -35,7 +44,7 @@ class Listener(Protocol):
         """Take note that the peer is who it says. Raises PeerError if it is not wanted."""
 
     def receive_words(self, link: Link, words: list[Member], now: int) -> None:
-        """Take over what the peer knows of nodes. Raises PeerError if the peer must not be believed."""
+        """Take over what the peer knows of nodes."""
 
     def heard(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None:
         """Take note that bytes of the peer came, its lease, and until when it is back if it restarts; None: not told."""
@@ -49,16 +58,18 @@ class Link:
     handshake: Handshake
     is_dialer: bool
     begun: int  # monotonic ns
+    received_at: int  # when bytes came last
     output: bytearray
     reader: FrameReader
     peer: NodeIdentity | None = None
     closing: str = ""  # why the connection is to be closed when the output is sent; "": it goes on
-    sent_at: int = 0  # when the last frame was sent, monotonic ns
+    beat_due: int = 0  # when the next heartbeat is due
 
     def receive(self, data: bytes, now: int) -> None:
         """Take bytes that have come."""
         if self.closing:
             return
+        self.received_at = now
         try:
             if self.peer is not None:
                 self.listener.heard(self, None, None, now)
@@ -69,39 +80,46 @@ class Link:
 
     def _receive(self, kind: FrameKind, content: bytes, now: int) -> None:
         if not self.handshake.is_done:
-            self.send(self.handshake.receive(kind, content), now)
+            answer = self.handshake.receive(kind, content)
             if self.handshake.is_done:
-                assert self.handshake.peer is not None
-                self.reader.limit = AFTER_PROOF
-                self.listener.proved(self, self.handshake.peer, now)
-                self.peer = self.handshake.peer
-                self.send_words(self.listener.words(), now)
+                self._admit(answer, now)
+            else:
+                self.output += answer
         elif kind is FrameKind.HEARTBEAT and len(content) == _LEASE.size:
             self.listener.heard(self, _LEASE.unpack(content)[0], None, now)
         elif kind is FrameKind.MEMBERS:
             self.listener.receive_words(self, _unpack_words(content), now)
         elif kind is FrameKind.RESTARTS and len(content) == _GRACE.size:
-            self.listener.heard(self, None, now + _GRACE.unpack(content)[0] * _MS, now)
+            self.listener.heard(self, None, now + min(_GRACE.unpack(content)[0], MOST_GRACE) * _MS, now)
         elif kind is FrameKind.REFUSED:
             self.handshake.receive(kind, content)  # it raises the reason
         else:
             raise PeerError(f"{kind.name} is not allowed here")
 
-    def send(self, data: bytes, now: int) -> None:
-        """Add bytes to the output."""
-        if data:
-            self.output += data
-            self.sent_at = now
+    def _admit(self, answer: bytes, now: int) -> None:
+        """End the handshake with `answer`, unless the peer is not wanted."""
+        assert self.handshake.peer is not None
+        try:
+            self.listener.proved(self, self.handshake.peer, now)
+        except Superseded as error:
+            self.output += answer
+            self.send_words([error.word])
+            raise
+        self.reader.limit = AFTER_PROOF
+        self.peer = self.handshake.peer
+        self.output += answer
+        self.send_words(self.listener.words())
+        self.tick(now)  # the first heartbeat tells the lease
 
-    def send_words(self, words: list[Member], now: int) -> None:
+    def send_words(self, words: list[Member]) -> None:
         """Send what is known of some nodes."""
         if words:
             content = msgpack.packb([[*pack(word.node), word.standing] for word in words])
-            self.send(encode(FrameKind.MEMBERS, content), now)
+            self._add(encode(FrameKind.MEMBERS, content))
 
-    def announce_restart(self, grace: int, now: int) -> None:
-        """Say that this node stops and will be back within `grace` ms."""
-        self.send(encode(FrameKind.RESTARTS, _GRACE.pack(grace)), now)
+    def announce_restart(self, grace: int) -> None:
+        """Say that this node stops and will be back within `grace` ms, MOST_GRACE at most."""
+        self._add(encode(FrameKind.RESTARTS, _GRACE.pack(min(grace, MOST_GRACE))))
 
     def tick(self, now: int) -> None:
         """Send a heartbeat if one is due; give up a handshake that takes too long."""
@@ -110,25 +128,31 @@ class Link:
         if self.peer is None:
             if now - self.begun > HANDSHAKE_WITHIN:
                 self.refuse(PeerError("the handshake took too long"))
-        elif now - self.sent_at >= HEARTBEAT_EVERY:
-            self.send(encode(FrameKind.HEARTBEAT, _LEASE.pack(self.listener.lease)), now)
+        elif now >= self.beat_due:
+            self.beat_due = now + HEARTBEAT_EVERY
+            self._add(encode(FrameKind.HEARTBEAT, _LEASE.pack(self.listener.lease)))
 
     def refuse(self, error: PeerError) -> None:
         """Tell the peer why, and close."""
         self.output += refusal(error)
         self.closing = str(error)
 
+    def _add(self, frame: bytes) -> None:
+        self.output += frame
+        if len(self.output) > MOST_OUTPUT:
+            self.closing = self.closing or "the peer reads nothing"
+
 
 def make_link(listener: Listener, credentials: Credentials, nonce: bytes, is_dialer: bool, now: int) -> Link:
     """Return a link over a new connection. `nonce`: random bytes, as for Handshake."""
     handshake = Handshake(credentials, nonce, is_dialer)
-    return Link(listener, handshake, is_dialer, now, bytearray(handshake.begin()), FrameReader(), sent_at=now)
+    return Link(listener, handshake, is_dialer, now, now, bytearray(handshake.begin()), FrameReader())
 
 
 def _unpack_words(content: bytes) -> list[Member]:
     fields = unpack_message(content)
-    if not isinstance(fields, list) or len(fields) > MOST_WORDS:
-        raise PeerError("MEMBERS is not a list, or it is too long")
+    if not isinstance(fields, list):
+        raise PeerError("MEMBERS is not a list")
     return [_unpack_word(word) for word in fields]
 
 

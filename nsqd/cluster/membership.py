@@ -17,6 +17,8 @@ from enum import IntEnum
 
 from nsqd.protocols.peer.node_identity import NodeIdentity
 
+LEAST_SUSPICION = 3_000_000_000  # ns
+
 
 class Standing(IntEnum):
     """What a node is to the cluster. Of two words about one incarnation, the greater standing is the later one."""
@@ -46,7 +48,9 @@ class Membership:
     """The members of the cluster as one node knows them. All times are monotonic ns of this node."""
 
     def __init__(self, own: NodeIdentity, suspect_after: int) -> None:
-        """`suspect_after`: the silence in ns after which a member is suspected (-takeover-after)."""
+        """`suspect_after`: the silence in ns after which a member is suspected (-takeover-after). Raises ValueError."""
+        if suspect_after < LEAST_SUSPICION:
+            raise ValueError("a silence of less than 3 s may be between two heartbeats")
         self.own = own
         self.words: dict[int, Member] = {
             own.number: Member(own)
@@ -72,19 +76,19 @@ class Membership:
 
         A run of a node that was not known before is as if it had been heard now: what was suspected was the run before.
         """
-        news = []
+        news = {}
         for word in words:
             number = word.node.number
             known = self.words.get(number)
             if number == self.own.number or (known is not None and not word.is_later_than(known)):
                 continue
             if known is None or known.node != word.node:
+                self._back_by.pop(number, None)
                 self.heard(number, now)
             if word.standing is not Standing.MEMBER:
                 self._suspected.discard(number)
-            self.words[number] = word
-            news.append(word)
-        return news
+            self.words[number] = news[number] = word
+        return list(news.values())
 
     def contradiction(self, words: Iterable[Member]) -> Member | None:
         """Return a word about this node's number that is later than this node's own: another run has it, or it is gone."""
@@ -94,16 +98,15 @@ class Membership:
     def heard(self, number: int, now: int) -> None:
         """Note that bytes came from the present run of a node."""
         self._heard[number] = now
-        self._back_by.pop(number, None)
         self._suspected.discard(number)
 
-    def heard_at(self, number: int) -> int:
-        """Return when bytes came from a node last. Raises KeyError if it was never told of."""
-        return self._heard[number]
-
     def announced(self, number: int, back_by: int) -> None:
-        """Note that a node stops, and that it will be back by a time: until then it is not suspected."""
+        """Note that the present run of a node stops, and that another will be back by a time: until then nobody suspects it."""
         self._back_by[number] = back_by
+
+    def is_going(self, number: int) -> bool:
+        """Return True if the present run of a node is silent for too long, or has announced that it stops."""
+        return number in self._suspected or number in self._back_by
 
     def must_read_first(self, now: int) -> bool:
         """Return True if this node stood still since the last check: it must read its peers before it judges or delivers."""

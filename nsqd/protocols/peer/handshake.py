@@ -5,9 +5,9 @@
     dialer    PROOF      a proof of PROOF_SIZE bytes
     acceptor  WELCOME
 
-A proof is an HMAC-SHA-256 with the secret as its key, over the prover's role, the content of HELLO, and the content of
-CHALLENGE before its proof. So it holds for these two nodes, these two nonces and this direction only: a proof that is
-replayed, or reflected to the node that made it, is wrong. Both sides know after it that nothing of the two messages was
+A proof is an HMAC-SHA-256 with the SHA-256 of the secret as its key, over the prover's role, the content of HELLO, and the
+content of CHALLENGE before its proof. So it holds for these two nodes, these two nonces and this direction only: a proof
+that is replayed, or reflected to the node that made it, is wrong. Both sides know after it that nothing of the two messages was
 changed.
 
 See docs/design/cluster.md#handshake.
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import msgpack
@@ -27,6 +28,7 @@ from nsqd.protocols.peer.node_identity import NodeIdentity, pack, unpack, unpack
 VERSION = 1  # of the protocol between nodes
 NONCE_SIZE = 32  # bytes, random for each connection
 PROOF_SIZE = 32  # bytes
+LEAST_SECRET = 16  # bytes
 MOST_REASON = 500  # bytes of a refusal
 
 
@@ -35,8 +37,13 @@ class Credentials:
     """What a node knows before any handshake."""
 
     cluster: str  # name of the cluster
-    secret: bytes
+    secret: bytes  # at least LEAST_SECRET bytes: a shorter one could be found from a proof
     own: NodeIdentity
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if the secret is too short."""
+        if len(self.secret) < LEAST_SECRET:
+            raise ValueError(f"the secret has {len(self.secret)} bytes; it must have at least {LEAST_SECRET}")
 
 
 class Handshake:
@@ -49,17 +56,18 @@ class Handshake:
         self._credentials = credentials
         self._nonce = nonce
         self._expected = FrameKind.CHALLENGE if is_dialer else FrameKind.HELLO
-        self._hello = self._packed(VERSION, VERSION) if is_dialer else b""
+        self.hello = self._packed(VERSION, VERSION) if is_dialer else b""  # content of HELLO, the same on both sides
         self._challenge = b""
 
     def begin(self) -> bytes:
         """Return the bytes to send first: none, if the peer has dialed."""
-        return encode(FrameKind.HELLO, self._hello) if self._hello else b""
+        return encode(FrameKind.HELLO, self.hello) if self.hello else b""
 
     def receive(self, kind: FrameKind, content: bytes) -> bytes:
         """Return the bytes to send in answer to a frame. Raises PeerError: send `refusal` of it, and close."""
         if kind is FrameKind.REFUSED:
-            raise PeerError(f"the peer refuses: {content[:MOST_REASON].decode(errors='replace')}")
+            reason = content[:MOST_REASON].decode(errors="replace")
+            raise PeerError(f"the peer refuses: {''.join(filter(str.isprintable, reason))}")
         if kind is not self._expected:
             raise PeerError(f"{kind.name} came instead of {self._expected.name}")
         if kind is FrameKind.HELLO:
@@ -76,26 +84,28 @@ class Handshake:
         return b""
 
     def _answer_hello(self, content: bytes) -> bytes:
-        lowest, highest, *rest = self._fields(content, 5)
+        lowest, highest, *rest = self._fields(content, 2)
         if type(lowest) is not int or type(highest) is not int or not lowest <= VERSION <= highest:
             raise PeerError(f"the versions of the protocol have nothing in common: this node has {VERSION}")
-        self._note_peer(rest)
-        self._hello, self._challenge = content, self._packed(VERSION)
+        self._note_peer(rest[:3])
+        self.hello, self._challenge = content, self._packed(VERSION)
         self._expected = FrameKind.PROOF
         return encode(FrameKind.CHALLENGE, self._challenge + self._proof(b"acceptor"))
 
     def _answer_challenge(self, content: bytes) -> bytes:
         self._challenge, proof = content[:-PROOF_SIZE], content[-PROOF_SIZE:]
-        version, *rest = self._fields(self._challenge, 4)
+        version, *rest = self._fields(self._challenge, 1)
         if type(version) is not int or version != VERSION:
             raise PeerError(f"the peer chose a version of the protocol that is not {VERSION}")
-        self._note_peer(rest)
+        self._note_peer(rest[:3])
         self._check_proof(proof, b"acceptor")
         self._expected = FrameKind.WELCOME
         return encode(FrameKind.PROOF, self._proof(b"dialer"))
 
     def _note_peer(self, fields: list[Any]) -> None:
         """Check what both messages say of the peer. Raises PeerError."""
+        if len(fields) < 3:
+            raise PeerError("the message has too few fields")
         name, identity, nonce = fields
         own = self._credentials.own
         if type(name) is not str or name != self._credentials.cluster:
@@ -115,16 +125,18 @@ class Handshake:
         packed: bytes = msgpack.packb(fields)
         return packed
 
-    def _fields(self, content: bytes, count: int) -> list[Any]:
+    def _fields(self, content: bytes, least: int) -> list[Any]:
+        """Return the fields of a message. A later version may add some behind those that are known here."""
         fields = unpack_message(content)
-        if not isinstance(fields, list) or len(fields) != count:
-            raise PeerError(f"the message has not {count} fields")
+        if not isinstance(fields, list) or len(fields) < least:
+            raise PeerError("the message has too few fields")
         return fields
 
     def _proof(self, role: bytes) -> bytes:
-        parts = [role, self._hello, self._challenge]
+        parts = [role, self.hello, self._challenge]
         proved = b"".join([len(part).to_bytes(4, "big") + part for part in parts])
-        return hmac.digest(self._credentials.secret, proved, "sha256")
+        key = sha256(b"penstock cluster" + self._credentials.secret).digest()
+        return hmac.digest(key, proved, "sha256")
 
     def _check_proof(self, proof: bytes, role: bytes) -> None:
         if not hmac.compare_digest(proof, self._proof(role)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -11,7 +12,9 @@ from nsqd.protocols.peer.frames import PeerError
 
 MOST_NUMBER = 1023  # node numbers are those of -node-id
 MOST_ADDRESS = 300  # characters: a host name has at most 253
+MOST_FIELDS = 2048  # of a list: there are 1,024 node numbers
 LOG_ID_SIZE, EPOCH_SIZE = 16, 14  # bytes
+_ADDRESS = re.compile(r"[!-~]+:[1-9][0-9]{0,4}", re.ASCII)
 _MOST_INCARNATION = (1 << 63) - 1
 
 
@@ -45,15 +48,15 @@ def unpack(fields: Any) -> NodeIdentity:
         raise PeerError("an identity's number, incarnation or log format is not one")
     if type(log_id) is not bytes or type(epoch) is not bytes or (len(log_id), len(epoch)) != (LOG_ID_SIZE, EPOCH_SIZE):
         raise PeerError("an identity's log id or epoch is not one")
-    if type(address) is not str or not 0 < len(address) <= MOST_ADDRESS or not address.isprintable():
-        raise PeerError("an identity's address is not one")
+    if type(address) is not str or len(address) > MOST_ADDRESS or not _ADDRESS.fullmatch(address):
+        raise PeerError("an identity's address is not host:port")
     return NodeIdentity(number, incarnation, log_id, epoch, log_format, address)
 
 
 def unpack_message(content: bytes) -> Any:
     """Return the value of a frame's content in msgpack. Raises PeerError."""
     try:
-        return msgpack.unpackb(content)
+        return msgpack.unpackb(content, max_map_len=0, max_array_len=MOST_FIELDS)
     except (ValueError, msgpack.UnpackException, RecursionError):
         raise PeerError("the content of a frame is not msgpack") from None
 

@@ -15,7 +15,8 @@ from tests.nsqd.protocols.peer.identities import node
 
 MS, SECOND = 1_000_000, 1_000_000_000
 SUSPECT_AFTER = 5 * SECOND
-SECRET = b"secret"
+SECRET = b"the secret of this cluster"
+EOF = b""  # in place of bytes: the other end has closed
 
 
 class SimMember:
@@ -75,7 +76,7 @@ class Network:
         """kill -9: the system closes its connections."""
         member.is_up = False
         for connection in list(member.ends):
-            self.close(connection)
+            self.close(connection, member)
 
     def dial(self, member: SimMember, address: str) -> None:
         other = self.members.get(address)
@@ -91,27 +92,33 @@ class Network:
         self._ends[number] = there
         member.ends[number], other.ends[number] = member.cluster.dialed(address, member.now), accepted
 
-    def close(self, connection: int) -> None:
-        for address in self._ends.pop(connection, ()):
-            member = self.members[address]
-            link = member.ends.pop(connection, None)
-            if link is not None:
-                member.cluster.closed(link, member.now)
+    def close(self, connection: int, closer: SimMember) -> None:
+        """One end closes; the other one learns it behind the bytes that are on the way, unless they do not arrive."""
+        link = closer.ends.pop(connection, None)
+        if link is not None:
+            closer.cluster.closed(link, closer.now)
+            self._send(connection, self._other(connection, closer.own.address), EOF)
+
+    def _other(self, connection: int, address: str) -> str:
+        one, other = self._ends[connection]
+        return other if one == address else one
+
+    def _send(self, connection: int, address: str, piece: bytes) -> None:
+        at = max(self.now + self.random.randrange(1, 50) * MS, self._arrives.get((connection, address), 0))
+        self._arrives[connection, address] = at
+        heappush(self._events, (at, next(self._numbers), address, connection, piece))
 
     def collect(self, member: SimMember) -> None:
         """Send what the links have, and close those that want it."""
         for connection, link in list(member.ends.items()):
             data = bytes(link.output)
             link.output.clear()
-            one, other = self._ends[connection]
-            address = other if one == member.own.address else one
+            address = self._other(connection, member.own.address)
             while data:
                 piece, data = data[: self.pieces], data[self.pieces :]
-                at = max(self.now + self.random.randrange(1, 50) * MS, self._arrives.get((connection, address), 0))
-                self._arrives[connection, address] = at
-                heappush(self._events, (at, next(self._numbers), address, connection, piece))
+                self._send(connection, address, piece)
             if link.closing:
-                self.close(connection)
+                self.close(connection, member)
 
     def deliver_to(self, member: SimMember | None = None) -> None:
         """Hand over the bytes that have arrived, to one member or to all that run."""
@@ -119,13 +126,17 @@ class Network:
         while self._events and self._events[0][0] <= self.now:
             event = heappop(self._events)
             _, _, address, connection, data = event
-            receiver = self.members[address]
-            if connection not in self._ends or connection not in receiver.ends:
+            receiver = self.members.get(address)
+            sender = self._other(connection, address)
+            if receiver is None or connection not in receiver.ends:
+                if data != EOF:  # nobody has this connection any more: the sender is told
+                    self._send(connection, sender, EOF)
                 continue
-            one, other = self._ends[connection]
-            sender = other if one == address else one
             if not receiver.runs or (member is not None and receiver is not member) or (sender, address) in self.cut:
                 kept.append(event)  # TCP sends it again
+                continue
+            if data == EOF:
+                receiver.cluster.closed(receiver.ends.pop(connection), receiver.now)
                 continue
             receiver.ends[connection].receive(data, receiver.now)
             self.collect(receiver)
@@ -136,10 +147,10 @@ class Network:
         end = self.now + int(seconds * SECOND)
         while self.now < end:
             self.now += TICK // 5
-            self.deliver_to()
             for member in list(self.members.values()):
                 if self.random.random() < 0.3:
                     member.turn()
+            self.deliver_to()
 
     # what a test asks
 

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from nsqd.cluster.cluster import MOST_STRANGERS
+from nsqd.cluster.link import MOST_OUTPUT, Link
 from nsqd.cluster.membership import Member, Membership, Standing
 from tests.nsqd.cluster.network import SECOND, Network, SimMember
 from tests.nsqd.protocols.peer.identities import node
@@ -59,7 +60,7 @@ def test_a_node_that_dies_is_suspected_by_all_in_time_and_nobody_else_is() -> No
 def test_an_announced_restart_suspects_nobody() -> None:
     network = started(1)
     restarting = network.members["node1:4152"]
-    restarting.cluster.announce_restart(30_000, restarting.now)
+    restarting.cluster.announce_restart(30_000)
     network.collect(restarting)
     network.run(1)
     network.kill(restarting)
@@ -137,7 +138,7 @@ def test_a_second_node_with_a_number_is_refused_while_the_first_one_lives() -> N
 
 def test_a_node_with_another_secret_stays_outside() -> None:
     network = started(1)
-    stranger = SimMember(network, node(9), ["node0:4152", "node1:4152"], b"another secret")
+    stranger = SimMember(network, node(9), ["node0:4152", "node1:4152"], b"the secret of another cluster")
     network.members[stranger.own.address] = stranger
     network.run(30)
     assert stranger.cluster.links == {}
@@ -175,6 +176,73 @@ def test_a_node_is_told_that_it_was_forgotten() -> None:
     assert network.agree()
 
 
+@pytest.mark.parametrize("what", ["nothing", "stops", "loses a connection"])
+def test_a_twin_that_goes_on_knocking_is_not_admitted(what: str) -> None:
+    for seed in range(5):
+        network = started(seed)
+        first = network.members["node1:4152"]
+        twin = network.start(1, incarnation=9, address="twin:4152")
+        network.run(3)
+        if what == "stops":
+            first.still_until = network.now + 4 * SECOND - SECOND // 2
+        if what == "loses a connection":
+            network.close(next(iter(first.ends)), first)
+        network.run(30)
+        assert twin.cluster.links == {}
+        assert first.cluster.refused_itself == ""
+        assert set(first.cluster.links) == {0, 2}
+
+
+def test_two_numbers_with_one_log_are_not_both_admitted() -> None:
+    network = started(1)
+    copy = network.start(5, log=1)
+    network.run(20)
+    assert copy.cluster.links == {}
+    assert all(5 not in member.cluster.membership.words for member in network.running() if member is not copy)
+
+
+def test_a_node_that_was_forgotten_learns_it_and_does_not_knock_without_pause() -> None:
+    network = started(1)
+    forgotten = network.members["node1:4152"]
+    network.kill(forgotten)
+    for member in network.running():
+        member.cluster.membership.merge([Member(node(1), Standing.FORGOTTEN)], member.now)
+    network.start(1)
+    dials = 0
+    again = network.members["node1:4152"]
+    dialed = again.cluster.dialed
+
+    def counting(address: str, now: int) -> Link:
+        nonlocal dials
+        dials += 1
+        return dialed(address, now)
+
+    again.cluster.dialed = counting  # type: ignore[method-assign]
+    network.run(60)
+    assert "was forgotten" in again.cluster.refused_itself
+    assert dials < 20
+
+
+def test_what_a_node_still_sends_does_not_take_back_its_announcement() -> None:
+    network = started(1)
+    restarting = network.members["node1:4152"]
+    restarting.cluster.announce_restart(30_000)
+    network.run(4)  # it drains; heartbeats go on
+    network.kill(restarting)
+    network.run(20)
+    assert all(member.suspicions == [] for member in network.running())
+
+
+def test_a_peer_that_reads_nothing_is_closed() -> None:
+    network = started(1)
+    member = network.members["node0:4152"]
+    link = member.cluster.links[1]
+    for incarnation in range(2, 9000):
+        link.send_words([Member(node(7, incarnation, address="x" * 290 + ":4152"))] * 2)
+    assert link.closing == "the peer reads nothing"
+    assert len(link.output) < 2 * MOST_OUTPUT
+
+
 # bugs that are planted: each must be found
 
 
@@ -198,6 +266,6 @@ def test_judging_before_reading_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_that_another_run_of_a_living_node_is_believed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsqd.cluster.cluster._ALIVE", 0)
+    monkeypatch.setattr(Membership, "is_going", lambda membership, number: True)
     with pytest.raises(AssertionError):
         test_a_second_node_with_a_number_is_refused_while_the_first_one_lives()

@@ -121,7 +121,8 @@ def test_an_announced_restart_is_waited_for() -> None:
     assert look(found, 1, 40) == {6: [2], 30: [1]}
     found = membership(1)
     found.announced(1, 30 * SECOND)
-    found.heard(1, 10 * SECOND)  # it is back: from now on its silence counts
+    found.heard(1, 5 * SECOND)  # what it still had to send
+    found.merge([Member(node(1, 2))], 10 * SECOND)  # it is back: from now on its silence counts
     assert look(found, 1, 40) == {15: [1]}
 
 

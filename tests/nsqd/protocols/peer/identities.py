@@ -20,5 +20,5 @@ NODES = st.builds(
     st.binary(min_size=16, max_size=16),
     st.binary(min_size=14, max_size=14),
     st.integers(0, 65535),
-    st.from_regex(r"[a-z0-9.]{1,30}:[0-9]{1,5}", fullmatch=True),
+    st.from_regex(r"[a-z0-9.]{1,30}:[1-9][0-9]{0,4}", fullmatch=True),
 )
