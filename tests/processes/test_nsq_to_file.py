@@ -164,7 +164,7 @@ def test_a_disk_that_is_read_only_for_a_while_and_a_stop_meanwhile(volume: Path,
             mounted("mount", "-o", "remount,rw", str(volume))
             eventually(lambda: waiting(node) == 0)
             assert tool.stop() == 0
-    assert lines(out) == numbers(10)
+    assert sorted(lines(out)) == numbers(10)  # what was requeued may come behind what had not arrived
 
 
 def test_a_directory_that_is_removed_is_made_again(tmp_path: Path) -> None:
