@@ -53,9 +53,8 @@ class Cluster:
         self._random = random
         self._seeds = [address for address in seeds if address != credentials.own.address]
         self._dials: dict[str, _Dial] = {}
-        self._withheld: dict[
-            int, Member
-        ] = {}  # words about another run of a node, whose known run has a connection here
+        # words about another run of a node, by its number, while the known run has a connection here
+        self._withheld: dict[int, Member] = {}
         self._ended: set[int] = set()  # numbers of nodes that have closed their connection
         self._back_in = 0  # ms: the grace that was announced; 0: none
 
@@ -63,10 +62,8 @@ class Cluster:
 
     def take_due(self, now: int) -> str | None:
         """Return an address to dial now, or None. `dialed` or `dial_failed` must follow."""
-        if (
-            sum(dial.is_busy and (dial.link is None or dial.link.peer is None) for dial in self._dials.values())
-            >= MOST_DIALS
-        ):
+        busy = [dial.link for dial in self._dials.values() if dial.is_busy]
+        if sum(link is None or link.peer is None for link in busy) >= MOST_DIALS:
             return None
         linked = {link.peer.address for link in self.links.values() if link.peer is not None}
         own = self._credentials.own

@@ -66,7 +66,7 @@ class Link:
     beat_due: int = 0  # when the next heartbeat is due
 
     def receive(self, data: bytes, now: int) -> None:
-        """Take bytes that have come."""
+        """Read the frames in bytes that have come, and act on them."""
         if self.closing:
             return
         self.received_at = now

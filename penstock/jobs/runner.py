@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from penstock.jobs.aio import AsyncJobs
 
 logger = logging.getLogger("penstock.jobs")
-PAUSE_S = (
-    1.0  # s before the next attempt after DEADLINE_SOON, or when no server was there for the whole time of retrying
-)
+# s before the next attempt after DEADLINE_SOON, or when no server was there for the whole time of retrying
+PAUSE_S = 1.0
 
 
 class Runner:

@@ -28,7 +28,7 @@ class FrameKind(IntEnum):
     PROOF = 3  # the node that dialed proves it
     WELCOME = 4  # the proof is accepted
     REFUSED = 5  # a reason in UTF-8 follows, and the connection is closed
-    HEARTBEAT = 6  # nothing else was sent for a second; message ids below the number that follows may be issued
+    HEARTBEAT = 6  # comes each second; message ids of the sender below the number that follows may be issued
     MEMBERS = 7  # what the sender knows of nodes, in msgpack: identities, each with its standing
     RESTARTS = 8  # the sender stops, and will be back within so many ms
 
@@ -38,7 +38,7 @@ class PeerError(Exception):
 
 
 def encode(kind: FrameKind, content: bytes = b"") -> bytes:
-    """Return a frame."""
+    """Return the bytes of a frame with this kind and content."""
     return _HEAD.pack(1 + len(content), kind) + content
 
 
@@ -46,9 +46,8 @@ class FrameReader:
     """Cuts the bytes of one connection into frames."""
 
     def __init__(self) -> None:
-        self.limit = (
-            BEFORE_PROOF  # bytes of a frame after its length, at most; raised when the peer has proved who it is
-        )
+        # bytes of a frame after its length, at most; raised when the peer has proved who it is
+        self.limit = BEFORE_PROOF
         self._waiting = bytearray()  # the beginning of a frame
 
     def feed(self, data: bytes) -> Iterator[tuple[FrameKind, bytes]]:

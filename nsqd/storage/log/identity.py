@@ -39,7 +39,7 @@ class LogIdentity:
 
 @dataclass(frozen=True, slots=True)
 class StoredIdentity:
-    """The content of `log.id`."""
+    """What `log.id` says: the identity of the log, and its epochs."""
 
     node: int
     log_id: bytes
