@@ -11,8 +11,9 @@ from shared.listen import Listener, ListenError, bind_shared, listen
 
 HOST = "127.0.0.1"
 LOOKUPD_TCP, LOOKUPD_HTTP = 4160, 4161
-NSQD_TCP, NSQD_HTTP, BEANSTALK = 4150, 4151, 11300
+NSQD_TCP, NSQD_HTTP, CLUSTER, BEANSTALK = 4150, 4151, 4154, 11300
 ADMIN_HTTP = 4171
+SECRET = "cluster.secret"  # file with the secret of the cluster, in the directory for the data of all daemons
 NODE_STEP = 100  # difference between the ports of two nsqd: 4150, 4250, ...
 
 
@@ -27,11 +28,17 @@ class Daemon:
     http_port: int
     beanstalk_port: int = 0  # 0: none
     shared_port: int = 0  # where all nsqd take producers; 0: none
+    cluster_port: int = 0  # 0: the node is in no cluster
 
     @property
     def is_node(self) -> bool:
         """Return True if it is an nsqd."""
         return self.program == "nsqd"
+
+    @property
+    def ports(self) -> list[int]:
+        """The ports that it has for itself."""
+        return [port for port in (self.tcp_port, self.http_port, self.beanstalk_port, self.cluster_port) if port]
 
     @property
     def command(self) -> list[str]:
@@ -51,12 +58,12 @@ def plan(data: Path, nodes: int, port_offset: int, shared_port: int = 0) -> list
     )
     return [
         lookupd,
-        *(_node(data, number, port_offset, lookupd_tcp, shared_port) for number in range(nodes)),
+        *(_node(data, number, port_offset, lookupd_tcp, shared_port, nodes) for number in range(nodes)),
         Daemon("nsqadmin", "nsqadmin", admin, 0, ADMIN_HTTP + port_offset),
     ]
 
 
-def _node(data: Path, number: int, port_offset: int, lookupd_tcp: int, shared_port: int) -> Daemon:
+def _node(data: Path, number: int, port_offset: int, lookupd_tcp: int, shared_port: int, nodes: int) -> Daemon:
     name = (
         f"nsqd-{number + 1}" if number else "nsqd"
     )  # the first one keeps its directory when the number of nodes changes
@@ -72,15 +79,20 @@ def _node(data: Path, number: int, port_offset: int, lookupd_tcp: int, shared_po
     ]
     if shared_port:
         flags.append(f"-tcp-shared-address={HOST}:{shared_port}")
-    return Daemon(name, "nsqd", tuple(flags), tcp, http, beanstalk, shared_port)
+    cluster = [CLUSTER + each * NODE_STEP + port_offset for each in range(nodes)] if nodes > 1 else []
+    if cluster:
+        flags += [f"-cluster-address={HOST}:{cluster[number]}", f"-cluster-secret-file={data / SECRET}"]
+        flags += [f"-cluster-peer={HOST}:{port}" for port in cluster if port != cluster[number]]
+    own = cluster[number] if cluster else 0
+    return Daemon(name, "nsqd", tuple(flags), tcp, http, beanstalk, shared_port, own)
 
 
 def port_problems(daemons: Sequence[Daemon]) -> list[str]:
     """Return a line for each port that cannot be had."""
     problems = []
-    own = {port for daemon in daemons for port in (daemon.tcp_port, daemon.http_port, daemon.beanstalk_port)}
+    own = {port for daemon in daemons for port in daemon.ports}
     for daemon in daemons:
-        for port in filter(None, (daemon.tcp_port, daemon.http_port, daemon.beanstalk_port)):
+        for port in daemon.ports:
             problems += _problem(daemon.name, port, listen)
     shared = daemons[1].shared_port
     if shared in own - {0}:

@@ -9,6 +9,7 @@ import argparse
 import http.client
 import json
 import random
+import secrets
 import select
 import shlex
 import signal
@@ -20,8 +21,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 
-from apps.daemon_set import HOST, Daemon, plan, port_problems, welcome
+from apps.daemon_set import HOST, SECRET, Daemon, plan, port_problems, welcome
 from apps.supervisor import Action, Kill, Say, Start, Supervised, Supervisor, Terminate
+from shared.files import replace_file
 from shared.values import SECOND
 
 POLL = 0.05  # s between two questions to daemons that start
@@ -46,11 +48,24 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n".join(problems), file=sys.stderr)
         print(ADVICE, file=sys.stderr)
         return 1
+    try:
+        make_secret(arguments.data, daemons)
+    except OSError as error:
+        print(f"penstock up: cannot make the secret of the cluster: {error}", file=sys.stderr)
+        return 1
     supervisor = Supervisor(
         [Supervised(daemon.name, daemon.is_node) for daemon in daemons], arguments.restart, random.Random().random
     )
     with SignalQueue() as signals, Processes(daemons, supervisor, arguments.verbose) as processes:
         return processes.run(signals)
+
+
+def make_secret(data: Path, daemons: Sequence[Daemon]) -> None:
+    """Make the secret that the nodes share, if they form a cluster and there is none yet. Raises OSError."""
+    path = data / SECRET
+    if any(daemon.cluster_port for daemon in daemons) and not path.exists():
+        data.mkdir(parents=True, exist_ok=True)
+        replace_file(path, secrets.token_hex(32).encode() + b"\n")
 
 
 class SignalQueue:
@@ -212,7 +227,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         type=_nodes,
         default=1,
         metavar="N",
-        help="number of nsqd, on ports 4150, 4250, ... (1 to 64, default: 1)",
+        help="number of nsqd, on ports 4150, 4250, ...; several are a cluster (1 to 64, default: 1)",
     )
     up.add_argument(
         "--data",

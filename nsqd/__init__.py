@@ -8,7 +8,8 @@ Read `main`, then `daemon`, which puts the parts of a node together; then the pa
 * Tasks between turns: `pause_expiry`, `series_task`, `deliveries` (the statistics topic), `time_slices` (long looks in
   portions), `topology_log` (lines about topics and channels).
 * Programs: `beanstalkd`, `import_command` (penstock import), `verify` (penstock verify).
-* Packages: `core`, `protocols`, `storage`, `net`, `http`, `discovery`, `auth`, `statsd`, `cluster`.
+* Packages: `core`, `protocols`, `storage`, `net`, `http`, `discovery`, `auth`, `statsd`, `cluster`,
+  `replication`.
 
 Imports go down: main, daemon, front ends, opening, the packages around the core (which do not import each other), `protocols`,
 `core`. nsqd imports no other room, and neither penstock.client nor penstock.launch.

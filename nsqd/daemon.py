@@ -26,6 +26,7 @@ from nsqd.front_ends import (
     make_admission,
     make_auth_servers,
     nsq_peers,
+    open_cluster_port,
     open_shared_port,
 )
 from nsqd.http.node import Node
@@ -53,6 +54,7 @@ from shared.trio_thread import TrioThread
 
 if TYPE_CHECKING:
     from nsqd.listeners import Listeners
+    from nsqd.replication.port import ClusterPort
     from nsqd.shared_port import SharedPort
 
 SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner than after Python's 5 ms
@@ -76,12 +78,14 @@ async def _run(options: NsqdOptions, directory: DataDirectory, listeners: Listen
             daemon = Daemon(options, directory, listeners, opened, nursery)
             listen_to_nsq(daemon.reactor, listeners, daemon.context, auth_servers, nursery)
             daemon.listen_to_beanstalk()
+            daemon.join_cluster(directory)
             daemon.start()
             daemon.start_reporting()
             daemon.open_shared_port()
             await daemon.start_http()
             note_slow_interpreter()
             await until_told_to_stop(signals, partial(_reload, options, listeners.certificates))
+            daemon.announce_stop()
             daemon.close_shared_port()
             await daemon.stop_http()
             nursery.cancel_scope.cancel()
@@ -118,6 +122,7 @@ class Daemon:
         opened.wake.reactor = self.reactor
         self._http: HttpFrontEnd | None = None
         self._shared_port: SharedPort | None = None
+        self._cluster: ClusterPort | None = None
 
     def listen_to_beanstalk(self) -> None:
         """Accept clients of beanstalkd, if there is a port for them."""
@@ -127,6 +132,19 @@ class Daemon:
             peers = partial(all_peers, self.reactor)
             front_end = FrontEnd(self._broker, self._options.max_job_size, peers, self._opened.log.files)
             listen_to_beanstalk(self.reactor, self._listeners, front_end)
+
+    def join_cluster(self, directory: DataDirectory) -> None:
+        """Connect to the other nodes of the cluster, if this one is in a cluster. Raises DirectoryError."""
+        self._cluster = open_cluster_port(
+            self._options, self._listeners, self._info, directory.path, self._opened, self.reactor
+        )
+        if self._cluster is not None:
+            self._nursery.start_soon(self._cluster.run, self._nursery)
+
+    def announce_stop(self) -> None:
+        """Tell the other nodes of the cluster that this one stops, and will be back."""
+        if self._cluster is not None:
+            self._cluster.announce_restart(self._options.restart_grace)
 
     def start(self) -> None:
         """Begin to serve TCP clients, and start the tasks that run by the clock."""
@@ -210,6 +228,7 @@ class Daemon:
             series=self._series,
             refused=self._refused,
             buffers=self._budget.figures,
+            cluster=lambda: self._cluster.states() if self._cluster is not None else None,
         )
 
     # Calls from the reactor and from HTTP

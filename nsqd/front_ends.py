@@ -13,22 +13,27 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from nsqd.http.node import Info
 from nsqd.listeners import Listeners
 from nsqd.net.admission import Admission
 from nsqd.net.reactor import Reactor
+from nsqd.opening import Opened
 from nsqd.options import NsqdOptions
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.nsq.context import Context
 from nsqd.protocols.nsq.peer import Peer
 from shared.budget import Budget
 from shared.connection_limiter import ConnectionLimits
+from shared.listen import WILDCARDS, display, parse_address
 from shared.log import log
 
 if TYPE_CHECKING:
     import ssl
+    from pathlib import Path
 
     from nsqd.auth.servers import AuthServers
     from nsqd.beanstalk import FrontEnd
+    from nsqd.replication.port import ClusterPort
     from nsqd.shared_port import SharedPort
 
 
@@ -81,6 +86,30 @@ def open_shared_port(
     producers = replace(context, settings=replace(context.settings, publish_only=True))
     port = SharedPort(options.tcp_shared_address, listeners.tcp_shared, reactor, partial(Peer, producers))
     port.open()
+    return port
+
+
+def open_cluster_port(
+    options: NsqdOptions, listeners: Listeners, info: Info, directory: Path, opened: Opened, reactor: Reactor
+) -> ClusterPort | None:
+    """Join the cluster and accept connections of its nodes, or return None if the node is in none. Raises DirectoryError."""
+    if listeners.cluster is None:
+        return None
+    from nsqd.replication.joining import join
+    from nsqd.replication.port import ClusterPort
+
+    host = parse_address(listeners.cluster.address).host
+    own = display(
+        options.broadcast_address or info.broadcast_address if host in WILDCARDS else host, listeners.cluster.port
+    )
+    http = display(info.broadcast_address, info.http_port) if info.http_port > 0 else ""
+    log_identity, name = opened.log.identity, options.cluster_name
+    cluster = join(
+        directory, log_identity, name, listeners.secret, (own, http), options.cluster_peer, options.takeover_after
+    )
+    port = ClusterPort(cluster, reactor, directory, lambda: opened.log.store.leased, opened.broker.refused)
+    port.listen(listeners.cluster.socket)
+    log.info("CLUSTER: listening on %s as node %d of %s", listeners.cluster.address, log_identity.node, name)
     return port
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # Descriptors besides the listeners: the data directory, the log with its segment and a spare one, the loops of both threads,
 # one connection.
 OWN_FILES = 19
+LEAST_SECRET, MOST_SECRET = 16, 1024  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +32,32 @@ class Listeners:
     https: Listener | None  # never set without certificates
     beanstalk: Listener | None
     beanstalk_tls: Listener | None  # never set without certificates
+    cluster: Listener | None
+    secret: bytes  # of the cluster; b"": there is none
     certificates: Certificates | None  # for TCP and HTTPS; None: there is no TLS
     # the authorities to trust when authorization servers are asked; None: there are no such servers
     auth_tls: ssl.SSLContext | None
+
+
+class SecretError(Exception):
+    """The cluster's secret cannot be used. The text says why."""
 
 
 def files_needed(options: NsqdOptions) -> int:
     """Return how many file descriptors nsqd opens before the first client comes."""
     beanstalk = (options.beanstalk_address, options.beanstalk_tls_address)
     given = (options.http_address, options.tls_cert and options.https_address)
-    return OWN_FILES + 1 + sum(map(bool, (*given, options.tcp_shared_address, *beanstalk)))
+    return OWN_FILES + 1 + sum(map(bool, (*given, options.tcp_shared_address, options.cluster_address, *beanstalk)))
 
 
 @contextlib.contextmanager
 def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
-    """Load the certificates and open the listeners; close the listeners in the end. Raises TlsError, ListenError."""
+    """Load the certificates and open the listeners; close them in the end. Raises TlsError, ListenError, SecretError."""
     from shared.daemon import listening, listening_if_given, sharing_if_given
 
     certificates = _certificates(options)
     auth_tls = _auth_tls(options)
+    secret = _secret(options)
     authorizes = auth_tls is not None
     with (
         listening(options.tcp_address, authorizes) as tcp,
@@ -58,18 +66,20 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
         listening_if_given(options.https_address if certificates else "") as https,
         listening_if_given(options.beanstalk_address) as beanstalk,
         listening_if_given(options.beanstalk_tls_address) as beanstalk_tls,
+        listening_if_given(options.cluster_address) as cluster,
     ):
-        yield Listeners(tcp, tcp_shared, http, https, beanstalk, beanstalk_tls, certificates, auth_tls)
+        yield Listeners(tcp, tcp_shared, http, https, beanstalk, beanstalk_tls, cluster, secret, certificates, auth_tls)
 
 
 def files_problem(options: NsqdOptions) -> str:
-    """Return what is wrong with the TLS files, or "", for --check-config."""
+    """Return what is wrong with the files of TLS and of the cluster's secret, or "", for --check-config."""
     from shared.tls_info import TlsError
 
     try:
         _certificates(options)
         _auth_tls(options)
-    except TlsError as error:
+        _secret(options)
+    except (TlsError, SecretError) as error:
         return str(error)
     return ""
 
@@ -107,3 +117,19 @@ def _auth_tls(options: NsqdOptions) -> ssl.SSLContext | None:
 
     context = client_context(options.tls_root_ca_file, options.tls_min_version, options.tls_security_level)
     return context if options.auth_http_address else None
+
+
+def _secret(options: NsqdOptions) -> bytes:
+    """Return the cluster's secret, without the line's end; b"" if there is no cluster. Raises SecretError."""
+    if not options.cluster_address:
+        return b""
+    try:
+        with open(options.cluster_secret_file, "rb") as file:
+            secret = file.read(MOST_SECRET + 1).strip()
+    except OSError as error:
+        raise SecretError(f"failed to read --cluster-secret-file - {error}") from None
+    if not LEAST_SECRET <= len(secret) <= MOST_SECRET:
+        raise SecretError(
+            f"--cluster-secret-file {options.cluster_secret_file}: expected {LEAST_SECRET} to {MOST_SECRET} bytes"
+        )
+    return secret

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 
-from nsqd.listeners import files_needed, files_problem, open_listeners
+from nsqd.listeners import SecretError, files_needed, files_problem, open_listeners
 from nsqd.options import PROGRAM, NsqdOptions
 from shared.startup import Exit, begin
 
@@ -40,7 +40,7 @@ def main() -> int:
     except TlsError as error:
         log.critical("failed to instantiate nsqd - %s", error)
         return 1
-    except (TooFewFilesError, ListenError, DirectoryError) as error:
+    except (TooFewFilesError, ListenError, SecretError, DirectoryError) as error:
         log.critical("%s", error)
         return 1
     return 0

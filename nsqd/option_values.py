@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from penstock.protocol.names import is_valid_name
 from shared.checks import no_host_port
+from shared.listen import ListenError, is_loopback, parse_address
 from shared.values import parse_text
 
 # Values of tls_required, and their numbers in /config (Go's constants TLSNotRequired and so on).
@@ -14,6 +15,8 @@ TLS_REQUIRED = {NOT_REQUIRED: 0, REQUIRED_EXCEPT_HTTP: 1, REQUIRED: 2}
 KNOWN_POLICIES = ("", "require", "require-verify")  # values of tls_client_auth_policy
 TLS_VERSIONS = {"tls1.0": 769, "tls1.1": 770, "tls1.2": 771, "tls1.3": 772}  # the numbers are TLS's own
 DEFAULT_TLS_VERSION = "tls1.2"
+
+MOST_CLUSTER_NAME = 100  # bytes
 
 MAX_ATTEMPTS = 65535  # the wire has 16 bits for attempts
 
@@ -67,6 +70,30 @@ def statsd_prefix(template: str, host: str, http_port: int) -> str:
     joined = f"[{host}]:{http_port}" if ":" in host else f"{host}:{http_port}"
     prefix = template.replace("%s", joined.replace(".", "_").replace(":", "_"))
     return prefix if not prefix or prefix.endswith(".") else f"{prefix}."
+
+
+def cluster_problems(address: str, name: str, secret_file: str, peers: Iterable[str], node_id: int) -> list[str]:
+    """Return what is wrong with the options of a cluster together."""
+    if not address:
+        return ["--cluster-peer needs --cluster-address"] if peers else []
+    wrong = []
+    if node_id < 0:
+        wrong.append("--cluster-address needs --node-id: each node of the cluster has a number of its own, 0 to 1023")
+    if not secret_file:
+        wrong.append("--cluster-address needs --cluster-secret-file: a file with the secret that all nodes share")
+    if not name or len(name.encode()) > MOST_CLUSTER_NAME:
+        wrong.append(f"--cluster-name must have 1 to {MOST_CLUSTER_NAME} bytes")
+    return wrong
+
+
+def beyond_loopback(address: str) -> str:
+    """Return what is wrong with the address of the cluster port, or "". This is an option check."""
+    try:
+        if parse_address(address).path:
+            return "a unix socket cannot be reached by other nodes: expected <addr>:<port>"
+        return "" if is_loopback(address) else "only a loopback address is possible until TLS between nodes exists"
+    except ListenError as error:
+        return error.why
 
 
 def check_events(word: str) -> str:

@@ -18,8 +18,10 @@ from nsqd.option_values import (
     NOT_REQUIRED,
     REQUIRED,
     TOPOLOGY_AWARE,
+    beyond_loopback,
     check_attempts,
     check_events,
+    cluster_problems,
     odd_auth_address,
     read_attempts,
     read_events,
@@ -113,6 +115,20 @@ class NsqdOptions(DaemonOptions):
     )
     enable_experiment: tuple[str, ...] = option(
         (), f"enable experimental feature (may be given multiple times): {', '.join(EXPERIMENTS)}"
+    )
+    cluster_address: str = option(
+        "", '<addr>:<port> to listen on for the other nodes of a cluster ("": this node is in none)'
+    )
+    cluster_peer: tuple[str, ...] = option(
+        (), "cluster address of another node, from which this one learns of all others (may be given multiple times)"
+    )
+    cluster_name: str = option("penstock", "name of the cluster: nodes of another one are refused")
+    cluster_secret_file: str = option("", "path to a file with the secret, 16 bytes or more, that all nodes share")
+    takeover_after: Duration = _duration(
+        5 * SECOND, "silence after which a node of the cluster is suspected to be dead", least=3 * SECOND
+    )
+    restart_grace: Duration = _duration(
+        30 * SECOND, "how long the other nodes wait for this one after SIGTERM before they suspect it"
     )
     max_connections: int = option(10_000, "maximum TCP connection count", check=at_least(1))
     max_connections_per_ip: int = option(
@@ -278,6 +294,9 @@ class NsqdOptions(DaemonOptions):
             wrong.append("--tcp-shared-address must not be --tcp-address, where consumers find this node alone")
         if self.beanstalk_tls_address and not self.tls_cert:
             wrong.append("--beanstalk-tls-address needs --tls-cert and --tls-key")
+        wrong += cluster_problems(
+            self.cluster_address, self.cluster_name, self.cluster_secret_file, self.cluster_peer, self.node_id
+        )
         for value in self.e2e_processing_latency_percentile:
             if not 0 < value <= 1:
                 wrong.append(f"invalid E2E processing latency percentile: {value:g}")
@@ -291,6 +310,7 @@ class NsqdOptions(DaemonOptions):
             *complaints("https-address", filter(None, [self.tls_cert and self.https_address]), obstructed),
             *complaints("beanstalk-address", filter(None, [self.beanstalk_address]), obstructed),
             *complaints("beanstalk-tls-address", filter(None, [self.beanstalk_tls_address]), obstructed),
+            *complaints("cluster-address", filter(None, [self.cluster_address]), beyond_loopback),
             *complaints("data-path", [self.data_path], missing_directory),
         ]
 
@@ -316,6 +336,7 @@ class NsqdOptions(DaemonOptions):
             *complaints("http-address", [self.http_address], accidental_path),
             *complaints("beanstalk-address", [self.beanstalk_address], accidental_path),
             *complaints("beanstalk-tls-address", [self.beanstalk_tls_address], accidental_path),
+            *complaints("cluster-peer", self.cluster_peer, no_host_port),
             *complaints("lookupd-tcp-address", self.lookupd_tcp_address, not_dialable),
             *complaints("auth-http-address", self.auth_http_address, odd_auth_address),
             *complaints("statsd-address", filter(None, [self.statsd_address]), no_host_port),

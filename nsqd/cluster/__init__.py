@@ -1,7 +1,8 @@
 """What a node knows of the other nodes of its cluster. Nothing here does input or output, or asks a clock.
 
 * `cluster`: a node's part in its cluster: its connections, whom to dial, what is passed on. Start here.
-* `link`: one connection to another node. `membership`: who belongs to the cluster, and who is silent.
+* `peer`: one connection to another node, as the reactor sees it. `link`: what is said over it.
+* `membership`: who belongs to the cluster, and who is silent.
 
 Of nsqd, this package may import only `protocols` and `core`. See docs/design/cluster.md.
 """

@@ -39,10 +39,22 @@ class Cluster:
     """One node's view of its cluster. Implements nsqd.cluster.link.Listener."""
 
     def __init__(
-        self, credentials: Credentials, seeds: Iterable[str], suspect_after: int, random: Callable[[int], bytes]
+        self,
+        credentials: Credentials,
+        seeds: Iterable[str],
+        suspect_after: int,
+        random: Callable[[int], bytes],
+        known: Iterable[Member] = (),
+        now: int = 0,
     ) -> None:
-        """`seeds`: addresses of other nodes (-cluster-peer); `random`: returns so many random bytes. Raises ValueError."""
+        """Begin at `now` without a connection. Raises ValueError.
+
+        `seeds`: addresses of other nodes (-cluster-peer); `random`: returns so many random bytes; `known`: what an earlier run
+        of this node knew of others.
+        """
+        self.own = credentials.own
         self.membership = Membership(credentials.own, suspect_after)
+        self.membership.merge([word for word in known if word.node.number != self.own.number], now)
         self.lease = 0
         self.leases: dict[int, int] = {}  # the lease that each node told last, by its number
         self.links: dict[int, Link] = {}  # the connection to each node whose identity is proved
@@ -66,7 +78,7 @@ class Cluster:
         if sum(link is None or link.peer is None for link in busy) >= MOST_DIALS:
             return None
         linked = {link.peer.address for link in self.links.values() if link.peer is not None}
-        own = self._credentials.own
+        own = self.own
         wanted = dict.fromkeys([*self._seeds, *(node.address for node in self.membership.members if node is not own)])
         for address in [one for one, dial in self._dials.items() if one not in wanted and not dial.is_busy]:
             del self._dials[address]
@@ -133,7 +145,7 @@ class Cluster:
         other = self.links.get(peer.number)
         if other is not None:
             self.membership.heard(peer.number, now)  # whoever it refuses has shown that it lives
-            is_better = _rank(other, self._credentials.own, peer) > _rank(link, self._credentials.own, peer)
+            is_better = _rank(other, self.own, peer) > _rank(link, self.own, peer)
             if is_better and not other.closing and now - other.received_at < _ALIVE:
                 raise PeerError("there is a connection already")
             other.closing = other.closing or "another connection takes its place"
@@ -165,7 +177,7 @@ class Cluster:
     def receive_words(self, link: Link, words: list[Member], now: int) -> None:
         contradiction = self.membership.contradiction(words)
         if contradiction is not None:
-            self.refused_itself = _why_not(contradiction, self._credentials.own)
+            self.refused_itself = _why_not(contradiction, self.own)
         logs = {node.log_id: node.number for node in self.membership.members}
         believed = []
         for word in words:

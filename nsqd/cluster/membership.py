@@ -39,9 +39,9 @@ class Member:
         """Return True if this word replaces the other one about the same node number."""
         return self._order() > other._order()
 
-    def _order(self) -> tuple[int, int, bytes, bytes, int, str]:
+    def _order(self) -> tuple[int, int, bytes, bytes, int, str, str]:
         node = self.node
-        return node.incarnation, self.standing, node.log_id, node.epoch, node.log_format, node.address
+        return node.incarnation, self.standing, node.log_id, node.epoch, node.log_format, node.address, node.http
 
 
 class Membership:

@@ -6,7 +6,7 @@ Read `routes` (all paths), then `node` (what handlers know of the daemon), then 
 * Health and figures: `health`, `stats`, `stats_text`, `stats_client`, `metrics` over `figures`, `series`, `overview`, `tubes`.
 * Messages: `messages`, `message_actions`, `dead_letters`, `jobs`, over `inspection`.
 * Reading back: `read_back`, `offsets`, `cursors`, `all_cursors`.
-* The node: `config`, `storage`, `backup`, `drain`, `story`.
+* The node: `config`, `storage`, `backup`, `drain`, `story`, `cluster`.
 * Shared by routes: `arguments`, `coalescing` (expensive answers are made once at a time).
 
 Of nsqd, this package may import `core`, `protocols` and the options, and not storage, net, discovery, auth or statsd.

@@ -56,6 +56,8 @@ class Node:
     contents: Contents  # trio thread, except for its methods marked as safe in any thread
     series: Series  # trio thread
     refused: Callable[[], Counter[str]]  # trio thread; what clients were refused, by reason
+    # trio thread; what is known of each node of the cluster; None: the node is in none
+    cluster: Callable[[], list[dict[str, object]] | None]
     buffers: Callable[[], BudgetFigures]  # any thread: what clients make the node buffer
 
     async def registered(self, topic: str) -> None:

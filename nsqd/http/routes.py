@@ -2,6 +2,7 @@
 
 from nsqd.http.all_cursors import AllCursors
 from nsqd.http.backup import BackupRoute
+from nsqd.http.cluster import ClusterRoute
 from nsqd.http.config import Config
 from nsqd.http.cursors import Cursors
 from nsqd.http.dead_letters import DeadLetters
@@ -53,6 +54,7 @@ def routes(node: Node) -> Routes:
         **Overview(node).routes(),
         **TubesRoute(node).routes(),
         **Jobs(node).routes(),
+        **ClusterRoute(node).routes(),
         "/metrics": {"GET": MetricsRoute(node).metrics},
         "/livez": {"GET": observe.livez},
         "/readyz": {"GET": observe.readyz},

@@ -111,6 +111,14 @@ class Reactor:
         )
         self._acceptor.listen(sock, endpoint.limiter)
 
+    def adopt(self, sock: socket.socket, endpoint: Endpoint) -> None:
+        """Serve a connection that this process has made to a server, and count it."""
+        ip, port = sock.getpeername()[:2]
+        if endpoint.limiter.admits(ip, self.now):
+            self._add(Accepted(sock, ip, str(port)), endpoint)
+        else:
+            sock.close()
+
     def stop_listening(self, sock: socket.socket) -> None:
         """Accept what waits at a listening socket, and close it, if the reactor has it; accepted connections go on.
 

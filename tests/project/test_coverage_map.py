@@ -63,6 +63,9 @@ COVERED_BY = {
         "nsqd.daemon", "nsqd.front_ends", "nsqd.identity", "nsqd.listeners", "nsqd.main", "nsqd.opening",
         "nsqd.storage.saver", "penstock.launch", "shared.files", "shared.trio_thread", "shared.version",
     ),
+    "processes/test_cluster.py": (
+        "nsqd.cluster.peer", "nsqd.http.cluster", "nsqd.replication.joining", "nsqd.replication.port",
+    ),
     "processes/test_statistics.py": ("nsqd.deliveries",),
     "processes/test_cursors.py": ("nsqd.http.cursors",),
     "processes/test_overview.py": ("nsqd.http.all_cursors", "nsqd.http.storage", "nsqd.time_slices"),

@@ -11,6 +11,7 @@ import msgpack
 from nsqd.protocols.peer.frames import PeerError
 
 MOST_NUMBER = 1023  # node numbers are those of -node-id
+FIELDS = 7  # of an identity
 MOST_ADDRESS = 300  # characters: a host name has at most 253
 MOST_FIELDS = 2048  # of a list: there are 1,024 node numbers
 LOG_ID_SIZE, EPOCH_SIZE = 16, 14  # bytes
@@ -28,6 +29,7 @@ class NodeIdentity:
     epoch: bytes  # the epoch of the log that began with this run, packed (docs/design/log.md#epochs)
     log_format: int  # version of the log's format: whoever does not know it cannot replay a copy
     address: str  # host:port of -cluster-address
+    http: str = ""  # host:port of its HTTP clients; "": it serves none
 
 
 def pack(identity: NodeIdentity) -> list[Any]:
@@ -37,9 +39,9 @@ def pack(identity: NodeIdentity) -> list[Any]:
 
 def unpack(fields: Any) -> NodeIdentity:
     """Return the identity that a peer has sent. Raises PeerError."""
-    if not isinstance(fields, list) or len(fields) != 6:
-        raise PeerError("an identity has 6 fields")
-    number, incarnation, log_id, epoch, log_format, address = fields
+    if not isinstance(fields, list) or len(fields) != FIELDS:
+        raise PeerError(f"an identity has {FIELDS} fields")
+    number, incarnation, log_id, epoch, log_format, address, http = fields
     if (
         not _is_int(number, MOST_NUMBER)
         or not _is_int(incarnation, _MOST_INCARNATION)
@@ -48,9 +50,9 @@ def unpack(fields: Any) -> NodeIdentity:
         raise PeerError("an identity's number, incarnation or log format is not one")
     if type(log_id) is not bytes or type(epoch) is not bytes or (len(log_id), len(epoch)) != (LOG_ID_SIZE, EPOCH_SIZE):
         raise PeerError("an identity's log id or epoch is not one")
-    if type(address) is not str or len(address) > MOST_ADDRESS or not _ADDRESS.fullmatch(address):
+    if not _is_address(address) or not (http == "" or _is_address(http)):
         raise PeerError("an identity's address is not host:port")
-    return NodeIdentity(number, incarnation, log_id, epoch, log_format, address)
+    return NodeIdentity(number, incarnation, log_id, epoch, log_format, address, http)
 
 
 def unpack_message(content: bytes) -> Any:
@@ -59,6 +61,10 @@ def unpack_message(content: bytes) -> Any:
         return msgpack.unpackb(content, max_map_len=0, max_array_len=MOST_FIELDS)
     except (ValueError, msgpack.UnpackException, RecursionError):
         raise PeerError("the content of a frame is not msgpack") from None
+
+
+def _is_address(text: object) -> bool:
+    return type(text) is str and len(text) <= MOST_ADDRESS and _ADDRESS.fullmatch(text) is not None
 
 
 def _is_int(value: object, most: int) -> bool:

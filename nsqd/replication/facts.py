@@ -1,0 +1,73 @@
+"""`cluster.json` in the data directory: what a node must know of its cluster before anybody tells it.
+
+It holds the number of the last run (the incarnation), and the latest word about each node. The incarnation does not depend on
+the log: a node whose log is lost goes on above it, and a node that lost the file, too, takes the time, which is above every
+incarnation unless the clock was set back by more than the time since.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nsqd.cluster.membership import Member, Standing
+from nsqd.protocols.peer.frames import PeerError
+from nsqd.protocols.peer.node_identity import unpack
+from nsqd.storage.directory import DirectoryError
+from shared.files import replace_file
+
+NAME = "cluster.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """The content of the file."""
+
+    incarnation: int = 0  # of the last run that began; 0: none
+    members: tuple[Member, ...] = ()
+
+
+def read_facts(directory: Path) -> ClusterFacts:
+    """Return the content of a data directory's file; no facts if there is none. Raises DirectoryError."""
+    path = directory / NAME
+    try:
+        content = json.loads(path.read_bytes())
+        return ClusterFacts(int(content["incarnation"]), tuple(map(_member, content["members"])))
+    except FileNotFoundError:
+        return ClusterFacts()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, PeerError) as error:
+        raise DirectoryError(
+            f"failed to read {path} - {error}: remove it if it is damaged, the other nodes tell its content again"
+        ) from None
+
+
+def write_facts(directory: Path, facts: ClusterFacts) -> None:
+    """Write the file durably. Raises OSError."""
+    members = [_packed(member) for member in facts.members]
+    content = json.dumps({"incarnation": facts.incarnation, "members": members}, indent=1)
+    replace_file(directory / NAME, content.encode())
+
+
+def next_incarnation(facts: ClusterFacts, wall: int) -> int:
+    """Return the incarnation of a run that begins at `wall` (ns since the epoch)."""
+    return max(facts.incarnation + 1, wall // 1_000_000_000)
+
+
+def _packed(member: Member) -> dict[str, Any]:
+    node = asdict(member.node)
+    return node | {"log_id": member.node.log_id.hex(), "epoch": member.node.epoch.hex(), "standing": member.standing}
+
+
+def _member(fields: dict[str, Any]) -> Member:
+    fields = dict(fields)
+    standing = Standing(fields.pop("standing"))
+    fields["log_id"], fields["epoch"] = bytes.fromhex(fields["log_id"]), bytes.fromhex(fields["epoch"])
+    return Member(unpack(list(fields.values())), standing)
+
+
+def known_members(members: Iterable[Member]) -> tuple[Member, ...]:
+    """Return words about nodes in the order in which the file has them."""
+    return tuple(sorted(members, key=lambda member: member.node.number))

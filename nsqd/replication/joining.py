@@ -1,0 +1,41 @@
+"""Join the cluster at the start of the node: who it is in this run, and what it knows of the others."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from nsqd.cluster.cluster import Cluster
+from nsqd.protocols.peer.handshake import Credentials
+from nsqd.protocols.peer.node_identity import NodeIdentity
+from nsqd.replication.facts import ClusterFacts, next_incarnation, read_facts, write_facts
+from nsqd.storage.directory import DirectoryError
+from nsqd.storage.log.identity import LogIdentity
+from nsqd.storage.log.records import VERSION
+
+
+def join(
+    directory: Path,
+    log: LogIdentity,
+    name: str,
+    secret: bytes,
+    addresses: tuple[str, str],
+    peers: Iterable[str],
+    suspect_after: int,
+) -> Cluster:
+    """Begin a new run of the node, durably, and return its view of the cluster `name`. Raises DirectoryError.
+
+    `addresses`: where other nodes, and clients of HTTP, reach this one; `peers`: cluster addresses of other nodes;
+    `suspect_after` is in ns.
+    """
+    facts = read_facts(directory)
+    incarnation = next_incarnation(facts, time.time_ns())
+    own = NodeIdentity(log.node, incarnation, log.log_id, log.epoch.pack(), VERSION, *addresses)
+    try:
+        write_facts(directory, ClusterFacts(incarnation, facts.members))
+    except OSError as error:
+        raise DirectoryError(f"failed to write what is known of the cluster - {error}") from None
+    credentials = Credentials(name, secret, own)
+    return Cluster(credentials, peers, suspect_after, os.urandom, facts.members, time.monotonic_ns())

@@ -1,0 +1,191 @@
+"""The node's cluster port: it dials and accepts connections, and drives the node's view of its cluster by the clock.
+
+See docs/design/cluster.md#connections.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from nsqd.cluster.cluster import TICK, Cluster
+from nsqd.cluster.link import Link
+from nsqd.cluster.membership import Standing
+from nsqd.cluster.peer import ClusterPeer
+from nsqd.net.endpoint import Endpoint, OutputBounds
+from nsqd.net.reactor import Reactor
+from nsqd.protocols.conversation import Conversation
+from nsqd.protocols.transport import Transport
+from nsqd.replication.facts import ClusterFacts, known_members, write_facts
+from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
+from shared.listen import parse_address
+from shared.log import log
+
+DIAL_TIMEOUT = 5.0  # s
+MOST_CONNECTIONS = 4096
+MOST_REASONS = 1000  # for refusals that are remembered, so that the log does not repeat them
+QUIET = 60_000_000_000  # ns between two lines about one reason
+# Both sides of a connection between nodes always read: how much may wait for the network is bounded by what is sent.
+BOUNDS = OutputBounds(unsent=1 << 40)
+
+
+class ClusterPort:
+    """The connections of this node to the other nodes. All methods belong to the reactor's thread."""
+
+    def __init__(
+        self, cluster: Cluster, reactor: Reactor, directory: Path, lease: Callable[[], int], refused: Counter[str]
+    ) -> None:
+        """`directory`: where cluster.json is kept; `lease`: returns the message id below which ids may have been issued."""
+        self.cluster = cluster
+        self._reactor = reactor
+        self._directory = directory
+        self._lease = lease
+        self._limiter = ConnectionLimiter("CLUSTER", ConnectionLimits(MOST_CONNECTIONS), refused)
+        self._peers: dict[ClusterPeer, None] = {}
+        self._known = known_members(cluster.words())  # as the file has it
+        self._connected: dict[int, Link] = {}  # the links that the log was told of, by node number
+        self._quiet_until: dict[str, int] = {}  # by address and reason: when the log tells of it again, monotonic ns
+        self._refused = ""  # what the log was told of
+        self.after_events: Callable[[int], None] = lambda now: None  # called after input, and at each tick
+
+    def listen(self, sock: socket.socket) -> None:
+        """Accept connections of other nodes at a listening socket."""
+        self._reactor.listen(sock, self._make_peer, self._limiter, bounds=BOUNDS)
+
+    def _make_peer(self, transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
+        return self._peer(self.cluster.accepted(now), transport, ip, port)
+
+    def _peer(self, link: Link | None, transport: Transport, ip: str, port: str) -> ClusterPeer:
+        peer = ClusterPeer(link, transport, ip, port, self.events, self._gone)
+        self._peers[peer] = None
+        return peer
+
+    def _gone(self, peer: ClusterPeer) -> None:
+        self._peers.pop(peer, None)
+        if peer.link is not None:
+            if peer.link.peer is None and peer.link.closing:
+                self._report_refusal(peer)
+            self.cluster.closed(peer.link, time.monotonic_ns())
+            self.events()
+
+    def events(self) -> None:
+        """Take note of what came, and let every connection say what it has to say."""
+        self._report()
+        self.after_events(time.monotonic_ns())
+        self.flush()
+
+    def flush(self) -> None:
+        """Let every connection say what it has to say with this turn."""
+        for peer in list(self._peers):
+            peer.flush()
+
+    # by the clock
+
+    async def run(self, nursery: trio.Nursery) -> None:
+        """Dial nodes, send heartbeats, and find out who is silent, until cancelled."""
+        while True:
+            now = time.monotonic_ns()
+            self.cluster.lease = self._lease()
+            for number in self.cluster.tick(now):
+                log.warning("CLUSTER: node %d at %s is silent", number, self._address(number))
+            while (address := self.cluster.take_due(now)) is not None:
+                nursery.start_soon(self._dial, address)
+            self.events()
+            await self._keep()
+            self._reactor.wake()
+            await trio.sleep(TICK / 1e9)
+
+    async def _dial(self, address: str) -> None:
+        try:
+            with trio.fail_after(DIAL_TIMEOUT + 1):
+                sock = await trio.to_thread.run_sync(_connect, address, abandon_on_cancel=True)
+        except (OSError, UnicodeError, trio.TooSlowError) as error:
+            log.debug("CLUSTER: cannot connect to %s: %s", address, error)
+            self.cluster.dial_failed(address, time.monotonic_ns())
+            return
+        link = self.cluster.dialed(address, time.monotonic_ns())
+
+        def make_peer(transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
+            return self._peer(link, transport, ip, port)
+
+        self._reactor.adopt(sock, Endpoint(make_peer, self._limiter, None, BOUNDS))
+
+    async def _keep(self) -> None:
+        """Write cluster.json if anything in it has changed."""
+        known = known_members(self.cluster.words())
+        if known == self._known:
+            return
+        facts = ClusterFacts(self.cluster.own.incarnation, known)
+        try:
+            await trio.to_thread.run_sync(partial(write_facts, self._directory, facts))
+        except OSError as error:
+            log.error("CLUSTER: cannot write what is known of the nodes: %s; trying again", error)
+        else:
+            self._known = known
+
+    def announce_restart(self, grace: int) -> None:
+        """Tell the other nodes that this one stops, and will be back within `grace` ns."""
+        self.cluster.announce_restart(grace // 1_000_000)
+        self.flush()
+        self._reactor.wake()
+
+    # the log
+
+    def _report(self) -> None:
+        links = self.cluster.links
+        for number, link in links.items():
+            if self._connected.get(number) is not link:
+                log.info("CLUSTER: connected to node %d at %s", number, self._address(number))
+        for number in self._connected.keys() - links.keys():
+            log.info("CLUSTER: no connection to node %d at %s", number, self._address(number))
+        if links != self._connected:
+            self._connected = dict(links)
+        if self.cluster.refused_itself != self._refused:
+            self._refused = self.cluster.refused_itself
+            log.error("CLUSTER: another node says: %s", self._refused)
+
+    def _report_refusal(self, peer: ClusterPeer) -> None:
+        """Tell why a connection ended before the other node was proved, each reason once in a while."""
+        assert peer.link is not None
+        now, why = time.monotonic_ns(), f"{peer.remote_ip} {peer.link.closing}"
+        if now >= self._quiet_until.get(why, 0):
+            if len(self._quiet_until) >= MOST_REASONS:
+                self._quiet_until.clear()
+            self._quiet_until[why] = now + QUIET
+            log.warning("CLUSTER: refused: %s:%s: %s", peer.remote_ip, peer.port, peer.link.closing)
+
+    def _address(self, number: int) -> str:
+        word = self.cluster.membership.words.get(number)
+        return word.node.address if word is not None else "an unknown address"
+
+    def states(self) -> list[dict[str, object]]:
+        """Return what is known of each node, by its number, for /cluster."""
+        cluster = self.cluster
+        suspected = cluster.membership.suspected
+        return [
+            {
+                "node": number,
+                "address": word.node.address,
+                "http_address": word.node.http,
+                "standing": Standing(word.standing).name.lower(),
+                "connected": number in cluster.links,
+                "suspected": number in suspected,
+                "restarting": cluster.membership.is_going(number) and number not in suspected,
+                "incarnation": word.node.incarnation,
+                "log_id": word.node.log_id.hex(),
+                "lease": cluster.lease if word.node is cluster.own else cluster.leases.get(number, 0),
+            }
+            for number, word in sorted(cluster.membership.words.items())
+        ]
+
+
+def _connect(address: str) -> socket.socket:
+    """Return a connection to host:port. Raises OSError."""
+    parsed = parse_address(address)
+    return socket.create_connection((parsed.host, parsed.port), DIAL_TIMEOUT)

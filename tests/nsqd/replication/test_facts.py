@@ -1,0 +1,52 @@
+"""cluster.json: what is written is read again, and a file that is damaged is not used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd.cluster.membership import Member, Standing
+from nsqd.replication.facts import NAME, ClusterFacts, next_incarnation, read_facts, write_facts
+from nsqd.storage.directory import DirectoryError
+from tests.nsqd.protocols.peer.identities import NODES
+
+MEMBERS = st.lists(st.builds(Member, NODES, st.sampled_from(Standing)), max_size=3)
+
+
+@given(st.integers(0, 2**62), MEMBERS)
+def test_what_was_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, incarnation: int, members: list[Member]
+) -> None:
+    directory = tmp_path_factory.mktemp("facts")
+    facts = ClusterFacts(incarnation, tuple(members))
+    write_facts(directory, facts)
+    assert read_facts(directory) == facts
+
+
+def test_a_new_directory_has_no_facts(tmp_path: Path) -> None:
+    assert read_facts(tmp_path) == ClusterFacts()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"incarnation": 1}',
+        b'{"incarnation": 1, "members": [{}]}',
+        b'{"incarnation": [], "members": []}',
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / NAME).write_bytes(text)
+    with pytest.raises(DirectoryError, match="remove it if it is damaged"):
+        read_facts(tmp_path)
+
+
+def test_a_run_has_a_greater_incarnation_than_the_last_whatever_the_clock_says() -> None:
+    assert next_incarnation(ClusterFacts(7), 0) == 8
+    assert next_incarnation(ClusterFacts(), 1_800_000_000 * 10**9) == 1_800_000_000
