@@ -2,6 +2,7 @@
 
 Read `penstock` (the list of commands), then `up` (`penstock up`) over `supervisor` (which daemons to start, stop and
 restart) and `daemon_set` (their flags and ports); then `messages` (read, peek, finish, requeue, ...) and `backup`.
+`cluster_certs` over `certificate_authority` makes the certificates of a cluster's nodes.
 
 `nsq_tail` prints a topic, and `to_nsq` publishes standard input. `passthrough` reads the options of go-nsq's clients;
 `addresses` checks the address flags of all tools; `interrupts` ends a program between two pieces of work. `nsq_stat` (the

@@ -1,8 +1,11 @@
-"""The program `penstock` and the list of its commands. up.py, messages.py and backup.py hold those that are in this room."""
+"""The program `penstock` and the list of its commands.
+
+Those that are in this room are in up.py, messages.py, backup.py and cluster_certs.py.
+"""
 
 import argparse
 
-from apps import backup, messages, up
+from apps import backup, cluster_certs, messages, up
 from shared.version import version_line
 
 
@@ -13,6 +16,8 @@ def main() -> int:
         return messages.run(arguments)
     if "backup" in arguments:
         return backup.run(arguments)
+    if "certs" in arguments:
+        return cluster_certs.run(arguments)
     return up.run(arguments)
 
 
@@ -23,6 +28,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_command(commands)
     messages.add_commands(commands)
     backup.add_command(commands)
+    cluster_certs.add_command(commands)
     commands.add_parser("import", help="import the data directory of an NSQ nsqd, or of beanstalkd -b", add_help=False)
     commands.add_parser("users", help="manage the users of nsqadmin: set, remove, list", add_help=False)
     commands.add_parser(

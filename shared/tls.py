@@ -103,12 +103,14 @@ class _Following(ssl.SSLContext):
 def describe(connection: TlsObject) -> TlsInfo:
     """Describe a connection whose handshake is done."""
     cipher = connection.cipher()
+    certificate = _certificate(connection)
     return TlsInfo(
         version=(connection.version() or "").replace("TLSv", "TLS"),
         cipher_suite=_suite_name(cipher[0] if cipher else ""),
         negotiated_protocol=connection.selected_alpn_protocol() or "",
         negotiated_protocol_is_mutual=True,
-        common_name=_common_name(connection),
+        common_name=_common_name(certificate),
+        uris=tuple(value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"),
     )
 
 
@@ -226,11 +228,15 @@ def _suite_numbers() -> dict[str, int]:
     return {cipher["name"]: cipher["id"] & 0xFFFF for cipher in context.get_ciphers()}
 
 
-def _common_name(connection: TlsObject) -> str:
-    """Return the last common name of the certificate's subject, as Go does, or ""."""
+def _certificate(connection: TlsObject) -> dict[str, Any]:
+    """Return the peer's certificate as SSLObject.getpeercert does; an empty one if there is none that can be read."""
     try:
-        certificate = connection.getpeercert() or {}
+        return connection.getpeercert() or {}
     except (ssl.SSLError, ValueError):  # names that are not text, although an authority signed them
-        return ""
+        return {}
+
+
+def _common_name(certificate: dict[str, Any]) -> str:
+    """Return the last common name of the certificate's subject, as Go does, or ""."""
     names = [value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"]
     return names[-1] if names else ""

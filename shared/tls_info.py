@@ -1,4 +1,4 @@
-"""What /stats of the original says of a TLS connection, and the error for TLS files. Imports no OpenSSL."""
+"""What is known of a TLS connection after its handshake, and the error for TLS files. Imports no OpenSSL."""
 
 from __future__ import annotations
 
@@ -18,3 +18,4 @@ class TlsInfo:
     negotiated_protocol: str  # always "": no protocol is offered
     negotiated_protocol_is_mutual: bool  # always True, as Go says since 1.16
     common_name: str  # of the client's certificate, "" without one; only require-verify verifies it
+    uris: tuple[str, ...] = ()  # the alternative names of the certificate that are URIs, if it was verified

@@ -1,0 +1,156 @@
+"""The certificate authority of a cluster, in a directory: it signs a certificate for each node.
+
+The files are PEM: ca.pem and ca-key.pem, and for each node node-<number>.pem and node-<number>-key.pem. Keys are EC P-256, and
+only their owner may read them. What exists is never written again.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from shared.files import replace_file
+from shared.node_certificates import certified_number, node_uri
+
+AUTHORITY_DAYS = 3650  # how long an authority is valid at least
+_SKEW = timedelta(hours=1)  # by which the clock of a node may be slow
+_NO_USAGE = dict.fromkeys(
+    ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only"),
+    False,
+)
+
+
+class AuthorityError(Exception):
+    """A file in the directory cannot be used. The text says why, and what to do."""
+
+
+class Authority:
+    """The authority in a directory, which is made if it is not there."""
+
+    def __init__(self, directory: Path, days: int, now: datetime | None = None) -> None:
+        """Load the authority, or make one that is valid for `days`, 3650 at least. Raises AuthorityError and OSError."""
+        self.now = now or datetime.now(UTC)
+        self._directory = directory
+        self._days = days
+        self.is_new = not self._exist("ca")
+        if self.is_new:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make()
+        else:
+            self._load()
+
+    def issue(self, number: int) -> tuple[bool, datetime]:
+        """Make the files of a node unless they exist. Raises AuthorityError and OSError.
+
+        Returns whether they are new, and when the certificate ends, which is not after the authority's end.
+        """
+        name = f"node-{number}"
+        if self._exist(name):
+            return False, self._checked(name, number).not_valid_after_utc
+        key = ec.generate_private_key(ec.SECP256R1())
+        ends = min(self.now + timedelta(days=self._days), self._certificate.not_valid_after_utc)
+        builder = _builder(f"penstock node {number}", key.public_key(), self.now, ends)
+        signed = (
+            builder.issuer_name(self._certificate.subject)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.KeyUsage(True, key_cert_sign=False, crl_sign=False, **_NO_USAGE), critical=True)
+            .add_extension(
+                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), False
+            )
+            .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(node_uri(number))]), False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), False)
+            .sign(self._key, SHA256())
+        )
+        self._write(name, key, signed)
+        return True, signed.not_valid_after_utc
+
+    def _make(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        ends = self.now + timedelta(days=max(self._days, AUTHORITY_DAYS))
+        builder = _builder("penstock cluster authority", self._key.public_key(), self.now, ends)
+        self._certificate = (
+            builder.issuer_name(_name("penstock cluster authority"))
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(x509.KeyUsage(False, key_cert_sign=True, crl_sign=True, **_NO_USAGE), critical=True)
+            .sign(self._key, SHA256())
+        )
+        self._write("ca", self._key, self._certificate)
+
+    def _load(self) -> None:
+        cert, key = self._paths("ca")
+        try:
+            loaded = load_pem_private_key(key.read_bytes(), None)
+            self._certificate = x509.load_pem_x509_certificate(cert.read_bytes())
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: the key is encrypted
+            raise AuthorityError(f"{cert} or {key} cannot be read: {error}; choose another directory") from None
+        if not isinstance(loaded, ec.EllipticCurvePrivateKey) or loaded.public_key() != self._certificate.public_key():
+            raise AuthorityError(f"{key} is not the EC key of {cert}; choose another directory")
+        self._key = loaded
+        if self._certificate.not_valid_after_utc <= self.now:
+            raise AuthorityError(
+                f"{cert} expired on {self._certificate.not_valid_after_utc:%Y-%m-%d}; make new certificates for all"
+                " nodes in another directory"
+            )
+
+    def _checked(self, name: str, number: int) -> x509.Certificate:
+        """Return the certificate that exists for a node. Raises AuthorityError unless this authority has signed it for it."""
+        cert, key = self._paths(name)
+        try:
+            found = x509.load_pem_x509_certificate(cert.read_bytes())
+            found.verify_directly_issued_by(self._certificate)
+            names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            if certified_number(names.get_values_for_type(x509.UniformResourceIdentifier)) == number:
+                return found
+        except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+            pass  # what follows says so
+        raise AuthorityError(
+            f"{cert} is not a certificate of this authority for node {number};"
+            f" remove it and {key}, and run the command again"
+        )
+
+    def _paths(self, name: str) -> tuple[Path, Path]:
+        return self._directory / f"{name}.pem", self._directory / f"{name}-key.pem"
+
+    def _exist(self, name: str) -> bool:
+        """Return whether both files are there. Raises AuthorityError if one is missing."""
+        cert, key = self._paths(name)
+        if cert.exists() == key.exists():
+            return cert.exists()
+        there, missing = (cert, key) if cert.exists() else (key, cert)
+        raise AuthorityError(f"{there} exists without {missing}; restore the missing file, or remove {there}")
+
+    def _write(self, name: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
+        cert_path, key_path = self._paths(name)
+        replace_file(key_path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        replace_file(cert_path, certificate.public_bytes(Encoding.PEM), 0o644)
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _builder(
+    common_name: str, key: ec.EllipticCurvePublicKey, now: datetime, ends: datetime
+) -> x509.CertificateBuilder:
+    """Return a certificate with what every certificate has, but for its issuer."""
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_name(common_name))
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(ends)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )

@@ -1,0 +1,60 @@
+"""TLS between programs of one kind: both sides show a certificate, and both verify it against one authority of their own.
+
+TLS 1.3 only. The system's authorities are not trusted, and host names are not checked: the caller decides who is who by
+`TlsInfo.uris`. Like shared.tls this file uses no sockets, and a connection keeps the certificates that it began with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from dataclasses import dataclass
+
+from shared.tls import Certificates, TlsError, TlsFiles, TlsObject, client_context
+
+VERSION = "tls1.3"
+
+
+@dataclass(frozen=True, slots=True)
+class MutualTlsFiles:
+    """The paths of the PEM files. All three are given."""
+
+    cert: str
+    key: str
+    ca: str  # the authority that signs the certificates of both sides
+
+
+class MutualCertificates:
+    """The certificate in use, for connections that are accepted and for those that are made."""
+
+    def __init__(self, files: MutualTlsFiles) -> None:
+        """Load and check the files. Raises TlsError."""
+        self._files = files
+        self._server, self._client = _load(files)
+
+    def reload(self) -> None:
+        """Read the files again, for later connections. Raises TlsError, and then keeps the old ones."""
+        self._server, self._client = _load(self._files)
+
+    def accept(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> TlsObject:
+        """Return the server's side of a new connection. Its handshake fails unless the client shows a certificate."""
+        return self._server.wrap(incoming, outgoing)
+
+    def dial(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> TlsObject:
+        """Return the client's side of a new connection. `outgoing` holds the first message of its handshake."""
+        connection = self._client.wrap_bio(incoming, outgoing)
+        with contextlib.suppress(ssl.SSLWantReadError):  # the server has not answered yet
+            connection.do_handshake()
+        return connection
+
+
+def _load(files: MutualTlsFiles) -> tuple[Certificates, ssl.SSLContext]:
+    """Return what accepts connections, and the context that makes them. Raises TlsError."""
+    try:
+        server = Certificates(TlsFiles(files.cert, files.key, "require-verify", files.ca, VERSION))
+        client = client_context(files.ca, VERSION)
+        client.check_hostname = False
+        client.load_cert_chain(files.cert, files.key)
+    except (TlsError, OSError, ValueError) as error:
+        raise TlsError(f"cannot use the files {files.cert}, {files.key} and {files.ca} - {error}") from None
+    return server, client

@@ -1,0 +1,117 @@
+"""Both sides of mutual TLS, in memory: who accepts whom, and what is loaded again."""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from shared.tls import TlsError, TlsObject, client_context, describe, describe_failure
+from shared.tls_mutual import MutualCertificates, MutualTlsFiles
+from tests.node_certificates import files, load, make_certificates
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_certificates(tmp_path_factory.mktemp("own"))
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_certificates(tmp_path_factory.mktemp("foreign"))
+
+
+def connect(dialer: MutualCertificates, acceptor: MutualCertificates) -> tuple[TlsObject, TlsObject]:
+    """Both sides after the handshake. Raises the ssl.SSLError of the side that fails first."""
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = dialer.dial(back, there)
+    assert there.pending  # the dialing side begins by itself
+    server = acceptor.accept(there, back)
+    take_turns(server, client, server)
+    return client, server
+
+
+def take_turns(*sides: TlsObject) -> None:
+    """Raises the ssl.SSLError of the side that fails first."""
+    for side in sides:
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+
+
+def failure(dialer: MutualCertificates, acceptor: MutualCertificates) -> str:
+    with pytest.raises(ssl.SSLError) as caught:
+        connect(dialer, acceptor)
+    return describe_failure(caught.value)
+
+
+def test_each_side_knows_the_names_in_the_other_s_certificate(own: Path) -> None:
+    client, server = connect(load(own, 1), load(own, 0))
+    assert describe(client).uris == ("penstock:node:0",)
+    assert describe(server).uris == ("penstock:node:1",)
+    assert describe(server).version == "TLS1.3"
+    client.write(b"hello")
+    assert server.read(9) == b"hello"
+
+
+def test_a_certificate_of_another_authority_is_refused_by_either_side(own: Path, foreign: Path) -> None:
+    assert "certificate verify failed" in failure(load(foreign, 1, own), load(own, 0))
+    assert "certificate verify failed" in failure(load(own, 1), load(foreign, 0, own))
+
+
+def test_the_server_wants_a_certificate_and_no_older_tls(own: Path) -> None:
+    for version, why in ((ssl.TLSVersion.TLSv1_3, "peer did not return a certificate"), (ssl.TLSVersion.TLSv1_2, "")):
+        context = client_context(str(own / "ca.pem"), "tls1.2")
+        context.check_hostname = False
+        context.maximum_version = version
+        there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = context.wrap_bio(back, there)
+        server = load(own, 0).accept(there, back)
+        with pytest.raises(ssl.SSLError) as caught:
+            take_turns(client, server, client, server)
+        assert why in describe_failure(caught.value)
+
+
+def test_files_are_loaded_again_for_later_connections(own: Path, foreign: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    for path in own.iterdir():
+        (mine / path.name).write_bytes(path.read_bytes())
+    certificates = load(mine, 0)
+    connect(load(own, 1), certificates)
+    for path in foreign.iterdir():
+        (mine / path.name).write_bytes(path.read_bytes())
+    connect(certificates, load(own, 1))
+    certificates.reload()
+    connect(certificates, load(foreign, 1))
+    connect(load(foreign, 1), certificates)
+    assert "certificate verify failed" in failure(load(own, 1, foreign), certificates)
+    (mine / "ca.pem").unlink()
+    with pytest.raises(TlsError, match=r"open .*ca\.pem"):
+        certificates.reload()
+    connect(load(foreign, 1), certificates)  # what was loaded stays in use
+
+
+def test_two_authorities_in_the_file_are_both_trusted_while_one_takes_over(
+    own: Path, foreign: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "ca.pem").write_bytes((own / "ca.pem").read_bytes() + (foreign / "ca.pem").read_bytes())
+    for dialer, acceptor in ((own, foreign), (foreign, own), (own, own), (foreign, foreign)):
+        connect(load(dialer, 1, tmp_path), load(acceptor, 0, tmp_path))
+
+
+@pytest.mark.parametrize("name", ["cert", "key", "ca"])
+def test_a_file_that_is_missing_or_wrong_is_an_error(own: Path, tmp_path: Path, name: str) -> None:
+    right = files(own, 0)
+    for wrong in (tmp_path / "missing.pem", tmp_path / "empty.pem"):
+        if wrong.name == "empty.pem":
+            wrong.write_text("")
+        given = {"cert": right.cert, "key": right.key, "ca": right.ca} | {name: str(wrong)}
+        with pytest.raises(TlsError):
+            MutualCertificates(MutualTlsFiles(**given))
+
+
+def test_the_key_of_another_node_is_an_error(own: Path) -> None:
+    with pytest.raises(TlsError, match="private key does not match"):
+        MutualCertificates(MutualTlsFiles(files(own, 0).cert, files(own, 1).key, files(own, 0).ca))
