@@ -118,7 +118,7 @@ class Connection:
         return self._owner.budget.is_full
 
     def upgrade(self, upgrade: Upgrade) -> None:
-        self.layers = Layers(upgrade, self._owner.wrap)
+        self.layers = Layers(upgrade, self.endpoint.wrap or self._owner.wrap)
 
     def suspend(self, begin: Begin) -> None:
         self._owner.suspend(self, begin)

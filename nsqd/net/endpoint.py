@@ -1,4 +1,4 @@
-"""A listener as the reactor sees it: who is let in, which protocol is spoken, and who may take a connection over."""
+"""A listener as the reactor sees it: who is let in, which protocol and TLS are spoken, who may take a connection over."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from nsqd.net.layers import Wrap
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import Transport
 from shared.connection_limiter import ConnectionLimiter
@@ -33,3 +34,4 @@ class Endpoint:
     limiter: ConnectionLimiter
     adopt: Adopt | None = None  # None: connections stay on the reactor
     bounds: OutputBounds = OutputBounds()
+    wrap: Wrap | None = None  # makes the TLS of its connections; None: the node's own does

@@ -22,6 +22,8 @@ from shared.tls import TlsObject, describe, describe_failure
 READ_LIMIT = 256 * 1024  # bytes of plain input for the peer in one turn; a read returns little more
 _RECORD = 16 * 1024  # bytes of plain input in a TLS record
 
+# Returns one side of a TLS connection over a buffer of input and one of output. A client's side has begun its handshake: the
+# first message of it is in the output.
 Wrap = Callable[[ssl.MemoryBIO, ssl.MemoryBIO], TlsObject]
 
 
@@ -67,7 +69,8 @@ class Layers:
         """Return the peer's output encoded for the network, and add each layer whose time has come."""
         output = self._encode(peer.take_output())
         while not peer.outbox.closing and self._add_layer():
-            peer.upgraded()
+            if not self.handshaking:
+                peer.upgraded()
             output += self._encode(peer.take_output())
         return output
 
@@ -84,14 +87,17 @@ class Layers:
         return [self._outgoing.read()] if self._outgoing.pending else []
 
     def _add_layer(self) -> bool:
-        """Add the next layer. Return True if it is complete at once, so that the client is to be told."""
+        """Add the next layer. Return True if there is something to send with it at once.
+
+        That is the beginning of a handshake, or, of a layer that is complete, what the peer says when it is told.
+        """
         upgrade = self._upgrade
         if upgrade is None or self.handshaking:
             return False
         if upgrade.tls and self._tls is None:
             self._tls = self._wrap(self._incoming, self._outgoing)
             self.handshaking = True
-            return False
+            return self._outgoing.pending > 0
         self._upgrade = None
         if upgrade.snappy:
             self._codec = Snappy()

@@ -23,6 +23,7 @@ from nsqd.net.admission import Admission
 from nsqd.net.connection import Connection
 from nsqd.net.endpoint import Adopt, Endpoint, MakePeer, OutputBounds
 from nsqd.net.inflow import Inflow
+from nsqd.net.layers import Wrap
 from nsqd.net.promised import HttpReplies, Promised
 from nsqd.net.system import System
 from nsqd.net.timers import Timers
@@ -101,13 +102,15 @@ class Reactor:
         limiter: ConnectionLimiter | None = None,
         adopt: Adopt | None = None,
         bounds: OutputBounds | None = None,
+        wrap: Wrap | None = None,
     ) -> None:
         """Accept connections of a listening, non-blocking socket, and make their peers with `make_peer`.
 
-        `limiter` counts them instead of the limits that all other listeners share; `adopt` takes those that are handed over.
+        `limiter` counts them instead of the limits that all other listeners share; `adopt` takes those that are handed over;
+        `wrap` makes their TLS instead of the node's own.
         """
         endpoint = self._endpoints[sock.fileno()] = Endpoint(
-            make_peer, limiter or self._limiter, adopt, bounds or OutputBounds()
+            make_peer, limiter or self._limiter, adopt, bounds or OutputBounds(), wrap
         )
         self._acceptor.listen(sock, endpoint.limiter)
 

@@ -96,4 +96,4 @@ class Unread:
         # a log handler that keeps the record must not keep the connection, which the failure's traceback refers to
         why = str(failure)
         log.info("CLIENT(%s:%s): %s", connection.peer.remote_ip, connection.peer.port, why)
-        connection.peer.break_off()
+        connection.peer.break_off(why)

@@ -31,8 +31,8 @@ class Conversation(Protocol):
     def upgraded(self, tls: TlsInfo | None = None) -> None:
         """Take note that a layer asked for with Transport.upgrade is in place; `tls` describes it if it is TLS."""
 
-    def break_off(self) -> None:
-        """End the connection without another word to the client."""
+    def break_off(self, why: str = "") -> None:
+        """End the connection without another word to the client. `why` says what is wrong with the bytes that came."""
 
     def disconnected(self) -> None:
         """Release everything: the connection is gone. The reactor calls this twice if the connection was drained first."""

@@ -296,7 +296,7 @@ class Client(ABC):
             self._broker.seal_puts()
             self._broker.tubes.leave(self.worker)
 
-    def break_off(self) -> None:
+    def break_off(self, why: str = "") -> None:
         """End the connection without another word to the client."""
         self.outbox.break_off()
 

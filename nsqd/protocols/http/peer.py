@@ -295,7 +295,7 @@ class HttpPeer:
     def upgraded(self, tls: TlsInfo | None = None) -> None:
         """Do nothing: this peer never asks for a layer."""
 
-    def break_off(self) -> None:
+    def break_off(self, why: str = "") -> None:
         self.outbox.break_off()
 
     def disconnected(self) -> None:

@@ -150,7 +150,7 @@ class Peer:
             fail(self.outbox, self.at_eof)
         self.outbox.closing = True
 
-    def break_off(self) -> None:
+    def break_off(self, why: str = "") -> None:
         """End the connection without a word, because the input is not valid for this protocol, TLS or compression."""
         self.outbox.break_off()
 

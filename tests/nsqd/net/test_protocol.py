@@ -48,7 +48,7 @@ class Echo:
 
     def upgraded(self, tls: TlsInfo | None = None) -> None: ...
 
-    def break_off(self) -> None:
+    def break_off(self, why: str = "") -> None:
         self.outbox.break_off()
 
     def disconnected(self) -> None:

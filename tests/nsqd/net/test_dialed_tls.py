@@ -1,0 +1,207 @@
+"""TLS of an endpoint's own certificates, on both sides of a connection: the side that dials begins by itself."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from nsqd.net.connection import DRAIN_TIME
+from nsqd.net.endpoint import Endpoint
+from nsqd.net.layers import Layers
+from nsqd.protocols.outbox import Outbox
+from nsqd.protocols.transport import NEVER, Transport, Upgrade
+from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
+from shared.node_certificates import node_uri
+from shared.tls_info import TlsInfo
+from shared.tls_mutual import MutualCertificates
+from tests.node_certificates import load, make_certificates
+from tests.nsqd.core.node import Node
+from tests.nsqd.net.test_reactor import Bench
+
+pytestmark = pytest.mark.process
+
+
+class Talker:
+    """A Conversation that asks for TLS at once, says hello when TLS is there, and keeps what it hears."""
+
+    waiting = has_more = False
+    buffered, body_since, patience = 0, -1, 0
+
+    def __init__(
+        self, made: list[Talker], hello: bytes, transport: Transport, ip: str, port: str, now: int, wall: int
+    ) -> None:
+        made.append(self)
+        self.remote_ip, self.port = ip, port
+        self.outbox = Outbox(transport)
+        self.hello = hello
+        self.heard = b""
+        self.tls: TlsInfo | None = None
+        self.why = ""
+        self.is_eof = False
+        transport.upgrade(Upgrade(tls=True))
+        transport.output_ready()
+
+    def receive(self, data: bytes, now: int) -> None:
+        self.heard += data
+
+    def receive_eof(self) -> None:
+        self.is_eof = True
+        self.outbox.end()
+
+    def resume(self, now: int) -> None: ...
+
+    def upgraded(self, tls: TlsInfo | None = None) -> None:
+        assert self.tls is None
+        self.tls = tls
+        self.outbox.reply(self.hello)
+
+    def break_off(self, why: str = "") -> None:
+        self.why = why
+        self.outbox.break_off()
+
+    def disconnected(self) -> None: ...
+
+    def take_output(self) -> list[bytes]:
+        return self.outbox.drain()
+
+    def network_ready(self) -> None: ...
+
+    def next_timer(self) -> int:
+        return NEVER
+
+    def tick(self, now: int) -> None: ...
+
+
+class Ends(Bench):
+    """A reactor that accepts a connection and has dialed it, too; each end has certificates of its own."""
+
+    def __init__(self, dialer: MutualCertificates, acceptor: MutualCertificates) -> None:
+        super().__init__(Node())
+        self._dialer = dialer
+        self._made: list[Talker] = []
+        self._limiter = ConnectionLimiter("TEST", ConnectionLimits(9), self.edge.refused)
+        self.other = socket.create_server(("127.0.0.1", 0))
+        self.other.setblocking(False)
+        make_peer = partial(Talker, self._made, b"from the acceptor")
+        self.reactor.listen(self.other, make_peer, self._limiter, wrap=acceptor.accept)
+
+    def dial(self, address: tuple[str, int] | None = None) -> Talker:
+        sock = socket.create_connection(address or self.other.getsockname(), timeout=5)
+        make_peer = partial(Talker, self._made, b"from the dialer")
+        self.reactor.adopt(sock, Endpoint(make_peer, self._limiter, wrap=self._dialer.dial))
+        return self._made[-1]
+
+    def connect_both(self) -> tuple[Talker, Talker]:
+        dialer = self.dial()
+        self.turn(30)
+        (acceptor,) = (one for one in self._made if one is not dialer)
+        return dialer, acceptor
+
+    def close(self) -> None:
+        super().close()
+        self.other.close()
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_certificates(tmp_path_factory.mktemp("own"))
+
+
+@pytest.fixture
+def ends(own: Path) -> Iterator[Ends]:
+    made = Ends(load(own, 1), load(own, 0))
+    yield made
+    made.close()
+
+
+def test_both_sides_know_who_the_other_is_before_they_speak(ends: Ends) -> None:
+    dialer, acceptor = ends.connect_both()
+    assert dialer.tls is not None
+    assert acceptor.tls is not None
+    assert (dialer.tls.uris, acceptor.tls.uris) == ((node_uri(0),), (node_uri(1),))
+    assert (dialer.heard, acceptor.heard) == (b"from the acceptor", b"from the dialer")
+
+
+def test_much_passes_both_ways(ends: Ends) -> None:
+    dialer, acceptor = ends.connect_both()
+    noise = bytes(range(256)) * 8000
+    for one, two in ((dialer, acceptor), (acceptor, dialer)):
+        two.heard = b""
+        one.outbox.reply(noise)
+        ends.turn(60)
+        assert two.heard == noise
+
+
+def test_one_side_that_ends_says_goodbye(ends: Ends) -> None:
+    dialer, acceptor = ends.connect_both()
+    dialer.outbox.reply(b", the last words")
+    dialer.outbox.end()
+    ends.turn(20)
+    ends.advance(DRAIN_TIME)
+    assert (acceptor.heard, acceptor.is_eof) == (b"from the dialer, the last words", True)
+    assert ends.reactor.connections == {}
+
+
+@pytest.mark.parametrize("wrong", ["dialer", "acceptor"])
+def test_each_side_learns_why_a_handshake_failed(
+    own: Path, tmp_path_factory: pytest.TempPathFactory, wrong: str
+) -> None:
+    foreign = make_certificates(tmp_path_factory.mktemp("foreign"))
+    dialing, accepting = (load(foreign if side == wrong else own, 1, own) for side in ("dialer", "acceptor"))
+    ends = Ends(dialing, accepting)
+    dialer, acceptor = ends.connect_both()
+    refusing, refused = (acceptor, dialer) if wrong == "dialer" else (dialer, acceptor)
+    assert "certificate verify failed" in refusing.why
+    assert "alert unknown ca" in refused.why
+    assert (dialer.heard, acceptor.heard) == (b"", b"")
+    assert ends.edge.refused["tls_or_compression"] == 2
+    ends.close()
+
+
+def test_a_server_that_is_silent_gets_a_client_hello_and_no_other_byte(ends: Ends) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        dialer = ends.dial(server.getsockname())
+        ends.turn()
+        accepted, _ = server.accept()
+        with accepted:
+            accepted.settimeout(5)
+            data = accepted.recv(1 << 16)
+            assert data[:2] == b"\x16\x03"  # a record of a handshake
+            assert int.from_bytes(data[3:5]) + 5 == len(data)
+            ends.turn()
+            accepted.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                accepted.recv(1)
+            accepted.send(b"\0\0\0\x08\x01what?")
+            ends.turn(12)
+    assert dialer.tls is None
+    assert dialer.why == "TLS handshake failed: wrong version number"
+
+
+def test_a_side_that_accepts_says_nothing_first(own: Path) -> None:
+    for wrap, says_something in ((load(own, 0).accept, False), (load(own, 0).dial, True)):
+        layers = Layers(Upgrade(tls=True), wrap)
+        talker = Talker([], b"", FakeTransport(), "", "", 0, 0)
+        assert bool(layers.encode_output(talker)) is says_something
+        assert layers.handshaking
+        assert layers.encode_output(talker) == []
+
+
+class FakeTransport:
+    """Takes what a peer asks for."""
+
+    is_scarce = False
+
+    def output_ready(self) -> None: ...
+
+    def timer_changed(self) -> None: ...
+
+    def upgrade(self, upgrade: Upgrade) -> None: ...
+
+    def suspend(self, begin: object) -> None: ...
+
+    def hand_over(self, rest: bytes, head_due: int = NEVER) -> None: ...
