@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from nsqd.listeners import Listeners
     from nsqd.replication.port import ClusterPort
     from nsqd.shared_port import SharedPort
+    from shared.tls_mutual import MutualCertificates
 
 SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner than after Python's 5 ms
 # Allocations between collections, young and middle; the oldest generation is never collected automatically. A million waiting
@@ -84,7 +85,7 @@ async def _run(options: NsqdOptions, directory: DataDirectory, listeners: Listen
             daemon.open_shared_port()
             await daemon.start_http()
             note_slow_interpreter()
-            await until_told_to_stop(signals, partial(_reload, options, listeners.certificates))
+            await until_told_to_stop(signals, partial(_reload, options, listeners.certificates, listeners.cluster_tls))
             daemon.announce_stop()
             daemon.close_shared_port()
             await daemon.stop_http()
@@ -267,13 +268,16 @@ def _tune_interpreter() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-def _reload(options: NsqdOptions, certificates: Certificates | None) -> None:
+def _reload(options: NsqdOptions, certificates: Certificates | None, cluster: MutualCertificates | None) -> None:
     """Handle SIGHUP: reload the log level, and the TLS files for future connections."""
-    if reload_log_level(options, PROGRAM) is None or certificates is None:
+    if reload_log_level(options, PROGRAM) is None:
         return
-    try:
-        certificates.reload()
-    except TlsError as error:
-        log.error("SIGHUP: cannot reload the certificates, the current ones stay in use: %s", error)
-    else:
-        log.info("SIGHUP: reloaded the certificates")
+    for loaded, whose in ((certificates, ""), (cluster, " of the cluster")):
+        if loaded is None:
+            continue
+        try:
+            loaded.reload()
+        except TlsError as error:
+            log.error("SIGHUP: cannot reload the certificates%s, the current ones stay in use: %s", whose, error)
+        else:
+            log.info("SIGHUP: reloaded the certificates%s", whose)

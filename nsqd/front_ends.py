@@ -107,7 +107,8 @@ def open_cluster_port(
     cluster = join(
         directory, log_identity, name, listeners.secret, (own, http), options.cluster_peer, options.takeover_after
     )
-    port = ClusterPort(cluster, reactor, directory, lambda: opened.log.store.leased, opened.broker.refused)
+    lease, refused = (lambda: opened.log.store.leased), opened.broker.refused
+    port = ClusterPort(cluster, reactor, directory, lease, refused, listeners.cluster_tls)
     port.listen(listeners.cluster.socket)
     log.info("CLUSTER: listening on %s as node %d of %s", listeners.cluster.address, log_identity.node, name)
     return port

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from shared.listen import Listener
     from shared.tls import Certificates, TlsFiles
+    from shared.tls_mutual import MutualCertificates
 
 
 # Descriptors besides the listeners: the data directory, the log with its segment and a spare one, the loops of both threads,
@@ -34,6 +35,7 @@ class Listeners:
     beanstalk_tls: Listener | None  # never set without certificates
     cluster: Listener | None
     secret: bytes  # of the cluster; b"": there is none
+    cluster_tls: MutualCertificates | None  # for the connections to other nodes; None: they have no TLS
     certificates: Certificates | None  # for TCP and HTTPS; None: there is no TLS
     # the authorities to trust when authorization servers are asked; None: there are no such servers
     auth_tls: ssl.SSLContext | None
@@ -57,7 +59,7 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
 
     certificates = _certificates(options)
     auth_tls = _auth_tls(options)
-    secret = _secret(options)
+    secret, cluster_tls = _secret(options), _cluster_tls(options)
     authorizes = auth_tls is not None
     with (
         listening(options.tcp_address, authorizes) as tcp,
@@ -68,7 +70,8 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
         listening_if_given(options.beanstalk_tls_address) as beanstalk_tls,
         listening_if_given(options.cluster_address) as cluster,
     ):
-        yield Listeners(tcp, tcp_shared, http, https, beanstalk, beanstalk_tls, cluster, secret, certificates, auth_tls)
+        clients = (tcp, tcp_shared, http, https, beanstalk, beanstalk_tls)
+        yield Listeners(*clients, cluster, secret, cluster_tls, certificates, auth_tls)
 
 
 def files_problem(options: NsqdOptions) -> str:
@@ -79,6 +82,7 @@ def files_problem(options: NsqdOptions) -> str:
         _certificates(options)
         _auth_tls(options)
         _secret(options)
+        _cluster_tls(options)
     except (TlsError, SecretError) as error:
         return str(error)
     return ""
@@ -117,6 +121,15 @@ def _auth_tls(options: NsqdOptions) -> ssl.SSLContext | None:
 
     context = client_context(options.tls_root_ca_file, options.tls_min_version, options.tls_security_level)
     return context if options.auth_http_address else None
+
+
+def _cluster_tls(options: NsqdOptions) -> MutualCertificates | None:
+    """Return the certificates for connections to other nodes, or None if these have no TLS. Raises TlsError."""
+    if not options.cluster_tls_cert:
+        return None
+    from shared.tls_mutual import MutualCertificates, MutualTlsFiles
+
+    return MutualCertificates(MutualTlsFiles(options.cluster_tls_cert, options.cluster_tls_key, options.cluster_tls_ca))
 
 
 def _secret(options: NsqdOptions) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.protocol.names import is_valid_name
-from shared.checks import no_host_port
+from shared.checks import complaints, no_host_port
 from shared.listen import ListenError, is_loopback, parse_address
 from shared.values import parse_text
 
@@ -72,11 +72,18 @@ def statsd_prefix(template: str, host: str, http_port: int) -> str:
     return prefix if not prefix or prefix.endswith(".") else f"{prefix}."
 
 
-def cluster_problems(address: str, name: str, secret_file: str, peers: Iterable[str], node_id: int) -> list[str]:
-    """Return what is wrong with the options of a cluster together."""
+def cluster_problems(
+    address: str, name: str, secret_file: str, peers: Iterable[str], node_id: int, tls: tuple[str, str, str]
+) -> list[str]:
+    """Return what is wrong with the options of a cluster together. `tls`: the files of the certificate, key and authority."""
     if not address:
-        return ["--cluster-peer needs --cluster-address"] if peers else []
+        wrong = ["--cluster-peer needs --cluster-address"] if peers else []
+        return [*wrong, "the flags --cluster-tls-* need --cluster-address"] if any(tls) else wrong
     wrong = []
+    if any(tls) and not all(tls):
+        wrong.append("--cluster-tls-cert, --cluster-tls-key and --cluster-tls-ca must be given together")
+    elif not any(tls):
+        wrong += complaints("cluster-address", [address], _beyond_loopback)
     if node_id < 0:
         wrong.append("--cluster-address needs --node-id: each node of the cluster has a number of its own, 0 to 1023")
     if not secret_file:
@@ -86,14 +93,23 @@ def cluster_problems(address: str, name: str, secret_file: str, peers: Iterable[
     return wrong
 
 
-def beyond_loopback(address: str) -> str:
-    """Return what is wrong with the address of the cluster port, or "". This is an option check."""
+def no_address_of_nodes(address: str) -> str:
+    """Return why other nodes cannot reach an address, or "". This is an option check."""
     try:
-        if parse_address(address).path:
-            return "a unix socket cannot be reached by other nodes: expected <addr>:<port>"
-        return "" if is_loopback(address) else "only a loopback address is possible until TLS between nodes exists"
+        is_path = bool(parse_address(address).path)
     except ListenError as error:
         return error.why
+    return "a unix socket cannot be reached by other nodes: expected <addr>:<port>" if is_path else ""
+
+
+def _beyond_loopback(address: str) -> str:
+    """Return why an address is refused without TLS, or "". An address that cannot be used at all is no matter of this check."""
+    try:
+        is_local = is_loopback(address)
+    except ListenError:
+        return ""
+    needed = "-cluster-tls-cert, -cluster-tls-key and -cluster-tls-ca"
+    return "" if is_local else f"beyond loopback the nodes need TLS: give {needed} (penstock cluster certs makes them)"
 
 
 def check_events(word: str) -> str:

@@ -18,10 +18,10 @@ from nsqd.option_values import (
     NOT_REQUIRED,
     REQUIRED,
     TOPOLOGY_AWARE,
-    beyond_loopback,
     check_attempts,
     check_events,
     cluster_problems,
+    no_address_of_nodes,
     odd_auth_address,
     read_attempts,
     read_events,
@@ -124,6 +124,9 @@ class NsqdOptions(DaemonOptions):
     )
     cluster_name: str = option("penstock", "name of the cluster: nodes of another one are refused")
     cluster_secret_file: str = option("", "path to a file with the secret, 16 bytes or more, that all nodes share")
+    cluster_tls_cert: str = option("", "path to the certificate of this node, for TLS between the nodes of the cluster")
+    cluster_tls_key: str = option("", "path to the key of cluster-tls-cert")
+    cluster_tls_ca: str = option("", "path to the certificate authority that signs the certificates of all nodes")
     takeover_after: Duration = _duration(
         5 * SECOND, "silence after which a node of the cluster is suspected to be dead", least=3 * SECOND
     )
@@ -295,7 +298,12 @@ class NsqdOptions(DaemonOptions):
         if self.beanstalk_tls_address and not self.tls_cert:
             wrong.append("--beanstalk-tls-address needs --tls-cert and --tls-key")
         wrong += cluster_problems(
-            self.cluster_address, self.cluster_name, self.cluster_secret_file, self.cluster_peer, self.node_id
+            self.cluster_address,
+            self.cluster_name,
+            self.cluster_secret_file,
+            self.cluster_peer,
+            self.node_id,
+            (self.cluster_tls_cert, self.cluster_tls_key, self.cluster_tls_ca),
         )
         for value in self.e2e_processing_latency_percentile:
             if not 0 < value <= 1:
@@ -310,7 +318,7 @@ class NsqdOptions(DaemonOptions):
             *complaints("https-address", filter(None, [self.tls_cert and self.https_address]), obstructed),
             *complaints("beanstalk-address", filter(None, [self.beanstalk_address]), obstructed),
             *complaints("beanstalk-tls-address", filter(None, [self.beanstalk_tls_address]), obstructed),
-            *complaints("cluster-address", filter(None, [self.cluster_address]), beyond_loopback),
+            *complaints("cluster-address", filter(None, [self.cluster_address]), no_address_of_nodes),
             *complaints("data-path", [self.data_path], missing_directory),
         ]
 

@@ -5,6 +5,7 @@ See docs/design/cluster.md#connections.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ from nsqd.cluster.membership import Member, Standing
 from nsqd.protocols.peer.frames import AFTER_PROOF, FrameKind, FrameReader, PeerError, encode
 from nsqd.protocols.peer.handshake import Credentials, Handshake, refusal
 from nsqd.protocols.peer.node_identity import NodeIdentity, pack, unpack, unpack_message
+from shared.node_certificates import certified_number
 
 HEARTBEAT_EVERY = 1_000_000_000  # ns
 HANDSHAKE_WITHIN = 5_000_000_000  # ns
@@ -22,6 +24,8 @@ MOST_OUTPUT = 4 << 20  # bytes that the peer may leave unread
 MOST_GRACE = 600_000  # ms
 _LEASE, _GRACE = Struct(">Q"), Struct(">I")
 _MS = 1_000_000  # ns
+# How a handshake and an alert of TLS begin. No frame begins so: it would be longer than any that is allowed.
+_TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
 
 
 class Superseded(PeerError):
@@ -64,15 +68,25 @@ class Link:
     peer: NodeIdentity | None = None
     closing: str = ""  # why the connection is to be closed when the output is sent; "": it goes on
     beat_due: int = 0  # when the next heartbeat is due
+    has_received: bool = False  # bytes have come
+    certified: int | None = None  # the node number in the peer's certificate; None: the connection has no TLS
+
+    def certify(self, uris: Iterable[str]) -> None:
+        """Take note of the URIs in the peer's certificate, before any frame. The peer must be the node that they name."""
+        self.certified = certified_number(uris)
+        if self.certified is None:
+            self.refuse(PeerError("the certificate names no node: it needs one URI such as penstock:node:7"))
 
     def receive(self, data: bytes, now: int) -> None:
         """Read the frames in bytes that have come, and act on them."""
         if self.closing:
             return
-        self.received_at = now
+        is_first, self.has_received, self.received_at = not self.has_received, True, now
         try:
             if self.peer is not None:
                 self.listener.heard(self, None, None, now)
+            elif is_first and data.startswith(_TLS_RECORDS):
+                raise PeerError("the peer uses TLS, and this node does not: it needs -cluster-tls-cert, -key and -ca")
             for kind, content in self.reader.feed(data):
                 self._receive(kind, content, now)
         except PeerError as error:
@@ -81,6 +95,7 @@ class Link:
     def _receive(self, kind: FrameKind, content: bytes, now: int) -> None:
         if not self.handshake.is_done:
             answer = self.handshake.receive(kind, content)
+            self._check_certificate()
             if self.handshake.is_done:
                 self._admit(answer, now)
             else:
@@ -95,6 +110,14 @@ class Link:
             self.handshake.receive(kind, content)  # it raises the reason
         else:
             raise PeerError(f"{kind.name} is not allowed here")
+
+    def _check_certificate(self) -> None:
+        """Raise PeerError if the peer says that it is another node than its certificate names."""
+        peer = self.handshake.peer
+        if self.certified is not None and peer is not None and peer.number != self.certified:
+            raise PeerError(
+                f"the certificate is that of node {self.certified}, and the peer says that it is node {peer.number}"
+            )
 
     def _admit(self, answer: bytes, now: int) -> None:
         """End the handshake with `answer`, unless the peer is not wanted."""

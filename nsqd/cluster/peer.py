@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 from nsqd.cluster.link import MOST_OUTPUT, Link
 from nsqd.protocols.outbox import Outbox
-from nsqd.protocols.transport import NEVER, Transport
+from nsqd.protocols.transport import NEVER, Transport, Upgrade
 from shared.tls_info import TlsInfo
+
+_NOT_TLS = ("wrong version number", "record layer failure")  # what OpenSSL says of bytes that are no TLS
 
 
 class ClusterPeer:
@@ -30,10 +32,12 @@ class ClusterPeer:
         port: str,
         events: Callable[[], None],
         gone: Callable[[ClusterPeer], None],
+        has_tls: bool = False,
     ) -> None:
         """Take a connection over; `link` is None if it is one too many, so it is closed.
 
         `events` is called after each input: other connections may have something to say now. `gone` is called once at the end.
+        `has_tls`: the connection begins with a handshake of TLS, and the link says nothing before it is done.
         """
         self.link = link
         self.remote_ip = remote_ip
@@ -41,8 +45,13 @@ class ClusterPeer:
         self.outbox = Outbox(transport)
         self._events = events
         self._gone: Callable[[ClusterPeer], None] | None = gone
+        self._has_tls = has_tls
+        self._may_speak = not has_tls  # False: TLS is not complete, so what the link says waits
         if link is None:
             self.outbox.end()
+        elif has_tls:
+            transport.upgrade(Upgrade(tls=True))
+            transport.output_ready()
         else:
             self.flush()
 
@@ -51,7 +60,7 @@ class ClusterPeer:
         link, outbox = self.link, self.outbox
         if link is None:
             return
-        if link.output:
+        if link.output and self._may_speak:
             outbox.reply(bytes(link.output))
             link.output.clear()
         if outbox.unsent > MOST_OUTPUT and not link.closing:
@@ -65,15 +74,26 @@ class ClusterPeer:
             self._events()
 
     def receive_eof(self) -> None:
+        link = self.link
+        if link is not None and link.is_dialer and link.peer is None and not link.closing:
+            hint = "" if self._has_tls else "; it may require TLS"
+            link.closing = f"the peer closed the connection during the handshake{hint}"
         self.outbox.end()
 
     def resume(self, now: int) -> None:
         """Do nothing: a connection between nodes is never suspended."""
 
     def upgraded(self, tls: TlsInfo | None = None) -> None:
-        """Do nothing: there are no layers yet."""
+        """Let the link speak: the handshake of TLS is done, and the peer's certificate is verified."""
+        if self.link is not None and tls is not None:
+            self._may_speak = True
+            self.link.certify(tls.uris)
+            self.flush()
 
-    def break_off(self) -> None:
+    def break_off(self, why: str = "") -> None:
+        if self.link is not None:
+            hint = "; the peer does not use TLS" if why.endswith(_NOT_TLS) else ""
+            self.link.closing = self.link.closing or f"{why}{hint}"
         self.outbox.break_off()
 
     def disconnected(self) -> None:

@@ -26,6 +26,7 @@ from nsqd.replication.facts import ClusterFacts, known_members, write_facts
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from shared.listen import parse_address
 from shared.log import log
+from shared.tls_mutual import MutualCertificates
 
 DIAL_TIMEOUT = 5.0  # s
 MOST_CONNECTIONS = 4096
@@ -39,12 +40,23 @@ class ClusterPort:
     """The connections of this node to the other nodes. All methods belong to the reactor's thread."""
 
     def __init__(
-        self, cluster: Cluster, reactor: Reactor, directory: Path, lease: Callable[[], int], refused: Counter[str]
+        self,
+        cluster: Cluster,
+        reactor: Reactor,
+        directory: Path,
+        lease: Callable[[], int],
+        refused: Counter[str],
+        tls: MutualCertificates | None = None,
     ) -> None:
-        """`directory`: where cluster.json is kept; `lease`: returns the message id below which ids may have been issued."""
+        """Begin without a connection.
+
+        `directory`: where cluster.json is kept; `lease`: returns the message id below which ids may have been issued; `tls`:
+        the certificates for every connection, None: there is no TLS.
+        """
         self.cluster = cluster
         self._reactor = reactor
         self._directory = directory
+        self._tls = tls
         self._lease = lease
         self._limiter = ConnectionLimiter("CLUSTER", ConnectionLimits(MOST_CONNECTIONS), refused)
         self._peers: dict[ClusterPeer, None] = {}
@@ -56,13 +68,14 @@ class ClusterPort:
 
     def listen(self, sock: socket.socket) -> None:
         """Accept connections of other nodes at a listening socket."""
-        self._reactor.listen(sock, self._make_peer, self._limiter, bounds=BOUNDS)
+        wrap = self._tls.accept if self._tls else None
+        self._reactor.listen(sock, self._make_peer, self._limiter, bounds=BOUNDS, wrap=wrap)
 
     def _make_peer(self, transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
         return self._peer(self.cluster.accepted(now), transport, ip, port)
 
     def _peer(self, link: Link | None, transport: Transport, ip: str, port: str) -> ClusterPeer:
-        peer = ClusterPeer(link, transport, ip, port, self.events, self._gone)
+        peer = ClusterPeer(link, transport, ip, port, self.events, self._gone, self._tls is not None)
         self._peers[peer] = None
         return peer
 
@@ -114,7 +127,8 @@ class ClusterPort:
         def make_peer(transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
             return self._peer(link, transport, ip, port)
 
-        self._reactor.adopt(sock, Endpoint(make_peer, self._limiter, None, BOUNDS))
+        wrap = self._tls.dial if self._tls else None
+        self._reactor.adopt(sock, Endpoint(make_peer, self._limiter, None, BOUNDS, wrap))
 
     async def _keep(self) -> None:
         """Write cluster.json if anything in it has changed."""

@@ -5,6 +5,7 @@ What is expected of a key and value was asked of the original, where it does not
 
 from __future__ import annotations
 
+import re
 import tempfile
 import tomllib
 from dataclasses import fields
@@ -429,6 +430,35 @@ def test_what_forbids_a_start(flags: list[str], lines: list[str]) -> None:
     assert parse(NsqdOptions, "nsqd", flags, {}).obstacles() == lines
 
 
+CLUSTER = ["-node-id=1", "-cluster-secret-file=s"]
+CLUSTER_TLS = ["-cluster-tls-cert=c", "-cluster-tls-key=k", "-cluster-tls-ca=a"]
+
+
+@pytest.mark.parametrize("flags", [["-cluster-address=[::1]:1"], ["-cluster-address=0.0.0.0:1", *CLUSTER_TLS]])
+def test_a_node_of_a_cluster_needs_loopback_or_tls(flags: list[str]) -> None:
+    assert parse(NsqdOptions, "nsqd", [*CLUSTER, *flags], {}).obstacles() == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["-cluster-address=10.0.0.1:1"], "beyond loopback the nodes need TLS: give -cluster-tls-cert"),
+        (["-cluster-address=:1"], "beyond loopback the nodes need TLS"),
+        *((["-cluster-address=127.0.0.1:1", flag], "must be given together") for flag in CLUSTER_TLS),
+        *((["-cluster-address=:1", *CLUSTER_TLS[:n], *CLUSTER_TLS[n + 1 :]], "given together") for n in range(3)),
+        *(([flag], "need --cluster-address") for flag in CLUSTER_TLS),
+    ],
+)
+def test_a_cluster_beyond_loopback_has_all_files_of_tls(flags: list[str], why: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(why)):
+        parse(NsqdOptions, "nsqd", [*CLUSTER, *flags], {})
+
+
+def test_other_nodes_cannot_reach_a_unix_socket() -> None:
+    found = parse(NsqdOptions, "nsqd", [*CLUSTER, "-cluster-address=./socket"], {})
+    assert "a unix socket cannot be reached by other nodes" in found.obstacles()[0]
+
+
 def test_what_forbids_a_start_of_nsqlookupd() -> None:
     found = parse(LookupdOptions, "nsqlookupd", ["-tcp-address=", "-http-address=127.0.0.1"], {})
     assert found.obstacles() == [
@@ -507,7 +537,14 @@ BOUNDED: dict[str, st.SearchStrategy[Any]] = {
     "durability": st.sampled_from(["always", "interval", "os"]),
     "max_attempts": st.lists(st.sampled_from(["5", "orders=3", "0"])).map(tuple),
     "max_deflate_level": st.integers(1, 9),
-    "node_id": st.integers(-1, 1023),
+    "node_id": st.integers(0, 1023),  # a node of a cluster needs one
+    "takeover_after": st.integers(3 * SECOND, 2**63 - 1),
+    "cluster_address": st.just(":4153"),
+    "cluster_name": st.sampled_from(["penstock", "é"]),
+    "cluster_secret_file": st.just("/etc/secret"),
+    "cluster_tls_cert": st.just("/etc/é.crt"),
+    "cluster_tls_key": st.just('/etc/"key"\n'),
+    "cluster_tls_ca": st.just("/etc/ca.pem"),
     "tls_required": st.sampled_from(list(TLS_REQUIRED)),
     "tls_min_version": st.sampled_from(list(TLS_VERSIONS)),
     "tls_security_level": st.integers(0, 2),

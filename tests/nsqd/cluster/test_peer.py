@@ -1,0 +1,132 @@
+"""The end of a connection between nodes: what leaves before and after the handshake of TLS, and why it ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqd.cluster.link import Link
+from nsqd.cluster.peer import ClusterPeer
+from nsqd.protocols.transport import NEVER, Begin, Upgrade
+from shared.node_certificates import node_uri
+from shared.tls_info import TlsInfo
+from tests.nsqd.cluster.test_link import NOW, SECOND, cluster, frames
+
+
+class FakeTransport:
+    """Notes what the peer asks of it."""
+
+    is_scarce = False
+
+    def __init__(self) -> None:
+        self.upgrades: list[Upgrade] = []
+        self.is_ready = False
+
+    def output_ready(self) -> None:
+        self.is_ready = True
+
+    def timer_changed(self) -> None: ...
+
+    def upgrade(self, upgrade: Upgrade) -> None:
+        self.upgrades.append(upgrade)
+
+    def suspend(self, begin: Begin) -> None:
+        raise NotImplementedError
+
+    def hand_over(self, rest: bytes, head_due: int = NEVER) -> None:
+        raise NotImplementedError
+
+
+def shown(*uris: str) -> TlsInfo:
+    return TlsInfo("TLS1.3", "", "", True, "", uris)
+
+
+def dialed() -> Link:
+    ours = cluster(0)
+    address = ours.take_due(NOW)
+    assert address is not None
+    return ours.dialed(address, NOW)
+
+
+def peer(link: Link | None, has_tls: bool) -> tuple[ClusterPeer, FakeTransport]:
+    transport = FakeTransport()
+    return ClusterPeer(link, transport, "127.0.0.1", "1", lambda: None, lambda peer: None, has_tls), transport
+
+
+def test_without_tls_hello_leaves_at_once() -> None:
+    link = dialed()
+    hello = bytes(link.output)
+    made, transport = peer(link, False)
+    assert (made.take_output(), transport.upgrades) == ([hello], [])
+
+
+def test_with_tls_hello_leaves_when_the_handshake_is_done() -> None:
+    link = dialed()
+    hello = bytes(link.output)
+    made, transport = peer(link, True)
+    assert (transport.upgrades, transport.is_ready) == ([Upgrade(tls=True)], True)
+    made.flush()
+    assert made.take_output() == []
+    made.upgraded(shown(node_uri(1)))
+    assert made.take_output() == [hello]
+    assert link.certified == 1
+    assert not made.outbox.closing
+
+
+def test_a_certificate_without_a_node_ends_the_connection_with_the_reason() -> None:
+    link = dialed()
+    link.output.clear()
+    made, _ = peer(link, True)
+    made.upgraded(shown("https://example.org"))
+    link.output += b"".join(made.take_output())
+    assert frames(link)[0][1].startswith(b"the certificate names no node")
+    assert made.outbox.closing
+
+
+def test_a_handshake_of_tls_that_takes_too_long_ends_the_connection_without_a_word() -> None:
+    link = dialed()
+    made, _ = peer(link, True)
+    link.tick(NOW + 6 * SECOND)
+    made.flush()
+    assert made.take_output() == []
+    assert made.outbox.closing
+    assert link.closing == "the handshake took too long"
+
+
+def test_one_connection_too_many_is_closed_before_any_handshake() -> None:
+    made, transport = peer(None, True)
+    assert made.outbox.closing
+    assert transport.upgrades == []
+    made.break_off("no TLS")
+
+
+@pytest.mark.parametrize(
+    ("why", "reason"),
+    [
+        ("TLS: tlsv1 alert unknown ca", "TLS: tlsv1 alert unknown ca"),
+        (
+            "TLS handshake failed: wrong version number",
+            "TLS handshake failed: wrong version number; the peer does not use TLS",
+        ),
+    ],
+)
+def test_what_is_wrong_with_the_layers_is_the_reason_of_the_end(why: str, reason: str) -> None:
+    link = dialed()
+    made, _ = peer(link, True)
+    made.break_off(why)
+    assert (link.closing, made.outbox.closing, made.take_output()) == (reason, True, [])
+    made.break_off("another failure")
+    assert link.closing == reason
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_a_peer_that_hangs_up_during_the_handshake_is_noted_by_the_node_that_dialed(has_tls: bool) -> None:
+    link = dialed()
+    made, _ = peer(link, has_tls)
+    made.receive_eof()
+    assert link.closing.startswith("the peer closed the connection during the handshake")
+    assert ("it may require TLS" in link.closing) is not has_tls
+    accepted = cluster(0).accepted(NOW)
+    assert accepted is not None
+    made, _ = peer(accepted, has_tls)
+    made.receive_eof()
+    assert not accepted.closing

@@ -1,0 +1,139 @@
+"""Real nodes that speak TLS to each other, with certificates of `penstock cluster certs`, and strangers without."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.daemons import Daemon, eventually, run
+from tests.processes.test_cluster import connected
+from tests.processes.test_cluster import node as node  # the fixture
+
+pytestmark = pytest.mark.process
+
+NodeMaker = Callable[..., Daemon]
+
+
+def certificates(directory: Path, nodes: int = 3) -> Path:
+    done = run("penstock", "cluster", "certs", str(directory), "--nodes", str(nodes))
+    assert done.returncode == 0, done.stderr
+    return directory
+
+
+def tls(directory: Path, number: int) -> dict[str, str]:
+    """The flags of a node that shows the certificate of node `number`."""
+    return {
+        "cluster_tls_cert": str(directory / f"node-{number}.pem"),
+        "cluster_tls_key": str(directory / f"node-{number}-key.pem"),
+        "cluster_tls_ca": str(directory / "ca.pem"),
+    }
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return certificates(tmp_path_factory.mktemp("own"))
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return certificates(tmp_path_factory.mktemp("foreign"))
+
+
+def test_three_nodes_find_each_other_over_tls(node: NodeMaker, own: Path) -> None:
+    with (
+        node(0, **tls(own, 0)) as first,
+        node(1, first, **tls(own, 1)) as second,
+        node(2, first, **tls(own, 2)) as third,
+    ):
+        for daemon, others in ((first, {1, 2}), (second, {0, 2}), (third, {0, 1})):
+            eventually(lambda daemon=daemon, others=others: connected(daemon) == others)
+
+
+def test_a_certificate_of_another_number_is_refused_by_both_sides(node: NodeMaker, own: Path) -> None:
+    with node(0, **tls(own, 0)) as first, node(2, first, **tls(own, 1)) as liar:
+        why = "the certificate is that of node 1, and the peer says that it is node 2"
+        assert why in first.wait_for_line("WARNING: CLUSTER: refused")
+        assert f"the peer refuses: {why}" in liar.wait_for_line("WARNING: CLUSTER: refused")
+        assert connected(first) == connected(liar) == set()
+    with node(0, **tls(own, 1)) as liar, node(2, liar, **tls(own, 2)) as honest:
+        why = "the certificate is that of node 1, and the peer says that it is node 0"
+        assert why in honest.wait_for_line("WARNING: CLUSTER: refused")
+        assert connected(honest) == connected(liar) == set()
+
+
+def test_a_certificate_of_another_authority_is_refused(node: NodeMaker, own: Path, foreign: Path) -> None:
+    with node(0, **tls(own, 0)) as first:
+        with node(1, first, **tls(foreign, 1)) as stranger:
+            assert "certificate verify failed" in stranger.wait_for_line("WARNING: CLUSTER: refused")
+        trusting = tls(foreign, 2) | {"cluster_tls_ca": str(own / "ca.pem")}
+        with node(2, first, **trusting) as stranger:
+            first.wait_for_line("certificate verify failed")
+            assert "unknown ca" in stranger.wait_for_line("WARNING: CLUSTER: refused")
+        assert connected(first) == set()
+
+
+def test_a_node_without_tls_is_refused_whoever_has_dialed(node: NodeMaker, own: Path) -> None:
+    with node(0, **tls(own, 0)) as first, node(1, first) as plain:
+        assert "does not use TLS" in first.wait_for_line("WARNING: CLUSTER: refused")
+        assert "it may require TLS" in plain.wait_for_line("WARNING: CLUSTER: refused")
+        assert connected(first) == connected(plain) == set()
+    with node(0) as plain, node(1, plain, **tls(own, 1)) as second:
+        assert "the peer uses TLS" in plain.wait_for_line("WARNING: CLUSTER: refused")
+        assert "does not use TLS" in second.wait_for_line("WARNING: CLUSTER: refused")
+
+
+def test_with_tls_a_node_listens_beyond_loopback(node: NodeMaker, own: Path) -> None:
+    with node(0, cluster_address="0.0.0.0:0", broadcast_address="127.0.0.1", **tls(own, 0)) as first:
+        port = first.addresses["CLUSTER"].rpartition(":")[2]
+        with node(1, cluster_peer=f"127.0.0.1:{port}", **tls(own, 1)) as second:
+            eventually(lambda: connected(second) == {0})
+
+
+def test_renewed_certificates_count_for_later_connections(
+    node: NodeMaker, own: Path, foreign: Path, tmp_path: Path
+) -> None:
+    mine = certificates(tmp_path / "mine")
+    with node(0, **tls(mine, 0)) as first, node(1, first, **tls(mine, 1)) as second:
+        eventually(lambda: connected(first) == connected(second) ^ {0, 1} == {1})
+        address = second.addresses["CLUSTER"]
+        second.stop()
+        for path in mine.iterdir():
+            path.write_bytes((foreign / path.name).read_bytes())
+        first.process.send_signal(signal.SIGHUP)
+        first.wait_for_line("SIGHUP: reloaded the certificates of the cluster")
+        with node(1, first, cluster_address=address, **tls(own, 1)) as second:
+            first.wait_for_line("certificate verify failed")
+            second.wait_for_line("WARNING: CLUSTER: refused")
+        with node(1, first, cluster_address=address, **tls(foreign, 1)):
+            eventually(lambda: connected(first) == {1})
+        (mine / "ca.pem").write_text("")
+        first.process.send_signal(signal.SIGHUP)
+        assert "ca.pem" in first.wait_for_line("SIGHUP: cannot reload the certificates of the cluster")
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (("-cluster-address", "0.0.0.0:0"), "give -cluster-tls-cert, -cluster-tls-key and -cluster-tls-ca"),
+        (("-cluster-tls-cert", "missing.pem"), "must be given together"),
+        (
+            ("-cluster-tls-cert", "missing.pem", "-cluster-tls-key", "missing.pem", "-cluster-tls-ca", "missing.pem"),
+            "cannot use the files missing.pem, missing.pem and missing.pem - failed to build TLS config - "
+            "open missing.pem: no such file or directory",
+        ),
+    ],
+)
+def test_flags_that_do_not_work_forbid_the_start(tmp_path: Path, flags: tuple[str, ...], why: str) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("the secret of this cluster")
+    given = ("-cluster-address", "127.0.0.1:0", "-cluster-secret-file", str(secret), "-node-id", "0", *flags)
+    data = ("-data-path", str(tmp_path), "-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0")
+    started = run("nsqd", *given, *data)
+    assert started.returncode == 1
+    assert why in started.stderr
+    checked = run("nsqd", *given, *data, "-check-config")
+    assert checked.returncode != 0
+    assert why in checked.stderr
