@@ -64,7 +64,7 @@ COVERED_BY = {
         "nsqd.storage.saver", "penstock.launch", "shared.files", "shared.trio_thread", "shared.version",
     ),
     "processes/test_cluster.py": (
-        "nsqd.cluster.peer", "nsqd.http.cluster", "nsqd.replication.joining", "nsqd.replication.port",
+        "nsqd.http.cluster", "nsqd.replication.joining", "nsqd.replication.port",
     ),
     "processes/test_statistics.py": ("nsqd.deliveries",),
     "processes/test_cursors.py": ("nsqd.http.cursors",),
