@@ -263,6 +263,12 @@ def test_sighup_says_what_it_cannot_take_over(tmp_path: Path) -> None:
 # GET /config/<option>: every key, in the form in which the original answers
 
 TEXT = {  # strings stand as they are
+    "cluster_address": "",
+    "cluster_name": "penstock",
+    "cluster_secret_file": "",
+    "cluster_tls_cert": "",
+    "cluster_tls_key": "",
+    "cluster_tls_ca": "",
     "log_prefix": "[nsqd] ",
     "tcp_address": "127.0.0.1:0",
     "tcp_shared_address": "",
@@ -335,6 +341,9 @@ JSON = {  # integers, durations in ns, and what Go has as a number: levels and T
     "max_connections_per_ip": "0",
     "identify_timeout": "10000000000",
     "max_job_size": "65535",
+    "cluster_peer": "[]",
+    "takeover_after": "5000000000",
+    "restart_grace": "30000000000",
     "dedup_window": "600000000000",
     "dedup_keys": "100000",
     "dedup_producers": "10000",
