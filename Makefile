@@ -36,7 +36,7 @@ simulate: .venv/.dev ## the simulators of crashes, damage and whole nodes over m
 
 CLUSTER_SEEDS ?= 300
 cluster: .venv/.dev ## the simulators of a cluster over many seeds, and 10^6 frames; CLUSTER_SEEDS=300, ARGS as for test
-	PENSTOCK_CLUSTER_SEEDS=$(CLUSTER_SEEDS) PENSTOCK_FUZZED=1000000 $(BIN)/python -m pytest -n 2 -o timeout=0 -q $(ARGS) tests/nsqd/cluster tests/nsqd/protocols/peer tests/simulation/test_cluster.py
+	PENSTOCK_CLUSTER_SEEDS=$(CLUSTER_SEEDS) PENSTOCK_FUZZED=1000000 $(BIN)/python -m pytest -n 2 -o timeout=0 -q $(ARGS) tests/nsqd/cluster tests/nsqd/replication tests/nsqd/protocols/peer tests/simulation/test_cluster.py
 
 check: .venv/.dev ## style, types, layers
 	$(BIN)/ruff format --check .

@@ -1,7 +1,7 @@
 """The programs beside the daemons: NSQ's six tools, and `penstock` with its commands.
 
 Read `penstock` (the list of commands), then `up` (`penstock up`) over `supervisor` (which daemons to start, stop and
-restart) and `daemon_set` (their flags and ports); then `messages` (read, peek, finish, requeue, ...) and `backup`.
+restart) and `daemon_set` (their flags and ports); then `messages` (read, peek, finish, requeue, ...), `backup` and `recover`.
 `cluster_certs` over `certificate_authority` makes the certificates of a cluster's nodes.
 
 `nsq_tail` prints a topic, and `to_nsq` publishes standard input. `passthrough` reads the options of go-nsq's clients;

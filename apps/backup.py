@@ -52,11 +52,11 @@ def run(arguments: argparse.Namespace) -> int:
                 why = answer.read().decode(errors="replace")[:200]
                 return _failed(f"nsqd at {arguments.nsqd_http_address} answered {answer.status_code}: {why}")
             partial.mkdir(parents=True, mode=0o700)
-            count, size = _unpack(answer, partial)
+            count, size = unpack(answer, partial)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        return _failed(f"cannot back up nsqd at {arguments.nsqd_http_address}: {error}{_left(partial)}")
+        return _failed(f"cannot back up nsqd at {arguments.nsqd_http_address}: {error}{leftover(partial)}")
     except (OSError, tarfile.TarError) as error:
-        return _failed(f"cannot write the backup: {error}{_left(partial)}")
+        return _failed(f"cannot write the backup: {error}{leftover(partial)}")
     partial.rename(target)
     sync_directory(target.parent)
     result = {"directory": str(target), "files": count, "bytes": size}
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _unpack(answer: httpx.Response, target: Path) -> tuple[int, int]:
+def unpack(answer: httpx.Response, target: Path) -> tuple[int, int]:
     """Unpack the tar stream into `target`, sync every file, and return the number of files and of bytes.
 
     Raises OSError or tarfile.TarError if the stream is incomplete or contains a file that no data directory has.
@@ -125,7 +125,8 @@ class _Stream:
             raise OSError("the response ended early")
 
 
-def _left(partial: Path) -> str:
+def leftover(partial: Path) -> str:
+    """Return the words that tell where an incomplete copy is, if there is one."""
     return f"; the incomplete copy is in {partial}" if partial.exists() else ""
 
 

@@ -1,11 +1,11 @@
 """The program `penstock` and the list of its commands.
 
-Those that are in this room are in up.py, messages.py, backup.py and cluster_certs.py.
+Those that are in this room are in up.py, messages.py, backup.py, recover.py and cluster_certs.py.
 """
 
 import argparse
 
-from apps import backup, cluster_certs, messages, up
+from apps import backup, cluster_certs, messages, recover, up
 from shared.version import version_line
 
 
@@ -16,6 +16,8 @@ def main() -> int:
         return messages.run(arguments)
     if "backup" in arguments:
         return backup.run(arguments)
+    if "recover" in arguments:
+        return recover.run(arguments)
     if "certs" in arguments:
         return cluster_certs.run(arguments)
     return up.run(arguments)
@@ -28,6 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_command(commands)
     messages.add_commands(commands)
     backup.add_command(commands)
+    recover.add_command(commands)
     cluster_certs.add_command(commands)
     commands.add_parser("import", help="import the data directory of an NSQ nsqd, or of beanstalkd -b", add_help=False)
     commands.add_parser("users", help="manage the users of nsqadmin: set, remove, list", add_help=False)

@@ -44,6 +44,9 @@ The rows clients- compare programs in Python: CPU is the client's, with 50 tasks
 The rows nodes- publish over 50 or 500 connections to 1, 2 and 4 nodes that share a port. CPU is of all nodes together. The
 kernel spreads the connections by chance, so the nodes are not equally busy.
 
+The rows copies- publish to one of three nodes that are a cluster: without followers, with two, and with replies that wait for
+both. See `copies`.
+
 The rows admin- are nsqadmin's (`--only admin`: some 10 minutes and 2.5 GB; admin-open needs Chromium). Their aims are
 for 10 nodes that have the same 10,000 topics; a node's figures are the mean of the ten. WRONG behind a page tells how
 often the answer was an error, had no topics or nodes, or was in another order than requested; the figures are of the
@@ -65,7 +68,7 @@ The files:
 * The load, in processes of their own: `load`, `publish`, `consume`, `release`, `job_load`, `spark_load`, over `wire` and
   `upgrade`.
 * Other rows: `sizes` over `crowd`, `firing` and `idle`; `log_sizes` and `durable` over `log_line` and `floor`; `read_back`;
-  `jobs`; `clients` over `client_load`; `nodes`; `turns`; `pipeline`.
+  `jobs`; `clients` over `client_load`; `nodes`; `copies`; `turns`; `pipeline`.
 * nsqadmin's: `admin_pages` and `admin_open` over `admin_cluster`.
 * What survives a crash: the package `crash`.
 """

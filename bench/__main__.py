@@ -17,6 +17,7 @@ from bench import gonsq
 from bench.admin_open import Open
 from bench.admin_pages import Listing, OpenPages
 from bench.clients import clients
+from bench.copies import copies
 from bench.figures import Figures, figures, medians
 from bench.jobs import jobs
 from bench.load import raise_file_limit
@@ -133,7 +134,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line; --help lists the rows."""
     names = ", ".join([*(r.name for r in rows()), *(s.name for s in sizes()), *(s.name for s in log_sizes())])
     names += ", " + ", ".join(
-        row.name for row in (*jobs(""), *clients(), *nodes(None), *turns(), *pipeline(), *admin())
+        row.name for row in (*jobs(""), *clients(), *nodes(None), *copies(), *turns(), *pipeline(), *admin())
     )
     parser = argparse.ArgumentParser("bench", description="The figures of the daemons.", epilog=f"Rows: {names}.")
     parser.add_argument(
@@ -169,7 +170,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen_rows, chosen_sizes = choose(available, given.only), choose(sizes(), given.only)
     chosen_log: list[LogSize] = [*choose(log_sizes(), given.only), *choose(jobs(given.beanstalkd), given.only),
                                  *choose(clients(), given.only), *choose(nodes(given.load), given.only),
-                                 *choose(turns(), given.only), *choose(pipeline(), given.only),
+                                 *choose(copies(), given.only), *choose(turns(), given.only), *choose(pipeline(), given.only),
                                  *choose(admin(), given.only)]  # fmt: skip
     if not chosen_rows and not chosen_sizes and not chosen_log:
         _say(f"bench: --only {given.only}: no such row; see --help")

@@ -28,7 +28,7 @@ START_TIMEOUT = 60.0  # s; the server may read a log of ten million messages fir
 STOP_TIMEOUT = 60.0  # s
 REQUEST_TIMEOUT = 60.0  # s; /stats of 10,000 topics takes seconds
 ALL_IN_MEMORY = 20_000_000  # messages: more than any row publishes
-_LISTENING = re.compile(r"\b(TCP|HTTP|BEANSTALK): listening on \S*:(\d+)\s*$")
+_LISTENING = re.compile(r"\b(TCP|HTTP|BEANSTALK|CLUSTER): listening on \S*:(\d+)\b")
 _TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")  # ns in a unit of /proc/PID/stat
 _UTIME, _STIME = 11, 12  # fields of /proc/PID/stat after the one in parentheses
 

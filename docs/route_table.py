@@ -85,6 +85,7 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
         "POST /tube/jobs/bury": ("tube, id or state and count", "Bury ready and delayed jobs"),
         "POST /tube/jobs/release": ("tube, id or state and count", "Make reserved jobs ready"),
         "GET /metrics": ("", "Tell the [metrics](metrics.md)"),
+        "GET /cluster/mirror": ("log, ?from", "Send the copy of another node's log that the node keeps, as a tar file"),
         "GET /cluster": ("", "Tell what the node knows of the nodes of its cluster"),
         "GET /livez": ("", "Answer 200 while the daemon runs its turns"),
         "GET /readyz": ("", "Answer 200 while the node takes messages"),

@@ -25,6 +25,7 @@ from nsqd.front_ends import (
     listen_to_nsq,
     make_admission,
     make_auth_servers,
+    make_rejoin,
     nsq_peers,
     open_cluster_port,
     open_shared_port,
@@ -72,7 +73,7 @@ def serve(options: NsqdOptions, directory: DataDirectory, listeners: Listeners) 
 async def _run(options: NsqdOptions, directory: DataDirectory, listeners: Listeners) -> None:
     """Serve until SIGINT or SIGTERM. Any exception that leaves here is a bug, or a machine that has ceased to work."""
     _tune_interpreter()
-    opened = open_directory(options, directory)
+    opened = open_directory(options, directory, extend=make_rejoin(options, directory))
     auth_servers = make_auth_servers(options, listeners.auth_tls)
     with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
@@ -137,7 +138,7 @@ class Daemon:
     def join_cluster(self, directory: DataDirectory) -> None:
         """Connect to the other nodes of the cluster, if this one is in a cluster. Raises DirectoryError."""
         self._cluster = open_cluster_port(
-            self._options, self._listeners, self._info, directory.path, self._opened, self.reactor
+            self._options, self._listeners, self._info, directory.path, self._opened, self.reactor, self._nursery
         )
         if self._cluster is not None:
             self._nursery.start_soon(self._cluster.run, self._nursery)
@@ -229,7 +230,7 @@ class Daemon:
             series=self._series,
             refused=self._refused,
             buffers=self._budget.figures,
-            cluster=lambda: self._cluster.states() if self._cluster is not None else None,
+            cluster=self._cluster,
         )
 
     # Calls from the reactor and from HTTP

@@ -26,6 +26,7 @@ from shared.budget import Budget
 from shared.connection_limiter import ConnectionLimits
 from shared.listen import WILDCARDS, display, parse_address
 from shared.log import log
+from shared.values import SECOND
 
 if TYPE_CHECKING:
     import ssl
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from nsqd.beanstalk import FrontEnd
     from nsqd.replication.port import ClusterPort
     from nsqd.shared_port import SharedPort
+    from nsqd.storage.directory import DataDirectory
+    from nsqd.storage.log.opening import Extend
 
 
 def make_admission(options: NsqdOptions, listeners: Listeners, refused: Counter[str], budget: Budget) -> Admission:
@@ -89,13 +92,34 @@ def open_shared_port(
     return port
 
 
+def make_rejoin(options: NsqdOptions, directory: DataDirectory) -> Extend | None:
+    """Return what fetches the end of the log from the other nodes at the start; None: the node is in no cluster.
+
+    Raises DirectoryError.
+    """
+    if not options.cluster_address:
+        return None
+    from nsqd.replication.facts import read_facts
+    from nsqd.replication.rejoin import Rejoin
+
+    members = [member.node for member in read_facts(directory.path).members]
+    return Rejoin([node.http for node in members if node.number != options.node_id], options.rejoin_timeout / SECOND)
+
+
 def open_cluster_port(
-    options: NsqdOptions, listeners: Listeners, info: Info, directory: Path, opened: Opened, reactor: Reactor
+    options: NsqdOptions,
+    listeners: Listeners,
+    info: Info,
+    directory: Path,
+    opened: Opened,
+    reactor: Reactor,
+    nursery: trio.Nursery,
 ) -> ClusterPort | None:
     """Join the cluster and accept connections of its nodes, or return None if the node is in none. Raises DirectoryError."""
     if listeners.cluster is None:
         return None
-    from nsqd.replication.joining import join
+    from nsqd.replication.copying import Threads
+    from nsqd.replication.joining import join, make_copying
     from nsqd.replication.port import ClusterPort
 
     host = parse_address(listeners.cluster.address).host
@@ -109,6 +133,13 @@ def open_cluster_port(
     )
     lease, refused = (lambda: opened.log.store.leased), opened.broker.refused
     port = ClusterPort(cluster, reactor, directory, lease, refused, listeners.cluster_tls)
+    port.copying = make_copying(
+        options.mirrors, options.rereplicate_after, cluster, opened.log, directory, Threads(nursery, port.wake)
+    )
+    cluster.on_stream = port.copying.receive
+    store = opened.log.store
+    store.after_write = port.copied_group
+    store.copies.patience, store.copies.on_available = options.replicate_timeout, opened.broker.set_copies
     port.listen(listeners.cluster.socket)
     log.info("CLUSTER: listening on %s as node %d of %s", listeners.cluster.address, log_identity.node, name)
     return port

@@ -26,7 +26,7 @@ from nsqd.storage.data_import import DataImportError
 from nsqd.storage.directory import DataDirectory, DirectoryError, Metadata
 from nsqd.storage.diskqueue import QueueError
 from nsqd.storage.log.disk import RealDisk
-from nsqd.storage.log.opening import LogOptions, OpenLog, open_log
+from nsqd.storage.log.opening import Extend, LogOptions, OpenLog, open_log
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.nsq_import import NsqImport
 from shared.log import log
@@ -69,14 +69,18 @@ def imports(directory: DataDirectory) -> tuple[NsqImport, BinlogImport]:
 
 
 def read_log(
-    options: NsqdOptions, directory: DataDirectory, wake: Callable[[], None], segment_size: int = 0
+    options: NsqdOptions,
+    directory: DataDirectory,
+    wake: Callable[[], None],
+    segment_size: int = 0,
+    extend: Extend | None = None,
 ) -> OpenLog:
-    """Read the log. `segment_size` is in bytes; 0: the usual size. Raises DirectoryError."""
+    """Read the log. `segment_size` is in bytes; 0: the usual size. `extend` as in open_log. Raises DirectoryError."""
     log_options = LogOptions(
         options.node_number(), Durability(options.durability), options.sync_every, options.mem_budget, segment_size
     )
     try:
-        return open_log(RealDisk(directory.path / "log"), log_options, wake)
+        return open_log(RealDisk(directory.path / "log"), log_options, wake, extend=extend)
     except (LogError, OSError) as error:
         raise DirectoryError(f"failed to open the log in {directory.path / 'log'} - {error}") from None
 
@@ -91,11 +95,13 @@ class Opened:
     wake: Wake  # wakes the reactor that is built later
 
 
-def open_directory(options: NsqdOptions, directory: DataDirectory, segment_size: int = 0) -> Opened:
-    """Read the log and build the broker. `segment_size` is in bytes; 0: the usual size. Raises DirectoryError."""
+def open_directory(
+    options: NsqdOptions, directory: DataDirectory, segment_size: int = 0, extend: Extend | None = None
+) -> Opened:
+    """Read the log and build the broker. For the arguments see `read_log`. Raises DirectoryError."""
     metadata, wake = directory.load(), Wake()
     taking, binlogs = imports(directory)
-    opened = read_log(options, directory, wake, segment_size)
+    opened = read_log(options, directory, wake, segment_size, extend)
     return Opened(metadata, opened, make_broker(options, metadata, opened, taking, binlogs), wake)
 
 

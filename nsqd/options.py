@@ -130,8 +130,23 @@ class NsqdOptions(DaemonOptions):
     takeover_after: Duration = _duration(
         5 * SECOND, "silence after which a node of the cluster is suspected to be dead", least=3 * SECOND
     )
+    rejoin_timeout: Duration = _duration(
+        2 * SECOND, "how long a start waits for another node that may have more of this node's log", least=MILLISECOND
+    )
     restart_grace: Duration = _duration(
         30 * SECOND, "how long the other nodes wait for this one after SIGTERM before they suspect it"
+    )
+    mirrors: int = option(
+        2, "number of other nodes of the cluster that keep a copy of this node's log", check=between(0, 15)
+    )
+    replicate: int = option(
+        1, "nodes that must have a message before its publish is acknowledged, this one included", check=between(1, 16)
+    )
+    replicate_timeout: Duration = _duration(
+        2 * SECOND, "how long a publish waits for its copies before its client gets an error (0: without end)"
+    )
+    rereplicate_after: Duration = _duration(
+        60 * SECOND, "how long a node that keeps a copy may be away before another one gets a copy instead"
     )
     max_connections: int = option(10_000, "maximum TCP connection count", check=at_least(1))
     max_connections_per_ip: int = option(
@@ -305,6 +320,10 @@ class NsqdOptions(DaemonOptions):
             self.node_id,
             (self.cluster_tls_cert, self.cluster_tls_key, self.cluster_tls_ca),
         )
+        if self.replicate > self.most_copies():
+            wrong.append(
+                "--replicate is more than 1 + --mirrors of a node with --cluster-address: nothing could be published"
+            )
         for value in self.e2e_processing_latency_percentile:
             if not 0 < value <= 1:
                 wrong.append(f"invalid E2E processing latency percentile: {value:g}")
@@ -379,6 +398,7 @@ class NsqdOptions(DaemonOptions):
             auth_required=bool(self.auth_http_address),
             topology_region=self.topology_region,
             topology_zone=self.topology_zone,
+            most_copies=self.most_copies(),
         )
 
     def limits(self) -> Limits:
@@ -400,9 +420,13 @@ class NsqdOptions(DaemonOptions):
             latency_window=self.e2e_processing_latency_window_time,
             measures=bool(self.statistics_topic),
             events=read_events(self.statistics_events),
-            policy=StoragePolicy(Durability(self.durability), self.retention, self.retention_bytes),
+            policy=StoragePolicy(Durability(self.durability), self.retention, self.retention_bytes, self.replicate),
             dedup=DedupLimits(self.dedup_window, self.dedup_keys, self.dedup_producers),
         )
+
+    def most_copies(self) -> int:
+        """Return how many nodes can have a copy of a message at most, this one included."""
+        return 1 + self.mirrors if self.cluster_address else 1
 
     def node_number(self) -> int:
         """Return the node's part of the message ids: as given, or NSQ's default from the hostname."""

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 from nsqd.cluster.link import Link, Superseded, make_link
 from nsqd.cluster.membership import Member, Membership, Standing
-from nsqd.protocols.peer.frames import PeerError
+from nsqd.protocols.peer.frames import FrameKind, PeerError
 from nsqd.protocols.peer.handshake import NONCE_SIZE, Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
 
 TICK = 250_000_000  # ns
 MOST_STRANGERS = 64  # accepted connections whose peer has not proved who it is
 MOST_DIALS = 32  # addresses that are being dialed at a time
+SECOND_CONNECTION = "there is a connection already"  # why one of two connections between a pair of nodes is closed
 _ALIVE = 2_000_000_000  # ns: a connection over which bytes came since then works
 _LASTING = 5_000_000_000  # ns: after a connection that lasted so long, the first pause is short again
 _FIRST_PAUSE, _LONGEST_PAUSE = 500_000_000, 30_000_000_000  # ns between two dials of an address
@@ -45,21 +46,24 @@ class Cluster:
         suspect_after: int,
         random: Callable[[int], bytes],
         known: Iterable[Member] = (),
+        leases: Iterable[tuple[int, int]] = (),
         now: int = 0,
     ) -> None:
         """Begin at `now` without a connection. Raises ValueError.
 
-        `seeds`: addresses of other nodes (-cluster-peer); `random`: returns so many random bytes; `known`: what an earlier run
-        of this node knew of others.
+        `seeds`: addresses of other nodes (-cluster-peer); `random`: returns so many random bytes; `known` and `leases`: what an
+        earlier run of this node knew of others.
         """
         self.own = credentials.own
         self.membership = Membership(credentials.own, suspect_after)
         self.membership.merge([word for word in known if word.node.number != self.own.number], now)
         self.lease = 0
-        self.leases: dict[int, int] = {}  # the lease that each node told last, by its number
+        self.leases: dict[int, int] = dict(leases)  # the lease that each node told last, by its number
         self.links: dict[int, Link] = {}  # the connection to each node whose identity is proved
         self.strangers: list[Link] = []  # the other connections
         self.refused_itself = ""  # why another node says that this one must not go on; "": none does
+        # takes the frames by which logs are copied; may raise PeerError
+        self.on_stream: Callable[[Link, FrameKind, bytes, int], None] = lambda link, kind, content, now: None
         self._credentials = credentials
         self._suspect_after = suspect_after
         self._random = random
@@ -147,7 +151,7 @@ class Cluster:
             self.membership.heard(peer.number, now)  # whoever it refuses has shown that it lives
             is_better = _rank(other, self.own, peer) > _rank(link, self.own, peer)
             if is_better and not other.closing and now - other.received_at < _ALIVE:
-                raise PeerError("there is a connection already")
+                raise PeerError(SECOND_CONNECTION)
             other.closing = other.closing or "another connection takes its place"
         self.strangers.remove(link)
         self.links[peer.number] = link
@@ -201,6 +205,10 @@ class Cluster:
         for link in self.links.values():
             if link is not source:
                 link.send_words(news)
+
+    def receive_stream(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        if self.links.get(link.peer.number if link.peer is not None else -1) is link:
+            self.on_stream(link, kind, content, now)
 
     def heard(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None:
         assert link.peer is not None

@@ -6,21 +6,21 @@ See docs/design/cluster.md#connections.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, Protocol
 
 import msgpack
 
 from nsqd.cluster.membership import Member, Standing
-from nsqd.protocols.peer.frames import AFTER_PROOF, FrameKind, FrameReader, PeerError, encode
+from nsqd.protocols.peer.frames import AFTER_PROOF, STREAM, FrameKind, FrameReader, PeerError, encode
 from nsqd.protocols.peer.handshake import Credentials, Handshake, refusal
 from nsqd.protocols.peer.node_identity import NodeIdentity, pack, unpack, unpack_message
 from shared.node_certificates import certified_number
 
 HEARTBEAT_EVERY = 1_000_000_000  # ns
 HANDSHAKE_WITHIN = 5_000_000_000  # ns
-MOST_OUTPUT = 4 << 20  # bytes that the peer may leave unread
+MOST_OUTPUT = 64 << 20  # bytes that the peer may leave unread; one group of a log may have nearly as many
 MOST_GRACE = 600_000  # ms
 _LEASE, _GRACE = Struct(">Q"), Struct(">I")
 _MS = 1_000_000  # ns
@@ -50,13 +50,16 @@ class Listener(Protocol):
     def receive_words(self, link: Link, words: list[Member], now: int) -> None:
         """Take over what the peer knows of nodes."""
 
+    def receive_stream(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        """Take a frame by which a log is copied. Raises PeerError."""
+
     def heard(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None:
         """Take note that bytes of the peer came, its lease, and until when it is back if it restarts; None: not told."""
 
 
 @dataclass(slots=True)
 class Link:
-    """A connection to a node. `peer` is None until it is proved. Everything to be sent is in `output`."""
+    """A connection to a node. `peer` is None until it is proved. `drain` returns everything that is to be sent."""
 
     listener: Listener
     handshake: Handshake
@@ -68,6 +71,9 @@ class Link:
     peer: NodeIdentity | None = None
     closing: str = ""  # why the connection is to be closed when the output is sent; "": it goes on
     beat_due: int = 0  # when the next heartbeat is due
+    queued: int = 0  # bytes of the frames that `send` was given
+    unsent: int = 0  # bytes that `drain` returned and that the network has not accepted
+    _frames: list[bytes] = field(default_factory=list)
     has_received: bool = False  # bytes have come
     certified: int | None = None  # the node number in the peer's certificate; None: the connection has no TLS
 
@@ -106,6 +112,8 @@ class Link:
             self.listener.receive_words(self, _unpack_words(content), now)
         elif kind is FrameKind.RESTARTS and len(content) == _GRACE.size:
             self.listener.heard(self, None, now + min(_GRACE.unpack(content)[0], MOST_GRACE) * _MS, now)
+        elif kind in STREAM:
+            self.listener.receive_stream(self, kind, content, now)
         elif kind is FrameKind.REFUSED:
             self.handshake.receive(kind, content)  # it raises the reason
         else:
@@ -155,6 +163,24 @@ class Link:
             self.beat_due = now + HEARTBEAT_EVERY
             self._add(encode(FrameKind.HEARTBEAT, _LEASE.pack(self.listener.lease)))
 
+    @property
+    def backlog(self) -> int:
+        """Return how many bytes wait to be sent."""
+        return len(self.output) + self.queued + self.unsent
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame by which a log is copied. Whoever sends many looks at `backlog`."""
+        self._frames.append(frame)
+        self.queued += len(frame)
+
+    def drain(self) -> list[bytes]:
+        """Return everything that is to be sent, and forget it."""
+        taken, self._frames, self.queued = self._frames, [], 0
+        if self.output:
+            taken.insert(0, bytes(self.output))
+            self.output.clear()
+        return taken
+
     def refuse(self, error: PeerError) -> None:
         """Tell the peer why, and close."""
         self.output += refusal(error)
@@ -162,7 +188,7 @@ class Link:
 
     def _add(self, frame: bytes) -> None:
         self.output += frame
-        if len(self.output) > MOST_OUTPUT:
+        if self.backlog > MOST_OUTPUT:
             self.closing = self.closing or "the peer reads nothing"
 
 

@@ -6,13 +6,21 @@ See docs/design/cluster.md#connections.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol, cast
 
-from nsqd.cluster.link import MOST_OUTPUT, Link
+from nsqd.cluster.link import Link
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport, Upgrade
 from shared.tls_info import TlsInfo
 
 _NOT_TLS = ("wrong version number", "record layer failure")  # what OpenSSL says of bytes that are no TLS
+
+
+class EagerTransport(Transport, Protocol):
+    """A transport that can send before its turn ends."""
+
+    def send_now(self) -> None:
+        """Send the output, as far as the network takes it now."""
 
 
 class ClusterPeer:
@@ -43,6 +51,7 @@ class ClusterPeer:
         self.remote_ip = remote_ip
         self.port = port
         self.outbox = Outbox(transport)
+        self._transport = cast("EagerTransport", transport)
         self._events = events
         self._gone: Callable[[ClusterPeer], None] | None = gone
         self._has_tls = has_tls
@@ -60,13 +69,18 @@ class ClusterPeer:
         link, outbox = self.link, self.outbox
         if link is None:
             return
-        if link.output and self._may_speak:
-            outbox.reply(bytes(link.output))
-            link.output.clear()
-        if outbox.unsent > MOST_OUTPUT and not link.closing:
-            link.closing = "the peer reads nothing"
+        link.unsent = outbox.unsent
+        if (link.output or link.queued) and self._may_speak:
+            for data in link.drain():
+                outbox.reply(data)
         if link.closing and not outbox.closing:
             outbox.end()
+
+    def send_now(self) -> None:
+        """Send what the link has to say before the turn ends."""
+        if self.link is not None and self.link.queued and not self.outbox.closing:
+            self.flush()
+            self._transport.send_now()
 
     def receive(self, data: bytes, now: int) -> None:
         if self.link is not None and not self.outbox.closing:

@@ -100,6 +100,12 @@ class Broker:
         self.refusal = self.store.refusal or (DRAINING if draining else "")
         return True
 
+    def set_copies(self, available: int) -> None:
+        """Take note how many nodes can have a copy of a message now, this one included."""
+        self.context.copies = available
+        for topic in self.topics.values():
+            topic.note_copies()
+
     def read_completed(self, topic_number: int) -> None:
         """Tell the topic's readers that the store has read what it answered None for."""
         topic = self.directory.by_number.get(topic_number)

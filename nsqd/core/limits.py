@@ -34,3 +34,7 @@ class Limits:
 
 class TooMany(Exception):
     """A limit of the node, such as the number of topics or channels, is reached."""
+
+
+class TooFewCopies(TooMany):
+    """Nothing can be published to the topic: fewer nodes can have a copy now than it asks for. The text says how many."""

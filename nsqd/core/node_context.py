@@ -27,6 +27,7 @@ class NodeContext:
     registry: Registry
     scan: ScanPool
     events: Events
+    copies: int = 1  # nodes that can have a copy of a message now, this one included
     remembered: Remembered = field(default_factory=Remembered)  # how much all topics remember of their publishers
     # of all finished messages, while percentiles are configured
     latencies: Histogram = field(default_factory=Histogram)

@@ -83,7 +83,9 @@ BURY = Struct(">IIQHQ16s")  # topic, channel, ordinal, attempts, buried at (wall
 FINISH_ALL = Struct(">IIQ")  # topic, channel, end
 HOLE = Struct(">IQQ")  # topic, first, end
 STATE = Struct(">IQ")  # highest number, lease
-CONFIG = Struct(">IBqq")  # topic, durability (see below), ns and bytes of retention; -1 in these two: the node's
+# topic, durability (see below), ns and bytes of retention; -1 in these two: the node's. A topic's own number of copies follows,
+# in one byte
+CONFIG = Struct(">IBqq")
 FIRST = Struct(">IQ")  # topic, ordinal
 CURSOR = Struct(">IQQQQB")  # topic, offset, hold in ns, hold in bytes, updated (wall), length of the name in bytes
 SEEN = Struct(">I")  # topic
@@ -177,14 +179,15 @@ def pack_config(topic: int, config: TopicConfig) -> bytes:
     """Pack the content of a CONFIG record for the topic with that number."""
     retention = -1 if config.retention is None else config.retention
     most = -1 if config.retention_bytes is None else config.retention_bytes
-    return CONFIG.pack(topic, DURABILITIES.index(config.durability), retention, most)
+    packed = CONFIG.pack(topic, DURABILITIES.index(config.durability), retention, most)
+    return packed if config.replicate is None else packed + bytes((config.replicate,))
 
 
 def unpack_config(content: bytes) -> tuple[int, TopicConfig]:
     """Return the topic's number and the settings in a CONFIG record."""
     topic, durability, retention, most = CONFIG.unpack_from(content)
     own = DURABILITIES[durability], None if retention < 0 else retention, None if most < 0 else most
-    return topic, TopicConfig(*own)
+    return topic, TopicConfig(*own, content[CONFIG.size] if len(content) > CONFIG.size else None)
 
 
 def pack_cursor(topic: int, name: str, cursor: Cursor | None) -> bytes:

@@ -11,6 +11,7 @@ See docs/design/channel.md#positions.
 from collections.abc import Callable, Collection, Iterable
 
 from nsqd.core.channel.channel import Channel
+from nsqd.core.limits import TooFewCopies
 from nsqd.core.measurement.outcomes import Producers
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.node_context import NodeContext
@@ -53,6 +54,7 @@ class Topic:
         "publish",
         "readers",
         "scan_entry",
+        "shut",
         "starting",
     )
 
@@ -67,6 +69,7 @@ class Topic:
         self.offsets = TopicOffsets(number)
         self.paused: Pause | None = None
         self.deleted = False
+        self.shut = False  # True: it is deleted, or `refusal` says why nothing can be published to it
         self.starting = False  # True: nsqlookupd is being asked for the channels; nothing is distributed yet
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of the delay lane's entry in the agenda
         producers = Producers() if limits.measures else None
@@ -120,6 +123,23 @@ class Topic:
         The topic must be neither paused nor starting. The messages exist from the turn's commit on.
         """
         self._append(self.intake.seal_with_times(messages, self.offsets.end, attributes), None, only)
+
+    def ask_for_copies(self, count: int) -> tuple[Mark, ...]:
+        """Have what is published in this turn wait for `count` copies, or for those of the topic if these are more.
+
+        Returns the marks that replies about it wait for. Call it before publishing. Raises TooFewCopies.
+        """
+        if count <= self.config.over(self._context.limits.policy).replicate:
+            return self.marks
+        if self.ephemeral or count > self._context.copies:
+            raise TooFewCopies(self._lacks(count))
+        marks = self.journal.ask_for_copies(count)
+        self.offsets.gate = self.journal.gate
+        return marks
+
+    def _lacks(self, wanted: int) -> str:
+        possible = 1 if self.ephemeral else self._context.copies
+        return f"NOREPL: {wanted} copies are asked for, and {possible} are possible now"
 
     def knows(self, key: str) -> bool:
         """Return True if the key was published within the window that is remembered; if not, remember it from now on."""
@@ -206,6 +226,20 @@ class Topic:
         """Use `config` from now on, without recording it."""
         self.config = config
         self.marks = self.journal.set_policy(config.over(self._context.limits.policy))
+        self.offsets.gate = self.journal.gate
+        self.note_copies()
+
+    def note_copies(self) -> None:
+        """Take note that the number of copies that are possible, or that are needed, may have changed."""
+        self.shut = self.deleted or bool(self.refusal)
+
+    @property
+    def refusal(self) -> str:
+        """Return why nothing can be published to the topic; "": it can."""
+        wanted = self.config.over(self._context.limits.policy).replicate
+        if wanted <= self._context.copies or self.ephemeral:
+            return ""
+        return self._lacks(wanted)
 
     def set_cursor(self, name: str, cursor: Cursor | None) -> None:
         """Set the named cursor of a client that reads the topic back, or delete it (None)."""
@@ -324,7 +358,7 @@ class Topic:
 
     def delete(self) -> None:
         """Drop all readers and messages. Called by the directory."""
-        self.deleted = True
+        self.deleted = self.shut = True
         self.intake.close()
         for name in list(self.channels):
             self.delete_channel(name)

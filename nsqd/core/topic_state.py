@@ -5,7 +5,7 @@ offset, delayed, readers, config, cursors]:
 * delayed: a list of the messages whose delay is not over, or is over at or past the distributed offset, packed as in
   nsqd/core/timing/deferred_pages.py, and of the numbers of WAITING records that hold more of them;
 * readers: each is [kind, ...], where the kind determines the rest;
-* config: [durability, retention, retention_bytes], where nil means the node's setting;
+* config: [durability, retention, retention_bytes, replicate], where nil means the node's setting;
 * cursors: (name, offset, owner, hold, hold_bytes, updated).
 
 SEEN records follow with what the topic remembers of publishers (nsqd/core/sequence/dedup.py). Behind the topic's number each
@@ -231,7 +231,7 @@ class TopicState:
             self.distributed,
             [*self.written, b"".join([*self.lane, *(pack(ordinal, due, 0) for ordinal, due in self.delayed.items())])],
             [[reader.kind, *reader.dump()] for reader in self.readers.values()],
-            [durability, config.retention, config.retention_bytes],
+            [durability, config.retention, config.retention_bytes, config.replicate],
             [(name, c.offset, c.owner, c.hold, c.hold_bytes, c.updated) for name, c in self.cursors.items()],
         ]
 

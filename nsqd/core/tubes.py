@@ -7,8 +7,10 @@ makes the topic, and with it the tube. A tube that no client uses or watches is 
 from collections import Counter
 
 from nsqd.core.directory import Directory
+from nsqd.core.limits import TooFewCopies
 from nsqd.core.reader import Parts, ReaderKind
 from nsqd.core.retention.policy import TopicConfig
+from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.job import Job, JobState
@@ -207,6 +209,13 @@ class Tubes:
             self.match()
         return self.index.client_id(job_id)
 
+    def ask_for_copies(self, worker: Worker, count: int) -> tuple[Mark, ...]:
+        """Have the jobs that are put in this turn into the tube that the worker uses wait for so many copies.
+
+        Returns the marks that replies wait for. Raises TooMany, TooFewCopies.
+        """
+        return self._topic(worker.using).ask_for_copies(count)
+
     def put_unique(self, worker: Worker, body: bytes, options: JobOptions, key: str) -> int:
         """Put a job into the tube that the worker uses, unless the topic still remembers one with this key.
 
@@ -229,10 +238,13 @@ class Tubes:
         return self.index.client_id(job_id)
 
     def _topic(self, name: str) -> Topic:
-        """Return the topic of that name with a tube, and make both if needed. Raises TooMany."""
+        """Return the topic of that name with a tube, and make both if needed. Raises TooMany, TooFewCopies."""
         if name not in self.waiters.queues:
             self.made(name)
-        return self._topics[name]
+        topic = self._topics[name]
+        if topic.shut:
+            raise TooFewCopies(topic.refusal)
+        return topic
 
     def burn_id(self) -> None:
         """Use up an id without giving it to a job."""

@@ -42,7 +42,10 @@ def topic_and_channel(arguments: dict[str, str]) -> tuple[str, str]:
 def topic_to_publish_to(broker: Broker, name: str) -> Topic:
     """Return the topic, created if it does not exist. Raises HttpError 503 while the node takes no messages."""
     refuse_if_need_be(broker)
-    return made_topic(broker, name)
+    topic = made_topic(broker, name)
+    if topic.shut:
+        raise HttpError(503, "NOREPL")
+    return topic
 
 
 def refuse_if_need_be(broker: Broker) -> None:

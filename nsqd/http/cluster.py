@@ -1,19 +1,35 @@
-"""GET /cluster: the nodes of the cluster, as this node knows them.
+"""GET /cluster and /cluster/mirror: the nodes of the cluster, as this node knows them, and the copy of a log that it keeps.
 
     {"name": "penstock", "node": 0, "nodes": [{"node": 0, "address": "127.0.0.1:4154", "http_address": "127.0.0.1:4151",
       "standing": "member", "connected": false, "suspected": false, "restarting": false, "incarnation": 1790000000,
-      "log_id": "...", "lease": 16777217}, ...]}
+      "log_id": "...", "lease": 16777217}, ...],
+     "followers": [{"node": 1, "state": "in sync", "behind": 0, "written": 4711, "durable": 4711, "failure": ""}, ...],
+     "mirrors": [{"node": 1, "log_id": "...", "connected": true, "complete": true, "written": 815, "durable": 815,
+      "failure": ""}, ...]}
 
 `connected` is false for the node that answers. `standing` is member, left or forgotten. `lease`: the message id of that node
-below which ids may have been issued, as far as this node was told. A node that is in no cluster answers 404 NO_CLUSTER.
+below which ids may have been issued, as far as this node was told. `followers` are the nodes that keep a copy of this node's
+log: their `state` is asked, catching up, in sync or failed, and `behind` is in bytes. `mirrors` are the copies that this node
+keeps of the logs of others. Positions count the bytes of a log. A node that is in no cluster answers 404 NO_CLUSTER.
+
+/cluster/mirror?log=ID sends a mirror as a tar stream. Unpacked, it is a data directory with which the owner of the log starts
+again. With `from`, a position, only what follows it is sent; a part that begins within a segment is named SEGMENT@OFFSET.
 """
 
-from starlette.requests import Request
-from starlette.responses import Response
+import json
+from collections.abc import Sequence
 
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from nsqd.core.cluster_view import ClusterView
+from nsqd.core.retention.backup import BackupPart
+from nsqd.http.archive import archive_size, stream_archive
 from nsqd.http.node import Node
-from shared.http.api import Routes, json_response
+from shared.http.api import V1_HEADERS, Routes, json_response, query
 from shared.http.errors import HttpError
+from shared.log import log
+from shared.values import parse_int
 
 
 class ClusterRoute:
@@ -24,12 +40,45 @@ class ClusterRoute:
 
     def routes(self) -> Routes:
         """Return the path, its method and its handler."""
-        return {"/cluster": {"GET": self.cluster}}
+        return {"/cluster": {"GET": self.cluster}, "/cluster/mirror": {"GET": self.mirror}}
 
     async def cluster(self, request: Request) -> Response:
         """Answer what this node knows of the nodes of its cluster."""
-        nodes = await self._node.bridge.call(self._node.cluster)
-        if nodes is None:
-            raise HttpError(404, "NO_CLUSTER")
+        figures = await self._node.bridge.call(lambda: self._view().figures())
         options = self._node.options
-        return json_response({"name": options.cluster_name, "node": options.node_number(), "nodes": nodes})
+        return json_response({"name": options.cluster_name, "node": options.node_number(), **figures})
+
+    async def mirror(self, request: Request) -> Response:
+        """Answer the mirror of a log as a tar stream that unpacks to a data directory."""
+        arguments = query(request)
+        try:
+            log_id, start = bytes.fromhex(arguments["log"]), parse_int(arguments.get("from", "0"))
+        except KeyError:
+            raise HttpError(400, "MISSING_ARG_LOG") from None
+        except ValueError:
+            raise HttpError(400, "INVALID_ARG_LOG") from None
+        parts, ids = await self._node.bridge.call(lambda: self._mirror(log_id, start))
+        metadata = json.dumps({"topics": [], "penstock": {"ids": ids}}).encode() if not start else b""
+        headers = V1_HEADERS | {"Content-Length": str(archive_size(parts, metadata))}
+        return StreamingResponse(
+            stream_archive(parts, metadata, _nothing), media_type="application/x-tar", headers=headers
+        )
+
+    def _mirror(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], int]:
+        """Return what ClusterView.mirror does. Runs in the trio thread. Raises HttpError 404, 503."""
+        try:
+            return self._view().mirror(log_id, start)
+        except KeyError:
+            raise HttpError(404, "NO_MIRROR") from None
+        except OSError as error:
+            log.error("HTTP: cannot read a mirror: %s", error)
+            raise HttpError(503, "CANNOT_READ") from None
+
+    def _view(self) -> ClusterView:
+        if self._node.cluster is None:
+            raise HttpError(404, "NO_CLUSTER")
+        return self._node.cluster
+
+
+async def _nothing() -> None:
+    """Do nothing between two chunks."""

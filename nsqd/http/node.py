@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nsqd.core.broker import Broker
+from nsqd.core.cluster_view import ClusterView
 from nsqd.core.observation.series import Series
 from nsqd.core.retention.backup import Backup
 from nsqd.core.retention.contents import Contents
@@ -56,8 +57,7 @@ class Node:
     contents: Contents  # trio thread, except for its methods marked as safe in any thread
     series: Series  # trio thread
     refused: Callable[[], Counter[str]]  # trio thread; what clients were refused, by reason
-    # trio thread; what is known of each node of the cluster; None: the node is in none
-    cluster: Callable[[], list[dict[str, object]] | None]
+    cluster: ClusterView | None  # trio thread; None: the node is in no cluster
     buffers: Callable[[], BudgetFigures]  # any thread: what clients make the node buffer
 
     async def registered(self, topic: str) -> None:

@@ -26,6 +26,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from nsqd.core.limits import TooFewCopies
 from nsqd.core.message.attributes import MOST_HEADER_BYTES, MOST_HEADERS, NONE, Attributes, is_word, read_sequence
 from nsqd.http.arguments import existing_channel, refuse_if_need_be, topic_name, topic_to_publish_to
 from nsqd.http.node import Node
@@ -105,10 +106,12 @@ class Publishing:
             raise HttpError(400, "INVALID_DEFER")
 
         def publish() -> int:
+            self._ask_for_copies(name, copies)
             if defer is not None:
                 return self._publish_deferred(name, body, defer, attributes)
             return self._publish_now(name, [body], len(body), attributes, channel)
 
+        copies = self._copies(arguments)
         if arguments.get("id") in _TRUE:
             return _answer(*await self._call(name, lambda: self._apart(name, publish)))
         return _answer(await self._call(name, publish))
@@ -153,20 +156,41 @@ class Publishing:
         try:
             bodies = binary_bodies(body, self._max_msg_size, self._max_body_size) if binary else self._lines(body)
         except HttpError:
-            await self._publish(topic, [], NONE, arguments.get("channel"))  # the original has created the topic by now
+            await self._publish(topic, [], NONE, arguments)  # the original has created the topic by now
             raise
-        return _answer(await self._publish(topic, bodies, attributes, arguments.get("channel")))
+        return _answer(await self._publish(topic, bodies, attributes, arguments))
 
-    async def _publish(self, name: str, bodies: list[bytes], attributes: Attributes, channel: str | None = None) -> int:
+    async def _publish(self, name: str, bodies: list[bytes], attributes: Attributes, arguments: Arguments) -> int:
         """Publish in portions, or only make sure that the topic exists. Return how many had been published before."""
-        batch, duplicates = MpubBatch(bodies, attributes), 0
+        batch, duplicates, copies = MpubBatch(bodies, attributes), 0, self._copies(arguments)
         while True:
-            duplicates += await self._call(name, lambda: self._publish_portion(name, batch, channel))
+            duplicates += await self._call(
+                name, lambda: self._publish_portion(name, batch, arguments.get("channel"), copies)
+            )
             if batch.is_done:
                 return duplicates
 
-    def _publish_portion(self, name: str, batch: MpubBatch, channel: str | None) -> int:
+    def _copies(self, arguments: Arguments) -> int:
+        """Return how many copies the request asks for; 0: as many as the topic does. Raises HttpError 400."""
+        text = arguments.get("replicate")
+        if text is None:
+            return 0
+        count = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
+        if not 1 <= count <= self._node.options.most_copies():
+            raise HttpError(400, "INVALID_REPLICATE")
+        return count
+
+    def _ask_for_copies(self, name: str, count: int) -> None:
+        """Have what follows in this turn wait for so many copies. Runs in the trio thread. Raises HttpError 503."""
+        if count:
+            try:
+                topic_to_publish_to(self._node.broker, name).ask_for_copies(count)
+            except TooFewCopies:
+                raise HttpError(503, "NOREPL") from None
+
+    def _publish_portion(self, name: str, batch: MpubBatch, channel: str | None, copies: int) -> int:
         """Publish the next portion. Return how many had been published before. Runs in the trio thread."""
+        self._ask_for_copies(name, copies)
         topic = self._node.broker.topics.get(name)
         known = batch.skip_duplicates(topic) if topic is not None else 0
         if known:

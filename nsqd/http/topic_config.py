@@ -39,7 +39,7 @@ class TopicConfigRoutes:
     async def change(self, request: Request) -> Response:
         """Change the settings that are given, and no others."""
         arguments = query(request)
-        name, change = topic_name(arguments), read_config(arguments)
+        name, change = topic_name(arguments), read_config(arguments, self._node.options.most_copies())
         if change is None:
             raise HttpError(400, "MISSING_ARG_DURABILITY_OR_RETENTION")
         broker = self._node.broker
@@ -47,10 +47,10 @@ class TopicConfigRoutes:
         return empty_response()
 
 
-def read_config(arguments: dict[str, str]) -> Callable[[Topic], None] | None:
+def read_config(arguments: dict[str, str], most_copies: int) -> Callable[[Topic], None] | None:
     """Return a function that makes the changes in the topic that the arguments name, or None if they change nothing.
 
-    Raises HttpError 400.
+    `most_copies`: nodes that can have a copy of a message at most. Raises HttpError 400.
     """
     changes: dict[str, Any] = {}
     for key, read in _READERS.items():
@@ -61,6 +61,8 @@ def read_config(arguments: dict[str, str]) -> Callable[[Topic], None] | None:
                 raise HttpError(400, f"INVALID_{key.upper()}") from None
     if not changes:
         return None
+    if (changes.get("replicate") or 1) > most_copies:
+        raise HttpError(400, "INVALID_REPLICATE")  # a node keeps no more mirrors: nothing could ever be published
     if is_ephemeral(arguments["topic"]):
         raise HttpError(400, "EPHEMERAL_TOPIC")  # it is in memory only, whatever the request asks for
     return lambda topic: topic.configure(replace(topic.config, **changes))
@@ -76,15 +78,17 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "durability": Durability,
     "retention": lambda text: _at_least_0(parse_duration(text)),
     "retention_bytes": lambda text: _at_least_0(parse_int(text)),
+    "replicate": lambda text: _at_least_0(parse_int(text) - 1) + 1,
 }
 
 
 def _describe(name: str, config: TopicConfig, policy: StoragePolicy) -> dict[str, Any]:
-    own = {"durability": config.durability, "retention": config.retention, "retention_bytes": config.retention_bytes}
+    own = {key: getattr(config, key) for key in _READERS}
     return {
         "topic": name,
         "durability": policy.durability.value,
         "retention": format_duration(policy.retention),
         "retention_bytes": policy.retention_bytes,
+        "replicate": policy.replicate,
         "of_its_own": [key for key, value in own.items() if value is not None],
     }

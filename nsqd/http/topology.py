@@ -60,7 +60,7 @@ class Topology:
     async def create_topic(self, request: Request) -> Response:
         """Create a topic. The answer comes when nsqlookupd knows a new topic, or after a bounded time."""
         arguments = query(request)
-        name, change = topic_name(arguments), read_config(arguments)
+        name, change = topic_name(arguments), read_config(arguments, self._node.options.most_copies())
 
         def create() -> bool:
             topic = made_topic(self._node.broker, name)

@@ -26,6 +26,7 @@ class ConnectionOwner(Protocol):
     """What a connection asks of the reactor that it belongs to."""
 
     budget: Budget  # shared by half-received commands and unsent output
+    now: int  # time of the turn, monotonic ns
     unflushed: dict["Connection", None]  # connections that are looked at again at the end of this turn
 
     def set_timer(self, connection: "Connection") -> None:
@@ -130,6 +131,12 @@ class Connection:
             self.leaving += rest
         self._owner.unflushed[self] = None
 
+    def send_now(self) -> None:
+        """Send what may leave before the turn ends."""
+        self._owner.unflushed[self] = None
+        if not self.broken:
+            self.send(self._owner.now)
+
     # output
 
     @property
@@ -145,6 +152,27 @@ class Connection:
     def waits_in_vain(self) -> bool:
         """Return True if output waits for a promise that will never be kept."""
         return any(promise.is_broken for promises, _ in self.sealed for promise in promises)
+
+    def end_in_vain(self) -> bool:
+        """Tell the client that replies have waited in vain, and end. Returns False if that is not possible: close it.
+
+        Behind layers it is not, because what was encoded cannot be left out.
+        """
+        outbox = self.peer.outbox
+        if (
+            self.layers is not None
+            or not outbox.lost
+            or any(p.mark.broken for promises, _ in self.sealed for p in promises)
+        ):
+            return False
+        kept: list[bytes] = []
+        while self.sealed and are_kept(self.sealed[0][0]):
+            kept += self.sealed.popleft()[1]
+        self.sealed.clear()
+        self.sealed.append(([], kept))
+        outbox.break_off()
+        outbox.reply(outbox.lost)
+        return True
 
     def send(self, now: int) -> bool:
         """Send what may leave at `now` (ns). Return False if the reactor has to check `broken` or unfinished work."""

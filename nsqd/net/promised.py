@@ -53,9 +53,9 @@ class Promised:
         Returns the connections with output that can leave now, and those whose promises will never be kept.
         """
         marks = self.marks
-        if all(mark.position == seen and not mark.broken for mark, seen in marks.items()):
+        if all(mark.position == seen and not mark.broken and mark.given_up <= seen for mark, seen in marks.items()):
             return {}, []
-        is_broken = any(mark.broken for mark in marks)
+        is_broken = any(mark.broken or mark.given_up > mark.position for mark in marks)
         marks.clear()
         served, self._http_replies = self._http_replies, []
         for promises, replies in served:

@@ -397,7 +397,8 @@ class Reactor:
         """Send the output whose promises the log has kept, and close connections whose promises are broken."""
         ready, lost = self._promised.release()
         for connection in lost:  # no answer is better than one that never comes
-            self.close(connection)
+            if not connection.end_in_vain():
+                self.close(connection)
         self.unflushed |= ready
 
     def _flush(self) -> None:

@@ -17,14 +17,17 @@ class Outbox:
         "_transport",
         "closing",
         "flush_due",
+        "lost",
         "marks",
         "refused",
         "size",
         "unsent",
     )
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, lost: bytes = b"") -> None:
+        """`lost`: what the client is told last if replies have waited for copies in vain."""
         self._transport = transport
+        self.lost = lost
         # frames in the order of their commands; while there are any, the transport knows of them
         self._replies: list[bytes] = []
         self._messages: list[bytes] = []  # frames that are held back

@@ -1,6 +1,7 @@
 """`cluster.json` in the data directory: what a node must know of its cluster before anybody tells it.
 
-It holds the number of the last run (the incarnation), and the latest word about each node. The incarnation does not depend on
+It holds the number of the last run (the incarnation), the latest word about each node, and the message ids that each may have
+issued. The incarnation does not depend on
 the log: a node whose log is lost goes on above it, and a node that lost the file, too, takes the time, which is above every
 incarnation unless the clock was set back by more than the time since.
 """
@@ -28,6 +29,7 @@ class ClusterFacts:
 
     incarnation: int = 0  # of the last run that began; 0: none
     members: tuple[Member, ...] = ()
+    leases: tuple[tuple[int, int], ...] = ()  # the message id below which each node may have issued ids, by node number
 
 
 def read_facts(directory: Path) -> ClusterFacts:
@@ -35,7 +37,8 @@ def read_facts(directory: Path) -> ClusterFacts:
     path = directory / NAME
     try:
         content = json.loads(path.read_bytes())
-        return ClusterFacts(int(content["incarnation"]), tuple(map(_member, content["members"])))
+        leases = tuple((int(number), int(lease)) for number, lease in content["leases"])
+        return ClusterFacts(int(content["incarnation"]), tuple(map(_member, content["members"])), leases)
     except FileNotFoundError:
         return ClusterFacts()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, PeerError) as error:
@@ -47,8 +50,8 @@ def read_facts(directory: Path) -> ClusterFacts:
 def write_facts(directory: Path, facts: ClusterFacts) -> None:
     """Write the file durably. Raises OSError."""
     members = [_packed(member) for member in facts.members]
-    content = json.dumps({"incarnation": facts.incarnation, "members": members}, indent=1)
-    replace_file(directory / NAME, content.encode())
+    content = {"incarnation": facts.incarnation, "members": members, "leases": facts.leases}
+    replace_file(directory / NAME, json.dumps(content, indent=1).encode())
 
 
 def next_incarnation(facts: ClusterFacts, wall: int) -> int:

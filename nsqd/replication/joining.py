@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from nsqd.cluster.cluster import Cluster
 from nsqd.protocols.peer.handshake import Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
-from nsqd.replication.facts import ClusterFacts, next_incarnation, read_facts, write_facts
+from nsqd.replication.copying import Copying
+from nsqd.replication.directory import MirrorDirectory
+from nsqd.replication.facts import next_incarnation, read_facts, write_facts
+from nsqd.replication.mirrors import Mirrors
+from nsqd.replication.origin import Origin, Work
 from nsqd.storage.directory import DirectoryError
+from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.identity import LogIdentity
+from nsqd.storage.log.opening import OpenLog
 from nsqd.storage.log.records import VERSION
 
 
@@ -34,8 +41,26 @@ def join(
     incarnation = next_incarnation(facts, time.time_ns())
     own = NodeIdentity(log.node, incarnation, log.log_id, log.epoch.pack(), VERSION, *addresses)
     try:
-        write_facts(directory, ClusterFacts(incarnation, facts.members))
+        write_facts(directory, replace(facts, incarnation=incarnation))
     except OSError as error:
         raise DirectoryError(f"failed to write what is known of the cluster - {error}") from None
     credentials = Credentials(name, secret, own)
-    return Cluster(credentials, peers, suspect_after, os.urandom, facts.members, time.monotonic_ns())
+    return Cluster(credentials, peers, suspect_after, os.urandom, facts.members, facts.leases, time.monotonic_ns())
+
+
+def make_copying(
+    mirrors: int, patience: int, cluster: Cluster, opened: OpenLog, directory: Path, work: Work
+) -> Copying:
+    """Return both sides of copying: `mirrors` other nodes get this node's log, and it keeps mirrors in the data directory.
+
+    `patience`: ns after which a dead follower is replaced. Raises DirectoryError.
+    """
+    source = LogSource(opened.disk, opened.writer, opened.tidying)
+    origin = Origin(cluster, source, opened.store.copies, work, mirrors, patience)
+    source.tap(origin)
+    try:
+        kept = Mirrors(MirrorDirectory(directory), work, time.monotonic_ns)
+    except OSError as error:
+        raise DirectoryError(f"failed to read the mirrors - {error}") from None
+    kept.open_all()
+    return Copying(origin, kept)

@@ -8,20 +8,23 @@ from __future__ import annotations
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import trio
 
-from nsqd.cluster.cluster import TICK, Cluster
+from nsqd.cluster.cluster import SECOND_CONNECTION, TICK, Cluster
 from nsqd.cluster.link import Link
 from nsqd.cluster.membership import Standing
 from nsqd.cluster.peer import ClusterPeer
+from nsqd.core.message.ids import LEASE
+from nsqd.core.retention.backup import BackupPart
 from nsqd.net.endpoint import Endpoint, OutputBounds
 from nsqd.net.reactor import Reactor
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import Transport
+from nsqd.replication.copying import Copying
 from nsqd.replication.facts import ClusterFacts, known_members, write_facts
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from shared.listen import parse_address
@@ -29,6 +32,7 @@ from shared.log import log
 from shared.tls_mutual import MutualCertificates
 
 DIAL_TIMEOUT = 5.0  # s
+SAFE_LEASES = 2  # leases above the last one that a node told: one that it got before it died may not have come here
 MOST_CONNECTIONS = 4096
 MOST_REASONS = 1000  # for refusals that are remembered, so that the log does not repeat them
 QUIET = 60_000_000_000  # ns between two lines about one reason
@@ -37,7 +41,10 @@ BOUNDS = OutputBounds(unsent=1 << 40)
 
 
 class ClusterPort:
-    """The connections of this node to the other nodes. All methods belong to the reactor's thread."""
+    """The connections of this node to the other nodes. Implements nsqd.core.cluster_view.ClusterView.
+
+    All methods belong to the reactor's thread.
+    """
 
     def __init__(
         self,
@@ -60,11 +67,11 @@ class ClusterPort:
         self._lease = lease
         self._limiter = ConnectionLimiter("CLUSTER", ConnectionLimits(MOST_CONNECTIONS), refused)
         self._peers: dict[ClusterPeer, None] = {}
-        self._known = known_members(cluster.words())  # as the file has it
+        self._known = self._facts()  # as the file has it
         self._connected: dict[int, Link] = {}  # the links that the log was told of, by node number
         self._quiet_until: dict[str, int] = {}  # by address and reason: when the log tells of it again, monotonic ns
         self._refused = ""  # what the log was told of
-        self.after_events: Callable[[int], None] = lambda now: None  # called after input, and at each tick
+        self.copying: Copying | None = None  # copies of logs, in both directions
 
     def listen(self, sock: socket.socket) -> None:
         """Accept connections of other nodes at a listening socket."""
@@ -82,16 +89,34 @@ class ClusterPort:
     def _gone(self, peer: ClusterPeer) -> None:
         self._peers.pop(peer, None)
         if peer.link is not None:
-            if peer.link.peer is None and peer.link.closing:
+            if peer.link.peer is None and peer.link.closing and not peer.link.closing.endswith(SECOND_CONNECTION):
                 self._report_refusal(peer)
             self.cluster.closed(peer.link, time.monotonic_ns())
+            if self.copying is not None:
+                self.copying.closed(peer.link)
             self.events()
 
     def events(self) -> None:
         """Take note of what came, and let every connection say what it has to say."""
         self._report()
-        self.after_events(time.monotonic_ns())
+        if self.copying is not None:
+            self.copying.turn(time.monotonic_ns())
         self.flush()
+
+    def wake(self) -> None:
+        """Go on after work that was done elsewhere."""
+        self.events()
+        self._reactor.wake()
+
+    def copied_group(self, is_awaited: bool, is_durable: bool) -> None:
+        """Send the newest group to the followers before this node syncs it, so that all sync at the same time.
+
+        `is_awaited`: replies wait until they have written it or, with `is_durable`, have synced it.
+        """
+        if is_awaited and self.copying is not None:
+            self.copying.origin.ask_for_word(is_durable)
+        for peer in self._peers:
+            peer.send_now()
 
     def flush(self) -> None:
         """Let every connection say what it has to say with this turn."""
@@ -109,6 +134,8 @@ class ClusterPort:
                 log.warning("CLUSTER: node %d at %s is silent", number, self._address(number))
             while (address := self.cluster.take_due(now)) is not None:
                 nursery.start_soon(self._dial, address)
+            if self.copying is not None:
+                self.copying.tick(now)
             self.events()
             await self._keep()
             self._reactor.wake()
@@ -129,19 +156,25 @@ class ClusterPort:
 
         wrap = self._tls.dial if self._tls else None
         self._reactor.adopt(sock, Endpoint(make_peer, self._limiter, None, BOUNDS, wrap))
+        self._reactor.wake()
 
     async def _keep(self) -> None:
         """Write cluster.json if anything in it has changed."""
-        known = known_members(self.cluster.words())
+        known = self._facts()
         if known == self._known:
             return
-        facts = ClusterFacts(self.cluster.own.incarnation, known)
         try:
-            await trio.to_thread.run_sync(partial(write_facts, self._directory, facts))
+            await trio.to_thread.run_sync(partial(write_facts, self._directory, known))
         except OSError as error:
             log.error("CLUSTER: cannot write what is known of the nodes: %s; trying again", error)
         else:
             self._known = known
+
+    def _facts(self) -> ClusterFacts:
+        cluster = self.cluster
+        return ClusterFacts(
+            cluster.own.incarnation, known_members(cluster.words()), tuple(sorted(cluster.leases.items()))
+        )
 
     def announce_restart(self, grace: int) -> None:
         """Tell the other nodes that this one stops, and will be back within `grace` ns."""
@@ -178,8 +211,21 @@ class ClusterPort:
         word = self.cluster.membership.words.get(number)
         return word.node.address if word is not None else "an unknown address"
 
-    def states(self) -> list[dict[str, object]]:
-        """Return what is known of each node, by its number, for /cluster."""
+    def figures(self) -> dict[str, object]:
+        """Return what is known of the nodes and of the copies of logs, for /cluster."""
+        figures: dict[str, object] = {"nodes": self._nodes()}
+        if self.copying is not None:
+            figures |= {"followers": self.copying.origin.states(), "mirrors": self.copying.mirrors.states()}
+        return figures
+
+    def mirror(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], int]:
+        if self.copying is None:
+            raise KeyError(log_id)
+        kept = self.copying.mirrors.kept[log_id]
+        return self.copying.mirrors.parts(kept, start), self.cluster.leases.get(kept.node, 0) + SAFE_LEASES * LEASE
+
+    def _nodes(self) -> list[dict[str, object]]:
+        """Return what is known of each node, by its number."""
         cluster = self.cluster
         suspected = cluster.membership.suspected
         return [

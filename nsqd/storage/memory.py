@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import StoragePolicy, TopicConfig
 from nsqd.core.sequence.extent import Extent
+from nsqd.core.sequence.gate import Gate
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.core.timing.pause import Pause
 from nsqd.storage.sequence import Sequence
@@ -88,6 +89,7 @@ class MemoryTopic(RetainedExtents):
     """The journal of a topic that only memory knows. Implements TopicJournal."""
 
     __slots__ = ()
+    gate: Gate | None = None  # nothing of it is ever copied
 
     def promise(self) -> None:
         pass
@@ -104,6 +106,9 @@ class MemoryTopic(RetainedExtents):
         owners: Collection[int] | None = None,
     ) -> None:
         self.sequence.append(first, frames, ids, largest, due != 0, references if owners is None else len(owners))
+
+    def ask_for_copies(self, count: int) -> tuple[Mark, ...]:
+        return ()
 
     def distribute(self, first: int, end: int, references: int) -> None:
         self.sequence.distribute(first, end, references)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.daemons import Daemon, eventually
+from penstock.client.consumer import Consumer
+from tests.daemons import ERROR, OK, Conversation, Daemon, eventually, post, publish, run, sized
 
 SECRET = "the secret of this cluster"
 
@@ -89,3 +92,163 @@ def test_another_secret_and_another_cluster_are_refused(node: Callable[..., Daem
         assert "different secrets" in stranger.wait_for_line("CLUSTER: refused")
         assert "of the cluster 'penstock'" in foreigner.wait_for_line("CLUSTER: refused")
         assert connected(first) == set()
+
+
+# copies
+
+
+def in_sync(daemon: Daemon) -> set[int]:
+    answer = httpx.get(f"http://{daemon.http}/cluster").json()
+    return {each["node"] for each in answer["followers"] if each["state"] == "in sync"}
+
+
+def depth(daemon: Daemon, topic: str) -> int:
+    """Messages that wait in the topic's channel."""
+    topics = httpx.get(f"http://{daemon.http}/stats?format=json&topic={topic}").json()["topics"]
+    return int(topics[0]["channels"][0]["depth"])
+
+
+def drained(daemon: Daemon, topic: str, channel: str, count: int) -> list[bytes]:
+    """So many messages, and that there is no other."""
+    found: list[bytes] = []
+    with Consumer(topic, channel, [daemon.tcp]) as consumer:
+        while len(found) < count:
+            more = consumer.poll(10)
+            assert more, f"only {len(found)} of {count} came"
+            for message in more:
+                found.append(message.body)
+                message.finish()
+        assert consumer.poll(0.2) == []
+    return found
+
+
+def publish_to(daemon: Daemon, topic: str, body: bytes = b"x") -> tuple[int, str]:
+    answer = httpx.post(f"http://{daemon.http}/pub?topic={topic}", content=body)
+    return answer.status_code, answer.text
+
+
+def test_a_lost_node_is_made_again_from_a_copy_with_all_that_was_acknowledged(
+    node: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    with node(0) as first, node(1, first) as second, node(2, first) as third:
+        eventually(lambda: in_sync(first) == {1, 2})
+        post(first, "/topic/create", topic="t", replicate="3")
+        post(first, "/channel/create", topic="t", channel="c")
+        for number in range(20):
+            publish(first, "t", *(b"%d" % one for one in range(number * 100, number * 100 + 100)))
+        lease = nodes_of(first)[0]["lease"]
+        first.kill()
+        shutil.rmtree(tmp_path / "0")
+        recovered = run("penstock", "recover", str(tmp_path / "0"), "--node", "0", "--from", second.http)
+        assert recovered.returncode == 0, recovered.stderr
+        assert run("penstock", "verify", str(tmp_path / "0")).stdout.splitlines()[-1] == "whole"
+        with node(0, second, cluster_address=first.addresses["CLUSTER"]) as again:
+            eventually(lambda: in_sync(again) == {1, 2})
+            assert depth(again, "t") == 2000
+            assert nodes_of(again)[0]["lease"] > lease
+            post(again, "/pub", b"after", topic="t")
+            bodies = drained(again, "t", "c", 2001)
+        assert sorted(bodies) == sorted([b"%d" % one for one in range(2000)] + [b"after"])
+        assert connected(third) >= {1}
+
+
+def test_recovering_names_the_nodes_that_do_not_answer(node: Callable[..., Daemon], tmp_path: Path) -> None:
+    with node(0) as first, node(1, first) as second, node(2, first) as third:
+        eventually(lambda: in_sync(first) == {1, 2})
+        third.kill()
+        refused = run("penstock", "recover", str(tmp_path / "new"), "--node", "0", "--from", second.http)
+        assert refused.returncode == 1
+        assert third.http in refused.stderr
+        assert not (tmp_path / "new").exists()
+        forced = run(
+            "penstock", "recover", str(tmp_path / "new"), "--node", "0", "--from", second.http, "--force", "--json"
+        )
+        assert json.loads(forced.stdout)["silent"] == [third.http]
+        none = run("penstock", "recover", str(tmp_path / "other"), "--node", "7", "--from", second.http, "--force")
+        assert "no node that answers has a complete copy" in none.stderr
+
+
+def test_a_publish_waits_for_its_copies_and_is_refused_without_them(node: Callable[..., Daemon]) -> None:
+    with node(0, replicate_timeout="1s") as first, node(1, first) as second, node(2, first) as third:
+        eventually(lambda: in_sync(first) == {1, 2})
+        for topic, copies in (("two", "2"), ("three", "3")):
+            post(first, "/topic/create", topic=topic, replicate=copies)
+        assert publish_to(first, "three") == (200, "OK")
+        third.kill()
+        eventually(lambda: in_sync(first) == {1})
+        assert publish_to(first, "three") == (503, '{"message":"NOREPL"}')
+        assert publish_to(first, "two") == (200, "OK")
+        second.process.send_signal(signal.SIGSTOP)
+        try:
+            assert publish_to(first, "two") == (503, '{"message":"NOREPL_MAY_BE_DELIVERED"}')
+            assert publish_to(first, "one") == (200, "OK")
+            with Conversation(first, b"  V2PUB one\n" + sized(b"x")) as producer:
+                assert producer.frame() == OK
+                producer.send(b"PUB two\n" + sized(b"x"))
+                kind, text = producer.frame() or (0, b"")
+                assert (kind, text[:32]) == (ERROR, b"E_PUB_FAILED PUB failed NOREPL: ")
+                assert producer.frame() is None
+        finally:
+            second.process.send_signal(signal.SIGCONT)
+        eventually(lambda: publish_to(first, "two") == (200, "OK"))
+
+
+def test_a_publish_may_ask_for_more_copies_than_its_topic(node: Callable[..., Daemon]) -> None:
+    beanstalk = {"beanstalk_address": "127.0.0.1:0"}
+    with node(0, **beanstalk) as first, node(1, first) as second, node(2, first) as third:
+        eventually(lambda: in_sync(first) == {1, 2})
+        post(first, "/topic/create", topic="t")
+        post(first, "/channel/create", topic="t", channel="c")
+        identify = b"  V2IDENTIFY\n" + sized(b'{"feature_negotiation": true, "replicate": 3}')
+        with Conversation(first, identify) as producer, first.connect("BEANSTALK") as worker:
+            worker.sendall(b"use t\r\n")
+            assert worker.recv(100) == b"USING t\r\n"
+            assert json.loads((producer.frame() or (0, b"{}"))[1])["replicate"] == 3
+            producer.send(b"PUB t\n" + sized(b"a"))
+            assert producer.frame() == OK
+            assert httpx.post(f"http://{first.http}/mpub?topic=t&replicate=3", content=b"b\nc").text == "OK"
+            worker.sendall(b"put-replicated 3 0 0 60 1\r\nd\r\n")
+            assert worker.recv(100).startswith(b"INSERTED ")
+            third.kill()
+            eventually(lambda: in_sync(first) == {1})
+            refused = httpx.post(f"http://{first.http}/pub?topic=t&replicate=3", content=b"x")
+            assert (refused.status_code, refused.text) == (503, '{"message":"NOREPL"}')
+            assert httpx.post(f"http://{first.http}/pub?topic=t&replicate=4", content=b"x").status_code == 400
+            worker.sendall(b"put-replicated 3 0 0 60 1\r\nx\r\n")
+            assert worker.recv(100) == b"DRAINING\r\n"
+            worker.sendall(b"put-replicated 0 0 0 60 1\r\n")
+            assert worker.recv(100) == b"BAD_FORMAT\r\n"
+            producer.send(b"PUB t\n" + sized(b"x"))
+            assert (producer.frame() or (0, b""))[1].startswith(b"E_PUB_FAILED PUB failed NOREPL: 3 copies")
+            assert httpx.post(f"http://{first.http}/pub?topic=t&replicate=2", content=b"e").text == "OK"
+        assert sorted(drained(first, "t", "c", 5)) == [b"a", b"b", b"c", b"d", b"e"]
+        assert in_sync(second) >= {0}
+
+
+def test_more_copies_than_nodes_keep_are_refused(node: Callable[..., Daemon]) -> None:
+    with node(0, mirrors="1") as first:
+        answer = httpx.post(f"http://{first.http}/topic/create?topic=t&replicate=3")
+        assert (answer.status_code, answer.text) == (400, '{"message":"INVALID_REPLICATE"}')
+        assert httpx.post(f"http://{first.http}/topic/create?topic=t&replicate=2").status_code == 200
+        assert httpx.get(f"http://{first.http}/cluster/mirror?log=00").status_code == 404
+        assert httpx.get(f"http://{first.http}/cluster/mirror").text == '{"message":"MISSING_ARG_LOG"}'
+
+
+def test_a_follower_that_was_away_goes_on_where_it_was(node: Callable[..., Daemon]) -> None:
+    with node(0) as first, node(1, first, durability="os") as second:
+        eventually(lambda: in_sync(first) == {1})
+        publish(first, "t", b"a")
+        second.process.send_signal(signal.SIGKILL)
+        eventually(lambda: in_sync(first) == set())
+        publish(first, "t", b"b")
+        with node(1, first, cluster_address=second.addresses["CLUSTER"]) as again:
+            eventually(lambda: in_sync(first) == {1})
+            assert sum("copies this node's log, from where it was" in line for line in first.lines) == 1
+            eventually(lambda: mirrored(again)["written"] == mirrored(again)["durable"] > 0)
+
+
+def mirrored(daemon: Daemon) -> dict[str, Any]:
+    """What a node says of the only mirror that it keeps."""
+    (mirror,) = httpx.get(f"http://{daemon.http}/cluster").json()["mirrors"]
+    assert isinstance(mirror, dict)
+    return mirror

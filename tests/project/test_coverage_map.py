@@ -30,7 +30,7 @@ COVERED_BY = {
     "processes/test_message_commands.py": (
         "nsqd.http.message_actions", "nsqd.storage.log.frozen", "nsqd.verify",
     ),
-    "apps/test_apps.py": ("apps.interrupts", "penstock.client.consumer", "penstock.client.links",
+    "apps/test_apps.py": ("apps.interrupts", "penstock.client.links",
                           "penstock.client.lookup", "penstock.client.producer"),
     "penstock/aio/test_consumer_process.py": ("penstock.aio.consumer", "penstock.aio.lookup"),
     "penstock/aio/test_producer_process.py": (
@@ -56,7 +56,7 @@ COVERED_BY = {
     "nsqd/core/channel/test_channel.py": ("nsqd.core.sequence.delay_lane",),
     "nsqd/storage/log/test_contents.py": ("nsqd.core.retention.contents",),
     "nsqd/storage/log/test_retention.py": (
-        "nsqd.core.retention.history", "nsqd.storage.log.history", "nsqd.storage.log.journal", "nsqd.storage.log.locations",
+        "nsqd.core.retention.history", "nsqd.storage.log.history", "nsqd.storage.log.journal",
         "nsqd.storage.log.recorder", "nsqd.storage.log.upkeep",
     ),
     "processes/test_nsqd.py": (
@@ -64,7 +64,8 @@ COVERED_BY = {
         "nsqd.storage.saver", "penstock.launch", "shared.files", "shared.trio_thread", "shared.version",
     ),
     "processes/test_cluster.py": (
-        "nsqd.http.cluster", "nsqd.replication.joining", "nsqd.replication.port",
+        "nsqd.core.cluster_view", "nsqd.core.sequence.gate", "nsqd.http.archive", "nsqd.http.cluster",
+        "nsqd.replication.directory", "nsqd.replication.joining", "nsqd.replication.port", "nsqd.replication.rejoin",
     ),
     "processes/test_statistics.py": ("nsqd.deliveries",),
     "processes/test_cursors.py": ("nsqd.http.cursors",),

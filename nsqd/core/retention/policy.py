@@ -22,6 +22,7 @@ class StoragePolicy:
     durability: Durability = Durability.ALWAYS
     retention: int = 0  # ns after its publish that a message stays, finished or not; 0: time does not bound it
     retention_bytes: int = 0  # bytes of the newest messages that stay; 0: size does not bound them
+    replicate: int = 1  # nodes that must have a message before its publish is acknowledged, this one included
 
     @property
     def retains(self) -> bool:
@@ -36,6 +37,7 @@ class TopicConfig:
     durability: Durability | None = None
     retention: int | None = None
     retention_bytes: int | None = None
+    replicate: int | None = None
 
     def over(self, node: StoragePolicy) -> StoragePolicy:
         """Return the settings that apply to the topic."""
@@ -43,4 +45,5 @@ class TopicConfig:
             node.durability if self.durability is None else self.durability,
             node.retention if self.retention is None else self.retention,
             node.retention_bytes if self.retention_bytes is None else self.retention_bytes,
+            node.replicate if self.replicate is None else self.replicate,
         )

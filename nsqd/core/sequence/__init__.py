@@ -7,7 +7,8 @@ Read `store` (the turn) and `journal` (what is recorded of a topic and of a read
   delay.
 * `extent`: stretches of messages as readers get them; `spans` and `finished`: sets of ordinals;
   `ahead`: what a reader that is emptied had not come to.
-* `mark`: how far the log has come, and the promises that replies wait for.
+* `mark`: how far the log has come, and the promises that replies wait for; `gate`: what holds messages back until they have
+  copies.
 
 Of the core, this package may import only `measurement`, `retention`, `message` and `timing`.
 """

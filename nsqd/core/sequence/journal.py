@@ -11,6 +11,7 @@ from typing import Protocol
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import StoragePolicy, TopicConfig
 from nsqd.core.sequence.extent import Extent
+from nsqd.core.sequence.gate import Gate
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.timing.pause import Pause
 
@@ -102,6 +103,10 @@ class ReaderJournal(Protocol):
 class TopicJournal(Extents, Protocol):
     """The journal of one topic: its messages, readers, cursors and settings."""
 
+    @property
+    def gate(self) -> Gate | None:
+        """Return what holds the messages back until they have copies; None: nothing does. `set_policy` changes it."""
+
     def promise(self) -> None:
         """Note that a reply waits until the topic's marks have reached the records of this turn."""
 
@@ -122,6 +127,12 @@ class TopicJournal(Extents, Protocol):
         `references`: how many readers reference the messages from now on; 0: the distributed offset has not passed them.
         `owners`: only the readers with these numbers reference them; the others are done with them, and `finish` is not called
         for them. One record holds all.
+        """
+
+    def ask_for_copies(self, count: int) -> tuple[Mark, ...]:
+        """Have what is published in this turn wait for so many copies, 2 or more. Returns the marks that its replies wait for.
+
+        `gate` is not None afterwards.
         """
 
     def distribute(self, first: int, end: int, references: int) -> None:

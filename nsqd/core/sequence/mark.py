@@ -14,12 +14,15 @@ from dataclasses import dataclass
 class Mark:
     """The position up to which one property, such as "durable", holds for a log."""
 
-    __slots__ = ("broken", "name", "position")
+    __slots__ = ("broken", "given_up", "name", "position")
 
     def __init__(self, name: str, position: int = 0) -> None:
         self.name = name  # of the property, for example "durable"
         self.position = position  # the property holds for every record before this position, which never decreases
         self.broken = False  # True: the mark will never move again
+        self.given_up = (
+            0  # replies that wait for a position up to this one wait no longer, though it may be reached yet
+        )
 
     def __repr__(self) -> str:
         return f"<Mark {self.name} {self.position}{' broken' if self.broken else ''}>"
@@ -38,8 +41,9 @@ class Promise:
 
     @property
     def is_broken(self) -> bool:
-        """Return True if the promise will never be kept."""
-        return self.mark.broken and not self.is_kept
+        """Return True if the promise will never be kept, or nobody waits for it any more."""
+        mark = self.mark
+        return (mark.broken or self.position <= mark.given_up) and not self.is_kept
 
 
 def are_kept(promises: Iterable[Promise]) -> bool:

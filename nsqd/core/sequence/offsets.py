@@ -8,12 +8,13 @@ See docs/design/channel.md#positions.
 """
 
 from nsqd.core.sequence.delay_lane import DelayLane
+from nsqd.core.sequence.gate import Gate
 
 
 class TopicOffsets:
     """The distributed offset and the end of one topic's sequence. Only the topic moves them."""
 
-    __slots__ = ("distributed", "end", "lane", "ordinary", "put_count")
+    __slots__ = ("distributed", "end", "gate", "lane", "ordinary", "put_count")
 
     def __init__(self, number: int) -> None:
         """Start with an empty sequence. `number`: the topic's number."""
@@ -21,6 +22,7 @@ class TopicOffsets:
         self.distributed = 0  # the distributed offset: messages before it belong to the readers; <= end
         self.ordinary = 0  # how many messages without a delay were ever distributed
         self.put_count = 0  # how many messages were ever distributed
+        self.gate: Gate | None = None  # what holds back messages that are delivered; None: nothing does
         self.lane = DelayLane(number)  # messages published with a delay, until the delay is over
 
     def check(self) -> None:

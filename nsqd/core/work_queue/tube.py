@@ -219,6 +219,9 @@ class Tube:
     def reserve(self, job: Job, worker: Worker, now: int) -> None:
         """Reserve a job that is not reserved for the worker, until its time to run is over. `now`: monotonic ns."""
         job.reserves += 1
+        gate = self.offsets.gate
+        if gate is not None and (marks := gate.pass_through()):
+            worker.sink.wait_for(marks)
         self.touch(job, worker, now)
 
     def touch(self, job: Job, worker: Worker, now: int) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
+from nsqd.core.sequence.mark import Mark
 from nsqd.core.timing.duequeue import SLACK
 from nsqd.core.work_queue.job import Job
 from shared.values import SECOND
@@ -54,6 +55,9 @@ class WorkerSink(Protocol):
 
     def reserved(self, job: Job, body: bytes) -> None:
         """Send the job that the worker waited for. It has been reserved for the worker."""
+
+    def wait_for(self, marks: tuple[Mark, ...]) -> None:
+        """Hold the job that follows back until these marks have reached the records of this turn."""
 
     def read_completed(self) -> None:
         """Ask again for the body that was on disk only, since it can be read now."""

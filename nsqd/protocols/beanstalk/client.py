@@ -15,6 +15,7 @@ from typing import Any
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
+from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.waiters import Reading
@@ -68,6 +69,7 @@ class Put:
     options: tuple[int, int, int]  # priority, delay, ttr
     size: int  # bytes
     key: str = ""  # the key of a put-unique; "": there is none
+    copies: int = 0  # that a put-replicated asks for; 0: as many as the topic does
 
 
 def job_reply(word: bytes, client_id: int, body: bytes) -> bytes:
@@ -115,7 +117,7 @@ class Client(ABC):
         self._transport = transport
         self.remote_ip = remote_ip  # "" for a unix socket
         self.port = port
-        self.outbox = Outbox(transport)
+        self.outbox = Outbox(transport, b"INTERNAL_ERROR\r\n")
         self.waiting = False  # True: so much input is kept that no more is to be read
         self.has_more = False  # True: there is input to handle even if no more comes
         self.buffered = 0  # bytes of a whole body that is coming, or of commands that are kept; 0: neither
@@ -301,6 +303,9 @@ class Client(ABC):
         self.outbox.break_off()
 
     # Sink of its worker
+
+    def wait_for(self, marks: tuple[Mark, ...]) -> None:
+        self.outbox.wait_for(marks)
 
     def reserved(self, job: Job, body: bytes) -> None:
         """Answer the waiting reserve with its job."""

@@ -12,6 +12,7 @@ from typing import Any
 from nsqd.core.message.attributes import is_word
 
 MAX_LINE = 224  # bytes, including CR LF
+MOST_COPIES = 16  # that a put-replicated may ask for
 MOST_JOBS = 100  # jobs in a reserve-batch or a delete-batch
 _NAME = re.compile(rb"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]{0,199}")
 _NAME_BYTES = re.compile(rb"[A-Za-z0-9\-+/;.$_()]+")
@@ -89,6 +90,14 @@ def _put_unique(line: bytes, at: int) -> Arguments:
     if not space or not is_word(text):
         raise BadFormat
     return text, *_put(line, at + len(key) + 1)
+
+
+def _put_replicated(line: bytes, at: int) -> Arguments:
+    """Return a number of copies, followed by the arguments of `put`."""
+    copies, at = _number(line, at, MOST_COPIES)
+    if not copies:
+        raise BadFormat
+    return copies, *_put(line, at)
 
 
 def _id(line: bytes, at: int) -> Arguments:
@@ -179,6 +188,7 @@ ArgumentReader = Callable[[bytes, int], Arguments]
 VERBS: tuple[tuple[bytes, ArgumentReader], ...] = (
     (b"put ", _put),
     (b"put-unique ", _put_unique),
+    (b"put-replicated ", _put_replicated),
     (b"peek ", _id),
     (b"peek-ready", _nothing),
     (b"peek-delayed", _nothing),

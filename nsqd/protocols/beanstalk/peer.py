@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nsqd.core.limits import TooMany
+from nsqd.core.limits import TooFewCopies, TooMany
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
@@ -73,6 +73,12 @@ class Peer(Operator):
         if self._put is not None:
             self._put.key = key
 
+    def _begin_replicated(self, copies: int, priority: int, delay: int, ttr: int, size: int, trailing: bool) -> None:
+        """Handle put-replicated: as put, but answer once so many nodes have the job."""
+        self._begin_put(priority, delay, ttr, size, trailing)
+        if self._put is not None:
+            self._put.copies = copies
+
     def _begin_put(self, priority: int, delay: int, ttr: int, size: int, trailing: bool) -> None:
         self._count("put")
         if size > self._context.max_job_size:
@@ -103,10 +109,15 @@ class Peer(Operator):
             due = self._now + delay * SECOND if delay else 0
             options, body = JobOptions(priority, ttr or 1, delay, due, True), data[at : end - 2]
             try:
+                if put.copies:
+                    self.outbox.wait_for(tubes.ask_for_copies(self.worker, put.copies))
                 if put.key:
                     number = tubes.put_unique(self.worker, body, options, put.key)
                 else:
                     number = tubes.put(self.worker, [body], options)
+            except TooFewCopies:
+                tubes.burn_id()
+                self._reply(b"DRAINING\r\n")
             except TooMany:
                 self._reply(b"OUT_OF_MEMORY\r\n")
             else:
@@ -259,10 +270,11 @@ class Peer(Operator):
         """Do nothing, because a client that connects by TLS expects no answer to it."""
 
 
-_PUTS = (b"put ", b"put-unique ")  # these look at no jobs
+_PUTS = (b"put ", b"put-unique ", b"put-replicated ")  # these look at no jobs
 _HANDLERS: dict[bytes, Callable[..., None]] = {
     b"put ": Peer._begin_put,
     b"put-unique ": Peer._begin_unique,
+    b"put-replicated ": Peer._begin_replicated,
     b"peek ": Peer._peek,
     b"peek-ready": Peer._peek_ready,
     b"peek-delayed": Peer._peek_delayed,

@@ -35,6 +35,11 @@ MOST_KNOWN = 1024  # heads that are remembered: a client sends the same few agai
 
 _BEGINNING = b"HTTP/1.1 200 OK\r\ndate: %s\r\nx-content-type-options: nosniff\r\n"
 PING_HEADERS = b"content-length: 2\r\ncontent-type: text/plain; charset=utf-8\r\n"
+_MAY_BE_DELIVERED = b'{"message":"NOREPL_MAY_BE_DELIVERED"}'
+LOST_COPY = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json; charset=utf-8\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(_MAY_BE_DELIVERED), _MAY_BE_DELIVERED)
+)  # the last answer to a producer whose publish has not got its copies in time
 _JSON = b"content-type: application/json; charset=utf-8\r\n"
 NSQ_HEADERS = PING_HEADERS + b"x-nsq-content-type: nsq; version=1.0\r\n"
 
@@ -112,7 +117,7 @@ class HttpPeer:
         self._transport = transport
         self.remote_ip = remote_ip
         self.port = port
-        self.outbox = Outbox(transport)
+        self.outbox = Outbox(transport, LOST_COPY)
         self.waiting = False  # True: the connection is being handed over
         self.has_more = False
         self.buffered = 0
@@ -173,7 +178,7 @@ class HttpPeer:
             return False
         broker = context.broker
         topic = broker.named.get(request.topic)
-        if topic is None or topic.deleted or topic.starting or broker.refusal:
+        if topic is None or topic.shut or topic.starting or broker.refusal:
             return False
         if not 0 < request.length <= context.max_msg_size:
             return False
@@ -220,7 +225,7 @@ class HttpPeer:
         if request.route is Route.STATS:
             return True
         topic = context.broker.named.get(request.topic)
-        if topic is None or topic.deleted or topic.starting or context.broker.refusal:
+        if topic is None or topic.shut or topic.starting or context.broker.refusal:
             return False
         most = context.max_msg_size if request.route is Route.PUB else min(context.max_body_size, MAX_BODY)
         return 0 < request.length <= most

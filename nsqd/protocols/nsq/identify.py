@@ -34,7 +34,8 @@ _FIELDS: dict[str, type] = {
     "snappy": bool,
     "topology_region": str,
     "topology_zone": str,
-    "deduplication": bool,  # an addition of Penstock
+    "deduplication": bool,  # an addition of Penstock, as is the next one
+    "replicate": int,
 }
 
 
@@ -54,6 +55,7 @@ class Identity:
     upgrade: Upgrade = field(default_factory=Upgrade)
     topology_region: str = ""
     topology_zone: str = ""
+    replicate: int = 0  # copies that each publish asks for; 0: as many as its topic does
     deduplication: bool = False  # PUB, DPUB and MPUB may name a key, or a producer and a sequence (publisher.py)
 
 
@@ -110,7 +112,7 @@ def apply(asked: dict[str, Any], settings: Settings) -> tuple[Identity, WireErro
         deduplication=asked.get("feature_negotiation", False) and asked.get("deduplication", False),
     )
     try:
-        for step in (_heartbeat, _output_timeout, _output_size, _sample_rate, _msg_timeout, _upgrade):
+        for step in (_heartbeat, _output_timeout, _output_size, _sample_rate, _msg_timeout, _replicate, _upgrade):
             identity = step(identity, asked, settings)
     except WireError as error:
         return identity, error
@@ -153,6 +155,15 @@ def _output_size(identity: Identity, asked: dict[str, Any], settings: Settings) 
     if 64 <= value <= settings.max_output_buffer_size:
         return replace(identity, output_buffer_size=value)
     raise _invalid("output buffer size", value)
+
+
+def _replicate(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
+    copies = asked.get("replicate", 0)
+    if not copies or not identity.negotiates:
+        return identity
+    if not 1 <= copies <= settings.most_copies:
+        raise _invalid("replicate", copies)
+    return replace(identity, replicate=copies)
 
 
 def _sample_rate(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
@@ -208,6 +219,8 @@ def answer(identity: Identity, settings: Settings) -> bytes:
     }
     if settings.topology_region or settings.topology_zone:  # the release of 1.3.0 does not know these keys
         agreed |= {"topology_region": settings.topology_region, "topology_zone": settings.topology_zone}
+    if identity.replicate:
+        agreed["replicate"] = identity.replicate
     if identity.deduplication:
         agreed["deduplication"] = True
     return json.dumps(agreed, separators=(",", ":")).encode()

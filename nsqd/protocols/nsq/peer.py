@@ -16,7 +16,7 @@ from nsqd.protocols.nsq.access import Waiting
 from nsqd.protocols.nsq.commands import Later, MpubScan, NeedMore, read_line, require
 from nsqd.protocols.nsq.context import Context
 from nsqd.protocols.nsq.creation import Topics
-from nsqd.protocols.nsq.errors import Dropped, WireError, fail
+from nsqd.protocols.nsq.errors import LOST_COPY, Dropped, WireError, fail
 from nsqd.protocols.nsq.introduction import Introduction
 from nsqd.protocols.nsq.publisher import Publisher
 from nsqd.protocols.nsq.subscription import INIT, Subscription
@@ -71,7 +71,7 @@ class Peer:
         # True: `receive` has stopped at MOST_COMMANDS, or in a large MPUB; call it again in the next turn, with no data.
         self.has_more = False
         self.at_eof: WireError | None = None  # the error to send if the peer stops sending in the middle of a command
-        self.outbox = Outbox(transport)
+        self.outbox = Outbox(transport, LOST_COPY)
         self.introduction = Introduction(context, transport, remote_ip, now)
         self._liveness = self.introduction.liveness
         topics, access = Topics(context, transport), self.introduction.access
@@ -238,7 +238,7 @@ class Peer:
         reply, end = self.introduction.identify(data, start, at, now)
         self.outbox.reply(response(reply))
         identity = self.introduction.identity
-        self._publisher.deduplicates = identity.deduplication
+        self._publisher.deduplicates, self._publisher.copies = identity.deduplication, identity.replicate
         if not identity.upgrade.changes:
             return end
         self._transport.upgrade(identity.upgrade)

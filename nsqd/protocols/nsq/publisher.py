@@ -13,7 +13,7 @@ published under that key or sequence before are not published again, and the OK 
 """
 
 from nsqd.core.broker import Broker
-from nsqd.core.limits import TooMany
+from nsqd.core.limits import TooFewCopies, TooMany
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import OK
 from nsqd.core.topic import Topic
@@ -62,6 +62,7 @@ class Publisher:
         "_spent",
         "_topics",
         "batch",
+        "copies",
         "counts",
         "deduplicates",
         "scan",
@@ -85,6 +86,7 @@ class Publisher:
         self._batch_topic = ""  # the topic's name of that batch
         self._spent = 0  # messages, and equal costs, since Later last ended this client's share of a turn
         self.deduplicates = False  # as IDENTIFY agreed
+        self.copies = 0  # that each publish asks for, as IDENTIFY agreed; 0: as many as the topic does
 
     def repeat(self, data: bytes, now: int) -> bool:
         """Publish `data` if it is exactly one PUB, of the common shape, to the topic of the last fast PUB.
@@ -100,14 +102,7 @@ class Publisher:
         if not 0 < size <= self._settings.max_msg_size or INT32.unpack_from(data, body_at - 4)[0] != size:
             return False
         outbox = self._outbox
-        if (
-            topic.deleted
-            or now >= self._access.until
-            or self._broker.refusal
-            or self.scan
-            or self.batch
-            or outbox.closing
-        ):
+        if topic.shut or now >= self._access.until or self._broker.refusal or self.scan or self.batch or outbox.closing:
             return False
         topic.publish([data[body_at:]], size)
         self.counts[topic.name] += 1
@@ -119,13 +114,13 @@ class Publisher:
 
         Returns 0 if the command must be read exactly.
         """
-        if now >= self._access.until or self._broker.refusal:
+        if now >= self._access.until or self._broker.refusal or self.copies:
             return 0
         settings = self._settings
         if data.startswith(_PUB, start):
             one = fast.pub(data, start, settings.max_msg_size)
             topic = self._permitted_topics.get(one[0]) if one else None
-            if one is None or topic is None or topic.deleted:
+            if one is None or topic is None or topic.shut:
                 return 0
             self._publish(topic, [one[1]], len(one[1]))
             if topic is not self._last_topic:
@@ -134,7 +129,7 @@ class Publisher:
         if data.startswith(_MPUB, start):
             many = fast.mpub(data, start, settings.max_msg_size, settings.max_body_size)
             topic = self._permitted_topics.get(many[0]) if many else None
-            if many is None or topic is None or topic.deleted:
+            if many is None or topic is None or topic.shut:
                 return 0
             if len(many[1]) > PORTION:
                 self._begin(topic.name, MpubBatch(many[1]))
@@ -257,6 +252,13 @@ class Publisher:
             if len(self._permitted_topics) >= MOST_KNOWN:
                 self._permitted_topics.clear()  # so deleted topics among them are not kept forever
             self._permitted_topics[name.encode()] = topic
+        if topic.shut:
+            raise WireError(f"E_{command}_FAILED", f"{command} failed {topic.refusal}")
+        if self.copies:
+            try:
+                topic.ask_for_copies(self.copies)
+            except TooFewCopies as lacking:
+                raise WireError(f"E_{command}_FAILED", f"{command} failed {lacking}") from None
         return topic
 
     def _publish(self, topic: Topic, bodies: list[bytes], size: int, attributes: Attributes = NONE) -> None:
@@ -268,4 +270,4 @@ class Publisher:
 
     def _published(self, topic: Topic, count: int) -> None:
         self.counts[topic.name] = self.counts.get(topic.name, 0) + count
-        self._outbox.reply(OK, topic.marks)
+        self._outbox.reply(OK, topic.marks if not self.copies else topic.ask_for_copies(self.copies))

@@ -183,6 +183,9 @@ class Subscription:
                 self._advance_tick(now)
             else:
                 outbox.flush_by(self._tick_due)
+        gate = self._channel.offsets.gate if self._channel is not None else None
+        if gate is not None and (marks := gate.pass_through()):
+            outbox.wait_for(marks)
         outbox.hold(frames, size, flush=flush)
 
     def tick(self, now: int) -> None:

@@ -31,6 +31,22 @@ class FrameKind(IntEnum):
     HEARTBEAT = 6  # comes each second; message ids of the sender below the number that follows may be issued
     MEMBERS = 7  # what the sender knows of nodes, in msgpack: identities, each with its standing
     RESTARTS = 8  # the sender stops, and will be back within so many ms
+    # How a log is copied: see stream.py
+    FOLLOW = 9
+    HAVE = 10
+    RESUME = 11
+    ANEW = 12
+    SEGMENT = 13
+    BYTES = 14
+    SWITCH = 15
+    KEEP = 16
+    SYNC = 17
+    COPIED = 18
+    GAVE_UP = 19
+    DROP = 20
+
+
+STREAM = frozenset(range(FrameKind.FOLLOW, FrameKind.DROP + 1))  # kinds by which a log is copied
 
 
 class PeerError(Exception):
@@ -48,25 +64,29 @@ class FrameReader:
     def __init__(self) -> None:
         # bytes of a frame after its length, at most; raised when the peer has proved who it is
         self.limit = BEFORE_PROOF
-        self._waiting = bytearray()  # the beginning of a frame
+        self._waiting = b""  # the beginning of a frame
 
     def feed(self, data: bytes) -> Iterator[tuple[FrameKind, bytes]]:
         """Yield the kind and content of each frame that is complete now. Raises PeerError.
 
         `limit` is looked at for each frame, so the caller may raise it between two.
         """
-        waiting = self._waiting
-        waiting += data
-        while len(waiting) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(waiting)
-            if not 0 < length <= self.limit:
-                raise PeerError(f"a frame of {length} bytes is not allowed here")
-            end = _LENGTH.size + length
-            if len(waiting) < end:
-                return
-            kind, content = waiting[_LENGTH.size], bytes(waiting[_HEAD.size : end])
-            del waiting[:end]
-            try:
-                yield FrameKind(kind), content
-            except ValueError:
-                raise PeerError(f"frames of kind {kind} are not known") from None
+        if self._waiting:
+            data = b"".join((self._waiting, data))
+        at, size = 0, len(data)
+        try:
+            while size - at >= _LENGTH.size:
+                (length,) = _LENGTH.unpack_from(data, at)
+                if not 0 < length <= self.limit:
+                    raise PeerError(f"a frame of {length} bytes is not allowed here")
+                end = at + _LENGTH.size + length
+                if size < end:
+                    return
+                kind, content = data[at + _LENGTH.size], data[at + _HEAD.size : end]
+                at = end
+                try:
+                    yield FrameKind(kind), content
+                except ValueError:
+                    raise PeerError(f"frames of kind {kind} are not known") from None
+        finally:
+            self._waiting = data[at:]

@@ -9,7 +9,8 @@ the durable mark), `syncer` (when it is synced, and by whom), `store` (the turn)
 * Staying small: `files` (which one holds a segment), `checkpoint` over `sources`, `tidying`, `cleaner`, `retention`, and
   `upkeep`, which calls them.
 * Time and room: `clocks`, `space`, `spare` (the next segment, made ahead).
-* Reading back: `history`, `durable_ends`, `long_polls`. Looking and copying: `contents`, `backup`, `verify` over `frozen`.
+* Reading back: `history`, `durable_ends`, `long_polls`. Looking and copying: `contents`, `backup`, `verify` over `frozen`,
+  `copying` (the log for its followers) and `copies` (how many nodes have it).
 
 Of nsqd, this package may import only `core`, `protocols` and the rest of `storage`.
 """

@@ -14,6 +14,7 @@ from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import Writer
 
+HOLDER = "backup"
 LEASE = 60_000_000_000  # ns for which `begin` or `keep_alive` keeps files from being removed
 
 
@@ -43,7 +44,7 @@ class LogBackup:
         self._number = 0  # number of the copy that was begun last
 
     def begin(self) -> tuple[int, list[LogPart]]:
-        if self._tidying.is_held:
+        if self._tidying.is_held_by(HOLDER):
             raise Busy
         if not self._syncer.sync_all():
             raise OSError("the log cannot be synced")
@@ -65,8 +66,8 @@ class LogBackup:
 
     def keep_alive(self, number: int) -> None:
         if number == self._number:
-            self._tidying.hold_for(LEASE)
+            self._tidying.hold_for(HOLDER, LEASE)
 
     def end(self, number: int) -> None:
         if number == self._number:
-            self._tidying.hold_for(0)
+            self._tidying.hold_for(HOLDER, 0)

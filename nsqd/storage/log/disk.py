@@ -7,7 +7,7 @@ A call that fails raises its OSError, and this module does not retry it. A chang
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -21,7 +21,7 @@ _MOST_BUFFERS = 512  # buffers of one writev: half of the number that Linux acce
 class File(Protocol):
     """An open file in the log's directory."""
 
-    def append(self, buffers: list[bytes], at: int) -> None:
+    def append(self, buffers: Sequence[bytes | memoryview], at: int) -> None:
         """Write the buffers one after the other from offset `at` on. After an OSError any part of them may be in the file."""
 
     def sync(self) -> None:
@@ -102,7 +102,7 @@ class RealFile:
         self._buffer = buffer
         self._on_close = on_close
 
-    def append(self, buffers: list[bytes], at: int) -> None:
+    def append(self, buffers: Sequence[bytes | memoryview], at: int) -> None:
         for start in range(0, len(buffers), _MOST_BUFFERS):
             part = buffers[start : start + _MOST_BUFFERS]
             size = sum(map(len, part))

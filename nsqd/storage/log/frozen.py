@@ -1,5 +1,7 @@
 """A disk whose files can be read and are never changed."""
 
+from collections.abc import Sequence
+
 from nsqd.storage.log.disk import Disk, File
 
 
@@ -9,7 +11,7 @@ class _FrozenFile:
     def __init__(self, file: File) -> None:
         self._file = file
 
-    def append(self, buffers: list[bytes], at: int) -> None:
+    def append(self, buffers: Sequence[bytes | memoryview], at: int) -> None:
         pass
 
     def sync(self) -> None:
@@ -34,7 +36,7 @@ class _FrozenFile:
 class _NoFile:
     """A new File that holds nothing and ignores writes."""
 
-    def append(self, buffers: list[bytes], at: int) -> None:
+    def append(self, buffers: Sequence[bytes | memoryview], at: int) -> None:
         pass
 
     def sync(self) -> None:

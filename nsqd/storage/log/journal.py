@@ -13,6 +13,7 @@ from nsqd.core.records import RecordKind
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, StoragePolicy, TopicConfig
 from nsqd.core.sequence.extent import Extent
+from nsqd.core.sequence.gate import Gate
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.timing.pause import Pause
 from nsqd.core.work_queue.job import delayed_by
@@ -28,8 +29,17 @@ _NO_CURSOR = -1
 class Modes(Protocol):
     """The durability modes of all topics, for the code that decides when to sync."""
 
-    def set_mode(self, topic: int, mode: Durability | None) -> tuple[Mark, ...]:
-        """Set the topic's mode; None means that the topic is gone. Returns the marks that its replies wait for."""
+    def set_mode(self, topic: int, mode: Durability | None, replicate: int = 1) -> tuple[Mark, ...]:
+        """Set the topic's mode and copies; None means that the topic is gone. Returns the marks that its replies wait for."""
+
+    def gate(self, mode: Durability, replicate: int) -> Gate | None:
+        """Return what holds messages back until so many nodes have them; None for one node."""
+
+    def marks_of(self, mode: Durability, replicate: int) -> tuple[Mark, ...]:
+        """Return the marks that replies wait for which ask for so many copies."""
+
+    def leaving(self, mode: Durability, replicate: int) -> Mark:
+        """Return the mark up to which messages may leave that ask for so many copies, 2 or more."""
 
 
 class LogTopic(RetainedExtents):
@@ -43,6 +53,7 @@ class LogTopic(RetainedExtents):
         "_recorder",
         "_retained",
         "_retention",
+        "gate",
         "marks",
         "number",
     )
@@ -59,6 +70,7 @@ class LogTopic(RetainedExtents):
         self._cursors: Mapping[str, Cursor] = {}
         self._retained: Retained | None = None  # not None: the topic retains finished messages
         self._logged: set[int] = set()  # numbers of the readers that are not ephemeral
+        self.gate: Gate | None = None
         self.marks = modes.set_mode(number, mode)  # marks that replies about the topic wait for
 
     # Reading
@@ -123,11 +135,27 @@ class LogTopic(RetainedExtents):
         recorder.unplaced.append((count, touched))
         if self._retained is not None:
             self._retention.grown.add(self.number)
+        gate = self.gate
+        if gate is not None and gate.usual is not None:
+            gate.shut(gate.usual)
+            recorder.shut.append(gate)
         awaited = recorder.awaited
         if not awaited or awaited[-1] is not self.marks:
             awaited.append(self.marks)
         if self._mode is Durability.INTERVAL:
             recorder.interval += count
+
+    def ask_for_copies(self, count: int) -> tuple[Mark, ...]:
+        recorder, modes = self._recorder, self._modes
+        if self.gate is None:
+            self.gate = Gate(None, recorder.promise, 0)
+            if self._retained is not None:
+                self._retained.gate = self.gate
+        self.gate.shut(modes.leaving(self._mode, count))
+        recorder.shut.append(self.gate)
+        marks = modes.marks_of(self._mode, count)
+        recorder.promise(marks)
+        return marks
 
     def distribute(self, first: int, end: int, references: int) -> None:
         self.sequence.distribute(first, end, references)
@@ -180,7 +208,8 @@ class LogTopic(RetainedExtents):
 
     def set_policy(self, policy: StoragePolicy) -> tuple[Mark, ...]:
         self._mode = policy.durability
-        self.marks = self._modes.set_mode(self.number, policy.durability)
+        self.marks = self._modes.set_mode(self.number, policy.durability, policy.replicate)
+        self.gate = self._modes.gate(policy.durability, policy.replicate)
         sequence, retained = self.sequence, self._retained
         if not policy.retains:
             self._retained = None
@@ -190,6 +219,8 @@ class LogTopic(RetainedExtents):
         else:
             self._retained = Retained(sequence, policy, self._cursors, self._recorder.clock)
             self._retention.topics[self.number] = self._retained
+        if self._retained is not None:
+            self._retained.gate = self.gate
         if policy.retains:
             sequence.set_policy(policy)
         if policy.retains != (sequence.first is not None):

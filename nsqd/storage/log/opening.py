@@ -157,7 +157,17 @@ class OpenLog:
         self.writer.close()
 
 
-def open_log(disk: Disk, options: LogOptions, wake: Callable[[], None], simulated: Simulated | None = None) -> OpenLog:
+# Appends to the log what other nodes have of it beyond its end. Returns True if it may be longer now. Raises OSError.
+Extend = Callable[[Disk, LogReading], bool]
+
+
+def open_log(
+    disk: Disk,
+    options: LogOptions,
+    wake: Callable[[], None],
+    simulated: Simulated | None = None,
+    extend: Extend | None = None,
+) -> OpenLog:
     """Read the log on a disk, and make it ready to be written. Begin a log if there is none.
 
     `wake` requests another turn of the reactor; any thread may call it. Raises LogError, whose one line says what is wrong.
@@ -165,6 +175,9 @@ def open_log(disk: Disk, options: LogOptions, wake: Callable[[], None], simulate
     parts = simulated or Simulated()
     try:
         reading = LogReading(disk)
+        if extend is not None and extend(disk, reading):
+            reading.report()
+            reading = LogReading(disk)
         most = max(SMALLEST_SEGMENT, disk.total() // SEGMENTS_ON_DISK)
         segment_size = max(options.segment_size, SMALLEST_SEGMENT) if options.segment_size else parts.segment_size
         segment_size = min(segment_size, most)

@@ -6,6 +6,7 @@ end of the turn.
 
 from typing import Protocol
 
+from nsqd.core.sequence.gate import Gate
 from nsqd.core.sequence.mark import Mark
 from nsqd.storage.log.cache import Cache
 from nsqd.storage.log.clocks import LogClock
@@ -32,6 +33,7 @@ class Recorder:
         "collecting",
         "created",
         "interval",
+        "shut",
         "unplaced",
         "wall",
         "writer",
@@ -46,6 +48,7 @@ class Recorder:
         self.awaited: list[tuple[Mark, ...]] = []  # marks that replies of this turn wait for
         self.interval = 0  # messages of this turn in topics of the mode `interval`
         self.collecting: list[Collector] = []  # collectors with something to flush
+        self.shut: list[Gate] = []  # gates of topics with publishes that are not written yet
         self.created: set[int] = set()  # numbers of topics and readers whose creation is in the log
         self.unplaced: list[
             tuple[int, list[StoredExtent]]

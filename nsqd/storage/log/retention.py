@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import StoragePolicy
+from nsqd.core.sequence.gate import Gate
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.durable_ends import DurableEnds
 from nsqd.storage.log.long_polls import LongPolls
@@ -17,13 +18,14 @@ UNBOUNDED = 1 << 62  # bytes
 class Retained:
     """A topic that retains finished messages."""
 
-    __slots__ = ("_clock", "_durable", "cursors", "policy", "sequence")
+    __slots__ = ("_clock", "_durable", "cursors", "gate", "policy", "sequence")
 
     def __init__(
         self, sequence: Sequence, policy: StoragePolicy, cursors: Mapping[str, Cursor], clock: LogClock
     ) -> None:
         self.sequence = sequence
         self.policy = policy
+        self.gate: Gate | None = None  # what holds messages back until they have copies
         self.cursors = cursors  # the core's own mapping, which changes
         self._clock = clock
         self._durable = DurableEnds(sequence.end)
@@ -107,7 +109,8 @@ class Retention:
         topic = self.topics.get(number)
         if topic is None or sequence is None:
             return sequence.end if sequence is not None else 0
-        end = topic.durable_end(self._writer.durable.position)
+        durable = self._writer.durable.position
+        end = topic.durable_end(durable if topic.gate is None else topic.gate.readable(durable))
         if end < sequence.end:
             self._want_sync()  # the caller shall soon see these messages, whatever the topic's mode
         return end

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable
 from nsqd.core import records
 from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
+from nsqd.core.sequence.gate import Gate
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.storage.log.cache import Cache, ReadRequest
 from nsqd.storage.log.clocks import LogClock
+from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.journal import LogTopic
 from nsqd.storage.log.recorder import Recorder
 from nsqd.storage.log.retention import Retention
@@ -44,9 +46,14 @@ class LogStore:
         self.retention = Retention(writer, clock, syncer.want)
         # marks that replies wait for, by mode
         self._to_be_synced, self._to_be_written = (self.durable,), (self.written,)
+        # the same by number of copies, and whether they are synced
+        self._replicated: dict[tuple[int, bool], tuple[Mark, ...]] = {}
         self._owes_sync = False  # True: a reply waits for the sync of a group that could not be written
         self.reshaped = 0  # how often extents older than the newest were replaced by others
         self.leased = 0  # message ids below this may be issued
+        self.copies = Copies(writer.written.position)
+        # Called when a group was written and not yet synced, with the result of Copies.wait; None: nobody keeps copies.
+        self.after_write: Callable[[bool, bool], None] | None = None
         # Called after the commit of the turn at `now`; the upkeep installs checkpoints here.
         self.after_commit: Callable[[int], None] = lambda now: None
 
@@ -80,6 +87,12 @@ class LogStore:
         if cache.cached_bytes > cache.limit or cache.just_read:
             cache.evict(recorder.unwritten())
         awaited = recorder.take_awaited()
+        if recorder.shut and is_written:
+            for gate in recorder.shut:
+                gate.written(position)
+            recorder.shut.clear()
+        if self.after_write is not None:
+            self.after_write(*self.copies.wait(awaited, position, self._now))
         wants_sync = self._owes_sync or writer.durable in awaited
         self._owes_sync = wants_sync and not is_written  # replies that wait for an unwritten group keep waiting
         published, recorder.interval = recorder.interval, 0
@@ -140,8 +153,8 @@ class LogStore:
             topic.promise()
         return topic
 
-    def set_mode(self, topic: int, mode: Durability | None) -> tuple[Mark, ...]:
-        """Set the topic's durability mode; None means that the topic is gone.
+    def set_mode(self, topic: int, mode: Durability | None, replicate: int = 1) -> tuple[Mark, ...]:
+        """Set the topic's durability mode and number of copies; a mode of None means that the topic is gone.
 
         Returns the marks that replies about its messages wait for.
         """
@@ -152,10 +165,28 @@ class LogStore:
             self._topics.pop(topic, None)
         self._strict += (mode not in (None, Durability.OS)) - (before is not Durability.OS)
         self._syncer.relaxed = self._syncer.durability is Durability.OS and not self._strict
-        return self._marks_of(mode)
+        return self.marks_of(mode, replicate)
 
-    def _marks_of(self, mode: Durability | None) -> tuple[Mark, ...]:
-        return self._to_be_synced if mode is Durability.ALWAYS else self._to_be_written
+    def marks_of(self, mode: Durability | None, replicate: int) -> tuple[Mark, ...]:
+        """Return the marks that replies wait for which ask for so many copies, this node's included."""
+        is_durable = mode is Durability.ALWAYS
+        own = self._to_be_synced if is_durable else self._to_be_written
+        if replicate < 2:
+            return own
+        known = self._replicated.get((replicate, is_durable))
+        if known is None:
+            known = self._replicated[replicate, is_durable] = (*own, self.copies.copied(replicate, is_durable))
+        return known
+
+    def gate(self, mode: Durability, replicate: int) -> Gate | None:
+        """Return what holds messages back until so many nodes have them; None for one node."""
+        if replicate < 2:
+            return None
+        return Gate(self.leaving(mode, replicate), self._recorder.promise, self._writer.written.position)
+
+    def leaving(self, mode: Durability, replicate: int) -> Mark:
+        """Return the mark up to which messages may leave that ask for so many copies, 2 or more."""
+        return self.copies.leaving(replicate, mode is Durability.ALWAYS)
 
     # The messages in the log
 

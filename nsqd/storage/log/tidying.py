@@ -88,7 +88,7 @@ class Tidying:
         self.wanted_recent = 0  # wanted bytes of segments that are not old, at the last census
         # Unwanted bytes of the segments that are not old, at the last census. 0 while a checkpoint is written.
         self.finished = 0
-        self._held_until = 0  # monotonic ns: a backup runs until then, and no file is removed or renamed
+        self._holds: dict[str, int] = {}  # until when no file is removed or renamed, monotonic ns, by who wants that
         self._messages = messages
         self._writer = writer
         self._syncer = syncer
@@ -125,11 +125,22 @@ class Tidying:
     @property
     def is_held(self) -> bool:
         """Return True while no file may be removed or renamed."""
-        return self._held_until > 0 and self._monotonic() < self._held_until
+        if not self._holds:
+            return False
+        now = self._monotonic()
+        self._holds = {holder: until for holder, until in self._holds.items() if now < until}
+        return bool(self._holds)
 
-    def hold_for(self, ns: int) -> None:
-        """Remove and rename no file for `ns` nanoseconds from now on. 0 ends such a hold."""
-        self._held_until = self._monotonic() + ns if ns else 0
+    def is_held_by(self, holder: str) -> bool:
+        """Return True while `holder` keeps files from being removed."""
+        return self.is_held and holder in self._holds
+
+    def hold_for(self, holder: str, ns: int) -> None:
+        """Remove and rename no file for `ns` nanoseconds from now on. 0 ends the hold of that holder."""
+        if ns:
+            self._holds[holder] = self._monotonic() + ns
+        else:
+            self._holds.pop(holder, None)
 
     @property
     def moved(self) -> int:

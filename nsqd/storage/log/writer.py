@@ -10,12 +10,13 @@ import errno
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from nsqd.core.records import ANCHOR, EPOCH, GROUP, RecordKind
 from nsqd.core.sequence.mark import Mark
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk, File
-from nsqd.storage.log.epochs import NO_EPOCH, EpochTable
+from nsqd.storage.log.epochs import NO_EPOCH, Epoch, EpochTable
 from nsqd.storage.log.files import SegmentFiles, segment_name
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, Record, SegmentHeader, encode_all
@@ -48,6 +49,16 @@ class SyncJob:
             file.sync()
         if self.disk is not None:
             self.disk.sync_directory()
+
+
+class Tap(Protocol):
+    """Who is given every byte of the log once it is written, in order (law R20 of docs/design/cluster.md)."""
+
+    def began(self, header: SegmentHeader) -> None:
+        """Take note that a segment begins."""
+
+    def wrote(self, segment: int, at: int, buffers: list[bytes], size: int) -> None:
+        """Take the `size` bytes of a group, which stand from offset `at` of the file of the segment with this base on."""
 
 
 class Writer:
@@ -100,10 +111,16 @@ class Writer:
         self.stated = position if stated is None else stated  # the highest durable mark that a written group states
         self.content_end = position if content_end is None else content_end  # end of the last group with records
         self.failure = ""  # why the last write or sync failed; "": it succeeded
+        self.tap: Tap | None = None  # None: nobody keeps a copy of the log
         self.records = 0  # records written, not counting those of groups that only state a mark
         self.begun: list[int] = []  # bases of new segments; the tidying takes them over and empties the list
         self._begins_state = False  # True: the next group begins a segment, with a STATE record
         self._numbers = {one: number for number, one in enumerate(bases, 1)}
+
+    def all_epochs(self) -> list[tuple[Epoch, int]]:
+        """Return each epoch and the position at which it begins, also that of this process if nothing was written in it."""
+        own = [] if self._has_epoch else [(self._identity.epoch, self.written.position)]
+        return [*self.epochs, *own]
 
     def append(self, kind: int, content: bytes, frames: bytes = b"") -> None:
         """Add a record to the next group; `write` writes it."""
@@ -196,15 +213,16 @@ class Writer:
         clock, start = self._clock, self._size
         head = RecordKind.GROUP, GROUP.pack(self.durable.position, clock.clocks.monotonic() + clock.offset), b""
         buffers, published, end = encode_all(self._seed, start, (head, *group))
-        if self._ahead:
-            buffers.append(_padding(end))
-        self._file.append(buffers, start)
+        padding = [_padding(end)] if self._ahead else []
+        self._file.append(buffers + padding, start)
         for place in published:
             self.places.append((self.base, *place))
         self._groups += 1
         self._size = end
         self.written.position += end - start
         self.stated = self.durable.position
+        if self.tap is not None:
+            self.tap.wrote(self.base, start, buffers, end - start)
 
     def begin_state(self, content: bytes) -> None:
         """Begin a checkpoint: the next group begins a segment with a STATE record.
@@ -241,6 +259,8 @@ class Writer:
         self.spare_due = base + self.segment_size // (SPARE_AFTER if self._ahead else SPARE_STEPS)
         self._new = True
         self._begins_state = False
+        if self.tap is not None:
+            self.tap.began(header)
 
     def _cut_end(self) -> None:
         """Truncate the unused rest of the file that was made ahead."""

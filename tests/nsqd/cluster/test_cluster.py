@@ -237,10 +237,9 @@ def test_a_peer_that_reads_nothing_is_closed() -> None:
     network = started(1)
     member = network.members["node0:4152"]
     link = member.cluster.links[1]
-    for incarnation in range(2, 9000):
-        link.send_words([Member(node(7, incarnation, address="x" * 290 + ":4152"))] * 2)
+    link.unsent = MOST_OUTPUT
+    link.send_words([Member(node(7, 2))])
     assert link.closing == "the peer reads nothing"
-    assert len(link.output) < 2 * MOST_OUTPUT
 
 
 # bugs that are planted: each must be found

@@ -10,6 +10,7 @@ See docs/design/reliability.md#the-simulated-disk.
 import errno
 import os
 from collections import Counter
+from collections.abc import Sequence
 from random import Random
 
 BLOCK = 4096  # bytes: the unit of writing back
@@ -67,7 +68,7 @@ class SimFile:
         self._node = node
         self.closed = False
 
-    def append(self, pieces: list[bytes], at: int) -> None:
+    def append(self, pieces: Sequence[bytes | memoryview], at: int) -> None:
         data = b"".join(pieces)
         allowed = self._disk.room(max(0, at + len(data) - len(self._node.data)))
         whole = len(data)

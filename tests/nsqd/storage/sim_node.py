@@ -1,5 +1,6 @@
 """A node's core over the commit log on a simulated disk: opened, driven and lost as nsqd/daemon.py and the reactor do it."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
@@ -151,6 +152,7 @@ class SimNode:
         tail_records: int = 1 << 30,
         tail_bytes: int = 1 << 40,
         story: Story | None = None,
+        entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.clock = clock
         self.disk = disk
@@ -160,7 +162,9 @@ class SimNode:
             disk,
             LogOptions(NODE, durability, SYNC_EVERY, budget),
             self._wake,
-            Simulated(clock.clocks(), segment_size, SteppedSyncer, SteppedCache, SteppedCleaner, SteppedSpare, tail),
+            Simulated(
+                clock.clocks(), segment_size, SteppedSyncer, SteppedCache, SteppedCleaner, SteppedSpare, tail, entropy
+            ),
         )
         self.end = self.log.writer.written.position  # where the log ended
         assert isinstance(self.log.syncer, SteppedSyncer)

@@ -57,7 +57,7 @@ class Node:
         budget = random.choice((2000, 1 << 30))
         self.node = SimNode(SimDisk(random), Durability.ALWAYS, clock, random, limits, 10_000, budget)
         assert self.node.log.tidying is not None
-        self.node.log.tidying.hold_for(WHOLE)  # replay begins at the beginning, too
+        self.node.log.tidying.hold_for("test", WHOLE)  # replay begins at the beginning, too
         self.users = Anybody(self.node, random)
 
     def step(self) -> None:

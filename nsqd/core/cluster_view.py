@@ -1,0 +1,20 @@
+"""What HTTP asks of a node's cluster; nsqd.replication answers."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from nsqd.core.retention.backup import BackupPart
+
+
+class ClusterView(Protocol):
+    """The cluster as one node knows it. Its methods are for the trio thread."""
+
+    def figures(self) -> dict[str, Any]:
+        """Return what is known of the nodes and of the copies of logs, as JSON has it."""
+
+    def mirror(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], int]:
+        """Return the parts of this node's mirror of a log from the position `start` on, and the next message id to be issued.
+
+        A part that begins within a segment is named `<segment>@<offset>`. Raises KeyError if there is no such mirror, or it is
+        not complete, OSError if it cannot be read.
+        """

@@ -1,0 +1,76 @@
+"""Copies of logs, in both directions: this node's log to its followers, and the mirrors that it keeps of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import trio
+
+from nsqd.cluster.link import Link
+from nsqd.protocols.peer.frames import FrameKind, PeerError
+from nsqd.replication.mirrors import Mirrors
+from nsqd.replication.origin import Origin
+
+TO_FOLLOWER = (
+    FrameKind.FOLLOW, FrameKind.RESUME, FrameKind.ANEW, FrameKind.SEGMENT, FrameKind.BYTES, FrameKind.SWITCH, FrameKind.KEEP,
+    FrameKind.SYNC, FrameKind.DROP,
+)  # fmt: skip
+TICK = 1_000_000_000  # ns between two looks at what mirrors have not synced
+
+T = TypeVar("T")
+
+
+class Copying:
+    """Both sides of copying on one node."""
+
+    def __init__(self, origin: Origin, mirrors: Mirrors) -> None:
+        self.origin = origin
+        self.mirrors = mirrors
+        self._tick_due = 0
+
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        """Give a frame to the side that it is for. Raises PeerError."""
+        if kind not in TO_FOLLOWER:
+            self.origin.receive(link, kind, content)
+            return
+        if kind in (FrameKind.FOLLOW, FrameKind.DROP) and content:
+            raise PeerError(f"{kind.name} has no content")
+        self.mirrors.receive(link, kind, content, now)
+
+    def turn(self, now: int) -> None:
+        """Go on after input, or when the network has taken output."""
+        self.mirrors.turn(now)
+        self.origin.pump()
+
+    def tick(self, now: int) -> None:
+        """Do what is due by time. Call it several times a second."""
+        self.origin.tick(now)
+        if now >= self._tick_due:
+            self._tick_due = now + TICK
+            self.mirrors.tick(now)
+
+    def closed(self, link: Link) -> None:
+        """Note that a connection is gone."""
+        self.mirrors.closed(link)
+
+
+class Threads:
+    """Does work in threads. Implements nsqd.replication.origin.Work."""
+
+    def __init__(self, nursery: trio.Nursery, after: Callable[[], None]) -> None:
+        """`after` is called in the reactor's thread whenever something is done."""
+        self._nursery = nursery
+        self._after = after
+
+    def run(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> None:
+        self._nursery.start_soon(self._run, work, done)
+
+    async def _run(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> None:
+        result: T | OSError
+        try:
+            result = await trio.to_thread.run_sync(work)
+        except OSError as error:
+            result = error
+        done(result)
+        self._after()

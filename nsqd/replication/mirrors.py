@@ -1,0 +1,391 @@
+"""The follower's side of copying: the mirrors that this node keeps of other nodes' logs.
+
+A connection may write only the mirror of the log id that its peer has proved. What a failing disk costs is this mirror, and for
+a while: its owner is told, and it is opened again later.
+
+See docs/design/cluster.md#mirrors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from nsqd.cluster.link import Link
+from nsqd.protocols.peer import stream
+from nsqd.protocols.peer.frames import FrameKind, PeerError
+from nsqd.replication.common import common_end
+from nsqd.replication.origin import Work
+from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.epochs import unpack
+from nsqd.storage.log.space import MOST_OF_DISK, RESERVE
+from nsqd.storage.mirror.manifest import ManifestError
+from nsqd.storage.mirror.mirror import Mirror, MirrorError, MirrorSync
+from nsqd.storage.mirror.reading import MirrorPart, mirror_parts
+from shared.log import log
+
+TELL_AFTER = 1024 * 1024  # bytes after which the owner is told how far the mirror is, though nobody waits for that
+SYNC_EVERY = 1_000_000_000  # ns: what nobody waits for is synced after this time
+RETRY_AFTER = 10_000_000_000  # ns after a failure
+QUICK = 1_000_000  # ns: a sync that takes less is done in the turn
+NO_SPACE = "too little space is free"
+
+
+class Directory(Protocol):
+    """Where the mirrors are, one directory for each log id: nsqd.replication.directory.MirrorDirectory."""
+
+    def found(self) -> list[tuple[bytes, int]]:
+        """Return the id of each log of which there is a mirror, with its owner's node number. Raises OSError."""
+
+    def open(self, log_id: bytes) -> Disk:
+        """Return the directory of a log's mirror, which is made if it does not exist. Raises OSError."""
+
+    def set_aside(self, log_id: bytes) -> str:
+        """Rename a log's mirror, because it holds what the log does not have. Returns the new name. Raises OSError."""
+
+    def remove(self, log_id: bytes) -> None:
+        """Remove a log's mirror. Raises OSError."""
+
+
+@dataclass(slots=True)
+class Kept:
+    """One mirror, open or not."""
+
+    log_id: bytes
+    node: int  # number of the owner
+    mirror: Mirror | None = None
+    disk: Disk | None = None
+    link: Link | None = None  # the owner's connection, once it has asked
+    is_opening: bool = False
+    running: MirrorSync | None = None  # the sync that is under way elsewhere
+    is_awaited: bool = False  # a client waits for a sync
+    must_tell: bool = False  # a client waits for the next word about how far the mirror is
+    sync_due: int = 0
+    is_asked: bool = False  # the owner waits to be told what the mirror holds
+    is_resumed: bool = False  # the owner has said how the mirror goes on, so it may be told how far it is
+    reported: tuple[int, int] = (-1, -1)  # positions that the owner was told last
+    failure: str = ""
+    retry_at: int = 0
+    is_dropped: bool = False  # the owner does not need the mirror, which goes when nothing is under way any more
+    trusted: int | None = None  # a sync has failed: what lies behind this position cannot be trusted
+
+
+class Mirrors:
+    """The mirrors that this node keeps, by log id."""
+
+    def __init__(self, directory: Directory, work: Work, clock: Callable[[], int]) -> None:
+        """`clock`: monotonic ns."""
+        self.kept: dict[bytes, Kept] = {}
+        self._directory = directory
+        self._work = work
+        self._clock = clock
+        self._average = 0  # moving average of the duration of syncs, ns
+        for log_id, node in directory.found():
+            self.kept[log_id] = Kept(log_id, node)
+
+    # connections
+
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        """Do what the owner of a log asks for. Raises PeerError."""
+        assert link.peer is not None
+        log_id = link.peer.log_id
+        kept = self.kept.setdefault(log_id, Kept(log_id, link.peer.number))
+        if kind is FrameKind.FOLLOW:
+            kept.node, kept.link = link.peer.number, link
+            kept.is_asked, kept.is_resumed, kept.is_dropped = True, False, False
+            self._answer(kept)
+            return
+        if kind is FrameKind.DROP:
+            self._drop(kept)
+            return
+        mirror = kept.mirror
+        if kept.link is not link or mirror is None or kept.failure:
+            return  # it was sent before the owner could know
+        if not kept.is_resumed and kind not in (FrameKind.RESUME, FrameKind.ANEW):
+            return
+        try:
+            self._receive(kept, mirror, kind, content)
+        except MirrorError as error:
+            raise PeerError(str(error)) from None
+        except OSError as error:
+            self._fail(kept, str(error.strerror or error))
+
+    def _receive(self, kept: Kept, mirror: Mirror, kind: FrameKind, content: bytes) -> None:
+        if kind is FrameKind.BYTES:
+            mirror.append(*stream.unpack_bytes(content))
+        elif kind is FrameKind.SYNC:
+            kept.must_tell = True
+            kept.is_awaited |= stream.unpack_sync(content)
+        elif kind is FrameKind.SEGMENT:
+            mirror.begin_segment(content)
+        elif kind is FrameKind.RESUME:
+            epochs = stream.unpack_resume(content)
+            if self._part(kept, mirror, epochs):
+                raise PeerError("the mirror holds what the log does not have: it cannot be continued")
+            kept.is_resumed = kept.must_tell = True
+            mirror.resume([(unpack(epoch), start) for epoch, start in epochs])
+        elif kind is FrameKind.ANEW:
+            base, epochs = stream.unpack_anew(content)
+            parted = self._part(kept, mirror, epochs)
+            if parted:
+                mirror = self._begin_again(kept, mirror, parted)
+            kept.is_resumed = kept.must_tell = True
+            mirror.anew(base, [(unpack(epoch), start) for epoch, start in epochs])
+        elif kind is FrameKind.SWITCH:
+            mirror.switch(stream.unpack_switch(content))
+            kept.is_awaited = True
+        else:
+            mirror.keep(*stream.unpack_keep(content))
+
+    def closed(self, link: Link) -> None:
+        """Note that a connection is gone. Its mirror stays."""
+        for kept in self.kept.values():
+            if kept.link is link:
+                kept.link = None
+
+    # opening
+
+    def _answer(self, kept: Kept) -> None:
+        """Tell the owner what the mirror holds, once it is open and no sync is under way."""
+        if not kept.is_asked or kept.is_opening or kept.running is not None or kept.link is None:
+            return  # it is told when that is over
+        if kept.mirror is None:
+            kept.is_opening = True
+            self._work.run(partial(self._open, kept), partial(self._opened, kept))
+            return
+        mirror, kept.is_asked, kept.reported = kept.mirror, False, (-1, -1)
+        epochs = [(epoch.pack(), start) for epoch, start in mirror.manifest.epochs]
+        segments = {file.base: file.generation for file in mirror.manifest.files}
+        kept.link.send(stream.pack_have(stream.Have(mirror.end, epochs, segments)))
+
+    def _open(self, kept: Kept) -> tuple[Disk, Mirror]:
+        disk = kept.disk or self._directory.open(kept.log_id)
+        try:
+            return disk, Mirror(disk, kept.log_id, kept.node, kept.trusted)
+        except (ManifestError, MirrorError) as error:
+            raise OSError(str(error)) from None
+
+    def _opened(self, kept: Kept, result: tuple[Disk, Mirror] | OSError) -> None:
+        kept.is_opening = False
+        if kept.is_dropped:
+            kept.mirror = None if isinstance(result, OSError) else result[1]
+            self._drop(kept)
+            return
+        if isinstance(result, OSError):
+            self._fail(kept, str(result.strerror or result))
+            return
+        kept.disk, kept.mirror = result
+        kept.trusted, kept.failure = None, ""
+        for name, start, end in kept.mirror.damage:
+            log.error("MIRROR: DAMAGE in the mirror of node %d: %s from %d to %d", kept.node, name, start, end)
+        self._answer(kept)
+
+    def _part(self, kept: Kept, mirror: Mirror, epochs: stream.Epochs) -> int:
+        """Return how many bytes at the mirror's end the log does not have, in view of the log's epochs."""
+        own = [(epoch.pack(), start) for epoch, start in mirror.manifest.epochs]
+        if not mirror.end:
+            return 0
+        return mirror.end - common_end(epochs, 1 << 62, own, mirror.end)
+
+    def _begin_again(self, kept: Kept, mirror: Mirror, size: int) -> Mirror:
+        """Set a mirror aside that holds `size` bytes which the log does not have, and begin another one. Raises OSError."""
+        mirror.close()
+        kept.mirror = kept.disk = None
+        name = self._directory.set_aside(kept.log_id)
+        log.warning(
+            "MIRROR: the log of node %d continues without its last %d bytes that were copied here: they are kept in %s",
+            kept.node, size, name,
+        )  # fmt: skip
+        kept.disk, kept.mirror = self._open(kept)
+        return kept.mirror
+
+    # durability
+
+    def turn(self, now: int) -> None:
+        """Sync what clients wait for, and tell the owners how far their mirrors are. Call it after input."""
+        for kept in self.kept.values():
+            if kept.mirror is not None and kept.link is not None and not kept.failure:
+                if kept.is_awaited:
+                    self._sync(kept, kept.mirror, now)
+                if kept.mirror is not None:  # the sync has not failed
+                    self._tell(kept, kept.mirror)
+
+    def _sync(self, kept: Kept, mirror: Mirror, now: int) -> None:
+        if kept.running is not None or (kept.link is not None and not kept.is_resumed):
+            return  # its owner may say at any moment that it goes on otherwise, which needs the files
+        kept.is_awaited = False
+        job = mirror.sync_job()
+        if job is None:
+            return
+        kept.sync_due = now + SYNC_EVERY
+        if self._average < QUICK and job.manifest is None:
+            began = self._clock()
+            try:
+                job.run()
+                mirror.synced(job)
+            except OSError as error:
+                self._sync_failed(kept, mirror, error)
+            else:
+                self._note_duration(self._clock() - began)
+            return
+        kept.running = job
+        self._work.run(partial(_timed, job, self._clock), partial(self._synced, kept, mirror, job))
+
+    def _synced(self, kept: Kept, mirror: Mirror, job: MirrorSync, result: int | OSError) -> None:
+        kept.running = None
+        if kept.is_dropped:
+            kept.mirror = mirror
+            self._drop(kept)
+            return
+        if kept.mirror is not mirror:  # it failed meanwhile
+            if isinstance(result, OSError):
+                kept.trusted = mirror.durable
+            mirror.close()
+            self._answer(kept)
+            return
+        if isinstance(result, OSError):
+            self._sync_failed(kept, mirror, result)
+            return
+        self._note_duration(result)
+        try:
+            mirror.synced(job)
+        except OSError as error:
+            self._fail(kept, str(error.strerror or error))
+            return
+        kept.must_tell = True
+        self._answer(kept)  # if the owner has asked meanwhile
+        if job.manifest is not None and kept.link is not None:
+            log.info("MIRROR: the mirror of node %d is complete: %d bytes", kept.node, mirror.end)
+        self._tell(kept, mirror)
+
+    def _note_duration(self, ns: int) -> None:
+        self._average += (min(ns, 2 * QUICK) - self._average) // 8
+
+    def _tell(self, kept: Kept, mirror: Mirror) -> None:
+        """Tell the owner how far the mirror is, unless what comes is still written aside."""
+        positions = mirror.end, mirror.durable
+        if not kept.is_resumed or mirror.is_aside or positions == kept.reported or kept.link is None:
+            return
+        if kept.must_tell or mirror.end - kept.reported[0] > TELL_AFTER:
+            kept.must_tell, kept.reported = False, positions
+            kept.link.send(stream.pack_copied(*positions))
+
+    def tick(self, now: int) -> None:
+        """Sync what nobody waits for, look at the free space, and open again what has failed. Call it every second."""
+        for kept in self.kept.values():
+            mirror = kept.mirror
+            if kept.failure:
+                if (
+                    now >= kept.retry_at
+                    and kept.link is not None
+                    and kept.running is None
+                    and not self._lacks_space(kept)
+                ):
+                    kept.retry_at = now + RETRY_AFTER
+                    kept.failure, kept.is_asked, kept.is_resumed = "", True, False
+                    self._answer(kept)
+            elif mirror is not None:
+                if kept.link is not None and self._lacks_space(kept):
+                    self._fail(kept, NO_SPACE)
+                elif now >= kept.sync_due:
+                    self._sync(kept, mirror, now)
+                    kept.must_tell = True
+                    self._tell(kept, mirror)
+
+    def _lacks_space(self, kept: Kept) -> bool:
+        """Return True if a mirror must give way: twice the reserve that this node keeps for its own log is not free."""
+        if kept.disk is None:
+            return False
+        try:
+            return kept.disk.free() < 2 * min(RESERVE, kept.disk.total() // MOST_OF_DISK)
+        except OSError:
+            return False
+
+    # failures
+
+    def _sync_failed(self, kept: Kept, mirror: Mirror, error: OSError) -> None:
+        kept.trusted = mirror.durable
+        self._fail(kept, f"cannot sync: {error.strerror or error}")
+
+    def _fail(self, kept: Kept, why: str) -> None:
+        """Give a mirror up for a while, and tell its owner."""
+        if kept.mirror is not None and kept.running is None:
+            kept.mirror.close()
+        kept.mirror, kept.is_resumed, kept.reported = None, False, (-1, -1)
+        kept.failure = why
+        kept.retry_at = self._clock() + RETRY_AFTER
+        log.error("MIRROR: the mirror of node %d cannot be continued: %s; trying again", kept.node, why)
+        if kept.link is not None:
+            kept.link.send(stream.pack_gave_up(why))
+
+    def _drop(self, kept: Kept) -> None:
+        """Remove a mirror: its owner says that it is not needed."""
+        if kept.running is not None or kept.is_opening:
+            kept.is_dropped = True  # when that is over: the owner says it once
+            return
+        if kept.mirror is not None:
+            kept.mirror.close()
+        del self.kept[kept.log_id]
+        try:
+            self._directory.remove(kept.log_id)
+        except OSError as error:
+            log.error("MIRROR: cannot remove the mirror of node %d: %s", kept.node, error)
+        else:
+            log.info("MIRROR: removed the mirror of node %d, which other nodes keep now", kept.node)
+
+    # reading
+
+    def open_all(self) -> None:
+        """Open the mirrors that were found at the start, so that their ends are known before their owners return."""
+        for kept in self.kept.values():
+            kept.is_opening = True
+            self._work.run(partial(self._open, kept), partial(self._opened, kept))
+
+    def parts(self, kept: Kept, start: int) -> list[MirrorPart]:
+        """Return the parts of a mirror from the position `start` on. Raises KeyError if it is not complete, OSError."""
+        mirror, disk = kept.mirror, kept.disk
+        if mirror is None or disk is None or not mirror.end:
+            raise KeyError(kept.log_id)
+        return mirror_parts(disk, mirror.manifest, mirror.end, start)
+
+    # figures
+
+    def states(self) -> list[dict[str, Any]]:
+        """Return what is known of each mirror, for /cluster."""
+        return [
+            {
+                "node": kept.node,
+                "log_id": kept.log_id.hex(),
+                "connected": kept.link is not None,
+                "complete": kept.mirror is not None and not kept.mirror.is_aside and kept.mirror.end > 0,
+                "written": kept.mirror.end if kept.mirror is not None else 0,
+                "durable": kept.mirror.durable if kept.mirror is not None else 0,
+                "epochs": [(epoch.pack().hex(), at) for epoch, at in kept.mirror.manifest.epochs]
+                if kept.mirror
+                else [],
+                "failure": kept.failure,
+            }
+            for kept in self.kept.values()
+        ]
+
+    def close(self) -> None:
+        """Sync and close all mirrors."""
+        for kept in self.kept.values():
+            if kept.mirror is not None and kept.running is None:
+                try:
+                    job = kept.mirror.sync_job()
+                    if job is not None and not kept.mirror.is_aside:
+                        job.run()
+                        kept.mirror.synced(job)
+                except OSError as error:
+                    log.error("MIRROR: cannot sync the mirror of node %d: %s", kept.node, error)
+                kept.mirror.close()
+
+
+def _timed(job: MirrorSync, clock: Callable[[], int]) -> int:
+    """Run a sync, and return how many ns it took. Raises OSError."""
+    began = clock()
+    job.run()
+    return clock() - began

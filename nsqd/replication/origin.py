@@ -1,0 +1,416 @@
+"""The origin's side of copying: to whom this node's log is sent, from where on, and how far each follower has it.
+
+A follower that keeps up gets each group when it is written. One that does not is sent the log from its files, until it has
+reached the end: then it keeps up. A follower says first what it has; from the epochs of both copies follows what it lacks.
+
+Nothing here does input or output by itself: files are read by `Source`, work that takes time goes to `Work`.
+
+See docs/design/cluster.md#mirrors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+from typing import Any, Protocol, TypeVar
+
+from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.link import Link
+from nsqd.protocols.peer import stream
+from nsqd.protocols.peer.frames import FrameKind, PeerError, encode
+from nsqd.replication.common import common_end
+from nsqd.storage.log.copies import Copies
+from nsqd.storage.log.files import SegmentFile
+from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader
+from shared.log import log
+
+MOST_LIVE = 1024 * 1024  # bytes that a connection may leave unsent while each group is sent at once
+MOST_BEHIND = 64 * 1024 * 1024  # bytes that a follower may have been sent without saying that it wrote them
+CHUNK = 512 * 1024  # bytes that are read at a time
+LAST = 64 * 1024  # bytes: the last ones are read in the turn, so that a follower reaches the end of a log that grows
+HOLD = 30_000_000_000  # ns for which segments are kept after some bytes were sent
+KEEP_EVERY = 1_000_000_000  # ns between two looks at which segments are gone
+
+T = TypeVar("T")
+
+
+class Source(Protocol):
+    """The log that is copied: nsqd.storage.log.copying.LogSource."""
+
+    @property
+    def end(self) -> int: ...
+    @property
+    def durable(self) -> int: ...
+    @property
+    def is_broken(self) -> bool: ...
+    def epochs(self) -> list[tuple[bytes, int]]: ...
+    def bases(self) -> list[int]: ...
+    def file(self, base: int) -> SegmentFile: ...
+    def file_end(self, base: int, following: int | None) -> int: ...
+    def header(self, file: SegmentFile) -> bytes: ...
+    def read(self, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]: ...
+    def hold(self, ns: int) -> None: ...
+
+
+class Work(Protocol):
+    """Where work is done that takes time."""
+
+    def run(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> None:
+        """Do `work`, perhaps in another thread, and later call `done`, in the reactor's thread, with its result or error."""
+
+
+@dataclass(slots=True)
+class Follower:
+    """One follower over one connection."""
+
+    number: int
+    link: Link
+    base: int = 0  # segment of the next byte that is read for it
+    at: int = 0  # offset in that segment's file; 0: the segment's header comes next
+    file: SegmentFile | None = None  # which was begun there
+    is_asked: bool = True  # it has not said yet what it has
+    is_live: bool = False  # it has everything, and gets each group when it is written
+    is_anew: bool = False  # it writes aside what comes, until SWITCH
+    is_reading: bool = False  # bytes are being read for it
+    is_caught_up: bool = False  # it has had everything since it was asked; it may lag since
+    has_mirror: bool = False  # what it says that it has counts
+    written: int = 0  # position up to which it has written the log
+    durable: int = 0
+    began: int = 0  # position at which its catching up began
+    failure: str = ""  # why it cannot go on at present
+    kept: list[int] = field(default_factory=list)  # the segments that it was last told to keep
+
+
+class Origin:
+    """The copies of this node's log. Implements nsqd.storage.log.writer.Tap."""
+
+    def __init__(
+        self, cluster: Cluster, source: Source, copies: Copies, work: Work, mirrors: int, patience: int
+    ) -> None:
+        """`mirrors`: how many other nodes keep a copy; `patience`: ns after which a dead one is replaced."""
+        self.followers: dict[int, Follower] = {}  # by node number
+        self.copies = copies
+        self._cluster = cluster
+        self._source = source
+        self._work = work
+        self._mirrors = mirrors
+        self._patience = patience
+        self._last_seen: dict[int, int] = {}  # when each node had a connection last, monotonic ns
+        self._keep_due = 0
+        self._began = False  # True: the clock of `_last_seen` has begun for nodes that were never seen
+
+    # connections
+
+    def tick(self, now: int) -> None:
+        """Choose followers, ask those that are new, and tell all which segments are gone. Call it several times a second."""
+        links = self._cluster.links
+        for number in links:
+            self._last_seen[number] = now
+        for number in [one for one, follower in self.followers.items() if links.get(one) is not follower.link]:
+            self._lose(number)
+        chosen = self._chosen(now)
+        for number in chosen:
+            link = links.get(number)
+            if link is not None and number not in self.followers:
+                self.followers[number] = Follower(number, link)
+                link.send(encode(FrameKind.FOLLOW))
+        if all(number in self.followers and self.followers[number].is_live for number in chosen):
+            self._release(set(self.followers) - set(chosen))
+        if now >= self._keep_due:
+            self._keep_due = now + KEEP_EVERY
+            self._tell_segments()
+        self.copies.expire(now)
+        self.pump()
+
+    def _chosen(self, now: int) -> list[int]:
+        """Return the nodes that shall keep a copy: by a hash of log and node, those first that are there, or were lately."""
+        own = self._cluster.own
+        ranked = sorted(
+            (node.number for node in self._cluster.membership.members if node is not own),
+            key=lambda number: sha256(own.log_id + number.to_bytes(2)).digest(),
+        )
+        for number in ranked:
+            self._last_seen.setdefault(number, now)
+        here = [number for number in ranked if now - self._last_seen[number] < self._patience]
+        return (here + [number for number in ranked if number not in here])[: self._mirrors]
+
+    def _lose(self, number: int) -> None:
+        del self.followers[number]
+        self._count()
+
+    def _release(self, unwanted: set[int]) -> None:
+        """Let followers go that are not chosen any more: the chosen ones have everything."""
+        end = self._source.end
+        chosen = [follower for number, follower in self.followers.items() if number not in unwanted]
+        if unwanted and all(follower.durable >= end for follower in chosen):
+            for number in unwanted:
+                self.followers.pop(number).link.send(encode(FrameKind.DROP))
+            self._count()
+
+    def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:
+        """Take what a follower says. Raises PeerError."""
+        assert link.peer is not None
+        follower = self.followers.get(link.peer.number)
+        if follower is None or follower.link is not link:
+            return  # it was let go meanwhile
+        if kind is FrameKind.HAVE:
+            have = stream.unpack_have(content)
+            try:
+                self._begin(follower, have)
+            except OSError as error:  # a segment was removed or rewritten at this moment
+                log.warning("CLUSTER: cannot read the log for node %d: %s", follower.number, error)
+                self._ask_again(follower)
+        elif kind is FrameKind.COPIED:
+            written, durable = stream.unpack_copied(content)
+            if not durable <= written <= self._source.end:
+                raise PeerError("a mirror cannot have more than the log")
+            follower.written, follower.durable = written, durable
+            follower.has_mirror = True
+            self._count()
+            self.pump()
+        else:
+            follower.failure = stream.unpack_gave_up(content) or "for no reason"
+            follower.is_live = follower.has_mirror = follower.is_caught_up = False
+            follower.is_asked = True  # it says again what it has, when it can go on
+            log.warning(
+                "CLUSTER: node %d cannot copy this node's log at present: %s", follower.number, follower.failure
+            )
+            self._count()
+
+    # what a follower lacks
+
+    def _begin(self, follower: Follower, have: stream.Have) -> None:
+        """Decide from where on the log is sent to a follower. Raises OSError if a segment cannot be read."""
+        follower.is_asked = follower.is_live = follower.has_mirror = follower.is_caught_up = False
+        follower.failure = ""
+        follower.kept = []
+        source = self._source
+        epochs = source.epochs()
+        common = common_end(epochs, source.end, have.epochs, have.end)
+        bases = source.bases()
+        follower.began = common
+        place = self._continued(bases, common, have)
+        if place is not None:
+            follower.is_anew = False
+            follower.base, follower.at = place
+            follower.file = source.file(follower.base) if follower.at else None
+            follower.link.send(stream.pack_resume(epochs))
+        else:
+            follower.is_anew = True
+            follower.base, follower.at, follower.file = self._first_missing(bases, common, have), 0, None
+            follower.link.send(stream.pack_anew(follower.base, epochs))
+        log.info(
+            "CLUSTER: node %d copies this node's log, %s: %d bytes behind",
+            follower.number,
+            "anew" if follower.is_anew else "from where it was",
+            source.end - (follower.base if follower.is_anew else common),
+        )
+        self.pump()
+
+    def _continued(self, bases: Sequence[int], common: int, have: stream.Have) -> tuple[int, int] | None:
+        """Return the place (base, offset) from which on the files continue a mirror; None if they do not."""
+        if not common or common != have.end:
+            return None
+        later = [base for base in bases if base >= common]
+        before = [base for base in bases if base < common]
+        source = self._source
+        if not before:
+            return (later[0], 0) if later and later[0] == common and self._is_gapless(later) else None
+        if later[:1] == [common]:
+            return (common, 0) if self._is_gapless(later) else None
+        base = before[-1]
+        if have.segments.get(base) != 0 or not self._is_gapless([base, *later]):
+            return None
+        if not later and common > source.end:
+            return None
+        return base, HEADER_SIZE + common - base
+
+    def _is_gapless(self, bases: Sequence[int]) -> bool:
+        """Return True if these segments, the last of the log, hold its bytes without a gap: none was rewritten or removed."""
+        for base, following in zip(bases, [*bases[1:], None], strict=True):
+            if self._source.file(base).generation:
+                return False
+            if following is not None and self._source.file_end(base, following) != HEADER_SIZE + following - base:
+                return False
+        return True
+
+    def _first_missing(self, bases: Sequence[int], common: int, have: stream.Have) -> int:
+        """Return the first segment that a mirror does not have as a whole."""
+        if common < have.end or not bases:  # the mirror is set aside, and another one begins
+            return bases[0] if bases else self._source.end
+        for base, following in zip(bases, [*bases[1:], None], strict=True):
+            if base not in have.segments or following is None or following > common:
+                return base
+        return bases[-1]
+
+    # what is sent
+
+    def began(self, header: SegmentHeader) -> None:
+        for follower in self.followers.values():
+            if follower.is_live:
+                follower.link.send(encode(FrameKind.SEGMENT, header.encode()))
+                follower.base, follower.at, follower.file = header.base, HEADER_SIZE, None
+
+    def wrote(self, segment: int, at: int, buffers: list[bytes], size: int) -> None:
+        frames: list[bytes] | None = None
+        for follower in self.followers.values():
+            if not follower.is_live:
+                continue
+            link = follower.link
+            is_behind = follower.has_mirror and self._source.end - follower.written > MOST_BEHIND
+            if link.backlog > MOST_LIVE or is_behind:
+                follower.is_live = False  # it is sent the rest from the files
+                follower.base, follower.at = segment, at
+                follower.file = self._source.file(segment)
+                continue
+            frames = frames if frames is not None else stream.pack_bytes(segment, at, buffers, size)
+            for frame in frames:
+                link.send(frame)
+            follower.at = at + size
+
+    def ask_for_word(self, is_durable: bool) -> None:
+        """Tell the followers that a client waits until they have written, or have durably, what was written here."""
+        frame = stream.pack_sync(is_durable)
+        for follower in self.followers.values():
+            if follower.is_live:
+                follower.link.send(frame)
+
+    def pump(self) -> None:
+        """Send the next pieces to the followers that do not keep up, as far as their connections take them."""
+        if self._source.is_broken:
+            return
+        for follower in list(self.followers.values()):
+            try:
+                while self._send_next(follower):
+                    pass
+            except FileNotFoundError:
+                self._ask_again(follower)
+            except OSError as error:
+                log.error("CLUSTER: cannot read the log for node %d: %s", follower.number, error)
+                self._ask_again(follower)
+
+    def _ask_again(self, follower: Follower) -> None:
+        """Begin anew with a follower: what it was being sent is not there any more."""
+        follower.is_asked, follower.is_live, follower.is_caught_up = True, False, False
+        self._count()
+        follower.link.send(encode(FrameKind.FOLLOW))
+
+    def _send_next(self, follower: Follower) -> bool:
+        """Send the next bytes to a follower, or have it read. Returns False if nothing more can be done now. Raises OSError."""
+        link, source = follower.link, self._source
+        if follower.is_live or follower.is_asked or follower.is_reading or link.closing or link.backlog > CHUNK:
+            return False
+        if follower.has_mirror and self._sent(follower) - follower.written > MOST_BEHIND:
+            return False
+        bases = source.bases()
+        if not bases:
+            return False  # nothing was ever written
+        following = next((base for base in bases if base > follower.base), None)
+        file = source.file(follower.base)
+        if not follower.is_anew and file.generation:
+            raise FileNotFoundError("the segment was rewritten before it was reached")
+        if follower.at == 0:
+            link.send(encode(FrameKind.SEGMENT, source.header(file)))
+            follower.file, follower.at = file, HEADER_SIZE
+        if follower.file is not None and follower.file != file:
+            raise FileNotFoundError("the segment was rewritten meanwhile")
+        end = source.file_end(follower.base, following)
+        if follower.at < end:
+            source.hold(HOLD)
+            if following is None and end - follower.at <= LAST:
+                self._send_bytes(follower, file, source.read(file, follower.at, end, LAST))
+                return True
+            follower.is_reading = True
+            read = partial(source.read, file, follower.at, end, CHUNK)
+            self._work.run(read, partial(self._read, follower, file, follower.at))
+            return False
+        if following is not None:
+            if not follower.is_anew and end != HEADER_SIZE + following - follower.base:
+                raise FileNotFoundError("a segment was removed before it was reached")
+            follower.base, follower.at, follower.file = following, 0, None
+            return True
+        if follower.is_anew:
+            link.send(stream.pack_switch(source.end))
+            follower.is_anew = False
+        follower.is_live = True
+        self._count()
+        log.info("CLUSTER: node %d has been sent all of this node's log", follower.number)
+        return False
+
+    def _read(self, follower: Follower, file: SegmentFile, at: int, result: tuple[bytes, int] | OSError) -> None:
+        follower.is_reading = False
+        if self.followers.get(follower.number) is not follower or follower.is_asked or follower.is_live:
+            return
+        if (follower.file, follower.at) != (file, at):  # it has said meanwhile that it needs something else
+            self.pump()
+            return
+        if isinstance(result, OSError):
+            log.error("CLUSTER: cannot read the log for node %d: %s", follower.number, result)
+            self._ask_again(follower)
+            return
+        self._send_bytes(follower, file, result)
+        self.pump()
+
+    def _send_bytes(self, follower: Follower, file: SegmentFile, found: tuple[bytes, int]) -> None:
+        data, wrong = found
+        if wrong:
+            log.error(
+                "CLUSTER: %d bytes of %s from %d on are damaged here", wrong, file.name, follower.at + len(data) - wrong
+            )
+        for frame in stream.pack_bytes(follower.base, follower.at, [data], len(data)):
+            follower.link.send(frame)
+        follower.at += len(data)
+
+    def _sent(self, follower: Follower) -> int:
+        """Return the position up to which the log was sent, if the segment at hand was never rewritten."""
+        return follower.base + max(0, follower.at - HEADER_SIZE)
+
+    def _tell_segments(self) -> None:
+        """Tell the followers which segments are left, if some are gone."""
+        if not self.followers:
+            return
+        bases = self._source.bases()
+        for follower in self.followers.values():
+            if follower.is_live and follower.kept != bases:
+                if not set(follower.kept) <= set(bases) or not follower.kept:
+                    follower.link.send(stream.pack_keep(self._source.end, bases))
+                follower.kept = bases
+
+    # how far the copies are
+
+    def _count(self) -> None:
+        counted = [follower for follower in self.followers.values() if follower.has_mirror]
+        for follower in counted:
+            follower.is_caught_up |= follower.is_live
+        self.copies.update([(follower.written, follower.durable) for follower in counted])
+        self.copies.set_available(1 + self.in_sync)
+
+    @property
+    def in_sync(self) -> int:
+        """Return how many followers have had everything, and go on."""
+        return sum(follower.is_caught_up for follower in self.followers.values())
+
+    def states(self) -> list[dict[str, Any]]:
+        """Return what is known of each follower, for /cluster."""
+        end = self._source.end
+        return [
+            {
+                "node": follower.number,
+                "state": _state(follower),
+                "behind": end - follower.written if follower.has_mirror else end - min(end, self._sent(follower)),
+                "written": follower.written,
+                "durable": follower.durable,
+                "failure": follower.failure,
+            }
+            for _, follower in sorted(self.followers.items())
+        ]
+
+
+def _state(follower: Follower) -> str:
+    if follower.failure:
+        return "failed"
+    if follower.is_asked:
+        return "asked"
+    return "in sync" if follower.is_caught_up else "catching up"

@@ -1,0 +1,103 @@
+"""How many nodes have the log up to where: the marks for which replies wait that ask for several copies.
+
+With n copies this node is one of them, so a mark for n is where the (n - 1)th best follower is. What no follower gets in time
+is given up: its producers are told that the message may be delivered all the same, and it is delivered.
+
+See docs/design/cluster.md#the-gate.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from nsqd.core.sequence.mark import Mark
+
+MOST_COPIES = 16
+
+
+@dataclass(slots=True)
+class _Marks:
+    """The marks for one number of copies, in the durability of one mode."""
+
+    copied: Mark  # what n nodes have
+    leaving: Mark  # what may be delivered: it is copied, or was given up
+    waiting: deque[tuple[int, int]] = field(default_factory=deque)  # (until when, position) of replies
+
+
+class Copies:
+    """The marks of the copies of one log."""
+
+    def __init__(self, position: int) -> None:
+        """Begin with everything before `position` copied: what earlier runs of the node have acknowledged."""
+        self._start = position
+        self._marks: dict[tuple[int, bool], _Marks] = {}  # by number of copies, and whether they are to be durable
+        self._positions: list[tuple[int, int]] = []
+        self.patience = 0  # ns after which a reply is given up; 0: never
+        self.given_up = 0  # how often replies were given up since the start
+        self.available = 1  # copies that are possible now, this node's included
+        self.on_available: Callable[[int], None] = lambda available: None
+
+    def _of(self, n: int, is_durable: bool) -> _Marks:
+        marks = self._marks.get((n, is_durable))
+        if marks is None:
+            what = "durable" if is_durable else "written"
+            marks = self._marks[n, is_durable] = _Marks(
+                Mark(f"{what} at {n}", self._start), Mark(f"leaving at {n}", self._start)
+            )
+            self._move(n, is_durable, marks)
+        return marks
+
+    def copied(self, n: int, is_durable: bool) -> Mark:
+        """Return the mark up to which n nodes, 2 or more, have written the log, or have it durable."""
+        return self._of(n, is_durable).copied
+
+    def leaving(self, n: int, is_durable: bool) -> Mark:
+        """Return the mark up to which messages may be delivered that need n copies."""
+        return self._of(n, is_durable).leaving
+
+    def wait(self, awaited: Iterable[Mark], position: int, now: int) -> tuple[bool, bool]:
+        """Note that replies wait until these marks reach `position`.
+
+        Returns whether any of them waits for followers, and whether it waits until they have synced.
+        """
+        is_awaited = needs_sync = False
+        for (_, is_durable), marks in self._marks.items():
+            if (marks.copied in awaited or marks.leaving in awaited) and marks.copied.position < position:
+                marks.waiting.append((now + self.patience, position))
+                is_awaited, needs_sync = True, needs_sync or is_durable
+        return is_awaited, needs_sync
+
+    def update(self, positions: Iterable[tuple[int, int]]) -> None:
+        """Take note how far each follower that counts has written the log, and has it durable."""
+        self._positions = list(positions)
+        for (n, is_durable), marks in self._marks.items():
+            self._move(n, is_durable, marks)
+
+    def _move(self, n: int, is_durable: bool, marks: _Marks) -> None:
+        best = sorted((pair[is_durable] for pair in self._positions), reverse=True)
+        if len(best) >= n - 1:
+            position = best[n - 2]
+            marks.copied.position = max(marks.copied.position, position)
+            marks.leaving.position = max(marks.leaving.position, position)
+        while marks.waiting and marks.waiting[0][1] <= marks.copied.position:
+            marks.waiting.popleft()
+
+    def set_available(self, available: int) -> None:
+        """Take note how many copies are possible now."""
+        if available != self.available:
+            self.available = available
+            self.on_available(available)
+
+    def expire(self, now: int) -> bool:
+        """Give up the replies that have waited for too long. Returns True if there are any."""
+        expired = False
+        for marks in self._marks.values():
+            while self.patience and marks.waiting and marks.waiting[0][0] <= now:
+                position = marks.waiting.popleft()[1]
+                marks.copied.given_up = max(marks.copied.given_up, position)
+                marks.leaving.position = max(marks.leaving.position, position)
+                self.given_up += 1
+                expired = True
+        return expired

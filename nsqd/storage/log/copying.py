@@ -1,0 +1,99 @@
+"""A log in use, as those read it who copy it to other nodes: its segments, and their bytes once their checksums were checked.
+
+`read` may run in any thread; everything else belongs to the reactor's.
+"""
+
+from __future__ import annotations
+
+from nsqd.storage.log.disk import Disk, read_from
+from nsqd.storage.log.files import SegmentFile
+from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode
+from nsqd.storage.log.tidying import Tidying
+from nsqd.storage.log.writer import Tap, Writer
+
+HOLDER = "mirrors"
+MOST_RECORD = 64 * 1024 * 1024  # bytes: a chunk grows up to this until it holds a whole record
+
+
+class LogSource:
+    """The segments of a log in use. Implements nsqd.replication.origin.Source."""
+
+    def __init__(self, disk: Disk, writer: Writer, tidying: Tidying) -> None:
+        self._disk = disk
+        self._writer = writer
+        self._tidying = tidying
+
+    @property
+    def end(self) -> int:
+        """Return the position up to which the log is written."""
+        return self._writer.written.position
+
+    @property
+    def durable(self) -> int:
+        """Return the position up to which the log is durable."""
+        return self._writer.durable.position
+
+    @property
+    def is_broken(self) -> bool:
+        """Return True if a sync has failed: then what the disk holds is unknown."""
+        return self._writer.durable.broken
+
+    def epochs(self) -> list[tuple[bytes, int]]:
+        """Return the epochs of the log, packed, each with the position at which it begins.
+
+        The one of this process is among them even if nothing was written in it: what a copy has more, the log has lost.
+        """
+        return [(epoch.pack(), start) for epoch, start in self._writer.all_epochs()]
+
+    def bases(self) -> list[int]:
+        """Return the bases of the segments, ascending."""
+        self._tidying.note_segments()
+        return list(dict.fromkeys(self._tidying.segments))  # an empty one at the end that a start found is begun again
+
+    def file(self, base: int) -> SegmentFile:
+        """Return the file of a segment. Raises FileNotFoundError."""
+        return self._writer.files.at(base)
+
+    def file_end(self, base: int, following: int | None) -> int:
+        """Return the offset at which the records of a segment end; `following`: base of the next one, None if it is the newest.
+
+        Raises OSError.
+        """
+        if following is None:
+            return HEADER_SIZE + self._writer.written.position - base
+        file = self.file(base)
+        size = self._disk.size(file.name)
+        return size if file.generation else min(size, HEADER_SIZE + following - base)
+
+    def header(self, file: SegmentFile) -> bytes:
+        """Return the header of a segment. Raises OSError."""
+        return read_from(self._disk, file.name, 0, HEADER_SIZE)
+
+    def read(self, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]:
+        """Return whole records from offset `at` on, about `size` bytes and at least one record, none past offset `end`.
+
+        The number says how many of the bytes have a wrong checksum: they are passed on as they are. Raises OSError.
+        """
+        while True:
+            data = read_from(self._disk, file.name, at, min(size, end - at))
+            if len(data) < min(size, end - at):
+                raise OSError(f"{file.name} is shorter than it was")
+            done = 0
+            while stop := decode(data, done, file.seed, at):
+                done = stop
+            if done == len(data):
+                return data, 0
+            if at + len(data) == end or size >= MOST_RECORD:
+                return data, len(data) - done
+            if done:
+                return data[:done], 0
+            size = max(2 * size, PREFIX_SIZE + int.from_bytes(data[:4], "big") if len(data) >= 4 else 0)
+            size = min(size, MOST_RECORD)
+
+    def hold(self, ns: int) -> None:
+        """Keep all segments for `ns` nanoseconds from now on; 0 ends that."""
+        self._tidying.hold_for(HOLDER, ns)
+
+    def tap(self, tap: Tap | None) -> None:
+        """Give every group and header to `tap` from now on."""
+        self._writer.tap = tap

@@ -1,0 +1,6 @@
+"""Copies of other nodes' logs, each in a directory of its own below DATA-PATH/mirrors.
+
+* `mirror`: one such copy: its files, what is appended, what is written aside, and how far it is durable. Start here.
+* `manifest`: the file that says which files are the mirror.
+* `reading`: a mirror's files under the names that they have in the log, for whoever replays or copies it.
+"""

@@ -1,0 +1,95 @@
+"""`manifest.json` of a mirror: which files are the mirror, how far they were durable at least, and the epochs of the log.
+
+A start takes only what the manifest names. It is replaced atomically, so a mirror becomes another one in one step.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nsqd.storage.log.disk import Disk, read_from
+from nsqd.storage.log.epochs import Epoch, unpack
+from nsqd.storage.log.files import segment_name
+
+NAME = "manifest.json"
+_TEMPORARY = f"{NAME}.tmp"
+MOST = 16 * 1024 * 1024  # bytes of a manifest
+
+
+class ManifestError(Exception):
+    """The manifest cannot be read. The text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorFile:
+    """One segment of a mirror."""
+
+    base: int  # log position of its first record
+    generation: int  # how often the owner had rewritten the segment
+    copy: int  # tells apart the files of a segment that was fetched more than once
+
+    @property
+    def name(self) -> str:
+        """Return the name of the file: that of the segment in the log, and the number of the copy."""
+        return f"{self.segment}.{self.copy}"
+
+    @property
+    def segment(self) -> str:
+        """Return the name that the file has in the log."""
+        return segment_name(self.base, self.generation)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The content of the file."""
+
+    log_id: bytes
+    node: int  # number of the node that publishes into the log
+    files: tuple[MirrorFile, ...] = ()  # ascending by base
+    mark: int = 0  # position up to which the files were durable, at least
+    epochs: tuple[tuple[Epoch, int], ...] = ()  # of the log, each with the position at which it begins; ascending
+
+    def with_epoch(self, epoch: Epoch, start: int) -> Manifest:
+        """Return the manifest with an epoch that begins at `start`, unless it is known."""
+        if any(known == epoch for known, _ in self.epochs):
+            return self
+        return replace(self, epochs=(*self.epochs, (epoch, start)))
+
+
+def read_manifest(disk: Disk) -> Manifest | None:
+    """Return the manifest in a directory; None if there is none. Raises ManifestError, OSError."""
+    if NAME not in disk.names():
+        return None
+    data = read_from(disk, NAME, 0, MOST)
+    try:
+        content: dict[str, Any] = json.loads(data)
+        return Manifest(
+            bytes.fromhex(content["log_id"]),
+            int(content["node"]),
+            tuple(MirrorFile(*map(int, file)) for file in content["files"]),
+            int(content["mark"]),
+            tuple((unpack(bytes.fromhex(epoch)), int(start)) for epoch, start in content["epochs"]),
+        )
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ManifestError(f"{NAME} is damaged: {error}") from None
+
+
+def write_manifest(disk: Disk, manifest: Manifest) -> None:
+    """Replace the manifest, durably. Raises OSError."""
+    content = {
+        "log_id": manifest.log_id.hex(),
+        "node": manifest.node,
+        "mark": manifest.mark,
+        "epochs": [(epoch.pack().hex(), start) for epoch, start in manifest.epochs],
+        "files": [(file.base, file.generation, file.copy) for file in manifest.files],
+    }
+    file = disk.create(_TEMPORARY)
+    try:
+        file.append([json.dumps(content).encode()], 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(_TEMPORARY, NAME)
+    disk.sync_directory()

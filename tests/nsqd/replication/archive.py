@@ -1,0 +1,107 @@
+"""All bytes that a node ever wrote to its log, also those that it lost, so that copies of it can be judged.
+
+A segment that was never rewritten is told by its base and its epoch. For each the archive knows which segments stood before it
+when it began, and up to where.
+"""
+
+from __future__ import annotations
+
+from nsqd.storage.log.epochs import Epoch
+from nsqd.storage.log.files import segment_name
+from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode, decode_header
+from nsqd.storage.log.writer import Tap
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import SimNode
+from tests.nsqd.storage.small_log import new_disk
+
+Key = tuple[int, Epoch]  # base and epoch of a segment
+END = 1 << 60  # every offset is below this
+
+
+class Archive:
+    """Implements nsqd.storage.log.writer.Tap, and passes on what it is given."""
+
+    def __init__(self) -> None:
+        self.after: Tap | None = None
+        self.data: dict[Key, bytearray] = {}  # each file as it was written
+        self._before: dict[Key, list[tuple[Key, int]]] = {}  # with the offset at which each of them ended
+        self._current: list[tuple[Key, int]] = []  # the segments of the log as it goes on now
+        self.rewritten: dict[tuple[str, bytes], bytes] = {}  # cleaned segments, by name and header
+        self.lost: list[tuple[Key, int]] = []  # segments that the log does not hold from an offset on
+
+    # Tap
+
+    def began(self, header: SegmentHeader) -> None:
+        self._begin(header)
+        if self.after is not None:
+            self.after.began(header)
+
+    def wrote(self, segment: int, at: int, buffers: list[bytes], size: int) -> None:
+        file = self.data[self._current[-1][0]]
+        assert (self._current[-1][0][0], len(file)) == (segment, at), "the tap misses something"
+        file += b"".join(buffers)
+        if self.after is not None:
+            self.after.wrote(segment, at, buffers, size)
+
+    # the log
+
+    def opened(self, node: SimNode) -> None:
+        """Note that the log goes on where this start of the node found its end, with what was written since."""
+        kept = []
+        for key, stop in self._current:
+            end = min(stop, len(self.data[key]))
+            cut = max(0, min(end, HEADER_SIZE + node.end - key[0]))
+            if cut < end:
+                self.lost.append((key, cut))
+            if key[0] < node.end:
+                kept.append((key, cut))
+        self._current = kept
+        if node.log.writer.written.position == node.end:
+            return  # it has written nothing yet
+        node.log.tidying.note_segments()
+        for base in dict.fromkeys(node.log.tidying.segments):
+            if base >= node.end:
+                content = node.disk.content(node.log.writer.files.at(base).name)
+                header = decode_header(content)
+                end = node.log.writer.written.position if base == node.log.writer.base else 0
+                self._begin(header)
+                self.data[base, header.epoch] = bytearray(content[: HEADER_SIZE + end - base] if end else content)
+
+    def _begin(self, header: SegmentHeader) -> None:
+        key = header.base, header.epoch
+        assert key not in self.data, "two segments with the same base and epoch"
+        if self._current:
+            last, stop = self._current[-1]
+            self._current[-1] = last, min(stop, len(self.data[last]))
+        self._before[key] = list(self._current)
+        self._current.append((key, END))
+        self.data[key] = bytearray(header.encode())
+
+    # copies
+
+    def is_part(self, key: Key, size: int) -> bool:
+        """Return True if the log still holds the first `size` bytes of a segment."""
+        return any(known == key and size <= min(stop, len(self.data[key])) for known, stop in self._current)
+
+    def stops_before(self, key: Key) -> dict[Key, int]:
+        """Return the segments of the log before a segment, each with the offset at which it ends."""
+        return dict(self._before[key])
+
+    def record_end(self, key: Key, end: int) -> int:
+        """Return the position at which the record ends that begins at `end`, after what a copy has of a segment."""
+        data = bytes(self.data[key])
+        stop = decode(data, HEADER_SIZE + end - key[0], decode_header(data).seed)
+        if stop:
+            return key[0] + stop - HEADER_SIZE
+        firsts = [bytes(data) for (base, _), data in self.data.items() if base == end]
+        return max(
+            [end + decode(one, HEADER_SIZE, decode_header(one).seed) - HEADER_SIZE for one in firsts], default=end
+        )
+
+    def cut(self, key: Key, size: int) -> SimDisk:
+        """Return a disk with the log up to a segment's first `size` bytes, of which nothing was cleaned or removed."""
+        disk = new_disk()
+        for one, stop in self._before[key]:
+            disk.put(segment_name(one[0], 0), bytes(self.data[one][:stop]))
+        disk.put(segment_name(key[0], 0), bytes(self.data[key][:size]))
+        return disk

@@ -1,0 +1,184 @@
+"""The follower's side, over a simulated disk: what it answers to the frames of an owner."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+from nsqd.cluster.link import Link
+from nsqd.protocols.peer import stream
+from nsqd.protocols.peer.frames import FrameKind, FrameReader, encode
+from nsqd.replication import mirrors as mirrors_module
+from nsqd.replication.mirrors import RETRY_AFTER, Mirrors
+from nsqd.storage.log.disk import Disk
+from tests.nsqd.protocols.peer.identities import node
+from tests.nsqd.replication.copying_run import SteppedWork, _Ear, proved_link
+from tests.nsqd.storage.mirror.test_mirror import FIRST, NODE, Log
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.small_log import LOG_ID, new_disk
+
+
+class OneDirectory:
+    """The directory of one mirror. Implements nsqd.replication.mirrors.Directory."""
+
+    def __init__(self) -> None:
+        self.disk = new_disk()
+        self.aside: list[SimDisk] = []
+        self.is_removed = False
+
+    def found(self) -> list[tuple[bytes, int]]:
+        return []
+
+    def open(self, log_id: bytes) -> Disk:
+        return self.disk
+
+    def set_aside(self, log_id: bytes) -> str:
+        self.aside.append(self.disk)
+        self.disk = new_disk()
+        return "aside"
+
+    def remove(self, log_id: bytes) -> None:
+        self.is_removed = True
+
+
+class Side:
+    """A follower, and its owner's end of the connection, played by the test."""
+
+    def __init__(self) -> None:
+        self.directory = OneDirectory()
+        self.work = SteppedWork()
+        self.now = 0
+        self.mirrors = Mirrors(self.directory, self.work, lambda: self.now)
+        self.link = self.connect()
+        self.log = Log()
+
+    def connect(self) -> Link:
+        own = node(NODE, log=int.from_bytes(LOG_ID))
+        self.link = proved_link(_Ear(self.mirrors), own)  # type: ignore[arg-type]
+        return self.link
+
+    def say(self, *frames: bytes) -> list[tuple[FrameKind, bytes]]:
+        """Let frames come, then a turn. Returns what is answered."""
+        self.link.receive(b"".join(frames), self.now)
+        assert not self.link.closing
+        return self.turn()
+
+    def turn(self) -> list[tuple[FrameKind, bytes]]:
+        self.mirrors.turn(self.now)
+        while self.work.step(Random(1)):
+            self.mirrors.turn(self.now)
+        data = b"".join(self.link.drain())
+        return list(FrameReader().feed(data))
+
+    def follow(self) -> None:
+        """Begin a mirror with one record."""
+        ((kind, content),) = self.say(encode(FrameKind.FOLLOW))
+        assert (kind, stream.unpack_have(content)) == (FrameKind.HAVE, stream.Have(0, [], {}))
+        frames = [stream.pack_anew(0, [(FIRST.pack(), 0)]), encode(FrameKind.SEGMENT, self.log.begin())]
+        frames += _bytes(*self.log.write(b"one"))
+        assert self.say(*frames) == []
+        end = self.log.end
+        assert self.say(stream.pack_switch(end)) == [copied(end, end)]
+
+
+def _bytes(base: int, at: int, data: bytes) -> list[bytes]:
+    return stream.pack_bytes(base, at, [data], len(data))
+
+
+def copied(written: int, durable: int) -> tuple[FrameKind, bytes]:
+    return FrameKind.COPIED, stream.pack_copied(written, durable)[5:]
+
+
+def test_written_and_durable_are_told_when_a_client_waits() -> None:
+    side = Side()
+    side.follow()
+    before = side.log.end
+    frames = _bytes(*side.log.write(b"two")) + _bytes(*side.log.write(b"three"))
+    assert side.say(*frames) == []
+    assert side.say(stream.pack_sync(False)) == [copied(side.log.end, before)]
+    assert side.say(stream.pack_sync(True)) == [copied(side.log.end, side.log.end)]
+    assert side.turn() == []
+
+
+def test_a_sync_in_the_turn_that_fails_gives_the_mirror_up_and_cuts_it_to_what_was_durable() -> None:
+    side = Side()
+    side.follow()
+    before = side.log.end
+    side.say(*_bytes(*side.log.write(b"two")))
+    side.directory.disk.fail("sync", 1, errno.EIO)
+    assert [kind for kind, _ in side.say(stream.pack_sync(True))] == [FrameKind.GAVE_UP]
+    side.now += RETRY_AFTER
+    side.mirrors.tick(side.now)
+    ((kind, content),) = side.turn()
+    assert (kind, stream.unpack_have(content).end) == (FrameKind.HAVE, before)
+
+
+def test_a_sync_elsewhere_that_fails_after_the_mirror_was_given_up_counts() -> None:
+    """A write fails while the sync runs; the sync fails, too."""
+    side = Side()
+    side.follow()
+    before = side.log.end
+    side.mirrors._average = mirrors_module.QUICK  # from now on syncs run elsewhere
+    side.link.receive(b"".join([*_bytes(*side.log.write(b"two")), stream.pack_sync(True)]), side.now)
+    side.mirrors.turn(side.now)
+    side.directory.disk.fail("append", 1, errno.EIO)
+    side.link.receive(b"".join(_bytes(*side.log.write(b"three"))), side.now)
+    side.directory.disk.fail("sync", 1, errno.EIO)
+    side.turn()
+    side.now += RETRY_AFTER
+    side.mirrors.tick(side.now)
+    ((kind, content),) = side.turn()
+    assert (kind, stream.unpack_have(content).end) == (FrameKind.HAVE, before)
+
+
+def test_nothing_is_synced_while_the_owner_decides_how_the_mirror_goes_on() -> None:
+    side = Side()
+    side.follow()
+    side.say(*_bytes(*side.log.write(b"two")))
+    side.say(encode(FrameKind.FOLLOW))
+    syncs = side.directory.disk.operations["sync"]
+    side.now += mirrors_module.SYNC_EVERY
+    side.mirrors.tick(side.now)
+    side.turn()
+    assert side.directory.disk.operations["sync"] == syncs
+    side.mirrors.closed(side.link)
+    side.mirrors.tick(side.now)
+    side.turn()
+    assert side.directory.disk.operations["sync"] > syncs
+
+
+def test_a_mirror_that_holds_what_the_log_does_not_have_is_set_aside() -> None:
+    side = Side()
+    side.follow()
+    side.say(encode(FrameKind.FOLLOW))
+    other = FIRST._replace(number=2).pack()
+    assert side.say(stream.pack_anew(0, [(FIRST.pack(), 0), (other, 5)])) == []
+    assert len(side.directory.aside) == 1
+    assert stream.unpack_have(side.say(encode(FrameKind.FOLLOW))[0][1]).end == 0
+
+
+def test_a_mirror_that_is_not_needed_is_removed() -> None:
+    side = Side()
+    side.follow()
+    assert side.say(encode(FrameKind.DROP)) == []
+    assert (side.directory.is_removed, side.mirrors.kept) == (True, {})
+    assert side.directory.disk.open_files == 0
+
+
+def test_a_mirror_that_is_not_needed_while_it_is_opened_or_synced_is_removed_then() -> None:
+    for frame in (encode(FrameKind.FOLLOW), stream.pack_sync(True)):
+        side = Side()
+        side.follow()
+        side.mirrors._average = mirrors_module.QUICK
+        if frame == encode(FrameKind.FOLLOW):
+            side.mirrors.close()
+            side.mirrors = Mirrors(side.directory, side.work, lambda: 0)
+            side.connect()
+        frames = _bytes(*side.log.write(b"two"))
+        side.link.receive(b"".join([frame, *frames, frame]), side.now)
+        side.mirrors.turn(side.now)
+        side.link.receive(encode(FrameKind.DROP), side.now)
+        assert not side.directory.is_removed
+        assert side.turn() == [copied(side.log.end, side.log.end - 12)] * (frame == stream.pack_sync(True))
+        assert (side.directory.is_removed, side.mirrors.kept) == (True, {})
+        assert side.directory.disk.open_files == 0

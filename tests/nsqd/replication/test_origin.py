@@ -1,0 +1,167 @@
+"""The origin's side of copying, over a log of the test: what is sent to a follower that has said what it has."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import cast
+
+from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.link import Link, Listener
+from nsqd.protocols.peer import stream
+from nsqd.protocols.peer.frames import FrameKind, FrameReader
+from nsqd.replication import origin as origin_module
+from nsqd.replication.origin import Origin
+from nsqd.storage.log.copies import Copies
+from nsqd.storage.log.files import SegmentFile, file_of
+from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode_header
+from tests.nsqd.protocols.peer.identities import node
+from tests.nsqd.replication.copying_run import SteppedWork, _Members, proved_link
+from tests.nsqd.storage.mirror.test_mirror import FIRST, NODE, SECOND, Log
+
+FOLLOWER = 1
+
+
+class LogOfTest:
+    """Implements nsqd.replication.origin.Source."""
+
+    is_broken = False
+    durable = 0
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.table = [(FIRST.pack(), 0)]
+
+    @property
+    def end(self) -> int:
+        return self.log.end
+
+    def epochs(self) -> list[tuple[bytes, int]]:
+        return self.table
+
+    def bases(self) -> list[int]:
+        return list(self.log.files)
+
+    def file(self, base: int) -> SegmentFile:
+        if base not in self.log.files:
+            raise FileNotFoundError
+        return file_of(decode_header(self.log.files[base]))
+
+    def file_end(self, base: int, following: int | None) -> int:
+        return len(self.log.files[base])
+
+    def header(self, file: SegmentFile) -> bytes:
+        return self.log.files[int(file.name[:20])][:HEADER_SIZE]
+
+    def read(self, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]:
+        return self.log.files[int(file.name[:20])][at:end], 0
+
+    def hold(self, ns: int) -> None: ...
+
+
+class Side:
+    """An origin with one follower, played by the test."""
+
+    def __init__(self, log: Log) -> None:
+        self.source = LogOfTest(log)
+        self.work = SteppedWork()
+        cluster = _Members(node(NODE))
+        self.link: Link = proved_link(cast(Listener, None), node(FOLLOWER))
+        cluster.links[FOLLOWER] = self.link
+        cluster.members = [cluster.own, node(FOLLOWER)]
+        self.origin = Origin(cast(Cluster, cluster), self.source, Copies(0), self.work, 1, 60_000_000_000)
+        self.origin.tick(0)
+        assert self.sent() == [(FrameKind.FOLLOW, b"")]
+
+    def sent(self) -> list[tuple[FrameKind, bytes]]:
+        data = b"".join(self.link.drain())
+        return list(FrameReader().feed(data))
+
+    def have(self, have: stream.Have) -> list[tuple[FrameKind, bytes]]:
+        """Say what the follower has. Returns what is sent then."""
+        self.origin.receive(self.link, FrameKind.HAVE, stream.pack_have(have)[5:])
+        while self.work.step(Random(1)):
+            pass
+        return self.sent()
+
+
+def two_segments() -> tuple[Log, int]:
+    """Return a log, and where its second segment begins."""
+    log = Log()
+    log.begin()
+    log.write(b"one", b"two")
+    log.begin()
+    log.write(b"three")
+    return log, max(log.files)
+
+
+def test_a_mirror_with_nothing_is_sent_everything() -> None:
+    log, second = two_segments()
+    found = Side(log).have(stream.Have(0, [], {}))
+    assert found == [
+        (FrameKind.ANEW, stream.pack_anew(0, [(FIRST.pack(), 0)])[5:]),
+        (FrameKind.SEGMENT, log.files[0][:HEADER_SIZE]),
+        *_bytes(0, HEADER_SIZE, log.files[0][HEADER_SIZE:]),
+        (FrameKind.SEGMENT, log.files[second][:HEADER_SIZE]),
+        *_bytes(second, HEADER_SIZE, log.files[second][HEADER_SIZE:]),
+        (FrameKind.SWITCH, stream.pack_switch(log.end)[5:]),
+    ]
+
+
+def test_a_mirror_goes_on_where_it_ends() -> None:
+    log, second = two_segments()
+    found = Side(log).have(stream.Have(second, [(FIRST.pack(), 0)], {0: 0}))
+    assert [kind for kind, _ in found] == [FrameKind.RESUME, FrameKind.SEGMENT, FrameKind.BYTES]
+
+
+def test_a_mirror_with_what_the_log_lost_is_sent_everything() -> None:
+    log, second = two_segments()
+    side = Side(log)
+    side.source.table.append((SECOND.pack(), log.end))
+    found = side.have(stream.Have(log.end + 100, [(FIRST.pack(), 0)], {0: 0, second: 0}))
+    assert stream.unpack_anew(found[0][1])[0] == 0
+
+
+def test_a_log_in_which_nothing_stands_yet() -> None:
+    side = Side(Log())
+    assert [kind for kind, _ in side.have(stream.Have(0, [], {}))] == [FrameKind.ANEW]
+    side.source.log.begin()
+    side.source.log.write(b"one")
+    side.origin.pump()
+    assert [kind for kind, _ in side.sent()] == [FrameKind.SEGMENT, FrameKind.BYTES, FrameKind.SWITCH]
+
+
+def test_what_was_read_for_a_place_is_not_sent_as_if_it_stood_elsewhere() -> None:
+    log, second = two_segments()
+    side = Side(log)
+    before, origin_module.LAST = origin_module.LAST, 0
+    try:
+        first = stream.Have(second, [(FIRST.pack(), 0)], {0: 0})
+        side.origin.receive(side.link, FrameKind.HAVE, stream.pack_have(first)[5:])
+        side.sent()
+        log.write(b"four")
+        end = log.end
+        log.write(b"five")
+        later = stream.Have(end, [(FIRST.pack(), 0)], {0: 0, second: 0})
+        sent = side.have(later)
+    finally:
+        origin_module.LAST = before
+    assert sent == [
+        (FrameKind.RESUME, stream.pack_resume([(FIRST.pack(), 0)])[5:]),
+        *_bytes(second, HEADER_SIZE + end - second, log.files[second][HEADER_SIZE + end - second :]),
+    ]
+
+
+def test_a_segment_that_was_rewritten_before_it_was_reached_begins_a_new_exchange() -> None:
+    log, second = two_segments()
+    side = Side(log)
+    side.link.unsent = 2 * origin_module.CHUNK  # the network takes nothing
+    have = stream.Have(second, [(FIRST.pack(), 0)], {0: 0})
+    assert [kind for kind, _ in side.have(have)] == [FrameKind.RESUME]
+    log.files[second] = SegmentHeader(NODE, 1, bytes(16), second, epoch=FIRST).encode()
+    side.link.unsent = 0
+    side.origin.pump()
+    assert side.sent() == [(FrameKind.FOLLOW, b"")]
+
+
+def _bytes(base: int, at: int, data: bytes) -> list[tuple[FrameKind, bytes]]:
+    return [(FrameKind.BYTES, frame[5:]) for frame in stream.pack_bytes(base, at, [data], len(data))]

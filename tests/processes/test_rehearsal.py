@@ -1,0 +1,52 @@
+"""docs/operations/rehearsal.md is true: a node of `penstock up --nodes 3` dies, loses its disk, and has all messages again."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.daemons import ROOT
+from tests.processes.test_penstock_up import free_offset, run
+
+pytestmark = pytest.mark.process
+
+PAGE = ROOT / "docs/operations/rehearsal.md"
+BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PATIENCE = 100.0  # s for one block
+
+
+def shell(text: str, offset: int, cwd: Path) -> str:
+    """Run a block of the page on the ports of this set, and return what it prints."""
+    text = re.sub(r"127\.0\.0\.1:(\d+)", lambda match: f"127.0.0.1:{int(match[1]) + offset}", text)
+    text = re.sub(r"\.venv/bin/(\w+)", rf"{sys.executable} -m penstock.launch \1", text)
+    text = text.replace("curl ", "curl -sS ")
+    (cwd / "block.sh").write_text(text)  # not -c: pgrep would find the text in the shell's own command line
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "block.sh"], cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+    assert '{"message":' not in done.stdout
+    return done.stdout
+
+
+def test_the_rehearsal_loses_nothing(tmp_path: Path) -> None:
+    offset = free_offset(3)
+    publish, kill, recover, consume = BLOCK.findall(PAGE.read_text())
+    with run("up", "--nodes", "3", "--port-offset", str(offset), cwd=tmp_path) as process:
+        assert process.stdout is not None
+        while "Press Ctrl-C" not in process.stdout.readline():
+            assert process.poll() is None
+        shell(publish, offset, tmp_path)
+        shell(kill, offset, tmp_path)
+        assert shell(recover, offset, tmp_path).splitlines()[-1] == "whole"
+        process.send_signal(signal.SIGUSR2)
+        assert shell(consume, offset, tmp_path).splitlines()[-1] == "1000"
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE)
