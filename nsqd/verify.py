@@ -1,4 +1,4 @@
-"""`penstock verify DIR`: check a data directory, and print what it holds. Changes nothing.
+"""`penstock verify DIR`: check a data directory or a mirror, and print what it holds. Changes nothing.
 
 Exit code 0: the log is intact; 1: it is damaged; 2: it cannot be read, for example because an nsqd uses it; 3: it is not
 damaged, but bytes at its end may have been acknowledged, and the next start cuts them off.
@@ -12,9 +12,12 @@ from typing import Any
 
 from nsqd.core.reader import ReaderKind
 from nsqd.storage.directory import DataDirectory, DirectoryError
-from nsqd.storage.log.disk import RealDisk
+from nsqd.storage.log.disk import Disk, RealDisk
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import Findings, TopicFindings, verify
+from nsqd.storage.mirror.manifest import NAME as MANIFEST
+from nsqd.storage.mirror.manifest import ManifestError, read_manifest
+from nsqd.storage.mirror.reading import MirrorDisk
 
 PROGRAM = "penstock verify"
 WHOLE, DAMAGED, NO_LOOK, TORN = 0, 1, 2, 3
@@ -30,17 +33,29 @@ def main() -> int:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return NO_LOOK
     try:
-        if not (path / "log").is_dir():
+        disk = _log_of(path)
+        if disk is None:
             print(f"{PROGRAM}: {path} has no log: no nsqd of Penstock has used this directory", file=sys.stderr)
             return NO_LOOK
-        findings = verify(RealDisk(path / "log"), _progress if sys.stderr.isatty() else lambda done, total: None)
-    except (LogError, OSError) as error:
+        findings = verify(disk, _progress if sys.stderr.isatty() else lambda done, total: None)
+    except (LogError, ManifestError, OSError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return DAMAGED if isinstance(error, LogError) else NO_LOOK
+        return NO_LOOK if isinstance(error, OSError) else DAMAGED
     finally:
         directory.close()
     print(json.dumps(_as_json(findings)) if arguments.json else _text(findings))
     return DAMAGED if findings.damaged else WHOLE if findings.whole else TORN
+
+
+def _log_of(path: Path) -> Disk | None:
+    """Return the log in a data directory or of a mirror; None if there is none. Raises ManifestError, OSError."""
+    if (path / "log").is_dir():
+        return RealDisk(path / "log")
+    if not (path / MANIFEST).exists():
+        return None
+    disk = RealDisk(path)
+    manifest = read_manifest(disk)
+    return MirrorDisk(disk, manifest) if manifest is not None else None
 
 
 def _progress(done: int, total: int) -> None:
@@ -121,6 +136,8 @@ def _parser() -> argparse.ArgumentParser:
         description=(__doc__ or "").partition(": ")[2],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("directory", metavar="DIR", help="-data-path of nsqd; no nsqd may be using it")
+    parser.add_argument(
+        "directory", metavar="DIR", help="-data-path of nsqd, or a directory in its mirrors; no nsqd may be using it"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

@@ -64,6 +64,7 @@ class Kept:
     must_tell: bool = False  # a client waits for the next word about how far the mirror is
     sync_due: int = 0
     is_asked: bool = False  # the owner waits to be told what the mirror holds
+    must_reopen: bool = False  # the mirror may end within a record, and is to be cut to a whole one
     is_resumed: bool = False  # the owner has said how the mirror goes on, so it may be told how far it is
     reported: tuple[int, int] = (-1, -1)  # positions that the owner was told last
     failure: str = ""
@@ -91,6 +92,8 @@ class Mirrors:
         """Do what the owner of a log asks for. Raises PeerError."""
         assert link.peer is not None
         log_id = link.peer.log_id
+        if kind is FrameKind.DROP and log_id not in self.kept:
+            return
         kept = self.kept.setdefault(log_id, Kept(log_id, link.peer.number))
         if kind is FrameKind.FOLLOW:
             kept.node, kept.link = link.peer.number, link
@@ -114,6 +117,7 @@ class Mirrors:
 
     def _receive(self, kept: Kept, mirror: Mirror, kind: FrameKind, content: bytes) -> None:
         if kind is FrameKind.BYTES:
+            kept.must_reopen = True
             mirror.append(*stream.unpack_bytes(content))
         elif kind is FrameKind.SYNC:
             kept.must_tell = True
@@ -151,6 +155,10 @@ class Mirrors:
         """Tell the owner what the mirror holds, once it is open and no sync is under way."""
         if not kept.is_asked or kept.is_opening or kept.running is not None or kept.link is None:
             return  # it is told when that is over
+        if kept.must_reopen and kept.mirror is not None:
+            kept.mirror.close()
+            kept.mirror = None
+        kept.must_reopen = False
         if kept.mirror is None:
             kept.is_opening = True
             self._work.run(partial(self._open, kept), partial(self._opened, kept))
@@ -164,8 +172,13 @@ class Mirrors:
         disk = kept.disk or self._directory.open(kept.log_id)
         try:
             return disk, Mirror(disk, kept.log_id, kept.node, kept.trusted)
-        except (ManifestError, MirrorError) as error:
+        except MirrorError as error:
             raise OSError(str(error)) from None
+        except ManifestError as error:
+            name = self._directory.set_aside(kept.log_id)
+            log.error("MIRROR: the mirror of node %d is replaced, because its %s; it is kept in %s", kept.node, error, name)
+            disk = self._directory.open(kept.log_id)
+            return disk, Mirror(disk, kept.log_id, kept.node)
 
     def _opened(self, kept: Kept, result: tuple[Disk, Mirror] | OSError) -> None:
         kept.is_opening = False

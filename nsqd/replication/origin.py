@@ -30,6 +30,7 @@ MOST_LIVE = 1024 * 1024  # bytes that a connection may leave unsent while each g
 MOST_BEHIND = 64 * 1024 * 1024  # bytes that a follower may have been sent without saying that it wrote them
 CHUNK = 512 * 1024  # bytes that are read at a time
 LAST = 64 * 1024  # bytes: the last ones are read in the turn, so that a follower reaches the end of a log that grows
+ASK_AFTER = 1_000_000_000  # ns after which a follower is asked once more, if the log could not be read for it
 HOLD = 30_000_000_000  # ns for which segments are kept after some bytes were sent
 KEEP_EVERY = 1_000_000_000  # ns between two looks at which segments are gone
 
@@ -79,6 +80,7 @@ class Follower:
     written: int = 0  # position up to which it has written the log
     durable: int = 0
     began: int = 0  # position at which its catching up began
+    ask_at: int = 0  # when it is asked once more what it has, monotonic ns; 0: not at all
     failure: str = ""  # why it cannot go on at present
     kept: list[int] = field(default_factory=list)  # the segments that it was last told to keep
 
@@ -99,13 +101,15 @@ class Origin:
         self._patience = patience
         self._last_seen: dict[int, int] = {}  # when each node had a connection last, monotonic ns
         self._keep_due = 0
+        self._now = 0  # time of the last tick
+        self._dropped: dict[int, Link] = {}  # nodes that were told that they need no mirror, with the connection
         self._began = False  # True: the clock of `_last_seen` has begun for nodes that were never seen
 
     # connections
 
     def tick(self, now: int) -> None:
         """Choose followers, ask those that are new, and tell all which segments are gone. Call it several times a second."""
-        links = self._cluster.links
+        links, self._now = self._cluster.links, now
         for number in links:
             self._last_seen[number] = now
         for number in [one for one, follower in self.followers.items() if links.get(one) is not follower.link]:
@@ -116,8 +120,11 @@ class Origin:
             if link is not None and number not in self.followers:
                 self.followers[number] = Follower(number, link)
                 link.send(encode(FrameKind.FOLLOW))
-        if all(number in self.followers and self.followers[number].is_live for number in chosen):
-            self._release(set(self.followers) - set(chosen))
+        for follower in self.followers.values():
+            if 0 < follower.ask_at <= now:
+                follower.ask_at = 0
+                follower.link.send(encode(FrameKind.FOLLOW))
+        self._release(chosen)
         if now >= self._keep_due:
             self._keep_due = now + KEEP_EVERY
             self._tell_segments()
@@ -140,14 +147,18 @@ class Origin:
         del self.followers[number]
         self._count()
 
-    def _release(self, unwanted: set[int]) -> None:
-        """Let followers go that are not chosen any more: the chosen ones have everything."""
+    def _release(self, chosen: list[int]) -> None:
+        """Tell the nodes that are not chosen that they need no mirror, once all chosen ones have everything durably."""
         end = self._source.end
-        chosen = [follower for number, follower in self.followers.items() if number not in unwanted]
-        if unwanted and all(follower.durable >= end for follower in chosen):
-            for number in unwanted:
-                self.followers.pop(number).link.send(encode(FrameKind.DROP))
-            self._count()
+        followers = [self.followers.get(number) for number in chosen]
+        if len(chosen) < self._mirrors or not all(one and one.is_caught_up and one.durable >= end for one in followers):
+            return
+        for number, link in self._cluster.links.items():
+            if number not in chosen and self._dropped.get(number) is not link:
+                self._dropped[number] = link
+                self.followers.pop(number, None)
+                link.send(encode(FrameKind.DROP))
+        self._count()
 
     def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:
         """Take what a follower says. Raises PeerError."""
@@ -292,10 +303,10 @@ class Origin:
                 self._ask_again(follower)
 
     def _ask_again(self, follower: Follower) -> None:
-        """Begin anew with a follower: what it was being sent is not there any more."""
+        """Begin anew with a follower, soon: what it was being sent is not there any more."""
+        follower.ask_at = self._now + ASK_AFTER
         follower.is_asked, follower.is_live, follower.is_caught_up = True, False, False
         self._count()
-        follower.link.send(encode(FrameKind.FOLLOW))
 
     def _send_next(self, follower: Follower) -> bool:
         """Send the next bytes to a follower, or have it read. Returns False if nothing more can be done now. Raises OSError."""
@@ -373,7 +384,7 @@ class Origin:
             return
         bases = self._source.bases()
         for follower in self.followers.values():
-            if follower.is_live and follower.kept != bases:
+            if follower.has_mirror and not (follower.is_asked or follower.is_anew) and follower.kept != bases:
                 if not set(follower.kept) <= set(bases) or not follower.kept:
                     follower.link.send(stream.pack_keep(self._source.end, bases))
                 follower.kept = bases

@@ -234,7 +234,7 @@ def test_more_copies_than_nodes_keep_are_refused(node: Callable[..., Daemon]) ->
         assert httpx.get(f"http://{first.http}/cluster/mirror").text == '{"message":"MISSING_ARG_LOG"}'
 
 
-def test_a_follower_that_was_away_goes_on_where_it_was(node: Callable[..., Daemon]) -> None:
+def test_a_follower_that_was_away_goes_on_where_it_was(node: Callable[..., Daemon], tmp_path: Path) -> None:
     with node(0) as first, node(1, first, durability="os") as second:
         eventually(lambda: in_sync(first) == {1})
         publish(first, "t", b"a")
@@ -245,6 +245,10 @@ def test_a_follower_that_was_away_goes_on_where_it_was(node: Callable[..., Daemo
             eventually(lambda: in_sync(first) == {1})
             assert sum("copies this node's log, from where it was" in line for line in first.lines) == 1
             eventually(lambda: mirrored(again)["written"] == mirrored(again)["durable"] > 0)
+            log_id = mirrored(again)["log_id"]
+        mirror = run("penstock", "verify", str(tmp_path / "1" / "mirrors" / log_id))
+        assert (mirror.returncode, mirror.stdout.splitlines()[-1]) == (0, "whole")
+        assert "topic t: 2 published" in mirror.stdout
 
 
 def mirrored(daemon: Daemon) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 _EPOCH = Struct(">IH8s")
 SIZE = _EPOCH.size  # bytes of a packed epoch
 RANDOM_SIZE = 8
+MOST_ENDED = 1000  # epochs that are remembered though none of their segments is left
 
 
 class Epoch(NamedTuple):
@@ -63,8 +64,11 @@ class EpochTable:
         return self._epochs[place - 1] if place else NO_EPOCH
 
     def forget_before(self, position: int) -> None:
-        """Forget the epochs that ended at or before a log position: no segment of them is left."""
-        gone = max(0, bisect_right(self._starts, position) - 1)
+        """Forget the epochs that ended at or before a log position, but for the last MOST_ENDED.
+
+        No segment of them is left here, but copies on other nodes may end in them.
+        """
+        gone = max(0, bisect_right(self._starts, position) - 1 - MOST_ENDED)
         del self._epochs[:gone], self._starts[:gone]
 
     def __iter__(self) -> Iterator[tuple[Epoch, int]]:

@@ -141,10 +141,6 @@ def test_nothing_is_synced_while_the_owner_decides_how_the_mirror_goes_on() -> N
     side.mirrors.tick(side.now)
     side.turn()
     assert side.directory.disk.operations["sync"] == syncs
-    side.mirrors.closed(side.link)
-    side.mirrors.tick(side.now)
-    side.turn()
-    assert side.directory.disk.operations["sync"] > syncs
 
 
 def test_a_mirror_that_holds_what_the_log_does_not_have_is_set_aside() -> None:

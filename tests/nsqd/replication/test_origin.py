@@ -160,6 +160,8 @@ def test_a_segment_that_was_rewritten_before_it_was_reached_begins_a_new_exchang
     log.files[second] = SegmentHeader(NODE, 1, bytes(16), second, epoch=FIRST).encode()
     side.link.unsent = 0
     side.origin.pump()
+    assert side.sent() == []
+    side.origin.tick(origin_module.ASK_AFTER)
     assert side.sent() == [(FrameKind.FOLLOW, b"")]
 
 
