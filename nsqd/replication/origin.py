@@ -346,6 +346,7 @@ class Origin:
             link.send(stream.pack_switch(source.end))
             follower.is_anew = False
         follower.is_live = True
+        link.send(stream.pack_sync(True))  # replies may wait for what was sent from the files
         self._count()
         log.info("CLUSTER: node %d has been sent all of this node's log", follower.number)
         return False

@@ -74,7 +74,7 @@ class Side:
 
     def sent(self) -> list[tuple[FrameKind, bytes]]:
         data = b"".join(self.link.drain())
-        return list(FrameReader().feed(data))
+        return [frame for frame in FrameReader().feed(data) if frame[0] is not FrameKind.SYNC]
 
     def have(self, have: stream.Have) -> list[tuple[FrameKind, bytes]]:
         """Say what the follower has. Returns what is sent then."""
