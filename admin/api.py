@@ -21,6 +21,7 @@ from starlette.responses import Response
 from admin.access import Access, check_action, check_sees, who_asks
 from admin.actions import CHANGES, Actions
 from admin.cluster import AllFailed, Cluster, Stats
+from admin.cluster_state import cluster_states
 from admin.inactive import channels_of
 from admin.merge import JsonObject, merged_topic
 from admin.options import AdminOptions
@@ -77,6 +78,7 @@ class JsonApi:
             "/api/topics/{topic}/{channel}": {"GET": self.channel, "POST": self.change, "DELETE": self.delete},
             "/api/nodes": {"GET": self.nodes},
             "/api/nodes/{node}": {"GET": self.node, "DELETE": self.tombstone},
+            "/api/cluster": {"GET": self.clusters},
             "/api/counter": {"GET": self.counter},
             "/api/graphite": {"GET": self.graphite},
             "/config/{option}": {"GET": self.get_config, "PUT": self.put_config},
@@ -143,6 +145,18 @@ class JsonApi:
             "total_clients": clients,
         }
         return await self._answer_from(stats, lambda: data, found.errors)
+
+    async def clusters(self, request: Request) -> Response:
+        """Return the clusters of nodes that copy their logs: the original has no such route."""
+        producers = await upstream(self.cluster.producers())
+        gathered = await self.cluster.cluster_answers(producers.producers)
+
+        def answer() -> Response:
+            found = cluster_states(gathered.answers)
+            errors = producers.errors + gathered.errors + found.errors
+            return _answer({"clusters": [one.json() for one in found.clusters]}, errors)
+
+        return await self.cluster.upstreams.answer_budget.run_in_thread(gathered.memory, answer)
 
     async def counter(self, request: Request) -> Response:
         producers = await upstream(self.cluster.producers())

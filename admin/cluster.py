@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from admin.merge import JsonObject, entries, merged_channel, named, number, objects, text, topic_of
-from admin.upstreams import Gathered, Upstreams
+from admin.upstreams import Gathered, Refused, Upstreams
 
 LOOKUPDS, NSQDS = "nsqlookupd", "nsqd"
 MOST_OF_A_NODE, MOST_OF_A_TOPIC = 200_000, 50_000  # topics, channels and clients that one node may list
@@ -204,6 +204,20 @@ class Cluster:
         gathered = await self.upstreams.all_of(addresses, ask)
         _check(gathered, NSQDS)
         return Producers(gathered.errors, list(gathered.answers.values()))
+
+    async def cluster_answers(self, producers: Iterable[Producer]) -> Gathered[JsonObject]:
+        """Return /cluster of the nodes that are in a cluster. Raises nothing if none answers."""
+
+        async def ask(address: str) -> JsonObject:
+            try:
+                return await self.upstreams.get_object(address, "/cluster")
+            except Refused as refused:
+                if refused.status == 404:  # it is in no cluster, or is an original
+                    return {}
+                raise
+
+        gathered = await self.upstreams.all_of([one.address for one in producers], ask)
+        return Gathered({address: one for address, one in gathered.answers.items() if one}, gathered.errors)
 
     # Commands
 

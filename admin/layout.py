@@ -49,8 +49,10 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+CLUSTER_PAGE = "/cluster"  # in the navigation only if a node is in a cluster
 _NAVIGATION = (
-    ("/", "Topics", Role.VIEWER), ("/nodes", "Nodes", Role.VIEWER), ("/storage", "Storage", Role.VIEWER),
+    ("/", "Topics", Role.VIEWER), ("/nodes", "Nodes", Role.VIEWER), (CLUSTER_PAGE, "Cluster", Role.VIEWER),
+    ("/storage", "Storage", Role.VIEWER),
     ("/tubes", "Tubes", Role.VIEWER), ("/readers", "Readers", Role.VIEWER), ("/history", "History", Role.VIEWER),
     ("/tasks", "Tasks", Role.OPERATOR),
     ("/lookup", "Lookup", Role.VIEWER), ("/counter", "Counter", Role.VIEWER), ("/audit", "Audit", Role.ADMIN),
@@ -198,7 +200,10 @@ class PageRenderer:
         live = "" if fields.get("still") else "?" + FILTERS["arguments"]({**asked, "live": 1, **was_wrong})
         name = fields["page_of"] if (HERE / "templates" / f"{fields['page_of']}.html").exists() else "plain"
         common = self._common(request) | {"content": f"{fields['page_of']}_live.html", "live": live, "charted": False}
-        html = self._templates.get_template(f"{name}.html").render(**common | fields)
+        values = common | fields
+        if not values["has_cluster"]:
+            values["navigation"] = [one for one in values["navigation"] if one[0] != CLUSTER_PAGE]
+        html = self._templates.get_template(f"{name}.html").render(**values)
         return Response(without_surrogates(html), status, HEADERS, "text/html; charset=utf-8")
 
     async def _fields(self, request: Request, view: View) -> tuple[int, Fields]:
@@ -261,6 +266,7 @@ class PageRenderer:
                 if who.role >= role and (path != "/history" or self.options.lake)
             ],
             "clusters": self.clusters,
+            "has_cluster": False,
             "paused": [],
             "stale": [],
             "table": None,

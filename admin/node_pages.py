@@ -11,6 +11,7 @@ from starlette.requests import Request
 from admin.access import who_asks
 from admin.api import JsonApi, Settings, parameters
 from admin.cluster import Producer
+from admin.cluster_state import copy_row, shortage
 from admin.layout import Fields, View
 from admin.merge import number, objects, text
 from admin.options import AdminOptions
@@ -36,6 +37,7 @@ class NodePages:
         return {
             "/nodes": self.nodes,
             "/nodes/{node}": self.node,
+            "/cluster": self.cluster,
             "/storage": self.storage,
             "/readers": self.readers,
             "/lookup": self.lookup,
@@ -109,6 +111,23 @@ class NodePages:
         pairs = [(_label(name), count(sum(getattr(row, name) for row in rows))) for name in names]
         return [row.name for row in rows], [("Topics", count(len(rows))), *pairs], stats.errors
 
+    async def cluster(self, request: Request) -> Fields:
+        found = await self.queries.clusters()
+        return {
+            "page_of": "cluster",
+            "title": "Cluster",
+            "nav_path": "/cluster",
+            "clusters_shown": found.clusters,
+            "copy_row": copy_row,
+            "shortage": shortage,
+            "errors": found.errors,
+            "table": [
+                {"cluster": one.name} | {name: value for name, value in asdict(node).items() if name in _MEMBER}
+                for one in found.clusters
+                for node in one.nodes
+            ],
+        }
+
     async def storage(self, request: Request) -> Fields:
         who = who_asks(request)
         penstock_nodes = await self.queries.all_penstock_nodes()
@@ -163,6 +182,13 @@ class NodePages:
             "inactive_left_out": max(0, len(visible) - MOST_INACTIVE),
             "errors": errors,
         }
+
+
+# Columns of the exported table of nodes.
+_MEMBER = (
+    "node", "address", "http_address", "state", "others", "copies_possible", "copies_wanted", "replies_given_up",
+    "last_position", "recover",
+)  # fmt: skip
 
 
 def _label(name: str) -> str:

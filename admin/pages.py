@@ -53,4 +53,12 @@ class Pages:
             f"no valid answer from {node} for {seconds:.0f} s"
             for node, seconds in self.queries.fallback.stale().items()
         ]
-        return {"paused": paused, "stale": stale}
+        return {"paused": paused, "stale": stale, "has_cluster": await self._has_cluster()}
+
+    async def _has_cluster(self) -> bool:
+        """Return whether any node is in a cluster, as far as is known."""
+        try:
+            await self.queries.clusters_or_stale()
+        except (AllFailed, UpstreamError):
+            pass  # the page itself shows the error
+        return self.queries.has_cluster

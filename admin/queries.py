@@ -14,6 +14,7 @@ from typing import Any
 
 from admin.api import Settings
 from admin.cluster import AllFailed, Cluster, Producer, Producers, Stats
+from admin.cluster_state import ClusterStates, cluster_states
 from admin.fallback import FallbackUpstreams
 from admin.merge import JsonObject, number, objects, text
 from admin.overview import Overview, overview_of, rows_of
@@ -39,6 +40,7 @@ class Queries:
     fallback: FallbackUpstreams
     direct: Upstreams  # callers wait, and no answer is remembered: for messages
     cache: ResponseCache = field(init=False)
+    has_cluster: bool = False  # a node was in a cluster since the start; it remains so when no node answers
     # By address: whether it is Penstock's nsqd, and until when that is assumed.
     _kinds: dict[str, tuple[bool, float]] = field(default_factory=dict)
 
@@ -98,6 +100,26 @@ class Queries:
             self._kinds.clear()
         self._kinds[producer.address] = known, time.monotonic() + RARELY
         return known
+
+    # The cluster of nodes that copy their logs
+
+    async def clusters(self) -> ClusterStates:
+        """Return the clusters that nodes are in, as the nodes that answer now know them."""
+        return (await self.cache.get("clusters", self._clusters)).now
+
+    async def clusters_or_stale(self) -> ClusterStates:
+        """Return what `clusters` does, but up to SELDOM old, and if that takes too long, older or nothing."""
+        cached = await self.cache.get_or_stale("clusters", self._clusters, SELDOM)
+        return cached.now if cached is not None else ClusterStates()
+
+    async def _clusters(self) -> ClusterStates:
+        gathered = await self.cluster.cluster_answers(await self.all_penstock_nodes())
+        silent = self.fallback.stale()  # the others know better than the last answer of a silent node
+        answers = {address: one for address, one in gathered.answers.items() if address not in silent}
+        found = await self.direct.answer_budget.run_in_thread(gathered.memory, lambda: cluster_states(answers))
+        found.errors = gathered.errors + found.errors
+        self.has_cluster = self.has_cluster or bool(found.clusters)
+        return found
 
     # Topics
 

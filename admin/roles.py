@@ -48,6 +48,7 @@ NEEDED: dict[str, Role] = {
     "GET /series/{topic}": Role.VIEWER,
     "GET /nodes": Role.VIEWER,
     "GET /nodes/{node}": Role.VIEWER,
+    "GET /cluster": Role.VIEWER,
     "GET /storage": Role.VIEWER,
     "GET /readers": Role.VIEWER,
     "GET /history": Role.VIEWER,
@@ -79,6 +80,7 @@ NEEDED: dict[str, Role] = {
     "GET /api/nodes": Role.VIEWER,
     "GET /api/nodes/{node}": Role.VIEWER,
     "DELETE /api/nodes/{node}": Role.ADMIN,
+    "GET /api/cluster": Role.VIEWER,  # not the original's
     "GET /api/counter": Role.VIEWER,
     "GET /api/graphite": Role.VIEWER,
     "GET /render": Role.VIEWER,

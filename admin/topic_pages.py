@@ -36,6 +36,7 @@ from shared.http.api import json_response, query
 from shared.http.errors import HttpError
 
 MOST_EXPORTED = 10_000  # topics
+MOST_ALARMS = 20  # of clusters
 MOST_ROWS = 2000  # channels, or clients, of one page
 _COLUMNS = (
     ("name", "Topic", ""), ("rate_in", "Published/s", "n"), ("rate_out", "Finished/s", "n"), ("depth", "Depth", "n"),
@@ -126,6 +127,9 @@ class TopicPages:
         penstock_nodes = await self.queries.all_penstock_nodes()
         storage = await self.queries.ask_nodes_or_stale(penstock_nodes, "/storage", SELDOM)
         found += [(level, f"{node}: {words}", "storage") for node, level, words in disks(storage.answers)]
+        clusters = (await self.queries.clusters_or_stale()).clusters
+        alarms = [(level, words, "cluster") for one in clusters for level, words in one.alarms()]
+        found += alarms[:MOST_ALARMS]
         if overview.idle_count:
             have = "channel has" if overview.idle_count == 1 else "channels have"
             words = f"{count(overview.idle_count)} {have} messages but no clients: "

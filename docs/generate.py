@@ -259,13 +259,20 @@ def metrics() -> str:
     parts = [
         "# Metrics\n",
         "`GET /metrics` of nsqd and nsqlookupd answers these metrics in Prometheus's text format. A series by topic, channel,\n"
-        "tube or cursor exists for the first 200 of each, by backlog; the others are summed up as `(other)`.\n",
+        "tube or cursor exists for the first 200 of each, by backlog; the others are summed up as `(other)`. Only a node of a\n"
+        "cluster has `nsqd_cluster_*`.\n",
     ]
     for program, text in _scraped().items():
         parts.append(f"## {program}\n\n| metric | type | labels | meaning |\n|---|---|---|---|")
         parts += [_row(*row) for row in _families(text)]
         parts.append("")
     return _page(parts)
+
+
+# Labels of the metrics of which a new node has no series, by the end of the name.
+_UNSEEN = {"nsqd_refused_total": "`reason`", "nsqlookupd_refused_total": "`reason`"}
+_UNSEEN |= {f"_{name}": "`node`" for name in ("follower_behind_bytes", "follower_in_sync")}
+_UNSEEN |= {f"_{name}": "`node`" for name in ("mirror_position_bytes", "mirror_failed")}
 
 
 def _families(text: str) -> Iterator[tuple[str, str, str, str]]:
@@ -284,7 +291,7 @@ def _families(text: str) -> Iterator[tuple[str, str, str, str]]:
             own = [pair.partition("=")[0] for pair in rest.partition("}")[0].split(",")]
             labels[name] = ", ".join(f"`{label}`" for label in own if label != "le")
     for name in sorted(meaning):
-        shown = labels.get(name, "`reason`" if name.endswith("_refused_total") and "buffer" not in name else "")
+        shown = labels.get(name, next((label for end, label in _UNSEEN.items() if name.endswith(end)), ""))
         yield f"`{name}`", kinds[name], shown, meaning[name]
 
 
@@ -302,6 +309,9 @@ def _scraped() -> dict[str, str]:
             command += ["-tcp-address", str(beside / f"{program}.tcp"), "-http-address", str(http), *own]
             if program == "nsqd":
                 command += ["-beanstalk-address", str(beside / "beanstalk")]
+                (beside / "secret").write_text("the secret of a cluster")
+                command += ["-node-id", "1", "-cluster-address", "127.0.0.1:0"]
+                command += ["-cluster-secret-file", str(beside / "secret")]
             process = subprocess.Popen(command, cwd=ROOT)
             try:
                 with httpx.Client(transport=httpx.HTTPTransport(uds=str(http)), base_url="http://localhost") as client:

@@ -3,7 +3,8 @@
 Read `routes` (all paths), then `node` (what handlers know of the daemon), then `pauses` as a short example of a route.
 
 * Publishing and topology: `publish`, `topology`, `topic_config`, `pauses`.
-* Health and figures: `health`, `stats`, `stats_text`, `stats_client`, `metrics` over `figures`, `series`, `overview`, `tubes`.
+* Health and figures: `health`, `stats`, `stats_text`, `stats_client`, `metrics` over `figures` and `cluster_metrics`,
+  `series`, `overview`, `tubes`.
 * Messages: `messages`, `message_actions`, `dead_letters`, `jobs`, over `inspection`.
 * Reading back: `read_back`, `offsets`, `cursors`, `all_cursors`.
 * The node: `config`, `storage`, `backup`, `drain`, `story`, `cluster`.

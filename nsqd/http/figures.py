@@ -92,6 +92,7 @@ class NodeFigures:
     refused: Counter[str]  # what clients were refused, by reason
     log: LogFigures
     buffers: BudgetFigures
+    cluster: dict[str, Any] | None  # as /cluster has it; None: the node is in no cluster
 
 
 async def collect_figures(node: Node) -> NodeFigures:
@@ -160,6 +161,7 @@ def _whole(node: Node, rows: dict[str, list[FigureRow]]) -> NodeFigures:
         refused=node.refused(),
         log=node.log(),
         buffers=node.buffers(),
+        cluster=node.cluster.figures() if node.cluster is not None else None,
     )
 
 

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from nsqd.core.sequence.store import LogFigures
 from nsqd.core.timing.scan import ScanStatistics
+from nsqd.http.cluster_metrics import cluster_families
 from nsqd.http.coalescing import Coalescing
 from nsqd.http.figures import (
     CHANNEL_COUNTERS,
@@ -94,6 +95,7 @@ class MetricsRoute:
 
     async def _write(self) -> bytes:
         figures = await collect_figures(self._node)
+        cluster = figures.cluster
         families = [
             *_totals(figures),
             *_scan(figures.scan),
@@ -104,6 +106,7 @@ class MetricsRoute:
             *_labelled("tube", TUBE_GAUGES, TUBE_COUNTERS, *self._tubes.choose(figures.tubes)),
             *_labelled("cursor", CURSOR_GAUGES, CURSOR_COUNTERS, *self._cursors.choose(figures.cursors)),
             *_latency(figures.latency),
+            *(cluster_families(self._node.options.node_number(), cluster) if cluster is not None else ()),
         ]
         return generate_latest(_Families(families))
 

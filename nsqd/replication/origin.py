@@ -94,6 +94,7 @@ class Origin:
         """`mirrors`: how many other nodes keep a copy; `patience`: ns after which a dead one is replaced."""
         self.followers: dict[int, Follower] = {}  # by node number
         self.copies = copies
+        self._away: list[int] = []  # numbers of the nodes that shall keep a copy and have no connection
         self._cluster = cluster
         self._source = source
         self._work = work
@@ -115,6 +116,7 @@ class Origin:
         for number in [one for one, follower in self.followers.items() if links.get(one) is not follower.link]:
             self._lose(number)
         chosen = self._chosen(now)
+        self._away = [number for number in chosen if number not in links]
         for number in chosen:
             link = links.get(number)
             if link is not None and number not in self.followers:
@@ -403,6 +405,10 @@ class Origin:
     def in_sync(self) -> int:
         """Return how many followers have had everything, and go on."""
         return sum(follower.is_caught_up for follower in self.followers.values())
+
+    def figures(self) -> dict[str, Any]:
+        """Return how many copies are possible, which nodes with a copy are away, and the replies given up, for /cluster."""
+        return {"available": self.copies.available, "away": self._away, "replies_given_up": self.copies.given_up}
 
     def states(self) -> list[dict[str, Any]]:
         """Return what is known of each follower, for /cluster."""

@@ -215,7 +215,8 @@ class ClusterPort:
         """Return what is known of the nodes and of the copies of logs, for /cluster."""
         figures: dict[str, object] = {"nodes": self._nodes()}
         if self.copying is not None:
-            figures |= {"followers": self.copying.origin.states(), "mirrors": self.copying.mirrors.states()}
+            origin, mirrors = self.copying.origin, self.copying.mirrors
+            figures |= {"copies": origin.figures(), "followers": origin.states(), "mirrors": mirrors.states()}
         return figures
 
     def mirror(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], int]:

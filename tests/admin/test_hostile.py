@@ -21,8 +21,13 @@ HUGE = int("9" * 400)
 HALF = "\ud800<script>"
 PAGES = (
     "/", "/?sort=depth", "/?sort=rate_in", "/topics/t", "/topics/t/c", "/messages/t/c?node=NODE", "/nodes", "/nodes/NODE",
-    "/storage?node=NODE", "/readers", "/tubes", "/tube?name=t&node=NODE", "/lookup", "/counter", "/audit", "/series/t",
+    "/cluster", "/storage?node=NODE", "/readers", "/tubes", "/tube?name=t&node=NODE", "/lookup", "/counter", "/audit",
+    "/series/t",
 )  # fmt: skip
+
+
+_NODE = ("address", "http_address", "standing", "connected", "suspected", "restarting", "incarnation", "log_id")
+_COPY = ("state", "behind", "written", "durable", "failure", "log_id", "connected", "complete")
 
 
 def lie(value: Any) -> dict[str, Any]:
@@ -54,6 +59,13 @@ def lie(value: Any) -> dict[str, Any]:
         "/channel/messages": {"total": value, "messages": [one, {"body": json.dumps({"a": HALF})}], "next": value},
         "/node/drain": {"draining": True, "depth": value, "since": value},
         "/topic/series": {"hour": value, "day": {"step": value}},
+        "/cluster": {
+            "name": value if isinstance(value, str) else "c", "node": 1,
+            "nodes": [value, {"node": value}, *(dict.fromkeys(_NODE, value) | {"node": number} for number in (1, 2))],
+            "copies": {"available": value, "away": [value, 3], "replies_given_up": value},
+            "followers": [value, dict.fromkeys(_COPY, value) | {"node": 2}],
+            "mirrors": [value, dict.fromkeys(_COPY, value) | {"node": 2}],
+        },
     }  # fmt: skip
 
 

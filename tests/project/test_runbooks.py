@@ -217,8 +217,11 @@ def metrics(expression: str) -> set[str]:
     return {re.sub(r"_(?:total|bucket|count|sum)$", "", name) for name in names}
 
 
+METRICS = ("nsqd/http/metrics.py", "nsqd/http/cluster_metrics.py", "lookupd/http.py")
+
+
 def declared() -> str:
-    return "".join((ROOT / file).read_text() for file in ("nsqd/http/metrics.py", "lookupd/http.py"))
+    return "".join((ROOT / file).read_text() for file in METRICS)
 
 
 @pytest.mark.parametrize("rule", alerts(), ids=lambda rule: str(rule["alert"]))

@@ -1,0 +1,174 @@
+"""The page Cluster and /api/cluster of real nodes that copy their logs, one of which is killed."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.admin.asking import users_file
+from tests.admin.conftest import Cluster, nsqadmin
+from tests.admin.screenshots import SCHEMES, WIDTHS, browser
+from tests.admin.test_pages_process import _FAULTS as FAULTS
+from tests.admin.test_pages_process import AXE
+from tests.daemons import Daemon, eventually, nsqd, post, publish, run
+from tests.requirements import require
+
+pytestmark = pytest.mark.process
+NAVIGATION = '<a href="/cluster"'
+
+
+def member(directory: Path, number: int, *flags: str) -> Daemon:
+    """A node of the cluster, with a data directory of its own."""
+    secret, data = directory / "secret", directory / str(number)
+    secret.write_text("the secret of this cluster")
+    data.mkdir(exist_ok=True)
+    told = ("-cluster-address", "127.0.0.1:0", "-cluster-secret-file", str(secret), "-takeover-after", "3s")
+    return Daemon(
+        "nsqd", "-data-path", str(data), "-node-id", str(number), *told, *flags, listens=("TCP", "HTTP", "CLUSTER")
+    )
+
+
+@contextmanager
+def three_nodes(directory: Path) -> Iterator[tuple[list[Daemon], Daemon]]:
+    """Three nodes that have each other's logs, and nsqadmin."""
+    with Daemon("nsqlookupd") as lookupd:
+        told = ("-lookupd-tcp-address", lookupd.tcp)
+        with member(directory, 0, *told) as first:
+            join = (*told, "-cluster-peer", first.addresses["CLUSTER"])
+            with (
+                member(directory, 1, *join) as second,
+                member(directory, 2, *join) as third,
+                nsqadmin("-lookupd-http-address", lookupd.http, "-users-file", users_file(directory),
+                         "-anonymous-role", "viewer") as admin,
+            ):  # fmt: skip
+                eventually(lambda: len(httpx.get(f"http://{lookupd.http}/nodes").json()["producers"]) == 3)
+                yield [first, second, third], admin
+
+
+def state(admin: Daemon) -> dict[str, Any]:
+    """The only cluster; {} if none is known."""
+    clusters = httpx.get(f"http://{admin.http}/api/cluster", timeout=20).json()["clusters"]
+    return dict(clusters[0]) if clusters else {}
+
+
+def states(admin: Daemon) -> dict[int, str]:
+    return {one["node"]: one["state"] for one in state(admin).get("nodes", ())}
+
+
+def copies(admin: Daemon) -> set[tuple[int, int, str]]:
+    return {(one["owner"], one["follower"], one["state"]) for one in state(admin).get("copies", ())}
+
+
+def page(admin: Daemon, path: str = "/cluster") -> str:
+    answer = httpx.get(f"http://{admin.http}{path}", timeout=20)
+    assert answer.status_code == 200
+    return answer.text
+
+
+def test_three_nodes_and_one_of_them_is_killed(tmp_path: Path) -> None:
+    with three_nodes(tmp_path) as (nodes, admin):
+        everything = {(owner, at, "in sync") for owner in range(3) for at in range(3) if owner != at}
+        eventually(lambda: copies(admin) == everything)
+        assert states(admin) == {0: "up", 1: "up", 2: "up"}
+        for one in state(admin)["nodes"]:
+            assert (len(one["connected_to"]), one["others"]) == (2, 2)
+            assert (one["copies_possible"], one["copies_wanted"]) == (3, 3)
+        eventually(lambda: NAVIGATION in page(admin, "/"))
+        eventually(lambda: page(admin).count(">in sync</span>") == 6)
+        assert 'class="bad"' not in page(admin)
+
+        post(nodes[2], "/topic/create", topic="t", replicate="3")
+        publish(nodes[2], "t", *(b"%d" % one for one in range(100)))
+        nodes[2].kill()
+        shutil.rmtree(tmp_path / "2")
+        eventually(lambda: states(admin) == {0: "up", 1: "up", 2: "down"})
+        eventually(lambda: {1, 0} == set(state(admin)["nodes"][2]["suspected_by"]))
+        eventually(lambda: {(0, 2, "away"), (1, 2, "away")} < copies(admin))
+        assert {(2, 0, "complete"), (2, 1, "complete")} < copies(admin)
+        down = state(admin)["nodes"][2]
+        assert down["last_position"] > 0
+        assert down["http_address"] == nodes[2].http
+
+        eventually(lambda: "<strong>Node 2 is down.</strong>" in page(admin))
+        text = unescape(page(admin))
+        assert '<span class="bad">down, suspected by nodes 0, 1</span>' in text
+        assert "only 2 copies are possible now; topics with replicate=3 or more reject publishes" in text
+        assert f"<pre>{down['recover']}</pre>" in text
+        eventually(lambda: "node 2 of cluster penstock is down" in page(admin, "/"))
+
+        words = shlex.split(down["recover"].replace("DATA-PATH", str(tmp_path / "2")))
+        recovered = run(*words)
+        assert recovered.returncode == 0, recovered.stderr
+        address = nodes[2].addresses["CLUSTER"]
+        join = ("-cluster-peer", nodes[0].addresses["CLUSTER"], "-cluster-address", address)
+        with member(tmp_path, 2, *join):  # it does not register with nsqlookupd, so nsqadmin cannot ask it
+            eventually(lambda: states(admin) == {0: "up", 1: "up", 2: "no answer"})
+            eventually(lambda: {(0, 2, "in sync"), (1, 2, "in sync")} < copies(admin))
+
+
+def test_the_page_of_a_broken_cluster_fits_and_can_be_used_by_all(tmp_path: Path) -> None:
+    require("chromium")
+    require("node")
+    with three_nodes(tmp_path) as (nodes, admin), browser() as chrome:
+        eventually(lambda: len(copies(admin)) == 6)
+        nodes[2].kill()
+        eventually(lambda: states(admin).get(2) == "down" and "is down." in page(admin))
+        for width in WIDTHS:
+            for scheme in SCHEMES:
+                context = chrome.new_context(
+                    viewport={"width": width, "height": 800}, color_scheme=scheme, bypass_csp=True  # type: ignore[arg-type]
+                )  # fmt: skip
+                shown = context.new_page()
+                shown.goto(f"http://{admin.http}/cluster")
+                assert shown.evaluate("document.documentElement.scrollWidth") == width
+                shown.add_script_tag(path=AXE)
+                assert shown.evaluate(FAULTS) == []
+                context.close()
+        context = chrome.new_context(java_script_enabled=False)
+        shown = context.new_page()
+        shown.goto(f"http://{admin.http}/cluster")
+        assert "penstock recover DATA-PATH --node 2 --from" in shown.inner_text("pre")
+        context.close()
+        context, complaints = chrome.new_context(), []
+        shown = context.new_page()
+        shown.on("console", lambda line: complaints.append(line.text))
+        shown.goto(f"http://{admin.http}/cluster")
+        shown.wait_for_selector("#live[data-htmx-powered]", state="attached")
+        assert complaints == []
+        context.close()
+        nodes[0].kill()
+        nodes[1].kill()
+        eventually(lambda: not state(admin))
+        eventually(lambda: "No node that answers is in a cluster." in page(admin))
+        assert NAVIGATION in page(admin)  # it was there, and who looks for it has a reason
+
+
+def test_metrics_say_that_a_follower_is_gone(tmp_path: Path) -> None:
+    with member(tmp_path, 0) as first:
+        metrics = lambda: httpx.get(f"http://{first.http}/metrics").text  # noqa: E731
+        with member(tmp_path, 1, "-cluster-peer", first.addresses["CLUSTER"]) as second:
+            eventually(lambda: 'nsqd_cluster_follower_in_sync{node="1"} 1.0' in metrics())
+            eventually(lambda: 'nsqd_cluster_mirror_failed{node="1"} 0.0' in metrics())
+            assert 'nsqd_cluster_nodes{state="connected"} 1.0' in metrics()
+            assert "nsqd_cluster_copies_available 2.0" in metrics()
+            second.kill()
+            eventually(lambda: 'nsqd_cluster_nodes{state="suspected"} 1.0' in metrics())
+            assert 'nsqd_cluster_follower_in_sync{node="1"} 0.0' in metrics()
+            assert "nsqd_cluster_copies_available 1.0" in metrics()
+            assert "nsqd_cluster_follower_behind_bytes{" not in metrics()
+
+
+def test_without_a_cluster_there_is_no_link_and_the_page_says_so(cluster: Cluster, tmp_path: Path) -> None:
+    assert NAVIGATION not in httpx.get(cluster.url).text
+    assert "No node that answers is in a cluster." in httpx.get(f"{cluster.url}/cluster").text
+    assert httpx.get(f"{cluster.url}/api/cluster").json() == {"clusters": [], "message": ""}
+    with nsqd(tmp_path) as alone:
+        assert "nsqd_cluster" not in httpx.get(f"http://{alone.http}/metrics").text

@@ -1,0 +1,283 @@
+"""What several nodes answer on /cluster, merged: nodes that are down, contradictions, and lies."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admin.cluster_state import (
+    MOST_CLUSTERS,
+    MOST_COPIES,
+    MOST_NODES,
+    ClusterState,
+    LogCopy,
+    MemberState,
+    cluster_states,
+    copy_row,
+    shortage,
+)
+
+Raw = dict[str, Any]
+
+
+def word(number: int, connected: bool = True, **more: Any) -> Raw:
+    """What a node tells of a node."""
+    return {
+        "node": number, "address": f"h{number}:4154", "http_address": f"h{number}:4151", "standing": "member",
+        "connected": connected, "suspected": False, "restarting": False, "incarnation": 10, "log_id": f"log{number}",
+    } | more  # fmt: skip
+
+
+def follower(number: int, state: str = "in sync", behind: Any = 0, failure: str = "") -> Raw:
+    return {"node": number, "state": state, "behind": behind, "written": 100, "durable": 90, "failure": failure}
+
+
+def mirror(number: int, written: int = 100, complete: bool = True, failure: str = "", log_id: str = "") -> Raw:
+    log_id = log_id or f"log{number}"
+    return {
+        "node": number, "log_id": log_id, "connected": True, "complete": complete, "written": written,
+        "durable": written, "failure": failure,
+    }  # fmt: skip
+
+
+def answer(number: int, *words: Raw, followers: Any = (), mirrors: Any = (), **copies: Any) -> Raw:
+    """The /cluster of a node; `words` are about the other nodes."""
+    known = [word(number, connected=False), *words]
+    given: Raw = {"available": 1 + len(followers), "away": [], "replies_given_up": 0}
+    return {
+        "name": "c", "node": number, "nodes": known, "copies": given | copies, "followers": list(followers),
+        "mirrors": list(mirrors),
+    }  # fmt: skip
+
+
+def merged(*answers: Raw) -> ClusterState:
+    """The only cluster in the answers of nodes at a:0, a:1 and so on."""
+    found = cluster_states({f"a:{place}": one for place, one in enumerate(answers)})
+    assert found.errors == []
+    (cluster,) = found.clusters
+    return cluster
+
+
+def node(cluster: ClusterState, number: int) -> MemberState:
+    (found,) = [one for one in cluster.nodes if one.node == number]
+    return found
+
+
+def copy(cluster: ClusterState, owner: int, at: int) -> LogCopy:
+    (found,) = [one for one in cluster.copies if (one.owner, one.follower) == (owner, at)]
+    return found
+
+
+def test_no_answer_is_no_cluster() -> None:
+    assert cluster_states({}).clusters == []
+
+
+def test_two_nodes_that_are_well() -> None:
+    cluster = merged(
+        answer(0, word(1), followers=[follower(1)], mirrors=[mirror(1)]),
+        answer(1, word(0), followers=[follower(0, "catching up", 70)], mirrors=[mirror(0)], available=1),
+    )
+    assert (cluster.issues, list(cluster.alarms())) == ([], [("warn", f"node 1 of cluster c: {ONE}")])
+    assert [(one.node, one.state, one.connected_to, one.others) for one in cluster.nodes] == [
+        (0, "up", [1], 1),
+        (1, "up", [0], 1),
+    ]
+    assert (copy(cluster, 0, 1).state, copy(cluster, 0, 1).behind) == ("in sync", 0)
+    row = copy_row(copy(cluster, 1, 0))
+    assert (row["state"], row["lag"], row["is_bad"]) == ("catching up", "70 B left", False)
+    assert (node(cluster, 0).copies_possible, node(cluster, 0).copies_wanted) == (2, 2)
+
+
+ONE = "only 1 copy is possible now; topics with replicate=2 or more reject publishes"
+
+
+def test_a_dead_node_is_what_the_others_know_of_it() -> None:
+    cluster = merged(
+        answer(0, word(1), word(2, False, suspected=True), mirrors=[mirror(2, 500)], followers=[follower(1)], away=[2]),
+        answer(1, word(0), word(2, False), mirrors=[mirror(2, 800), mirror(0)]),
+    )
+    dead = node(cluster, 2)
+    assert (dead.state, dead.is_bad, dead.connected_to, dead.suspected_by) == ("down", True, [], [0])
+    assert (dead.asked, dead.http_address, dead.copies_possible) == ("", "h2:4151", None)
+    assert (copy(cluster, 2, 0).state, copy(cluster, 2, 0).behind) == ("complete", 300)
+    assert copy(cluster, 2, 1).behind == 0
+    assert dead.last_position == 800
+    assert dead.recover == "penstock recover DATA-PATH --node 2 --from a:1"
+    assert (copy(cluster, 0, 2).state, copy(cluster, 0, 2).behind, copy(cluster, 0, 2).is_bad) == ("away", None, True)
+    assert copy_row(copy(cluster, 0, 2))["written"] == "-"
+    assert shortage(node(cluster, 0)) == (
+        "only 2 copies are possible now; topics with replicate=3 or more reject publishes"
+    )
+    assert ("bad", "node 2 of cluster c is down") in list(cluster.alarms())
+
+
+@pytest.mark.parametrize(
+    ("mirrors", "position"),
+    [
+        ([], None),
+        ([mirror(2, 500, complete=False)], None),
+        ([mirror(2, 500, failure="no space left")], None),
+        ([mirror(2, 500, log_id="earlier")], None),
+        ([mirror(2, 500, log_id="earlier"), mirror(2, 7)], 7),
+    ],
+)
+def test_a_node_is_recovered_from_a_complete_copy_of_its_log_only(mirrors: list[Raw], position: int | None) -> None:
+    dead = node(merged(answer(0, word(2, False), mirrors=mirrors)), 2)
+    assert dead.state == "down"
+    assert (dead.last_position, bool(dead.recover)) == (position, position is not None)
+
+
+def test_a_node_that_restarts_is_not_down_until_it_is_suspected() -> None:
+    gone = word(2, False, restarting=True)
+    assert node(merged(answer(0, gone)), 2).state == "restarting"
+    assert node(merged(answer(0, gone | {"suspected": True, "restarting": False})), 2).state == "down"
+
+
+def test_a_node_that_only_nsqadmin_cannot_ask_is_not_down() -> None:
+    unseen = node(merged(answer(0, word(1), word(2)), answer(1, word(0), word(2))), 2)
+    assert (unseen.state, unseen.connected_to, unseen.recover) == ("no answer", [0, 1], "")
+
+
+def test_a_node_that_has_left_is_no_alarm() -> None:
+    cluster = merged(answer(0, word(1, False, standing="left"), word(2, False, standing="forgotten")))
+    assert [one.state for one in cluster.nodes] == ["up", "left", "forgotten"]
+    assert [one.others for one in cluster.nodes] == [0, 1, 1]
+    assert list(cluster.alarms()) == []
+
+
+# Contradictions
+
+
+def test_a_connection_counts_if_no_end_denies_it() -> None:
+    for denies in (answer(1, word(0, False)), answer(1)):
+        cluster = merged(answer(0, word(1)), denies)
+        assert [one.connected_to for one in cluster.nodes] == [[], []]
+        assert node(cluster, 1).state == "up"
+
+
+def test_a_node_that_answers_and_is_suspected_is_shown_as_such() -> None:
+    cluster = merged(answer(0, word(1, False, suspected=True)), answer(1, word(0)))
+    assert (node(cluster, 1).state, node(cluster, 1).suspected_by, node(cluster, 1).recover) == ("suspected", [0], "")
+    assert node(cluster, 0).state == "up"
+
+
+def test_of_two_reports_about_a_copy_the_worse_is_believed() -> None:
+    cluster = merged(
+        answer(0, word(1), followers=[follower(1)]),
+        answer(1, word(0), mirrors=[mirror(0, 0, failure="cannot sync: no disk")]),
+    )
+    assert (copy(cluster, 0, 1).state, copy(cluster, 0, 1).failure) == ("failed", "cannot sync: no disk")
+    assert ("bad", "node 1 cannot copy the log of node 0: cannot sync: no disk") in list(cluster.alarms())
+
+
+def test_copies_that_their_owner_does_not_write_to() -> None:
+    cluster = merged(answer(0, word(1)), answer(1, word(0), mirrors=[mirror(0), mirror(0, log_id="earlier")]))
+    assert [(one.log_id, one.state) for one in cluster.copies] == [("earlier", "other log"), ("log0", "unused")]
+
+
+def test_two_nodes_with_one_number_are_an_issue() -> None:
+    first, second = answer(3, word(1)), answer(3)
+    second["nodes"][0]["incarnation"] = 11
+    cluster = merged(first, second)
+    assert cluster.issues == ["a:0 and a:1 both answer as node 3. Each node needs a -node-id of its own."]
+    assert node(cluster, 3).asked == "a:1"
+
+
+def test_an_older_run_that_answers_is_an_issue() -> None:
+    cluster = merged(answer(0, word(1, incarnation=99, address="elsewhere:1")), answer(1))
+    assert cluster.issues == ["a:1 answers as node 1, but a later run of this node is known to node 0."]
+    assert node(cluster, 1).address == "h1:4154"  # it knows best where it is
+
+
+def test_clusters_are_told_apart_by_name() -> None:
+    other = answer(0) | {"name": "b"}
+    found = cluster_states({"x:1": answer(0), "x:2": other})
+    assert [(one.name, len(one.nodes)) for one in found.clusters] == [("b", 1), ("c", 1)]
+
+
+def test_a_node_without_the_figures_of_copies_counts_its_followers() -> None:
+    old = answer(0, followers=[follower(1), follower(2, "asked")])
+    del old["copies"]
+    assert (node(merged(old), 0).copies_possible, node(merged(old), 0).copies_wanted) == (2, 3)
+
+
+# Lies
+
+
+@pytest.mark.parametrize("data", [{}, {"name": "c"}, {"name": "", "node": 1}, {"name": "c", "node": True}])
+def test_an_answer_without_a_name_or_a_number_is_an_error(data: Raw) -> None:
+    found = cluster_states({"x:1": data})
+    assert found.clusters == []
+    assert found.errors == ["x:1/cluster: the answer has no name of a cluster or no number of a node"]
+
+
+@pytest.mark.parametrize("number", [-1, 1024, 10**400, "1", 1.0, None, True])
+def test_numbers_that_no_node_has_are_left_out(number: Any) -> None:
+    lie = answer(0, word(number), followers=[follower(number)], mirrors=[mirror(number)], away=[number])
+    cluster = merged(lie)
+    assert [one.node for one in cluster.nodes] == [0]
+    assert cluster.copies == []
+
+
+def test_long_lists_are_cut_and_who_answers_stays() -> None:
+    words = [word(number) for number in range(1023)] * 100
+    followers = [follower(number) for number in range(1, 1023)] * 100
+    mirrors = [mirror(number, log_id=f"x{number}") for number in range(1023)] * 100
+    lie = answer(1023, *words, followers=followers, mirrors=mirrors, away=list(range(10_000)), available=10**9)
+    cluster = merged(lie)
+    assert (len(cluster.nodes), cluster.nodes_left_out) == (MOST_NODES, 1023 - MOST_NODES + 1)
+    assert node(cluster, 1023).state == "up"
+    assert len(cluster.copies) == MOST_COPIES
+    assert cluster.copies_left_out > 0
+    many = {f"x:{place}": answer(0) | {"name": f"c{place}"} for place in range(MOST_CLUSTERS + 5)}
+    assert len(cluster_states(many).clusters) == MOST_CLUSTERS
+
+
+def test_a_command_contains_nothing_that_a_node_wrote() -> None:
+    evil = "h:1; rm -rf ~ #"
+    lie = answer(0, word(2, False, address=evil, http_address=evil, log_id=evil), mirrors=[mirror(2, log_id=evil)])
+    dead = node(merged(lie), 2)
+    assert shlex.split(dead.recover) == ["penstock", "recover", "DATA-PATH", "--node", "2", "--from", "a:0"]
+
+
+_ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.just("\ud800"),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["node", "state"]), inner, max_size=2),
+)
+_NUMBER = st.integers(-1, 3) | _ANY
+_FIELDS = [
+    "address", "http_address", "standing", "connected", "suspected", "restarting", "incarnation", "log_id", "state", "behind",
+    "written", "durable", "failure", "complete",
+]  # fmt: skip
+_ENTRY = st.builds(
+    lambda number, rest: {"node": number} | rest, _NUMBER, st.dictionaries(st.sampled_from(_FIELDS), _ANY, max_size=4)
+)
+_LIST = st.lists(_ENTRY | _ANY, max_size=4) | _ANY
+_LIES = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": st.sampled_from(["c", "d"]) | _ANY, "node": _NUMBER, "nodes": _LIST, "followers": _LIST, "mirrors": _LIST,
+        "copies": st.dictionaries(st.sampled_from(["available", "away", "replies_given_up"]), _ANY | st.lists(_NUMBER)) | _ANY,
+    },
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.sampled_from(["a:1", "a:2", "a:3"]), _LIES))
+def test_whatever_nodes_answer_is_merged(answers: dict[str, Any]) -> None:
+    found = cluster_states(answers)
+    asked = [one.asked for cluster in found.clusters for one in cluster.nodes if one.asked]
+    assert len(asked) == len(set(asked))
+    for cluster in found.clusters:
+        cluster.json()
+        list(cluster.alarms())
+        assert len({one.node for one in cluster.nodes}) == len(cluster.nodes)
+        for one in cluster.nodes:
+            assert one.node not in one.connected_to
+            assert (one.state == "down") <= (not one.asked and not one.connected_to)
+        for each in cluster.copies:
+            assert each.owner != each.follower
+            copy_row(each)

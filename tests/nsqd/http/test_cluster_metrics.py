@@ -1,0 +1,65 @@
+"""The series of a node's cluster in /metrics: one for each state and node, never two of one name and labels."""
+
+from typing import Any
+
+from nsqd.http.cluster_metrics import cluster_families
+
+
+def node(number: int, **more: Any) -> dict[str, Any]:
+    flags = dict.fromkeys(("connected", "suspected", "restarting"), False)
+    return {"node": number, "standing": "member", **flags, **more}
+
+
+def mirror(number: int, written: int, connected: bool, failure: str = "") -> dict[str, Any]:
+    return {"node": number, "written": written, "connected": connected, "failure": failure}
+
+
+def series(figures: dict[str, Any]) -> dict[str, float]:
+    """By name and the values of the labels."""
+    found: dict[str, float] = {}
+    for family in cluster_families(0, figures):
+        for sample in family.samples:
+            name = " ".join([sample.name, *sample.labels.values()])
+            assert name not in found
+            found[name] = sample.value
+    return found
+
+
+def test_each_other_member_is_in_one_state() -> None:
+    nodes = [
+        node(0), node(1, connected=True), node(2, connected=True, suspected=True), node(3, restarting=True), node(4),
+        node(5, standing="left"), node(6, standing="forgotten"),
+    ]  # fmt: skip
+    assert series({"nodes": nodes}) == {
+        "nsqd_cluster_nodes connected": 1,
+        "nsqd_cluster_nodes suspected": 1,
+        "nsqd_cluster_nodes restarting": 1,
+        "nsqd_cluster_nodes away": 1,
+    }
+
+
+def test_a_follower_without_a_connection_is_not_in_sync() -> None:
+    followers = [{"node": 1, "state": "in sync", "behind": 7}, {"node": 2, "state": "catching up", "behind": 900}]
+    copies = {"available": 2, "away": [3], "replies_given_up": 4}
+    found = series({"nodes": [node(0)], "copies": copies, "followers": followers, "mirrors": []})
+    assert {name: value for name, value in found.items() if "nodes" not in name} == {
+        "nsqd_cluster_follower_behind_bytes 1": 7,
+        "nsqd_cluster_follower_behind_bytes 2": 900,
+        "nsqd_cluster_follower_in_sync 1": 1,
+        "nsqd_cluster_follower_in_sync 2": 0,
+        "nsqd_cluster_follower_in_sync 3": 0,
+        "nsqd_cluster_copies_available": 2,
+        "nsqd_cluster_replies_given_up_total": 4,
+    }
+
+
+def test_of_two_mirrors_of_one_node_the_one_that_is_written_is_shown() -> None:
+    copies = {"available": 1, "away": [], "replies_given_up": 0}
+    mirrors = [mirror(1, 5, True), mirror(1, 900, False, "disk"), mirror(2, 8, False, "no space")]
+    found = series({"nodes": [node(0)], "copies": copies, "followers": [], "mirrors": mirrors})
+    assert {name: value for name, value in found.items() if "mirror" in name} == {
+        "nsqd_cluster_mirror_position_bytes 1": 5,
+        "nsqd_cluster_mirror_failed 1": 0,
+        "nsqd_cluster_mirror_position_bytes 2": 8,
+        "nsqd_cluster_mirror_failed 2": 1,
+    }
