@@ -176,7 +176,9 @@ class Mirrors:
             raise OSError(str(error)) from None
         except ManifestError as error:
             name = self._directory.set_aside(kept.log_id)
-            log.error("MIRROR: the mirror of node %d is replaced, because its %s; it is kept in %s", kept.node, error, name)
+            log.error(
+                "MIRROR: the mirror of node %d is replaced, because its %s; it is kept in %s", kept.node, error, name
+            )
             disk = self._directory.open(kept.log_id)
             return disk, Mirror(disk, kept.log_id, kept.node)
 
