@@ -108,6 +108,10 @@ def find_copies(nodes: list[str], number: int) -> tuple[list[Copy], list[str]]:
             answer.raise_for_status()
             figures = answer.json()
             copies += [_copy(address, mirror) for mirror in figures["mirrors"] if _counts(mirror, number)]
+            why = next((each["failure"] for each in figures["mirrors"] if _has_failed(each, number)), "")
+            if why:
+                silent.append(address)
+                print(f"penstock recover: {address} cannot read its copy at present: {why}", file=sys.stderr)
             waiting += [each["http_address"] for each in figures["nodes"] if _is_other(each, number)]
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
             silent.append(address)
@@ -123,6 +127,10 @@ def _counts(mirror: dict[str, Any], number: int) -> bool:
     return mirror["node"] == number and bool(mirror["complete"])
 
 
+def _has_failed(mirror: dict[str, Any], number: int) -> bool:
+    return mirror["node"] == number and bool(mirror["failure"])
+
+
 def _copy(address: str, mirror: dict[str, Any]) -> Copy:
     last = mirror["epochs"][-1][0] if mirror["epochs"] else "0" * 8
     return Copy(address, mirror["log_id"], int(last[:8], 16), int(mirror["written"]))
@@ -134,7 +142,8 @@ def choose(copies: list[Copy], silent: list[str], number: int, force: bool) -> C
         raise RecoverError(f"no node that answers has a complete copy of the log of node {number}")
     if silent and not force:
         raise RecoverError(
-            f"{', '.join(silent)} may have a longer copy: start it first, or give --force if it is lost for good"
+            f"{', '.join(silent)} may have a longer copy: start it or repair its disk first, or give --force if it is"
+            " lost for good"
         )
     best = max(copies, key=lambda copy: (copy.epoch, copy.end))
     if len({copy.log_id for copy in copies}) > 1:

@@ -40,7 +40,7 @@ from nsqd.options import PROGRAM, NsqdOptions
 from nsqd.pause_expiry import end_pauses
 from nsqd.protocols.nsq.context import Context
 from nsqd.series_task import note_series
-from nsqd.storage.directory import DataDirectory
+from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.saver import Health, Saver
 from nsqd.topology_log import log_changes
 from shared.budget import Budget
@@ -67,7 +67,13 @@ GC_THRESHOLDS = (2_000, 5, 1_000_000)
 
 def serve(options: NsqdOptions, directory: DataDirectory, listeners: Listeners) -> None:
     """Serve until SIGINT or SIGTERM. Raises DirectoryError before any client is served."""
-    trio.run(_run, options, directory, listeners)
+    try:
+        trio.run(_run, options, directory, listeners)
+    except ExceptionGroup as group:
+        match group.exceptions:
+            case [DirectoryError() as error]:
+                raise error from None
+        raise
 
 
 async def _run(options: NsqdOptions, directory: DataDirectory, listeners: Listeners) -> None:

@@ -231,7 +231,7 @@ class Cluster:
         silent = self.membership.check_silence(now)
         for link in self.links.values():
             if now - link.received_at >= self._suspect_after:
-                link.closing = link.closing or "the node is silent"
+                link.give_up("the node is silent")
         for link in (*self.strangers, *self.links.values()):
             link.tick(now)
         return silent

@@ -70,6 +70,7 @@ class Link:
     reader: FrameReader
     peer: NodeIdentity | None = None
     closing: str = ""  # why the connection is to be closed when the output is sent; "": it goes on
+    is_dead: bool = False  # the network takes nothing any more: `closing` does not wait until the output is sent
     beat_due: int = 0  # when the next heartbeat is due
     queued: int = 0  # bytes of the frames that `send` was given
     unsent: int = 0  # bytes that `drain` returned and that the network has not accepted
@@ -186,10 +187,15 @@ class Link:
         self.output += refusal(error)
         self.closing = str(error)
 
+    def give_up(self, why: str) -> None:
+        """Close without waiting until the output is sent."""
+        self.closing = self.closing or why
+        self.is_dead = True
+
     def _add(self, frame: bytes) -> None:
         self.output += frame
         if self.backlog > MOST_OUTPUT:
-            self.closing = self.closing or "the peer reads nothing"
+            self.give_up("the peer reads nothing")
 
 
 def make_link(listener: Listener, credentials: Credentials, nonce: bytes, is_dialer: bool, now: int) -> Link:

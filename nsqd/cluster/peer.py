@@ -22,6 +22,9 @@ class EagerTransport(Transport, Protocol):
     def send_now(self) -> None:
         """Send the output, as far as the network takes it now."""
 
+    def abandon(self) -> None:
+        """End the connection with this turn, whether its output was sent or not."""
+
 
 class ClusterPeer:
     """The end of a connection to another node. Implements nsqd.protocols.conversation.Conversation."""
@@ -75,6 +78,8 @@ class ClusterPeer:
                 outbox.reply(data)
         if link.closing and not outbox.closing:
             outbox.end()
+        if link.is_dead:  # what is unsent would keep the connection, and with it the node's place, until it is sent
+            self._transport.abandon()
 
     def send_now(self) -> None:
         """Send what the link has to say before the turn ends."""

@@ -137,6 +137,11 @@ class Connection:
         if not self.broken:
             self.send(self._owner.now)
 
+    def abandon(self) -> None:
+        """End the connection with this turn, whether its output was sent or not."""
+        self.broken = True
+        self.peer.outbox.end()
+
     # output
 
     @property

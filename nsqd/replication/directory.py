@@ -28,7 +28,7 @@ class MirrorDirectory:
         for name in sorted(path.name for path in self.path.iterdir() if _LOG_ID.fullmatch(path.name)):
             try:
                 manifest = read_manifest(RealDisk(self.path / name))
-            except ManifestError as error:
+            except (ManifestError, OSError) as error:
                 log.error("MIRROR: %s cannot be used: %s", self.path / name, error)
                 continue
             if manifest is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterable
@@ -21,11 +22,14 @@ from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.opening import OpenLog
 from nsqd.storage.log.records import VERSION
+from shared.log import log
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)  # a node starts on a full disk, too
 
 
 def join(
     directory: Path,
-    log: LogIdentity,
+    identity: LogIdentity,
     name: str,
     secret: bytes,
     addresses: tuple[str, str],
@@ -38,12 +42,16 @@ def join(
     `suspect_after` is in ns.
     """
     facts = read_facts(directory)
-    incarnation = next_incarnation(facts, time.time_ns())
-    own = NodeIdentity(log.node, incarnation, log.log_id, log.epoch.pack(), VERSION, *addresses)
+    wall = time.time_ns()
+    incarnation = next_incarnation(facts, wall)
+    own = NodeIdentity(identity.node, incarnation, identity.log_id, identity.epoch.pack(), VERSION, *addresses)
     try:
         write_facts(directory, replace(facts, incarnation=incarnation))
     except OSError as error:
-        raise DirectoryError(f"failed to write what is known of the cluster - {error}") from None
+        # With an incarnation that is the time, a later run is above it, too, without the file.
+        if error.errno not in _FULL or incarnation > wall // 1_000_000_000:
+            raise DirectoryError(f"failed to write what is known of the cluster - {error}") from None
+        log.error("CLUSTER: cannot write what is known of the nodes: %s; trying again", error)
     credentials = Credentials(name, secret, own)
     return Cluster(credentials, peers, suspect_after, os.urandom, facts.members, facts.leases, time.monotonic_ns())
 

@@ -292,12 +292,12 @@ class Mirrors:
         for kept in self.kept.values():
             mirror = kept.mirror
             if kept.failure:
-                if (
-                    now >= kept.retry_at
-                    and kept.link is not None
-                    and kept.running is None
-                    and not self._lacks_space(kept)
-                ):
+                if now < kept.retry_at or kept.running is not None or kept.is_opening:
+                    continue
+                if kept.link is None:  # its owner may be lost: what is here must be readable
+                    kept.is_opening = True
+                    self._work.run(partial(self._open, kept), partial(self._opened, kept))
+                elif not self._lacks_space(kept):
                     kept.retry_at = now + RETRY_AFTER
                     kept.failure, kept.is_asked, kept.is_resumed = "", True, False
                     self._answer(kept)
@@ -374,7 +374,8 @@ class Mirrors:
                 "node": kept.node,
                 "log_id": kept.log_id.hex(),
                 "connected": kept.link is not None,
-                "complete": kept.mirror is not None and not kept.mirror.is_aside and kept.mirror.end > 0,
+                "complete": kept.mirror is not None
+                and kept.mirror.end > 0,  # also while another state is written aside
                 "written": kept.mirror.end if kept.mirror is not None else 0,
                 "durable": kept.mirror.durable if kept.mirror is not None else 0,
                 "epochs": [(epoch.pack().hex(), at) for epoch, at in kept.mirror.manifest.epochs]

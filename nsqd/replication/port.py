@@ -35,6 +35,7 @@ DIAL_TIMEOUT = 5.0  # s
 SAFE_LEASES = 2  # leases above the last one that a node told: one that it got before it died may not have come here
 MOST_CONNECTIONS = 4096
 MOST_REASONS = 1000  # for refusals that are remembered, so that the log does not repeat them
+KEEP_AGAIN = 10_000_000_000  # ns after which cluster.json is written again when that has failed
 QUIET = 60_000_000_000  # ns between two lines about one reason
 # Both sides of a connection between nodes always read: how much may wait for the network is bounded by what is sent.
 BOUNDS = OutputBounds(unsent=1 << 40)
@@ -67,7 +68,8 @@ class ClusterPort:
         self._lease = lease
         self._limiter = ConnectionLimiter("CLUSTER", ConnectionLimits(MOST_CONNECTIONS), refused)
         self._peers: dict[ClusterPeer, None] = {}
-        self._known = self._facts()  # as the file has it
+        self._known = ClusterFacts()  # as the file has it; none: the start may have found no space for it
+        self._keep_due = 0  # when the file is written at the earliest, monotonic ns
         self._connected: dict[int, Link] = {}  # the links that the log was told of, by node number
         self._quiet_until: dict[str, int] = {}  # by address and reason: when the log tells of it again, monotonic ns
         self._refused = ""  # what the log was told of
@@ -161,12 +163,13 @@ class ClusterPort:
     async def _keep(self) -> None:
         """Write cluster.json if anything in it has changed."""
         known = self._facts()
-        if known == self._known:
+        if known == self._known or time.monotonic_ns() < self._keep_due:
             return
         try:
             await trio.to_thread.run_sync(partial(write_facts, self._directory, known))
         except OSError as error:
             log.error("CLUSTER: cannot write what is known of the nodes: %s; trying again", error)
+            self._keep_due = time.monotonic_ns() + KEEP_AGAIN
         else:
             self._known = known
 

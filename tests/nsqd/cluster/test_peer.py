@@ -6,10 +6,11 @@ import pytest
 
 from nsqd.cluster.link import Link
 from nsqd.cluster.peer import ClusterPeer
+from nsqd.protocols.peer.frames import PeerError
 from nsqd.protocols.transport import NEVER, Begin, Upgrade
 from shared.node_certificates import node_uri
 from shared.tls_info import TlsInfo
-from tests.nsqd.cluster.test_link import NOW, SECOND, cluster, frames
+from tests.nsqd.cluster.test_link import NOW, SECOND, cluster, frames, linked
 
 
 class FakeTransport:
@@ -20,11 +21,17 @@ class FakeTransport:
     def __init__(self) -> None:
         self.upgrades: list[Upgrade] = []
         self.is_ready = False
+        self.is_abandoned = False
 
     def output_ready(self) -> None:
         self.is_ready = True
 
     def timer_changed(self) -> None: ...
+
+    def send_now(self) -> None: ...
+
+    def abandon(self) -> None:
+        self.is_abandoned = True
 
     def upgrade(self, upgrade: Upgrade) -> None:
         self.upgrades.append(upgrade)
@@ -90,6 +97,23 @@ def test_a_handshake_of_tls_that_takes_too_long_ends_the_connection_without_a_wo
     assert made.take_output() == []
     assert made.outbox.closing
     assert link.closing == "the handshake took too long"
+
+
+def test_a_silent_peer_is_not_waited_for_until_it_reads() -> None:
+    ours, link = linked()
+    made, transport = peer(link, False)
+    made.outbox.unsent = 1
+    ours.tick(NOW + 6 * SECOND)
+    made.flush()
+    assert (link.closing, transport.is_abandoned) == ("the node is silent", True)
+
+
+def test_who_is_refused_is_told_why_before_the_connection_ends() -> None:
+    link = dialed()
+    made, transport = peer(link, False)
+    link.refuse(PeerError("why"))
+    made.flush()
+    assert (made.outbox.closing, transport.is_abandoned) == (True, False)
 
 
 def test_one_connection_too_many_is_closed_before_any_handshake() -> None:
