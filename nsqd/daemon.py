@@ -25,9 +25,9 @@ from nsqd.front_ends import (
     listen_to_nsq,
     make_admission,
     make_auth_servers,
-    make_rejoin,
     nsq_peers,
     open_cluster_port,
+    open_in_cluster,
     open_shared_port,
 )
 from nsqd.http.node import Node
@@ -35,7 +35,7 @@ from nsqd.http_server import HttpFrontEnd
 from nsqd.identity import lookup_identity, node_info
 from nsqd.net.promised import HttpReplies
 from nsqd.net.reactor import Reactor
-from nsqd.opening import Opened, clocks, open_directory, sync_by_time
+from nsqd.opening import Opened, clocks, sync_by_time
 from nsqd.options import PROGRAM, NsqdOptions
 from nsqd.pause_expiry import end_pauses
 from nsqd.protocols.nsq.context import Context
@@ -79,7 +79,7 @@ def serve(options: NsqdOptions, directory: DataDirectory, listeners: Listeners) 
 async def _run(options: NsqdOptions, directory: DataDirectory, listeners: Listeners) -> None:
     """Serve until SIGINT or SIGTERM. Any exception that leaves here is a bug, or a machine that has ceased to work."""
     _tune_interpreter()
-    opened = open_directory(options, directory, extend=make_rejoin(options, directory))
+    opened = open_in_cluster(options, directory, listeners)
     auth_servers = make_auth_servers(options, listeners.auth_tls)
     with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:

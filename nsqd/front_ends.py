@@ -17,11 +17,12 @@ from nsqd.http.node import Info
 from nsqd.listeners import Listeners
 from nsqd.net.admission import Admission
 from nsqd.net.reactor import Reactor
-from nsqd.opening import Opened
+from nsqd.opening import Opened, open_directory
 from nsqd.options import NsqdOptions
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.nsq.context import Context
 from nsqd.protocols.nsq.peer import Peer
+from nsqd.storage.directory import DataDirectory, DirectoryError
 from shared.budget import Budget
 from shared.connection_limiter import ConnectionLimits
 from shared.listen import WILDCARDS, display, parse_address
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from nsqd.beanstalk import FrontEnd
     from nsqd.replication.port import ClusterPort
     from nsqd.shared_port import SharedPort
-    from nsqd.storage.directory import DataDirectory
-    from nsqd.storage.log.opening import Extend
 
 
 def make_admission(options: NsqdOptions, listeners: Listeners, refused: Counter[str], budget: Budget) -> Admission:
@@ -92,18 +91,27 @@ def open_shared_port(
     return port
 
 
-def make_rejoin(options: NsqdOptions, directory: DataDirectory) -> Extend | None:
-    """Return what fetches the end of the log from the other nodes at the start; None: the node is in no cluster.
+def open_in_cluster(options: NsqdOptions, directory: DataDirectory, listeners: Listeners) -> Opened:
+    """Read the log and build the broker. In a cluster, fetch the end of the log from other nodes that have more of it.
 
     Raises DirectoryError.
     """
     if not options.cluster_address:
-        return None
+        return open_directory(options, directory)
+    from nsqd.replication.early import EarlyMirrors
     from nsqd.replication.facts import read_facts
     from nsqd.replication.rejoin import Rejoin
 
     members = [member.node for member in read_facts(directory.path).members]
-    return Rejoin([node.http for node in members if node.number != options.node_id], options.rejoin_timeout / SECOND)
+    addresses = [node.http for node in members if node.number != options.node_id]
+    rejoin = Rejoin(addresses, options.rejoin_timeout / SECOND)
+    if listeners.http is None or not addresses:
+        return open_directory(options, directory, extend=rejoin)
+    try:
+        with EarlyMirrors(listeners.http.socket, directory.path):
+            return open_directory(options, directory, extend=rejoin)
+    except OSError as error:
+        raise DirectoryError(f"failed to read the mirrors - {error}") from None
 
 
 def open_cluster_port(

@@ -3,7 +3,8 @@
 import asyncio
 import tarfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from functools import partial
 
 from nsqd.core.retention.backup import BackupPart
 
@@ -18,24 +19,30 @@ def archive_size(parts: Sequence[BackupPart], metadata: bytes) -> int:
     return size + (_padded(len(metadata)) + BLOCK if metadata else 0)
 
 
-async def stream_archive(
-    parts: Sequence[BackupPart], metadata: bytes, after_chunk: Callable[[], Awaitable[None]]
-) -> AsyncIterator[bytes]:
-    """Yield the tar stream of the parts of a log, behind nsqd.dat with the content `metadata` unless that is empty.
+def archive_chunks(parts: Sequence[BackupPart], metadata: bytes) -> Iterator[Callable[[], bytes]]:
+    """Yield functions that return the tar stream of the parts of a log, a chunk each; they read files. They raise OSError.
 
-    `after_chunk` is awaited after each chunk of a part. Raises OSError.
+    nsqd.dat with the content `metadata` comes first, unless that is empty.
     """
     now = int(time.time())
     if metadata:
-        yield _header(METADATA, len(metadata), now) + metadata + bytes(_padded(len(metadata)) - len(metadata))
+        file = _header(METADATA, len(metadata), now) + metadata + bytes(_padded(len(metadata)) - len(metadata))
+        yield lambda: file
     for part in parts:
-        yield _header(f"log/{part.name}", part.size, now)
+        yield partial(_header, f"log/{part.name}", part.size, now)
         for at in range(0, part.size, CHUNK):
-            size = min(CHUNK, part.size - at)
-            yield await asyncio.to_thread(part.read, at, size)
-            await after_chunk()
-        yield bytes(_padded(part.size) - part.size)
-    yield bytes(2 * BLOCK)
+            yield partial(part.read, at, min(CHUNK, part.size - at))
+        yield partial(bytes, _padded(part.size) - part.size)
+    yield partial(bytes, 2 * BLOCK)
+
+
+async def stream_archive(
+    parts: Sequence[BackupPart], metadata: bytes, after_chunk: Callable[[], Awaitable[None]]
+) -> AsyncIterator[bytes]:
+    """Yield the chunks of `archive_chunks`, which are read in a thread. `after_chunk` is awaited after each. Raises OSError."""
+    for chunk in archive_chunks(parts, metadata):
+        yield await asyncio.to_thread(chunk)
+        await after_chunk()
 
 
 def _header(name: str, size: int, now: int) -> bytes:

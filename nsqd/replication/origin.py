@@ -10,7 +10,7 @@ See docs/design/cluster.md#mirrors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -20,7 +20,7 @@ from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link
 from nsqd.protocols.peer import stream
 from nsqd.protocols.peer.frames import FrameKind, PeerError, encode
-from nsqd.replication.common import common_end
+from nsqd.replication.common import common_end, continued, first_missing
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.files import SegmentFile
 from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader
@@ -79,7 +79,6 @@ class Follower:
     has_mirror: bool = False  # what it says that it has counts
     written: int = 0  # position up to which it has written the log
     durable: int = 0
-    began: int = 0  # position at which its catching up began
     ask_at: int = 0  # when it is asked once more what it has, monotonic ns; 0: not at all
     failure: str = ""  # why it cannot go on at present
     kept: list[int] = field(default_factory=list)  # the segments that it was last told to keep
@@ -104,7 +103,6 @@ class Origin:
         self._keep_due = 0
         self._now = 0  # time of the last tick
         self._dropped: dict[int, Link] = {}  # nodes that were told that they need no mirror, with the connection
-        self._began = False  # True: the clock of `_last_seen` has begun for nodes that were never seen
 
     # connections
 
@@ -203,8 +201,7 @@ class Origin:
         epochs = source.epochs()
         common = common_end(epochs, source.end, have.epochs, have.end)
         bases = source.bases()
-        follower.began = common
-        place = self._continued(bases, common, have)
+        place = continued(source, bases, common, have)
         if place is not None:
             follower.is_anew = False
             follower.base, follower.at = place
@@ -212,7 +209,7 @@ class Origin:
             follower.link.send(stream.pack_resume(epochs))
         else:
             follower.is_anew = True
-            follower.base, follower.at, follower.file = self._first_missing(bases, common, have), 0, None
+            follower.base, follower.at, follower.file = first_missing(source, bases, common, have), 0, None
             follower.link.send(stream.pack_anew(follower.base, epochs))
         log.info(
             "CLUSTER: node %d copies this node's log, %s: %d bytes behind",
@@ -221,42 +218,6 @@ class Origin:
             source.end - (follower.base if follower.is_anew else common),
         )
         self.pump()
-
-    def _continued(self, bases: Sequence[int], common: int, have: stream.Have) -> tuple[int, int] | None:
-        """Return the place (base, offset) from which on the files continue a mirror; None if they do not."""
-        if not common or common != have.end:
-            return None
-        later = [base for base in bases if base >= common]
-        before = [base for base in bases if base < common]
-        source = self._source
-        if not before:
-            return (later[0], 0) if later and later[0] == common and self._is_gapless(later) else None
-        if later[:1] == [common]:
-            return (common, 0) if self._is_gapless(later) else None
-        base = before[-1]
-        if have.segments.get(base) != 0 or not self._is_gapless([base, *later]):
-            return None
-        if not later and common > source.end:
-            return None
-        return base, HEADER_SIZE + common - base
-
-    def _is_gapless(self, bases: Sequence[int]) -> bool:
-        """Return True if these segments, the last of the log, hold its bytes without a gap: none was rewritten or removed."""
-        for base, following in zip(bases, [*bases[1:], None], strict=True):
-            if self._source.file(base).generation:
-                return False
-            if following is not None and self._source.file_end(base, following) != HEADER_SIZE + following - base:
-                return False
-        return True
-
-    def _first_missing(self, bases: Sequence[int], common: int, have: stream.Have) -> int:
-        """Return the first segment that a mirror does not have as a whole."""
-        if common < have.end or not bases:  # the mirror is set aside, and another one begins
-            return bases[0] if bases else self._source.end
-        for base, following in zip(bases, [*bases[1:], None], strict=True):
-            if base not in have.segments or following is None or following > common:
-                return base
-        return bases[-1]
 
     # what is sent
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import tarfile
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from nsqd.storage.log.records import HEADER_SIZE
 from shared.log import log
 
 CHUNK = 1024 * 1024  # bytes
+ASK_EVERY = 0.1  # s between two questions to nodes that do not answer
+LEAST_PATIENCE = 0.2  # s for an answer
 MOST_NODES = 32  # that are asked
 MOST_ANSWER = 16 * 1024 * 1024  # bytes of an answer of /cluster
 TRANSFER = 30.0  # s without receiving a byte of a mirror
@@ -57,32 +60,51 @@ class Rejoin:
             return False
         own = [(epoch.pack(), start) for epoch, start in reading.replay.epochs]
         end = reading.log_records.end
-        with ThreadPoolExecutor(len(self._addresses)) as pool:
-            found = pool.map(lambda address: ask(address, identity.log_id, self._timeout), self._addresses)
-            offers = [offer for answers in found for offer in answers]
-        longer = [offer for offer in offers if offer.end > end == common_end(own, end, offer.epochs, offer.end)]
-        if not longer:
-            return False
-        best = max(longer, key=lambda offer: offer.end)
-        log.warning("CLUSTER: fetching the last %d bytes of this node's log from %s", best.end - end, best.address)
-        try:
-            fetch_end(disk, best, identity.log_id, end)
-        except (httpx.HTTPError, tarfile.TarError) as error:
-            log.error("CLUSTER: cannot fetch the end of this node's log from %s: %s", best.address, error)
-        return True
+        offers = [offer for offer in self._ask_all(identity.log_id) if offer.end > end]
+        longer = [offer for offer in offers if end == common_end(own, end, offer.epochs, offer.end)]
+        for offer in sorted(longer, key=lambda offer: offer.end, reverse=True):
+            log.warning(
+                "CLUSTER: fetching the last %d bytes of this node's log from %s", offer.end - end, offer.address
+            )
+            try:
+                fetch_end(disk, offer, identity.log_id, end)
+                break
+            except (httpx.HTTPError, tarfile.TarError) as error:
+                log.error("CLUSTER: cannot fetch the end of this node's log from %s: %s", offer.address, error)
+        return bool(longer)
+
+    def _ask_all(self, log_id: bytes) -> list[Offer]:
+        """Return the mirrors that other nodes offer. Nodes that do not answer are asked again until the time is over."""
+        deadline = time.monotonic() + self._timeout
+        offers: list[Offer] = []
+        waiting = self._addresses
+        with ThreadPoolExecutor(len(waiting)) as pool:
+            while waiting:
+                left = max(LEAST_PATIENCE, deadline - time.monotonic())
+                answers = list(pool.map(lambda address, left=left: ask(address, log_id, left), waiting))
+                offers += [offer for answer in answers for offer in answer or ()]
+                waiting = [address for address, answer in zip(waiting, answers, strict=True) if answer is None]
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(ASK_EVERY if waiting else 0)
+        for address in waiting:
+            log.info("CLUSTER: %s does not say whether it has a mirror of this node's log", address)
+        return offers
 
 
-def ask(address: str, log_id: bytes, timeout: float) -> list[Offer]:
-    """Return the mirror of a log that the node at `address` (host:port) has, or nothing. `timeout` is in s."""
+def ask(address: str, log_id: bytes, timeout: float) -> list[Offer] | None:
+    """Return the mirror of a log that the node at `address` (host:port) has, or nothing; None: it does not say.
+
+    `timeout` is in s.
+    """
     try:
         with httpx.stream("GET", f"http://{address}/cluster", timeout=timeout) as answer:
             content = b"".join(_bounded(answer.iter_bytes(CHUNK), MOST_ANSWER))
             answer.raise_for_status()
         figures = httpx.Response(200, content=content).json()
         return [_offer(address, mirror) for mirror in figures["mirrors"] if mirror["log_id"] == log_id.hex()]
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
-        log.info("CLUSTER: %s was asked for a mirror of this node's log: %s", address, error or type(error).__name__)
-        return []
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):
+        return None
 
 
 def _bounded(chunks: Iterable[bytes], most: int) -> Iterable[bytes]:
@@ -112,7 +134,7 @@ def fetch_end(disk: Disk, offer: Offer, log_id: bytes, end: int) -> None:
                 content = archive.extractfile(entry)
                 match = _PART.fullmatch(entry.name)
                 if match is None or content is None:
-                    raise OSError(f"{offer.address} has sent an unexpected file {entry.name!r}")
+                    raise tarfile.TarError(f"{offer.address} has sent an unexpected file {entry.name!r}")
                 end = _append(disk, int(match[1]), int(match[2] or 0), end, content)
     disk.sync_directory()
 
@@ -120,7 +142,7 @@ def fetch_end(disk: Disk, offer: Offer, log_id: bytes, end: int) -> None:
 def _append(disk: Disk, base: int, offset: int, end: int, content: IO[bytes]) -> int:
     """Write a part behind the log's end, and return the log's new end. Raises OSError."""
     if base + max(0, offset - HEADER_SIZE) != end:
-        raise OSError("what the mirror has sent does not follow the end of the log")
+        raise tarfile.TarError("what the mirror has sent does not follow the end of the log")
     name = segment_name(base, 0)
     file = disk.open(name) if offset else disk.create(name)
     try:

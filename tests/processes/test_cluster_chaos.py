@@ -14,6 +14,7 @@ import struct
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -199,6 +200,37 @@ def test_the_end_of_a_log_that_a_power_cut_took_comes_back_from_a_mirror(node: N
             eventually(lambda first=first: in_sync(first) == {1})
         found = drained(first, "two", "c", 600)
         assert sorted(found) == sorted(b"%d.%d" % (size, number) for size in (5, 1000, 3000) for number in range(200))
+        assert parted(tmp_path) == []
+
+
+def test_after_a_power_cut_of_all_the_end_of_a_log_comes_back_though_all_start_together(
+    node: NodeMaker, tmp_path: Path
+) -> None:
+    with ExitStack() as stack, ThreadPoolExecutor(3) as pool:
+        first = stack.enter_context(node(0, durability="os"))
+        nodes = [first, *(stack.enter_context(node(number, first, durability="os")) for number in (1, 2))]
+        eventually(lambda: in_sync(first) == {1, 2})
+        create(first, three=3)
+        publish(first, "three", *(b"%d" % number for number in range(400)))
+        known = [(tmp_path / str(number) / "cluster.json") for number in range(3)]
+        eventually(lambda: all(old.http in file.read_text() for old in nodes for file in known))
+        for old in nodes:
+            old.kill()
+        cut(tmp_path / "0", 3000)
+        makers = [
+            node(
+                number,
+                cluster_address=old.addresses["CLUSTER"],
+                http_address=old.http,
+                durability="os",
+                rejoin_timeout="20s",
+            )
+            for number, old in enumerate(nodes)
+        ]
+        first, *others = pool.map(Daemon.__enter__, makers)
+        for started in (first, *others):
+            stack.push(started)
+        assert sorted(drained(first, "three", "c", 400)) == sorted(b"%d" % number for number in range(400))
         assert parted(tmp_path) == []
 
 

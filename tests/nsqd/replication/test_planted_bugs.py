@@ -13,7 +13,6 @@ import pytest
 from nsqd.protocols.peer import stream
 from nsqd.replication import common, mirrors, origin
 from nsqd.replication.mirrors import Kept, Mirrors
-from nsqd.replication.origin import Origin
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.mirror.manifest import MirrorFile
 from nsqd.storage.mirror.mirror import Mirror, MirrorSync
@@ -108,11 +107,11 @@ def test_a_file_that_is_complete_is_not_synced_again(monkeypatch: pytest.MonkeyP
 
 
 def test_a_mirror_that_is_set_aside_is_sent_only_what_it_lacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    def first_missing(self: Origin, bases: Sequence[int], common: int, have: stream.Have) -> int:
+    def first_missing(log: common.Segments, bases: Sequence[int], end: int, have: stream.Have) -> int:
         following = [*bases[1:], 1 << 62]
         return next(
-            base for base, end in zip(bases, following, strict=True) if base not in have.segments or end > common
+            base for base, stop in zip(bases, following, strict=True) if base not in have.segments or stop > end
         )
 
-    monkeypatch.setattr(Origin, "_first_missing", first_missing)
+    monkeypatch.setattr(origin, "first_missing", first_missing)
     assert_found()
