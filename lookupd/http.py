@@ -240,6 +240,8 @@ def _info_json(info: PeerInfo, extended: bool) -> dict[str, object]:
     }
     if extended and info.node_id is not None:
         data["node_id"] = info.node_id
+    if extended and info.cluster_address:
+        data |= {"cluster": info.cluster, "cluster_address": info.cluster_address}
     if extended and info.capabilities:
         data["capabilities"] = info.capabilities
     return data

@@ -26,6 +26,8 @@ class PeerInfo:
     topology_region: str = ""
     # Identifies the node in messages' offsets; an original nsqd sends neither this nor the next.
     node_id: int | None = None
+    cluster: str = ""  # name of the cluster that it is in; "" if it is in none, or of another kind
+    cluster_address: str = ""  # where the other nodes of that cluster reach it
     capabilities: tuple[str, ...] = ()  # what it can do beyond NSQ, such as "log"
 
     @property

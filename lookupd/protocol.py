@@ -272,12 +272,14 @@ def parse_identity(body: bytes, remote_address: str) -> PeerInfo:
         topology_zone=_place(decoded.get("topology_zone")),
         topology_region=_place(decoded.get("topology_region")),
         node_id=_node_id(decoded.get("node_id")),
+        cluster=_place(decoded.get("cluster")),
+        cluster_address=_place(decoded.get("cluster_address")),
         capabilities=_words(decoded.get("capabilities")),
     )
 
 
 def _place(value: object) -> str:
-    """Return a zone or region, or "" if the value is invalid: release 1.3.0 ignores the key, whatever it holds."""
+    """Return a zone, region or cluster, or "" if the value is invalid: release 1.3.0 ignores the key, whatever it holds."""
     return without_surrogates(value) if isinstance(value, str) and len(value) <= MAX_TEXT else ""
 
 

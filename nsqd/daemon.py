@@ -123,7 +123,9 @@ class Daemon:
         self._bridge = Bridge(opened.wake)
         self._saver = Saver(broker, directory, self._health, nursery)
         timeouts = (options.http_client_connect_timeout / 1e9, options.http_client_request_timeout / 1e9)
-        self._lookupds = Lookupds(broker, lookup_identity(options, self._info), timeouts, opened.wake, nursery)
+        self._lookupds = Lookupds(
+            broker, lookup_identity(options, listeners, self._info), timeouts, opened.wake, nursery
+        )
         self.context = Context(broker, options.settings(), until_registered=self._lookupds.until_registered)
         admission = make_admission(options, listeners, broker.refused, self._budget)
         self.reactor = Reactor(broker, clocks, self._answer_http_requests, self._report_changes, admission)
@@ -148,6 +150,7 @@ class Daemon:
         )
         if self._cluster is not None:
             self._nursery.start_soon(self._cluster.run, self._nursery)
+            self._nursery.start_soon(self._cluster.discover, self._lookupds.find_cluster_peers)
 
     def announce_stop(self) -> None:
         """Tell the other nodes of the cluster that this one stops, and will be back."""

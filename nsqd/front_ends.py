@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from nsqd.http.node import Info
+from nsqd.identity import cluster_address
 from nsqd.listeners import Listeners
 from nsqd.net.admission import Admission
 from nsqd.net.reactor import Reactor
@@ -25,7 +26,7 @@ from nsqd.protocols.nsq.peer import Peer
 from nsqd.storage.directory import DataDirectory, DirectoryError
 from shared.budget import Budget
 from shared.connection_limiter import ConnectionLimits
-from shared.listen import WILDCARDS, display, parse_address
+from shared.listen import display
 from shared.log import log
 from shared.values import SECOND
 
@@ -130,10 +131,7 @@ def open_cluster_port(
     from nsqd.replication.joining import join, make_copying
     from nsqd.replication.port import ClusterPort
 
-    host = parse_address(listeners.cluster.address).host
-    own = display(
-        options.broadcast_address or info.broadcast_address if host in WILDCARDS else host, listeners.cluster.port
-    )
+    own = cluster_address(listeners, info)
     http = display(info.broadcast_address, info.http_port) if info.http_port > 0 else ""
     log_identity, name = opened.log.identity, options.cluster_name
     cluster = join(
@@ -142,7 +140,13 @@ def open_cluster_port(
     lease, refused = (lambda: opened.log.store.leased), opened.broker.refused
     port = ClusterPort(cluster, reactor, directory, lease, refused, listeners.cluster_tls)
     port.copying = make_copying(
-        options.mirrors, options.rereplicate_after, cluster, opened.log, directory, Threads(nursery, port.wake)
+        options.mirrors,
+        options.rereplicate_after,
+        options.replication_rate,
+        cluster,
+        opened.log,
+        directory,
+        Threads(nursery, port.wake),
     )
     cluster.on_stream = port.copying.receive
     store = opened.log.store

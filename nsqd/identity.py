@@ -7,6 +7,7 @@ from nsqd.http.node import Info
 from nsqd.listeners import Listeners
 from nsqd.options import NsqdOptions
 from shared.daemon import broadcast_address
+from shared.listen import WILDCARDS, display, parse_address
 from shared.version import NSQ_VERSION
 
 CAPABILITIES = ["log"]  # nsqlookupd passes them on; `log`: topics can be read back by offset
@@ -27,7 +28,15 @@ def node_info(options: NsqdOptions, listeners: Listeners) -> Info:
     )
 
 
-def lookup_identity(options: NsqdOptions, info: Info) -> dict[str, object]:
+def cluster_address(listeners: Listeners, info: Info) -> str:
+    """Return host:port where other nodes of the cluster reach this one; "" if it is in none."""
+    if listeners.cluster is None:
+        return ""
+    host = parse_address(listeners.cluster.address).host
+    return display(info.broadcast_address if host in WILDCARDS else host, listeners.cluster.port)
+
+
+def lookup_identity(options: NsqdOptions, listeners: Listeners, info: Info) -> dict[str, object]:
     """Return what the node tells nsqlookupd in IDENTIFY."""
     identity: dict[str, object] = {
         "version": info.version,
@@ -40,4 +49,6 @@ def lookup_identity(options: NsqdOptions, info: Info) -> dict[str, object]:
     }
     if options.topology_region or options.topology_zone:  # the release of 1.3.0 does not know these keys
         identity |= {"topology_region": options.topology_region, "topology_zone": options.topology_zone}
+    if address := cluster_address(listeners, info):
+        identity |= {"cluster": options.cluster_name, "cluster_address": address}
     return identity

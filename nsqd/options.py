@@ -145,6 +145,11 @@ class NsqdOptions(DaemonOptions):
     replicate_timeout: Duration = _duration(
         2 * SECOND, "how long a publish waits for its copies before its client gets an error (0: without end)"
     )
+    replication_rate: int = option(
+        0,
+        "bytes a second that are read for nodes that are more than 64 MiB behind with their copy (0: no limit)",
+        check=at_least(0),
+    )
     rereplicate_after: Duration = _duration(
         60 * SECOND, "how long a node that keeps a copy may be away before another one gets a copy instead"
     )

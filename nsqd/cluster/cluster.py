@@ -19,6 +19,7 @@ from nsqd.protocols.peer.node_identity import NodeIdentity
 
 TICK = 250_000_000  # ns
 MOST_STRANGERS = 64  # accepted connections whose peer has not proved who it is
+MOST_FOUND = 64  # addresses that were found and not given
 MOST_DIALS = 32  # addresses that are being dialed at a time
 SECOND_CONNECTION = "there is a connection already"  # why one of two connections between a pair of nodes is closed
 _ALIVE = 2_000_000_000  # ns: a connection over which bytes came since then works
@@ -54,7 +55,7 @@ class Cluster:
         `seeds`: addresses of other nodes (-cluster-peer); `random`: returns so many random bytes; `known` and `leases`: what an
         earlier run of this node knew of others.
         """
-        self.own = credentials.own
+        self.own, self.name = credentials.own, credentials.cluster
         self.membership = Membership(credentials.own, suspect_after)
         self.membership.merge([word for word in known if word.node.number != self.own.number], now)
         self.lease = 0
@@ -68,11 +69,16 @@ class Cluster:
         self._suspect_after = suspect_after
         self._random = random
         self._seeds = [address for address in seeds if address != credentials.own.address]
+        self._found: list[str] = []  # addresses of nodes that nsqlookupd knows
         self._dials: dict[str, _Dial] = {}
         # words about another run of a node, by its number, while the known run has a connection here
         self._withheld: dict[int, Member] = {}
         self._ended: set[int] = set()  # numbers of nodes that have closed their connection
         self._back_in = 0  # ms: the grace that was announced; 0: none
+
+    def set_found(self, addresses: Iterable[str]) -> None:
+        """Note addresses of other nodes that were found, in place of those found before; at most MOST_FOUND count."""
+        self._found = [address for address in addresses if address != self.own.address][:MOST_FOUND]
 
     # connections
 
@@ -83,7 +89,9 @@ class Cluster:
             return None
         linked = {link.peer.address for link in self.links.values() if link.peer is not None}
         own = self.own
-        wanted = dict.fromkeys([*self._seeds, *(node.address for node in self.membership.members if node is not own)])
+        wanted = dict.fromkeys(
+            [*self._seeds, *self._found, *(node.address for node in self.membership.members if node is not own)]
+        )
         for address in [one for one, dial in self._dials.items() if one not in wanted and not dial.is_busy]:
             del self._dials[address]
         for address in wanted:

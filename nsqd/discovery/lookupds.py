@@ -7,7 +7,9 @@ that did not answer the last time is not waited for.
 See docs/design/nsqlookupd.md#what-nsqd-does.
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
+from types import ModuleType
 
 import trio
 
@@ -235,10 +237,21 @@ class Lookupds:
         except TooMany as full:
             log.error("LOOKUPD: cannot create all channels of topic %s: %s", topic.name, full)
 
+    async def find_cluster_peers(self, cluster: str) -> list[str]:
+        """Return the cluster addresses of the nodes of that cluster which the nsqlookupds know."""
+        found: dict[str, None] = {}
+        for lookupd in list(self._lookupds.values()):
+            if lookupd.link.http_address:
+                url = f"http://{lookupd.link.http_address}/nodes"
+                question = await trio.to_thread.run_sync(_import_question)
+                with contextlib.suppress(AnswerError):  # `_speak` reports an nsqlookupd that does not answer
+                    found.update(dict.fromkeys(await question.cluster_peers_of(url, cluster, self._timeouts)))
+        return list(found)
+
     async def _query(self, address: str, topic: str, found: dict[str, None]) -> None:
         url = f"http://{address}/channels"
         if self._ask is None:
-            self._ask = await trio.to_thread.run_sync(_import_ask)
+            self._ask = (await trio.to_thread.run_sync(_import_question)).channels_of
         try:
             async with self._asking:
                 found.update(dict.fromkeys(await self._ask(url, topic, self._timeouts)))
@@ -246,14 +259,14 @@ class Lookupds:
             log.warning("LOOKUPD: failed to query channels of %s at %s - %s", topic, url, error)
 
 
-def _import_ask() -> Ask:
-    """Import httpx and return the function that asks.
+def _import_question() -> ModuleType:
+    """Import httpx and return the module that asks.
 
     This runs in a thread: the import takes tens of milliseconds, and no client must wait for it.
     """
-    from nsqd.discovery.question import channels_of
+    from nsqd.discovery import question
 
-    return channels_of
+    return question
 
 
 def _command(change: Change) -> bytes:

@@ -1,25 +1,51 @@
-"""Ask an nsqlookupd which channels a topic has on other nodes. Only this file of nsqd's discovery imports httpx."""
+"""Ask an nsqlookupd which channels a topic has on other nodes, and which nodes a cluster has.
+
+Only this file of nsqd's discovery imports httpx.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import httpx
 import trio
 
+from nsqd.protocols.peer.node_identity import is_address
 from penstock.protocol.names import is_valid_name
 from shared.http.bounded import IDENTITY, AnswerError, parse_object, read_answer, valid_names
+from shared.http.extensions import HEADER
 
 MOST_ANSWER = 1024 * 1024  # bytes of an answer
 MOST_ANSWER_MEMORY = 4 * MOST_ANSWER  # bytes of memory that an answer may take once it is parsed
 MOST_CHANNELS = 10_000  # channels named in an answer
+MOST_PEERS = 64  # nodes of the cluster in an answer
 
-_HEADERS = {**IDENTITY, "Accept": "application/vnd.nsq"}
+_HEADERS = {**IDENTITY, "Accept": "application/vnd.nsq", HEADER: "true"}
 _NO_ANSWER = (httpx.HTTPError, httpx.InvalidURL, ValueError, trio.TooSlowError)  # the nsqlookupd is down, or lies
 
 
 async def channels_of(url: str, topic: str, timeouts: tuple[float, float]) -> list[str]:
-    """Return the valid channel names that an nsqlookupd answers.
+    """Return the valid channel names that an nsqlookupd answers. For `timeouts` see `_ask`. Raises AnswerError."""
+    channels = (await _ask(url, {"topic": topic}, timeouts)).get("channels")
+    return valid_names(channels, is_valid_name, MOST_CHANNELS)
+
+
+async def cluster_peers_of(url: str, cluster: str, timeouts: tuple[float, float]) -> list[str]:
+    """Return the cluster addresses (host:port) of the nodes of a cluster that an nsqlookupd answers.
+
+    For `timeouts` see `_ask`. Raises AnswerError.
+    """
+    producers = (await _ask(url, {}, timeouts)).get("producers")
+    if not isinstance(producers, list):
+        return []
+    nodes = [node for node in producers if isinstance(node, dict) and node.get("cluster") == cluster]
+    addresses = [address for node in nodes if isinstance(address := node.get("cluster_address"), str)]
+    return [address for address in addresses[:MOST_PEERS] if is_address(address)]
+
+
+async def _ask(url: str, params: dict[str, str], timeouts: tuple[float, float]) -> dict[str, Any]:
+    """Return the object that an nsqlookupd answers.
 
     `timeouts` are those to connect, and for each wait for more of the answer, in s. Raises AnswerError with a text of one line.
     """
@@ -30,10 +56,9 @@ async def channels_of(url: str, topic: str, timeouts: tuple[float, float]) -> li
         # The URL is never https: verify=False only saves the 20 ms of loading certificates.
         async with httpx.AsyncClient(timeout=timeout, trust_env=False, verify=False) as client:
             with trio.fail_after(longest):
-                async with client.stream("GET", url, params={"topic": topic}, headers=_HEADERS) as answer:
+                async with client.stream("GET", url, params=params, headers=_HEADERS) as answer:
                     answer.raise_for_status()
                     content = await read_answer(answer, MOST_ANSWER)
     except _NO_ANSWER as error:
         raise AnswerError(str(error) or type(error).__name__) from None
-    channels = parse_object(content, MOST_ANSWER_MEMORY).get("channels")
-    return valid_names(channels, is_valid_name, MOST_CHANNELS)
+    return parse_object(content, MOST_ANSWER_MEMORY)

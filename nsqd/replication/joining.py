@@ -57,14 +57,15 @@ def join(
 
 
 def make_copying(
-    mirrors: int, patience: int, cluster: Cluster, opened: OpenLog, directory: Path, work: Work
+    mirrors: int, patience: int, rate: int, cluster: Cluster, opened: OpenLog, directory: Path, work: Work
 ) -> Copying:
     """Return both sides of copying: `mirrors` other nodes get this node's log, and it keeps mirrors in the data directory.
 
-    `patience`: ns after which a dead follower is replaced. Raises DirectoryError.
+    `patience`: ns after which a dead follower is replaced; `rate`: bytes a second that are read for followers that are far
+    behind, 0: no limit. Raises DirectoryError.
     """
     source = LogSource(opened.disk, opened.writer, opened.tidying)
-    origin = Origin(cluster, source, opened.store.copies, work, mirrors, patience)
+    origin = Origin(cluster, source, opened.store.copies, work, mirrors, patience, rate)
     source.tap(origin)
     try:
         kept = Mirrors(MirrorDirectory(directory), work, time.monotonic_ns)

@@ -25,6 +25,7 @@ from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.files import SegmentFile
 from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader
 from shared.log import log
+from shared.values import SECOND
 
 MOST_LIVE = 1024 * 1024  # bytes that a connection may leave unsent while each group is sent at once
 MOST_BEHIND = 64 * 1024 * 1024  # bytes that a follower may have been sent without saying that it wrote them
@@ -88,9 +89,14 @@ class Origin:
     """The copies of this node's log. Implements nsqd.storage.log.writer.Tap."""
 
     def __init__(
-        self, cluster: Cluster, source: Source, copies: Copies, work: Work, mirrors: int, patience: int
+        self, cluster: Cluster, source: Source, copies: Copies, work: Work, mirrors: int, patience: int, rate: int = 0
     ) -> None:
-        """`mirrors`: how many other nodes keep a copy; `patience`: ns after which a dead one is replaced."""
+        """`mirrors`: how many other nodes keep a copy; `patience`: ns after which a dead one is replaced.
+
+        `rate`: bytes a second that are read from files, for all followers that are far behind; 0: no limit.
+        """
+        self._rate = rate
+        self._allowed = 0  # bytes that may be read for them before the next tick
         self.followers: dict[int, Follower] = {}  # by node number
         self.copies = copies
         self._away: list[int] = []  # numbers of the nodes that shall keep a copy and have no connection
@@ -108,6 +114,7 @@ class Origin:
 
     def tick(self, now: int) -> None:
         """Choose followers, ask those that are new, and tell all which segments are gone. Call it several times a second."""
+        self._allowed = min(self._rate, self._allowed + self._rate * min(now - self._now, SECOND) // SECOND)
         links, self._now = self._cluster.links, now
         for number in links:
             self._last_seen[number] = now
@@ -296,6 +303,10 @@ class Origin:
             if following is None and end - follower.at <= LAST:
                 self._send_bytes(follower, file, source.read(file, follower.at, end, LAST))
                 return True
+            if self._rate and source.end - self._sent(follower) > MOST_BEHIND:
+                if self._allowed <= 0:
+                    return False  # the next tick goes on
+                self._allowed -= CHUNK
             follower.is_reading = True
             read = partial(source.read, file, follower.at, end, CHUNK)
             self._work.run(read, partial(self._read, follower, file, follower.at))

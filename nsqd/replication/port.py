@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from shared.log import log
 from shared.tls_mutual import MutualCertificates
 
 DIAL_TIMEOUT = 5.0  # s
+FIND_EVERY = 5.0  # s between two questions to nsqlookupd
 SAFE_LEASES = 2  # leases above the last one that a node told: one that it got before it died may not have come here
 MOST_CONNECTIONS = 4096
 MOST_REASONS = 1000  # for refusals that are remembered, so that the log does not repeat them
@@ -142,6 +143,12 @@ class ClusterPort:
             await self._keep()
             self._reactor.wake()
             await trio.sleep(TICK / 1e9)
+
+    async def discover(self, find: Callable[[str], Awaitable[list[str]]]) -> None:
+        """Ask `find` again and again for addresses of nodes of the cluster with that name, until cancelled."""
+        while True:
+            self.cluster.set_found(await find(self.cluster.name))
+            await trio.sleep(FIND_EVERY)
 
     async def _dial(self, address: str) -> None:
         try:

@@ -1,4 +1,4 @@
-"""At the start of a node: fetch the end of its log from a mirror that has more of it than the node itself.
+"""At the start of a node: fetch from mirrors what its log has lost: its end, and bytes that are damaged.
 
 After a power cut a node may have lost what it had not synced, while its followers have it. In a mode that does not wait for
 the node's own disk, clients may have been told that it is kept. So the other nodes are asked before the log goes on: bytes that
@@ -23,8 +23,9 @@ from nsqd.protocols.peer.node_identity import EPOCH_SIZE
 from nsqd.replication.common import common_end
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.files import segment_name
+from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.reading import LogReading
-from nsqd.storage.log.records import HEADER_SIZE
+from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode
 from shared.log import log
 
 CHUNK = 1024 * 1024  # bytes
@@ -42,7 +43,7 @@ class Offer:
 
     address: str  # host:port of that node's HTTP clients
     end: int
-    epochs: list[tuple[bytes, int]]
+    epochs: tuple[tuple[bytes, int], ...]
 
 
 class Rejoin:
@@ -54,14 +55,19 @@ class Rejoin:
         self._timeout = timeout
 
     def __call__(self, disk: Disk, reading: LogReading) -> bool:
-        """Append to the log what a mirror has beyond its end. Returns True if it is longer now. Raises OSError."""
+        """Replace damaged bytes by those of a mirror, and append what a mirror has beyond the log's end.
+
+        Returns True if the log may have changed. Raises OSError.
+        """
         identity = reading.identity
         if identity is None or not self._addresses:
             return False
         own = [(epoch.pack(), start) for epoch, start in reading.replay.epochs]
         end = reading.log_records.end
-        offers = [offer for offer in self._ask_all(identity.log_id) if offer.end > end]
-        longer = [offer for offer in offers if end == common_end(own, end, offer.epochs, offer.end)]
+        offers = self._ask_all(identity.log_id)
+        common = {offer: common_end(own, end, offer.epochs, offer.end) for offer in offers}
+        mended = [self._is_mended(disk, reading.log_records, spot, common) for spot in reading.log_records.damage.spots]
+        longer = [offer for offer in offers if offer.end > end == common[offer]]
         for offer in sorted(longer, key=lambda offer: offer.end, reverse=True):
             log.warning(
                 "CLUSTER: fetching the last %d bytes of this node's log from %s", offer.end - end, offer.address
@@ -71,7 +77,37 @@ class Rejoin:
                 break
             except (httpx.HTTPError, tarfile.TarError) as error:
                 log.error("CLUSTER: cannot fetch the end of this node's log from %s: %s", offer.address, error)
-        return bool(longer)
+        return bool(longer) or any(mended)
+
+    def _is_mended(self, disk: Disk, records: LogRecords, spot: tuple[str, int, int], common: dict[Offer, int]) -> bool:
+        """Replace a damaged range of a segment, if a mirror has its bytes. Returns False if none has. Raises OSError.
+
+        `common`: the position up to which each mirror holds the same as the log. A mirror has a segment that was rewritten here
+        as it was before.
+        """
+        name, start, stop = spot
+        header = next(segment.header for segment in records.segments if segment.name == name)
+        for offer, end in common.items():
+            if header.generation or header.base + stop - HEADER_SIZE > end:
+                continue
+            try:
+                data = fetch_range(offer, header, start, stop)
+            except (httpx.HTTPError, tarfile.TarError) as error:
+                log.error("CLUSTER: cannot fetch damaged bytes from %s: %s", offer.address, error)
+                continue
+            if _is_right(data, start, header.seed):
+                file = disk.open(name)
+                try:
+                    file.append([data], start)
+                    file.sync()
+                finally:
+                    file.close()
+                log.warning(
+                    "CLUSTER: %d damaged bytes of %s from %d on are replaced by those of %s",
+                    stop - start, name, start, offer.address,
+                )  # fmt: skip
+                return True
+        return False
 
     def _ask_all(self, log_id: bytes) -> list[Offer]:
         """Return the mirrors that other nodes offer. Nodes that do not answer are asked again until the time is over."""
@@ -117,10 +153,34 @@ def _bounded(chunks: Iterable[bytes], most: int) -> Iterable[bytes]:
 
 
 def _offer(address: str, mirror: dict[str, Any]) -> Offer:
-    epochs = [(bytes.fromhex(epoch), int(start)) for epoch, start in mirror["epochs"]]
+    epochs = tuple((bytes.fromhex(epoch), int(start)) for epoch, start in mirror["epochs"])
     if any(len(epoch) != EPOCH_SIZE for epoch, _ in epochs):
         raise ValueError("an epoch is not one")
     return Offer(address, int(mirror["written"]) if mirror["complete"] else 0, epochs)
+
+
+def fetch_range(offer: Offer, header: SegmentHeader, start: int, stop: int) -> bytes:
+    """Return the bytes of a segment from offset `start` to `stop` of a mirror. Raises httpx.HTTPError, tarfile.TarError."""
+    position = header.base + start - HEADER_SIZE
+    url = f"http://{offer.address}/cluster/mirror?log={header.log_id.hex()}&from={position}"
+    with httpx.stream("GET", url, timeout=TRANSFER) as answer:
+        answer.raise_for_status()
+        stream: Any = _Readable(answer.iter_raw(CHUNK))
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
+            entry = archive.next()
+            match = _PART.fullmatch(entry.name) if entry is not None else None
+            content = archive.extractfile(entry) if entry is not None and match is not None else None
+            if match is None or content is None or (int(match[1]), int(match[2] or 0)) != (header.base, start):
+                return b""  # the mirror has that segment otherwise
+            return content.read(stop - start)
+
+
+def _is_right(data: bytes, start: int, seed: int) -> bool:
+    """Return True if the bytes are records that may stand from offset `start` of a segment with this seed on."""
+    at = 0
+    while at < len(data) and (after := decode(data, at, seed, start)):
+        at = after
+    return 0 < at == len(data)
 
 
 def fetch_end(disk: Disk, offer: Offer, log_id: bytes, end: int) -> None:

@@ -57,6 +57,19 @@ def test_three_nodes_find_each_other_through_one_of_them(node: Callable[..., Dae
         assert nodes_of(third)[1]["http_address"] == second.http
 
 
+def test_nodes_find_each_other_through_nsqlookupd(node: Callable[..., Daemon]) -> None:
+    with (
+        Daemon("nsqlookupd") as lookupd,
+        node(0, lookupd_tcp_address=lookupd.tcp) as first,
+        node(1, lookupd_tcp_address=lookupd.tcp, cluster_name="elsewhere") as foreigner,
+        node(2, lookupd_tcp_address=lookupd.tcp) as second,
+    ):
+        eventually(lambda: connected(first) == {2})
+        assert connected(second) == {0}
+        assert connected(foreigner) == set()
+        assert not any("CLUSTER: refused" in line for line in foreigner.lines), "only its own cluster is dialed"
+
+
 def test_a_killed_node_is_suspected_and_one_that_stops_is_waited_for(node: Callable[..., Daemon]) -> None:
     with node(0) as first, node(1, first) as second, node(2, first) as third:
         eventually(lambda: connected(first) == {1, 2})

@@ -255,6 +255,30 @@ def test_a_node_whose_followers_are_down_goes_on_without_its_end_and_is_copied_a
         assert len(parted(tmp_path)) == 1
 
 
+# damage
+
+
+def test_what_is_damaged_in_a_log_is_mended_from_a_mirror(node: NodeMaker, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        first = stack.enter_context(node(0))
+        second = stack.enter_context(node(1, first))
+        eventually(lambda: in_sync(first) == {1})
+        create(first, two=2)
+        for number in range(40):
+            publish(first, "two", b"%d" % number + b"x" * 1000)
+        first.stop()
+        (segment,) = (tmp_path / "0" / "log").glob("*.0.log")
+        content = bytearray(segment.read_bytes())
+        for at in (10_000, 10_001, 30_000):
+            content[at] ^= 0xFF
+        segment.write_bytes(content)
+        first = again(stack, node, 0, first, second)
+        assert sum("damaged bytes" in line for line in first.lines) == 2
+        assert sorted(drained(first, "two", "c", 40)) == sorted(b"%d" % number + b"x" * 1000 for number in range(40))
+        eventually(lambda: in_sync(first) == {1})
+    assert run("penstock", "verify", str(tmp_path / "0")).returncode == 0
+
+
 # nodes that stand still
 
 

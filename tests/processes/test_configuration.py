@@ -348,6 +348,7 @@ JSON = {  # integers, durations in ns, and what Go has as a number: levels and T
     "mirrors": "2",
     "replicate": "1",
     "replicate_timeout": "2000000000",
+    "replication_rate": "0",
     "rereplicate_after": "60000000000",
     "dedup_window": "600000000000",
     "dedup_keys": "100000",

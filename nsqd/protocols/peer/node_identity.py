@@ -50,7 +50,7 @@ def unpack(fields: Any) -> NodeIdentity:
         raise PeerError("an identity's number, incarnation or log format is not one")
     if type(log_id) is not bytes or type(epoch) is not bytes or (len(log_id), len(epoch)) != (LOG_ID_SIZE, EPOCH_SIZE):
         raise PeerError("an identity's log id or epoch is not one")
-    if not _is_address(address) or not (http == "" or _is_address(http)):
+    if not is_address(address) or not (http == "" or is_address(http)):
         raise PeerError("an identity's address is not host:port")
     return NodeIdentity(number, incarnation, log_id, epoch, log_format, address, http)
 
@@ -63,7 +63,8 @@ def unpack_message(content: bytes) -> Any:
         raise PeerError("the content of a frame is not msgpack") from None
 
 
-def _is_address(text: object) -> bool:
+def is_address(text: object) -> bool:
+    """Return True if this is the text host:port."""
     return type(text) is str and len(text) <= MOST_ADDRESS and _ADDRESS.fullmatch(text) is not None
 
 

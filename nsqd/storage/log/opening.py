@@ -157,7 +157,7 @@ class OpenLog:
         self.writer.close()
 
 
-# Appends to the log what other nodes have of it beyond its end. Returns True if it may be longer now. Raises OSError.
+# Fetches from other nodes what the log has lost. Returns True if it is to be read again. Raises OSError.
 Extend = Callable[[Disk, LogReading], bool]
 
 
@@ -175,16 +175,16 @@ def open_log(
     parts = simulated or Simulated()
     try:
         reading = LogReading(disk)
+        reading.report()
         if extend is not None and extend(disk, reading):
-            reading.report()
             reading = LogReading(disk)
+            reading.report()
         most = max(SMALLEST_SEGMENT, disk.total() // SEGMENTS_ON_DISK)
         segment_size = max(options.segment_size, SMALLEST_SEGMENT) if options.segment_size else parts.segment_size
         segment_size = min(segment_size, most)
         spare = parts.spare(disk, segment_size)
     except OSError as error:
         raise LogError(f"cannot read the log: {error}") from None
-    reading.report()
     identity = _identify(disk, options.node, reading, parts.random)
     clock, space = LogClock(parts.clocks), Space(disk)
     snapshot = reading.resume(clock)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import cast
 
+import pytest
+
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link, Listener
 from nsqd.protocols.peer import stream
@@ -61,14 +63,14 @@ class LogOfTest:
 class Side:
     """An origin with one follower, played by the test."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, rate: int = 0) -> None:
         self.source = LogOfTest(log)
         self.work = SteppedWork()
         cluster = _Members(node(NODE))
         self.link: Link = proved_link(cast(Listener, None), node(FOLLOWER))
         cluster.links[FOLLOWER] = self.link
         cluster.members = [cluster.own, node(FOLLOWER)]
-        self.origin = Origin(cast(Cluster, cluster), self.source, Copies(0), self.work, 1, 60_000_000_000)
+        self.origin = Origin(cast(Cluster, cluster), self.source, Copies(0), self.work, 1, 60_000_000_000, rate)
         self.origin.tick(0)
         assert self.sent() == [(FrameKind.FOLLOW, b"")]
 
@@ -163,6 +165,19 @@ def test_a_segment_that_was_rewritten_before_it_was_reached_begins_a_new_exchang
     assert side.sent() == []
     side.origin.tick(origin_module.ASK_AFTER)
     assert side.sent() == [(FrameKind.FOLLOW, b"")]
+
+
+def test_a_follower_that_is_far_behind_is_sent_no_more_than_the_rate_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(origin_module, "MOST_BEHIND", 0)
+    monkeypatch.setattr(origin_module, "LAST", 0)
+    log, _ = two_segments()
+    side = Side(log, rate=1)
+    kinds = [kind for kind, _ in side.have(stream.Have(0, [], {}))]
+    assert kinds == [FrameKind.ANEW, FrameKind.SEGMENT]
+    side.origin.tick(1_000_000_000)
+    while side.work.step(Random(1)):
+        pass
+    assert [kind for kind, _ in side.sent()][:1] == [FrameKind.BYTES]
 
 
 def _bytes(base: int, at: int, data: bytes) -> list[tuple[FrameKind, bytes]]:

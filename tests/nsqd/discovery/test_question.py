@@ -1,0 +1,58 @@
+"""What an nsqlookupd answers about the nodes of a cluster, and what is left of an answer that lies."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from nsqd.discovery import question
+from nsqd.discovery.question import MOST_PEERS, cluster_peers_of
+from shared.http.bounded import AnswerError
+
+REAL = httpx.AsyncClient
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, content: Any, status: int = 200) -> None:
+    """Let every request have this answer."""
+    body = json.dumps(content).encode()
+    transport = httpx.MockTransport(lambda request: httpx.Response(status, stream=httpx.ByteStream(body)))
+    monkeypatch.setattr(question.httpx, "AsyncClient", lambda **given: REAL(transport=transport))
+
+
+def node(cluster: Any, address: Any) -> dict[str, Any]:
+    return {"cluster": cluster, "cluster_address": address}
+
+
+async def ask() -> list[str]:
+    return await cluster_peers_of("http://lookup/nodes", "c", (1.0, 1.0))
+
+
+async def test_the_nodes_of_the_cluster_are_found_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(
+        monkeypatch, {"producers": [node("c", "a:1"), node("d", "b:1"), {"hostname": "nsq"}, node("c", "[::1]:2")]}
+    )
+    assert await ask() == ["a:1", "[::1]:2"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{}, {"producers": None}, {"producers": "c"}, {"producers": [None, 1, [], node("c", None), node("c", 5)]},
+     {"producers": [node("c", "a"), node("c", "a:0"), node("c", "a b:1"), node("c", "x" * 400 + ":1"), node(["c"], "a:1")]}],
+)  # fmt: skip
+async def test_an_answer_that_lies_names_nobody(monkeypatch: pytest.MonkeyPatch, content: Any) -> None:
+    answering(monkeypatch, content)
+    assert await ask() == []
+
+
+async def test_no_more_than_a_few_nodes_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, {"producers": [node("c", f"a:{port}") for port in range(1, 1000)]})
+    assert len(await ask()) == MOST_PEERS
+
+
+async def test_an_error_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, {}, 500)
+    with pytest.raises(AnswerError):
+        await ask()
