@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from nsqd.shared_port import SharedPort
     from shared.tls_mutual import MutualCertificates
 
+LOST_COPY = "NOREPL_MAY_BE_DELIVERED"  # the text of an answer whose copies did not come in time
 SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner than after Python's 5 ms
 # Allocations between collections, young and middle; the oldest generation is never collected automatically. A million waiting
 # messages make that a pause of half a second, so reference cycles are taken apart by hand when they end.
@@ -254,7 +255,8 @@ class Daemon:
     def _answer_http_requests(self) -> HttpReplies:
         """Do what the HTTP thread asked for in this turn, and return its replies."""
         calls = self._bridge.serve()
-        return HttpReplies(partial(self._bridge.deliver, calls), partial(self._bridge.refuse, calls))
+        refuse = partial(self._bridge.refuse, calls)
+        return HttpReplies(partial(self._bridge.deliver, calls), refuse, partial(refuse, LOST_COPY))
 
     def _report_changes(self, changes: list[Change]) -> None:
         """Report topics and channels that were created, deleted or paused to the log, nsqlookupd and nsqd.dat."""

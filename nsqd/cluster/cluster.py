@@ -57,7 +57,8 @@ class Cluster:
         """
         self.own, self.name = credentials.own, credentials.cluster
         self.membership = Membership(credentials.own, suspect_after)
-        self.membership.merge([word for word in known if word.node.number != self.own.number], now)
+        known = [word for word in known if word.node.number != self.own.number]
+        self.membership.merge(known, now)
         self.lease = 0
         self.leases: dict[int, int] = dict(leases)  # the lease that each node told last, by its number
         self.links: dict[int, Link] = {}  # the connection to each node whose identity is proved
@@ -73,7 +74,8 @@ class Cluster:
         self._dials: dict[str, _Dial] = {}
         # words about another run of a node, by its number, while the known run has a connection here
         self._withheld: dict[int, Member] = {}
-        self._ended: set[int] = set()  # numbers of nodes that have closed their connection
+        # numbers of nodes that have closed their connection, or have not had one since this node started
+        self._ended = {word.node.number for word in known}
         self._back_in = 0  # ms: the grace that was announced; 0: none
 
     def set_found(self, addresses: Iterable[str]) -> None:

@@ -16,6 +16,7 @@ class HttpReplies:
 
     deliver: Callable[[], None]
     refuse: Callable[[], None]
+    give_up: Callable[[], None] | None = None  # instead, if copies did not come in time; None: as `refuse`
 
 
 class Promised:
@@ -61,8 +62,10 @@ class Promised:
         for promises, replies in served:
             if are_kept(promises):
                 replies.deliver()
-            elif any(promise.is_broken for promise in promises):
+            elif any(promise.mark.broken for promise in promises if promise.is_broken):
                 replies.refuse()
+            elif any(promise.is_broken for promise in promises):
+                (replies.give_up or replies.refuse)()
             else:
                 self.add_http_replies(replies, promises)
         ready, lost = dict[Connection, None](), list[Connection]()

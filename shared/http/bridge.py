@@ -81,10 +81,13 @@ class Bridge:
             served.append(call)
         return served
 
-    def refuse(self, served: list[Call]) -> None:
-        """Answer 503 to all of these calls, because their effects cannot be promised. To be called in the trio thread."""
+    def refuse(self, served: list[Call], text: str = "EXITING") -> None:
+        """Answer 503 to all of these calls, because their effects cannot be promised. To be called in the trio thread.
+
+        `text` says why; the usual one is the original's word for any failure to put.
+        """
         for call in served:
-            call.error = HttpError(503, "EXITING")  # the original's word for any failure to put
+            call.error = HttpError(503, text)
         self.deliver(served)
 
     def deliver(self, served: list[Call]) -> None:

@@ -48,6 +48,9 @@ class Operator(Client):
         if found is None or body is None:
             self._reply(NOT_FOUND)
         else:
+            gate = found[0].offsets.gate
+            if gate is not None:
+                self.outbox.wait_for(gate.pass_through())
             self._reply(job_reply(b"FOUND", self._broker.tubes.client_id(found[1]), body))
 
     # operators

@@ -6,10 +6,11 @@ import os
 
 import pytest
 
-from nsqd.cluster.cluster import MOST_STRANGERS
+from nsqd.cluster.cluster import MOST_STRANGERS, Cluster
 from nsqd.cluster.link import MOST_OUTPUT, Link
 from nsqd.cluster.membership import Member, Membership, Standing
-from tests.nsqd.cluster.network import SECOND, Network, SimMember
+from nsqd.protocols.peer.handshake import Credentials
+from tests.nsqd.cluster.network import SECOND, SECRET, SUSPECT_AFTER, Network, SimMember
 from tests.nsqd.protocols.peer.identities import node
 
 SEEDS = int(os.environ.get("PENSTOCK_CLUSTER_SEEDS", "20"))
@@ -134,6 +135,20 @@ def test_a_second_node_with_a_number_is_refused_while_the_first_one_lives() -> N
         del network.members[member.own.address]
     network.run(CALM)
     assert network.agree()
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_after_a_restart_of_all_a_later_run_is_accepted_at_once_at_its_old_address_only(moved: bool) -> None:
+    network = Network(5)
+    first = network.start(0, 2, [])
+    known = [Member(node(1, 1))]  # as the file of the last run has it
+    credentials = Credentials("c", SECRET, first.own)
+    first.cluster = Cluster(credentials, [], SUSPECT_AFTER, network.random.randbytes, known, now=first.now)
+    network.start(1, 2, **({"address": "elsewhere:4152"} if moved else {}))
+    network.run(2)
+    assert (1 in first.cluster.links) is not moved
+    network.run(40)
+    assert 1 in first.cluster.links
 
 
 def test_a_node_with_another_secret_stays_outside() -> None:
