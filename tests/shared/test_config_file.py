@@ -539,6 +539,8 @@ BOUNDED: dict[str, st.SearchStrategy[Any]] = {
     "max_deflate_level": st.integers(1, 9),
     "node_id": st.integers(0, 1023),  # a node of a cluster needs one
     "takeover_after": st.integers(3 * SECOND, 2**63 - 1),
+    "mirrors": st.integers(1, 15),
+    "replicate": st.integers(1, 2),
     "cluster_address": st.just(":4153"),
     "cluster_name": st.sampled_from(["penstock", "é"]),
     "cluster_secret_file": st.just("/etc/secret"),

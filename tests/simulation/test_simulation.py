@@ -67,7 +67,7 @@ def test_acknowledging_before_the_sync_is_found(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_strict_topic_that_is_acknowledged_like_the_others_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogStore, "_marks_of", lambda store, durability, replicate: (store.written,))
+    monkeypatch.setattr(LogStore, "marks_of", lambda store, durability, replicate: (store.written,))
     assert_found(Durability.OS, 40)
 
 
