@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from nsqd.core.limits import MAY_BE_DELIVERED
 from nsqd.core.observation.series import Series
 from nsqd.core.registry import Change
 from nsqd.discovery.lookupds import Lookupds
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from nsqd.shared_port import SharedPort
     from shared.tls_mutual import MutualCertificates
 
-LOST_COPY = "NOREPL_MAY_BE_DELIVERED"  # the text of an answer whose copies did not come in time
 SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner than after Python's 5 ms
 # Allocations between collections, young and middle; the oldest generation is never collected automatically. A million waiting
 # messages make that a pause of half a second, so reference cycles are taken apart by hand when they end.
@@ -256,7 +256,7 @@ class Daemon:
         """Do what the HTTP thread asked for in this turn, and return its replies."""
         calls = self._bridge.serve()
         refuse = partial(self._bridge.refuse, calls)
-        return HttpReplies(partial(self._bridge.deliver, calls), refuse, partial(refuse, LOST_COPY))
+        return HttpReplies(partial(self._bridge.deliver, calls), refuse, partial(refuse, MAY_BE_DELIVERED))
 
     def _report_changes(self, changes: list[Change]) -> None:
         """Report topics and channels that were created, deleted or paused to the log, nsqlookupd and nsqd.dat."""

@@ -36,5 +36,8 @@ class TooMany(Exception):
     """A limit of the node, such as the number of topics or channels, is reached."""
 
 
+MAY_BE_DELIVERED = "NOREPL_MAY_BE_DELIVERED"  # how HTTP is told of a publish whose copies did not come in time
+
+
 class TooFewCopies(TooMany):
     """Nothing can be published to the topic: fewer nodes can have a copy now than it asks for. The text says how many."""

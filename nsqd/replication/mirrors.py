@@ -18,12 +18,13 @@ from nsqd.protocols.peer import stream
 from nsqd.protocols.peer.frames import FrameKind, PeerError
 from nsqd.replication.common import common_end
 from nsqd.replication.origin import Work
+from nsqd.storage.log.backup import LogPart
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import unpack
 from nsqd.storage.log.space import MOST_OF_DISK, RESERVE
 from nsqd.storage.mirror.manifest import ManifestError
 from nsqd.storage.mirror.mirror import Mirror, MirrorError, MirrorSync
-from nsqd.storage.mirror.reading import MirrorPart, mirror_parts
+from nsqd.storage.mirror.reading import mirror_parts
 from shared.log import log
 
 TELL_AFTER = 1024 * 1024  # bytes after which the owner is told how far the mirror is, though nobody waits for that
@@ -358,7 +359,7 @@ class Mirrors:
             kept.is_opening = True
             self._work.run(partial(self._open, kept), partial(self._opened, kept))
 
-    def parts(self, kept: Kept, start: int) -> list[MirrorPart]:
+    def parts(self, kept: Kept, start: int) -> list[LogPart]:
         """Return the parts of a mirror from the position `start` on. Raises KeyError if it is not complete, OSError."""
         mirror, disk = kept.mirror, kept.disk
         if mirror is None or disk is None or not mirror.end:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 
 from nsqd.core.broker import Broker
+from nsqd.core.limits import MAY_BE_DELIVERED
 from nsqd.protocols.http.head import MAX_HEAD, Request, Route, may_become, read_head
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport
@@ -35,7 +36,7 @@ MOST_KNOWN = 1024  # heads that are remembered: a client sends the same few agai
 
 _BEGINNING = b"HTTP/1.1 200 OK\r\ndate: %s\r\nx-content-type-options: nosniff\r\n"
 PING_HEADERS = b"content-length: 2\r\ncontent-type: text/plain; charset=utf-8\r\n"
-_MAY_BE_DELIVERED = b'{"message":"NOREPL_MAY_BE_DELIVERED"}'
+_MAY_BE_DELIVERED = b'{"message":"%s"}' % MAY_BE_DELIVERED.encode()
 LOST_COPY = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json; charset=utf-8\r\nconnection: close\r\n"
     b"content-length: %d\r\n\r\n%s" % (len(_MAY_BE_DELIVERED), _MAY_BE_DELIVERED)

@@ -13,6 +13,7 @@ from nsqd.protocols.peer.frames import PeerError
 MOST_NUMBER = 1023  # node numbers are those of -node-id
 FIELDS = 7  # of an identity
 MOST_ADDRESS = 300  # characters: a host name has at most 253
+MOST_BYTES = 1 << 20  # of a field: no frame has more
 MOST_FIELDS = 2048  # of a list: there are 1,024 node numbers
 LOG_ID_SIZE, EPOCH_SIZE = 16, 14  # bytes
 _ADDRESS = re.compile(r"[!-~]+:[1-9][0-9]{0,4}", re.ASCII)
@@ -55,10 +56,13 @@ def unpack(fields: Any) -> NodeIdentity:
     return NodeIdentity(number, incarnation, log_id, epoch, log_format, address, http)
 
 
-def unpack_message(content: bytes) -> Any:
-    """Return the value of a frame's content in msgpack. Raises PeerError."""
+def unpack_message(content: bytes, most: int = MOST_FIELDS, longest: int = MOST_BYTES) -> Any:
+    """Return the value of a frame's content in msgpack. Raises PeerError.
+
+    No list in it has more than `most` fields, and no bytes in it are longer than `longest`.
+    """
     try:
-        return msgpack.unpackb(content, max_map_len=0, max_array_len=MOST_FIELDS)
+        return msgpack.unpackb(content, max_map_len=0, max_array_len=most, max_bin_len=longest)
     except (ValueError, msgpack.UnpackException, RecursionError):
         raise PeerError("the content of a frame is not msgpack") from None
 

@@ -26,7 +26,7 @@ from typing import Any
 import msgpack
 
 from nsqd.protocols.peer.frames import FrameKind, PeerError, encode
-from nsqd.protocols.peer.node_identity import EPOCH_SIZE
+from nsqd.protocols.peer.node_identity import EPOCH_SIZE, unpack_message
 
 HEADER = 64  # bytes of a segment's header
 MOST_BYTES = 256 * 1024  # of a log in one frame: a heartbeat waits for no more than this
@@ -150,10 +150,7 @@ def _pack(kind: FrameKind, fields: list[Any]) -> bytes:
 
 
 def _fields(content: bytes, count: int) -> list[Any]:
-    try:
-        fields = msgpack.unpackb(content, max_map_len=0, max_array_len=MOST_SEGMENTS, max_bin_len=EPOCH_SIZE)
-    except (ValueError, msgpack.UnpackException, RecursionError):
-        raise PeerError("the content of a frame is not msgpack") from None
+    fields = unpack_message(content, MOST_SEGMENTS, EPOCH_SIZE)
     if not isinstance(fields, list) or len(fields) != count:
         raise PeerError(f"a frame does not have {count} fields")
     return fields

@@ -20,16 +20,18 @@ LEASE = 60_000_000_000  # ns for which `begin` or `keep_alive` keeps files from 
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """One file of a copy of the log. Implements nsqd.core.retention.backup.Part."""
+    """One file of a copy of a log, from some offset on. Implements nsqd.core.retention.backup.BackupPart."""
 
     disk: Disk
-    name: str
+    name: str  # in the copy
     size: int  # bytes
+    file: str  # name on the disk
+    offset: int = 0  # in the file, at which the part begins
 
     def read(self, at: int, size: int) -> bytes:
-        data = read_from(self.disk, self.name, at, size)
+        data = read_from(self.disk, self.file, self.offset + at, size)
         if len(data) != size:
-            raise OSError(f"{self.name} is shorter than it was")
+            raise OSError(f"{self.file} is shorter than it was")
         return data
 
 
@@ -55,14 +57,14 @@ class LogBackup:
         self.keep_alive(self._number)
         parts = [part for part in parts if part.size > HEADER_SIZE]
         if IDENTITY in self._disk.names():
-            parts.append(LogPart(self._disk, IDENTITY, self._disk.size(IDENTITY)))
+            parts.append(LogPart(self._disk, IDENTITY, self._disk.size(IDENTITY), IDENTITY))
         return self._number, parts
 
     def _part(self, base: int) -> LogPart:
         name = self._tidying.file_name(base)
         if base == self._writer.base:
-            return LogPart(self._disk, name, HEADER_SIZE + self._writer.durable.position - base)
-        return LogPart(self._disk, name, self._disk.size(name))
+            return LogPart(self._disk, name, HEADER_SIZE + self._writer.durable.position - base, name)
+        return LogPart(self._disk, name, self._disk.size(name), name)
 
     def keep_alive(self, number: int) -> None:
         if number == self._number:

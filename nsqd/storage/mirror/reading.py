@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from nsqd.storage.log.disk import Disk, File, read_from
+from nsqd.storage.log.backup import LogPart
+from nsqd.storage.log.disk import Disk, File
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.mirror.manifest import Manifest
@@ -27,25 +26,11 @@ class MirrorDisk(FrozenDisk):
         return super().size(self._names.get(name, name))
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorPart:
-    """A file of a mirror, from some offset on. Implements nsqd.core.retention.backup.BackupPart."""
+def mirror_parts(disk: Disk, manifest: Manifest, end: int, start: int = 0) -> list[LogPart]:
+    """Return the parts of a mirror that ends at the position `end`, from the position `start` on. Raises OSError.
 
-    disk: Disk
-    file: str  # name of the file in the mirror
-    name: str  # of the segment, with @<offset> if the part does not begin at 0
-    offset: int
-    size: int  # bytes
-
-    def read(self, at: int, size: int) -> bytes:
-        data = read_from(self.disk, self.file, self.offset + at, size)
-        if len(data) != size:
-            raise OSError(f"{self.file} is shorter than it was")
-        return data
-
-
-def mirror_parts(disk: Disk, manifest: Manifest, end: int, start: int = 0) -> list[MirrorPart]:
-    """Return the parts of a mirror that ends at the position `end`, from the position `start` on. Raises OSError."""
+    A part that begins within a segment is named `<segment>@<offset>`.
+    """
     parts = []
     for place, file in enumerate(manifest.files):
         is_newest = place + 1 == len(manifest.files)
@@ -55,5 +40,5 @@ def mirror_parts(disk: Disk, manifest: Manifest, end: int, start: int = 0) -> li
         offset = HEADER_SIZE + start - file.base if start > file.base else 0
         name = f"{file.segment}@{offset}" if offset else file.segment
         if size > offset:
-            parts.append(MirrorPart(disk, file.name, name, offset, size - offset))
+            parts.append(LogPart(disk, name, size - offset, file.name, offset))
     return parts
