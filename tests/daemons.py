@@ -25,6 +25,8 @@ from typing import Any
 
 import httpx
 
+from penstock.client import Consumer
+
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT = 60.0  # s; a start takes 0.3 s, but CI machines sleep at times, and other tests run beside this one
 STOP_TIMEOUT = 60.0  # s
@@ -185,6 +187,20 @@ def publish(node: Daemon, topic: str, *bodies: bytes | str) -> None:
     """Publish the bodies, which hold no line break, with one /mpub."""
     lines = [body.encode() if isinstance(body, str) else body for body in bodies]
     post(node, "/mpub", b"\n".join(lines), topic=topic)
+
+
+def drained(node: Daemon, topic: str, channel: str, count: int) -> list[bytes]:
+    """Consume so many messages of a channel, and return their bodies. AssertionError if there is another one."""
+    found: list[bytes] = []
+    with Consumer(topic, channel, [node.tcp]) as consumer:
+        while len(found) < count:
+            more = consumer.poll(10)
+            assert more, f"only {len(found)} of {count} came"
+            for message in more:
+                found.append(message.body)
+                message.finish()
+        assert consumer.poll(0.2) == []
+    return found
 
 
 def eventually(done: Callable[[], object], timeout: float = START_TIMEOUT) -> None:

@@ -12,8 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.client.consumer import Consumer
-from tests.daemons import ERROR, OK, Conversation, Daemon, eventually, post, publish, run, sized
+from tests.daemons import ERROR, OK, Conversation, Daemon, drained, eventually, post, publish, run, sized
 
 SECRET = "the secret of this cluster"
 
@@ -119,20 +118,6 @@ def depth(daemon: Daemon, topic: str) -> int:
     """Messages that wait in the topic's channel."""
     topics = httpx.get(f"http://{daemon.http}/stats?format=json&topic={topic}").json()["topics"]
     return int(topics[0]["channels"][0]["depth"])
-
-
-def drained(daemon: Daemon, topic: str, channel: str, count: int) -> list[bytes]:
-    """So many messages, and that there is no other."""
-    found: list[bytes] = []
-    with Consumer(topic, channel, [daemon.tcp]) as consumer:
-        while len(found) < count:
-            more = consumer.poll(10)
-            assert more, f"only {len(found)} of {count} came"
-            for message in more:
-                found.append(message.body)
-                message.finish()
-        assert consumer.poll(0.2) == []
-    return found
 
 
 def publish_to(daemon: Daemon, topic: str, body: bytes = b"x") -> tuple[int, str]:

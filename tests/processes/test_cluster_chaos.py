@@ -21,8 +21,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.daemons import OK, Conversation, Daemon, eventually, post, publish, run, several, sized
-from tests.processes.test_cluster import connected, drained, in_sync, nodes_of, publish_to
+from tests.daemons import OK, Conversation, Daemon, drained, eventually, post, publish, run, several, sized
+from tests.processes.test_cluster import connected, in_sync, nodes_of, publish_to
 from tests.processes.test_cluster import node as node  # the fixture
 
 pytestmark = pytest.mark.process

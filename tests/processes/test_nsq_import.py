@@ -22,7 +22,7 @@ from nsqd.storage.data_import import MOVING, READING
 from nsqd.storage.diskqueue import DiskQueue, QueueError, find_queues
 from nsqd.storage.nsq_import import ASIDE, MARKER
 from penstock.client import Consumer
-from tests.daemons import ROOT, Daemon, nsqd
+from tests.daemons import ROOT, Daemon, drained, nsqd
 
 pytestmark = pytest.mark.process
 
@@ -61,20 +61,6 @@ def write_metadata(path: Path, topics: dict[str, list[str]], paused: Sequence[st
 
 def bodies(prefix: str, count: int) -> list[bytes]:
     return [f"{prefix}{number}".encode() for number in range(count)]
-
-
-def drained(node: Daemon, topic: str, channel: str, count: int) -> list[bytes]:
-    """So many messages, and that there is no other."""
-    found: list[bytes] = []
-    with Consumer(topic, channel, [node.tcp]) as consumer:
-        while len(found) < count:
-            more = consumer.poll(10)
-            assert more, f"only {len(found)} of {count} came"
-            for message in more:
-                found.append(message.body)
-                message.finish()
-        assert consumer.poll(0.2) == []
-    return found
 
 
 def depths(node: Daemon) -> dict[str, Any]:
