@@ -104,7 +104,7 @@ def open_in_cluster(options: NsqdOptions, directory: DataDirectory, listeners: L
     from nsqd.replication.rejoin import Rejoin
 
     members = [member.node for member in read_facts(directory.path).members]
-    addresses = [node.http for node in members if node.number != options.node_id]
+    addresses = {node.number: node.http for node in members if node.number != options.node_id}
     rejoin = Rejoin(addresses, options.rejoin_timeout / SECOND)
     if listeners.http is None or not addresses:
         return open_directory(options, directory, extend=rejoin)

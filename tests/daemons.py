@@ -25,7 +25,7 @@ from typing import Any
 
 import httpx
 
-from penstock.client import Consumer
+from penstock.client.consumer import Consumer
 
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT = 60.0  # s; a start takes 0.3 s, but CI machines sleep at times, and other tests run beside this one

@@ -3,7 +3,7 @@
     {"name": "penstock", "node": 0, "nodes": [{"node": 0, "address": "127.0.0.1:4154", "http_address": "127.0.0.1:4151",
       "standing": "member", "connected": false, "suspected": false, "restarting": false, "incarnation": 1790000000,
       "log_id": "...", "lease": 16777217}, ...],
-     "copies": {"available": 2, "away": [2], "replies_given_up": 0},
+     "copies": {"available": 2, "away": [2], "counting": [1], "replies_given_up": 0},
      "followers": [{"node": 1, "state": "in sync", "behind": 0, "written": 4711, "durable": 4711, "failure": ""}, ...],
      "mirrors": [{"node": 1, "log_id": "...", "connected": true, "complete": true, "written": 815, "durable": 815,
       "failure": ""}, ...]}
@@ -12,8 +12,8 @@
 below which ids may have been issued, as far as this node was told. `followers` are the nodes that keep a copy of this node's
 log: their `state` is asked, catching up, in sync or failed, and `behind` is in bytes. `mirrors` are the copies that this node
 keeps of the logs of others. Positions count the bytes of a log. `copies`: how many copies of a message are possible now, this
-node's included; the nodes that shall keep a copy and have no connection; how many replies were given up since the start,
-because no copy was made in time. A node that is in no cluster answers 404 NO_CLUSTER.
+node's included; the nodes that shall keep a copy and have no connection; those whose copies count for replies; how many
+replies were given up since the start, because no copy was made in time. A node that is in no cluster answers 404 NO_CLUSTER.
 
 /cluster/mirror?log=ID sends a mirror as a tar stream. Unpacked, it is a data directory with which the owner of the log starts
 again. With `from`, a position, only what follows it is sent; a part that begins within a segment is named SEGMENT@OFFSET.

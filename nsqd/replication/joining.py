@@ -64,7 +64,7 @@ def make_copying(
     `patience`: ns after which a dead follower is replaced; `rate`: bytes a second that are read for followers that are far
     behind, 0: no limit. Raises DirectoryError.
     """
-    source = LogSource(opened.disk, opened.writer, opened.tidying)
+    source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
     origin = Origin(cluster, source, opened.store.copies, work, mirrors, patience, rate)
     source.tap(origin)
     try:

@@ -21,8 +21,10 @@ from nsqd.cluster.link import Link
 from nsqd.protocols.peer import stream
 from nsqd.protocols.peer.frames import FrameKind, PeerError, encode
 from nsqd.replication.common import common_end, continued, first_missing
+from nsqd.replication.in_sync import InSync
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.files import SegmentFile
+from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader
 from shared.log import log
 from shared.values import SECOND
@@ -33,6 +35,7 @@ CHUNK = 512 * 1024  # bytes that are read at a time
 LAST = 64 * 1024  # bytes: the last ones are read in the turn, so that a follower reaches the end of a log that grows
 ASK_AFTER = 1_000_000_000  # ns after which a follower is asked once more, if the log could not be read for it
 HOLD = 30_000_000_000  # ns for which segments are kept after some bytes were sent
+OUT_OF_SYNC = 5_000_000_000  # ns after which a follower that does not keep up is not named any more
 KEEP_EVERY = 1_000_000_000  # ns between two looks at which segments are gone
 
 T = TypeVar("T")
@@ -48,6 +51,9 @@ class Source(Protocol):
     @property
     def is_broken(self) -> bool: ...
     def epochs(self) -> list[tuple[bytes, int]]: ...
+    @property
+    def followers(self) -> Followers: ...
+    def state_followers(self, followers: Followers) -> int: ...
     def bases(self) -> list[int]: ...
     def file(self, base: int) -> SegmentFile: ...
     def file_end(self, base: int, following: int | None) -> int: ...
@@ -99,6 +105,7 @@ class Origin:
         self._allowed = 0  # bytes that may be read for them before the next tick
         self.followers: dict[int, Follower] = {}  # by node number
         self.copies = copies
+        self.in_sync = InSync(source.followers, source.end, OUT_OF_SYNC)
         self._away: list[int] = []  # numbers of the nodes that shall keep a copy and have no connection
         self._cluster = cluster
         self._source = source
@@ -131,6 +138,8 @@ class Origin:
             if 0 < follower.ask_at <= now:
                 follower.ask_at = 0
                 follower.link.send(encode(FrameKind.FOLLOW))
+        self._count()
+        self._name(chosen, now)
         self._release(chosen)
         if now >= self._keep_due:
             self._keep_due = now + KEEP_EVERY
@@ -155,10 +164,12 @@ class Origin:
         self._count()
 
     def _release(self, chosen: list[int]) -> None:
-        """Tell the nodes that are not chosen that they need no mirror, once all chosen ones have everything durably."""
+        """Tell the nodes that are not chosen that they need no mirror, once those chosen count and have everything durably."""
         end = self._source.end
         followers = [self.followers.get(number) for number in chosen]
-        if len(chosen) < self._mirrors or not all(one and one.is_caught_up and one.durable >= end for one in followers):
+        if not self.in_sync.is_confirmed or self.in_sync.named != set(chosen) or len(chosen) < self._mirrors:
+            return
+        if not all(one and one.is_caught_up and one.durable >= end for one in followers):
             return
         for number, link in self._cluster.links.items():
             if number not in chosen and self._dropped.get(number) is not link:
@@ -367,20 +378,39 @@ class Origin:
     # how far the copies are
 
     def _count(self) -> None:
-        counted = [follower for follower in self.followers.values() if follower.has_mirror]
-        for follower in counted:
+        whole = [follower for follower in self.followers.values() if follower.has_mirror]
+        for follower in whole:
             follower.is_caught_up |= follower.is_live
+        if not self.in_sync.is_confirmed:
+            durable = {follower.number: follower.durable for follower in whole}
+            if self.in_sync.confirm(self._source.durable, durable):
+                log.info("CLUSTER: followers that count: %s", sorted(self.in_sync.named) or "none")
+        counted = [follower for follower in whole if follower.number in self.in_sync.named]
         self.copies.update([(follower.written, follower.durable) for follower in counted])
-        self.copies.set_available(1 + self.in_sync)
+        self.copies.set_available(1 + sum(follower.is_caught_up for follower in counted))
 
-    @property
-    def in_sync(self) -> int:
-        """Return how many followers have had everything, and go on."""
-        return sum(follower.is_caught_up for follower in self.followers.values())
+    def _name(self, chosen: list[int], now: int) -> None:
+        """State in the log which followers count, if that has changed."""
+        if self._source.is_broken:
+            return
+        membership = self._cluster.membership
+        caught_up = [number for number, follower in self.followers.items() if follower.is_caught_up]
+        expected = [one for one in self.in_sync.named if membership.is_going(one) and one not in membership.suspected]
+        needed = chosen if len(chosen) == self._mirrors else []
+        fewest, most = self.copies.asked
+        wanted = self.in_sync.wanted(caught_up, expected, needed, (fewest, min(most, 1 + self._mirrors)), now)
+        if wanted is not None:
+            self.in_sync.change(wanted, self._source.state_followers(wanted))
+            self.ask_for_word(is_durable=True)
 
     def figures(self) -> dict[str, Any]:
-        """Return how many copies are possible, which nodes with a copy are away, and the replies given up, for /cluster."""
-        return {"available": self.copies.available, "away": self._away, "replies_given_up": self.copies.given_up}
+        """Return for /cluster how many copies are possible, which nodes are away, and which count; and replies given up."""
+        return {
+            "available": self.copies.available,
+            "away": self._away,
+            "counting": sorted(self.in_sync.named),
+            "replies_given_up": self.copies.given_up,
+        }
 
     def states(self) -> list[dict[str, Any]]:
         """Return what is known of each follower, for /cluster."""
@@ -388,7 +418,7 @@ class Origin:
         return [
             {
                 "node": follower.number,
-                "state": _state(follower),
+                "state": _state(follower, follower.number in self.in_sync.named),
                 "behind": end - follower.written if follower.has_mirror else end - min(end, self._sent(follower)),
                 "written": follower.written,
                 "durable": follower.durable,
@@ -398,9 +428,9 @@ class Origin:
         ]
 
 
-def _state(follower: Follower) -> str:
+def _state(follower: Follower, counts: bool) -> str:
     if follower.failure:
         return "failed"
     if follower.is_asked:
         return "asked"
-    return "in sync" if follower.is_caught_up else "catching up"
+    return "in sync" if follower.is_caught_up and counts else "catching up"

@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 import tarfile
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import IO, Any
 
 import httpx
@@ -23,6 +24,7 @@ from nsqd.protocols.peer.node_identity import EPOCH_SIZE
 from nsqd.replication.common import common_end
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.files import segment_name
+from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode
@@ -49,9 +51,12 @@ class Offer:
 class Rejoin:
     """Asks the nodes that were known in the last run. Implements nsqd.storage.log.opening.Extend."""
 
-    def __init__(self, addresses: Iterable[str], timeout: float) -> None:
-        """`addresses`: host:port of the HTTP clients of other nodes; `timeout`: s to wait for each."""
-        self._addresses = list(dict.fromkeys(filter(None, addresses)))[:MOST_NODES]
+    def __init__(self, addresses: Mapping[int, str], timeout: float) -> None:
+        """`addresses`: host:port of the HTTP clients of other nodes, by node number, "": not known.
+
+        `timeout`: s to wait for those whose copies count, as far as they are needed.
+        """
+        self._addresses = dict(islice(((number, one) for number, one in addresses.items() if one), MOST_NODES))
         self._timeout = timeout
 
     def __call__(self, disk: Disk, reading: LogReading) -> bool:
@@ -64,7 +69,7 @@ class Rejoin:
             return False
         own = [(epoch.pack(), start) for epoch, start in reading.replay.epochs]
         end = reading.log_records.end
-        offers = self._ask_all(identity.log_id)
+        offers = self._ask_all(identity.log_id, reading.replay.followers)
         common = {offer: common_end(own, end, offer.epochs, offer.end) for offer in offers}
         mended = [self._is_mended(disk, reading.log_records, spot, common) for spot in reading.log_records.damage.spots]
         longer = [offer for offer in offers if offer.end > end == common[offer]]
@@ -109,23 +114,36 @@ class Rejoin:
                 return True
         return False
 
-    def _ask_all(self, log_id: bytes) -> list[Offer]:
-        """Return the mirrors that other nodes offer. Nodes that do not answer are asked again until the time is over."""
+    def _ask_all(self, log_id: bytes, followers: Followers) -> list[Offer]:
+        """Return the mirrors that other nodes offer.
+
+        Those that do not answer are asked again until as many have answered as are needed, or the time is over.
+        """
         deadline = time.monotonic() + self._timeout
         offers: list[Offer] = []
-        waiting = self._addresses
+        waiting = dict(self._addresses)
         with ThreadPoolExecutor(len(waiting)) as pool:
             while waiting:
                 left = max(LEAST_PATIENCE, deadline - time.monotonic())
-                answers = list(pool.map(lambda address, left=left: ask(address, log_id, left), waiting))
+                answers = list(pool.map(lambda address, left=left: ask(address, log_id, left), waiting.values()))
                 offers += [offer for answer in answers for offer in answer or ()]
-                waiting = [address for address, answer in zip(waiting, answers, strict=True) if answer is None]
-                if time.monotonic() > deadline:
+                waiting = {one: waiting[one] for one, answer in zip(waiting, answers, strict=True) if answer is None}
+                if not waiting or is_enough(followers, waiting) or time.monotonic() > deadline:
                     break
-                time.sleep(ASK_EVERY if waiting else 0)
-        for address in waiting:
+                time.sleep(ASK_EVERY)
+        for address in waiting.values():
             log.info("CLUSTER: %s does not say whether it has a mirror of this node's log", address)
         return offers
+
+
+def is_enough(followers: Followers, silent: Collection[int]) -> bool:
+    """Return True if one of those that have answered holds whatever clients were told that n nodes have, for every n in use.
+
+    `silent`: numbers of the nodes that have not answered. Of k followers, n - 1 have such a publish, so k - n + 2 answers
+    contain one of them.
+    """
+    heard = len(set(followers.numbers) - set(silent))
+    return heard >= len(followers.numbers) - max(0, followers.fewest - 2)
 
 
 def ask(address: str, log_id: bytes, timeout: float) -> list[Offer] | None:

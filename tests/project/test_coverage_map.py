@@ -65,7 +65,7 @@ COVERED_BY = {
     ),
     "processes/test_cluster.py": (
         "nsqd.core.cluster_view", "nsqd.core.sequence.gate", "nsqd.http.archive", "nsqd.http.cluster",
-        "nsqd.replication.early", "nsqd.replication.joining", "nsqd.replication.port", "nsqd.replication.rejoin",
+        "nsqd.replication.early", "nsqd.replication.joining", "nsqd.replication.port",
     ),
     "processes/test_statistics.py": ("nsqd.deliveries",),
     "processes/test_cursors.py": ("nsqd.http.cursors",),

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from nsqd.core import records
 from nsqd.core.records import RecordKind
+from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.sources import StateSource, contents
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
@@ -193,11 +194,14 @@ class Checkpoints:
         self._others = self._others[1], self._writer.records - self._own
         self._writer.epochs.forget_before(self._tidying.segments[0] if self._tidying.segments else 0)
         epochs = list(self._writer.epochs)
-        self._own += 2 + len(epochs)
+        followers = self._writer.followers
+        self._own += 2 + len(epochs) + (followers != Followers())
         self._writer.begin_state(records.STATE.pack(self._source.highest, self._source.leased))
         self._writer.append_anchor()  # replay may begin here, and needs the clocks
         for epoch, start in epochs:
             self._writer.append(RecordKind.EPOCH, records.EPOCH.pack(*epoch, start))
+        if followers != Followers():
+            self._writer.append(RecordKind.FOLLOWERS, followers.pack())
         self._writer.write()
         self._root = self._writer.base
         self._since, self._records = self._writer.written.position, self._writer.records

@@ -49,6 +49,12 @@ class Copies:
             self._move(n, is_durable, marks)
         return marks
 
+    @property
+    def asked(self) -> tuple[int, int]:
+        """Return the smallest and the largest number of copies, above 1, that was asked for since the start; (0, 1): none."""
+        numbers = [n for n, _ in self._marks]
+        return min(numbers, default=0), max(numbers, default=1)
+
     def copied(self, n: int, is_durable: bool) -> Mark:
         """Return the mark up to which n nodes, 2 or more, have written the log, or have it durable."""
         return self._of(n, is_durable).copied

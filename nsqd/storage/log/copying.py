@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.files import SegmentFile
+from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode
+from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import Tap, Writer
 
@@ -18,9 +20,10 @@ MOST_RECORD = 64 * 1024 * 1024  # bytes: a chunk grows up to this until it holds
 class LogSource:
     """The segments of a log in use. Implements nsqd.replication.origin.Source."""
 
-    def __init__(self, disk: Disk, writer: Writer, tidying: Tidying) -> None:
+    def __init__(self, disk: Disk, writer: Writer, syncer: Syncer, tidying: Tidying) -> None:
         self._disk = disk
         self._writer = writer
+        self._syncer = syncer
         self._tidying = tidying
 
     @property
@@ -44,6 +47,18 @@ class LogSource:
         The one of this process is among them even if nothing was written in it: what a copy has more, the log has lost.
         """
         return [(epoch.pack(), start) for epoch, start in self._writer.all_epochs()]
+
+    @property
+    def followers(self) -> Followers:
+        """Return which followers count, as the log states it."""
+        return self._writer.followers
+
+    def state_followers(self, followers: Followers) -> int:
+        """State which followers count. Returns the position that has to be durable for that."""
+        self._writer.state_followers(followers)
+        position = self._writer.write()
+        self._syncer.want()
+        return position
 
     def bases(self) -> list[int]:
         """Return the bases of the segments, ascending."""

@@ -203,6 +203,7 @@ def open_log(
         files,
         reading.replay.epochs,
     )
+    writer.followers = reading.replay.followers
     syncer = parts.syncer(writer, space, options.durability, options.sync_every, wake)
     cache = parts.cache(disk, files, options.budget, wake)
     store = LogStore(writer, syncer, cache, clock, reading.messages)

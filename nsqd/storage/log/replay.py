@@ -20,6 +20,8 @@ from nsqd.core.sequence.finished import Span
 from nsqd.core.topic_state import TopicState
 from nsqd.storage.log.clocks import Anchor
 from nsqd.storage.log.epochs import Epoch, EpochTable
+from nsqd.storage.log.followers import Followers
+from nsqd.storage.log.followers import unpack as unpack_followers
 from nsqd.storage.log.locations import OVERHEAD
 from nsqd.storage.log.reader import Record
 from nsqd.storage.log.state import WORK, MissingChunk, decode_topic
@@ -44,6 +46,7 @@ class Replay:
         self.complete = False  # True: a checkpoint was read to its end
         self.highest = 0  # highest number of a topic or reader
         self.epochs = EpochTable()
+        self.followers = Followers()
         # contents of the checkpoint's WAITING records whose STATE_TOPIC has not come yet, by numbers of topic and record
         self._waiting: dict[int, dict[int, bytes]] = {}
 
@@ -102,6 +105,9 @@ class Replay:
     def _epoch(self, content: bytes) -> None:
         *epoch, start = records.EPOCH.unpack_from(content)
         self.epochs.begin(Epoch(*epoch), start)
+
+    def _followers(self, content: bytes) -> None:
+        self.followers = unpack_followers(content)
 
     def _lease(self, content: bytes) -> None:
         self.lease = max(self.lease, records.LEASE.unpack_from(content)[0])
@@ -245,6 +251,7 @@ _OF_A_TOPIC: dict[int, RecordKind] = {
 _HANDLERS: dict[int, Callable[[Replay, bytes], None]] = {
     RecordKind.GROUP: Replay._group,
     RecordKind.EPOCH: Replay._epoch,
+    RecordKind.FOLLOWERS: Replay._followers,
     RecordKind.LEASE: Replay._lease,
     RecordKind.NEXT_ID: Replay._next_id,
     RecordKind.ANCHOR: Replay._anchor,

@@ -18,6 +18,7 @@ from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk, File
 from nsqd.storage.log.epochs import NO_EPOCH, Epoch, EpochTable
 from nsqd.storage.log.files import SegmentFiles, segment_name
+from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, Record, SegmentHeader, encode_all
 from nsqd.storage.log.space import Space
@@ -111,6 +112,7 @@ class Writer:
         self.stated = position if stated is None else stated  # the highest durable mark that a written group states
         self.content_end = position if content_end is None else content_end  # end of the last group with records
         self.failure = ""  # why the last write or sync failed; "": it succeeded
+        self.followers = Followers()  # what the log states last of them
         self.tap: Tap | None = None  # None: nobody keeps a copy of the log
         self.records = 0  # records written, not counting those of groups that only state a mark
         self.begun: list[int] = []  # bases of new segments; the tidying takes them over and empties the list
@@ -125,6 +127,11 @@ class Writer:
     def append(self, kind: int, content: bytes, frames: bytes = b"") -> None:
         """Add a record to the next group; `write` writes it."""
         self.group.append((kind, content, frames))
+
+    def state_followers(self, followers: Followers) -> None:
+        """Add the record FOLLOWERS to the next group."""
+        self.followers = followers
+        self.append(RecordKind.FOLLOWERS, followers.pack())
 
     def write(self) -> int:
         """Write the group. Returns the position after it: when `durable` reaches that position, the group is durable.

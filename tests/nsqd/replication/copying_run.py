@@ -59,6 +59,7 @@ _SMALL: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
     (origin_module, "MOST_BEHIND", (3000, 20_000)),
     (origin_module, "CHUNK", (500, 4000)),
     (origin_module, "LAST", (100, 1000)),
+    (origin_module, "OUT_OF_SYNC", (1, 5 * SECOND)),
     (origin_module, "HOLD", (1, SECOND, 30 * SECOND)),
     (mirror_module, "MARK_EVERY", (500, 5000, 1 << 30)),
     (mirrors_module, "RETRY_AFTER", (SECOND,)),
@@ -149,6 +150,11 @@ class _Members:
         self.own = own
         self.membership = self
         self.members = [own, *map(identity, FOLLOWERS)]
+        self.suspected: set[int] = set()
+        self.going: set[int] = set()  # nodes that have announced a restart
+
+    def is_going(self, number: int) -> bool:
+        return number in self.going
 
 
 class _NoLog:
@@ -318,7 +324,7 @@ class CopyingRun:
         self.archive.opened(node)
         self.users = Anybody(node, self.random)
         log = node.log
-        self.source = LogSource(disk, log.writer, log.tidying)
+        self.source = LogSource(disk, log.writer, log.syncer, log.tidying)
         own = identity(NODE)
         self.own = NodeIdentity(NODE, own.incarnation, log.identity.log_id, own.epoch, own.log_format, own.address)
         self.cluster = _Members(self.own)
@@ -588,7 +594,7 @@ class CopyingRun:
     def _is_whole(self) -> bool:
         end = self.source.end
         ours = self.origin.followers
-        return self.origin.in_sync == len(FOLLOWERS) and all(
+        return self.origin.in_sync.named == set(FOLLOWERS) and all(
             ours[follower.number].durable == end and self._has_segments_of_node(follower) for follower in self.followers
         )
 

@@ -15,6 +15,7 @@ from nsqd.replication import origin as origin_module
 from nsqd.replication.origin import Origin
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.files import SegmentFile, file_of
+from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode_header
 from tests.nsqd.protocols.peer.identities import node
 from tests.nsqd.replication.copying_run import SteppedWork, _Members, proved_link
@@ -35,6 +36,12 @@ class LogOfTest:
 
     @property
     def end(self) -> int:
+        return self.log.end
+
+    followers = Followers()
+
+    def state_followers(self, followers: Followers) -> int:
+        self.followers = followers
         return self.log.end
 
     def epochs(self) -> list[tuple[bytes, int]]:

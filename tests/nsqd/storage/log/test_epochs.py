@@ -93,7 +93,7 @@ def test_each_start_begins_an_epoch_with_its_first_record() -> None:
 def test_a_checkpoint_tells_the_epochs_that_still_have_segments() -> None:
     disk = SimDisk(Random(1))
     for _ in range(4):
-        node = open_node(disk)
+        node = open_node(disk, 20)
         node.log.writer.segment_size = 4000
         publish(node, 30, 100)
         table = list(node.log.writer.epochs)
@@ -102,6 +102,7 @@ def test_a_checkpoint_tells_the_epochs_that_still_have_segments() -> None:
     assert len(table) == 4
     reader = LogRecords(disk)
     root = max(reader.roots())
+    assert root > 0, "no checkpoint was written"
     told = [unpack(record.content) for record in reader.records(root) if record.kind == RecordKind.EPOCH]
     oldest = table.index(max((one for one in table if one[1] <= reader.segments[0].base), key=lambda one: one[1]))
     assert told == [epoch for epoch, _ in table[oldest:]]

@@ -61,6 +61,7 @@ CONTENTS = {
     RecordKind.READER: records.READER,
     RecordKind.WAITING: records.WAITING,
     RecordKind.EPOCH: records.EPOCH,
+    RecordKind.FOLLOWERS: records.FOLLOWERS,
 }
 HEADER = SegmentHeader(node=7, generation=2, log_id=bytes(range(16)), base=1 << 40, epoch=Epoch(3, 7, b"eightby!"))
 

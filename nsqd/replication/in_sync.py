@@ -1,0 +1,84 @@
+"""Which followers count for replies. A change is a record of the log, and holds once enough copies of the log have it.
+
+So whoever takes part in a decision about the log, after its owner is lost, finds in a copy of it who had all that was
+acknowledged. Pure: the owner's side of copying says what it sees, and writes what `wanted` returns.
+
+See docs/design/cluster.md#which-followers-count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from nsqd.storage.log.followers import MOST, Followers
+
+
+class InSync:
+    """The followers that count, and the change that does not hold yet."""
+
+    def __init__(self, stated: Followers, position: int, patience: int) -> None:
+        """Begin with what the log states. Nobody counts until enough copies have the log up to `position`, its end.
+
+        `patience`: ns for which a follower may be out of sync before it is not named any more.
+        """
+        self.stated = stated  # the latest record's content
+        self.named: frozenset[int] = frozenset()  # numbers of the nodes that count
+        self._before: frozenset[int] = frozenset()  # those that counted before the change
+        self._position: int | None = position  # where the record of the change ends; None: it holds
+        self._patience = patience
+        self._missed: dict[int, int] = {}  # since when a named follower is out of sync, monotonic ns
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Return True if the latest record holds."""
+        return self._position is None
+
+    def wanted(
+        self,
+        caught_up: Collection[int],
+        expected: Collection[int],
+        needed: Collection[int],
+        copies: tuple[int, int],
+        now: int,
+    ) -> Followers | None:
+        """Return what the log shall state from now on; None: what it states already, or a change is under way.
+
+        `caught_up`: followers that have everything and go on; `expected`: nodes that restart and said so; `needed`: those
+        that shall have a copy, if all of them count already: the others need not be named. `copies`: the smallest and the
+        largest number that publishes asked for, (0, 1) if none did.
+        """
+        if self._position is not None:
+            return None
+        for number in self.named:
+            if number in caught_up or number in expected:
+                self._missed.pop(number, None)
+            else:
+                self._missed.setdefault(number, now)
+        kept = {one for one in self.named if now - self._missed.get(one, now) < self._patience}
+        numbers = kept | set(caught_up)
+        if needed and self.named >= set(needed):
+            numbers &= set(needed)
+        fewest = min(filter(None, (copies[0], self.stated.fewest)), default=0)
+        wanted = Followers(tuple(sorted(numbers)[:MOST]), fewest, max(copies[1], self.stated.most))
+        return wanted if wanted != self.stated else None
+
+    def change(self, stated: Followers, position: int) -> None:
+        """Note that the log states something else, in a record that ends at `position`."""
+        self._before, self.stated, self._position = self.named, stated, position
+        for number in self._missed.keys() - set(stated.numbers):
+            del self._missed[number]
+
+    def confirm(self, durable: int, mirrors: Mapping[int, int]) -> bool:
+        """Let the change hold if it may. Returns True if it holds from now on.
+
+        `durable`: the position up to which the log is durable at its owner; `mirrors`: the same for the followers whose mirror
+        is complete and within reach.
+        """
+        if self._position is None or durable < self._position:
+            return False
+        concerned = [mirrors[one] for one in {*self._before, *self.stated.numbers} if one in mirrors]
+        having = sum(position >= self._position for position in concerned)
+        if having < min(self.stated.most - 1, len(concerned)):
+            return False
+        self.named, self._position = frozenset(self.stated.numbers), None
+        return True
