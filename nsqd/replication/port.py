@@ -164,7 +164,11 @@ class ClusterPort:
             return self._peer(link, transport, ip, port)
 
         wrap = self._tls.dial if self._tls else None
-        self._reactor.adopt(sock, Endpoint(make_peer, self._limiter, None, BOUNDS, wrap))
+        try:
+            self._reactor.adopt(sock, Endpoint(make_peer, self._limiter, None, BOUNDS, wrap))
+        except OSError as error:
+            log.debug("CLUSTER: cannot use the connection to %s: %s", address, error)
+            self.cluster.closed(link, time.monotonic_ns())
         self._reactor.wake()
 
     async def _keep(self) -> None:

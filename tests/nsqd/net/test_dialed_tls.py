@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import select
 import socket
+import struct
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -90,10 +92,13 @@ class Ends(Bench):
         self.reactor.listen(self.other, make_peer, self._limiter, wrap=acceptor.accept)
 
     def dial(self, address: tuple[str, int] | None = None) -> Talker:
-        sock = socket.create_connection(address or self.other.getsockname(), timeout=5)
+        self.serve(socket.create_connection(address or self.other.getsockname(), timeout=5))
+        return self._made[-1]
+
+    def serve(self, sock: socket.socket) -> None:
+        """Serve a connection that was made to a server. Raises OSError."""
         make_peer = partial(Talker, self._made, b"from the dialer")
         self.reactor.adopt(sock, Endpoint(make_peer, self._limiter, wrap=self._dialer.dial))
-        return self._made[-1]
 
     def connect_both(self) -> tuple[Talker, Talker]:
         dialer = self.dial()
@@ -205,3 +210,23 @@ class FakeTransport:
     def suspend(self, begin: object) -> None: ...
 
     def hand_over(self, rest: bytes, head_due: int = NEVER) -> None: ...
+
+
+def test_a_connection_that_was_reset_before_it_is_served_is_closed(ends: Ends) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sock = socket.create_connection(server.getsockname(), timeout=5)
+        accepted, _ = server.accept()
+    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    accepted.close()  # resets it
+    assert select.select([sock], [], [], 5)[0]
+    with pytest.raises(OSError, match="not connected"):
+        ends.serve(sock)
+    assert sock.fileno() == -1
+    assert ends.reactor.connections == {}
+
+
+def test_one_connection_too_many_is_closed(ends: Ends) -> None:
+    for _ in range(9):
+        ends.dial()
+    with pytest.raises(OSError, match="too many connections"):
+        ends.dial()
