@@ -158,7 +158,7 @@ class Mirrors:
             return  # it is told when that is over
         if kept.must_reopen and kept.mirror is not None:
             kept.mirror.close()
-            kept.mirror = None
+            kept.mirror, kept.reported = None, (-1, -1)
         kept.must_reopen = False
         if kept.mirror is None:
             kept.is_opening = True

@@ -87,7 +87,7 @@ class Checkpoints:
         self._look_at = 0  # time of the next look (monotonic ns)
         self._looked = writer.written.position  # the log's end at the last look
         self._counted = -1  # number of records outside of checkpoints at the last count of finished messages
-        self._records = writer.records  # records written before the last checkpoint
+        self._records = writer.records  # records written up to the last checkpoint, its own included
         self._own = 0  # number of records that belong to checkpoints
         self._others = (-1, -1)  # numbers of other records when each of the last two checkpoints began
         self._began = 0  # when the last checkpoint began (monotonic ns)
@@ -212,6 +212,7 @@ class Checkpoints:
         began, before, size = self._monotonic(), self._writer.written.position, 0
         for kind, content in left:
             self._own += 1
+            self._records += 1
             self._writer.append(kind, content)
             size += len(content)
             is_enough = size >= SLICE_BYTES or self._monotonic() >= began + SLICE

@@ -25,3 +25,21 @@ def test_one_follows_upon_so_many_records_or_bytes_though_no_time_passes(records
         written.append(node.log.upkeep.checkpoints.written)
     assert written[10] == 0
     assert written[-1] >= 5
+
+
+def test_the_records_of_a_checkpoint_do_not_ask_for_the_next_one() -> None:
+    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+    node = SimNode(SimDisk(Random(1)), Durability.OS, clock, Random(1), segment_size=1 << 20, tail_records=MOST)
+    assert node.log.upkeep is not None
+    for number in range(2 * MOST):  # as many records in a checkpoint
+        node.turn(lambda n=number: node.broker.topic(f"t{n}").publish([b"x"], 1))  # type: ignore[misc]
+        node.syncer.step()
+    for _ in range(10):
+        node.turn()
+        node.syncer.step()
+    written = node.log.upkeep.checkpoints.written
+    assert written > 0
+    for _ in range(50):
+        node.advance(SECOND)
+        node.syncer.step()
+    assert node.log.upkeep.checkpoints.written <= written + 1  # one more may be due to what was published
