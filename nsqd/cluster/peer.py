@@ -58,6 +58,7 @@ class ClusterPeer:
         self._events = events
         self._gone: Callable[[ClusterPeer], None] | None = gone
         self._has_tls = has_tls
+        self._due = NEVER
         self._may_speak = not has_tls  # False: TLS is not complete, so what the link says waits
         if link is None:
             self.outbox.end()
@@ -127,11 +128,24 @@ class ClusterPeer:
         """Go on with what waited for the network."""
         self._events()
 
+    @property
+    def is_due(self) -> bool:
+        """Return True if `wake_by` was called, and the time has not come."""
+        return self._due != NEVER
+
+    def wake_by(self, due: int) -> None:
+        """Have `events` called at `due`, monotonic ns."""
+        self._due = due
+        self._transport.timer_changed()
+
     def next_timer(self) -> int:
-        return NEVER  # the owner of all links calls their `tick`
+        return self._due  # what links do by time, their owner does for all of them
 
     def tick(self, now: int) -> None:
-        """Do nothing: see next_timer."""
+        """Call `events`, if it is time."""
+        if now >= self._due:
+            self._due = NEVER
+            self._events()
 
     def __repr__(self) -> str:
         return f"<ClusterPeer {self.remote_ip}:{self.port} {self.link and self.link.peer}>"

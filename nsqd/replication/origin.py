@@ -29,6 +29,7 @@ from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader
 from shared.log import log
 from shared.values import SECOND
 
+BATCH = 64 * 1024  # bytes that nobody waits for which are sent together
 MOST_LIVE = 1024 * 1024  # bytes that a connection may leave unsent while each group is sent at once
 MOST_BEHIND = 64 * 1024 * 1024  # bytes that a follower may have been sent without saying that it wrote them
 CHUNK = 512 * 1024  # bytes that are read at a time
@@ -91,6 +92,29 @@ class Follower:
     kept: list[int] = field(default_factory=list)  # the segments that it was last told to keep
 
 
+class Batch:
+    """Bytes of one segment that were written and not sent yet to the followers that keep up."""
+
+    def __init__(self) -> None:
+        self.segment = 0  # its base
+        self.at = 0  # offset in its file at which the bytes begin
+        self.size = 0
+        self._buffers: list[bytes] = []
+
+    def add(self, segment: int, at: int, buffers: list[bytes], size: int) -> None:
+        """Add bytes that follow the others."""
+        if not self.size:
+            self.segment, self.at = segment, at
+        self._buffers += buffers
+        self.size += size
+
+    def take(self) -> list[bytes]:
+        """Return the frames with the bytes, and forget them."""
+        frames = stream.pack_bytes(self.segment, self.at, self._buffers, self.size)
+        self._buffers, self.size = [], 0
+        return frames
+
+
 class Origin:
     """The copies of this node's log. Implements nsqd.storage.log.writer.Tap."""
 
@@ -105,6 +129,7 @@ class Origin:
         self._allowed = 0  # bytes that may be read for them before the next tick
         self.followers: dict[int, Follower] = {}  # by node number
         self.copies = copies
+        self._batch = Batch()
         self.in_sync = InSync(source.followers, source.end, OUT_OF_SYNC)
         self._away: list[int] = []  # numbers of the nodes that shall keep a copy and have no connection
         self._cluster = cluster
@@ -121,6 +146,7 @@ class Origin:
 
     def tick(self, now: int) -> None:
         """Choose followers, ask those that are new, and tell all which segments are gone. Call it several times a second."""
+        self.send_batch()
         self._allowed = min(self._rate, self._allowed + self._rate * min(now - self._now, SECOND) // SECOND)
         links, self._now = self._cluster.links, now
         for number in links:
@@ -240,13 +266,30 @@ class Origin:
     # what is sent
 
     def began(self, header: SegmentHeader) -> None:
+        self.send_batch()
         for follower in self.followers.values():
             if follower.is_live:
                 follower.link.send(encode(FrameKind.SEGMENT, header.encode()))
                 follower.base, follower.at, follower.file = header.base, HEADER_SIZE, None
 
     def wrote(self, segment: int, at: int, buffers: list[bytes], size: int) -> None:
-        frames: list[bytes] | None = None
+        if any([follower.is_live for follower in self.followers.values()]):
+            self._batch.add(segment, at, buffers, size)
+            if self._batch.size >= BATCH:
+                self.send_batch()
+
+    @property
+    def has_batch(self) -> bool:
+        """Return True if something was written that is not sent yet."""
+        return self._batch.size > 0
+
+    def send_batch(self) -> None:
+        """Send what was written to the followers that keep up."""
+        batch = self._batch
+        if not batch.size:
+            return
+        segment, at, size = batch.segment, batch.at, batch.size
+        frames = batch.take()
         for follower in self.followers.values():
             if not follower.is_live:
                 continue
@@ -257,20 +300,24 @@ class Origin:
                 follower.base, follower.at = segment, at
                 follower.file = self._source.file(segment)
                 continue
-            frames = frames if frames is not None else stream.pack_bytes(segment, at, buffers, size)
             for frame in frames:
                 link.send(frame)
             follower.at = at + size
 
     def ask_for_word(self, is_durable: bool) -> None:
         """Tell the followers that a client waits until they have written, or have durably, what was written here."""
+        self.send_batch()
         frame = stream.pack_sync(is_durable)
         for follower in self.followers.values():
             if follower.is_live:
                 follower.link.send(frame)
 
     def pump(self) -> None:
-        """Send the next pieces to the followers that do not keep up, as far as their connections take them."""
+        """Send the next pieces to the followers that do not keep up, as far as their connections take them.
+
+        What was written is sent first to those that keep up: whoever reaches the log's end here has it from the files.
+        """
+        self.send_batch()
         if self._source.is_broken:
             return
         for follower in list(self.followers.values()):

@@ -31,6 +31,7 @@ from shared.listen import parse_address
 from shared.log import log
 from shared.tls_mutual import MutualCertificates
 
+SEND_WITHIN = 5_000_000  # ns in which followers are sent what nobody waits for
 DIAL_TIMEOUT = 5.0  # s
 FIND_EVERY = 5.0  # s between two questions to nsqlookupd
 SAFE_LEASES = 2  # leases above the last one that a node told: one that it got before it died may not have come here
@@ -114,12 +115,22 @@ class ClusterPort:
     def copied_group(self, is_awaited: bool, is_durable: bool) -> None:
         """Send the newest group to the followers before this node syncs it, so that all sync at the same time.
 
-        `is_awaited`: replies wait until they have written it or, with `is_durable`, have synced it.
+        `is_awaited`: replies wait until they have written it or, with `is_durable`, have synced it. What nobody waits for is
+        sent together with the next groups, within SEND_WITHIN.
         """
-        if is_awaited and self.copying is not None:
-            self.copying.origin.ask_for_word(is_durable)
+        if self.copying is not None:
+            if is_awaited:
+                self.copying.origin.ask_for_word(is_durable)
+            elif self.copying.origin.has_batch:
+                self._wake_by(self._reactor.now + SEND_WITHIN)
         for peer in self._peers:
             peer.send_now()
+
+    def _wake_by(self, due: int) -> None:
+        """Have `events` called at `due`, monotonic ns, or earlier."""
+        peer = next(iter(self._peers), None)
+        if peer is not None and not any([one.is_due for one in self._peers]):
+            peer.wake_by(due)
 
     def flush(self) -> None:
         """Let every connection say what it has to say with this turn."""

@@ -154,3 +154,16 @@ def test_a_peer_that_hangs_up_during_the_handshake_is_noted_by_the_node_that_dia
     made, _ = peer(accepted, has_tls)
     made.receive_eof()
     assert not accepted.closing
+
+
+def test_the_owner_is_called_at_the_time_that_it_asked_for() -> None:
+    calls = []
+    end = ClusterPeer(dialed(), FakeTransport(), "127.0.0.1", "1", lambda: calls.append(1), lambda peer: None)
+    assert end.next_timer() == NEVER
+    end.wake_by(NOW + 5)
+    assert end.is_due
+    assert end.next_timer() == NOW + 5
+    end.tick(NOW + 4)
+    assert (calls, end.is_due) == ([], True)
+    end.tick(NOW + 5)
+    assert (calls, end.is_due) == ([1], False)

@@ -48,7 +48,7 @@ from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import NODE, Clock, SimNode
 
 FOLLOWERS = (1, 2)
-HEALED_WITHIN = 300  # steps of half a second
+HEALED_WITHIN = 300  # steps of half a second, besides those that it takes to send the log
 MOST_OUTPUT = 60_000  # bytes that wait for a follower: what is sent at once, and the largest turn
 CAPACITY = 1 << 22  # bytes of a follower's disk
 
@@ -568,7 +568,7 @@ class CopyingRun:
         self.node.disk.repair()
         while self.users._consumers:
             self.node.turn(self.users.leave)  # nothing times out any more, so the log comes to rest
-        for _ in range(HEALED_WITHIN):
+        for _ in range(HEALED_WITHIN + 2 * self.source.end // origin_module.MOST_BEHIND):
             for follower in self.followers:
                 if follower.disk is not None:
                     follower.disk.repair()
@@ -576,6 +576,8 @@ class CopyingRun:
             self._connect_all()
             self._let_pass(500 * MS)
             self._work_of_node()
+            while self.node.syncer.job is not None:
+                self.node.syncer.step()
             self.node.log.timer()
             self.node.turn()
             while self.work.step(random):

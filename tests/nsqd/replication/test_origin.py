@@ -10,7 +10,7 @@ import pytest
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link, Listener
 from nsqd.protocols.peer import stream
-from nsqd.protocols.peer.frames import FrameKind, FrameReader
+from nsqd.protocols.peer.frames import AFTER_PROOF, FrameKind, FrameReader
 from nsqd.replication import origin as origin_module
 from nsqd.replication.origin import Origin
 from nsqd.storage.log.copies import Copies
@@ -83,7 +83,9 @@ class Side:
 
     def sent(self) -> list[tuple[FrameKind, bytes]]:
         data = b"".join(self.link.drain())
-        return [frame for frame in FrameReader().feed(data) if frame[0] is not FrameKind.SYNC]
+        reader = FrameReader()
+        reader.limit = AFTER_PROOF
+        return [frame for frame in reader.feed(data) if frame[0] is not FrameKind.SYNC]
 
     def have(self, have: stream.Have) -> list[tuple[FrameKind, bytes]]:
         """Say what the follower has. Returns what is sent then."""
@@ -185,6 +187,70 @@ def test_a_follower_that_is_far_behind_is_sent_no_more_than_the_rate_allows(monk
     while side.work.step(Random(1)):
         pass
     assert [kind for kind, _ in side.sent()][:1] == [FrameKind.BYTES]
+
+
+def live() -> Side:
+    """Return an origin whose follower keeps up."""
+    log, _ = two_segments()
+    side = Side(log)
+    side.have(stream.Have(0, [], {}))
+    return side
+
+
+def wrote(side: Side, *contents: bytes) -> tuple[FrameKind, bytes]:
+    """Write to the log. Returns the frame with what was written."""
+    base, at, data = side.source.log.write(*contents)
+    side.origin.wrote(base, at, [data], len(data))
+    return _bytes(base, at, data)[0]
+
+
+def test_what_nobody_waits_for_is_sent_together() -> None:
+    side = live()
+    wrote(side, b"four")
+    wrote(side, b"five")
+    assert side.origin.has_batch
+    assert side.sent() == []
+    side.origin.send_batch()
+    assert not side.origin.has_batch
+    (sent,) = side.sent()
+    base, at, data = stream.unpack_bytes(sent[1])
+    assert side.source.log.files[base][at:] == data
+    assert bytes(data).count(b"four") == bytes(data).count(b"five") == 1
+
+
+def test_what_somebody_waits_for_is_sent_at_once() -> None:
+    side = live()
+    frame = wrote(side, b"four")
+    side.origin.ask_for_word(is_durable=False)
+    assert side.sent() == [frame]
+
+
+def test_much_is_sent_at_once() -> None:
+    side = live()
+    frame = wrote(side, bytes(origin_module.BATCH))
+    assert side.sent() == [frame]
+
+
+def test_a_segment_begins_behind_the_bytes_of_the_one_before() -> None:
+    side = live()
+    frame = wrote(side, b"four")
+    header = side.source.log.begin()
+    side.origin.began(decode_header(header))
+    assert side.sent() == [frame, (FrameKind.SEGMENT, header)]
+
+
+def test_a_follower_that_reaches_the_end_is_not_sent_it_twice() -> None:
+    side = live()
+    frame = wrote(side, b"four")
+    late = proved_link(cast(Listener, None), node(FOLLOWER + 1))
+    side.origin.followers[FOLLOWER + 1] = origin_module.Follower(FOLLOWER + 1, late)
+    end = side.source.end
+    have = stream.Have(end, [(FIRST.pack(), 0)], dict.fromkeys(side.source.log.files, 0))
+    side.origin.receive(late, FrameKind.HAVE, stream.pack_have(have)[5:])
+    assert side.sent() == [frame]
+    side.origin.send_batch()
+    kinds = [kind for kind, _ in FrameReader().feed(b"".join(late.drain()))]
+    assert FrameKind.BYTES not in kinds
 
 
 def _bytes(base: int, at: int, data: bytes) -> list[tuple[FrameKind, bytes]]:
