@@ -34,8 +34,8 @@ class Copying:
         if kind not in TO_FOLLOWER:
             self.origin.receive(link, kind, content)
             return
-        if kind in (FrameKind.FOLLOW, FrameKind.DROP) and content:
-            raise PeerError(f"{kind.name} has no content")
+        if kind is FrameKind.DROP and content:
+            raise PeerError("DROP has no content")
         self.mirrors.receive(link, kind, content, now)
 
     def turn(self, now: int) -> None:

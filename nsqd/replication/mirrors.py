@@ -64,6 +64,7 @@ class Kept:
     is_awaited: bool = False  # a client waits for a sync
     must_tell: bool = False  # a client waits for the next word about how far the mirror is
     sync_due: int = 0
+    asked: int = 0  # number of the owner's latest FOLLOW
     is_asked: bool = False  # the owner waits to be told what the mirror holds
     must_reopen: bool = False  # the mirror may end within a record, and is to be cut to a whole one
     is_resumed: bool = False  # the owner has said how the mirror goes on, so it may be told how far it is
@@ -95,9 +96,10 @@ class Mirrors:
         log_id = link.peer.log_id
         if kind is FrameKind.DROP and log_id not in self.kept:
             return
+        number = stream.unpack_follow(content) if kind is FrameKind.FOLLOW else 0
         kept = self.kept.setdefault(log_id, Kept(log_id, link.peer.number))
         if kind is FrameKind.FOLLOW:
-            kept.node, kept.link = link.peer.number, link
+            kept.node, kept.link, kept.asked = link.peer.number, link, number
             kept.is_asked, kept.is_resumed, kept.is_dropped = True, False, False
             self._answer(kept)
             return
@@ -167,7 +169,7 @@ class Mirrors:
         mirror, kept.is_asked, kept.reported = kept.mirror, False, (-1, -1)
         epochs = [(epoch.pack(), start) for epoch, start in mirror.manifest.epochs]
         segments = {file.base: file.generation for file in mirror.manifest.files}
-        kept.link.send(stream.pack_have(stream.Have(mirror.end, epochs, segments)))
+        kept.link.send(stream.pack_have(stream.Have(mirror.end, epochs, segments, kept.asked)))
 
     def _open(self, kept: Kept) -> tuple[Disk, Mirror]:
         disk = kept.disk or self._directory.open(kept.log_id)

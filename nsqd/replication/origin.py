@@ -60,7 +60,7 @@ class Source(Protocol):
     def file_end(self, base: int, following: int | None) -> int: ...
     def header(self, file: SegmentFile) -> bytes: ...
     def read(self, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]: ...
-    def hold(self, ns: int) -> None: ...
+    def hold(self, node: int, ns: int, first: int = 0, last: int | None = None) -> None: ...
 
 
 class Work(Protocol):
@@ -79,6 +79,7 @@ class Follower:
     base: int = 0  # segment of the next byte that is read for it
     at: int = 0  # offset in that segment's file; 0: the segment's header comes next
     file: SegmentFile | None = None  # which was begun there
+    asked: int = 0  # how often it was asked what it has
     is_asked: bool = True  # it has not said yet what it has
     is_live: bool = False  # it has everything, and gets each group when it is written
     is_anew: bool = False  # it writes aside what comes, until SWITCH
@@ -159,11 +160,10 @@ class Origin:
             link = links.get(number)
             if link is not None and number not in self.followers:
                 self.followers[number] = Follower(number, link)
-                link.send(encode(FrameKind.FOLLOW))
+                self._ask(self.followers[number])
         for follower in self.followers.values():
             if 0 < follower.ask_at <= now:
-                follower.ask_at = 0
-                follower.link.send(encode(FrameKind.FOLLOW))
+                self._ask(follower)
         self._count()
         self._name(chosen, now)
         self._release(chosen)
@@ -172,6 +172,12 @@ class Origin:
             self._tell_segments()
         self.copies.expire(now)
         self.pump()
+
+    def _ask(self, follower: Follower) -> None:
+        """Ask a follower what it has. What it has said before does not count any more."""
+        follower.ask_at, follower.is_asked = 0, True
+        follower.asked += 1
+        follower.link.send(stream.pack_follow(follower.asked))
 
     def _chosen(self, now: int) -> list[int]:
         """Return the nodes that shall keep a copy: by a hash of log and node, those first that are there, or were lately."""
@@ -186,6 +192,7 @@ class Origin:
         return (here + [number for number in ranked if number not in here])[: self._mirrors]
 
     def _lose(self, number: int) -> None:
+        self._source.hold(number, 0)
         del self.followers[number]
         self._count()
 
@@ -212,6 +219,8 @@ class Origin:
             return  # it was let go meanwhile
         if kind is FrameKind.HAVE:
             have = stream.unpack_have(content)
+            if not follower.is_asked or have.asked != follower.asked:
+                return  # it has written more since then, or will be told otherwise
             try:
                 self._begin(follower, have)
             except OSError as error:  # a segment was removed or rewritten at this moment
@@ -255,6 +264,7 @@ class Origin:
             follower.is_anew = True
             follower.base, follower.at, follower.file = first_missing(source, bases, common, have), 0, None
             follower.link.send(stream.pack_anew(follower.base, epochs))
+        self._hold(follower)
         log.info(
             "CLUSTER: node %d copies this node's log, %s: %d bytes behind",
             follower.number,
@@ -273,7 +283,7 @@ class Origin:
                 follower.base, follower.at, follower.file = header.base, HEADER_SIZE, None
 
     def wrote(self, segment: int, at: int, buffers: list[bytes], size: int) -> None:
-        if any([follower.is_live for follower in self.followers.values()]):
+        if any(follower.is_live for follower in self.followers.values()):
             self._batch.add(segment, at, buffers, size)
             if self._batch.size >= BATCH:
                 self.send_batch()
@@ -357,7 +367,7 @@ class Origin:
             raise FileNotFoundError("the segment was rewritten meanwhile")
         end = source.file_end(follower.base, following)
         if follower.at < end:
-            source.hold(HOLD)
+            self._hold(follower)
             if following is None and end - follower.at <= LAST:
                 self._send_bytes(follower, file, source.read(file, follower.at, end, LAST))
                 return True
@@ -373,15 +383,22 @@ class Origin:
             if not follower.is_anew and end != HEADER_SIZE + following - follower.base:
                 raise FileNotFoundError("a segment was removed before it was reached")
             follower.base, follower.at, follower.file = following, 0, None
+            self._hold(follower)
             return True
         if follower.is_anew:
             link.send(stream.pack_switch(source.end))
             follower.is_anew = False
         follower.is_live = True
+        source.hold(follower.number, 0)
         link.send(stream.pack_sync(True))  # replies may wait for what was sent from the files
         self._count()
         log.info("CLUSTER: node %d has been sent all of this node's log", follower.number)
         return False
+
+    def _hold(self, follower: Follower) -> None:
+        """Keep what a follower still needs: a mirror that begins anew can do with later segments as they will be then."""
+        last = follower.base if follower.is_anew else None
+        self._source.hold(follower.number, HOLD, follower.base, last)
 
     def _read(self, follower: Follower, file: SegmentFile, at: int, result: tuple[bytes, int] | OSError) -> None:
         follower.is_reading = False

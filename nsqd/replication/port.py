@@ -129,7 +129,7 @@ class ClusterPort:
     def _wake_by(self, due: int) -> None:
         """Have `events` called at `due`, monotonic ns, or earlier."""
         peer = next(iter(self._peers), None)
-        if peer is not None and not any([one.is_due for one in self._peers]):
+        if peer is not None and not any(one.is_due for one in self._peers):
             peer.wake_by(due)
 
     def flush(self) -> None:

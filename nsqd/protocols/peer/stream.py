@@ -1,7 +1,8 @@
 """The frames by which a node copies its log to another one, its follower. All numbers are big-endian.
 
-    origin    FOLLOW    asks the peer to keep a mirror of the origin's log; the peer answers HAVE
-    follower  HAVE      what the mirror holds: [end, [[epoch, start], ...], [[base, edition], ...]]
+    origin    FOLLOW    asks the peer to keep a mirror of the origin's log; the peer answers HAVE. A number that counts up
+    follower  HAVE      what the mirror holds: [number, end, [[epoch, start], ...], [[base, edition], ...]], with the number of
+                        the latest FOLLOW. It comes once more, unasked, when a mirror that was given up can be continued
     origin    RESUME     bytes follow from the mirror's end on: [[epoch, start], ...], the epochs of the log
     origin    ANEW      the mirror holds something else from a base on, or has a gap there: [base, [[epoch, start], ...]]. What
                         follows is written aside
@@ -37,6 +38,7 @@ _PLACE = Struct(">QQ")  # base of a segment, offset in its file
 _BYTES_HEAD = Struct(">IBQQ")  # the head of a frame, and a place
 _POSITIONS = Struct(">QQ")
 _POSITION = Struct(">Q")
+_NUMBER = Struct(">I")
 
 Epochs = list[tuple[bytes, int]]  # each epoch, packed, with the position at which it begins; ascending
 
@@ -48,17 +50,30 @@ class Have:
     end: int  # position up to which its bytes are the log's
     epochs: Epochs
     segments: dict[int, int]  # base -> generation
+    asked: int = 1  # number of the FOLLOW that it answers
+
+
+def pack_follow(number: int) -> bytes:
+    """Return the frame that asks for a mirror; `number` counts up on one connection."""
+    return encode(FrameKind.FOLLOW, _NUMBER.pack(number))
+
+
+def unpack_follow(content: bytes) -> int:
+    """Return the number of the question. Raises PeerError."""
+    if len(content) != _NUMBER.size:
+        raise PeerError("FOLLOW is not one number")
+    return int(_NUMBER.unpack(content)[0])
 
 
 def pack_have(have: Have) -> bytes:
     """Return the frame that says what a mirror holds."""
-    return _pack(FrameKind.HAVE, [have.end, have.epochs, list(have.segments.items())])
+    return _pack(FrameKind.HAVE, [have.asked, have.end, have.epochs, list(have.segments.items())])
 
 
 def unpack_have(content: bytes) -> Have:
     """Return what the peer's mirror holds. Raises PeerError."""
-    end, epochs, segments = _fields(content, 3)
-    return Have(_position(end), _epochs(epochs), dict(_pair(pair) for pair in _list(segments)))
+    asked, end, epochs, segments = _fields(content, 4)
+    return Have(_position(end), _epochs(epochs), dict(_pair(pair) for pair in _list(segments)), _position(asked))
 
 
 def pack_resume(epochs: Epochs) -> bytes:

@@ -83,6 +83,11 @@ class Cleaner:
         """Return True from `choose_segment` on until `finish` returns the segment or gives it up."""
         return self._job is not None
 
+    @property
+    def base(self) -> int:
+        """Return the base of the chosen segment; -1: none is chosen."""
+        return self._job.base if self._job is not None else -1
+
     def choose_segment(self, base: int, wanted: list[WantedExtent]) -> None:
         """Choose a segment to be cleaned. `wanted`: every extent with wanted messages in it."""
         parts = []

@@ -10,10 +10,9 @@ from nsqd.storage.log.files import SegmentFile
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode
 from nsqd.storage.log.syncer import Syncer
-from nsqd.storage.log.tidying import Tidying
+from nsqd.storage.log.tidying import EVERY, Tidying
 from nsqd.storage.log.writer import Tap, Writer
 
-HOLDER = "mirrors"
 MOST_RECORD = 64 * 1024 * 1024  # bytes: a chunk grows up to this until it holds a whole record
 
 
@@ -105,9 +104,12 @@ class LogSource:
             size = max(2 * size, PREFIX_SIZE + int.from_bytes(data[:4], "big") if len(data) >= 4 else 0)
             size = min(size, MOST_RECORD)
 
-    def hold(self, ns: int) -> None:
-        """Keep all segments for `ns` nanoseconds from now on; 0 ends that."""
-        self._tidying.hold_for(HOLDER, ns)
+    def hold(self, node: int, ns: int, first: int = 0, last: int | None = None) -> None:
+        """Keep the segments from the base `first` to `last`, None: all that follow, for `ns` nanoseconds for a node.
+
+        0 ends that.
+        """
+        self._tidying.hold_for(f"node {node}", ns, first, EVERY if last is None else last)
 
     def tap(self, tap: Tap | None) -> None:
         """Give every group and header to `tap` from now on."""

@@ -20,7 +20,17 @@ from shared.log import log
 
 SLICE = 1_000_000  # ns of a turn for the census; one topic is never divided
 SPARSE = 0.5  # a segment with a smaller wanted part than this is rewritten
+EVERY = 1 << 63  # every log position is below this
 UNKNOWN = -1.0  # density (wanted part) of a segment that was cleaned after the last census
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Segments that somebody reads: none of them is removed or replaced."""
+
+    until: int  # monotonic ns
+    first: int  # base of the first of them
+    last: int  # base of the last one, or any later position
 
 
 class LogMessages(Protocol):
@@ -88,7 +98,8 @@ class Tidying:
         self.wanted_recent = 0  # wanted bytes of segments that are not old, at the last census
         # Unwanted bytes of the segments that are not old, at the last census. 0 while a checkpoint is written.
         self.finished = 0
-        self._holds: dict[str, int] = {}  # until when no file is removed or renamed, monotonic ns, by who wants that
+        self._holds: dict[str, Hold] = {}  # by who reads
+        self._postponed = False  # True: a segment was to be removed or rewritten that somebody reads
         self._messages = messages
         self._writer = writer
         self._syncer = syncer
@@ -120,27 +131,36 @@ class Tidying:
     def active(self) -> bool:
         """Return True if there is work to do that waits for nothing."""
         waits = self._cleaner.busy or self._decided
-        return not self.is_held and (self._census is not None or (self._again and not waits))
+        return self._census is not None or (self._again and not waits)
 
-    @property
-    def is_held(self) -> bool:
-        """Return True while no file may be removed or renamed."""
+    def _is_held(self, base: int) -> bool:
+        """Return True while somebody reads the segment at `base`. If the disk is full, nobody keeps it."""
         if not self._holds:
             return False
+        if self._syncer.space.full:
+            log.warning("LOG: the disk is full: segments are removed though %s may need them", ", ".join(self._holds))
+            self._holds.clear()
         now = self._monotonic()
-        self._holds = {holder: until for holder, until in self._holds.items() if now < until}
-        return bool(self._holds)
+        self._holds = {holder: hold for holder, hold in self._holds.items() if now < hold.until}
+        return any(hold.first <= base <= hold.last for hold in self._holds.values())
 
     def is_held_by(self, holder: str) -> bool:
-        """Return True while `holder` keeps files from being removed."""
-        return self.is_held and holder in self._holds
+        """Return True while `holder` keeps segments."""
+        return holder in self._holds and self._monotonic() < self._holds[holder].until
 
-    def hold_for(self, holder: str, ns: int) -> None:
-        """Remove and rename no file for `ns` nanoseconds from now on. 0 ends the hold of that holder."""
+    def hold_for(self, holder: str, ns: int, first: int = 0, last: int = EVERY) -> None:
+        """Neither remove nor replace the segments from the base `first` to `last` for `ns` nanoseconds from now on.
+
+        Each holder has one hold. 0 ends it. All are lost when the disk is full.
+        """
         if ns:
-            self._holds[holder] = self._monotonic() + ns
+            self._holds[holder] = Hold(self._monotonic() + ns, first, last)
         else:
             self._holds.pop(holder, None)
+
+    def _is_any_held(self) -> bool:
+        now = self._monotonic()
+        return any(now < hold.until for hold in self._holds.values())
 
     @property
     def moved(self) -> int:
@@ -168,9 +188,9 @@ class Tidying:
     def turn(self) -> None:
         """Do a part of the work that is due."""
         self.note_segments()
-        if self.is_held:
-            return
-        if self._cleaner.busy:
+        if self._postponed and not self._is_any_held():
+            self._postponed, self._again = False, True
+        if self._cleaner.busy and not self._is_held(self._cleaner.base):
             cleaned = self._cleaner.finish()
             if cleaned is not None:
                 self.sizes[cleaned], self._dense[cleaned] = self._cleaner.size, UNKNOWN
@@ -226,7 +246,9 @@ class Tidying:
         self.wanted_recent = round(max(0.0, census.total - sum(census.share.values())))
         self.finished = max(0, self._size_from(self._oldest_root) - self.wanted_recent)
         self._unneeded = [base for base in self.segments if base in census.old and base not in census.wanted]
-        sparse = [(self._density(census, base), base) for base in census.wanted if base not in self._cleaner.refused]
+        self._postponed = any(self._is_held(base) for base in census.old)
+        may_be_cleaned = [one for one in census.wanted if one not in self._cleaner.refused and not self._is_held(one)]
+        sparse = [(self._density(census, base), base) for base in may_be_cleaned]
         if sparse and min(sparse)[0] < SPARSE:
             base = min(sparse)[1]
             self._cleaner.choose_segment(base, census.wanted[base])
@@ -250,7 +272,10 @@ class Tidying:
         """Remove unneeded segments, and have the sparsest one rewritten. The records that decided this are durable."""
         self._decided = 0
         for base in self._unneeded:
-            self._remove(base)
+            if self._is_held(base):
+                self._postponed = True
+            else:
+                self._remove(base)
         self._unneeded = []
         self._cleaner.start()
 

@@ -364,7 +364,7 @@ class CopyingRun:
         self._network(self.slowness)
         if random.random() < self.restarts:
             self._restart_origin(is_cut=random.random() < 0.7)
-        if random.random() < self.restarts / 4:
+        if random.random() < self.restarts / 2:
             self._live_in_vain()
         for follower in self.followers:
             if random.random() < 0.02:

@@ -72,7 +72,7 @@ class Side:
 
     def follow(self) -> None:
         """Begin a mirror with one record."""
-        ((kind, content),) = self.say(encode(FrameKind.FOLLOW))
+        ((kind, content),) = self.say(stream.pack_follow(1))
         assert (kind, stream.unpack_have(content)) == (FrameKind.HAVE, stream.Have(0, [], {}))
         frames = [stream.pack_anew(0, [(FIRST.pack(), 0)]), encode(FrameKind.SEGMENT, self.log.begin())]
         frames += _bytes(*self.log.write(b"one"))
@@ -135,7 +135,7 @@ def test_nothing_is_synced_while_the_owner_decides_how_the_mirror_goes_on() -> N
     side = Side()
     side.follow()
     side.say(*_bytes(*side.log.write(b"two")))
-    side.say(encode(FrameKind.FOLLOW))
+    side.say(stream.pack_follow(1))
     syncs = side.directory.disk.operations["sync"]
     side.now += mirrors_module.SYNC_EVERY
     side.mirrors.tick(side.now)
@@ -146,11 +146,11 @@ def test_nothing_is_synced_while_the_owner_decides_how_the_mirror_goes_on() -> N
 def test_a_mirror_that_holds_what_the_log_does_not_have_is_set_aside() -> None:
     side = Side()
     side.follow()
-    side.say(encode(FrameKind.FOLLOW))
+    side.say(stream.pack_follow(1))
     other = FIRST._replace(number=2).pack()
     assert side.say(stream.pack_anew(0, [(FIRST.pack(), 0), (other, 5)])) == []
     assert len(side.directory.aside) == 1
-    assert stream.unpack_have(side.say(encode(FrameKind.FOLLOW))[0][1]).end == 0
+    assert stream.unpack_have(side.say(stream.pack_follow(1))[0][1]).end == 0
 
 
 def test_a_mirror_that_is_not_needed_is_removed() -> None:
@@ -162,11 +162,11 @@ def test_a_mirror_that_is_not_needed_is_removed() -> None:
 
 
 def test_a_mirror_that_is_not_needed_while_it_is_opened_or_synced_is_removed_then() -> None:
-    for frame in (encode(FrameKind.FOLLOW), stream.pack_sync(True)):
+    for frame in (stream.pack_follow(1), stream.pack_sync(True)):
         side = Side()
         side.follow()
         side.mirrors._average = mirrors_module.QUICK
-        if frame == encode(FrameKind.FOLLOW):
+        if frame == stream.pack_follow(1):
             side.mirrors.close()
             side.mirrors = Mirrors(side.directory, side.work, lambda: 0)
             side.connect()

@@ -64,7 +64,7 @@ class LogOfTest:
     def read(self, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]:
         return self.log.files[int(file.name[:20])][at:end], 0
 
-    def hold(self, ns: int) -> None: ...
+    def hold(self, node: int, ns: int, first: int = 0, last: int | None = None) -> None: ...
 
 
 class Side:
@@ -79,7 +79,7 @@ class Side:
         cluster.members = [cluster.own, node(FOLLOWER)]
         self.origin = Origin(cast(Cluster, cluster), self.source, Copies(0), self.work, 1, 60_000_000_000, rate)
         self.origin.tick(0)
-        assert self.sent() == [(FrameKind.FOLLOW, b"")]
+        assert self.sent() == [(FrameKind.FOLLOW, stream.pack_follow(1)[5:])]
 
     def sent(self) -> list[tuple[FrameKind, bytes]]:
         data = b"".join(self.link.drain())
@@ -152,6 +152,7 @@ def test_what_was_read_for_a_place_is_not_sent_as_if_it_stood_elsewhere() -> Non
         log.write(b"four")
         end = log.end
         log.write(b"five")
+        side.origin.receive(side.link, FrameKind.GAVE_UP, b"for a moment")
         later = stream.Have(end, [(FIRST.pack(), 0)], {0: 0, second: 0})
         sent = side.have(later)
     finally:
@@ -173,7 +174,7 @@ def test_a_segment_that_was_rewritten_before_it_was_reached_begins_a_new_exchang
     side.origin.pump()
     assert side.sent() == []
     side.origin.tick(origin_module.ASK_AFTER)
-    assert side.sent() == [(FrameKind.FOLLOW, b"")]
+    assert side.sent() == [(FrameKind.FOLLOW, stream.pack_follow(2)[5:])]
 
 
 def test_a_follower_that_is_far_behind_is_sent_no_more_than_the_rate_allows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,6 +188,19 @@ def test_a_follower_that_is_far_behind_is_sent_no_more_than_the_rate_allows(monk
     while side.work.step(Random(1)):
         pass
     assert [kind for kind, _ in side.sent()][:1] == [FrameKind.BYTES]
+
+
+def test_an_answer_to_an_earlier_question_does_not_count() -> None:
+    log, second = two_segments()
+    side = Side(log)
+    side.origin.receive(side.link, FrameKind.GAVE_UP, b"for a moment")
+    side.origin.followers[FOLLOWER].ask_at = 1
+    side.origin.tick(1)
+    assert side.sent() == [(FrameKind.FOLLOW, stream.pack_follow(2)[5:])]
+    assert side.have(stream.Have(0, [], {}, asked=1)) == []  # it was on the way
+    found = side.have(stream.Have(second, [(FIRST.pack(), 0)], {0: 0}, asked=2))
+    assert found[0][0] is FrameKind.RESUME
+    assert side.have(stream.Have(second, [(FIRST.pack(), 0)], {0: 0}, asked=2)) == []
 
 
 def live() -> Side:
@@ -243,7 +257,7 @@ def test_a_follower_that_reaches_the_end_is_not_sent_it_twice() -> None:
     side = live()
     frame = wrote(side, b"four")
     late = proved_link(cast(Listener, None), node(FOLLOWER + 1))
-    side.origin.followers[FOLLOWER + 1] = origin_module.Follower(FOLLOWER + 1, late)
+    side.origin.followers[FOLLOWER + 1] = origin_module.Follower(FOLLOWER + 1, late, asked=1)
     end = side.source.end
     have = stream.Have(end, [(FIRST.pack(), 0)], dict.fromkeys(side.source.log.files, 0))
     side.origin.receive(late, FrameKind.HAVE, stream.pack_have(have)[5:])

@@ -19,6 +19,7 @@ POSITIONS = st.integers(0, LARGEST)
 EPOCHS = st.lists(st.tuples(st.binary(min_size=EPOCH_SIZE, max_size=EPOCH_SIZE), POSITIONS), max_size=5)
 SEGMENTS = st.dictionaries(POSITIONS, st.integers(0, 10**9), max_size=5)
 UNPACKERS: dict[FrameKind, Callable[[bytes], object]] = {
+    FrameKind.FOLLOW: stream.unpack_follow,
     FrameKind.HAVE: stream.unpack_have,
     FrameKind.RESUME: stream.unpack_resume,
     FrameKind.ANEW: stream.unpack_anew,
@@ -40,7 +41,12 @@ def content(kind: FrameKind, frame: bytes) -> bytes:
     return content
 
 
-@given(st.builds(Have, POSITIONS, EPOCHS, SEGMENTS))
+@given(st.integers(0, 2**32 - 1))
+def test_follow(number: int) -> None:
+    assert stream.unpack_follow(content(FrameKind.FOLLOW, stream.pack_follow(number))) == number
+
+
+@given(st.builds(Have, POSITIONS, EPOCHS, SEGMENTS, POSITIONS))
 def test_have(have: Have) -> None:
     assert stream.unpack_have(content(FrameKind.HAVE, stream.pack_have(have))) == have
 

@@ -25,3 +25,60 @@ def test_two_segments_that_begin_in_one_turn_are_both_known_and_copied() -> None
     assert [int(name.split(".")[0]) for name in names] == node.log.tidying.segments
     _, parts = node.log.backup().begin()
     assert [part.name for part in parts if part.name.endswith(".log")] == names
+
+
+def finished() -> SimNode:
+    """Return a node whose log has several segments, all of whose messages are finished."""
+    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+    node = SimNode(SimDisk(Random(1)), Durability.ALWAYS, clock, Random(1), segment_size=2000, tail_bytes=1 << 40)
+    topic = node.broker.topic("t")
+    for _ in range(30):  # nobody reads them
+        node.turn(lambda: topic.publish([b"x" * 300], 300))
+    node.turn(topic.empty)
+    return node
+
+
+def tidy(node: SimNode) -> list[int]:
+    """Write two checkpoints, and do what they allow. Returns the bases of the segments that are left."""
+    assert node.log.upkeep is not None
+    checkpoints = node.log.upkeep.checkpoints
+    for _ in range(2):
+        written = checkpoints.written
+        checkpoints._begin()
+        while checkpoints.written == written or checkpoints._ended or node.log.tidying.busy:
+            node.turn()
+            node.syncer.step()
+            node.cleaner.step()
+            node.advance(SECOND)
+    return list(node.log.tidying.segments)
+
+
+def test_a_segment_that_somebody_reads_stays_and_the_others_go() -> None:
+    node = finished()
+    before = list(node.log.tidying.segments)
+    node.log.tidying.hold_for("node 1", 1000 * SECOND, before[2], before[2])
+    node.log.tidying.hold_for("node 2", 1000 * SECOND, before[4], before[5])
+    assert [base for base in tidy(node) if base in before[:-1]] == [before[2], before[4], before[5]]
+    node.log.tidying.hold_for("node 2", 0)
+    node.log.tidying.hold_for("node 1", 0)
+    node.advance(SECOND)
+    assert not set(tidy(node)) & set(before[:-1])
+
+
+def test_a_hold_ends_by_itself() -> None:
+    node = finished()
+    before = list(node.log.tidying.segments)
+    node.log.tidying.hold_for("node 1", 2 * SECOND, before[2])
+    assert node.log.tidying.is_held_by("node 1")
+    node.advance(3 * SECOND)
+    assert not node.log.tidying.is_held_by("node 1")
+    assert before[2] not in tidy(node)
+
+
+def test_a_full_disk_ends_every_hold() -> None:
+    node = finished()
+    before = list(node.log.tidying.segments)
+    node.log.tidying.hold_for("node 1", 1000 * SECOND)
+    node.syncer.space.full = "the disk is full"
+    assert not set(tidy(node)) & set(before[:-1])
+    assert not node.log.tidying.is_held_by("node 1")
