@@ -127,6 +127,7 @@ def open_cluster_port(
     """Join the cluster and accept connections of its nodes, or return None if the node is in none. Raises DirectoryError."""
     if listeners.cluster is None:
         return None
+    from nsqd.protocols.peer.node_identity import MOST_ZONE
     from nsqd.replication.copying import Threads
     from nsqd.replication.joining import join, make_copying
     from nsqd.replication.port import ClusterPort
@@ -135,7 +136,14 @@ def open_cluster_port(
     http = display(info.broadcast_address, info.http_port) if info.http_port > 0 else ""
     log_identity, name = opened.log.identity, options.cluster_name
     cluster = join(
-        directory, log_identity, name, listeners.secret, (own, http), options.cluster_peer, options.takeover_after
+        directory,
+        log_identity,
+        name,
+        listeners.secret,
+        (own, http),
+        options.cluster_peer,
+        options.takeover_after,
+        options.topology_zone[:MOST_ZONE],
     )
     lease, refused = (lambda: opened.log.store.leased), opened.broker.refused
     port = ClusterPort(cluster, reactor, directory, lease, refused, listeners.cluster_tls)

@@ -61,6 +61,8 @@ class Cluster:
         self.membership.merge(known, now)
         self.lease = 0
         self.leases: dict[int, int] = dict(leases)  # the lease that each node told last, by its number
+        self.is_full = False  # this node has no space for another mirror
+        self.full: set[int] = set()  # numbers of the nodes that said so of themselves
         self.links: dict[int, Link] = {}  # the connection to each node whose identity is proved
         self.strangers: list[Link] = []  # the other connections
         self.refused_itself = ""  # why another node says that this one must not go on; "": none does
@@ -219,6 +221,13 @@ class Cluster:
     def receive_stream(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         if self.links.get(link.peer.number if link.peer is not None else -1) is link:
             self.on_stream(link, kind, content, now)
+
+    def heard_of_space(self, link: Link, is_full: bool) -> None:
+        assert link.peer is not None
+        if is_full:
+            self.full.add(link.peer.number)
+        else:
+            self.full.discard(link.peer.number)
 
     def heard(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None:
         assert link.peer is not None

@@ -22,7 +22,7 @@ HEARTBEAT_EVERY = 1_000_000_000  # ns
 HANDSHAKE_WITHIN = 5_000_000_000  # ns
 MOST_OUTPUT = 64 << 20  # bytes that the peer may leave unread; one group of a log may have nearly as many
 MOST_GRACE = 600_000  # ms
-_LEASE, _GRACE = Struct(">Q"), Struct(">I")
+_BEAT, _GRACE = Struct(">Q?"), Struct(">I")  # lease, no space for another mirror; ms
 _MS = 1_000_000  # ns
 # How a handshake and an alert of TLS begin. No frame begins so: it would be longer than any that is allowed.
 _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
@@ -40,6 +40,7 @@ class Listener(Protocol):
     """Who owns the link. It is told what comes, and asked what to send."""
 
     lease: int  # message ids of this node below it may be issued
+    is_full: bool  # this node has no space for another mirror
 
     def words(self) -> list[Member]:
         """Return all that this node knows of nodes."""
@@ -52,6 +53,9 @@ class Listener(Protocol):
 
     def receive_stream(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         """Take a frame by which a log is copied. Raises PeerError."""
+
+    def heard_of_space(self, link: Link, is_full: bool) -> None:
+        """Take note whether the peer has no space for another mirror."""
 
     def heard(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None:
         """Take note that bytes of the peer came, its lease, and until when it is back if it restarts; None: not told."""
@@ -107,8 +111,10 @@ class Link:
                 self._admit(answer, now)
             else:
                 self.output += answer
-        elif kind is FrameKind.HEARTBEAT and len(content) == _LEASE.size:
-            self.listener.heard(self, _LEASE.unpack(content)[0], None, now)
+        elif kind is FrameKind.HEARTBEAT and len(content) == _BEAT.size:
+            lease, is_full = _BEAT.unpack(content)
+            self.listener.heard(self, lease, None, now)
+            self.listener.heard_of_space(self, is_full)
         elif kind is FrameKind.MEMBERS:
             self.listener.receive_words(self, _unpack_words(content), now)
         elif kind is FrameKind.RESTARTS and len(content) == _GRACE.size:
@@ -162,7 +168,7 @@ class Link:
                 self.refuse(PeerError("the handshake took too long"))
         elif now >= self.beat_due:
             self.beat_due = now + HEARTBEAT_EVERY
-            self._add(encode(FrameKind.HEARTBEAT, _LEASE.pack(self.listener.lease)))
+            self._add(encode(FrameKind.HEARTBEAT, _BEAT.pack(self.listener.lease, self.listener.is_full)))
 
     @property
     def backlog(self) -> int:

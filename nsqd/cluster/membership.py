@@ -39,9 +39,10 @@ class Member:
         """Return True if this word replaces the other one about the same node number."""
         return self._order() > other._order()
 
-    def _order(self) -> tuple[int, int, bytes, bytes, int, str, str]:
+    def _order(self) -> tuple[object, ...]:
         node = self.node
-        return node.incarnation, self.standing, node.log_id, node.epoch, node.log_format, node.address, node.http
+        place = node.address, node.http, node.zone
+        return node.incarnation, self.standing, node.log_id, node.epoch, node.log_format, *place
 
 
 class Membership:

@@ -4,8 +4,9 @@
   is longer, and `early` serves this node's mirrors to others that start at the same time. `joining` makes the node's view of
   the cluster, and both sides of copying.
 * The run: `port` drives the view by connections and the clock.
-* Copying: `origin` sends this node's log to its followers, and `in_sync` says which of them count; `mirrors` keeps those of
-  others; both are below `copying`. `common` says where two copies part, and `directory` where mirrors are.
+* Copying: `origin` sends this node's log to its followers. `choosing` says who they are, and `in_sync` which of them count.
+  `mirrors` keeps the logs of others. `common` says where two copies part, `directory` where mirrors are. `copying` is both
+  sides.
 
 See docs/design/cluster.md.
 """

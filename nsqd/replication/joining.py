@@ -35,16 +35,17 @@ def join(
     addresses: tuple[str, str],
     peers: Iterable[str],
     suspect_after: int,
+    zone: str = "",
 ) -> Cluster:
     """Begin a new run of the node, durably, and return its view of the cluster `name`. Raises DirectoryError.
 
     `addresses`: where other nodes, and clients of HTTP, reach this one; `peers`: cluster addresses of other nodes;
-    `suspect_after` is in ns.
+    `suspect_after` is in ns; `zone`: where the node is, "": not known.
     """
     facts = read_facts(directory)
     wall = time.time_ns()
     incarnation = next_incarnation(facts, wall)
-    own = NodeIdentity(identity.node, incarnation, identity.log_id, identity.epoch.pack(), VERSION, *addresses)
+    own = NodeIdentity(identity.node, incarnation, identity.log_id, identity.epoch.pack(), VERSION, *addresses, zone)
     try:
         write_facts(directory, replace(facts, incarnation=incarnation))
     except OSError as error:

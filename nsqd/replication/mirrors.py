@@ -21,7 +21,7 @@ from nsqd.replication.origin import Work
 from nsqd.storage.log.backup import LogPart
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import unpack
-from nsqd.storage.log.space import MOST_OF_DISK, RESERVE
+from nsqd.storage.log.space import reserve_of
 from nsqd.storage.mirror.manifest import ManifestError
 from nsqd.storage.mirror.mirror import Mirror, MirrorError, MirrorSync
 from nsqd.storage.mirror.reading import mirror_parts
@@ -317,7 +317,7 @@ class Mirrors:
         if kept.disk is None:
             return False
         try:
-            return kept.disk.free() < 2 * min(RESERVE, kept.disk.total() // MOST_OF_DISK)
+            return kept.disk.free() < 2 * reserve_of(kept.disk.total())
         except OSError:
             return False
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from hashlib import sha256
 from typing import Any, Protocol, TypeVar
 
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link
 from nsqd.protocols.peer import stream
 from nsqd.protocols.peer.frames import FrameKind, PeerError, encode
+from nsqd.replication.choosing import Candidate, chosen
 from nsqd.replication.common import common_end, continued, first_missing
 from nsqd.replication.in_sync import InSync
 from nsqd.storage.log.copies import Copies
@@ -109,7 +109,7 @@ class Batch:
         self._buffers += buffers
         self.size += size
 
-    def take(self) -> list[bytes]:
+    def drain(self) -> list[bytes]:
         """Return the frames with the bytes, and forget them."""
         frames = stream.pack_bytes(self.segment, self.at, self._buffers, self.size)
         self._buffers, self.size = [], 0
@@ -154,9 +154,9 @@ class Origin:
             self._last_seen[number] = now
         for number in [one for one, follower in self.followers.items() if links.get(one) is not follower.link]:
             self._lose(number)
-        chosen = self._chosen(now)
-        self._away = [number for number in chosen if number not in links]
-        for number in chosen:
+        wanted = self._chosen(now)
+        self._away = [number for number in wanted if number not in links]
+        for number in wanted:
             link = links.get(number)
             if link is not None and number not in self.followers:
                 self.followers[number] = Follower(number, link)
@@ -165,8 +165,8 @@ class Origin:
             if 0 < follower.ask_at <= now:
                 self._ask(follower)
         self._count()
-        self._name(chosen, now)
-        self._release(chosen)
+        self._name(wanted, now)
+        self._release(wanted)
         if now >= self._keep_due:
             self._keep_due = now + KEEP_EVERY
             self._tell_segments()
@@ -180,32 +180,36 @@ class Origin:
         follower.link.send(stream.pack_follow(follower.asked))
 
     def _chosen(self, now: int) -> list[int]:
-        """Return the nodes that shall keep a copy: by a hash of log and node, those first that are there, or were lately."""
-        own = self._cluster.own
-        ranked = sorted(
-            (node.number for node in self._cluster.membership.members if node is not own),
-            key=lambda number: sha256(own.log_id + number.to_bytes(2)).digest(),
-        )
-        for number in ranked:
-            self._last_seen.setdefault(number, now)
-        here = [number for number in ranked if now - self._last_seen[number] < self._patience]
-        return (here + [number for number in ranked if number not in here])[: self._mirrors]
+        """Return the nodes that shall keep a copy."""
+        cluster = self._cluster
+        own = cluster.own
+        candidates = [
+            Candidate(
+                node.number,
+                now - self._last_seen.setdefault(node.number, now) < self._patience,
+                node.number not in cluster.full or node.number in self.in_sync.named,
+                not own.zone or node.zone != own.zone,
+            )
+            for node in cluster.membership.members
+            if node is not own
+        ]
+        return chosen(own.log_id, candidates, self._mirrors)
 
     def _lose(self, number: int) -> None:
         self._source.hold(number, 0)
         del self.followers[number]
         self._count()
 
-    def _release(self, chosen: list[int]) -> None:
+    def _release(self, wanted: list[int]) -> None:
         """Tell the nodes that are not chosen that they need no mirror, once those chosen count and have everything durably."""
         end = self._source.end
-        followers = [self.followers.get(number) for number in chosen]
-        if not self.in_sync.is_confirmed or self.in_sync.named != set(chosen) or len(chosen) < self._mirrors:
+        followers = [self.followers.get(number) for number in wanted]
+        if not self.in_sync.is_confirmed or self.in_sync.named != set(wanted) or len(wanted) < self._mirrors:
             return
         if not all(one and one.is_caught_up and one.durable >= end for one in followers):
             return
         for number, link in self._cluster.links.items():
-            if number not in chosen and self._dropped.get(number) is not link:
+            if number not in wanted and self._dropped.get(number) is not link:
                 self._dropped[number] = link
                 self.followers.pop(number, None)
                 link.send(encode(FrameKind.DROP))
@@ -299,7 +303,7 @@ class Origin:
         if not batch.size:
             return
         segment, at, size = batch.segment, batch.at, batch.size
-        frames = batch.take()
+        frames = batch.drain()
         for follower in self.followers.values():
             if not follower.is_live:
                 continue
@@ -453,18 +457,18 @@ class Origin:
         self.copies.update([(follower.written, follower.durable) for follower in counted])
         self.copies.set_available(1 + sum(follower.is_caught_up for follower in counted))
 
-    def _name(self, chosen: list[int], now: int) -> None:
+    def _name(self, wanted: list[int], now: int) -> None:
         """State in the log which followers count, if that has changed."""
         if self._source.is_broken:
             return
         membership = self._cluster.membership
         caught_up = [number for number, follower in self.followers.items() if follower.is_caught_up]
         expected = [one for one in self.in_sync.named if membership.is_going(one) and one not in membership.suspected]
-        needed = chosen if len(chosen) == self._mirrors else []
+        needed = wanted if len(wanted) == self._mirrors else []
         fewest, most = self.copies.asked
-        wanted = self.in_sync.wanted(caught_up, expected, needed, (fewest, min(most, 1 + self._mirrors)), now)
-        if wanted is not None:
-            self.in_sync.change(wanted, self._source.state_followers(wanted))
+        change = self.in_sync.wanted(caught_up, expected, needed, (fewest, min(most, 1 + self._mirrors)), now)
+        if change is not None:
+            self.in_sync.change(change, self._source.state_followers(change))
             self.ask_for_word(is_durable=True)
 
     def figures(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
+from shutil import disk_usage
 
 import trio
 
@@ -26,6 +27,7 @@ from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import Transport
 from nsqd.replication.copying import Copying
 from nsqd.replication.facts import ClusterFacts, known_members, write_facts
+from nsqd.storage.log.space import reserve_of
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from shared.listen import parse_address
 from shared.log import log
@@ -144,6 +146,7 @@ class ClusterPort:
         while True:
             now = time.monotonic_ns()
             self.cluster.lease = self._lease()
+            self.cluster.is_full = self._is_full()
             for number in self.cluster.tick(now):
                 log.warning("CLUSTER: node %d at %s is silent", number, self._address(number))
             while (address := self.cluster.take_due(now)) is not None:
@@ -154,6 +157,14 @@ class ClusterPort:
             await self._keep()
             self._reactor.wake()
             await trio.sleep(TICK / 1e9)
+
+    def _is_full(self) -> bool:
+        """Return True if there is no space for another mirror: those that are here give up at two thirds of this."""
+        try:
+            usage = disk_usage(self._directory)
+        except OSError:
+            return True
+        return usage.free < 3 * reserve_of(usage.total)
 
     async def discover(self, find: Callable[[str], Awaitable[list[str]]]) -> None:
         """Ask `find` again and again for addresses of nodes of the cluster with that name, until cancelled."""

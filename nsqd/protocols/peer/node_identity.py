@@ -11,8 +11,9 @@ import msgpack
 from nsqd.protocols.peer.frames import PeerError
 
 MOST_NUMBER = 1023  # node numbers are those of -node-id
-FIELDS = 7  # of an identity
+FIELDS = 8  # of an identity
 MOST_ADDRESS = 300  # characters: a host name has at most 253
+MOST_ZONE = 100  # characters
 MOST_BYTES = 1 << 20  # of a field: no frame has more
 MOST_FIELDS = 2048  # of a list: there are 1,024 node numbers
 LOG_ID_SIZE, EPOCH_SIZE = 16, 14  # bytes
@@ -31,6 +32,7 @@ class NodeIdentity:
     log_format: int  # version of the log's format: whoever does not know it cannot replay a copy
     address: str  # host:port of -cluster-address
     http: str = ""  # host:port of its HTTP clients; "": it serves none
+    zone: str = ""  # -topology-zone; "": none is known
 
 
 def pack(identity: NodeIdentity) -> list[Any]:
@@ -42,7 +44,7 @@ def unpack(fields: Any) -> NodeIdentity:
     """Return the identity that a peer has sent. Raises PeerError."""
     if not isinstance(fields, list) or len(fields) != FIELDS:
         raise PeerError(f"an identity has {FIELDS} fields")
-    number, incarnation, log_id, epoch, log_format, address, http = fields
+    number, incarnation, log_id, epoch, log_format, address, http, zone = fields
     if (
         not _is_int(number, MOST_NUMBER)
         or not _is_int(incarnation, _MOST_INCARNATION)
@@ -53,7 +55,9 @@ def unpack(fields: Any) -> NodeIdentity:
         raise PeerError("an identity's log id or epoch is not one")
     if not is_address(address) or not (http == "" or is_address(http)):
         raise PeerError("an identity's address is not host:port")
-    return NodeIdentity(number, incarnation, log_id, epoch, log_format, address, http)
+    if not isinstance(zone, str) or len(zone) > MOST_ZONE or not zone.isprintable():
+        raise PeerError("an identity's zone is not one")
+    return NodeIdentity(number, incarnation, log_id, epoch, log_format, address, http, zone)
 
 
 def unpack_message(content: bytes, most: int = MOST_FIELDS, longest: int = MOST_BYTES) -> Any:

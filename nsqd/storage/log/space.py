@@ -14,6 +14,11 @@ MOST_OF_DISK = 16  # on a small disk, the reserve is one part in this many of it
 LOOK_AFTER = 1024 * 1024  # bytes written until the next look, at most: a burst uses up a reserve within a second
 
 
+def reserve_of(total: int) -> int:
+    """Return the bytes that publishing leaves free of a disk of `total` bytes."""
+    return min(RESERVE, total // MOST_OF_DISK)
+
+
 class Space:
     """The room on the log's disk."""
 
@@ -28,7 +33,7 @@ class Space:
         """Check how much room there is, and adjust `full` and the file. `end`: the log's current end."""
         self.look_at = end + self._look_after
         try:
-            free, reserve = self._disk.free(), min(RESERVE, self._disk.total() // MOST_OF_DISK)
+            free, reserve = self._disk.free(), reserve_of(self._disk.total())
             self._look_after = min(LOOK_AFTER, reserve // 8)
             self.look_at = end + self._look_after
             if not self._held and free >= reserve:

@@ -68,7 +68,7 @@ def test_a_heartbeat_goes_each_second() -> None:
     link.tick(NOW + SECOND)
     assert [kind for kind, _ in frames(link)] == [FrameKind.MEMBERS, FrameKind.HEARTBEAT]
     link.tick(NOW + 2 * SECOND)
-    assert frames(link) == [(FrameKind.HEARTBEAT, (77).to_bytes(8))]
+    assert frames(link) == [(FrameKind.HEARTBEAT, (77).to_bytes(8) + b"\0")]
 
 
 def test_what_a_peer_tells_is_taken_over_and_passed_on_to_others_only() -> None:
@@ -77,8 +77,10 @@ def test_what_a_peer_tells_is_taken_over_and_passed_on_to_others_only() -> None:
     assert [one.number for one in ours.membership.members] == [0, 1, 2]
     assert frames(link) == []
     assert ours.take_due(NOW) == "node2:4152"
-    link.receive(encode(FrameKind.HEARTBEAT, (5).to_bytes(8)), NOW)
-    link.receive(encode(FrameKind.HEARTBEAT, (4).to_bytes(8)), NOW)
+    link.receive(encode(FrameKind.HEARTBEAT, (5).to_bytes(8) + b"\1"), NOW)
+    assert ours.full == {1}
+    link.receive(encode(FrameKind.HEARTBEAT, (4).to_bytes(8) + b"\0"), NOW)
+    assert ours.full == set()
     assert ours.leases == {1: 5}
 
 
@@ -89,7 +91,8 @@ def test_what_a_peer_tells_is_taken_over_and_passed_on_to_others_only() -> None:
         (FrameKind.WELCOME, b""),
         (FrameKind.PROOF, bytes(32)),
         (FrameKind.HEARTBEAT, b""),
-        (FrameKind.HEARTBEAT, bytes(9)),
+        (FrameKind.HEARTBEAT, bytes(8)),
+        (FrameKind.HEARTBEAT, bytes(10)),
         (FrameKind.RESTARTS, bytes(3)),
         (FrameKind.MEMBERS, b""),
         (FrameKind.MEMBERS, b"\xc1"),

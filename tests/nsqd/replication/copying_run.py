@@ -95,6 +95,7 @@ class _Ear:
     """Who owns one end of a connection. Implements nsqd.cluster.link.Listener."""
 
     lease = 0
+    is_full = False
 
     def __init__(self, copying: Copying) -> None:
         self.copying = copying
@@ -104,6 +105,7 @@ class _Ear:
 
     def proved(self, link: Link, peer: NodeIdentity, now: int) -> None: ...
     def receive_words(self, link: Link, words: list[Member], now: int) -> None: ...
+    def heard_of_space(self, link: Link, is_full: bool) -> None: ...
     def heard(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None: ...
     def receive_stream(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         self.copying.receive(link, kind, content, now)
@@ -151,6 +153,7 @@ class _Members:
         self.own = own
         self.membership = self
         self.members = [own, *map(identity, FOLLOWERS)]
+        self.full: set[int] = set()
         self.suspected: set[int] = set()
         self.going: set[int] = set()  # nodes that have announced a restart
 

@@ -1,0 +1,33 @@
+"""Which nodes keep a copy of a log. Pure: the owner's side of copying says what it knows of them.
+
+See docs/design/cluster.md#mirrors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What the owner of a log knows of another node."""
+
+    number: int  # of the node
+    is_here: bool = True  # it has a connection, or had one lately
+    has_room: bool = True  # there is space for another mirror, or it has this log's already
+    is_apart: bool = True  # it is in another zone than the owner, or no zone is known
+
+
+def chosen(log_id: bytes, candidates: Iterable[Candidate], count: int) -> list[int]:
+    """Return the numbers of the `count` nodes that shall keep a copy, the first choice first.
+
+    Nodes that are here come first, of these those with room, of these those in other zones. A hash of log and node decides the
+    rest, so the logs of many nodes are spread.
+    """
+
+    def rank(one: Candidate) -> tuple[bool, bool, bool, bytes]:
+        return not one.is_here, not one.has_room, not one.is_apart, sha256(log_id + one.number.to_bytes(2)).digest()
+
+    return [one.number for one in sorted(candidates, key=rank)[:count]]
