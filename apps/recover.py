@@ -8,6 +8,7 @@ import argparse
 import json
 import sys
 import tarfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def find_copies(nodes: list[str], number: int) -> tuple[list[Copy], list[str]]:
+def ask(address: str) -> Any:
+    """Return what the node at `address` (host:port) answers to /cluster. Raises httpx.HTTPError, InvalidURL, ValueError."""
+    answer = httpx.get(f"http://{address}/cluster", timeout=ASK)
+    answer.raise_for_status()
+    return answer.json()
+
+
+def find_copies(nodes: list[str], number: int, ask: Callable[[str], Any] = ask) -> tuple[list[Copy], list[str]]:
     """Ask all nodes for their copies of the log of node `number`. Returns them, and the nodes that do not answer."""
     copies: list[Copy] = []
     silent: list[str] = []
@@ -104,9 +112,7 @@ def find_copies(nodes: list[str], number: int) -> tuple[list[Copy], list[str]]:
             continue
         asked.add(address)
         try:
-            answer = httpx.get(f"http://{address}/cluster", timeout=ASK)
-            answer.raise_for_status()
-            figures = answer.json()
+            figures = ask(address)
             copies += [_copy(address, mirror) for mirror in figures["mirrors"] if _counts(mirror, number)]
             why = next((each["failure"] for each in figures["mirrors"] if _has_failed(each, number)), "")
             if why:

@@ -101,11 +101,12 @@ def open_in_cluster(options: NsqdOptions, directory: DataDirectory, listeners: L
         return open_directory(options, directory)
     from nsqd.replication.early import EarlyMirrors
     from nsqd.replication.facts import read_facts
+    from nsqd.replication.offers import HttpMirrors
     from nsqd.replication.rejoin import Rejoin
 
     members = [member.node for member in read_facts(directory.path).members]
     addresses = {node.number: node.http for node in members if node.number != options.node_id}
-    rejoin = Rejoin(addresses, options.rejoin_timeout / SECOND)
+    rejoin = Rejoin(HttpMirrors(addresses, options.rejoin_timeout / SECOND))
     if listeners.http is None or not addresses:
         return open_directory(options, directory, extend=rejoin)
     try:

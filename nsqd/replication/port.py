@@ -259,7 +259,7 @@ class ClusterPort:
         if self.copying is None:
             raise KeyError(log_id)
         kept = self.copying.mirrors.kept[log_id]
-        return self.copying.mirrors.parts(kept, start), self.cluster.leases.get(kept.node, 0) + SAFE_LEASES * LEASE
+        return self.copying.mirrors.parts(kept, start), safe_id(self.cluster, kept.node)
 
     def _nodes(self) -> list[dict[str, object]]:
         """Return what is known of each node, by its number."""
@@ -280,6 +280,11 @@ class ClusterPort:
             }
             for number, word in sorted(cluster.membership.words.items())
         ]
+
+
+def safe_id(cluster: Cluster, number: int) -> int:
+    """Return the message id from which on a node certainly issued none, as far as the others were told."""
+    return cluster.leases.get(number, 0) + SAFE_LEASES * LEASE
 
 
 def _connect(address: str) -> socket.socket:

@@ -212,7 +212,7 @@ class Checkpoints:
         began, before, size = self._monotonic(), self._writer.written.position, 0
         for kind, content in left:
             self._own += 1
-            self._records += 1
+            self._records += 1  # it is no reason for another checkpoint
             self._writer.append(kind, content)
             size += len(content)
             is_enough = size >= SLICE_BYTES or self._monotonic() >= began + SLICE

@@ -117,6 +117,9 @@ class Writer:
         self.records = 0  # records written, not counting those of groups that only state a mark
         self.begun: list[int] = []  # bases of new segments; the tidying takes them over and empties the list
         self._begins_state = False  # True: the next group begins a segment, with a STATE record
+        # True: a segment could not be begun, and its file may be there. A start takes the log to go on in that file, so nothing
+        # may be written past its base elsewhere.
+        self._must_begin = False
         self._numbers = {one: number for number, one in enumerate(bases, 1)}
 
     def all_epochs(self) -> list[tuple[Epoch, int]]:
@@ -144,7 +147,7 @@ class Writer:
             full = self._size > self.segment_size or (self._spare.ready and not self._ahead)
             if self._file is None or not self._has_epoch:
                 self._begin_epoch()
-            if full or self._begins_state:
+            if full or self._begins_state or self._must_begin:
                 self._begin_segment()
             self._write_group(self.group)
             self.records += len(self.group)
@@ -173,6 +176,9 @@ class Writer:
         """
         if self._clock.clocks.monotonic() >= self._clock.anchor_due:
             self.append_anchor()
+        if self._must_begin and self._file is not None:
+            self.group.clear()
+            return False
         try:
             if self._file is None or not self._has_epoch:
                 self._begin_epoch()
@@ -245,6 +251,7 @@ class Writer:
             self._cut_end()
         base = self.written.position
         name = segment_name(base, 0)
+        self._must_begin = True
         spare = self._spare.claim(name)
         file, former = spare or (self._disk.create(name), 0)
         header = SegmentHeader(
@@ -265,7 +272,7 @@ class Writer:
         self._ahead = spare is not None
         self.spare_due = base + self.segment_size // (SPARE_AFTER if self._ahead else SPARE_STEPS)
         self._new = True
-        self._begins_state = False
+        self._begins_state = self._must_begin = False
         if self.tap is not None:
             self.tap.began(header)
 

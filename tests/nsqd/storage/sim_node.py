@@ -16,7 +16,7 @@ from nsqd.storage.log.cache import Cache, ReadRequest
 from nsqd.storage.log.checkpoint import Tail
 from nsqd.storage.log.cleaner import Cleaner, RewriteJob
 from nsqd.storage.log.clocks import Clocks
-from nsqd.storage.log.opening import LogOptions, Simulated, open_log
+from nsqd.storage.log.opening import Extend, LogOptions, Simulated, open_log
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.writer import SyncJob
@@ -153,18 +153,23 @@ class SimNode:
         tail_bytes: int = 1 << 40,
         story: Story | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
+        number: int | None = None,
+        extend: Extend | None = None,
+        first_id: int = 1,
     ) -> None:
+        number = NODE if number is None else number  # tests replace NODE
         self.clock = clock
         self.disk = disk
         self.woken = False  # another turn is wanted
         tail = Tail(tail_records, tail_bytes, tail_bytes)
         self.log = open_log(
             disk,
-            LogOptions(NODE, durability, SYNC_EVERY, budget),
+            LogOptions(number, durability, SYNC_EVERY, budget),
             self._wake,
             Simulated(
                 clock.clocks(), segment_size, SteppedSyncer, SteppedCache, SteppedCleaner, SteppedSpare, tail, entropy
             ),
+            extend,
         )
         self.end = self.log.writer.written.position  # where the log ended
         assert isinstance(self.log.syncer, SteppedSyncer)
@@ -172,7 +177,7 @@ class SimNode:
         self.syncer, self.cache = self.log.syncer, self.log.cache
         self.syncer.random = random
         self.store = self.log.store
-        ids = IdSource(NODE, max(1, self.log.start_results.lease), self.store.lease)
+        ids = IdSource(number, max(first_id, self.log.start_results.lease), self.store.lease)
         limits = limits or Limits()
         limits = replace(limits, policy=replace(limits.policy, durability=durability))
         self.broker = Broker(limits, self.store, ids, random.randrange, story)

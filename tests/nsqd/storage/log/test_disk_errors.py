@@ -182,6 +182,22 @@ def test_a_segment_that_cannot_be_made_holds_replies_back_and_damages_nothing(co
     assert not new_node(crashed).log.start_results.damage.spots
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_segment_made_ahead_whose_header_cannot_be_written_is_begun_again(code: int) -> None:
+    """Its file is there already, and a start takes the log to go on in it."""
+    disk = SimDisk(Random(1))
+    disk.capacity = 1 << 24  # so that space is held
+    node = new_node(disk)
+    producer = Producer(node)
+    while not node.spare.ready:
+        producer.publish()
+        node.spare.step()
+    disk.fail("append", 1, code)
+    producer.publish(3)
+    assert len(producer.acknowledged) == producer.number
+    assert seen_after(disk.kill()) >= set(producer.acknowledged)
+
+
 def test_every_failing_call_of_a_run_loses_nothing_that_was_acknowledged() -> None:
     for operation, code in (
         ("append", errno.EIO),

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from nsqd.replication.rejoin import is_enough
+from nsqd.replication.offers import is_enough
 from nsqd.storage.log.followers import Followers
 
 
