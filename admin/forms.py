@@ -13,6 +13,7 @@ from admin.actions import CHANGES, Actions, counted_of
 from admin.api import parameters
 from admin.browsing import BULK_ACTIONS, BULK_JOB_ACTIONS, one_number
 from admin.cluster import Outcome
+from admin.cluster_state import DOWN
 from admin.layout import Do, Form, PageRenderer, Partly
 from admin.options import AdminOptions
 from admin.queries import Queries
@@ -51,6 +52,7 @@ class Forms:
             "/messages/{topic}/{channel}": self.change_messages,
             "/tube": self.change_tube,
             "/nodes/{node}": self.change_node,
+            "/cluster": self.forget_node,
             "/tasks/{task}": self.cancel,
             "/lookup": self.create_or_forget,
         }
@@ -251,6 +253,25 @@ class Forms:
         outcome = await self.actions.tombstone(topic, node, actor)
         _check(outcome)
         return self.renderer.url("nodes", node, did=action)
+
+    async def forget_node(self, request: Request, form: Form) -> str:
+        """Have a cluster forget a node that is down, at a node that answers."""
+        name, node = form.get("cluster", ""), form.get("node", "")
+        if form.get("action") != "forget":
+            raise HttpError(400, "Unknown action.")
+        check_action(who_asks(request), "forget")
+        if not node or form.get("confirm") != node:
+            raise HttpError(400, f"The number does not match. Type {node} to confirm. Nothing was changed.")
+        found = next((one for one in (await self.queries.clusters()).clusters if one.name == name), None)
+        if found is None:  # so that a request cannot direct nsqadmin to other servers
+            raise HttpError(404, "No node that answers is in this cluster.")
+        gone = next((one for one in found.nodes if str(one.node) == node), None)
+        if gone is None or gone.state != DOWN:
+            raise HttpError(409, f"Node {node} is not down. Only a node that is down can be forgotten.")
+        there = next((one.asked for one in found.nodes if one.asked), "")
+        asked = {"node": node}
+        await self.actions.at_node("forget", there, "/cluster/forget", asked, self.access.actor(request))
+        return self.renderer.url("cluster", did="forget")
 
     async def create_or_forget(self, request: Request, form: Form) -> str:
         """Create or delete a topic, and perhaps create a channel, at nsqlookupd."""

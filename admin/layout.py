@@ -62,7 +62,7 @@ _AGAIN = "A node that did not answer may have applied the change, or may apply i
 DID = {
     "publish": "Published.", "create": "Created.", "pause": "Paused.", "unpause": "Unpaused.", "empty": "Emptied.",
     "delete": "Deleted.", "tombstone": "Tombstoned.", "drain": "Draining started.",
-    "undrain": "The node accepts messages again.",
+    "undrain": "The node accepts messages again.", "forget": "The node is forgotten.",
     "finish": "Finished", "requeue": "Requeued", "kick": "Kicked", "bury": "Buried", "deletejob": "Deleted",
     "release": "Released", "cancel": "Cancelled.",
 }  # fmt: skip

@@ -22,7 +22,7 @@ class Role(IntEnum):
     VIEWER = 1  # all pages except messages' bodies
     BODY_VIEWER = 2  # bodies, too
     OPERATOR = 3  # publishes, pauses, requeues, finishes and kicks; creates
-    ADMIN = 4  # empties, deletes, drains, tombstones; sees the audit trail and the configuration
+    ADMIN = 4  # empties, deletes, drains, tombstones, has a cluster forget a node; sees the audit trail and the configuration
 
     @property
     def word(self) -> str:
@@ -67,6 +67,7 @@ NEEDED: dict[str, Role] = {
     "POST /tube": Role.OPERATOR,
     "POST /tasks/{task}": Role.OPERATOR,
     "POST /nodes/{node}": Role.ADMIN,
+    "POST /cluster": Role.ADMIN,
     "POST /lookup": Role.OPERATOR,
     # the original's API
     "GET /api/topics": Role.VIEWER,
@@ -105,6 +106,7 @@ ACTIONS: dict[str, Role] = {
     "tombstone": Role.ADMIN,
     "drain": Role.ADMIN,
     "undrain": Role.ADMIN,
+    "forget": Role.ADMIN,
 }
 
 

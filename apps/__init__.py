@@ -2,7 +2,8 @@
 
 Read `penstock` (the list of commands), then `up` (`penstock up`) over `supervisor` (which daemons to start, stop and
 restart) and `daemon_set` (their flags and ports); then `messages` (read, peek, finish, requeue, ...), `backup` and `recover`.
-`cluster_certs` over `certificate_authority` makes the certificates of a cluster's nodes.
+`cluster_certs` over `certificate_authority` makes the certificates of a cluster's nodes, and `cluster_forget` tells them which
+one is gone.
 
 `nsq_tail` prints a topic, and `to_nsq` publishes standard input. `passthrough` reads the options of go-nsq's clients;
 `addresses` checks the address flags of all tools; `interrupts` ends a program between two pieces of work. `nsq_stat` (the

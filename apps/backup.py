@@ -9,13 +9,14 @@ import os
 import re
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 
 from apps.messages import ADDRESS
+from shared.chunks import ChunkReader
 from shared.files import sync_directory
 
 NAMES = re.compile(r"nsqd\.dat|log/log\.id|log/\d{20}\.\d{1,9}\.log")  # the only names that are unpacked
@@ -72,8 +73,9 @@ def unpack(answer: httpx.Response, target: Path) -> tuple[int, int]:
     """
     (target / "log").mkdir(mode=0o700)
     count = size = 0
-    stream: Any = _Stream(answer.iter_raw(CHUNK), int(answer.headers.get("content-length", 0)))
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
+    total = int(answer.headers.get("content-length", 0))
+    stream = ChunkReader(answer.iter_raw(CHUNK), _progress(total))
+    with tarfile.open(fileobj=cast("Any", stream), mode="r|") as archive:
         for entry in archive:
             content = archive.extractfile(entry)
             if not NAMES.fullmatch(entry.name) or content is None:
@@ -86,43 +88,27 @@ def unpack(answer: httpx.Response, target: Path) -> tuple[int, int]:
                 if file.tell() != entry.size:
                     raise OSError(f"the file {entry.name} ended early")
             count, size = count + 1, size + entry.size
-    stream.finish()
+    _finish(stream, total)
     sync_directory(target / "log")
     sync_directory(target)
     return count, size
 
 
-class _Stream:
-    """The file object that tarfile reads from: the chunks of an HTTP response, with a percentage on the terminal."""
+def _progress(total: int) -> Callable[[int], None] | None:
+    """Return what shows on the terminal which part of `total` bytes was read; None if there is no terminal."""
+    if not sys.stderr.isatty() or not total:
+        return None
+    return lambda count: print(f"\r{count * 100 // total} %", end="", file=sys.stderr, flush=True)
 
-    def __init__(self, chunks: Iterator[bytes], total: int) -> None:
-        self._chunks = chunks
-        self._held = b""
-        self._total = total
-        self._read = 0
-        self._shown = sys.stderr.isatty()
 
-    def read(self, size: int) -> bytes:
-        """Return the next `size` bytes, or fewer at the end of the stream."""
-        while len(self._held) < size:
-            chunk = next(self._chunks, b"")
-            if not chunk:
-                break
-            self._held += chunk
-        part, self._held = self._held[:size], self._held[size:]
-        self._read += len(part)
-        if self._shown and self._total:
-            print(f"\r{self._read * 100 // self._total} %", end="", file=sys.stderr, flush=True)
-        return part
-
-    def finish(self) -> None:
-        """Read the rest of the stream. Raises OSError if fewer or more bytes came than Content-Length announced."""
-        while self.read(CHUNK):
-            pass
-        if self._shown:
-            print(file=sys.stderr)
-        if self._read != self._total:
-            raise OSError("the response ended early")
+def _finish(stream: ChunkReader, total: int) -> None:
+    """Read the rest of the stream. Raises OSError if fewer or more bytes came than Content-Length announced."""
+    while stream.read(CHUNK):
+        pass
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    if stream.count != total:
+        raise OSError("the response ended early")
 
 
 def leftover(partial: Path) -> str:

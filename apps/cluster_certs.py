@@ -24,10 +24,8 @@ No node needs ca-key.pem. With it, certificates for any node of the cluster can 
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command `cluster`, with `certs` below it, to the parser."""
-    cluster = commands.add_parser("cluster", help="prepare a cluster of nsqd: certs", description="Prepare a cluster.")
-    below = cluster.add_subparsers(required=True, metavar="command")
-    certs = below.add_parser(
+    """Add the command `certs` to those of `penstock cluster`."""
+    certs = commands.add_parser(
         "certs", help=WHAT, description=WHAT, epilog=DETAILS, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     certs.add_argument("directory", type=Path, metavar="DIR", help="directory of the files; it is created if needed")

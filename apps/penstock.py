@@ -1,11 +1,11 @@
 """The program `penstock` and the list of its commands.
 
-Those that are in this room are in up.py, messages.py, backup.py, recover.py and cluster_certs.py.
+Those that are in this room are in up.py, messages.py, backup.py, recover.py, cluster_certs.py and cluster_forget.py.
 """
 
 import argparse
 
-from apps import backup, cluster_certs, messages, recover, up
+from apps import backup, cluster_certs, cluster_forget, messages, recover, up
 from shared.version import version_line
 
 
@@ -20,6 +20,8 @@ def main() -> int:
         return recover.run(arguments)
     if "certs" in arguments:
         return cluster_certs.run(arguments)
+    if "forget" in arguments:
+        return cluster_forget.run(arguments)
     return up.run(arguments)
 
 
@@ -31,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     messages.add_commands(commands)
     backup.add_command(commands)
     recover.add_command(commands)
-    cluster_certs.add_command(commands)
+    add_cluster_commands(commands)
     commands.add_parser("import", help="import the data directory of an NSQ nsqd, or of beanstalkd -b", add_help=False)
     commands.add_parser("users", help="manage the users of nsqadmin: set, remove, list", add_help=False)
     commands.add_parser(
@@ -42,3 +44,12 @@ def _parser() -> argparse.ArgumentParser:
         "verify", help="check a data directory, and print what is live, finished and damaged", add_help=False
     )
     return parser
+
+
+def add_cluster_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command `cluster`, with those below it, to the parser."""
+    what = "prepare a cluster of nsqd, and tell it which node is gone"
+    cluster = commands.add_parser("cluster", help=f"{what}: certs, forget", description=f"{what.capitalize()}.")
+    below = cluster.add_subparsers(required=True, metavar="command")
+    cluster_certs.add_command(below)
+    cluster_forget.add_command(below)

@@ -86,6 +86,7 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
         "POST /tube/jobs/release": ("tube, id or state and count", "Make reserved jobs ready"),
         "GET /metrics": ("", "Tell the [metrics](metrics.md)"),
         "GET /cluster/mirror": ("log, ?from", "Send the copy of another node's log that the node keeps, as a tar file"),
+        "POST /cluster/forget": ("node", "Have the cluster forget a node that will not come back"),
         "GET /cluster": ("", "Tell what the node knows of the nodes of its cluster"),
         "GET /livez": ("", "Answer 200 while the daemon runs its turns"),
         "GET /readyz": ("", "Answer 200 while the node takes messages"),

@@ -3,6 +3,7 @@
 Read `registry` (the state, pure) over `producers` and `producer_slots`, then `protocol` (one connection's bytes, pure), then
 `net` and `http` (the two listeners), then `daemon` and `main`.
 
+* `cluster_nodes`: when the nodes of clusters were heard.
 * `pending` and `rate_limit`: who is let in, and how fast an address may send.
 * `options`: the flags.
 

@@ -72,7 +72,7 @@ def _start_http(
         bridge.deliver(bridge.serve())
 
     bridge = Bridge(lambda: trio_thread.run_soon(serve_waiting))
-    handlers = Handlers(registry, bridge, time.time_ns, server.figures, server.obstacle)
+    handlers = Handlers(registry, bridge, time.time_ns, server.figures, server.obstacle, server.heard_nodes)
     hosts = Hosts([options.broadcast_address, *options.allowed_host])
     api = Api(handlers.routes(), hosts, trio_thread.report)
     http_server = HttpServer(api, [listener.socket], trio_thread.report)

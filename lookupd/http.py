@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lookupd.cluster_nodes import HeardNode
 from lookupd.net import Figures
 from lookupd.producers import Full, PeerInfo
 from lookupd.registry import NEVER, Counts, Node, Registration, Registry
@@ -48,6 +49,7 @@ class Handlers:
     clock: Callable[[], int]  # ns since the epoch
     figures: Callable[[], Figures]  # counts of the TCP connections
     obstacle: Callable[[], str]  # why the daemon is not ready; "" when it is
+    cluster_nodes: Callable[[], list[HeardNode]] = list  # the nodes of clusters, and when they were heard
     debugging: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an answer to /debug is made
 
     def routes(self) -> Routes:
@@ -111,9 +113,13 @@ class Handlers:
         return json_response({"channels": channels, "producers": [_info_json(info, extended) for info in producers]})
 
     async def nodes(self, request: Request) -> Response:
-        nodes = await self.bridge.call(lambda: self.registry.nodes(self.clock()))
+        """List the producers. If extensions are wanted, `cluster_nodes` also has those of clusters that are gone."""
+        nodes, heard = await self.bridge.call(lambda: (self.registry.nodes(self.clock()), self.cluster_nodes()))
         extended = wants_extensions(request)
-        return json_response({"producers": [_node_json(node, extended) for node in nodes]})
+        answer = {"producers": [_node_json(node, extended) for node in nodes]}
+        if extended and heard:
+            answer["cluster_nodes"] = [_heard_json(node) for node in heard]
+        return json_response(answer)
 
     async def debug(self, request: Request) -> Response:
         """Return every registration. With the maximum number of them this takes some 80 MB, so one request runs at a time."""
@@ -242,6 +248,8 @@ def _info_json(info: PeerInfo, extended: bool) -> dict[str, object]:
         data["node_id"] = info.node_id
     if extended and info.cluster_address:
         data |= {"cluster": info.cluster, "cluster_address": info.cluster_address}
+    if extended and info.log_id:
+        data["log_id"] = info.log_id
     if extended and info.capabilities:
         data["capabilities"] = info.capabilities
     return data
@@ -255,6 +263,19 @@ def _topology_json(info: PeerInfo) -> dict[str, object]:
 
 def _node_json(node: Node, extended: bool) -> dict[str, object]:
     return _info_json(node.info, extended) | {"tombstones": node.tombstones, "topics": node.topics}
+
+
+def _heard_json(node: HeardNode) -> dict[str, object]:
+    """Return what is known of a node of a cluster. `last_heard` is in s ago, to the ms."""
+    info = node.info
+    return {
+        "cluster": info.cluster,
+        "node_id": info.node_id,
+        "log_id": info.log_id,
+        "cluster_address": info.cluster_address,
+        "connected": node.connected,
+        "last_heard": round(node.last_heard, 3),
+    }
 
 
 def _debug_json(registrations: dict[str, list[Registration]]) -> str:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import itertools
 import socket
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import trio
 
+from lookupd.cluster_nodes import ClusterNodes, HeardNode
 from lookupd.pending import PendingConnections
 from lookupd.producers import UNIX, host_of
 from lookupd.protocol import Session
@@ -65,11 +67,20 @@ class _Lifetime:
 class TcpServer:
     """Accepts connections and serves them until it is cancelled."""
 
-    def __init__(self, registry: Registry, answer: bytes, clock: Callable[[], int], timeouts: Timeouts) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        answer: bytes,
+        clock: Callable[[], int],
+        timeouts: Timeouts,
+        monotonic: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
         self._registry = registry
+        self._monotonic = monotonic  # ns
         self._answer = answer  # the reply to IDENTIFY
         self._clock = clock  # ns since the epoch
         self._timeouts = timeouts
+        self.cluster_nodes = ClusterNodes(registry.slots.limits)
         self._unnamed = itertools.count(1)  # numbers for peers on a unix socket, which have no address
         self._pending = PendingConnections()
         self._rate_limit = RateLimit()
@@ -92,6 +103,10 @@ class TcpServer:
         slots = self._registry.slots
         return f"{len(slots)} nsqd are connected" if slots.full else ""
 
+    def heard_nodes(self) -> list[HeardNode]:
+        """Return the nodes of clusters, also those that are gone for a while, and when they were heard."""
+        return self.cluster_nodes.nodes(self._monotonic())
+
     def figures(self) -> Figures:
         return Figures(self._connections, {"lobby": self._displaced, **self._registry.refused})
 
@@ -112,7 +127,7 @@ class TcpServer:
         except (trio.BrokenResourceError, OSError) as error:  # the network or the peer failed: only this one ends
             log.info("CLIENT(%s): connection lost - %s", remote, error.__cause__ or error)
         finally:
-            session.disconnected()
+            self._disconnected(session)
             self._pending.remove(lifetime)
             self._connections -= 1
             log.info("TCP: closed client(%s)", remote)
@@ -124,7 +139,7 @@ class TcpServer:
             await self._exchange(stream, session, lifetime, host_of(remote))
             if session.failure:
                 log.error("CLIENT(%s): %s", remote, session.failure)
-                session.disconnected()  # at once, not only after the linger
+                self._disconnected(session)  # at once, not only after the linger
                 self._add_pending(lifetime, remote)
                 lifetime.extend(LINGER)
                 await _linger(stream)
@@ -138,10 +153,14 @@ class TcpServer:
     async def _exchange(self, stream: trio.SocketStream, session: Session, lifetime: _Lifetime, host: str) -> None:
         """Receive bytes and send replies until the peer closes or makes an error."""
         while not session.closing:
+            known = session.info
             data = await stream.receive_some(CHUNK if session.identified else BODY_CHUNK)
             reply = session.receive(data, self._clock()) if data else session.end()
-            if session.identified:
+            if session.info is not None:
                 self._pending.remove(lifetime)
+                note = self.cluster_nodes.connected if known is None else self.cluster_nodes.heard
+                if data:
+                    note(session.info, self._monotonic())
             if reply:  # the bytes completed a command
                 await stream.send_all(reply)
                 pause = self._rate_limit.pause(host, session.fetch_idle(), trio.current_time())
@@ -151,6 +170,12 @@ class TcpServer:
                     lifetime.extend(self._timeouts.idle)
             if not data:
                 return
+
+    def _disconnected(self, session: Session) -> None:
+        """Remove what the connection has registered. May be called twice."""
+        if session.info is not None:
+            self.cluster_nodes.disconnected(session.info)
+        session.disconnected()
 
     def _remote_address(self, sock: trio.socket.SocketType) -> str:
         """Return the identity of the peer: ip:port as Go prints it, or a number on a unix socket."""

@@ -11,6 +11,7 @@ See docs/design/nsqlookupd.md#tcp-protocol.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from struct import Struct
 from typing import Any
@@ -28,6 +29,7 @@ MAX_TEXT = 255  # characters of a text in IDENTIFY's JSON, because texts are kep
 _INT32 = Struct(">i")
 MOST_CAPABILITIES, MOST_WORD = 32, 64  # words, and characters of each
 MOST_NODE_ID = 1023
+_LOG_ID = re.compile(r"[0-9a-f]{32}")
 _IDENTITY_FIELDS: dict[str, type] = {
     "remote_address": str,  # checked like the others, then overwritten
     "hostname": str,
@@ -127,6 +129,11 @@ class Session:
     def identified(self) -> bool:
         """True once the peer has sent a valid IDENTIFY."""
         return self._peer is not None
+
+    @property
+    def info(self) -> PeerInfo | None:
+        """What the peer said in IDENTIFY; None before."""
+        return self._peer.info if self._peer is not None else None
 
     # Parsers of the next item: each takes its item off the buffer and returns the reply, b"" for no reply
 
@@ -274,6 +281,7 @@ def parse_identity(body: bytes, remote_address: str) -> PeerInfo:
         node_id=_node_id(decoded.get("node_id")),
         cluster=_place(decoded.get("cluster")),
         cluster_address=_place(decoded.get("cluster_address")),
+        log_id=_log_id(decoded.get("log_id")),
         capabilities=_words(decoded.get("capabilities")),
     )
 
@@ -286,6 +294,11 @@ def _place(value: object) -> str:
 def _node_id(value: object) -> int | None:
     """Return the node number, or None if the value is invalid: the original ignores the key, whatever it holds."""
     return value if type(value) is int and 0 <= value <= MOST_NODE_ID else None
+
+
+def _log_id(value: object) -> str:
+    """Return the id of a log, or "" if the value is invalid: the original ignores the key, whatever it holds."""
+    return value if isinstance(value, str) and _LOG_ID.fullmatch(value) else ""
 
 
 def _words(value: object) -> tuple[str, ...]:

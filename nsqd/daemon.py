@@ -124,9 +124,8 @@ class Daemon:
         self._bridge = Bridge(opened.wake)
         self._saver = Saver(broker, directory, self._health, nursery)
         timeouts = (options.http_client_connect_timeout / 1e9, options.http_client_request_timeout / 1e9)
-        self._lookupds = Lookupds(
-            broker, lookup_identity(options, listeners, self._info), timeouts, opened.wake, nursery
-        )
+        identity = lookup_identity(options, listeners, self._info, opened.log.identity.log_id)
+        self._lookupds = Lookupds(broker, identity, timeouts, opened.wake, nursery)
         self.context = Context(broker, options.settings(), until_registered=self._lookupds.until_registered)
         admission = make_admission(options, listeners, broker.refused, self._budget)
         self.reactor = Reactor(broker, clocks, self._answer_http_requests, self._report_changes, admission)
@@ -212,6 +211,8 @@ class Daemon:
     def close(self) -> None:
         """Close all connections, and write everything that the next start needs."""
         self.reactor.close_all()
+        if self._cluster is not None:
+            self._cluster.close()
         self._saver.save(self._saver.current_topology())
         self._broker.commit()
         self._opened.log.close()

@@ -99,12 +99,13 @@ def open_in_cluster(options: NsqdOptions, directory: DataDirectory, listeners: L
     """
     if not options.cluster_address:
         return open_directory(options, directory)
+    from nsqd.cluster.membership import Standing
     from nsqd.replication.early import EarlyMirrors
     from nsqd.replication.facts import read_facts
     from nsqd.replication.offers import HttpMirrors
     from nsqd.replication.rejoin import Rejoin
 
-    members = [member.node for member in read_facts(directory.path).members]
+    members = [member.node for member in read_facts(directory.path).members if member.standing is Standing.MEMBER]
     addresses = {node.number: node.http for node in members if node.number != options.node_id}
     rejoin = Rejoin(HttpMirrors(addresses, options.rejoin_timeout / SECOND))
     if listeners.http is None or not addresses:

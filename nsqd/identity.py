@@ -36,8 +36,8 @@ def cluster_address(listeners: Listeners, info: Info) -> str:
     return display(info.broadcast_address if host in WILDCARDS else host, listeners.cluster.port)
 
 
-def lookup_identity(options: NsqdOptions, listeners: Listeners, info: Info) -> dict[str, object]:
-    """Return what the node tells nsqlookupd in IDENTIFY."""
+def lookup_identity(options: NsqdOptions, listeners: Listeners, info: Info, log_id: bytes) -> dict[str, object]:
+    """Return what the node tells nsqlookupd in IDENTIFY. `log_id`: of the log that it publishes into."""
     identity: dict[str, object] = {
         "version": info.version,
         "tcp_port": info.tcp_port,
@@ -50,5 +50,5 @@ def lookup_identity(options: NsqdOptions, listeners: Listeners, info: Info) -> d
     if options.topology_region or options.topology_zone:  # the release of 1.3.0 does not know these keys
         identity |= {"topology_region": options.topology_region, "topology_zone": options.topology_zone}
     if address := cluster_address(listeners, info):
-        identity |= {"cluster": options.cluster_name, "cluster_address": address}
+        identity |= {"cluster": options.cluster_name, "cluster_address": address, "log_id": log_id.hex()}
     return identity

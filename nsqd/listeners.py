@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nsqd.options import NsqdOptions
@@ -127,9 +128,11 @@ def _cluster_tls(options: NsqdOptions) -> MutualCertificates | None:
     """Return the certificates for connections to other nodes, or None if these have no TLS. Raises TlsError."""
     if not options.cluster_tls_cert:
         return None
+    from shared.node_certificates import names_problem
     from shared.tls_mutual import MutualCertificates, MutualTlsFiles
 
-    return MutualCertificates(MutualTlsFiles(options.cluster_tls_cert, options.cluster_tls_key, options.cluster_tls_ca))
+    files = MutualTlsFiles(options.cluster_tls_cert, options.cluster_tls_key, options.cluster_tls_ca)
+    return MutualCertificates(files, partial(names_problem, options.node_number()))
 
 
 def _secret(options: NsqdOptions) -> bytes:

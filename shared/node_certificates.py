@@ -18,3 +18,12 @@ def certified_number(uris: Iterable[str]) -> int | None:
     names = [uri for uri in uris if uri.lower().startswith(_PREFIX)]
     number = names[0].removeprefix(_PREFIX) if len(names) == 1 else ""
     return int(number) if _NUMBER.fullmatch(number) and int(number) < MOST_NODES else None
+
+
+def names_problem(number: int, uris: Iterable[str]) -> str:
+    """Return why a certificate with these URIs is not that of node `number`, or ""."""
+    certified = certified_number(uris)
+    if certified == number:
+        return ""
+    whose = "names no node" if certified is None else f"is that of node {certified}"
+    return f"it {whose}, and -node-id is {number}: it needs the one URI {node_uri(number)}"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from shared.tls import Certificates, TlsError, TlsFiles, TlsObject, client_context
+from shared.tls import Certificates, TlsError, TlsFiles, TlsObject, client_context, describe, describe_failure
 
 VERSION = "tls1.3"
 
@@ -27,14 +28,25 @@ class MutualTlsFiles:
 class MutualCertificates:
     """The certificate in use, for connections that are accepted and for those that are made."""
 
-    def __init__(self, files: MutualTlsFiles) -> None:
-        """Load and check the files. Raises TlsError."""
+    def __init__(self, files: MutualTlsFiles, check: Callable[[tuple[str, ...]], str] | None = None) -> None:
+        """Load and check the files. Raises TlsError.
+
+        `check`: returns what is wrong with the URIs in the own certificate, or "". If it is given, the own certificate must
+        also be one that this program would accept from another: of the authority, and valid now.
+        """
         self._files = files
-        self._server, self._client = _load(files)
+        self._check = check
+        self._load()
 
     def reload(self) -> None:
         """Read the files again, for later connections. Raises TlsError, and then keeps the old ones."""
-        self._server, self._client = _load(self._files)
+        self._load()
+
+    def _load(self) -> None:
+        server, client = _load(self._files)
+        if self._check is not None:
+            _check_own(server, client, self._files, self._check)
+        self._server, self._client = server, client
 
     def accept(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> TlsObject:
         """Return the server's side of a new connection. Its handshake fails unless the client shows a certificate."""
@@ -42,10 +54,32 @@ class MutualCertificates:
 
     def dial(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> TlsObject:
         """Return the client's side of a new connection. `outgoing` holds the first message of its handshake."""
-        connection = self._client.wrap_bio(incoming, outgoing)
-        with contextlib.suppress(ssl.SSLWantReadError):  # the server has not answered yet
-            connection.do_handshake()
-        return connection
+        return _dial(self._client, incoming, outgoing)
+
+
+def _dial(context: ssl.SSLContext, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> TlsObject:
+    connection = context.wrap_bio(incoming, outgoing)
+    with contextlib.suppress(ssl.SSLWantReadError):  # the server has not answered yet
+        connection.do_handshake()
+    return connection
+
+
+def _check_own(
+    server: Certificates, client: ssl.SSLContext, files: MutualTlsFiles, check: Callable[[tuple[str, ...]], str]
+) -> None:
+    """Connect the program to itself, in memory: what it refuses there, others refuse. Raises TlsError."""
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    dialing = _dial(client, back, there)
+    accepting = server.wrap(there, back)
+    try:
+        for side in (accepting, dialing, accepting):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+        problem = check(describe(accepting).uris)
+    except ssl.SSLError as error:
+        problem = f"with {files.ca}: {describe_failure(error)}"
+    if problem:
+        raise TlsError(f"other nodes would refuse the certificate in {files.cert} - {problem}")
 
 
 def _load(files: MutualTlsFiles) -> tuple[Certificates, ssl.SSLContext]:

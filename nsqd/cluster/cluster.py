@@ -9,7 +9,7 @@ See docs/design/cluster.md#connections.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nsqd.cluster.link import Link, Superseded, make_link
 from nsqd.cluster.membership import Member, Membership, Standing
@@ -57,7 +57,7 @@ class Cluster:
         """
         self.own, self.name = credentials.own, credentials.cluster
         self.membership = Membership(credentials.own, suspect_after)
-        known = [word for word in known if word.node.number != self.own.number]
+        known = list(known)
         self.membership.merge(known, now)
         self.lease = 0
         self.leases: dict[int, int] = dict(leases)  # the lease that each node told last, by its number
@@ -77,7 +77,7 @@ class Cluster:
         # words about another run of a node, by its number, while the known run has a connection here
         self._withheld: dict[int, Member] = {}
         # numbers of nodes that have closed their connection, or have not had one since this node started
-        self._ended = {word.node.number for word in known}
+        self._ended = {word.node.number for word in known} - {self.own.number}
         self._back_in = 0  # ms: the grace that was announced; 0: none
 
     def set_found(self, addresses: Iterable[str]) -> None:
@@ -154,7 +154,7 @@ class Cluster:
     # what links tell
 
     def words(self) -> list[Member]:
-        return list(self.membership.words.values())
+        return self.membership.all_words()
 
     def proved(self, link: Link, peer: NodeIdentity, now: int) -> None:
         self._check(peer)
@@ -176,6 +176,9 @@ class Cluster:
     def _check(self, peer: NodeIdentity) -> None:
         """Raise PeerError if a node is not wanted in view of what is known of its number and of its log."""
         number, members = peer.number, self.membership.members
+        if peer.log_id in self.membership.forgotten:
+            gone = Member(peer, Standing.FORGOTTEN)
+            raise Superseded(_why_not(gone, peer), gone)
         same = next((node for node in members if node.log_id == peer.log_id and node.number != number), None)
         if same is not None:
             raise PeerError(
@@ -201,7 +204,7 @@ class Cluster:
             if logs.get(word.node.log_id, number) != number:
                 continue
             other = self.links.get(number)
-            if other is not None and other.peer != word.node and not self.membership.is_going(number):
+            if other is not None and other.peer != word.node and not self._is_believed(word, other.peer):
                 known = self._withheld.get(number)
                 if known is None or word.is_later_than(known):
                     self._withheld[number] = word
@@ -209,14 +212,36 @@ class Cluster:
             believed.append(word)
         self._pass_on(link, self.membership.merge(believed, now))
 
-    def _pass_on(self, source: Link, news: list[Member]) -> None:
+    def _is_believed(self, word: Member, connected: NodeIdentity | None) -> bool:
+        """Return True if a word holds though another run of its node is `connected`: that run ends, or is not meant."""
+        if self.membership.is_going(word.node.number):
+            return True
+        is_of_log = connected is not None and connected.log_id == word.node.log_id
+        is_older = connected is not None and word.node.incarnation < connected.incarnation
+        return word.standing is Standing.FORGOTTEN and (is_of_log or is_older)
+
+    def _pass_on(self, source: Link | None, news: list[Member]) -> None:
+        """Tell all peers but the source of the news. A connection to a node that is gone ends."""
         for word in news:
             link = self.links.get(word.node.number)
-            if word.standing is not Standing.MEMBER and link is not None:
+            if link is None or link.peer is None or link.peer.log_id != word.node.log_id:
+                continue
+            if word.standing is not Standing.MEMBER:
                 link.closing = link.closing or "the node has left, or was forgotten"
         for link in self.links.values():
             if link is not source:
                 link.send_words(news)
+
+    def forget(self, number: int, now: int) -> None:
+        """Note that an operator says that a node will not come back, and tell all nodes. Its log is never taken back.
+
+        Raises KeyError if no node has that number, ValueError if it is this node or one that is connected.
+        """
+        known = self.membership.words[number]
+        if known.node is self.own or number in self.links:
+            raise ValueError(f"node {number} is connected")
+        self._withheld.pop(number, None)
+        self._pass_on(None, self.membership.merge([replace(known, standing=Standing.FORGOTTEN)], now))
 
     def receive_stream(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         if self.links.get(link.peer.number if link.peer is not None else -1) is link:
@@ -269,8 +294,8 @@ def _rank(link: Link, own: NodeIdentity, peer: NodeIdentity) -> tuple[bool, byte
 
 def _why_not(known: Member, node: NodeIdentity) -> str:
     """Return why a run of a node is not accepted, in view of a later word about its number."""
-    if known.standing is Standing.FORGOTTEN and known.node == node:
-        return f"node {node.number} was forgotten: only a later run of it is accepted"
+    if known.standing is Standing.FORGOTTEN and known.node.log_id == node.log_id:
+        return f"node {node.number} was forgotten: its log is not taken back, start it with a new data directory"
     if known.standing is Standing.LEFT and known.node == node:
         return f"node {node.number} has left the cluster"
     return (

@@ -1,7 +1,8 @@
 """Who belongs to the cluster, as far as this node was told, and who is silent.
 
 What nodes tell of a member is merged by its latest word: that of the greatest incarnation. Merging the same words in any order,
-any number of times, gives the same members; so nodes that hear each other in the end agree.
+any number of times, gives the same members; so nodes that hear each other in the end agree. A log that was forgotten is never
+taken back: every run of a node with that log counts as forgotten, too.
 
 A member is suspected when no byte came from it for a time, by the clock of the one who listens. If the listener itself stood
 still, it listened to nobody: it reads first what waits, and silence counts anew from then on.
@@ -12,16 +13,17 @@ See docs/design/cluster.md#membership.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from nsqd.protocols.peer.node_identity import NodeIdentity
 
 LEAST_SUSPICION = 3_000_000_000  # ns
+MOST_FORGOTTEN = 1000  # logs; with a word about each node number, they fit into one frame
 
 
 class Standing(IntEnum):
-    """What a node is to the cluster. Of two words about one incarnation, the greater standing is the later one."""
+    """What a node is to the cluster. Of two words about one run, the greater standing is the later one."""
 
     MEMBER = 0
     LEFT = 1  # it said that it leaves for good
@@ -40,9 +42,10 @@ class Member:
         return self._order() > other._order()
 
     def _order(self) -> tuple[object, ...]:
+        # The standing is last: if the log of both words is forgotten, their order stays what it was.
         node = self.node
         place = node.address, node.http, node.zone
-        return node.incarnation, self.standing, node.log_id, node.epoch, node.log_format, *place
+        return node.incarnation, node.log_id, node.epoch, node.log_format, *place, self.standing
 
 
 class Membership:
@@ -56,6 +59,9 @@ class Membership:
         self.words: dict[int, Member] = {
             own.number: Member(own)
         }  # the latest word about each node number, also of those gone
+        self.forgotten: dict[
+            bytes, Member
+        ] = {}  # a word about each log that was forgotten, by its id; this node's never is
         self._suspect_after = suspect_after
         self._heard: dict[int, int] = {}  # when a byte came from each node, or its present run was first told of
         self._back_by: dict[int, int] = {}  # until when a node that announced a restart is waited for
@@ -77,8 +83,13 @@ class Membership:
 
         A run of a node that was not known before is as if it had been heard now: what was suspected was the run before.
         """
-        news = {}
-        for word in words:
+        news: dict[int, Member] = {}
+        forgotten = []
+        for told in words:
+            if self._forget(told):
+                forgotten.append(told)
+            is_forgotten = told.node.log_id in self.forgotten
+            word = replace(told, standing=Standing.FORGOTTEN) if is_forgotten else told
             number = word.node.number
             known = self.words.get(number)
             if number == self.own.number or (known is not None and not word.is_later_than(known)):
@@ -89,12 +100,36 @@ class Membership:
             if word.standing is not Standing.MEMBER:
                 self._suspected.discard(number)
             self.words[number] = news[number] = word
-        return list(news.values())
+        return list(dict.fromkeys([*forgotten, *news.values()]))
+
+    def _forget(self, word: Member) -> bool:
+        """Take note of a log that was forgotten, if the word says that of one. Returns False if that is no news."""
+        log_id = word.node.log_id
+        if word.standing is not Standing.FORGOTTEN or log_id in self.forgotten or log_id == self.own.log_id:
+            return False
+        self.forgotten[log_id] = word
+        if len(self.forgotten) > MOST_FORGOTTEN:
+            oldest = min(self.forgotten.values(), key=lambda one: (one.node.incarnation, one.node.log_id))
+            del self.forgotten[oldest.node.log_id]
+        for number, known in self.words.items():
+            if known.node.log_id == log_id and known.standing is not Standing.FORGOTTEN:
+                self.words[number] = replace(known, standing=Standing.FORGOTTEN)
+                self._suspected.discard(number)
+        return log_id in self.forgotten
+
+    def all_words(self) -> list[Member]:
+        """Return everything that others are to be told: the latest words, and those about logs that were forgotten before."""
+        return list(dict.fromkeys([*self.words.values(), *self.forgotten.values()]))
 
     def contradiction(self, words: Iterable[Member]) -> Member | None:
-        """Return a word about this node's number that is later than this node's own: another run has it, or it is gone."""
+        """Return a word that this node is gone, or that another run has its number: one later than this node's own."""
         own = self.words[self.own.number]
-        return next((word for word in words if word.node.number == self.own.number and word.is_later_than(own)), None)
+        return next((word for word in words if self._contradicts(word, own)), None)
+
+    def _contradicts(self, word: Member, own: Member) -> bool:
+        if word.node.log_id == own.node.log_id and word.standing is Standing.FORGOTTEN:
+            return True
+        return word.node.number == own.node.number and word.is_later_than(own)
 
     def heard(self, number: int, now: int) -> None:
         """Note that bytes came from the present run of a node."""

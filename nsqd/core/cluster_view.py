@@ -1,6 +1,6 @@
 """What HTTP asks of a node's cluster; nsqd.replication answers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from nsqd.core.retention.backup import BackupPart
@@ -17,4 +17,11 @@ class ClusterView(Protocol):
 
         A part that begins within a segment is named `<segment>@<offset>`. Raises KeyError if there is no such mirror, or it is
         not complete, OSError if it cannot be read.
+        """
+
+    def forget(self, number: int, then: Callable[[bool], None]) -> None:
+        """Tell all nodes that a node will not come back, and call `then` when this is durable here (True) or cannot be written.
+
+        Its log is never taken back, so a node may have the number again with a new data directory. Raises KeyError if no node
+        has the number, ValueError if it is this node or one that is connected.
         """

@@ -1,4 +1,4 @@
-"""GET /cluster and /cluster/mirror: the nodes of the cluster, as this node knows them, and the copy of a log that it keeps.
+"""/cluster, /cluster/mirror and /cluster/forget: the nodes of the cluster, as this node knows them, and copies of their logs.
 
     {"name": "penstock", "node": 0, "nodes": [{"node": 0, "address": "127.0.0.1:4154", "http_address": "127.0.0.1:4151",
       "standing": "member", "connected": false, "suspected": false, "restarting": false, "incarnation": 1790000000,
@@ -17,10 +17,15 @@ replies were given up since the start, because no copy was made in time. A node 
 
 /cluster/mirror?log=ID sends a mirror as a tar stream. Unpacked, it is a data directory with which the owner of the log starts
 again. With `from`, a position, only what follows it is sent; a part that begins within a segment is named SEGMENT@OFFSET.
+
+POST /cluster/forget?node=N says that a node will not come back. All nodes of the cluster are told; the answer,
+{"forgotten": N}, comes when the node that is asked has it on disk. The log of the node is never taken back: a run of it is
+refused. A new data directory may have the number again. 404 NODE_NOT_FOUND if no node has that number; 409 NODE_IS_CONNECTED if
+the node is connected, or is the one that is asked; 503 CANNOT_WRITE if it cannot be written: then the node tries again.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -28,28 +33,61 @@ from starlette.responses import Response, StreamingResponse
 from nsqd.core.cluster_view import ClusterView
 from nsqd.core.retention.backup import BackupPart
 from nsqd.http.archive import archive_size, stream_archive
+from nsqd.http.arguments import bounded
 from nsqd.http.node import Node
 from shared.http.api import V1_HEADERS, Routes, json_response, query
 from shared.http.errors import HttpError
 from shared.log import log
 from shared.values import parse_int
 
+MOST_NUMBER = 1023  # of a node
+
 
 class ClusterRoute:
-    """The route about the cluster."""
+    """The routes about the cluster."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def routes(self) -> Routes:
         """Return the path, its method and its handler."""
-        return {"/cluster": {"GET": self.cluster}, "/cluster/mirror": {"GET": self.mirror}}
+        return {
+            "/cluster": {"GET": self.cluster},
+            "/cluster/mirror": {"GET": self.mirror},
+            "/cluster/forget": {"POST": self.forget},
+        }
 
     async def cluster(self, request: Request) -> Response:
         """Answer what this node knows of the nodes of its cluster."""
         figures = await self._node.bridge.call(lambda: self._view().figures())
         options = self._node.options
         return json_response({"name": options.cluster_name, "node": options.node_number(), **figures})
+
+    async def forget(self, request: Request) -> Response:
+        """Have the cluster forget a node, and answer when this is durable here."""
+        arguments = query(request)
+        if "node" not in arguments:
+            raise HttpError(400, "MISSING_ARG_NODE")
+        number = bounded(arguments, "node", 0, MOST_NUMBER)
+        is_kept = False
+
+        def begin(then: Callable[[], None]) -> None:
+            def kept(is_written: bool) -> None:
+                nonlocal is_kept
+                is_kept = is_written
+                then()
+
+            try:
+                self._view().forget(number, kept)
+            except KeyError:
+                raise HttpError(404, "NODE_NOT_FOUND") from None
+            except ValueError:
+                raise HttpError(409, "NODE_IS_CONNECTED") from None
+
+        await self._node.bridge.wait(begin)
+        if not is_kept:
+            raise HttpError(503, "CANNOT_WRITE")
+        return json_response({"forgotten": number})
 
     async def mirror(self, request: Request) -> Response:
         """Answer the mirror of a log as a tar stream that unpacks to a data directory."""

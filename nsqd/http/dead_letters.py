@@ -4,7 +4,8 @@
     POST /channel/buried/finish?topic=t&channel=c&id=ID[,ID...]     or  &count=N, the first buried first
     POST /channel/buried/kick?topic=t&channel=c&id=ID[,ID...]       or  &count=N
 
-A kicked message is ready again, as if it had never been delivered. The answers of the POSTs leave after the turn's commit.
+A kicked message is ready again, as if it had never been delivered. The answers of the POSTs leave after the turn's commit. In a
+cluster, a message that waits for its copies is listed without its body.
 """
 
 import asyncio
@@ -30,6 +31,7 @@ MOST = 1000  # messages in an answer, or in one request that acts
 READS, READ_PAUSE = 200, 0.01  # tries to get messages that are being read from disk, and s between them
 MOST_BODY = 4 * 1024 * 1024  # bytes of bodies in an answer; a message that does not fit comes without its body
 _TRUE = ("true", "1")
+Found = tuple[bytes, DeadLetter, bytes, bool]  # id, dead letter, frame, and whether the message has its copies
 
 
 class DeadLetters:
@@ -57,7 +59,7 @@ class DeadLetters:
             total, found = await self._node.bridge.call(
                 lambda: _find_page(self._node.broker, topic, channel, after, limit)
             )
-            if all(frame for _, _, frame in found):
+            if all(frame for _, _, frame, _ in found):
                 break
             await asyncio.sleep(READ_PAUSE)  # some messages are still being read from disk
         return json_response({"buried_count": total, "messages": _describe(found, bodies)})
@@ -79,20 +81,18 @@ class DeadLetters:
         return handler
 
 
-def _find_page(
-    broker: Broker, topic: str, channel: str, after: bytes | None, limit: int
-) -> tuple[int, list[tuple[bytes, DeadLetter, bytes]]]:
-    """Return how many messages are buried, and (id, dead letter, frame) for up to `limit` of them. Runs in the trio thread."""
-    found = existing_channel(broker, topic, channel)
+def _find_page(broker: Broker, topic: str, channel: str, after: bytes | None, limit: int) -> tuple[int, list[Found]]:
+    """Return how many messages are buried, and up to `limit` of them. Runs in the trio thread."""
+    found, journal = existing_channel(broker, topic, channel), broker.topics[topic].journal
     return len(found.buried), [
-        (message_id, letter, broker.topics[topic].frame(letter.ordinal))
+        (message_id, letter, broker.topics[topic].frame(letter.ordinal), letter.ordinal < journal.copied_end())
         for message_id, letter in found.buried.after(after, limit)
     ]
 
 
-def _describe(found: list[tuple[bytes, DeadLetter, bytes]], bodies: bool) -> list[dict[str, Any]]:
+def _describe(found: list[Found], bodies: bool) -> list[dict[str, Any]]:
     room, entries = MOST_BODY if bodies else 0, []
-    for message_id, letter, frame in found:
+    for message_id, letter, frame, is_copied in found:
         body = frame[HEADER_SIZE:]
         entry = {
             "id": message_id.decode(),
@@ -102,7 +102,7 @@ def _describe(found: list[tuple[bytes, DeadLetter, bytes]], bodies: bool) -> lis
             "buried_at": letter.buried,
             "body_size": len(body),
         }
-        if bodies and len(body) <= room:
+        if bodies and is_copied and len(body) <= room:
             room -= len(body)
             entry["body"] = base64.b64encode(body).decode()
         entries.append(entry)

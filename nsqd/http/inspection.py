@@ -3,8 +3,9 @@
     [&limit=100][&after=NEXT][&preview=256]     for a page: how many messages, behind which one, and bytes of each body
 
 Looking changes nothing. A body is `body` if it is text, else `body_base64`; a body that does not fit into the answer is left
-out, and only its `body_size` is given. The answer is 413 TOO_MUCH_AT_ONCE if more than 64 MiB of messages had to be read from
-disk.
+out, and only its `body_size` is given. So is the body of a message that waits for its copies on other nodes, which has
+`waiting_for_copies` beside it: consumers do not get it yet either (docs/design/cluster.md#the-gate). The answer is 413
+TOO_MUCH_AT_ONCE if more than 64 MiB of messages had to be read from disk.
 """
 
 import base64
@@ -53,6 +54,7 @@ class FrameLookup:
         self._with_attributes = attributes
         self.frames: dict[int, bytes] = {}  # by ordinal; b"" for a message that cannot be read
         self.attributes: dict[int, Attributes] = {}  # by ordinal, of the messages that have any
+        self._copied_end = 0  # ordinal from which on messages may wait for their copies
 
     async def fetch(self, choose: Choose) -> None:
         """Take the frames of the messages that `choose` names. Raises HttpError, and everything that `choose` raises."""
@@ -62,9 +64,14 @@ class FrameLookup:
 
         await OffsetFinder.from_disk(plan, self._read)
 
+    def is_held(self, ordinal: int) -> bool:
+        """Return True if the message may wait for its copies: its content is not to be shown."""
+        return ordinal >= self._copied_end
+
     def _plan(self, topic: Topic, ordinals: list[int]) -> list[Plan]:
         """Take the frames that are in memory, and return plans to read the rest. Runs in the trio thread."""
         look = topic.journal.frame_in_memory
+        self._copied_end = topic.journal.copied_end()
         self.frames = {ordinal: look(ordinal, self._with_attributes) for ordinal in ordinals}
         missing = [ordinal for ordinal, frame in self.frames.items() if not frame]
         return [] if topic.ephemeral else list(self._node.history.plans_of(topic.number, missing))
@@ -95,9 +102,11 @@ class Bodies:
         self._preview = preview
         self._room = MOST_BODY
 
-    def describe(self, frame: bytes) -> dict[str, Any]:
-        """Return a message's body for JSON, or its beginning, as far as there is room for it."""
+    def describe(self, frame: bytes, is_held: bool) -> dict[str, Any]:
+        """Return a message's body for JSON, or its beginning, as far as there is room for it, and unless it `is_held`."""
         size = len(frame) - HEADER_SIZE
+        if is_held:
+            return {"body_size": size, "waiting_for_copies": True}
         part = frame[HEADER_SIZE : HEADER_SIZE + self._preview]
         if len(part) > self._room:
             return {"body_size": size}

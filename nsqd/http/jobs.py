@@ -3,7 +3,7 @@
     GET /tube/jobs?tube=NAME&state=ready|reserved|delayed|buried[&limit=100][&after=NEXT][&preview=256]
 
     {"total": 3, "jobs": [{"id","state","priority","age","ttr","reserves","timeouts","releases","buries","kicks","body_size",
-                           "body" or "body_base64"}], "pause_left": 0, "next": "..."}
+                           "body" or "body_base64" or "waiting_for_copies"}], "pause_left": 0, "next": "..."}
 
 `pause_left` is how many s the tube stays paused; `id` is beanstalkd's; `age`, `ttr` and, for jobs that are reserved or
 delayed, `time_left` are in s. `total` counts all jobs in that state; `next` is present if there are more: give it as `after`.
@@ -115,9 +115,9 @@ class JobsPage:
     def describe(self, lookup: FrameLookup, bodies: Bodies) -> list[dict[str, Any]]:
         """Return the jobs as dicts for JSON."""
         named = zip(self.client_ids, self.jobs, strict=True)
-        return [self._describe_job(client_id, job, lookup.frames[job.ordinal], bodies) for client_id, job in named]
+        return [self._describe_job(client_id, job, lookup, bodies) for client_id, job in named]
 
-    def _describe_job(self, client_id: int, job: Job, frame: bytes, bodies: Bodies) -> dict[str, Any]:
+    def _describe_job(self, client_id: int, job: Job, lookup: FrameLookup, bodies: Bodies) -> dict[str, Any]:
         entry: dict[str, Any] = {
             "id": client_id,
             "state": STATES[job.state],
@@ -132,7 +132,8 @@ class JobsPage:
         }
         if job.state in _TIMED:
             entry["time_left"] = max(0, job.due - self.now) // SECOND
-        return entry | bodies.describe(frame) if frame else entry
+        frame = lookup.frames[job.ordinal]
+        return entry | bodies.describe(frame, lookup.is_held(job.ordinal)) if frame else entry
 
 
 def _read_state(arguments: dict[str, str]) -> JobState:

@@ -10,7 +10,8 @@
 Offsets are those in the answers of /channel/messages. Instead of `offset`, `state=S&count=N` takes the first N in that state.
 The answer is {"finished": N} (requeued, kicked, buried, moved): how many of them the channel had, once that is as durable as
 the topic promises. A consumer that has such a message in flight loses it: its FIN will fail. The answer is 413 TOO_MUCH_AT_ONCE
-if more than 64 MiB of messages had to be read from disk for the request; a client then names fewer.
+if more than 64 MiB of messages had to be read from disk for the request; a client then names fewer. Messages that wait for
+their copies on other nodes are not moved.
 """
 
 from collections.abc import Callable
@@ -113,6 +114,9 @@ class MessageActions:
             raise HttpError(400, "INVALID_ARG_TO")
 
         def move(source: Topic, channel: Channel, chosen: list[ChosenMessage], look: FrameLookup) -> int:
+            copied = [message for message in chosen if not look.is_held(message.ordinal)]
+            if not copied:
+                return 0
             topic = topic_to_publish_to(self._node.broker, to)
 
             def publish(ordinals: list[int]) -> None:
@@ -132,7 +136,7 @@ class MessageActions:
                         size += len(body)
                 topic.seal(wall)
 
-            return actions.move(source, channel, chosen, publish)
+            return actions.move(source, channel, copied, publish)
 
         return move
 

@@ -7,11 +7,11 @@
 `next` is present if there are more messages: give it as `after`. Bodies are cut after `preview` bytes. Messages published with
 headers, a key or a producer have "headers", "key", "producer" and "sequence". Deferred messages have `ready_at`, messages in
 flight `times_out_at`, buried ones `buried_at` and `reason`; times are ns since the epoch. A message that cannot be read has no
-id.
+id. In a cluster, a message that waits for its copies is listed with `waiting_for_copies`: true, without body and headers.
 
     GET /channel/message?topic=t&channel=c&offset=7         the whole body of one message, as application/octet-stream
 
-404 MESSAGE_NOT_FOUND if it cannot be read, or not any more.
+404 MESSAGE_NOT_FOUND if it cannot be read, or not any more; 409 MESSAGE_WAITS_FOR_COPIES if it cannot be read yet.
 """
 
 from typing import Any
@@ -55,6 +55,8 @@ class Messages:
         frame = lookup.frames[ordinal]
         if not frame:
             raise HttpError(404, "MESSAGE_NOT_FOUND")
+        if lookup.is_held(ordinal):
+            raise HttpError(409, "MESSAGE_WAITS_FOR_COPIES")
         headers = V1_HEADERS | {"X-Nsq-Message-Id": message_id(frame).decode()}
         return Response(frame[HEADER_SIZE:], headers=headers, media_type="application/octet-stream")
 
@@ -103,8 +105,9 @@ class MessagesPage:
             if frame:
                 entry["id"] = message_id(frame).decode()
                 entry["timestamp"] = int.from_bytes(frame[STAMP], "big")
-                entry |= bodies.describe(frame)
-                entry |= lookup.attributes.get(one.ordinal, NONE).as_dict()
+                is_held = lookup.is_held(one.ordinal)
+                entry |= bodies.describe(frame, is_held)
+                entry |= {} if is_held else lookup.attributes.get(one.ordinal, NONE).as_dict()
             if state is MessageState.DEFERRED:
                 entry["ready_at"] = one.due + self.wall_offset
             elif state is MessageState.IN_FLIGHT:

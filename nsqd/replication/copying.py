@@ -54,6 +54,10 @@ class Copying:
         """Note that a connection is gone."""
         self.mirrors.closed(link)
 
+    def close(self) -> None:
+        """Sync and close the mirrors that this node keeps, when all connections are gone."""
+        self.mirrors.close()
+
 
 class Threads:
     """Does work in threads. Implements nsqd.replication.origin.Work."""

@@ -16,11 +16,12 @@ from typing import Any
 
 from nsqd.cluster.membership import Member, Standing
 from nsqd.protocols.peer.frames import PeerError
-from nsqd.protocols.peer.node_identity import unpack
+from nsqd.protocols.peer.node_identity import MOST_INCARNATION, MOST_NUMBER, unpack
 from nsqd.storage.directory import DirectoryError
 from shared.files import replace_file
 
 NAME = "cluster.json"
+MOST_LEASE = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,14 @@ def read_facts(directory: Path) -> ClusterFacts:
     path = directory / NAME
     try:
         content = json.loads(path.read_bytes())
-        leases = tuple((int(number), int(lease)) for number, lease in content["leases"])
-        return ClusterFacts(int(content["incarnation"]), tuple(map(_member, content["members"])), leases)
+        leases = tuple(
+            (_number(number, MOST_NUMBER), _number(lease, MOST_LEASE)) for number, lease in content["leases"]
+        )
+        incarnation = _number(content["incarnation"], MOST_INCARNATION - 1)  # the next run has one that is greater
+        return ClusterFacts(incarnation, tuple(map(_member, content["members"])), leases)
     except FileNotFoundError:
         return ClusterFacts()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, PeerError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, PeerError) as error:
         raise DirectoryError(
             f"failed to read {path} - {error}: remove it if it is damaged, the other nodes tell its content again"
         ) from None
@@ -59,6 +63,13 @@ def next_incarnation(facts: ClusterFacts, wall: int) -> int:
     return max(facts.incarnation + 1, wall // 1_000_000_000)
 
 
+def _number(value: object, most: int) -> int:
+    """Return a whole number from 0 to `most`. Raises ValueError for anything else: it could not be sent to another node."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"{value!r:.100} is not a number from 0 to {most}")
+    return value
+
+
 def _packed(member: Member) -> dict[str, Any]:
     node = asdict(member.node)
     return node | {"log_id": member.node.log_id.hex(), "epoch": member.node.epoch.hex(), "standing": member.standing}
@@ -73,4 +84,4 @@ def _member(fields: dict[str, Any]) -> Member:
 
 def known_members(members: Iterable[Member]) -> tuple[Member, ...]:
     """Return words about nodes in the order in which the file has them."""
-    return tuple(sorted(members, key=lambda member: member.node.number))
+    return tuple(sorted(members, key=lambda member: (member.node.number, member.node.incarnation, member.node.log_id)))

@@ -390,7 +390,7 @@ class Mirrors:
         ]
 
     def close(self) -> None:
-        """Sync and close all mirrors."""
+        """Sync and close all mirrors, and note that they are durable. An error is logged: the next start checks that mirror."""
         for kept in self.kept.values():
             if kept.mirror is not None and kept.running is None:
                 try:
@@ -398,6 +398,7 @@ class Mirrors:
                     if job is not None and not kept.mirror.is_aside:
                         job.run()
                         kept.mirror.synced(job)
+                    kept.mirror.note_durable()
                 except OSError as error:
                     log.error("MIRROR: cannot sync the mirror of node %d: %s", kept.node, error)
                 kept.mirror.close()

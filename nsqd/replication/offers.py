@@ -15,6 +15,7 @@ import httpx
 
 from nsqd.protocols.peer.node_identity import EPOCH_SIZE
 from nsqd.storage.log.followers import Followers
+from shared.chunks import ChunkReader
 from shared.log import log
 
 CHUNK = 1024 * 1024  # bytes
@@ -81,7 +82,7 @@ class HttpMirrors:
         try:
             with httpx.stream("GET", url, timeout=TRANSFER) as answer:
                 answer.raise_for_status()
-                stream: Any = _Readable(answer.iter_raw(CHUNK))
+                stream: Any = ChunkReader(answer.iter_raw(CHUNK))
                 with tarfile.open(fileobj=stream, mode="r|") as archive:
                     yield _parts(archive)
         except (httpx.HTTPError, tarfile.TarError) as error:
@@ -135,18 +136,3 @@ def _parts(archive: tarfile.TarFile) -> Iterator[Part]:
         if content is None:
             raise tarfile.TarError(f"unexpected: {entry.name!r}")
         yield entry.name, content
-
-
-class _Readable:
-    """The file object that tarfile reads from: the chunks of an HTTP response."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = iter(chunks)
-        self._held = b""
-
-    def read(self, size: int) -> bytes:
-        """Return the next `size` bytes, or fewer at the end."""
-        while len(self._held) < size and (chunk := next(self._chunks, b"")):
-            self._held += chunk
-        part, self._held = self._held[:size], self._held[size:]
-        return part

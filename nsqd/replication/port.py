@@ -73,8 +73,10 @@ class ClusterPort:
         self._limiter = ConnectionLimiter("CLUSTER", ConnectionLimits(MOST_CONNECTIONS), refused)
         self._peers: dict[ClusterPeer, None] = {}
         self._known = ClusterFacts()  # as the file has it; none: the start may have found no space for it
+        self._until_kept: list[Callable[[bool], None]] = []  # who waits until what is known now is in the file
         self._keep_due = 0  # when the file is written at the earliest, monotonic ns
         self._connected: dict[int, Link] = {}  # the links that the log was told of, by node number
+        self._forgotten: set[bytes] = set()  # ids of logs that were forgotten, which the log was told of
         self._quiet_until: dict[str, int] = {}  # by address and reason: when the log tells of it again, monotonic ns
         self._refused = ""  # what the log was told of
         self.copying: Copying | None = None  # copies of logs, in both directions
@@ -196,15 +198,19 @@ class ClusterPort:
     async def _keep(self) -> None:
         """Write cluster.json if anything in it has changed."""
         known = self._facts()
-        if known == self._known or time.monotonic_ns() < self._keep_due:
+        if known != self._known and time.monotonic_ns() < self._keep_due:
             return
-        try:
-            await trio.to_thread.run_sync(partial(write_facts, self._directory, known))
-        except OSError as error:
-            log.error("CLUSTER: cannot write what is known of the nodes: %s; trying again", error)
-            self._keep_due = time.monotonic_ns() + KEEP_AGAIN
-        else:
-            self._known = known
+        waiting, self._until_kept = self._until_kept, []
+        if known != self._known:
+            try:
+                await trio.to_thread.run_sync(partial(write_facts, self._directory, known))
+            except OSError as error:
+                log.error("CLUSTER: cannot write what is known of the nodes: %s; trying again", error)
+                self._keep_due = time.monotonic_ns() + KEEP_AGAIN
+            else:
+                self._known = known
+        for then in waiting:
+            then(known == self._known)
 
     def _facts(self) -> ClusterFacts:
         cluster = self.cluster
@@ -218,6 +224,17 @@ class ClusterPort:
         self.flush()
         self._reactor.wake()
 
+    def close(self) -> None:
+        """Sync and close what this node keeps of other nodes' logs, when the reactor has closed all connections."""
+        if self.copying is not None:
+            self.copying.close()
+
+    def forget(self, number: int, then: Callable[[bool], None]) -> None:
+        self.cluster.forget(number, time.monotonic_ns())
+        self._until_kept.append(then)
+        self._keep_due = 0
+        self.events()
+
     # the log
 
     def _report(self) -> None:
@@ -229,6 +246,11 @@ class ClusterPort:
             log.info("CLUSTER: no connection to node %d at %s", number, self._address(number))
         if links != self._connected:
             self._connected = dict(links)
+        forgotten = self.cluster.membership.forgotten
+        if len(forgotten) != len(self._forgotten):
+            for log_id in forgotten.keys() - self._forgotten:
+                log.info("CLUSTER: node %d was forgotten, with its log %s", forgotten[log_id].node.number, log_id.hex())
+            self._forgotten = set(forgotten)
         if self.cluster.refused_itself != self._refused:
             self._refused = self.cluster.refused_itself
             log.error("CLUSTER: another node says: %s", self._refused)

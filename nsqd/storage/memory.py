@@ -34,6 +34,9 @@ class RetainedExtents:
             return b""
         return stored.extent.frames[ordinal - stored.first]
 
+    def copied_end(self) -> int:
+        return self.sequence.end
+
     def published(self, ordinal: int) -> int:
         stored = self.sequence.extent_of(ordinal)
         return stored.published_at(ordinal - stored.first) if stored is not None else 0

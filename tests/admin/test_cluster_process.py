@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -13,7 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.admin.asking import users_file
+from admin.roles import Role
+from admin.users import written
+from tests.admin.asking import PASSWORD, users_file, with_password
 from tests.admin.conftest import Cluster, nsqadmin
 from tests.admin.screenshots import SCHEMES, WIDTHS, browser
 from tests.admin.test_pages_process import _FAULTS as FAULTS
@@ -112,6 +115,43 @@ def test_three_nodes_and_one_of_them_is_killed(tmp_path: Path) -> None:
         with member(tmp_path, 2, *join):  # it does not register with nsqlookupd, so nsqadmin cannot ask it
             eventually(lambda: states(admin) == {0: "up", 1: "up", 2: "no answer"})
             eventually(lambda: {(0, 2, "in sync"), (1, 2, "in sync")} < copies(admin))
+
+
+def test_a_node_that_is_down_is_forgotten(tmp_path: Path) -> None:
+    with three_nodes(tmp_path) as (nodes, admin), httpx.Client(base_url=f"http://{admin.http}", timeout=20) as client:
+        (tmp_path / "users").write_text(written([with_password("ann", Role.ADMIN)]))
+        ours = {"Origin": f"http://{admin.http}"}
+
+        def forget(node: str, cluster: str = "penstock", confirm: str = "") -> httpx.Response:
+            form = {"action": "forget", "cluster": cluster, "node": node, "confirm": confirm or node}
+            token = re.search(r'name="csrf" value="([^"]+)"', client.get("/cluster").text)
+            return client.post("/cluster", data=form | {"csrf": token[1] if token else ""}, headers=ours)
+
+        eventually(lambda: states(admin) == {0: "up", 1: "up", 2: "up"})
+        assert forget("2").status_code in (401, 403), "a viewer may not"
+        login = {"user": "ann", "password": PASSWORD, "next": ""}
+        eventually(lambda: client.post("/login", data=login, headers=ours).status_code == 303)
+        assert (forget("2").status_code, "Node 2 is not down" in unescape(forget("2").text)) == (409, True)
+        assert "Forget node" not in client.get("/cluster").text
+        nodes[2].kill()
+        eventually(lambda: "Forget node 2 of cluster penstock" in client.get("/cluster").text)
+        assert "Forget node" not in page(admin), "a viewer has no button"
+        assert forget("2", confirm="1").status_code == 400
+        assert forget("2", cluster="other").status_code == 404
+        assert forget("9").status_code == 409
+        done = forget("2")
+        assert (done.status_code, done.headers["location"]) == (303, "/cluster?did=forget"), done.text
+        eventually(lambda: states(admin) == {0: "up", 1: "up", 2: "forgotten"})
+        assert "The node is forgotten." in client.get("/cluster?did=forget").text
+        audit = client.get("/audit").text
+        assert all(words in audit for words in ("forget", "ann", nodes[0].http))
+        for node in nodes[:2]:
+            eventually(lambda node=node: {one["node"]: one["standing"] for one in known(node)}[2] == "forgotten")
+
+
+def known(node: Daemon) -> list[dict[str, Any]]:
+    """What a node says of the nodes of its cluster."""
+    return list(httpx.get(f"http://{node.http}/cluster").json()["nodes"])
 
 
 def test_the_page_of_a_broken_cluster_fits_and_can_be_used_by_all(tmp_path: Path) -> None:

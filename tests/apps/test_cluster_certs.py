@@ -19,7 +19,7 @@ NODE_0 = ["node-0-key.pem", "node-0.pem"]
 def penstock(*words: str) -> int:
     parser = argparse.ArgumentParser()
     cluster_certs.add_command(parser.add_subparsers())
-    return cluster_certs.run(parser.parse_args(["cluster", "certs", *words]))
+    return cluster_certs.run(parser.parse_args(["certs", *words]))
 
 
 def names(directory: Path) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import httpx
 import pytest
 
+from lookupd.cluster_nodes import HeardNode
 from lookupd.http import Handlers
 from lookupd.net import Figures
 from lookupd.producers import Limits, Peer, PeerInfo
@@ -41,12 +42,20 @@ class Lookupd:
     now: int = T0
     obstacle: str = ""
     figures: Figures = FIGURES
+    heard: list[HeardNode] = field(default_factory=list)
     stalled: bool = False  # the trio thread does not turn
     bugs: list[BaseException] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.bridge = Bridge(self.turn)
-        handlers = Handlers(self.registry, self.bridge, lambda: self.now, lambda: self.figures, lambda: self.obstacle)
+        handlers = Handlers(
+            self.registry,
+            self.bridge,
+            lambda: self.now,
+            lambda: self.figures,
+            lambda: self.obstacle,
+            lambda: self.heard,
+        )
         self.app = Api(handlers.routes(), Hosts([]), self.bugs.append)
 
     def turn(self) -> None:
@@ -128,6 +137,22 @@ def test_keys_of_ours_are_told_to_who_asks_for_them(lookupd: Lookupd) -> None:
         (extended,) = lookupd.ask("GET", target, ASK).json()["producers"]
         assert extended == plain | ours
     assert ours.keys().isdisjoint(lookupd.ask("GET", "/debug", ASK).json()["topic:t:"][0])
+
+
+def test_nodes_of_clusters_are_told_with_when_they_were_heard(lookupd: Lookupd) -> None:
+    info = replace(NODE1, node_id=7, cluster="c", cluster_address="node:4154", log_id="ab" * 16)
+    lookupd.producer(info, "t")
+    lookupd.heard = [HeardNode(replace(info, node_id=8, log_id=""), False, 12.34567), HeardNode(info, True, 0.0)]
+    answer = lookupd.ask("GET", "/nodes", ASK).json()
+    assert answer["producers"][0]["log_id"] == "ab" * 16
+    known = {"cluster": "c", "cluster_address": "node:4154"}
+    assert answer["cluster_nodes"] == [
+        known | {"node_id": 8, "log_id": "", "connected": False, "last_heard": 12.346},
+        known | {"node_id": 7, "log_id": "ab" * 16, "connected": True, "last_heard": 0.0},
+    ]
+    plain = lookupd.get("/nodes").json()
+    assert "cluster_nodes" not in plain
+    assert {"log_id", "cluster"}.isdisjoint(plain["producers"][0])
 
 
 def test_zone_and_region_are_told_where_a_node_has_them(lookupd: Lookupd) -> None:

@@ -48,6 +48,20 @@ def ends_with(sent: bytes, error: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("log_id", "kept"),
+    [("0123456789abcdef" * 2, True), ("AB" * 16, False), ("ab" * 15, False), ("ab" * 16 + "\n", False), (7, False)],
+)
+def test_the_log_of_a_node_of_a_cluster(log_id: object, kept: bool) -> None:
+    _, session, _ = a_session()
+    assert session.info is None
+    more = {"node_id": 7, "cluster": "c", "cluster_address": "node:4154", "log_id": log_id}
+    session.receive(b"  V1" + identify(json.dumps(json.loads(NODE) | more).encode()), NOW)
+    assert session.info is not None
+    assert (session.info.node_id, session.info.cluster) == (7, "c")
+    assert session.info.log_id == (log_id if kept else "")
+
+
+@pytest.mark.parametrize(
     ("more", "node_id", "capabilities"),
     [
         ({"node_id": 7, "capabilities": ["log"]}, 7, ("log",)),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.daemons import ERROR, OK, Conversation, Daemon, drained, eventually, post, publish, run, sized
+from tests.daemons import ERROR, OK, ROOT, Conversation, Daemon, drained, eventually, nsqd, post, publish, run, sized
 
 SECRET = "the secret of this cluster"
 
@@ -69,6 +71,23 @@ def test_nodes_find_each_other_through_nsqlookupd(node: Callable[..., Daemon]) -
         assert not any("CLUSTER: refused" in line for line in foreigner.lines), "only its own cluster is dialed"
 
 
+def test_nsqlookupd_tells_when_nodes_were_heard_also_those_that_are_gone(node: Callable[..., Daemon]) -> None:
+    with Daemon("nsqlookupd") as lookupd, node(0, lookupd_tcp_address=lookupd.tcp) as first:
+
+        def heard() -> dict[int, dict[str, Any]]:
+            answer = httpx.get(f"http://{lookupd.http}/nodes", headers={"X-Nsq-Extensions": "true"}).json()
+            return {one["node_id"]: one for one in answer.get("cluster_nodes", ())}
+
+        with node(1, lookupd_tcp_address=lookupd.tcp) as second:
+            eventually(lambda: {number: one["connected"] for number, one in heard().items()} == {0: True, 1: True})
+            second.kill()
+        eventually(lambda: not heard()[1]["connected"])
+        known = nodes_of(first)
+        for number, one in heard().items():
+            assert one["log_id"] == known[0]["log_id"] if number == 0 else len(one["log_id"]) == 32
+            assert (one["cluster"], 0 <= one["last_heard"] < 60) == ("penstock", True)
+
+
 def test_a_killed_node_is_suspected_and_one_that_stops_is_waited_for(node: Callable[..., Daemon]) -> None:
     with node(0) as first, node(1, first) as second, node(2, first) as third:
         eventually(lambda: connected(first) == {1, 2})
@@ -104,6 +123,83 @@ def test_another_secret_and_another_cluster_are_refused(node: Callable[..., Daem
         assert "different secrets" in stranger.wait_for_line("CLUSTER: refused")
         assert "of the cluster 'penstock'" in foreigner.wait_for_line("CLUSTER: refused")
         assert connected(first) == set()
+
+
+def test_a_node_that_is_forgotten_is_refused_and_a_new_directory_has_its_number(
+    node: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    def forget(number: int, *words: str) -> subprocess.CompletedProcess[str]:
+        return run("penstock", "cluster", "forget", "--node", str(number), "--nsqd-http-address", first.http, *words)
+
+    with node(0) as first:
+        with node(1, first) as second:
+            address = second.addresses["CLUSTER"]
+            with node(2, first) as third:
+                eventually(lambda: connected(first) == {1, 2})
+                for number, why in ((0, "is up"), (2, "is up"), (7, "no node of the cluster has the number 7")):
+                    refused = forget(number)
+                    assert (refused.returncode, why in refused.stderr) == (1, True), refused.stderr
+                second.stop()
+                eventually(lambda: connected(first) == {2})
+                done = forget(1, "--json")
+                assert (done.returncode, done.stdout) == (0, '{"forgotten": 1}\n'), done.stderr
+                kept = json.loads((tmp_path / "0" / "cluster.json").read_text())["members"]
+                assert [(one["number"], one["standing"]) for one in kept] == [(0, 0), (1, 2), (2, 0)]
+                eventually(lambda: nodes_of(third)[1]["standing"] == "forgotten")
+        first.kill()
+        with node(0, third, cluster_address=first.addresses["CLUSTER"]) as first:
+            assert nodes_of(first)[1]["standing"] == "forgotten", "known after a kill, before anybody tells it"
+            with node(1, first, cluster_address=address) as again:
+                assert "node 1 was forgotten" in again.wait_for_line("CLUSTER: another node says")
+                assert "node 1 was forgotten" in first.wait_for_line("WARNING: CLUSTER: refused")
+                assert connected(first) == set()
+            shutil.rmtree(tmp_path / "1")
+            with node(1, first, cluster_address=address):
+                eventually(lambda: connected(first) == {1})
+                assert nodes_of(first)[1]["standing"] == "member"
+
+
+def test_who_cannot_be_forgotten(node: Callable[..., Daemon], tmp_path: Path) -> None:
+    def forget(daemon: Daemon, query: str) -> tuple[int, str]:
+        answer = httpx.post(f"http://{daemon.http}/cluster/forget{query}")
+        return answer.status_code, answer.json()["message"]
+
+    with node(0) as first, nsqd(tmp_path / "alone") as alone:
+        assert forget(first, "") == (400, "MISSING_ARG_NODE")
+        assert forget(first, "?node=1024")[0] == 400
+        assert forget(first, "?node=0") == (409, "NODE_IS_CONNECTED")
+        assert forget(first, "?node=1") == (404, "NODE_NOT_FOUND")
+        assert forget(alone, "?node=1") == (404, "NO_CLUSTER")
+        assert httpx.get(f"http://{first.http}/cluster/forget?node=1").status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("planted", "content", "why"),
+    [
+        ("", b'{"incarnation": 1e999}', "FATAL: failed to read"),
+        # found when the node has read its log and its tasks are being started
+        ("write_facts", b"", "FATAL: failed to write what is known of the cluster - planted"),
+        ("Mirrors", b"", "FATAL: failed to read the mirrors - planted"),
+    ],
+)
+def test_what_is_known_of_the_cluster_cannot_be_used(tmp_path: Path, planted: str, content: bytes, why: str) -> None:
+    if content:
+        (tmp_path / "cluster.json").write_bytes(content)
+    (tmp_path / "secret").write_text(SECRET)
+    broken = f"from nsqd.replication import joining; joining.{planted} = planted" if planted else ""
+    code = (
+        f"import sys\ndef planted(*_): raise OSError('planted')\n{broken}\nfrom nsqd import main; sys.exit(main.main())"
+    )
+    ports = [word for name in ("tcp", "http", "cluster") for word in (f"-{name}-address", "127.0.0.1:0")]
+    flags = ["-node-id", "1", "-data-path", str(tmp_path), "-cluster-secret-file", str(tmp_path / "secret")]
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *ports, *flags], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 1
+    fatal = [line for line in ended.stderr.splitlines() if "FATAL" in line]
+    assert len(fatal) == 1, ended.stderr
+    assert why in fatal[0]
+    assert "Traceback" not in ended.stderr
 
 
 # copies
@@ -191,6 +287,32 @@ def test_a_publish_waits_for_its_copies_and_is_refused_without_them(node: Callab
         eventually(lambda: publish_to(first, "two") == (200, "OK"))
 
 
+def test_bodies_of_messages_that_wait_for_copies_are_not_shown(node: Callable[..., Daemon]) -> None:
+    with node(0, replicate_timeout="60s") as first, node(1, first) as second:
+        eventually(lambda: in_sync(first) == {1})
+        post(first, "/topic/create", topic="t", replicate="2")
+        post(first, "/channel/create", topic="t", channel="c")
+        publish(first, "t", b"copied")
+        second.process.send_signal(signal.SIGSTOP)
+        url = f"http://{first.http}/channel/message"
+        try:
+            with Conversation(first, b"  V2PUB t\n" + sized(b"waits")) as producer:
+                eventually(lambda: depth(first, "t") == 2)
+                listed = httpx.get(f"{url}s?topic=t&channel=c&state=ready").json()["messages"]
+                assert [one.get("body") for one in listed] == ["copied", None]
+                assert (listed[1]["waiting_for_copies"], listed[1]["body_size"]) == (True, 5)
+                assert httpx.get(f"{url}?topic=t&channel=c&offset=0").content == b"copied"
+                held = httpx.get(f"{url}?topic=t&channel=c&offset=1")
+                assert (held.status_code, held.text) == (409, '{"message":"MESSAGE_WAITS_FOR_COPIES"}')
+                moved = httpx.post(f"{url}s/move?topic=t&channel=c&offset=1&to=elsewhere").json()
+                assert moved == {"moved": 0}
+                second.process.send_signal(signal.SIGCONT)
+                assert producer.frame() == OK
+        finally:
+            second.process.send_signal(signal.SIGCONT)
+        assert httpx.get(f"{url}?topic=t&channel=c&offset=1").content == b"waits"
+
+
 def test_a_publish_may_ask_for_more_copies_than_its_topic(node: Callable[..., Daemon]) -> None:
     beanstalk = {"beanstalk_address": "127.0.0.1:0"}
     with node(0, **beanstalk) as first, node(1, first) as second, node(2, first) as third:
@@ -247,6 +369,18 @@ def test_a_follower_that_was_away_goes_on_where_it_was(node: Callable[..., Daemo
         mirror = run("penstock", "verify", str(tmp_path / "1" / "mirrors" / log_id))
         assert (mirror.returncode, mirror.stdout.splitlines()[-1]) == (0, "whole")
         assert "topic t: 2 published" in mirror.stdout
+
+
+def test_a_node_that_stops_leaves_its_mirror_durable(node: Callable[..., Daemon], tmp_path: Path) -> None:
+    with node(0) as first, node(1, first, durability="os") as second:
+        eventually(lambda: in_sync(first) == {1})
+        before = mirrored(second)["written"]
+        publish(first, "t", b"a")
+        eventually(lambda: mirrored(second)["written"] > before)
+        written = mirrored(second)["written"]
+        assert second.stop() == 0
+        (mirror,) = (tmp_path / "1" / "mirrors").iterdir()
+        assert json.loads((mirror / "manifest.json").read_text())["mark"] >= written
 
 
 def mirrored(daemon: Daemon) -> dict[str, Any]:

@@ -52,24 +52,32 @@ def test_three_nodes_find_each_other_over_tls(node: NodeMaker, own: Path) -> Non
             eventually(lambda daemon=daemon, others=others: connected(daemon) == others)
 
 
-def test_a_certificate_of_another_number_is_refused_by_both_sides(node: NodeMaker, own: Path) -> None:
-    with node(0, **tls(own, 0)) as first, node(2, first, **tls(own, 1)) as liar:
-        why = "the certificate is that of node 1, and the peer says that it is node 2"
-        assert why in first.wait_for_line("WARNING: CLUSTER: refused")
-        assert f"the peer refuses: {why}" in liar.wait_for_line("WARNING: CLUSTER: refused")
-        assert connected(first) == connected(liar) == set()
-    with node(0, **tls(own, 1)) as liar, node(2, liar, **tls(own, 2)) as honest:
-        why = "the certificate is that of node 1, and the peer says that it is node 0"
-        assert why in honest.wait_for_line("WARNING: CLUSTER: refused")
-        assert connected(honest) == connected(liar) == set()
+def test_a_node_with_a_certificate_that_others_refuse_does_not_start(own: Path, foreign: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("the secret of this cluster")
+    for flags, why in (
+        (tls(own, 1), "it is that of node 1, and -node-id is 2"),
+        (tls(foreign, 2) | {"cluster_tls_ca": str(own / "ca.pem")}, "certificate verify failed"),
+    ):
+        words = [word for name, value in flags.items() for word in (f"-{name.replace('_', '-')}", value)]
+        words += ["-cluster-address", "127.0.0.1:0", "-cluster-secret-file", str(tmp_path / "secret"), "-node-id", "2"]
+        words += ["-data-path", str(tmp_path), "-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0"]
+        for more, code in (((), 1), (("-check-config",), 2)):
+            started = run("nsqd", *words, *more)
+            assert started.returncode == code
+            assert "other nodes would refuse the certificate in" in started.stderr
+            assert why in started.stderr
+            assert "Traceback" not in started.stderr
 
 
-def test_a_certificate_of_another_authority_is_refused(node: NodeMaker, own: Path, foreign: Path) -> None:
+def test_a_certificate_of_another_authority_is_refused(
+    node: NodeMaker, own: Path, foreign: Path, tmp_path: Path
+) -> None:
     with node(0, **tls(own, 0)) as first:
         with node(1, first, **tls(foreign, 1)) as stranger:
             assert "certificate verify failed" in stranger.wait_for_line("WARNING: CLUSTER: refused")
-        trusting = tls(foreign, 2) | {"cluster_tls_ca": str(own / "ca.pem")}
-        with node(2, first, **trusting) as stranger:
+        both = tmp_path / "both.pem"
+        both.write_bytes((own / "ca.pem").read_bytes() + (foreign / "ca.pem").read_bytes())
+        with node(2, first, **tls(foreign, 2) | {"cluster_tls_ca": str(both)}) as stranger:
             first.wait_for_line("certificate verify failed")
             assert "unknown ca" in stranger.wait_for_line("WARNING: CLUSTER: refused")
         assert connected(first) == set()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ssl
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from apps.certificate_authority import Authority
+from shared.node_certificates import names_problem
 from shared.tls import TlsError, TlsObject, client_context, describe, describe_failure
 from shared.tls_mutual import MutualCertificates, MutualTlsFiles
 from tests.node_certificates import files, load, make_certificates
@@ -115,3 +119,26 @@ def test_a_file_that_is_missing_or_wrong_is_an_error(own: Path, tmp_path: Path, 
 def test_the_key_of_another_node_is_an_error(own: Path) -> None:
     with pytest.raises(TlsError, match="private key does not match"):
         MutualCertificates(MutualTlsFiles(files(own, 0).cert, files(own, 1).key, files(own, 0).ca))
+
+
+def test_the_own_certificate_must_be_one_that_others_accept(own: Path, foreign: Path, tmp_path: Path) -> None:
+    MutualCertificates(files(own, 2), partial(names_problem, 2))
+    with pytest.raises(TlsError, match="it is that of node 2, and -node-id is 1: it needs the one URI penstock:node:1"):
+        MutualCertificates(files(own, 2), partial(names_problem, 1))
+    with pytest.raises(TlsError, match=r"with .*ca\.pem: certificate verify failed: .*issuer"):
+        MutualCertificates(files(foreign, 1, own), partial(names_problem, 1))
+    Authority(tmp_path, 30, datetime.now(UTC) - timedelta(days=31)).issue(0)
+    with pytest.raises(TlsError, match="certificate verify failed: certificate has expired"):
+        MutualCertificates(files(tmp_path, 0), partial(names_problem, 0))
+
+
+def test_what_others_would_refuse_is_not_loaded_again(own: Path, tmp_path: Path) -> None:
+    for path in own.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    certificates = MutualCertificates(files(tmp_path, 0), partial(names_problem, 0))
+    for suffix in (".pem", "-key.pem"):
+        (tmp_path / f"node-0{suffix}").write_bytes((own / f"node-1{suffix}").read_bytes())
+    with pytest.raises(TlsError, match="it is that of node 1"):
+        certificates.reload()
+    client, _ = connect(load(own, 1), certificates)
+    assert describe(client).uris == ("penstock:node:0",)

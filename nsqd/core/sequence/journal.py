@@ -40,6 +40,9 @@ class Extents(Protocol):
         `attributes`: return b"" also if messages of its extent have attributes, which are on disk only.
         """
 
+    def copied_end(self) -> int:
+        """Return the ordinal before which messages may be shown to clients: those from there on may wait for their copies."""
+
     def published(self, ordinal: int) -> int:
         """Return when the message was published (ns since the epoch): exact if it is in memory, else approximate.
 

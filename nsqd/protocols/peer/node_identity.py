@@ -17,8 +17,8 @@ MOST_ZONE = 100  # characters
 MOST_BYTES = 1 << 20  # of a field: no frame has more
 MOST_FIELDS = 2048  # of a list: there are 1,024 node numbers
 LOG_ID_SIZE, EPOCH_SIZE = 16, 14  # bytes
+MOST_INCARNATION = (1 << 63) - 1
 _ADDRESS = re.compile(r"[!-~]+:[1-9][0-9]{0,4}", re.ASCII)
-_MOST_INCARNATION = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,7 @@ def unpack(fields: Any) -> NodeIdentity:
     if not isinstance(fields, list) or len(fields) != FIELDS:
         raise PeerError(f"an identity has {FIELDS} fields")
     number, incarnation, log_id, epoch, log_format, address, http, zone = fields
-    if (
-        not _is_int(number, MOST_NUMBER)
-        or not _is_int(incarnation, _MOST_INCARNATION)
-        or not _is_int(log_format, 65535)
-    ):
+    if not _is_int(number, MOST_NUMBER) or not _is_int(incarnation, MOST_INCARNATION) or not _is_int(log_format, 65535):
         raise PeerError("an identity's number, incarnation or log format is not one")
     if type(log_id) is not bytes or type(epoch) is not bytes or (len(log_id), len(epoch)) != (LOG_ID_SIZE, EPOCH_SIZE):
         raise PeerError("an identity's log id or epoch is not one")

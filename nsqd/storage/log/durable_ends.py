@@ -1,4 +1,7 @@
-"""Where the durable part of a topic ends: a message that was read back must not vanish in a power cut."""
+"""Where the durable part of a topic ends: a message that was read back must not vanish in a power cut.
+
+The same holds for the part that has its copies on other nodes: "durable" then means "copied".
+"""
 
 from collections import deque
 

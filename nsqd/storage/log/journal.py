@@ -13,10 +13,11 @@ from nsqd.core.records import RecordKind
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, StoragePolicy, TopicConfig
 from nsqd.core.sequence.extent import Extent
-from nsqd.core.sequence.gate import Gate
+from nsqd.core.sequence.gate import NOT_WRITTEN, Gate
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.timing.pause import Pause
 from nsqd.core.work_queue.job import delayed_by
+from nsqd.storage.log.durable_ends import DurableEnds
 from nsqd.storage.log.recorder import Recorder
 from nsqd.storage.log.retention import Retained, Retention
 from nsqd.storage.memory import MemoryReader, RetainedExtents
@@ -46,6 +47,7 @@ class LogTopic(RetainedExtents):
     """The journal of a logged topic. Implements TopicJournal."""
 
     __slots__ = (
+        "_copied",
         "_cursors",
         "_logged",
         "_mode",
@@ -71,6 +73,7 @@ class LogTopic(RetainedExtents):
         self._retained: Retained | None = None  # not None: the topic retains finished messages
         self._logged: set[int] = set()  # numbers of the readers that are not ephemeral
         self.gate: Gate | None = None
+        self._copied = DurableEnds(0)  # where messages end that the gate may hold back
         self.marks = modes.set_mode(number, mode)  # marks that replies about the topic wait for
 
     # Reading
@@ -138,7 +141,7 @@ class LogTopic(RetainedExtents):
         gate = self.gate
         if gate is not None and gate.usual is not None:
             gate.shut(gate.usual)
-            recorder.shut.append(gate)
+            recorder.shut.append(self)
         awaited = recorder.awaited
         if not awaited or awaited[-1] is not self.marks:
             awaited.append(self.marks)
@@ -151,11 +154,28 @@ class LogTopic(RetainedExtents):
             self.gate = Gate(None, recorder.promise, 0)
             if self._retained is not None:
                 self._retained.gate = self.gate
+        self._note_before()
         self.gate.shut(modes.leaving(self._mode, count))
-        recorder.shut.append(self.gate)
+        recorder.shut.append(self)
         marks = modes.marks_of(self._mode, count)
         recorder.promise(marks)
         return marks
+
+    def note_written(self, position: int) -> None:
+        """Note that what was published in this turn and needs copies is written, and that the log ends at `position`."""
+        if self.gate is not None:
+            self.gate.written(position)
+            self._copied.end_at(self.gate.readable(NOT_WRITTEN))  # keeps few ends: those of what waits
+        self._copied.add(position, self.sequence.end)
+
+    def _note_before(self) -> None:
+        """Note that what was published until now does not need what the gate will ask for from now on."""
+        self._copied.add(self._recorder.writer.written.position, self.sequence.end)
+        self._copied.end_at(NOT_WRITTEN if self.gate is None else self.gate.readable(NOT_WRITTEN))
+
+    def copied_end(self) -> int:
+        position = self.gate.readable(NOT_WRITTEN) if self.gate is not None else NOT_WRITTEN
+        return self.sequence.end if position == NOT_WRITTEN else self._copied.end_at(position)
 
     def distribute(self, first: int, end: int, references: int) -> None:
         self.sequence.distribute(first, end, references)
@@ -209,6 +229,7 @@ class LogTopic(RetainedExtents):
     def set_policy(self, policy: StoragePolicy) -> tuple[Mark, ...]:
         self._mode = policy.durability
         self.marks = self._modes.set_mode(self.number, policy.durability, policy.replicate)
+        self._note_before()
         self.gate = self._modes.gate(policy.durability, policy.replicate)
         sequence, retained = self.sequence, self._retained
         if not policy.retains:

@@ -174,46 +174,64 @@ def open_log(
     """
     parts = simulated or Simulated()
     try:
-        reading = LogReading(disk)
-        reading.report()
-        if extend is not None and extend(disk, reading):
-            reading = LogReading(disk)
-            reading.report()
+        reading = _read(disk, extend)
         most = max(SMALLEST_SEGMENT, disk.total() // SEGMENTS_ON_DISK)
-        segment_size = max(options.segment_size, SMALLEST_SEGMENT) if options.segment_size else parts.segment_size
-        segment_size = min(segment_size, most)
+        segment_size = _segment_size(options, parts, most)
         spare = parts.spare(disk, segment_size)
     except OSError as error:
         raise LogError(f"cannot read the log: {error}") from None
     identity = _identify(disk, options.node, reading, parts.random)
     clock, space = LogClock(parts.clocks), Space(disk)
     snapshot = reading.resume(clock)
-    reader, bases, files = reading.log_records, reading.bases, SegmentFiles(reading.headers)
-    writer = Writer(
-        disk,
-        identity,
-        reader.end,
-        clock,
-        space,
-        spare,
-        segment_size,
-        bases,
-        reader.stated,
-        reader.content_end,
-        files,
-        reading.replay.epochs,
-    )
+    writer = _writer(disk, identity, reading, clock, space, spare, segment_size)
     writer.followers = reading.replay.followers
     syncer = parts.syncer(writer, space, options.durability, options.sync_every, wake)
-    cache = parts.cache(disk, files, options.budget, wake)
+    cache = parts.cache(disk, writer.files, options.budget, wake)
     store = LogStore(writer, syncer, cache, clock, reading.messages)
     if snapshot is not None:
         store.note_created(snapshot.numbers())
-    cleaner = parts.cleaner(disk, identity, files, wake)
-    tidying = Tidying(store, writer, syncer, disk, cleaner, bases, parts.clocks.monotonic)
+    cleaner = parts.cleaner(disk, identity, writer.files, wake)
+    tidying = Tidying(store, writer, syncer, disk, cleaner, reading.bases, parts.clocks.monotonic)
     tail = replace(parts.tail, cheap=min(parts.tail.cheap, most))
     return OpenLog(
         disk, identity, clock, writer, syncer, cache, store, tidying, reading.start_results, tail, wake, snapshot
+    )
+
+
+def _read(disk: Disk, extend: Extend | None) -> LogReading:
+    """Return what the log on a disk holds, after `extend` has fetched what it lacks. Raises OSError, LogError."""
+    reading = LogReading(disk)
+    reading.report()
+    if extend is not None and extend(disk, reading):
+        reading = LogReading(disk)
+        reading.report()
+    return reading
+
+
+def _segment_size(options: LogOptions, parts: Simulated, most: int) -> int:
+    """Return how many bytes a segment may have, `most` at most."""
+    size = max(options.segment_size, SMALLEST_SEGMENT) if options.segment_size else parts.segment_size
+    return min(size, most)
+
+
+def _writer(
+    disk: Disk, identity: LogIdentity, reading: LogReading, clock: LogClock, space: Space, spare: Spare, size: int
+) -> Writer:
+    """Return the Writer that continues the log after its last record."""
+    records, files = reading.log_records, SegmentFiles(reading.headers)
+    return Writer(
+        disk,
+        identity,
+        records.end,
+        clock,
+        space,
+        spare,
+        size,
+        reading.bases,
+        records.stated,
+        records.content_end,
+        files,
+        reading.replay.epochs,
     )
 
 

@@ -6,7 +6,6 @@ end of the turn.
 
 from typing import Protocol
 
-from nsqd.core.sequence.gate import Gate
 from nsqd.core.sequence.mark import Mark
 from nsqd.storage.log.cache import Cache
 from nsqd.storage.log.clocks import LogClock
@@ -20,6 +19,13 @@ class Collector(Protocol):
 
     def flush(self) -> None:
         """Append records of what was collected to the group."""
+
+
+class Gated(Protocol):
+    """A topic with messages that wait for their copies."""
+
+    def note_written(self, position: int) -> None:
+        """Note that what was published is written, and that the log ends at `position`."""
 
 
 class Recorder:
@@ -48,7 +54,7 @@ class Recorder:
         self.awaited: list[tuple[Mark, ...]] = []  # marks that replies of this turn wait for
         self.interval = 0  # messages of this turn in topics of the mode `interval`
         self.collecting: list[Collector] = []  # collectors with something to flush
-        self.shut: list[Gate] = []  # gates of topics with publishes that are not written yet
+        self.shut: list[Gated] = []  # topics with publishes that need copies and are not written yet
         self.created: set[int] = set()  # numbers of topics and readers whose creation is in the log
         self.unplaced: list[
             tuple[int, list[StoredExtent]]

@@ -88,8 +88,8 @@ class LogStore:
             cache.evict(recorder.unwritten())
         awaited = recorder.take_awaited()
         if recorder.shut and is_written:
-            for gate in recorder.shut:
-                gate.written(position)
+            for topic in recorder.shut:
+                topic.note_written(position)
             recorder.shut.clear()
         if self.after_write is not None:
             self.after_write(*self.copies.wait(awaited, position, self._now))

@@ -312,8 +312,7 @@ class Mirror:
             return
         self._remove_leaving()
         if self.durable - self.manifest.mark >= MARK_EVERY:  # not in the job: segments may have begun meanwhile
-            self.manifest = replace(self.manifest, mark=self.durable)
-            self._write_manifest()
+            self.note_durable()
 
     def _remove_leaving(self) -> None:
         ready = [one for one in self._leaving if one[0] <= self.durable]
@@ -340,6 +339,12 @@ class Mirror:
     def size(self) -> int:
         """Return the size of the mirror's files, in bytes."""
         return sum(self._disk.size(file.name) for file in self.manifest.files)
+
+    def note_durable(self) -> None:
+        """Write down how far the mirror is durable, so that the next start need not check it. Raises OSError."""
+        if not self.is_aside and self.manifest.mark < self.durable:
+            self.manifest = replace(self.manifest, mark=self.durable)
+            self._write_manifest()
 
     def close(self) -> None:
         """Close the files. What is not synced stays as it is."""

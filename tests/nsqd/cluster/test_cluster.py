@@ -94,9 +94,10 @@ def test_any_partitions_kills_and_stops_end_in_agreement() -> None:
     for seed in range(SEEDS):
         network = started(seed, 3 + seed % 5, pieces=(1, 100, 1 << 20)[seed % 3])
         incarnations = dict.fromkeys(network.members, 1)
+        logs: dict[str, int] = {}  # of nodes that were forgotten
         random = network.random
         for _ in range(12):
-            what = random.choice(("halves", "one way", "flap", "kill", "stop", "start"))
+            what = random.choice(("halves", "one way", "flap", "kill", "stop", "start", "forget"))
             address = random.choice(list(network.members))
             member = network.members[address]
             if what == "halves":
@@ -109,14 +110,25 @@ def test_any_partitions_kills_and_stops_end_in_agreement() -> None:
                 network.kill(member)
             elif what == "stop":
                 member.still_until = network.now + random.randrange(1, 20) * SECOND
-            elif not member.is_up:
+            elif what == "start" and not member.is_up:
                 incarnations[address] += 1
-                network.start(member.own.number, incarnations[address])
+                network.start(member.own.number, incarnations[address], log=logs.get(address))
+            elif what == "forget" and not member.is_up and network.running():
+                witness = random.choice(network.running()).cluster
+                known = witness.membership.words.get(member.own.number)
+                if (
+                    known is not None
+                    and known.node.log_id == member.own.log_id
+                    and member.own.number not in witness.links
+                ):
+                    witness.forget(member.own.number, network.now)
+                    logs[address] = len(logs) + 100  # it may come back with a new directory
+                    network.run(1)
             network.run(random.choice((0.3, 3, 12)))
         network.cut = set()
         for address, member in list(network.members.items()):
             if not member.is_up:
-                network.start(member.own.number, incarnations[address] + 1)
+                network.start(member.own.number, incarnations[address] + 1, log=logs.get(address))
         network.run(CALM + 20)
         assert network.agree(), seed
 
@@ -176,19 +188,54 @@ def test_a_crowd_of_strangers_is_bounded_and_goes() -> None:
 
 def test_a_node_is_told_that_it_was_forgotten() -> None:
     network = started(1)
-    for address in ("node0:4152", "node2:4152"):
-        member = network.members[address]
-        member.cluster.membership.merge([Member(node(1), Standing.FORGOTTEN)], member.now)
-    forgotten = network.members["node1:4152"]
-    network.kill(forgotten)
-    network.start(1)  # the same run: a copy of its memory
-    network.run(5)
-    again = network.members["node1:4152"].cluster
-    assert again.links == {}
+    first = network.members["node0:4152"]
+    for number in (0, 1, 2):
+        with pytest.raises(ValueError, match="is connected"):
+            first.cluster.forget(number, first.now)
     network.kill(network.members["node1:4152"])
-    network.start(1, incarnation=2)
+    network.run(1)
+    first.cluster.forget(1, first.now)
+    network.run(1)
+    for one in network.running():
+        assert one.cluster.membership.words[1] == Member(node(1), Standing.FORGOTTEN)
+    for incarnation in (1, 2):  # the same run, a copy of its memory; and a later run of its directory
+        network.start(1, incarnation=incarnation)
+        network.run(5)
+        again = network.members["node1:4152"].cluster
+        assert again.links == {}
+        assert "was forgotten" in again.refused_itself
+        network.kill(network.members["node1:4152"])
+    network.start(1, incarnation=3, log=11)
     network.run(CALM)
     assert network.agree()
+    assert [one.number for one in first.cluster.membership.members] == [0, 1, 2]
+
+
+def test_a_node_that_others_still_see_is_cut_off_when_one_forgets_it() -> None:
+    network = started(1)
+    first, second = network.members["node0:4152"], network.members["node1:4152"]
+    network.cut = {("node0:4152", "node1:4152"), ("node1:4152", "node0:4152")}
+    network.run(8)
+    assert 1 not in first.cluster.links
+    first.cluster.forget(1, first.now)
+    network.run(3)
+    assert second.cluster.links == {}
+    assert "was forgotten" in second.cluster.refused_itself
+
+
+def test_only_a_node_that_is_known_can_be_forgotten() -> None:
+    first = started(1).members["node0:4152"]
+    with pytest.raises(KeyError):
+        first.cluster.forget(7, first.now)
+
+
+def test_forgotten_logs_are_known_after_a_restart_and_words_of_a_former_directory_with_the_own_number() -> None:
+    former = Member(node(0, 1, log=99), Standing.FORGOTTEN)
+    gone = Member(node(1), Standing.FORGOTTEN)
+    later = Member(node(1, 2, log=11))
+    cluster = Cluster(Credentials("c", SECRET, node(0, 2)), [], 5 * SECOND, bytes, [former, gone, later])
+    assert [one.number for one in cluster.membership.members] == [0, 1]
+    assert set(cluster.words()) == {Member(node(0, 2)), later, former, gone}
 
 
 @pytest.mark.parametrize("what", ["nothing", "stops", "loses a connection"])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.cluster.membership import Member, Membership, Standing
+from nsqd.cluster.membership import MOST_FORGOTTEN, Member, Membership, Standing
 from tests.nsqd.protocols.peer.identities import node
 
 SECOND = 1_000_000_000
@@ -55,9 +56,15 @@ def test_the_order_and_number_of_the_words_change_nothing(words: list[Member], r
         other.merge(again[:size], 2)
         del again[:size]
     assert one.words == other.words
-    assert one.merge(other.words.values(), 3) == []
+    assert one.forgotten.keys() == other.forgotten.keys()
+    assert one.merge(other.all_words(), 3) == []
+    gone = {word.node.log_id for word in words if word.standing is Standing.FORGOTTEN}
     for number in range(1, 5):
-        told = [word for word in words if word.node.number == number]
+        told = [
+            replace(word, standing=Standing.FORGOTTEN) if word.node.log_id in gone else word
+            for word in words
+            if word.node.number == number
+        ]
         latest = one.words.get(number)
         assert latest in told if told else latest is None
         assert latest is None or not any(word.is_later_than(latest) for word in told)
@@ -67,9 +74,17 @@ def test_the_order_and_number_of_the_words_change_nothing(words: list[Member], r
 def test_only_news_are_passed_on(first: list[Member], second: list[Member]) -> None:
     found = Membership(node(0), AFTER)
     found.merge(first, 1)
-    before = dict(found.words)
+    before, forgotten = dict(found.words), set(found.forgotten)
     news = found.merge(second, 2)
-    assert {word.node.number for word in news} == {n for n, word in found.words.items() if before.get(n) != word}
+    changed = {
+        n for n, word in found.words.items() if before.get(n) != word and word.node.log_id not in found.forgotten
+    }
+    assert {word.node.number for word in news if word.node.log_id not in found.forgotten} == changed
+    assert found.forgotten.keys() - forgotten <= {word.node.log_id for word in news}
+    other = Membership(node(0), AFTER)
+    other.merge(first, 1)
+    other.merge(news, 2)
+    assert other.words == found.words, "news are enough for those who knew as much"
 
 
 def test_a_later_run_replaces_an_earlier_one_and_whoever_left_is_no_member() -> None:
@@ -78,8 +93,49 @@ def test_a_later_run_replaces_an_earlier_one_and_whoever_left_is_no_member() -> 
     assert [one.number for one in found.members] == [0, 1]
     assert found.words[1].node.incarnation == 2
     assert found.merge([Member(node(1, 1), Standing.LEFT), Member(node(2)), Member(node(3))], 1) == []  # old words
-    found.merge([Member(node(3, 2))], 1)  # it was forgotten, and joins again
+
+
+def test_a_forgotten_log_is_not_taken_back_and_its_number_is_free() -> None:
+    found = membership(1, 3)
+    found.merge([Member(node(3), Standing.FORGOTTEN)], 1)
+    found.merge([Member(node(3, 2))], 1)  # it was started again
+    assert [one.number for one in found.members] == [0, 1]
+    assert found.words[3] == Member(node(3, 2), Standing.FORGOTTEN)
+    found.merge([Member(node(3, 3, log=33))], 1)  # a new directory
     assert [one.number for one in found.members] == [0, 1, 3]
+    found.merge([Member(node(3, 4))], 1)  # the former directory
+    assert [one.number for one in found.members] == [0, 1]
+    found.merge([Member(node(3, 5, log=33))], 1)
+    assert [one.number for one in found.members] == [0, 1, 3]
+
+
+def test_a_later_run_of_a_log_counts_as_forgotten_when_the_word_comes_after_it() -> None:
+    found = membership(1)
+    found.merge([Member(node(3, 2))], 1)
+    look(found, 1, 9)
+    word = Member(node(3), Standing.FORGOTTEN)
+    assert found.merge([word], 10) == [word]
+    assert (found.suspected, [one.number for one in found.members]) == ({1}, [0, 1])
+
+
+def test_a_node_forgets_its_own_number_only_with_another_log() -> None:
+    found = membership(1)
+    former = Member(node(0, 0, log=99), Standing.FORGOTTEN)
+    assert found.merge([former], 1) == [former]
+    assert found.contradiction([former]) is None
+    own = Member(node(0), Standing.FORGOTTEN)
+    assert found.merge([own], 1) == []
+    assert found.contradiction([own]) == own
+    assert found.all_words() == [*found.words.values(), former]
+
+
+def test_the_logs_that_are_remembered_are_bounded() -> None:
+    found = membership()
+    for number in range(MOST_FORGOTTEN + 10):
+        found.merge([Member(node(1, number + 1, log=number + 100), Standing.FORGOTTEN)], 1)
+    assert len(found.forgotten) == MOST_FORGOTTEN
+    assert len(found.all_words()) <= MOST_FORGOTTEN + 2
+    assert min(word.node.incarnation for word in found.forgotten.values()) == 11
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,12 @@ def test_a_new_directory_has_no_facts(tmp_path: Path) -> None:
         b'{"incarnation": 1}',
         b'{"incarnation": 1, "members": [{}]}',
         b'{"incarnation": [], "members": []}',
+        b'{"incarnation": 1e999, "members": [], "leases": []}',
+        b'{"incarnation": 9223372036854775807, "members": [], "leases": []}',
+        b'{"incarnation": -1, "members": [], "leases": []}',
+        b'{"incarnation": 1, "members": [], "leases": [[1, 18446744073709551616]]}',
+        b'{"incarnation": 1, "members": [], "leases": [[1024, 1]]}',
+        b"[" * 100_000,
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, text: bytes) -> None:

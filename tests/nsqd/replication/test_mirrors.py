@@ -11,6 +11,8 @@ from nsqd.protocols.peer.frames import FrameKind, FrameReader, encode
 from nsqd.replication import mirrors as mirrors_module
 from nsqd.replication.mirrors import RETRY_AFTER, Mirrors
 from nsqd.storage.log.disk import Disk
+from nsqd.storage.mirror.manifest import read_manifest
+from nsqd.storage.mirror.mirror import Mirror
 from tests.nsqd.protocols.peer.identities import node
 from tests.nsqd.replication.copying_run import SteppedWork, _Ear, proved_link
 from tests.nsqd.storage.mirror.test_mirror import FIRST, NODE, Log
@@ -178,3 +180,16 @@ def test_a_mirror_that_is_not_needed_while_it_is_opened_or_synced_is_removed_the
         assert side.turn() == [copied(side.log.end, side.log.end - 12)] * (frame == stream.pack_sync(True))
         assert (side.directory.is_removed, side.mirrors.kept) == (True, {})
         assert side.directory.disk.open_files == 0
+
+
+def test_the_end_syncs_a_mirror_and_notes_that_it_is_durable() -> None:
+    side = Side()
+    side.follow()
+    side.say(*_bytes(*side.log.write(b"two")))
+    side.mirrors.close()
+    disk = side.directory.disk.crash(Random(1))
+    manifest = read_manifest(disk)
+    assert manifest is not None
+    assert manifest.mark == side.log.end
+    again = Mirror(disk, LOG_ID, NODE)
+    assert (again.end, again.damage) == (side.log.end, [])

@@ -1,0 +1,73 @@
+"""`penstock cluster forget --node N`: tell the nodes of a cluster that one of them will not come back."""
+
+import argparse
+import json
+import sys
+
+import httpx
+
+from apps.messages import ADDRESS
+
+TIMEOUT = 60.0  # s for the answer, which waits until the node has written it
+MOST_NUMBER = 1023  # of a node
+WHAT = "tell the nodes of a cluster that one of them will not come back"
+DETAILS = """
+The node must be down. The others choose followers without it from now on, and do not dial it. Its log is never taken back: a
+node that starts with its data directory, or with one that was recovered, is refused. A node with a new data directory may have
+the number. Copies of the log stay on the other nodes until you remove them. See docs/operations/lost-node.md.
+"""
+ADVICE = {
+    "NODE_NOT_FOUND": "no node of the cluster has the number {node}; see http://{address}/cluster",
+    "NODE_IS_CONNECTED": "node {node} is up: stop it first; it cannot be forgotten while it is connected, nor by itself",
+    "NO_CLUSTER": "nsqd at {address} is in no cluster: it has no -cluster-address",
+    "CANNOT_WRITE": "nsqd at {address} cannot write to its data directory; it tries again, see its log",
+}
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command `forget` to those of `penstock cluster`."""
+    forget = commands.add_parser(
+        "forget", help=WHAT, description=WHAT, epilog=DETAILS, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    forget.add_argument("--node", type=_number, required=True, metavar="N", help="number of the node (-node-id)")
+    forget.add_argument(
+        "--nsqd-http-address",
+        default=ADDRESS,
+        metavar="HOST:PORT",
+        help=f"HTTP address of another node of the cluster (default: {ADDRESS})",
+    )
+    forget.add_argument("--json", action="store_true", help="print a JSON object with the number of the node")
+    forget.set_defaults(forget=True)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return the exit code: 0, or 1 if the node is not forgotten."""
+    node, address = arguments.node, arguments.nsqd_http_address
+    try:
+        answer = httpx.post(f"http://{address}/cluster/forget", params={"node": node}, timeout=TIMEOUT)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        return _failed(f"cannot ask nsqd at {address}: {error}")
+    if answer.status_code != 200:
+        return _failed(_why(answer, node, address))
+    told = f"node {node} is forgotten; all nodes that are connected to {address} are told"
+    print(json.dumps({"forgotten": node}) if arguments.json else told)
+    return 0
+
+
+def _why(answer: httpx.Response, node: int, address: str) -> str:
+    try:
+        word = str(answer.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"{address} answered {answer.status_code}: it may not be an nsqd of Penstock"
+    return ADVICE.get(word, f"nsqd at {address} answered {word[:200]}").format(node=node, address=address)
+
+
+def _failed(why: str) -> int:
+    print(f"penstock cluster forget: {why}", file=sys.stderr)
+    return 1
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 5 and int(text) <= MOST_NUMBER):
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to {MOST_NUMBER}")
+    return int(text)

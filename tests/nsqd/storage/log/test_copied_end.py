@@ -1,0 +1,83 @@
+"""Up to where a topic's messages may be shown to those who list them: what waits for its copies is held back."""
+
+from __future__ import annotations
+
+from random import Random
+
+from nsqd.core.retention.policy import Durability, TopicConfig
+from nsqd.core.topic import Topic
+from tests.nsqd.core.node import SECOND
+from tests.nsqd.storage.sim_node import Clock, SimNode
+from tests.nsqd.storage.small_log import new_disk
+
+FOLLOWERS = 2
+
+
+class Publishing:
+    """A node with two followers that say how far they are when the test lets them, and a topic."""
+
+    def __init__(self) -> None:
+        self.node = SimNode(new_disk(), Durability.OS, Clock(SECOND, 1_800_000_000 * SECOND), Random(1))
+        self.node.log.store.after_write = lambda is_awaited, is_durable: None
+        self.node.broker.set_copies(1 + FOLLOWERS)
+        self.topic: Topic = self.node.broker.topic("t")
+        self.node.turn()
+
+    def publish(self, count: int = 1, copies: int = 0) -> None:
+        def publish() -> None:
+            if copies:
+                self.topic.ask_for_copies(copies)
+            for _ in range(count):
+                self.topic.publish([b"x"], 1)
+
+        self.node.turn(publish)
+
+    def copy(self, followers: int = FOLLOWERS) -> None:
+        """Let so many followers write all that there is."""
+        end = self.node.log.writer.written.position
+        self.node.log.store.copies.update([(end, 0)] * followers)
+
+    @property
+    def shown(self) -> int:
+        return self.topic.journal.copied_end()
+
+
+def test_messages_of_a_topic_with_copies_are_shown_when_they_have_them() -> None:
+    node = Publishing()
+    node.publish(3)
+    node.node.turn(lambda: node.topic.configure(TopicConfig(replicate=2)))
+    assert node.shown == 3, "what was acknowledged before asked for no copy"
+    node.copy()
+    node.publish(2)
+    node.publish(2)
+    assert node.shown == 3
+    node.copy(1)
+    assert node.shown == 7
+    node.publish()
+    assert node.shown == 7
+
+
+def test_one_publish_with_copies_holds_what_follows_and_not_what_came_before() -> None:
+    node = Publishing()
+    node.publish(5)
+    node.publish(copies=3)
+    node.publish(5)
+    assert node.shown == 5
+    node.copy(1)
+    assert node.shown == 5
+    node.copy(2)
+    assert node.shown == 11
+    node.publish(5)
+    node.publish(copies=2)
+    assert node.shown == 16
+
+
+def test_what_is_given_up_is_shown() -> None:
+    node = Publishing()
+    copies = node.node.log.store.copies
+    copies.patience = 1
+    copies.copied(2, False)
+    node.publish(copies=2)
+    assert node.shown == 0
+    copies.expire(node.node.clock.now + 2)
+    assert node.shown == 1
