@@ -35,8 +35,9 @@ simulate: .venv/.dev ## the simulators of crashes, damage and whole nodes over m
 	PENSTOCK_CRASH_SEEDS=$(SEEDS) PENSTOCK_WHOLE_SEEDS=$(SEEDS) $(BIN)/python -m pytest -n 2 -m long -o timeout=0 -q $(ARGS) tests/nsqd tests/simulation
 
 CLUSTER_SEEDS ?= 300
-cluster: .venv/.dev ## the simulators of a cluster over many seeds, and 10^6 frames; CLUSTER_SEEDS=300, ARGS as for test
-	PENSTOCK_CLUSTER_SEEDS=$(CLUSTER_SEEDS) PENSTOCK_FUZZED=1000000 $(BIN)/python -m pytest -n 2 -o timeout=0 -q $(ARGS) tests/nsqd/cluster tests/nsqd/replication tests/nsqd/protocols/peer tests/simulation/test_cluster.py
+CLUSTER_ROUNDS ?= 10
+cluster: .venv/.dev ## the simulators of a cluster over many seeds, 10^6 frames, and rounds of real nodes; CLUSTER_SEEDS=300, CLUSTER_ROUNDS=10
+	PENSTOCK_CLUSTER_SEEDS=$(CLUSTER_SEEDS) PENSTOCK_CLUSTER_ROUNDS=$(CLUSTER_ROUNDS) PENSTOCK_FUZZED=1000000 $(BIN)/python -m pytest -n 2 -o timeout=0 -q $(ARGS) tests/nsqd/cluster tests/nsqd/replication tests/nsqd/protocols/peer tests/simulation/test_cluster.py tests/processes/test_cluster_network.py tests/processes/test_cluster_disks.py
 
 check: .venv/.dev ## style, types, layers
 	$(BIN)/ruff format --check .

@@ -35,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     recover.add_command(commands)
     add_cluster_commands(commands)
     commands.add_parser("import", help="import the data directory of an NSQ nsqd, or of beanstalkd -b", add_help=False)
+    commands.add_parser("restore", help="make a data directory from a backup of a node that is lost", add_help=False)
     commands.add_parser("users", help="manage the users of nsqadmin: set, remove, list", add_help=False)
     commands.add_parser(
         "pipeline", help="archive topics as Parquet on Spark; roll up, report and replay them", add_help=False

@@ -114,7 +114,7 @@ def find_copies(nodes: list[str], number: int, ask: Callable[[str], Any] = ask) 
         try:
             figures = ask(address)
             copies += [_copy(address, mirror) for mirror in figures["mirrors"] if _counts(mirror, number)]
-            why = next((each["failure"] for each in figures["mirrors"] if _has_failed(each, number)), "")
+            why = next((_why_not(each) for each in figures["mirrors"] if each["node"] == number and _why_not(each)), "")
             if why:
                 silent.append(address)
                 print(f"penstock recover: {address} cannot read its copy at present: {why}", file=sys.stderr)
@@ -133,8 +133,9 @@ def _counts(mirror: dict[str, Any], number: int) -> bool:
     return mirror["node"] == number and bool(mirror["complete"])
 
 
-def _has_failed(mirror: dict[str, Any], number: int) -> bool:
-    return mirror["node"] == number and bool(mirror["failure"])
+def _why_not(mirror: dict[str, Any]) -> str:
+    """Return why a copy cannot be read at present; "": it can."""
+    return str(mirror["failure"]) or ("it is being opened" if mirror.get("opening") else "")
 
 
 def _copy(address: str, mirror: dict[str, Any]) -> Copy:

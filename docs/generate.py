@@ -38,6 +38,7 @@ from nsqd.beanstalkd import USAGE
 from nsqd.http.routes import routes as nsqd_routes
 from nsqd.import_command import _parser as import_parser
 from nsqd.options import NsqdOptions
+from nsqd.restore_command import _parser as restore_parser
 from nsqd.verify import _parser as verify_parser
 from pipeline.command_line import parser as pipeline_parser
 from shared.options import Spec, specs
@@ -62,7 +63,7 @@ OPTIONS = {
     "nsq_stat": nsq_stat.Options,
     "nsq_to_file": ToFileOptions,
 }
-PARSERS = (penstock_parser, import_parser, verify_parser, users_parser, pipeline_parser)
+PARSERS = (penstock_parser, import_parser, restore_parser, verify_parser, users_parser, pipeline_parser)
 _TYPES = {bool: "switch", int: "integer", float: "number", str: "text", Duration: "duration"}
 
 

@@ -7,7 +7,8 @@ Read `main`, then `daemon`, which puts the parts of a node together; then the pa
   itself).
 * Tasks between turns: `pause_expiry`, `series_task`, `deliveries` (the statistics topic), `time_slices` (long looks in
   portions), `topology_log` (lines about topics and channels).
-* Programs: `beanstalkd`, `import_command` (penstock import), `verify` (penstock verify).
+* Programs: `beanstalkd`, `import_command` (penstock import), `restore_command` (penstock restore), `verify` (penstock
+  verify).
 * Packages: `core`, `protocols`, `storage`, `net`, `http`, `discovery`, `auth`, `statsd`, `cluster`,
   `replication`.
 

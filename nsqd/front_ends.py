@@ -6,6 +6,7 @@ Not every node has authorization servers or clients of beanstalkd, so modules th
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -105,14 +106,18 @@ def open_in_cluster(options: NsqdOptions, directory: DataDirectory, listeners: L
     from nsqd.replication.offers import HttpMirrors
     from nsqd.replication.rejoin import Rejoin
 
-    members = [member.node for member in read_facts(directory.path).members if member.standing is Standing.MEMBER]
+    facts = read_facts(directory.path)
+    members = [member.node for member in facts.members if member.standing is Standing.MEMBER]
     addresses = {node.number: node.http for node in members if node.number != options.node_id}
-    rejoin = Rejoin(HttpMirrors(addresses, options.rejoin_timeout / SECOND))
+    lease = dict(facts.leases).get(options.node_id, 0)
+    others = HttpMirrors(addresses, options.rejoin_timeout / SECOND)
+    rejoin = Rejoin(others, options.node_id, lease, time.time_ns)
+    begin = partial(open_directory, options, directory, extend=rejoin, least_id=lambda: rejoin.least_id)
     if listeners.http is None or not addresses:
-        return open_directory(options, directory, extend=rejoin)
+        return begin()
     try:
         with EarlyMirrors(listeners.http.socket, directory.path):
-            return open_directory(options, directory, extend=rejoin)
+            return begin()
     except OSError as error:
         raise DirectoryError(f"failed to read the mirrors - {error}") from None
 
@@ -137,9 +142,14 @@ def open_cluster_port(
     own = cluster_address(listeners, info)
     http = display(info.broadcast_address, info.http_port) if info.http_port > 0 else ""
     log_identity, name = opened.log.identity, options.cluster_name
+    try:
+        ids = opened.log.held_ids(opened.broker.ids.next)
+    except OSError as error:
+        raise DirectoryError(f"failed to read message ids in the log - {error}") from None
     cluster = join(
         directory,
         log_identity,
+        ids,
         name,
         listeners.secret,
         (own, http),

@@ -100,7 +100,8 @@ def _text(taking: NsqImport, binlogs: BinlogImport, directory: Path) -> str:
     )
 
 
-def _node_id(text: str) -> int:
+def node_number(text: str) -> int:
+    """Return the number of a node that an argument names. Raises ArgumentTypeError."""
     if not text.isascii() or not text.isdigit() or len(text) > 4 or int(text) > 1023:
         raise argparse.ArgumentTypeError("expected 0 to 1023")
     return int(text)
@@ -116,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--node-id",
-        type=_node_id,
+        type=node_number,
         default=-1,
         metavar="N",
         help="unique part of the new message ids, 0 to 1023, as nsqd's flag (default: derived from the hostname)",

@@ -7,7 +7,7 @@ import math
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import trio
@@ -96,12 +96,20 @@ class Opened:
 
 
 def open_directory(
-    options: NsqdOptions, directory: DataDirectory, segment_size: int = 0, extend: Extend | None = None
+    options: NsqdOptions,
+    directory: DataDirectory,
+    segment_size: int = 0,
+    extend: Extend | None = None,
+    least_id: Callable[[], int] = lambda: 0,
 ) -> Opened:
-    """Read the log and build the broker. For the arguments see `read_log`. Raises DirectoryError."""
+    """Read the log and build the broker. For the other arguments see `read_log`. Raises DirectoryError.
+
+    `least_id` returns, once the log is read, the sequence below which no message id is issued.
+    """
     metadata, wake = directory.load(), Wake()
     taking, binlogs = imports(directory)
     opened = read_log(options, directory, wake, segment_size, extend)
+    metadata = replace(metadata, ids=max(metadata.ids, least_id()))
     return Opened(metadata, opened, make_broker(options, metadata, opened, taking, binlogs), wake)
 
 

@@ -33,7 +33,7 @@ def main() -> int:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return NO_LOOK
     try:
-        disk = _log_of(path)
+        disk = log_of(path)
         if disk is None:
             print(f"{PROGRAM}: {path} has no log: no nsqd of Penstock has used this directory", file=sys.stderr)
             return NO_LOOK
@@ -47,13 +47,13 @@ def main() -> int:
     return DAMAGED if findings.damaged else WHOLE if findings.whole else TORN
 
 
-def _log_of(path: Path) -> Disk | None:
+def log_of(path: Path) -> Disk | None:
     """Return the log in a data directory or of a mirror; None if there is none. Raises ManifestError, OSError."""
     if (path / "log").is_dir():
-        return RealDisk(path / "log")
+        return RealDisk(path / "log", is_read_only=True)
     if not (path / MANIFEST).exists():
         return None
-    disk = RealDisk(path)
+    disk = RealDisk(path, is_read_only=True)
     manifest = read_manifest(disk)
     return MirrorDisk(disk, manifest) if manifest is not None else None
 

@@ -17,6 +17,7 @@ _VERSION_ONLY = (["-version"], ["--version"])
 _ELSEWHERE = {  # subcommands of `penstock` whose module is outside apps
     "verify": "nsqd.verify",
     "import": "nsqd.import_command",
+    "restore": "nsqd.restore_command",
     "pipeline": "pipeline.main",
     "users": "admin.users_command",
     "doctor": "pipeline.doctor",

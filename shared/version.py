@@ -9,6 +9,8 @@ from penstock import __version__
 
 NSQ_VERSION = "1.3.0"
 PENSTOCK_VERSION = __version__
+# s since the epoch, 2026-11-01: a clock that is earlier than the release is wrong. Move it with each release.
+RELEASED = 1_793_491_200
 
 
 def version_line(program: str) -> str:

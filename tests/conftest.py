@@ -29,6 +29,8 @@ LONG = (
     "pipeline/test_lake_over_kills.py",
     "bench/test_bench_log.py",
     "pipeline/test_pipeline_process.py",
+    "processes/test_cluster_network.py",
+    "processes/test_cluster_disks.py",
     "processes/test_celery.py",
     "bench/test_bench.py",
     "bench/test_bench_pages.py",

@@ -1,7 +1,7 @@
 """What a test needs of the machine beyond Python: programs, or the superuser's rights.
 
 Somebody without them can still run the rest: the test is skipped, and pytest prints why (-ra). CI lists in the environment
-variable REQUIRE what it has promised to have (REQUIRE=java,node,nginx,chromium,root): there the same is a failure.
+variable REQUIRE what it has promised to have (REQUIRE=java,node,nginx,chromium,root,namespaces): there the same is a failure.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import subprocess
 import pytest
 
 from pipeline.session import Missing, find_java
+from tests import namespaces
 from tests.daemons import ROOT
 
 CLIENTS = ROOT / "tests" / "clients"
@@ -22,7 +23,7 @@ NGINX = ROOT / ".venv" / "nginx" / "usr" / "sbin" / "nginx"  # see the Makefile
 
 
 def require(name: str) -> None:
-    """Skip the calling test if `name` (java, node, nginx, chromium or root) is missing; fail if REQUIRE lists it."""
+    """Skip the calling test if `name`, one of those that `_missing` knows, is missing; fail if REQUIRE lists it."""
     missing = _missing(name)
     if not missing:
         return
@@ -48,6 +49,8 @@ def _missing(name: str) -> str:
     """What is missing of `name`; "" if nothing is."""
     if name == "root":
         return "" if os.geteuid() == 0 else "not running as root"
+    if name == "namespaces":
+        return namespaces.missing()
     if name == "node":
         if shutil.which("node") is None:
             return "node is not installed"

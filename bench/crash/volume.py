@@ -129,7 +129,7 @@ class LoopDevice:
             process.disk_fails = True
             if how is Cut.STILL:
                 process.stop()
-            self._go_down()
+            self.fail()
             if how is Cut.FAILING:
                 gone = time.monotonic_ns()
                 time.sleep(_GOES_ON)
@@ -143,7 +143,8 @@ class LoopDevice:
         _run("mount", "-o", "loop", str(self._image), str(self._mount))
         self._mounted, self._down = True, False
 
-    def _go_down(self) -> None:
+    def fail(self) -> None:
+        """Let every call fail from now on, until `recover`. What was not synced is lost."""
         descriptor = os.open(self._mount, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.ioctl(descriptor, _GOING_DOWN, struct.pack("I", _NO_LOG_FLUSH))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from nsqd.cluster.link import Link, Superseded, make_link
 from nsqd.cluster.membership import Member, Membership, Standing
+from nsqd.core.message.id_ranges import common_number
 from nsqd.protocols.peer.frames import FrameKind, PeerError
 from nsqd.protocols.peer.handshake import NONCE_SIZE, Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
@@ -65,7 +66,12 @@ class Cluster:
         self.full: set[int] = set()  # numbers of the nodes that said so of themselves
         self.links: dict[int, Link] = {}  # the connection to each node whose identity is proved
         self.strangers: list[Link] = []  # the other connections
+        # by node number: the address of a node that proved who it is, and why it was refused, or refused this node
+        self.refusals: dict[int, tuple[str, str]] = {}
         self.refused_itself = ""  # why another node says that this one must not go on; "": none does
+        self.highest = (
+            credentials.own.incarnation
+        )  # of the runs of this node's number that it was told of: the next is above
         # takes the frames by which logs are copied; may raise PeerError
         self.on_stream: Callable[[Link, FrameKind, bytes, int], None] = lambda link, kind, content, now: None
         self._credentials = credentials
@@ -141,6 +147,7 @@ class Cluster:
                     dial.pause = _FIRST_PAUSE
                 self.dial_failed(address, now)
                 break
+        self._note_refusal(link)
         if link.peer is None or self.links.get(link.peer.number) is not link:
             return
         number = link.peer.number
@@ -167,6 +174,7 @@ class Cluster:
             other.closing = other.closing or "another connection takes its place"
         self.strangers.remove(link)
         self.links[peer.number] = link
+        self.refusals.pop(peer.number, None)
         self._ended.discard(peer.number)
         self._pass_on(link, self.membership.merge([Member(peer)], now))
         self.membership.heard(peer.number, now)
@@ -184,6 +192,9 @@ class Cluster:
             raise PeerError(
                 f"node {same.number} at {same.address} has the same log: one directory is a copy of the other"
             )
+        clash = self._clash(peer)
+        if clash:
+            raise PeerError(clash)
         known = self.membership.words.get(number)
         if known is None or known == Member(peer):
             return
@@ -193,15 +204,41 @@ class Cluster:
         if known.standing is Standing.MEMBER and known.node != peer and not is_gone:
             raise PeerError(f"node number {number} is that of the node at {known.node.address}, which may be alive")
 
+    def _clash(self, node: NodeIdentity) -> str:
+        """Return why a node cannot be a member because of the message ids in its log; "": it can."""
+        for other in self.membership.members:
+            number = common_number(node.ids, other.ids) if other.number != node.number else None
+            if number is not None:
+                guest, host = (other, node) if number == node.number else (node, other)
+                return (
+                    f"node {guest.number} must first be drained: its log has messages with ids of node number {number}, and so"
+                    f" has that of node {host.number}. Consume them on node {guest.number}, or publish them again with"
+                    f" nsq_to_nsq, and start it again; it is at {guest.address}, the other at {host.address}"
+                )
+        return ""
+
+    def _note_refusal(self, link: Link) -> None:
+        peer = link.handshake.peer
+        if (
+            link.peer is None
+            and peer is not None
+            and link.handshake.has_proof
+            and not link.closing.endswith(SECOND_CONNECTION)
+        ):
+            self.refusals[peer.number] = peer.address, link.closing
+
     def receive_words(self, link: Link, words: list[Member], now: int) -> None:
         contradiction = self.membership.contradiction(words)
         if contradiction is not None:
             self.refused_itself = _why_not(contradiction, self.own)
+            self.highest = max(self.highest, contradiction.node.incarnation)
         logs = {node.log_id: node.number for node in self.membership.members}
         believed = []
         for word in words:
             number = word.node.number
-            if logs.get(word.node.log_id, number) != number:
+            if logs.get(word.node.log_id, number) != number or (
+                word.standing is Standing.MEMBER and self._clash(word.node)
+            ):
                 continue
             other = self.links.get(number)
             if other is not None and other.peer != word.node and not self._is_believed(word, other.peer):

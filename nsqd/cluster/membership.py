@@ -45,7 +45,7 @@ class Member:
         # The standing is last: if the log of both words is forgotten, their order stays what it was.
         node = self.node
         place = node.address, node.http, node.zone
-        return node.incarnation, node.log_id, node.epoch, node.log_format, *place, self.standing
+        return node.incarnation, node.log_id, node.epoch, node.log_format, *place, node.ids, self.standing
 
 
 class Membership:

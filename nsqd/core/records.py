@@ -54,11 +54,13 @@ class RecordKind(IntEnum):
     WAITING = 28
     EPOCH = 29  # an epoch of the log begins (nsqd/storage/log/epochs.py); in a checkpoint: each one that has a segment
     FOLLOWERS = 30  # which nodes keep a copy of the log that counts (nsqd/storage/log/followers.py)
+    PARENT = 31  # the log was made from a backup of another one (nsqd/storage/log/parent.py)
 
 
 EPOCH = Struct(">IH8sQ")  # number, node, random, log position at which it begins
 # smallest and largest number of copies that publishes asked for; the numbers of the nodes follow, two bytes each
 FOLLOWERS = Struct(">BB")
+PARENT = Struct(">16sQ")  # log id, log position; the ends of topics follow
 GROUP = Struct(">QQ")  # durable mark, time
 LEASE = Struct(">Q")  # ceiling
 NEXT_ID = Struct(">Q")  # id

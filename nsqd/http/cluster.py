@@ -3,17 +3,20 @@
     {"name": "penstock", "node": 0, "nodes": [{"node": 0, "address": "127.0.0.1:4154", "http_address": "127.0.0.1:4151",
       "standing": "member", "connected": false, "suspected": false, "restarting": false, "incarnation": 1790000000,
       "log_id": "...", "lease": 16777217}, ...],
+     "refused": [{"node": 3, "address": "127.0.0.1:4454", "reason": "node 3 must first be drained: ..."}, ...],
      "copies": {"available": 2, "away": [2], "counting": [1], "replies_given_up": 0},
      "followers": [{"node": 1, "state": "in sync", "behind": 0, "written": 4711, "durable": 4711, "failure": ""}, ...],
      "mirrors": [{"node": 1, "log_id": "...", "connected": true, "complete": true, "written": 815, "durable": 815,
-      "failure": ""}, ...]}
+      "opening": false, "failure": ""}, ...]}
 
 `connected` is false for the node that answers. `standing` is member, left or forgotten. `lease`: the message id of that node
-below which ids may have been issued, as far as this node was told. `followers` are the nodes that keep a copy of this node's
+below which ids may have been issued, as far as this node was told. `refused` are nodes that have the secret and are not
+accepted by this node, or do not accept it, with the reason. `followers` are the nodes that keep a copy of this node's
 log: their `state` is asked, catching up, in sync or failed, and `behind` is in bytes. `mirrors` are the copies that this node
-keeps of the logs of others. Positions count the bytes of a log. `copies`: how many copies of a message are possible now, this
-node's included; the nodes that shall keep a copy and have no connection; those whose copies count for replies; how many
-replies were given up since the start, because no copy was made in time. A node that is in no cluster answers 404 NO_CLUSTER.
+keeps of the logs of others; what one holds is not known while it is `opening`. Positions count the bytes of a log.
+`copies`: how many copies of a message are possible now, this node's included; the nodes that shall keep a copy and have no
+connection; those whose copies count for replies; how many replies were given up since the start, because no copy was made in
+time. A node that is in no cluster answers 404 NO_CLUSTER.
 
 /cluster/mirror?log=ID sends a mirror as a tar stream. Unpacked, it is a data directory with which the owner of the log starts
 again. With `from`, a position, only what follows it is sent; a part that begins within a segment is named SEGMENT@OFFSET.
@@ -59,7 +62,7 @@ class ClusterRoute:
 
     async def cluster(self, request: Request) -> Response:
         """Answer what this node knows of the nodes of its cluster."""
-        figures = await self._node.bridge.call(lambda: self._view().figures())
+        figures = await self._node.bridge.observe(lambda: self._view().figures())
         options = self._node.options
         return json_response({"name": options.cluster_name, "node": options.node_number(), **figures})
 
@@ -98,7 +101,7 @@ class ClusterRoute:
             raise HttpError(400, "MISSING_ARG_LOG") from None
         except ValueError:
             raise HttpError(400, "INVALID_ARG_LOG") from None
-        parts, ids = await self._node.bridge.call(lambda: self._mirror(log_id, start))
+        parts, ids = await self._node.bridge.observe(lambda: self._mirror(log_id, start))
         metadata = json.dumps({"topics": [], "penstock": {"ids": ids}}).encode() if not start else b""
         headers = V1_HEADERS | {"Content-Length": str(archive_size(parts, metadata))}
         return StreamingResponse(

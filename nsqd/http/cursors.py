@@ -71,14 +71,13 @@ class Cursors:
         arguments = query(request)
         topic, name, owner = _names(arguments)
         log_id, changes = arguments.get("log", ""), _changes(arguments)
-        offset = None
+        offset, named = None, 0
         if "to" in arguments:
-            offset = await self._offset_finder.offset(
-                topic, log_id, read_offset_argument(arguments, "to", OffsetArgument(word=EARLIEST))
-            )
+            place = read_offset_argument(arguments, "to", OffsetArgument(word=EARLIEST))
+            offset, named = await self._offset_finder.offset(topic, log_id, place), place.offset or 0
 
         def work() -> tuple[Cursor, Window]:
-            found, window = topic_and_window(self._node, topic, log_id)
+            found, window = topic_and_window(self._node, topic, log_id, named)
             return self._moved(found, window, name, owner, offset, changes), window
 
         return json_response(describe_cursor(name, *await self._node.bridge.call(work)))

@@ -99,10 +99,10 @@ async def collect_figures(node: Node) -> NodeFigures:
     """Look at the node in portions, and return its figures. Runs in the HTTP thread."""
     walk = _walk(node.broker)
     rows: dict[str, list[FigureRow]] = {"topics": [], "channels": [], "tubes": [], "cursors": []}
-    while portion := await node.bridge.call(lambda: list(islice(walk, PORTION))):
+    while portion := await node.bridge.observe(lambda: list(islice(walk, PORTION))):
         for kind, row in portion:
             rows[kind].append(row)
-    return await node.bridge.call(lambda: _whole(node, rows))
+    return await node.bridge.observe(lambda: _whole(node, rows))
 
 
 def _walk(broker: Broker) -> Iterator[tuple[str, FigureRow]]:

@@ -130,16 +130,21 @@ def logged_topic(broker: Broker, name: str) -> Topic:
     return topic
 
 
-def topic_and_window(node: Node, name: str, log_id: str) -> tuple[Topic, Window]:
+def topic_and_window(node: Node, name: str, log_id: str, offset: int = 0) -> tuple[Topic, Window]:
     """Return the topic, and the window of offsets that can be read. Runs in the trio thread.
 
-    `log_id` is the id of the log whose offsets the client knows; "": it does not say. Raises HttpError 409 if the topic is in
-    another log.
+    `log_id` is the id of the log whose offsets the client knows; "": it does not say. `offset`: the highest one that the client
+    names. Raises HttpError 409 if the topic is in another log, unless that was restored from `log_id` and has the same messages
+    up to `offset`.
     """
     topic = logged_topic(node.broker, name)
     window = node.history.window(topic.number)
     if log_id and log_id != window.log:
-        raise HttpError(409, "OTHER_LOG", {"X-Nsq-Log": window.log})
+        end = dict(window.parents).get(log_id)
+        if end is None:
+            raise HttpError(409, "OTHER_LOG", {"X-Nsq-Log": window.log})
+        if offset > end:
+            raise HttpError(409, "OTHER_LOG", {"X-Nsq-Log": window.log, "X-Nsq-Restored-Offset": str(end)})
     return topic, window
 
 

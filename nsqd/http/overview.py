@@ -79,7 +79,7 @@ class Overview:
     async def figures(self, request: Request) -> Response:
         """Answer the totals of all topics, and the columns asked for."""
         wanted = _columns(query(request))
-        topics = await self._node.bridge.call(lambda: list(self._node.broker.topics.items()))
+        topics = await self._node.bridge.observe(lambda: list(self._node.broker.topics.items()))
         if wanted is not None:
             topics.sort(key=itemgetter(0))
         look = await self._collect([topic for _, topic in topics])
@@ -93,7 +93,9 @@ class Overview:
         if len(names) > MOST_ROWS:
             raise HttpError(400, "TOO_MANY_TOPICS")
         known = self._node.broker.topics
-        topics = await self._node.bridge.call(lambda: [known[name] for name in dict.fromkeys(names) if name in known])
+        topics = await self._node.bridge.observe(
+            lambda: [known[name] for name in dict.fromkeys(names) if name in known]
+        )
         look = await self._collect(topics)
         return json_response({"topics": look.as_dicts()})
 
@@ -107,12 +109,12 @@ class Overview:
             buried = {name: len(channel.buried) for name, channel in sorted(topic.channels.items()) if channel.buried}
             return {"topic": backlog_age.oldest_of_topic(topic), "channels": channels, "buried": buried}
 
-        return json_response(await self._node.bridge.call(work))
+        return json_response(await self._node.bridge.observe(work))
 
     async def _collect(self, topics: Sequence[Topic]) -> "OverviewRows":
         """Look at those of the topics that still exist, in portions."""
         look, left = OverviewRows(), iter(topics)
-        while await self._node.bridge.call(lambda: look.add_some(left)):
+        while await self._node.bridge.observe(lambda: look.add_some(left)):
             pass
         return look
 

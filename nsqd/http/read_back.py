@@ -2,7 +2,8 @@
 
     GET /topic/offsets?topic=t[&time=T][&log=ID]
         the retained range: {"topic","node","log","first","next","bytes","first_timestamp","last_timestamp"}, and with `time`
-        the "offset" of the first message published then or later
+        the "offset" of the first message published then or later. If the node was restored from a backup, "parents": the logs
+        that this one continues, [{"log", "next"}, ...]
     GET /topic/read?topic=t[&from=PLACE][&to=PLACE][&limit=N][&max_bytes=N][&wait_ms=N[&min=N]][&log=ID]
         messages from `from` (earliest) up to `to` (latest). At most `limit` and about `max_bytes`: go on at X-Nsq-Next-Offset.
         `wait_ms`: how long to wait until there are `min` (1). A client that follows a busy topic saves nsqd work with a higher
@@ -23,7 +24,8 @@ An answer counts in -buffer-budget until it is sent: 503 BUFFER_BUDGET_EXCEEDED 
 X-Nsq-Missing tells how many messages before X-Nsq-Next-Offset are damaged on disk, if there are any.
 
 400 for invalid arguments, 404 TOPIC_NOT_FOUND, 409 OTHER_LOG where `log` is not this topic's, 410 OFFSET_GONE below the first
-offset, 416 OFFSET_IN_FUTURE beyond the next one.
+offset, 416 OFFSET_IN_FUTURE beyond the next one. Offsets of a parent are accepted up to its "next"; beyond that the answer is
+409, and X-Nsq-Restored-Offset tells up to where they hold.
 """
 
 import asyncio
@@ -68,7 +70,7 @@ _MSGPACK = (MSGPACK, "application/x-msgpack", "application/vnd.msgpack")
 class _ReadArguments:
     """The arguments of a request to read."""
 
-    __slots__ = ("first", "last", "least", "limit", "log_id", "most", "name", "packed", "wait")
+    __slots__ = ("first", "last", "least", "limit", "log_id", "most", "name", "named", "packed", "wait")
 
     def __init__(self, request: Request) -> None:
         """Read the arguments of the request. Raises HttpError."""
@@ -77,6 +79,7 @@ class _ReadArguments:
         self.first = read_offset_argument(arguments, "from", OffsetArgument(word=EARLIEST))
         last = read_offset_argument(arguments, "to", OffsetArgument(word=LATEST))
         self.last = last if "to" in arguments else None
+        self.named = max(self.first.offset or 0, last.offset or 0)  # the highest offset in the request
         self.limit = bounded(arguments, "limit", LIMIT, MOST)  # messages
         self.most = bounded(arguments, "max_bytes", MAX_BYTES, MOST_BYTES)
         self.wait = bounded(arguments, "wait_ms", 0, MOST_WAIT)
@@ -113,6 +116,8 @@ class ReadBack:
             "first_timestamp": amount.oldest,
             "last_timestamp": amount.newest,
         }
+        if window.parents:
+            answer["parents"] = [{"log": log, "next": end} for log, end in window.parents]
         if "time" in arguments:
             answer["offset"] = await self._offset_finder.offset(name, log_id, at)
         return json_response(answer)
@@ -125,19 +130,19 @@ class ReadBack:
     async def read(self, request: Request) -> Response:
         """Answer messages from one place up to another."""
         wanted = _ReadArguments(request)
-        name, log_id = wanted.name, wanted.log_id
+        name, log_id, named = wanted.name, wanted.log_id, wanted.named
         async with self._slots:
             start = await self._offset_finder.offset(name, log_id, wanted.first)
             stop = start + wanted.limit
             if wanted.last is not None:
                 stop = min(stop, await self._offset_finder.offset(name, log_id, wanted.last))
         if wanted.wait:
-            await self._wait(name, log_id, start, min(stop, start + wanted.least), wanted.wait)
+            await self._wait(name, log_id, named, start, min(stop, start + wanted.least), wanted.wait)
         window = Window("", 0, 0)
 
         def work() -> Plan:
             nonlocal window
-            topic, window = topic_and_window(self._node, name, log_id)
+            topic, window = topic_and_window(self._node, name, log_id, named)
             check_offset(start, window)
             return self._node.history.plan(topic.number, start, min(stop, window.next), wanted.most)
 
@@ -157,12 +162,15 @@ class ReadBack:
         }
         return Response(content, media_type=MSGPACK if wanted.packed else NDJSON, headers=V1_HEADERS | headers)
 
-    async def _wait(self, name: str, log_id: str, start: int, stop: int, ms: int) -> None:
-        """Wait until everything from `start` to `stop` can be read, or for `ms` milliseconds. Raises HttpError."""
+    async def _wait(self, name: str, log_id: str, named: int, start: int, stop: int, ms: int) -> None:
+        """Wait until everything from `start` to `stop` can be read, or for `ms` milliseconds. Raises HttpError.
+
+        `named`: as `offset` of `topic_and_window`.
+        """
         broker, history, bridge, readable = self._node.broker, self._node.history, self._node.bridge, asyncio.Event()
 
         def work() -> bool:
-            topic, window = topic_and_window(self._node, name, log_id)
+            topic, window = topic_and_window(self._node, name, log_id, named)
             check_offset(start, window)
             if window.next < stop:
                 history.await_messages(

@@ -41,7 +41,7 @@ class SeriesRoute:
             coarse, fine = self._node.series.rings_of(topic.number, int(time.time()))
             return {"topic": name, "day": _describe_ring(coarse), "hour": _describe_ring(fine)}
 
-        return json_response(await self._node.bridge.call(look))
+        return json_response(await self._node.bridge.observe(look))
 
 
 def _describe_ring(ring: Ring | None) -> dict[str, Any] | None:

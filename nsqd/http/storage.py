@@ -71,7 +71,7 @@ class StorageRoute:
             if counted is None or time.monotonic() >= self._until:
                 counted = self._counted = await self._count()
                 self._until = time.monotonic() + COUNT_LIFETIME
-        figures, refusal = await self._node.bridge.call(lambda: (self._node.log(), self._node.broker.store.refusal))
+        figures, refusal = await self._node.bridge.observe(lambda: (self._node.log(), self._node.broker.store.refusal))
         free, total = await asyncio.to_thread(self._room)
         answer = {
             "path": self._path,
@@ -88,7 +88,7 @@ class StorageRoute:
         return json_response(answer)
 
     async def _count(self) -> Counted:
-        node, call = self._node, self._node.bridge.call
+        node, call = self._node, self._node.bridge.observe
         names = await call(
             lambda: {topic.number: topic.name for topic in node.broker.topics.values() if not topic.ephemeral}
         )

@@ -34,7 +34,7 @@ class StoryRoute:
         message_id = query(request).get("id", "").encode()
         if len(message_id) != ID_SIZE:
             raise HttpError(400, "INVALID_ARG_ID")
-        events = await self._node.bridge.call(self._story.events)
+        events = await self._node.bridge.observe(self._story.events)
         lines = await asyncio.to_thread(story_of, events, message_id)
         if not lines:
             raise HttpError(404, "MESSAGE_NOT_FOUND")

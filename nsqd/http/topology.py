@@ -84,7 +84,7 @@ class Topology:
             return empty_response()
         place, log_id = read_offset_argument(arguments, "from", OffsetArgument()), arguments.get("log", "")
         start = await self._offset_finder.offset(topic, log_id, place)
-        await self._create_channel(topic, lambda: self._create_from(topic, log_id, channel, start))
+        await self._create_channel(topic, lambda: self._create_from(topic, log_id, channel, start, place.offset or 0))
         return empty_response()
 
     async def _create_channel(self, topic: str, create: Callable[[], None]) -> None:
@@ -103,9 +103,12 @@ class Topology:
         """Create the channel where the topic's distribution stands. Runs in the trio thread."""
         made_channel(existing_topic(self._node.broker, topic), channel)
 
-    def _create_from(self, name: str, log_id: str, channel: str, start: int) -> None:
-        """Create the channel at the offset `start` of the topic. Runs in the trio thread. Raises HttpError."""
-        topic, window = topic_and_window(self._node, name, log_id)
+    def _create_from(self, name: str, log_id: str, channel: str, start: int, named: int) -> None:
+        """Create the channel at the offset `start` of the topic. Runs in the trio thread. Raises HttpError.
+
+        `named`: as `offset` of `topic_and_window`.
+        """
+        topic, window = topic_and_window(self._node, name, log_id, named)
         check_offset(start, window)
         if channel in topic.channels:
             raise HttpError(409, "CHANNEL_EXISTS")

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nsqd.cluster.cluster import Cluster
+from nsqd.core.message.id_ranges import MOST_RANGES, IdRange
 from nsqd.protocols.peer.handshake import Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
 from nsqd.replication.copying import Copying
@@ -30,6 +31,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)  # a node starts on a full disk, too
 def join(
     directory: Path,
     identity: LogIdentity,
+    ids: tuple[IdRange, ...],
     name: str,
     secret: bytes,
     addresses: tuple[str, str],
@@ -39,13 +41,18 @@ def join(
 ) -> Cluster:
     """Begin a new run of the node, durably, and return its view of the cluster `name`. Raises DirectoryError.
 
-    `addresses`: where other nodes, and clients of HTTP, reach this one; `peers`: cluster addresses of other nodes;
-    `suspect_after` is in ns; `zone`: where the node is, "": not known.
+    `ids`: the message ids that the log holds or may issue; `addresses`: where other nodes, and clients of HTTP, reach this one;
+    `peers`: cluster addresses of other nodes; `suspect_after` is in ns; `zone`: where the node is, "": not known.
     """
+    if len(ids) > MOST_RANGES:
+        raise DirectoryError(
+            f"the log has messages with ids of more than {MOST_RANGES} node numbers: drain the node first"
+        )
     facts = read_facts(directory)
     wall = time.time_ns()
     incarnation = next_incarnation(facts, wall)
-    own = NodeIdentity(identity.node, incarnation, identity.log_id, identity.epoch.pack(), VERSION, *addresses, zone)
+    epoch = identity.epoch.pack()
+    own = NodeIdentity(identity.node, incarnation, identity.log_id, epoch, VERSION, *addresses, zone, ids)
     try:
         write_facts(directory, replace(facts, incarnation=incarnation))
     except OSError as error:

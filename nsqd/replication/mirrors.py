@@ -384,6 +384,7 @@ class Mirrors:
                 "epochs": [(epoch.pack().hex(), at) for epoch, at in kept.mirror.manifest.epochs]
                 if kept.mirror
                 else [],
+                "opening": kept.mirror is None and not kept.failure,  # what it holds is not known yet
                 "failure": kept.failure,
             }
             for kept in self.kept.values()

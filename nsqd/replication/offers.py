@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import tarfile
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import httpx
 
+from nsqd.core.message.ids import SEQUENCE
 from nsqd.protocols.peer.node_identity import EPOCH_SIZE
 from nsqd.storage.log.followers import Followers
 from shared.chunks import ChunkReader
@@ -23,8 +25,10 @@ ASK_EVERY = 0.1  # s between two questions to nodes that do not answer
 LEAST_PATIENCE = 0.2  # s for an answer
 MOST_NODES = 32  # that are asked
 MOST_ANSWER = 16 * 1024 * 1024  # bytes of an answer of /cluster
+MOST_LEASE = SEQUENCE // 2  # what another node says is not believed beyond this: ids must not run out
 TRANSFER = 30.0  # s without receiving a byte of a mirror
 
+T = TypeVar("T")
 Part = tuple[str, IO[bytes]]  # name in the archive, log/SEGMENT or log/SEGMENT@OFFSET, and content
 
 
@@ -53,27 +57,39 @@ class HttpMirrors:
         self._timeout = timeout
 
     def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
-        """Return the mirrors that other nodes offer.
+        """Return the mirrors of a log that other nodes offer.
 
         Those that do not answer are asked again until as many have answered as are needed, or the time is over.
         """
-        if not self._addresses:
-            return []
+        answers = self._ask_all(partial(ask, log_id), partial(is_enough, followers))
+        return [offer for answer in answers for offer in answer]
+
+    def leases(self, node: int) -> list[int]:
+        """Return the lease of the message ids of a node as each other node knows it; 0: it knows none."""
+        return self._ask_all(partial(ask_lease, node), lambda silent: False)
+
+    def _ask_all(
+        self, ask_one: Callable[[str, float], T | None], is_over: Callable[[Collection[int]], bool]
+    ) -> list[T]:
+        """Return what other nodes answer. Those that do not answer (None) are asked again until the time is over.
+
+        `is_over` is given the numbers of those that are silent, and may end it earlier.
+        """
         deadline = time.monotonic() + self._timeout
-        offers: list[Offer] = []
+        found: list[T] = []
         waiting = dict(self._addresses)
-        with ThreadPoolExecutor(len(waiting)) as pool:
-            while waiting:
-                left = max(LEAST_PATIENCE, deadline - time.monotonic())
-                answers = list(pool.map(lambda address, left=left: ask(address, log_id, left), waiting.values()))
-                offers += [offer for answer in answers for offer in answer or ()]
-                waiting = {one: waiting[one] for one, answer in zip(waiting, answers, strict=True) if answer is None}
-                if not waiting or is_enough(followers, waiting) or time.monotonic() > deadline:
-                    break
-                time.sleep(ASK_EVERY)
+        while waiting:
+            left = max(LEAST_PATIENCE, deadline - time.monotonic())
+            with ThreadPoolExecutor(len(waiting)) as pool:
+                answers = list(pool.map(lambda address, left=left: ask_one(address, left), waiting.values()))
+            found += [answer for answer in answers if answer is not None]
+            waiting = {one: waiting[one] for one, answer in zip(waiting, answers, strict=True) if answer is None}
+            if not waiting or is_over(waiting) or time.monotonic() > deadline:
+                break
+            time.sleep(ASK_EVERY)
         for address in waiting.values():
-            log.info("CLUSTER: %s does not say whether it has a mirror of this node's log", address)
-        return offers
+            log.info("CLUSTER: %s does not say what it knows of this node's log", address)
+        return found
 
     @contextmanager
     def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Iterator[Part]]:
@@ -99,19 +115,35 @@ def is_enough(followers: Followers, silent: Collection[int]) -> bool:
     return heard >= len(followers.numbers) - max(0, followers.fewest - 2)
 
 
-def ask(address: str, log_id: bytes, timeout: float) -> list[Offer] | None:
-    """Return the mirror of a log that the node at `address` (host:port) has, or nothing; None: it does not say.
+def ask(log_id: bytes, address: str, timeout: float) -> list[Offer] | None:
+    """Return the mirror of a log that the node at `address` (host:port) has, or nothing; None: it does not say now.
 
     `timeout` is in s.
     """
     try:
-        with httpx.stream("GET", f"http://{address}/cluster", timeout=timeout) as answer:
-            content = b"".join(_bounded(answer.iter_bytes(CHUNK), MOST_ANSWER))
-            answer.raise_for_status()
-        figures = httpx.Response(200, content=content).json()
-        return [_offer(address, mirror) for mirror in figures["mirrors"] if mirror["log_id"] == log_id.hex()]
+        return find_offers(address, _figures(address, timeout), log_id)
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):
         return None
+
+
+def ask_lease(node: int, address: str, timeout: float) -> int | None:
+    """Return the lease of a node's message ids that the node at `address` (host:port) knows, 0: none; None: it does not say.
+
+    `timeout` is in s.
+    """
+    try:
+        leases = [each["lease"] for each in _figures(address, timeout)["nodes"] if each["node"] == node]
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):
+        return None
+    return max([lease for lease in leases if type(lease) is int and 0 <= lease <= MOST_LEASE], default=0)
+
+
+def _figures(address: str, timeout: float) -> Any:
+    """Return what a node answers to /cluster. Raises httpx.HTTPError, httpx.InvalidURL, ValueError."""
+    with httpx.stream("GET", f"http://{address}/cluster", timeout=timeout) as answer:
+        content = b"".join(_bounded(answer.iter_bytes(CHUNK), MOST_ANSWER))
+        answer.raise_for_status()
+    return httpx.Response(200, content=content).json()
 
 
 def _bounded(chunks: Iterable[bytes], most: int) -> Iterable[bytes]:
@@ -121,6 +153,17 @@ def _bounded(chunks: Iterable[bytes], most: int) -> Iterable[bytes]:
         if size > most:
             raise ValueError("the answer is too long")
         yield chunk
+
+
+def find_offers(address: str, figures: Any, log_id: bytes) -> list[Offer] | None:
+    """Return the mirror of a log in what /cluster of a node answers; None if it cannot be read now.
+
+    Raises ValueError, KeyError, TypeError.
+    """
+    mirrors = [mirror for mirror in figures["mirrors"] if mirror["log_id"] == log_id.hex()]
+    if any(mirror.get("opening") or mirror["failure"] for mirror in mirrors):
+        return None
+    return [_offer(address, mirror) for mirror in mirrors]
 
 
 def _offer(address: str, mirror: dict[str, Any]) -> Offer:

@@ -160,6 +160,7 @@ class Origin:
             link = links.get(number)
             if link is not None and number not in self.followers:
                 self.followers[number] = Follower(number, link)
+                self._dropped.pop(number, None)  # it is told again when it is not chosen any more
                 self._ask(self.followers[number])
         for follower in self.followers.values():
             if 0 < follower.ask_at <= now:

@@ -19,7 +19,7 @@ from nsqd.cluster.cluster import SECOND_CONNECTION, TICK, Cluster
 from nsqd.cluster.link import Link
 from nsqd.cluster.membership import Standing
 from nsqd.cluster.peer import ClusterPeer
-from nsqd.core.message.ids import LEASE
+from nsqd.core.message.ids import LEASE, SAFE_LEASES
 from nsqd.core.retention.backup import BackupPart
 from nsqd.net.endpoint import Endpoint, OutputBounds
 from nsqd.net.reactor import Reactor
@@ -36,7 +36,6 @@ from shared.tls_mutual import MutualCertificates
 SEND_WITHIN = 5_000_000  # ns in which followers are sent what nobody waits for
 DIAL_TIMEOUT = 5.0  # s
 FIND_EVERY = 5.0  # s between two questions to nsqlookupd
-SAFE_LEASES = 2  # leases above the last one that a node told: one that it got before it died may not have come here
 MOST_CONNECTIONS = 4096
 MOST_REASONS = 1000  # for refusals that are remembered, so that the log does not repeat them
 KEEP_AGAIN = 10_000_000_000  # ns after which cluster.json is written again when that has failed
@@ -214,9 +213,7 @@ class ClusterPort:
 
     def _facts(self) -> ClusterFacts:
         cluster = self.cluster
-        return ClusterFacts(
-            cluster.own.incarnation, known_members(cluster.words()), tuple(sorted(cluster.leases.items()))
-        )
+        return ClusterFacts(cluster.highest, known_members(cluster.words()), tuple(sorted(cluster.leases.items())))
 
     def announce_restart(self, grace: int) -> None:
         """Tell the other nodes that this one stops, and will be back within `grace` ns."""
@@ -271,7 +268,11 @@ class ClusterPort:
 
     def figures(self) -> dict[str, object]:
         """Return what is known of the nodes and of the copies of logs, for /cluster."""
-        figures: dict[str, object] = {"nodes": self._nodes()}
+        refusals = sorted(self.cluster.refusals.items())
+        figures: dict[str, object] = {
+            "nodes": self._nodes(),
+            "refused": [{"node": node, "address": address, "reason": why} for node, (address, why) in refusals],
+        }
         if self.copying is not None:
             origin, mirrors = self.copying.origin, self.copying.mirrors
             figures |= {"copies": origin.figures(), "followers": origin.states(), "mirrors": mirrors.states()}

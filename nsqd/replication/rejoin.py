@@ -1,4 +1,4 @@
-"""At the start of a node: fetch from mirrors what its log has lost: its end, and bytes that are damaged.
+"""At the start of a node: ask others what it has lost: the end of its log, bytes that are damaged, or which ids it has issued.
 
 After a power cut a node may have lost what it had not synced, while its followers have it. In a mode that does not wait for
 the node's own disk, clients may have been told that it is kept. So the other nodes are asked before the log goes on: bytes that
@@ -10,10 +10,11 @@ See docs/design/cluster.md#the-return-of-a-node.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import IO, Protocol
 
+from nsqd.core.message.ids import ClockError, first_of_new_log
 from nsqd.replication.common import common_end
 from nsqd.replication.offers import CHUNK, Offer, Part, TransferError
 from nsqd.storage.log.disk import Disk
@@ -22,13 +23,18 @@ from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode
+from nsqd.storage.log.segments import LogError
 from shared.log import log
 
+NEVER_LEASED = 1  # the lease of a log that has issued no id
 _PART = re.compile(r"log/(\d{20})\.0\.log(?:@(\d{1,12}))?")
 
 
 class OtherMirrors(Protocol):
     """The mirrors that other nodes have: nsqd.replication.offers.HttpMirrors."""
+
+    def leases(self, node: int) -> list[int]:
+        """Return the lease of the message ids of a node as each other node knows it; 0: it knows none."""
 
     def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
         """Return the mirrors of a log that other nodes offer; `followers`: those that count, as the log states it."""
@@ -40,15 +46,30 @@ class OtherMirrors(Protocol):
 class Rejoin:
     """Asks the nodes that were known in the last run. Implements nsqd.storage.log.opening.Extend."""
 
-    def __init__(self, mirrors: OtherMirrors) -> None:
+    def __init__(self, mirrors: OtherMirrors, node: int, lease: int, wall: Callable[[], int]) -> None:
+        """`node`: number of this node; `lease`: what is known of the message ids that it has leased.
+
+        `wall` returns ns since the epoch.
+        """
         self._mirrors = mirrors
+        self._node = node
+        self._lease = lease
+        self._wall = wall
+        self.least_id = 0  # sequence below which no message id is issued, because an earlier log of the node may have
 
     def __call__(self, disk: Disk, reading: LogReading) -> bool:
         """Replace damaged bytes by those of a mirror, and append what a mirror has beyond the log's end.
 
-        Returns True if the log may have changed. Raises OSError.
+        Returns True if the log may have changed. Raises LogError, OSError.
         """
         identity = reading.identity
+        if identity is not None and identity.node != self._node:
+            raise LogError(
+                f"it is that of node {identity.node}, and --node-id is {self._node}: start it with its own number, or make a"
+                f" directory of node {self._node} from it: penstock restore <this directory> <a new one> --node {self._node}"
+            )
+        if reading.start_results.leased <= NEVER_LEASED:
+            self.least_id = self._first_id()
         if identity is None:
             return False
         own = [(epoch.pack(), start) for epoch, start in reading.replay.epochs]
@@ -67,6 +88,14 @@ class Rejoin:
             except TransferError as error:
                 log.error("CLUSTER: cannot fetch the end of this node's log from %s: %s", offer.address, error)
         return bool(longer) or any(mended)
+
+    def _first_id(self) -> int:
+        """Return the sequence with which a new log begins: above what any other node knows of this number. Raises LogError."""
+        leases = [self._lease, *self._mirrors.leases(self._node)]
+        try:
+            return first_of_new_log(self._wall(), max(leases))
+        except ClockError as error:
+            raise LogError(str(error)) from None
 
     def _is_mended(self, disk: Disk, records: LogRecords, spot: tuple[str, int, int], common: dict[Offer, int]) -> bool:
         """Replace a damaged range of a segment, if a mirror has its bytes. Returns False if none has. Raises OSError.

@@ -96,6 +96,9 @@ class Reader:
             wanted |= {"wait_ms": WAIT_MS} if self._follow else {"to": end}
             asked_at = anyio.current_time()
             headers, answer = await self._ask("GET", "/topic/read", wanted)
+            self._log = headers.get(
+                "X-Nsq-Log", self._log
+            )  # another one: the node was restored, and has what came before
             for record in records_of(answer):
                 self.next_offset = record.offset + 1
                 yield record

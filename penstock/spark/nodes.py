@@ -105,7 +105,8 @@ class Nodes:
 
 def range_of(address: str, answer: Any) -> TopicRange:
     """Convert the JSON answer of /topic/offsets from the node at `address`."""
-    return TopicRange(address, answer["log"], answer["first"], answer["next"], answer["bytes"])
+    parents = tuple((str(one["log"]), int(one["next"])) for one in answer.get("parents", ()))
+    return TopicRange(address, answer["log"], answer["first"], answer["next"], answer["bytes"], parents)
 
 
 def move_cursors(

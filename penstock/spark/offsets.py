@@ -41,6 +41,12 @@ class TopicRange:
     first: int  # offset of the earliest message
     next: int  # offset behind the last durable message
     size: int  # bytes of all messages
+    # the logs that this one was restored from, each with the offset up to which both have the same messages
+    parents: tuple[tuple[str, int], ...] = ()
+
+    def continues(self, at: LogPosition) -> bool:
+        """Return True if this log has the messages that stood before the position, at the same offsets."""
+        return at.log == self.log or at.next <= dict(self.parents).get(at.log, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,20 @@ def ends(
     """
     found = dict(start)
     found.update((place, LogPosition(one.log, one.next)) for place, one in ranges.items())
+    return found
+
+
+def moved(
+    start: Mapping[NodeTopic, LogPosition],
+    end: Mapping[NodeTopic, LogPosition],
+    ranges: Mapping[NodeTopic, TopicRange],
+) -> dict[NodeTopic, LogPosition]:
+    """Return `start` with positions in the logs of `end`, where a node was restored that had read so far."""
+    found = dict(start)
+    for place, at in start.items():
+        after, one = end.get(place), ranges.get(place)
+        if after is not None and one is not None and after.log != at.log and one.continues(at) and one.continues(after):
+            found[place] = LogPosition(after.log, at.next)
     return found
 
 

@@ -27,7 +27,7 @@ from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.channel import NsqChannelReader
 from penstock.spark.frames import HEADERS, SCHEMA
 from penstock.spark.nodes import Nobody, Nodes, move_cursors, range_of
-from penstock.spark.offsets import LogPosition, NodeTopic, Span, TopicRange, clipped, decode, encode, ends, spans
+from penstock.spark.offsets import LogPosition, NodeTopic, Span, TopicRange, clipped, decode, encode, ends, moved, spans
 from penstock.spark.options import (
     EARLIEST,
     LATEST,
@@ -250,7 +250,7 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             if end != begin or self._target is not None or time.monotonic() >= deadline:
                 break
             time.sleep(IDLE)
-        firsts = firsts_of(self._ranges)
+        firsts, begin = firsts_of(self._ranges), moved(begin, end, self._ranges)
         if isinstance(limit, ReadMaxRows):
             end = clipped(begin, end, firsts, limit.max_rows)
         elif isinstance(limit, ReadMaxBytes):
@@ -289,7 +289,8 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         """
         if before is None or before == at:
             return at
-        if before.log != at.log:
+        one = self._ranges.get(place)
+        if before.log != at.log and not (one is not None and one.continues(before)):
             lost(f"{place} is in log {at.log} now, and was in {before.log} up to offset {before.next}", self._options)
         elif at.next < before.next:
             lost(f"{place} ends at offset {at.next}, and was read up to {before.next}", self._options)
@@ -308,11 +309,12 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         """Plan a batch.
 
         After a crash this is the first call. Executors then find the nodes themselves, unless the batch contains a new
-        topic or node, whose first offset must be asked for.
+        topic or node, whose first offset must be asked for, or another log, which may continue the one before.
         """
         begin, stop = decode(start), decode(end)
-        if not self._ranges and not stop.keys() <= begin.keys():
+        if not self._ranges and any(place not in begin or begin[place].log != at.log for place, at in stop.items()):
             self._ranges, _ = self._ask_ranges(self._ask)
+        begin = moved(begin, stop, self._ranges)
         parts = spans(begin, stop, firsts_of(self._ranges), self._options.min_partitions)
         known = {place: one.address for place, one in self._ranges.items()}
         return [SpanPartition(replace(part, address=known.get(part.place, ""))) for part in parts]

@@ -1,7 +1,8 @@
 """Calls from the HTTP thread into the trio thread and back: one function serves all waiting calls per wake-up.
 
-`call` runs in the HTTP thread; `serve`, `deliver` and `post` run in the trio thread. The owner may put a commit between
-`serve` and `deliver`: then no HTTP reply is sent before what it promises is durable.
+`call` and `observe` run in the HTTP thread; `serve`, `deliver` and `post` run in the trio thread. The owner may put a commit
+between `serve` and `deliver`: then no HTTP reply is sent before what it promises is durable. What `observe` asks for promises
+nothing, and is answered by `serve`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Call:
 
     function: Callable[[], Any]
     future: asyncio.Future[Any]
+    promises: bool  # False: it changes nothing, and its reply waits for nothing
     result: Any = None
     error: HttpError | None = None
 
@@ -40,12 +42,19 @@ class Bridge:
 
     async def call(self, function: Callable[[], T]) -> T:
         """Run `function` in the trio thread and return its result, or raise its HttpError. To be called in the HTTP thread."""
+        return await self._call(function, True)
+
+    async def observe(self, function: Callable[[], T]) -> T:
+        """Do as `call`, for a function that changes nothing: its result waits neither for the disk nor for other nodes."""
+        return await self._call(function, False)
+
+    async def _call(self, function: Callable[[], T], promises: bool) -> T:
         if self._loop is None:
             import asyncio  # not at the top: the trio thread, which serves TCP, does not need asyncio
 
             self._loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = self._loop.create_future()
-        self._waiting.append(Call(function, future))
+        self._waiting.append(Call(function, future, promises))
         if not self._signalled:
             self._signalled = True
             self._loop.call_soon(self._wake)  # later, so that other requests of this pass of the loop can join
@@ -65,20 +74,22 @@ class Bridge:
         await future
 
     def serve(self) -> list[Call]:
-        """Run the waiting calls and return them for `deliver`. To be called in the trio thread.
+        """Run the waiting calls, answer those that promise nothing, and return the others for `deliver`.
 
+        To be called in the trio thread.
         Calls that arrive meanwhile wait for the next wake-up, because the owner read its clock before they came. Only
         HttpError is an answer; any other exception is a bug and propagates.
         """
         self._signalled = False  # before the calls are counted: later appends signal again
-        served = []
+        observed, served = list[Call](), list[Call]()
         for _ in range(len(self._waiting)):
             call = self._waiting.popleft()
             try:
                 call.result = call.function()
             except HttpError as error:
                 call.error = error.with_traceback(None)  # the traceback would keep the call and the request alive
-            served.append(call)
+            (served if call.promises else observed).append(call)
+        self.deliver(observed)
         return served
 
     def refuse(self, served: list[Call], text: str = "EXITING") -> None:

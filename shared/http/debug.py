@@ -70,7 +70,7 @@ class Debug:
 
     async def goroutine(self, request: Request) -> Response:
         """Return the stacks of all threads and trio tasks."""
-        tasks = await self._bridge.call(tasks_text)
+        tasks = await self._bridge.observe(tasks_text)
         return _text(200, f"{threads_text()}\n{tasks}")
 
     async def heap(self, request: Request) -> Response:

@@ -17,7 +17,7 @@ def plain(status: int, text: str) -> Response:
 async def live(bridge: Bridge) -> Response:
     """Answer 200 if the trio thread runs a call within LIVE_TIMEOUT, otherwise 503."""
     try:
-        await asyncio.wait_for(bridge.call(lambda: None), LIVE_TIMEOUT)
+        await asyncio.wait_for(bridge.observe(lambda: None), LIVE_TIMEOUT)
     except TimeoutError:
         return plain(503, "NOK - the daemon does not answer")
     return plain(200, "OK")

@@ -1,7 +1,8 @@
-"""The nsqd that the tests of a file share."""
+"""The nsqd that the tests of a file share, and a summary of what clusters went through."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -14,3 +15,19 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """Start one nsqd for all tests of a file, with the file's SHARED_FLAGS. Each test takes a topic of its own."""
     with nsqd(tmp_path_factory.mktemp("shared"), *getattr(request.module, "SHARED_FLAGS", ())) as daemon:
         yield daemon
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what the rounds of test_cluster_network.py have counted, for each test and in all."""
+    total = Counter[str]()
+    for report in (report for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome)):
+        for name, counts in report.user_properties if report.when == "call" else ():
+            if name == "cluster rounds" and isinstance(counts, dict):
+                total.update(counts)
+                terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {_counted(counts)}")
+    if total:
+        terminalreporter.write_line(f"rounds of a cluster in all: {_counted(total)}")
+
+
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in sorted(counts.items()))

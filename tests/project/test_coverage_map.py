@@ -28,7 +28,7 @@ COVERED_BY = {
         "nsqd.core.retention.backup", "nsqd.http.backup", "nsqd.storage.log.backup",
     ),
     "processes/test_message_commands.py": (
-        "nsqd.http.message_actions", "nsqd.storage.log.frozen", "nsqd.verify",
+        "nsqd.http.message_actions", "nsqd.verify",
     ),
     "apps/test_apps.py": ("apps.interrupts", "penstock.client.links",
                           "penstock.client.lookup", "penstock.client.producer"),
@@ -61,7 +61,7 @@ COVERED_BY = {
     ),
     "processes/test_nsqd.py": (
         "nsqd.daemon", "nsqd.front_ends", "nsqd.identity", "nsqd.listeners", "nsqd.main", "nsqd.opening",
-        "nsqd.storage.saver", "penstock.launch", "shared.files", "shared.trio_thread", "shared.version",
+        "nsqd.storage.saver", "penstock.launch", "shared.files", "shared.trio_thread",
     ),
     "processes/test_cluster.py": (
         "nsqd.core.cluster_view", "nsqd.core.sequence.gate", "nsqd.http.archive", "nsqd.http.cluster",
@@ -75,7 +75,7 @@ COVERED_BY = {
     "processes/test_drain.py": ("nsqd.http.drain",),
     "processes/test_nsqd_http.py": (
         "nsqd.http.arguments", "nsqd.http.health", "nsqd.http.publish", "nsqd.http.routes",
-        "nsqd.http.stats_client", "nsqd.http.stats_text", "nsqd.http.topology", "shared.http.extensions", "shared.http.health",
+        "nsqd.http.stats_client", "nsqd.http.stats_text", "nsqd.http.topology", "shared.http.extensions",
     ),
     "processes/test_nsq_to_file.py": ("apps.to_file.discovery", "apps.to_file.main"),
     "processes/test_penstock_up.py": ("apps.penstock",),

@@ -23,6 +23,7 @@ from apps import backup, messages, penstock, recover, up
 from apps.to_file.options import Options as ToFileOptions
 from lookupd.options import LookupdOptions
 from nsqd.options import NsqdOptions
+from nsqd.restore_command import _parser as restore_parser
 from shared.options import specs
 from tests.daemons import ROOT
 
@@ -294,6 +295,8 @@ def test_commands_of_penstock_are_complete(pages: dict[str, str]) -> None:
     for words in found:
         if words[0] == "verify":
             assert len(words) == 2
+        elif words[0] == "restore":
+            restore_parser().parse_args(words[1:])
         else:
             parser.parse_args(words)
 

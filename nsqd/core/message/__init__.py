@@ -1,7 +1,7 @@
 """Messages: their frames, their ids, and the attributes that publishers give them.
 
-Read `frame` (a message is its frame, encoded once), then `ids` (node number and sequence), then `attributes` (headers, keys,
-producers' sequences).
+Read `frame` (a message is its frame, encoded once), then `ids` (node number and sequence) and `id_ranges`, then
+`attributes` (headers, keys, producers' sequences).
 
 This package imports nothing else of the core.
 """

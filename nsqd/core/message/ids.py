@@ -8,10 +8,37 @@ See docs/design/log.md#ids.
 """
 
 from collections.abc import Callable
+from datetime import UTC, datetime
+
+from shared.version import RELEASED
 
 SEQUENCE = (1 << 48) - 1  # the bits of an id, as a number, that are its sequence
 LEASE = 1 << 24  # ids: one durable write for 16 million messages
+SAFE_LEASES = 2  # leases above the last one that is known of a lost log: it may have taken another one since
+_IDS_PER_SECOND = 1 << 17  # more than a node issues over its life, on average
+_BEGINNING = 1_704_067_200  # s since the epoch, 2024-01-01
+_END = _BEGINNING + (1 << 30)  # 2058: half of the sequences are left then
 _LOW_DIGITS = [b"%03x" % i for i in range(4096)]
+
+
+class ClockError(Exception):
+    """The wall clock is wrong. The text says so, and what to do."""
+
+
+def first_of_new_log(wall: int, lease: int) -> int:
+    """Return the sequence with which a log begins whose node may have issued ids before, of which this node may not know.
+
+    It is above every id that the node has issued, if its earlier logs began like this and it issued fewer than 2^17 ids a
+    second since. `wall`: ns since the epoch; `lease`: the highest one that is known of the node. Raises ClockError.
+    """
+    second = wall // 1_000_000_000
+    if not RELEASED <= second < _END:
+        what = "before this version was released" if second < RELEASED else "too far in the future"
+        raise ClockError(
+            f"the clock of this machine says {datetime.fromtimestamp(second, UTC).date()}, which is {what}, and the first"
+            " message ids of a log are made from the time: set the clock, and try again"
+        )
+    return max(lease + SAFE_LEASES * LEASE if lease else 0, (second - _BEGINNING) * _IDS_PER_SECOND)
 
 
 class Ids:

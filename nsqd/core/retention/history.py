@@ -19,6 +19,8 @@ class Window:
     log: str  # what the offsets belong to: the log's id and the topic's number; new with each data directory or topic
     first: int  # the lowest offset that can be read
     next: int  # the offset behind the last message that can be read
+    # the logs that this one was restored from, each with the offset up to which its offsets mean the same messages here
+    parents: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

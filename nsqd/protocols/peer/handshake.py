@@ -53,6 +53,7 @@ class Handshake:
         """`nonce`: NONCE_SIZE random bytes that are used once."""
         self.peer: NodeIdentity | None = None  # who the peer says it is; proved when `is_done`
         self.is_done = False
+        self.has_proof = False  # the peer knows the secret, so it is who it says
         self._credentials = credentials
         self._nonce = nonce
         self._expected = FrameKind.CHALLENGE if is_dialer else FrameKind.HELLO
@@ -141,6 +142,7 @@ class Handshake:
     def _check_proof(self, proof: bytes, role: bytes) -> None:
         if not hmac.compare_digest(proof, self._proof(role)):
             raise PeerError("the proof is wrong: the nodes have different secrets")
+        self.has_proof = True
 
 
 def refusal(error: PeerError) -> bytes:

@@ -8,10 +8,11 @@ from typing import Any
 
 import msgpack
 
+from nsqd.core.message.id_ranges import MOST_RANGES, NO_END, IdRange
 from nsqd.protocols.peer.frames import PeerError
 
 MOST_NUMBER = 1023  # node numbers are those of -node-id
-FIELDS = 8  # of an identity
+FIELDS = 9  # of an identity
 MOST_ADDRESS = 300  # characters: a host name has at most 253
 MOST_ZONE = 100  # characters
 MOST_BYTES = 1 << 20  # of a field: no frame has more
@@ -33,6 +34,7 @@ class NodeIdentity:
     address: str  # host:port of -cluster-address
     http: str = ""  # host:port of its HTTP clients; "": it serves none
     zone: str = ""  # -topology-zone; "": none is known
+    ids: tuple[IdRange, ...] = ()  # message ids that its log held at the start of the run, or may issue in it
 
 
 def pack(identity: NodeIdentity) -> list[Any]:
@@ -44,7 +46,7 @@ def unpack(fields: Any) -> NodeIdentity:
     """Return the identity that a peer has sent. Raises PeerError."""
     if not isinstance(fields, list) or len(fields) != FIELDS:
         raise PeerError(f"an identity has {FIELDS} fields")
-    number, incarnation, log_id, epoch, log_format, address, http, zone = fields
+    number, incarnation, log_id, epoch, log_format, address, http, zone, ids = fields
     if not _is_int(number, MOST_NUMBER) or not _is_int(incarnation, MOST_INCARNATION) or not _is_int(log_format, 65535):
         raise PeerError("an identity's number, incarnation or log format is not one")
     if type(log_id) is not bytes or type(epoch) is not bytes or (len(log_id), len(epoch)) != (LOG_ID_SIZE, EPOCH_SIZE):
@@ -53,7 +55,20 @@ def unpack(fields: Any) -> NodeIdentity:
         raise PeerError("an identity's address is not host:port")
     if not isinstance(zone, str) or len(zone) > MOST_ZONE or not zone.isprintable():
         raise PeerError("an identity's zone is not one")
-    return NodeIdentity(number, incarnation, log_id, epoch, log_format, address, http, zone)
+    return NodeIdentity(number, incarnation, log_id, epoch, log_format, address, http, zone, _id_ranges(ids))
+
+
+def _id_ranges(fields: Any) -> tuple[IdRange, ...]:
+    if not isinstance(fields, list) or len(fields) > MOST_RANGES:
+        raise PeerError(f"an identity has up to {MOST_RANGES} ranges of message ids")
+    for one in fields:
+        if (
+            not isinstance(one, list)
+            or len(one) != len(IdRange._fields)
+            or not all(_is_int(part, NO_END) for part in one)
+        ):
+            raise PeerError("a range of message ids is not one")
+    return tuple(IdRange(*one) for one in fields)
 
 
 def unpack_message(content: bytes, most: int = MOST_FIELDS, longest: int = MOST_BYTES) -> Any:

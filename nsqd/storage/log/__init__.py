@@ -4,13 +4,14 @@ Read `records` (the bytes on disk), `disk` (the system calls; nothing else touch
 the durable mark), `syncer` (when it is synced, and by whom), `store` (the turn), `journal` over `recorder` (verbs to records).
 
 * A start: `opening`, `reading`, `reader` over `scan` (segments back into records), `replay` (records back into states),
-  `state`, `identity`, `epochs`, `followers` (whose copies count), `segments`, `quarantine` (copies of what cannot be read).
+  `state`, `identity`, `epochs`, `followers` (whose copies count), `parent` (the log that this one was restored from),
+  `segments`, `quarantine` (copies of what cannot be read).
 * Memory: `cache` over `locations` (where messages stand on disk, and how they come back).
 * Staying small: `files` (which one holds a segment), `checkpoint` over `sources`, `tidying`, `cleaner`, `retention`, and
   `upkeep`, which calls them.
 * Time and room: `clocks`, `space`, `spare` (the next segment, made ahead).
 * Reading back: `history`, `durable_ends`, `long_polls`. Looking and copying: `contents`, `backup`, `verify` over `frozen`,
-  `copying` (the log for its followers) and `copies` (how many nodes have it).
+  `restore`, `held_ids`, `copying` (the log for its followers) and `copies` (how many nodes have it).
 
 Of nsqd, this package may import only `core`, `protocols` and the rest of `storage`.
 """

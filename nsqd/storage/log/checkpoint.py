@@ -194,14 +194,16 @@ class Checkpoints:
         self._others = self._others[1], self._writer.records - self._own
         self._writer.epochs.forget_before(self._tidying.segments[0] if self._tidying.segments else 0)
         epochs = list(self._writer.epochs)
-        followers = self._writer.followers
-        self._own += 2 + len(epochs) + (followers != Followers())
+        followers, parents = self._writer.followers, self._writer.parents
+        self._own += 2 + len(epochs) + (followers != Followers()) + len(parents)
         self._writer.begin_state(records.STATE.pack(self._source.highest, self._source.leased))
         self._writer.append_anchor()  # replay may begin here, and needs the clocks
         for epoch, start in epochs:
             self._writer.append(RecordKind.EPOCH, records.EPOCH.pack(*epoch, start))
         if followers != Followers():
             self._writer.append(RecordKind.FOLLOWERS, followers.pack())
+        for parent in parents:
+            self._writer.append(RecordKind.PARENT, parent.pack())
         self._writer.write()
         self._root = self._writer.base
         self._since, self._records = self._writer.written.position, self._writer.records

@@ -156,8 +156,10 @@ class RealFile:
 class RealDisk:
     """A Disk over a directory, which is created if it does not exist. Raises OSError."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, is_read_only: bool = False) -> None:
+        """`is_read_only`: files are only read, and need no permission for more."""
         self.path = path
+        self._flags = (os.O_RDONLY if is_read_only else os.O_RDWR) | os.O_CLOEXEC
         if not path.is_dir():
             path.mkdir(mode=0o700)
             sync_directory(path.parent)
@@ -177,7 +179,7 @@ class RealDisk:
 
     def open(self, name: str) -> File:
         with self._lock:
-            fd = os.open(self.path / name, os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(self.path / name, self._flags)
             self._opened[name] += 1
         return RealFile(fd, self._buffer, partial(self._closed, name))
 

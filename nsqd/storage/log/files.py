@@ -21,6 +21,7 @@ class SegmentFile:
     # epoch's number and the generation. Locations (stored_extent.py) name the edition in which they were noted.
     edition: int
     seed: int  # initial CRC value of the records
+    node: int  # the node number under which the messages in it were published
 
 
 class SegmentFiles:
@@ -51,7 +52,7 @@ def file_of(header: SegmentHeader) -> SegmentFile:
     """Return the file that has this header."""
     generation = header.generation
     edition = header.epoch.number << _COUNTS | generation if generation else 0
-    return SegmentFile(segment_name(header.base, generation), generation, edition, header.seed)
+    return SegmentFile(segment_name(header.base, generation), generation, edition, header.seed, header.node)
 
 
 def segment_name(base: int, generation: int) -> str:

@@ -15,6 +15,7 @@ from nsqd.storage.log.locations import publishes, read_location
 from nsqd.storage.log.long_polls import LongPoll
 from nsqd.storage.log.retention import UNBOUNDED
 from nsqd.storage.log.store import LogStore
+from nsqd.storage.log.writer import Writer
 from nsqd.storage.stored_extent import Location, StoredExtent
 
 
@@ -62,22 +63,29 @@ class LogPlan:
                 yield batch.part(low - ordinal, high - ordinal)
 
 
+def log_of(log_id: bytes, topic: int) -> str:
+    """Return what the offsets of a topic belong to, as clients are told it."""
+    return f"{log_id.hex()}-{topic}"
+
+
 class LogHistory:
     """What can be read back from the log. Implements nsqd.core.retention.history.History."""
 
-    def __init__(self, store: LogStore, disk: Disk, log_id: bytes, files: SegmentFiles) -> None:
+    def __init__(self, store: LogStore, disk: Disk, log_id: bytes, writer: Writer) -> None:
         self._store = store
         self._disk = disk
         self._log_id = log_id
-        self._files = files
+        self._parents = writer.parents
+        self._files = writer.files
 
     def window(self, topic: int) -> Window:
-        log = f"{self._log_id.hex()}-{topic}"
+        log = log_of(self._log_id, topic)
+        parents = tuple((log_of(one.log_id, topic), one.ends[topic]) for one in self._parents if topic in one.ends)
         sequence = self._store.find_sequence(topic)
         end = self._store.durable_end(topic)
         if sequence is None or sequence.first is None:
-            return Window(log, end, end)
-        return Window(log, sequence.first, max(sequence.first, end))
+            return Window(log, end, end, parents)
+        return Window(log, sequence.first, max(sequence.first, end), parents)
 
     def amount(self, topic: int) -> Amount:
         window, sequence = self.window(topic), self._store.find_sequence(topic)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from nsqd.core.broker import Broker
+from nsqd.core.message.id_ranges import IdRange
 from nsqd.core.recovery import LogSnapshot
 from nsqd.core.retention.policy import Durability
 from nsqd.core.sequence.store import LogFigures
@@ -17,6 +18,7 @@ from nsqd.storage.log.contents import LogContents
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import RANDOM_SIZE, Epoch
 from nsqd.storage.log.files import SegmentFiles
+from nsqd.storage.log.held_ids import held_ids
 from nsqd.storage.log.history import LogHistory
 from nsqd.storage.log.identity import NAME as IDENTITY
 from nsqd.storage.log.identity import LogIdentity, StoredIdentity, write_identity
@@ -109,11 +111,15 @@ class OpenLog:
 
     def history(self) -> LogHistory:
         """Return the interface that reads messages back from the log."""
-        return LogHistory(self.store, self.disk, self.identity.log_id, self.writer.files)
+        return LogHistory(self.store, self.disk, self.identity.log_id, self.writer)
 
     def backup(self) -> LogBackup:
         """Return the interface that copies the log while it runs."""
         return LogBackup(self.disk, self.writer, self.syncer, self.tidying)
+
+    def held_ids(self, next_id: int) -> tuple[IdRange, ...]:
+        """Return the ranges of message ids that the log holds, or may issue from the sequence `next_id` on. Raises OSError."""
+        return tuple(held_ids(self.store, self.disk, self.writer.files, self.identity.node, next_id))
 
     def contents(self) -> LogContents:
         """Return the interface that counts what takes the log's space."""
@@ -184,7 +190,7 @@ def open_log(
     clock, space = LogClock(parts.clocks), Space(disk)
     snapshot = reading.resume(clock)
     writer = _writer(disk, identity, reading, clock, space, spare, segment_size)
-    writer.followers = reading.replay.followers
+    writer.followers, writer.parents = reading.replay.followers, list(reading.replay.parents.values())
     syncer = parts.syncer(writer, space, options.durability, options.sync_every, wake)
     cache = parts.cache(disk, writer.files, options.budget, wake)
     store = LogStore(writer, syncer, cache, clock, reading.messages)

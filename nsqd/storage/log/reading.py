@@ -24,6 +24,7 @@ class StartResults:
     """The results of a start that are kept for as long as the log is open."""
 
     lease: int  # message ids below this may have been issued
+    leased: int  # the same before a clean stop gave ids back
     roots: list[int]  # base of the segment with which replay began, if that was a complete checkpoint
     damage: Damage
     torn: int  # bytes that the start cut off at the log's end; they may have been acknowledged
@@ -45,7 +46,12 @@ class LogReading:
         seconds = time.perf_counter() - began
         roots = [root] if self.replay.complete else []
         self.start_results = StartResults(
-            first_id(self.log_records, self.replay), roots, self.log_records.damage, self.log_records.torn, seconds
+            first_id(self.log_records, self.replay),
+            self.replay.lease,
+            roots,
+            self.log_records.damage,
+            self.log_records.torn,
+            seconds,
         )
 
     @property

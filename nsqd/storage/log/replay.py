@@ -23,6 +23,8 @@ from nsqd.storage.log.epochs import Epoch, EpochTable
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.followers import unpack as unpack_followers
 from nsqd.storage.log.locations import OVERHEAD
+from nsqd.storage.log.parent import MOST_PARENTS, Parent
+from nsqd.storage.log.parent import unpack as unpack_parent
 from nsqd.storage.log.reader import Record
 from nsqd.storage.log.state import WORK, MissingChunk, decode_topic
 from nsqd.storage.sequence import Sequence
@@ -47,6 +49,8 @@ class Replay:
         self.highest = 0  # highest number of a topic or reader
         self.epochs = EpochTable()
         self.followers = Followers()
+        # the logs that this one was restored from, by their ids, the oldest first
+        self.parents: dict[bytes, Parent] = {}
         # contents of the checkpoint's WAITING records whose STATE_TOPIC has not come yet, by numbers of topic and record
         self._waiting: dict[int, dict[int, bytes]] = {}
 
@@ -108,6 +112,12 @@ class Replay:
 
     def _followers(self, content: bytes) -> None:
         self.followers = unpack_followers(content)
+
+    def _parent(self, content: bytes) -> None:
+        parent = unpack_parent(content)
+        self.parents[parent.log_id] = parent
+        while len(self.parents) > MOST_PARENTS:
+            del self.parents[next(iter(self.parents))]
 
     def _lease(self, content: bytes) -> None:
         self.lease = max(self.lease, records.LEASE.unpack_from(content)[0])
@@ -252,6 +262,7 @@ _HANDLERS: dict[int, Callable[[Replay, bytes], None]] = {
     RecordKind.GROUP: Replay._group,
     RecordKind.EPOCH: Replay._epoch,
     RecordKind.FOLLOWERS: Replay._followers,
+    RecordKind.PARENT: Replay._parent,
     RecordKind.LEASE: Replay._lease,
     RecordKind.NEXT_ID: Replay._next_id,
     RecordKind.ANCHOR: Replay._anchor,

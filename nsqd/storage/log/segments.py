@@ -99,7 +99,7 @@ class Segments:
         if len({header.log_id for header in known}) > 1:
             raise LogError("the segments are of different logs: one was copied here from another directory")
         if known and self.stored is None:
-            self.identity = LogIdentity(known[0].node, known[0].log_id)
+            self.identity = LogIdentity(known[-1].node, known[-1].log_id)
         elif known and self.stored and known[0].log_id != self.stored.log_id:
             raise LogError(
                 f"the segments and {IDENTITY} are of different logs: one was copied here from another directory;"
@@ -147,7 +147,9 @@ class Segments:
         group = decode(data, HEADER_SIZE, seed)
         state = bool(group and decode(data, group, seed)) and data[group + PREFIX_SIZE] == RecordKind.STATE
         former = former_of_spare(data)
-        return SegmentHeader(self.identity.node, generation, log_id, base, state, version, former, epoch)
+        # a segment that was rewritten has the epoch of that, and perhaps another node's messages: the number is only probable
+        node = epoch.node if known not in (None, NO_EPOCH) and not generation else self.identity.node
+        return SegmentHeader(node, generation, log_id, base, state, version, former, epoch)
 
     def _epoch_of(self, base: int, generation: int) -> Epoch | None:
         """Return the epoch with which some record of a segment is right; None if there is none."""

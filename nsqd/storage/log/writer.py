@@ -20,6 +20,7 @@ from nsqd.storage.log.epochs import NO_EPOCH, Epoch, EpochTable
 from nsqd.storage.log.files import SegmentFiles, segment_name
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.identity import LogIdentity
+from nsqd.storage.log.parent import Parent
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, Record, SegmentHeader, encode_all
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
@@ -113,6 +114,7 @@ class Writer:
         self.content_end = position if content_end is None else content_end  # end of the last group with records
         self.failure = ""  # why the last write or sync failed; "": it succeeded
         self.followers = Followers()  # what the log states last of them
+        self.parents: list[Parent] = []  # the logs that this one was restored from, the oldest first
         self.tap: Tap | None = None  # None: nobody keeps a copy of the log
         self.records = 0  # records written, not counting those of groups that only state a mark
         self.begun: list[int] = []  # bases of new segments; the tidying takes them over and empties the list
@@ -135,6 +137,11 @@ class Writer:
         """Add the record FOLLOWERS to the next group."""
         self.followers = followers
         self.append(RecordKind.FOLLOWERS, followers.pack())
+
+    def state_parent(self, parent: Parent) -> None:
+        """Add the record PARENT to the next group."""
+        self.parents.append(parent)
+        self.append(RecordKind.PARENT, parent.pack())
 
     def write(self) -> int:
         """Write the group. Returns the position after it: when `durable` reaches that position, the group is durable.

@@ -330,3 +330,16 @@ def test_that_another_run_of_a_living_node_is_believed_is_found(monkeypatch: pyt
     monkeypatch.setattr(Membership, "is_going", lambda membership, number: True)
     with pytest.raises(AssertionError):
         test_a_second_node_with_a_number_is_refused_while_the_first_one_lives()
+
+
+def test_a_run_that_was_begun_with_a_clock_that_was_set_back_is_told_above_which_one_the_next_must_be() -> None:
+    network = started(1)
+    network.kill(network.members["node1:4152"])
+    network.run(20)
+    network.start(1, incarnation=5)
+    network.run(20)
+    network.kill(network.members["node1:4152"])
+    network.run(20)
+    back = network.start(1, incarnation=2)
+    network.run(20)
+    assert (back.cluster.links, back.cluster.highest) == ({}, 5)

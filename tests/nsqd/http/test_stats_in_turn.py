@@ -25,6 +25,8 @@ class Bridge:
     async def call(self, function: Callable[[], Any]) -> Any:
         return function()
 
+    observe = call
+
 
 def http_node(broker: Broker) -> HttpNode:
     info = SimpleNamespace(version="1", start_time=2)

@@ -28,7 +28,6 @@ class LogOfTest:
     """Implements nsqd.replication.origin.Source."""
 
     is_broken = False
-    durable = 0
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -37,6 +36,8 @@ class LogOfTest:
     @property
     def end(self) -> int:
         return self.log.end
+
+    durable = end
 
     followers = Followers()
 
@@ -265,6 +266,43 @@ def test_a_follower_that_reaches_the_end_is_not_sent_it_twice() -> None:
     side.origin.send_batch()
     kinds = [kind for kind, _ in FrameReader().feed(b"".join(late.drain()))]
     assert FrameKind.BYTES not in kinds
+
+
+def test_a_node_that_is_chosen_once_more_for_a_while_is_told_again_that_it_is_not_needed() -> None:
+    log, second = two_segments()
+    side = Side(log)
+    cluster = cast(_Members, side.origin._cluster)
+    others = [node(number) for number in (2, 3)]
+    cluster.members += others
+    for other in others:
+        cluster.links[other.number] = proved_link(cast(Listener, None), other)
+    now, told = 1, []
+
+    def lives_on() -> None:
+        """All that are asked have everything, and the log states that they count."""
+        nonlocal now
+        for _ in range(4):
+            now += 1_000_000_000
+            side.origin.tick(now)
+            for number, follower in list(side.origin.followers.items()):
+                if follower.is_asked:
+                    have = stream.Have(log.end, [(FIRST.pack(), 0)], {0: 0, second: 0}, follower.asked)
+                    side.origin.receive(cluster.links[number], FrameKind.HAVE, stream.pack_have(have)[5:])
+                copied = stream.pack_copied(log.end, log.end)[5:]
+                side.origin.receive(cluster.links[number], FrameKind.COPIED, copied)
+            for number, link in cluster.links.items():
+                told.extend(number for kind, _ in FrameReader().feed(b"".join(link.drain())) if kind is FrameKind.DROP)
+
+    lives_on()
+    (first,) = side.origin.followers
+    link = cluster.links.pop(first)
+    now += 60_000_000_000
+    lives_on()
+    (second_choice,) = side.origin.followers
+    assert second_choice in told
+    cluster.links[first] = link
+    lives_on()
+    assert told.count(second_choice) == 2
 
 
 def _bytes(base: int, at: int, data: bytes) -> list[tuple[FrameKind, bytes]]:

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.aio import Producer, Reader, ReadError
 from tests.daemons import Daemon, nsqd, post, publish
+from tests.daemons import run as run_program
 from tests.penstock.aio.running import BACKENDS, run, until
 
 pytestmark = pytest.mark.process
@@ -118,6 +119,25 @@ def test_a_node_that_restarts_is_asked_again(tmp_path: Path) -> None:
                 with nsqd(tmp_path, "-retention=24h", f"-http-address=127.0.0.1:{port}") as again:
                     publish(again, "t", b"2")
                     assert (await anext(records)).body == b"2"
+
+    run("asyncio", main)
+
+
+def test_a_reader_goes_on_with_a_node_that_was_restored(tmp_path: Path) -> None:
+    async def main() -> None:
+        with nsqd(tmp_path / "first", "-retention=24h") as first:
+            publish(first, "t", b"0", b"1")
+            port = first.http.rpartition(":")[2]
+            async with Reader(first.http, "t", follow=True) as reader:
+                records = aiter(reader)
+                assert [(await anext(records)).body for _ in range(2)] == [b"0", b"1"]
+                first.stop()
+                restored = run_program("penstock", "restore", str(tmp_path / "first"), str(tmp_path / "again"))
+                assert restored.returncode == 0
+                with nsqd(tmp_path / "again", "-retention=24h", f"-http-address=127.0.0.1:{port}") as again:
+                    for body in (b"2", b"3"):  # the second one is behind what the parent had
+                        publish(again, "t", body)
+                        assert (await anext(records)).body == body
 
     run("asyncio", main)
 

@@ -6,7 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.offsets import LogPosition, NodeTopic, OffsetError, TopicRange, clipped, decode, encode, ends, spans
+from penstock.spark.offsets import (
+    LogPosition,
+    NodeTopic,
+    OffsetError,
+    TopicRange,
+    clipped,
+    decode,
+    encode,
+    ends,
+    moved,
+    spans,
+)
 
 A, B = NodeTopic("a", "1"), NodeTopic("b.c", "22")
 places = st.builds(NodeTopic, st.sampled_from(["a", "b", "c#ephemeral"]), st.sampled_from(["1", "2"]))
@@ -48,6 +59,20 @@ def test_another_log_is_read_from_its_beginning() -> None:
     (span,) = spans({A: LogPosition("x", 7)}, {A: LogPosition("y", 5)}, {A: 2})
     assert (span.log, span.first, span.end) == ("y", 2, 5)
     assert spans({A: LogPosition("x", 7)}, {A: LogPosition("x", 5)}, {}) == []  # start beyond end: nothing
+
+
+def test_a_restored_log_is_read_from_where_its_parent_was_left() -> None:
+    """The node was restored twice: y ended at 9 when x was made of it, and z at 5 when y was."""
+    ranges = {A: TopicRange("h:1", "x", 2, 20, 100, (("z", 5), ("y", 9)))}
+    end = {A: LogPosition("x", 20)}
+    for at, moves in (("y", 9), True), (("y", 10), False), (("z", 5), True), (("z", 6), False), (("w", 1), False):
+        start = {A: LogPosition(*at)}
+        assert moved(start, end, ranges) == ({A: LogPosition("x", at[1])} if moves else start)
+        assert ranges[A].continues(start[A]) is moves
+        assert moved(start, end, {}) == moved(start, {}, ranges) == start, "nothing is known of the node"
+    # a batch that was planned when the node had been restored once
+    assert moved({A: LogPosition("z", 5)}, {A: LogPosition("y", 9)}, ranges) == {A: LogPosition("y", 5)}
+    assert moved({A: LogPosition("z", 5)}, {A: LogPosition("y", 10)}, ranges) == {A: LogPosition("z", 5)}
 
 
 @given(offsets, offsets, st.integers(1, 300))

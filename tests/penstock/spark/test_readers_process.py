@@ -20,7 +20,7 @@ from penstock.spark.nodes import Nobody
 from penstock.spark.options import OptionError, read_options
 from penstock.spark.reading import DataLoss
 from penstock.spark.source import NsqBatchReader, NsqStreamReader
-from tests.daemons import Daemon, nsqd, publish
+from tests.daemons import Daemon, nsqd, publish, run
 
 pytestmark = pytest.mark.process
 
@@ -146,6 +146,30 @@ def test_a_node_that_comes_back_empty_is_data_loss(node: Daemon, tmp_path: Path)
         lenient = stream(other, failOnDataLoss="false")
         assert between(lenient, start, end) == []
         assert between(lenient, end, lenient.latestOffset(end, ALL)) == ["c", "d", "e"]
+
+
+def test_a_node_that_was_restored_goes_on_where_the_backup_ends(node: Daemon, tmp_path: Path) -> None:
+    publish(node, "t", "a", "b")
+    reader = stream(node, startingOffsets="earliest")
+    start = reader.initialOffset()
+    assert run("penstock", "backup", str(tmp_path / "backup"), "--nsqd-http-address", node.http).returncode == 0
+    end = reader.latestOffset(start, ALL)
+    publish(node, "t", "lost")
+    beyond = reader.latestOffset(end, ALL)
+    node.stop()
+    assert run("penstock", "restore", str(tmp_path / "backup"), str(tmp_path / "new")).returncode == 0
+    with nsqd(tmp_path / "new", "-retention", "1h", "-node-id", "7") as other:
+        publish(other, "t", "c")
+        assert between(stream(other), start, end) == ["a", "b"], "a batch that was planned before"
+        again = stream(other)
+        new = again.latestOffset(end, ALL)
+        assert (new["t/7"]["log"] != end["t/7"]["log"], new["t/7"]["next"]) == (True, 3)
+        assert between(again, end, new) == between(stream(other), end, new) == ["c"]
+        assert again.latestOffset(end, ReadMaxRows(1)) == new
+        with pytest.raises(DataLoss, match=r"up to offset 3"):
+            stream(other).latestOffset(beyond, ALL)
+        with pytest.raises(DataLoss, match="OTHER_LOG"):
+            between(stream(other), end, beyond)
 
 
 def test_what_retention_has_passed_is_data_loss(node: Daemon) -> None:

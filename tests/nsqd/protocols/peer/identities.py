@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from nsqd.core.message.id_ranges import MOST_RANGES, NO_END, IdRange
 from nsqd.protocols.peer.node_identity import NodeIdentity
 
 
-def node(number: int, incarnation: int = 1, log: int | None = None, address: str = "") -> NodeIdentity:
+def node(
+    number: int, incarnation: int = 1, log: int | None = None, address: str = "", ids: tuple[IdRange, ...] = ()
+) -> NodeIdentity:
     """The identity of a node; its log is its own unless `log` says whose."""
     log_id = (number if log is None else log).to_bytes(16)
-    return NodeIdentity(number, incarnation, log_id, incarnation.to_bytes(14), 9, address or f"node{number}:4152")
+    address = address or f"node{number}:4152"
+    return NodeIdentity(number, incarnation, log_id, incarnation.to_bytes(14), 9, address, ids=ids)
 
 
 NODES = st.builds(
@@ -21,4 +25,5 @@ NODES = st.builds(
     st.binary(min_size=14, max_size=14),
     st.integers(0, 65535),
     st.from_regex(r"[a-z0-9.]{1,30}:[1-9][0-9]{0,4}", fullmatch=True),
+    ids=st.lists(st.builds(IdRange, *[st.integers(0, NO_END)] * 3), max_size=MOST_RANGES).map(tuple),
 )

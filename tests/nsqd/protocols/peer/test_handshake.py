@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqd.core.message.id_ranges import MOST_RANGES, NO_END, IdRange
+from nsqd.option_values import MOST_CLUSTER_NAME
 from nsqd.protocols.peer.frames import BEFORE_PROOF, FrameKind, FrameReader, PeerError, encode
 from nsqd.protocols.peer.handshake import MOST_REASON, NONCE_SIZE, Credentials, Handshake, refusal
-from nsqd.protocols.peer.node_identity import MOST_ADDRESS, NodeIdentity
+from nsqd.protocols.peer.node_identity import MOST_ADDRESS, MOST_ZONE, NodeIdentity
 from tests.nsqd.protocols.peer.identities import NODES, node
 
 SECRET = b"a secret of the cluster"
@@ -46,9 +48,12 @@ def test_two_nodes_of_a_cluster_know_each_other_after_it(one: NodeIdentity, othe
 
 
 def test_the_longest_messages_fit_into_what_is_allowed_before_the_proof() -> None:
-    long = replace(node(1023, 2**63 - 1), address="x" * (MOST_ADDRESS - 5) + ":4152")
-    dialer = side(long, True, cluster="c" * 64)
-    acceptor = side(replace(node(1), address="y" * (MOST_ADDRESS - 5) + ":4152"), False, cluster="c" * 64)
+    address, ids = "x" * (MOST_ADDRESS - 5) + ":4152", (IdRange(1023, NO_END - 1, NO_END),) * MOST_RANGES
+    long = replace(
+        node(1023, 2**63 - 1), log_format=65535, address=address, http=address, zone="z" * MOST_ZONE, ids=ids
+    )
+    dialer = side(long, True, cluster="c" * MOST_CLUSTER_NAME)
+    acceptor = side(replace(long, number=1022, log_id=bytes(16)), False, cluster="c" * MOST_CLUSTER_NAME)
     hello = dialer.begin()
     assert max(len(hello), len(acceptor.receive(*frame(hello)))) <= BEFORE_PROOF
 

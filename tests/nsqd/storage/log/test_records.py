@@ -62,6 +62,7 @@ CONTENTS = {
     RecordKind.WAITING: records.WAITING,
     RecordKind.EPOCH: records.EPOCH,
     RecordKind.FOLLOWERS: records.FOLLOWERS,
+    RecordKind.PARENT: records.PARENT,
 }
 HEADER = SegmentHeader(node=7, generation=2, log_id=bytes(range(16)), base=1 << 40, epoch=Epoch(3, 7, b"eightby!"))
 

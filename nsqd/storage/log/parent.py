@@ -1,0 +1,38 @@
+"""The log that a log was restored from: the content of the record PARENT.
+
+A restored log has an id of its own, because the lost one may have gone on after the backup. Up to where the backup ended, both
+have the same messages at the same offsets.
+
+See docs/design/log.md#restored-logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from struct import Struct
+
+from nsqd.core.records import PARENT
+
+MOST_PARENTS = 100  # that a log remembers: the newest ones
+_END = Struct(">IQ")  # topic, ordinal
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """A log, as far as another one continues it."""
+
+    log_id: bytes  # 16 bytes
+    position: int  # log position up to which both have the same records
+    ends: Mapping[int, int]  # for each topic, by its number: the ordinal before which both have the same messages
+
+    def pack(self) -> bytes:
+        """Return the content of the record."""
+        ends = [_END.pack(topic, end) for topic, end in sorted(self.ends.items())]
+        return b"".join([PARENT.pack(self.log_id, self.position), *ends])
+
+
+def unpack(content: bytes) -> Parent:
+    """Return what the content of a record PARENT says."""
+    log_id, position = PARENT.unpack_from(content)
+    return Parent(log_id, position, dict(_END.iter_unpack(content[PARENT.size :])))

@@ -1,0 +1,44 @@
+"""Which copy of a lost log `penstock recover` takes, in view of what the nodes answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from apps.recover import RecoverError, choose, find_copies
+from nsqd.replication.offers import find_offers
+
+LOG = bytes(16)
+
+
+def mirror(written: int, **changes: Any) -> dict[str, Any]:
+    """Return what /cluster tells of a mirror of node 7."""
+    epochs = [("00000001" + "00" * 10, 0)]
+    complete = {"node": 7, "log_id": LOG.hex(), "complete": True, "written": written, "epochs": epochs, "failure": ""}
+    return complete | {"opening": False} | changes
+
+
+def nodes(*mirrors: dict[str, Any]) -> tuple[list[Any], list[str]]:
+    """Ask nodes that have one mirror each."""
+    answers = {f"n{number}:1": {"mirrors": [one], "nodes": []} for number, one in enumerate(mirrors)}
+    return find_copies(list(answers), 7, answers.__getitem__)  # type: ignore[return-value]
+
+
+def test_the_longest_copy_is_taken() -> None:
+    assert choose(*nodes(mirror(5), mirror(9)), 7, False).end == 9
+
+
+@pytest.mark.parametrize("why", [{"opening": True}, {"failure": "Input/output error"}])
+def test_a_copy_that_cannot_be_read_yet_may_be_longer(why: dict[str, Any]) -> None:
+    copies, silent = nodes(mirror(5), mirror(0, complete=False, epochs=[], **why))
+    assert silent == ["n1:1"]
+    with pytest.raises(RecoverError, match="n1:1 may have a longer copy"):
+        choose(copies, silent, 7, False)
+
+
+@pytest.mark.parametrize("why", [{"opening": True}, {"failure": "Input/output error"}])
+def test_a_node_that_starts_asks_again_for_a_copy_that_cannot_be_read_yet(why: dict[str, Any]) -> None:
+    assert find_offers("n:1", {"mirrors": [mirror(0, **why)]}, LOG) is None
+    offers = find_offers("n:1", {"mirrors": [mirror(5)]}, LOG)
+    assert [offer.end for offer in offers or ()] == [5]

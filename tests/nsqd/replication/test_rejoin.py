@@ -1,0 +1,87 @@
+"""What a node of a cluster finds out before it continues its log, or begins one, and for how many nodes it waits."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from nsqd.core.message.ids import LEASE, SAFE_LEASES, SEQUENCE, first_of_new_log
+from nsqd.replication import offers as offers_module
+from nsqd.replication.offers import HttpMirrors, ask_lease
+from nsqd.replication.rejoin import Rejoin
+from nsqd.storage.log.reading import LogReading
+from nsqd.storage.log.segments import LogError
+from shared.version import RELEASED
+from tests.nsqd.storage.log.test_restore import start
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import NODE
+
+WALL = (RELEASED + 1000) * 1_000_000_000
+FIRST = first_of_new_log(WALL, 0)
+
+
+def asked(disk: SimDisk, node: int = NODE, lease: int = 0, wall: int = WALL, *others: str) -> int:
+    """The id with which the node begins, 0: with that of its log."""
+    rejoin = Rejoin(HttpMirrors(dict(enumerate(others)), 0.0), node, lease, lambda: wall)
+    assert not rejoin(disk, LogReading(disk))
+    return rejoin.least_id
+
+
+def test_a_new_log_begins_above_what_is_known_and_above_the_time() -> None:
+    assert asked(SimDisk(Random(1))) == FIRST
+    assert asked(SimDisk(Random(1)), lease=FIRST) == FIRST + SAFE_LEASES * LEASE
+
+
+def test_the_highest_lease_that_others_tell_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"a:1": FIRST, "b:1": FIRST + 1, "c:1": None}
+    monkeypatch.setattr(offers_module, "ask_lease", lambda node, address, timeout: told[address])
+    assert asked(SimDisk(Random(1)), NODE, 0, WALL, *told) == FIRST + 1 + SAFE_LEASES * LEASE
+
+
+@pytest.mark.parametrize(
+    ("answer", "lease"),
+    [
+        ({"nodes": [{"node": 7, "lease": 5}, {"node": 8, "lease": 9}]}, 5),
+        ({"nodes": []}, 0),
+        ({"nodes": [{"node": 7, "lease": SEQUENCE}]}, 0),
+        ({"nodes": [{"node": 7, "lease": "5"}]}, 0),
+        ({"nodes": [{"node": 7}]}, None),
+        ({"mirrors": []}, None),
+        ([], None),
+    ],
+)
+def test_what_others_tell_of_a_lease_is_checked(
+    answer: object, lease: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offers_module, "_figures", lambda address, timeout: answer)
+    assert ask_lease(7, "h:1", 1.0) == lease
+
+
+def test_a_log_that_has_issued_ids_goes_on_with_its_own() -> None:
+    node = start(SimDisk(Random(1)))
+    node.publish()
+    node.log.close()
+    assert asked(node.disk.kill(), wall=0) == 0
+
+
+def test_a_log_that_was_begun_and_has_issued_nothing_begins_as_a_new_one() -> None:
+    node = start(SimDisk(Random(1)))
+    disk = node.disk.kill()
+    for name in disk.names():
+        if name.endswith(".log"):
+            disk.remove(name)
+    assert disk.names(), "log.id is left"
+    assert asked(disk) == FIRST
+
+
+def test_a_wrong_clock_is_refused() -> None:
+    with pytest.raises(LogError, match="set the clock"):
+        asked(SimDisk(Random(1)), wall=0)
+
+
+def test_another_number_is_refused() -> None:
+    node = start(SimDisk(Random(1)))
+    node.log.close()
+    with pytest.raises(LogError, match=r"that of node 7, and --node-id is 8: .* penstock restore .* --node 8"):
+        asked(node.disk.kill(), NODE + 1)

@@ -1,0 +1,113 @@
+"""Which message ids a log holds: those of messages that are owed or retained, by the numbers under which they were issued."""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+
+import pytest
+
+from nsqd.core.message.id_ranges import NO_END
+from nsqd.core.retention.policy import TopicConfig
+from nsqd.storage.log.records import decode_header
+from tests.nsqd.core.client import Client
+from tests.nsqd.core.node import SECOND, Inbox
+from tests.nsqd.storage import sim_node
+from tests.nsqd.storage.log.test_cleaner import is_cleaned, new_node, work_until
+from tests.nsqd.storage.log.test_restore import start
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import NODE, SimNode
+
+OTHER = NODE + 1
+
+
+def held(node: SimNode) -> dict[int, tuple[int, int]]:
+    return {one.node: (one.first, one.end) for one in node.log.held_ids(node.broker.ids.next)}
+
+
+def renumbered(node: SimNode, monkeypatch: pytest.MonkeyPatch, number: int = OTHER) -> SimNode:
+    """The node after a clean stop and a start under another number."""
+    node.log.close()
+    monkeypatch.setattr(sim_node, "NODE", number)
+    return start(node.disk.kill())
+
+
+def with_six(retention: int = 0) -> SimNode:
+    """A node with the messages 1, 2 and 6 in a topic, and 3 to 5 in another one, which retains for `retention` ns."""
+    node = start(SimDisk(Random(1)))
+    for topic in ("t", "u"):
+        node.broker.topic(topic).channel("c")
+    node.turn(lambda: node.broker.topic("u").configure(TopicConfig(retention=retention)))
+    node.publish(2)
+    node.publish(3, "u")
+    node.publish()
+    return node
+
+
+def finish_all(node: SimNode, *topics: str) -> None:
+    for topic in topics:
+        inbox = Inbox()
+        consumer = Client(node.broker.topic(topic).channel("c"), inbox, 60 * SECOND, 0)
+        consumer.set_ready(100)
+        node.eager = True
+        node.advance(0)
+        for message in inbox.take():
+            consumer.finish(message.id)
+        node.turn()
+
+
+def test_a_new_log_holds_what_it_will_issue() -> None:
+    assert held(start(SimDisk(Random(1)))) == {NODE: (1, NO_END)}
+
+
+def test_ids_that_were_issued_under_another_number_are_told_until_nobody_owes_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = with_six()
+    assert held(node) == {NODE: (1, NO_END)}
+    node = renumbered(node, monkeypatch)
+    assert held(node) == {NODE: (1, 7), OTHER: (7, NO_END)}
+    node.publish(3)
+    assert held(node) == {NODE: (1, 7), OTHER: (7, NO_END)}
+    finish_all(node, "t")
+    assert held(node) == {NODE: (3, 6), OTHER: (10, NO_END)}
+    node = renumbered(node, monkeypatch)
+    assert held(node) == {NODE: (3, 6), OTHER: (10, NO_END)}
+    finish_all(node, "u")
+    assert held(node) == {OTHER: (10, NO_END)}
+
+
+def test_what_is_retained_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = with_six(1000 * SECOND)
+    finish_all(node, "t", "u")
+    assert held(renumbered(node, monkeypatch)) == {NODE: (3, 6), OTHER: (7, NO_END)}
+
+
+def test_of_damaged_messages_the_worst_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = with_six()
+    node = renumbered(node, monkeypatch)
+    for name in node.disk.names():
+        if name.endswith(".log"):
+            node.disk.put(name, node.disk.content(name).replace(b"x", b"y"))
+    assert held(node) == {NODE: (0, 7), OTHER: (7, NO_END)}
+
+
+def test_cleaning_keeps_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = new_node(SimDisk(Random(1)))
+    before = 0
+
+    def many() -> bool:
+        nonlocal before
+        before += 1
+        return before > 200
+
+    work_until(node, many)
+    node.log.close()
+    monkeypatch.setattr(sim_node, "NODE", OTHER)
+    node = new_node(node.disk.kill())
+    last = node.broker.ids.next
+    work_until(node, partial(is_cleaned, node))
+    headers = [decode_header(node.disk.content(name)) for name in node.disk.names() if name.endswith(".log")]
+    assert NODE in {header.node for header in headers if header.generation}
+    first, end = held(node)[NODE]
+    assert 1 <= first < end <= last

@@ -1,0 +1,150 @@
+"""Bad nights of nodes that have a disk each: full ones, failing ones, slow ones, and power cuts.
+
+As in test_cluster_network.py: nothing is lost that was acknowledged with two copies or more, and no message id comes twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.processes.networked_cluster import NODES, NetworkedCluster, Play
+from tests.processes.networked_cluster import clusters as clusters  # the fixtures
+from tests.processes.networked_cluster import rounds as rounds
+
+pytestmark = pytest.mark.process
+
+PATIENT = {
+    "rejoin_timeout": "60s"
+}  # of a node that has lost the end of its log, while others have it: they may be busy
+
+
+def test_a_follower_that_cannot_sync_its_mirrors(rounds: Play) -> None:
+    def fault(cluster: NetworkedCluster, random: Random) -> None:
+        victim, *others = random.sample(NODES, 3)
+        cluster.order(victim, "fail /mirrors/")
+        cluster.until(lambda: all(victim in cluster.failures(other) for other in others))
+        cluster.refuses(others, 3)
+        cluster.goes_on(others, 2)
+        if random.random() < 0.5:
+            cluster.kill(victim)
+        cluster.order(victim)
+        if cluster.is_dead(victim):
+            cluster.start(victim)
+
+    rounds(fault)
+
+
+def test_a_follower_whose_disk_is_full(rounds: Play) -> None:
+    def fault(cluster: NetworkedCluster, random: Random) -> None:
+        victim, *others = random.sample(NODES, 3)
+        full = fill(cluster.volumes[victim].directory)
+        cluster.until(lambda: all(victim in cluster.failures(other) for other in others))
+        cluster.refuses(others, 3)
+        cluster.goes_on(others, 2)
+        if random.random() < 0.5:
+            cluster.kill(victim)
+            cluster.start(victim)
+            cluster.goes_on(others, 2)
+        full.unlink()
+
+    rounds(fault)
+
+
+def fill(directory: Path) -> Path:
+    """Take all space but a few bytes, and return the file that has it."""
+    path = directory / "full"
+    with path.open("wb") as file:
+        for size in (1 << 20, 1 << 16, 1 << 12):
+            with contextlib.suppress(OSError):
+                while True:
+                    half = shutil.disk_usage(directory).free // 2 // size * size
+                    os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), max(size, half))
+    return path
+
+
+def test_one_node_loses_what_it_had_not_synced(rounds: Play) -> None:
+    def fault(cluster: NetworkedCluster, random: Random) -> None:
+        victim = random.choice(NODES)
+        power_cut(cluster, victim)
+        cluster.start(victim, **PATIENT)
+
+    rounds(fault)
+
+
+def power_cut(cluster: NetworkedCluster, *victims: int) -> None:
+    """Cut the power of nodes at the same moment."""
+    for number in victims:
+        cluster.stand_still(number)
+    for number in victims:
+        cluster.volumes[number].fail()
+    cluster.kill(*victims)
+    cluster.counts["power cuts"] += len(victims)
+    for number in victims:
+        cluster.volumes[number].recover()
+
+
+def test_a_node_whose_disk_is_lost_during_a_partition(rounds: Play) -> None:
+    def fault(cluster: NetworkedCluster, random: Random) -> None:
+        alone, other, third = random.sample(NODES, 3)
+        lost = random.choice((alone, other))
+        cluster.cut({alone}, {other, third})
+        if random.random() < 0.5:
+            cluster.refuses([alone], 2)
+            cluster.goes_on([other, third], 2)
+        else:
+            cluster.let_pass(0.2)  # nobody has noticed
+        cluster.kill(lost)
+        cluster.lose_disk(lost, third)
+        cluster.start(lost)
+        if lost == other:
+            cluster.goes_on([other, third], 2)
+        cluster.heal()
+
+    rounds(fault)
+
+
+@pytest.mark.parametrize("mode", ["interval", "always"])
+def test_a_follower_whose_disk_dies(rounds: Play, mode: str) -> None:
+    def fault(cluster: NetworkedCluster, random: Random) -> None:
+        victim, *others = random.sample(NODES, 3)
+        cluster.volumes[victim].fail()
+        cluster.refuses(others, 3)
+        cluster.goes_on(others, 2)
+        cluster.kill(victim)
+        cluster.volumes[victim].recover()
+        cluster.start(victim, **PATIENT)
+
+    rounds(fault, mode)
+
+
+# in the mode in which everything that is acknowledged is synced
+
+
+def test_a_power_cut_of_all_nodes(rounds: Play) -> None:
+    def fault(cluster: NetworkedCluster, random: Random) -> None:
+        power_cut(cluster, *NODES)
+        if random.random() < 0.5:
+            lost, *others = random.sample(NODES, 3)
+            cluster.start_all(*others)
+            cluster.lose_disk(lost, others[0])
+        cluster.start_all()
+
+    rounds(fault, "always")
+
+
+def test_a_follower_with_slow_syncs(rounds: Play) -> None:
+    def fault(cluster: NetworkedCluster, random: Random) -> None:
+        victim = random.choice(NODES)
+        cluster.order(victim, "delay 0.2")
+        cluster.goes_on(NODES, 2, 3)
+        cluster.kill(random.choice(sorted({*NODES} - {victim})))
+        cluster.order(victim)
+        cluster.start_all()
+
+    rounds(fault, "always")

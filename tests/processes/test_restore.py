@@ -1,0 +1,194 @@
+"""`penstock restore`: a data directory from a backup, with a log of its own that continues the old one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from nsqd.core.message.ids import LEASE, SEQUENCE
+from tests.daemons import Daemon, drained, eventually, nsqd, post, publish, run
+
+pytestmark = pytest.mark.process
+
+
+def files(directory: Path) -> dict[str, tuple[bytes, int]]:
+    return {
+        str(path.relative_to(directory)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+def read(node: Daemon, **arguments: str) -> httpx.Response:
+    return httpx.get(f"http://{node.http}/topic/read", params={"topic": "t", **arguments})
+
+
+def lines(answer: httpx.Response) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+def test_a_backup_becomes_a_log_of_its_own_that_continues_the_old_one(tmp_path: Path) -> None:
+    backup, target = tmp_path / "backup", tmp_path / "new"
+    (tmp_path / "node").mkdir()
+    with nsqd(tmp_path / "node", "-node-id", "5") as node:
+        post(node, "/topic/create", topic="t", retention="1h")
+        post(node, "/channel/create", topic="t", channel="c")
+        post(node, "/topic/cursor", topic="t", name="reader")
+        publish(node, "t", *(b"%d" % number for number in range(100)))
+        assert run("penstock", "backup", str(backup), "--nsqd-http-address", node.http).returncode == 0
+        publish(node, "t", *(b"lost %d" % number for number in range(10)))
+        old = read(node)
+        last = lines(old)[-1]["id"]
+    before = files(backup)
+    done = run("penstock", "restore", str(backup), str(target), "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert files(backup) == before, "the backup is not touched"
+    assert not target.with_name("new.partial").exists()
+    told = json.loads(done.stdout)
+    log, parent = told["log"], told["parent"]
+    assert (told["node"], told["damage"], told["torn_bytes"]) == (5, [], 0)
+    assert old.headers["X-Nsq-Log"] == f"{parent}-1"
+    assert log != parent
+    assert run("penstock", "verify", str(target)).stdout.splitlines()[0].startswith(f"log {log}")
+    with nsqd(target, "-node-id", "5") as node:
+        answer = read(node, log=f"{parent}-1", to="100")
+        assert answer.headers["X-Nsq-Log"] == f"{log}-1"
+        assert lines(answer) == lines(old)[:100]
+        beyond = read(node, log=f"{parent}-1", to="101")
+        assert (beyond.status_code, beyond.json()["message"]) == (409, "OTHER_LOG")
+        assert beyond.headers["X-Nsq-Restored-Offset"] == "100"
+        assert read(node, log=f"{parent}-2").status_code == 409
+        offsets = httpx.get(f"http://{node.http}/topic/offsets", params={"topic": "t"}).json()
+        assert offsets["parents"] == [{"log": f"{parent}-1", "next": 100}]
+        post(node, "/topic/cursor", topic="t", name="reader", to="50", log=f"{parent}-1")
+        publish(node, "t", b"after")
+        new = lines(read(node, **{"from": "100"}))
+        assert [each["body"] for each in new] == ["after"]
+        assert int(new[0]["id"], 16) >= int(told["first_id"], 16) >= int(last, 16) + 2 * LEASE
+        assert len(drained(node, "t", "c", 101)) == 101
+
+
+def test_errors_say_what_to_do(tmp_path: Path) -> None:
+    for name in ("node", "empty"):
+        (tmp_path / name).mkdir()
+    with nsqd(tmp_path / "node") as node:
+        publish(node, "t", *[b"x" * 1000] * 1000)
+        running = run("penstock", "restore", str(tmp_path / "node"), str(tmp_path / "new"))
+        assert (running.returncode, "in use by another instance" in running.stderr) == (1, True)
+    for backup, target, why in (
+        ("node", "empty", "exists: choose a new directory"),
+        ("node", "node/new", "choose another directory"),
+        ("node", "none/new", "is not a directory"),
+        ("empty", "new", "has no log"),
+        ("nothing", "new", "it must be a directory that exists"),
+    ):
+        done = run("penstock", "restore", str(tmp_path / backup), str(tmp_path / target))
+        assert (done.returncode, why in done.stderr) == (1, True), done.stderr
+    assert run("penstock", "restore", str(tmp_path / "node"), str(tmp_path / "new"), "--node", "1024").returncode == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "node"]
+
+
+def test_a_damaged_backup_is_restored_only_if_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "node").mkdir()
+    with nsqd(tmp_path / "node") as node:
+        post(node, "/topic/create", topic="t", retention="1h")
+        for number in range(100):
+            publish(node, "t", b"body %d" % number)
+    segment = max((tmp_path / "node" / "log").glob("*.log"), key=lambda path: path.stat().st_size)
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"body 50")] ^= 1
+    segment.write_bytes(data)
+    command = ("penstock", "restore", str(tmp_path / "node"), str(tmp_path / "new"))
+    refused = run(*command)
+    assert (refused.returncode, f"penstock verify {tmp_path / 'node'}" in refused.stderr) == (1, True)
+    forced = run(*command, "--force")
+    assert (forced.returncode, f"DAMAGE in {segment.name}" in forced.stdout) == (3, True)
+    assert segment.read_bytes() == data
+    with nsqd(tmp_path / "new") as node:
+        answer = read(node)
+        assert (len(lines(answer)), answer.headers["X-Nsq-Missing"]) == (99, "1")
+
+
+# a cluster
+
+
+def in_cluster(directory: Path, number: int, secret: Path, *peers: Daemon, **flags: str) -> Daemon:
+    words = ["-cluster-address", "127.0.0.1:0", "-cluster-secret-file", str(secret), "-node-id", str(number)]
+    words += [word for peer in peers for word in ("-cluster-peer", peer.addresses["CLUSTER"])]
+    words += [word for name, value in flags.items() for word in (f"-{name.replace('_', '-')}", value)]
+    return Daemon("nsqd", "-data-path", str(directory), *words, listens=("TCP", "HTTP", "CLUSTER"))
+
+
+def cluster(node: Daemon) -> dict[str, Any]:
+    found: dict[str, Any] = httpx.get(f"http://{node.http}/cluster").json()
+    return found
+
+
+def members(node: Daemon) -> list[int]:
+    return [each["node"] for each in cluster(node)["nodes"]]
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_text("the secret of this cluster")
+    return path
+
+
+def test_two_single_nodes_that_both_hashed_617_form_a_cluster(tmp_path: Path, secret: Path) -> None:
+    """H9 of the design."""
+    one, other, renumbered = tmp_path / "one", tmp_path / "other", tmp_path / "renumbered"
+    for directory in (one, other):
+        with nsqd(directory, "-node-id", "617") as node:
+            post(node, "/topic/create", topic="t")
+            post(node, "/channel/create", topic="t", channel="c")
+            publish(node, "t", *(b"%d" % number for number in range(10)))
+    with in_cluster(one, 617, secret) as first:
+        with in_cluster(other, 617, secret, first) as twin:
+            assert "node number 617 is this node's" in twin.wait_for_line("CLUSTER: refused")
+        words = ["-cluster-address", "127.0.0.1:0", "-cluster-secret-file", str(secret), "-node-id", "3"]
+        changed = run("nsqd", "-data-path", str(other), *words, "-tcp-address", "127.0.0.1:0", "-http-address", "")
+        assert changed.returncode == 1
+        assert "it is that of node 617, and --node-id is 3" in changed.stderr
+        assert "penstock restore" in changed.stderr
+        assert run("penstock", "restore", str(other), str(renumbered), "--node", "3").returncode == 0
+        with in_cluster(renumbered, 3, secret, first) as second:
+            for node in (first, second):
+                line = node.wait_for_line("must first be drained")
+                assert "node 3 must first be drained: its log has messages with ids of node number 617" in line
+            eventually(lambda: cluster(first)["refused"] and cluster(second)["refused"])
+            assert [each["node"] for each in cluster(first)["refused"]] == [3]
+            assert "node 3 must first be drained" in cluster(second)["refused"][0]["reason"]
+            assert members(first) == [617]
+            assert len(drained(second, "t", "c", 10)) == 10
+        with in_cluster(renumbered, 3, secret, first) as second:
+            eventually(lambda: members(first) == members(second) == [3, 617])
+            assert cluster(first)["refused"] == cluster(second)["refused"] == []
+
+
+def test_a_new_log_begins_above_all_that_the_lost_one_issued(tmp_path: Path, secret: Path) -> None:
+    """Node 1 loses its log, but not what it knew of the cluster; node 0 knows what it leased."""
+    for name in ("0", "1"):
+        (tmp_path / name).mkdir()
+    with in_cluster(tmp_path / "0", 0, secret) as first:
+        with in_cluster(tmp_path / "1", 1, secret, first) as lost:
+            eventually(lambda: members(lost) == [0, 1])
+            address = lost.addresses["CLUSTER"]
+            publish(lost, "t", b"x")
+            lease = next(each["lease"] for each in cluster(lost)["nodes"] if each["node"] == 1)
+            eventually(lambda: [each["lease"] for each in cluster(first)["nodes"] if each["node"] == 1] == [lease])
+            eventually(lambda: first.http in (tmp_path / "1" / "cluster.json").read_text())
+        assert run("penstock", "restore", str(tmp_path / "1"), str(tmp_path / "copy")).returncode == 0
+        facts = [json.loads((tmp_path / name / "cluster.json").read_text()) for name in ("1", "copy")]
+        assert facts[1] == facts[0] | {"members": []}, "a copy does not dial the other nodes"
+        assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == ["cluster.json", "log", "nsqd.dat"]
+        shutil.rmtree(tmp_path / "1" / "log")
+        with in_cluster(tmp_path / "1", 1, secret, cluster_address=address) as again:
+            post(again, "/topic/create", topic="t", retention="1h")
+            publish(again, "t", b"x")
+            assert int(lines(read(again))[0]["id"], 16) & SEQUENCE >= lease + 2 * LEASE
