@@ -21,7 +21,7 @@ from starlette.responses import Response
 from admin.access import Access, check_action, check_sees, who_asks
 from admin.actions import CHANGES, Actions
 from admin.cluster import AllFailed, Cluster, Stats
-from admin.cluster_state import cluster_states
+from admin.cluster_merge import cluster_states
 from admin.inactive import channels_of
 from admin.merge import JsonObject, merged_topic
 from admin.options import AdminOptions

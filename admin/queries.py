@@ -14,7 +14,8 @@ from typing import Any
 
 from admin.api import Settings
 from admin.cluster import AllFailed, Cluster, Producer, Producers, Stats
-from admin.cluster_state import ClusterStates, cluster_states
+from admin.cluster_merge import cluster_states
+from admin.cluster_state import ClusterStates
 from admin.fallback import FallbackUpstreams
 from admin.merge import JsonObject, number, objects, text
 from admin.overview import Overview, overview_of, rows_of

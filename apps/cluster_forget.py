@@ -49,8 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _failed(f"cannot ask nsqd at {address}: {error}")
     if answer.status_code != 200:
         return _failed(_why(answer, node, address))
-    told = f"node {node} is forgotten; all nodes that are connected to {address} are told"
-    print(json.dumps({"forgotten": node}) if arguments.json else told)
+    text = f"node {node} is forgotten, by {address} and all nodes that are connected to it"
+    print(json.dumps({"forgotten": node}) if arguments.json else text)
     return 0
 
 

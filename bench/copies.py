@@ -31,7 +31,7 @@ _SHAPES = {"pub": "PUB", "mpub": "MPUB"}
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of one run."""
+    """What one run of one kind measured, at the owner of the log and at its followers."""
 
     rate: float  # messages a second
     cpu: float  # ns of the owner's CPU time for each message
@@ -50,6 +50,7 @@ class Copies:
     aim: str = ""
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+        """Run each kind of _KINDS _RUNS times, in turn, and return a line for each. Raises BenchError."""
         program = ours.with_flags(ours.name, "-durability", self.durability)
         found: dict[tuple[int, int], list[Figures]] = {kind: [] for kind in _KINDS}
         for _ in range(_RUNS if effort.scale == 1 else 1):
@@ -97,6 +98,7 @@ class CatchUp:
     aim: str = "CPU <= 1.2 of none"
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+        """Publish without and with a follower that catches up, and return one line. Raises BenchError."""
         with cluster(ours.with_flags(ours.name, "-durability", "os"), 2, 1) as nodes:
             owner, follower = nodes
             owner.create(TOPIC, [CHANNEL])
@@ -129,12 +131,13 @@ class CatchUp:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Five nodes without clients; implements bench.log_sizes.LogSize."""
+    """What a node costs that nobody uses: _IDLE nodes of a cluster without clients. Implements bench.log_sizes.LogSize."""
 
     name: str = "copies-idle"
     aim: str = "<= 1 % of a core"
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+        """Return one line: the share of a core that a node takes. Raises BenchError."""
         with cluster(ours, _IDLE, 2) as nodes:
             seconds = max(1.0, 10 * effort.scale)
             time.sleep(2.0)  # what the start left to do
@@ -191,7 +194,7 @@ def restarted(follower: Server, nodes: list[Server]) -> Iterator[float]:
 
 
 def copies() -> list[Copies | CatchUp | Idle]:
-    """Return all rows."""
+    """Return the rows of `make bench` about copies, in the order in which they are run."""
     return [
         Copies("copies-mpub", "os", "mpub", 1, "CPU <= 1.25; a follower 0.15 us"),
         Copies("copies-pub-50", "os", "pub", 50, "CPU <= 1.35; a follower 2 us"),

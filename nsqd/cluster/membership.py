@@ -85,11 +85,11 @@ class Membership:
         """
         news: dict[int, Member] = {}
         forgotten = []
-        for told in words:
-            if self._forget(told):
-                forgotten.append(told)
-            is_forgotten = told.node.log_id in self.forgotten
-            word = replace(told, standing=Standing.FORGOTTEN) if is_forgotten else told
+        for given in words:
+            if self._forget(given):
+                forgotten.append(given)
+            is_forgotten = given.node.log_id in self.forgotten
+            word = replace(given, standing=Standing.FORGOTTEN) if is_forgotten else given
             number = word.node.number
             known = self.words.get(number)
             if number == self.own.number or (known is not None and not word.is_later_than(known)):

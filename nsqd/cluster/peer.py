@@ -89,11 +89,13 @@ class ClusterPeer:
             self._transport.send_now()
 
     def receive(self, data: bytes, now: int) -> None:
+        """Give bytes that came at `now` (monotonic ns) to the link, and let all connections answer; none after the end."""
         if self.link is not None and not self.outbox.closing:
             self.link.receive(data, now)
             self._events()
 
     def receive_eof(self) -> None:
+        """Note that the peer sends nothing more: what is unsent goes out, and the connection ends."""
         link = self.link
         if link is not None and link.is_dialer and link.peer is None and not link.closing:
             hint = "" if self._has_tls else "; it may require TLS"
@@ -111,17 +113,20 @@ class ClusterPeer:
             self.flush()
 
     def break_off(self, why: str = "") -> None:
+        """End the connection without sending what is unsent. `why`: one line for the log, if the network or TLS failed."""
         if self.link is not None:
             hint = "; the peer does not use TLS" if why.endswith(_NOT_TLS) else ""
             self.link.closing = self.link.closing or f"{why}{hint}"
         self.outbox.break_off()
 
     def disconnected(self) -> None:
+        """Tell the owner that the connection is gone, once however often this is called."""
         gone, self._gone = self._gone, None
         if gone is not None:
             gone(self)
 
     def take_output(self) -> list[bytes]:
+        """Return the bytes that are to be sent now, in pieces, and forget them."""
         return self.outbox.drain()
 
     def network_ready(self) -> None:
@@ -139,7 +144,8 @@ class ClusterPeer:
         self._transport.timer_changed()
 
     def next_timer(self) -> int:
-        return self._due  # what links do by time, their owner does for all of them
+        """Return the time of `wake_by`: what links do by time, their owner does for all of them."""
+        return self._due
 
     def tick(self, now: int) -> None:
         """Call `events`, if it is time."""

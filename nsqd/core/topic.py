@@ -132,10 +132,18 @@ class Topic:
         if count <= self.config.over(self._context.limits.policy).replicate:
             return self.marks
         if self.ephemeral or count > self._context.copies:
-            raise TooFewCopies(self._lacks(count))
+            raise self._too_few(self._lacks(count))
         marks = self.journal.ask_for_copies(count)
         self.offsets.gate = self.journal.gate
         return marks
+
+    def too_few_copies(self) -> TooFewCopies:
+        """Count a publish that is refused because `shut` is True, and return the exception, whose text is `refusal`."""
+        return self._too_few(self.refusal)
+
+    def _too_few(self, text: str) -> TooFewCopies:
+        self._context.registry.refused["no_copies"] += 1
+        return TooFewCopies(text)
 
     def _lacks(self, wanted: int) -> str:
         possible = 1 if self.ephemeral else self._context.copies

@@ -7,7 +7,6 @@ makes the topic, and with it the tube. A tube that no client uses or watches is 
 from collections import Counter
 
 from nsqd.core.directory import Directory
-from nsqd.core.limits import TooFewCopies
 from nsqd.core.reader import Parts, ReaderKind
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.mark import Mark
@@ -243,7 +242,7 @@ class Tubes:
             self.made(name)
         topic = self._topics[name]
         if topic.shut:
-            raise TooFewCopies(topic.refusal)
+            raise topic.too_few_copies()
         return topic
 
     def burn_id(self) -> None:

@@ -44,7 +44,7 @@ def topic_to_publish_to(broker: Broker, name: str) -> Topic:
     refuse_if_need_be(broker)
     topic = made_topic(broker, name)
     if topic.shut:
-        raise HttpError(503, "NOREPL")
+        raise HttpError(503, str(topic.too_few_copies()).partition(":")[0])
     return topic
 
 

@@ -7,7 +7,8 @@
      "copies": {"available": 2, "away": [2], "counting": [1], "replies_given_up": 0},
      "followers": [{"node": 1, "state": "in sync", "behind": 0, "written": 4711, "durable": 4711, "failure": ""}, ...],
      "mirrors": [{"node": 1, "log_id": "...", "connected": true, "complete": true, "written": 815, "durable": 815,
-      "opening": false, "failure": ""}, ...]}
+      "opening": false, "failure": ""}, ...],
+     "mirror_failures": 0}
 
 `connected` is false for the node that answers. `standing` is member, left or forgotten. `lease`: the message id of that node
 below which ids may have been issued, as far as this node was told. `refused` are nodes that have the secret and are not
@@ -16,7 +17,7 @@ log: their `state` is asked, catching up, in sync or failed, and `behind` is in 
 keeps of the logs of others; what one holds is not known while it is `opening`. Positions count the bytes of a log.
 `copies`: how many copies of a message are possible now, this node's included; the nodes that shall keep a copy and have no
 connection; those whose copies count for replies; how many replies were given up since the start, because no copy was made in
-time. A node that is in no cluster answers 404 NO_CLUSTER.
+time. `mirror_failures`: how often this node gave up a mirror for a while. A node that is in no cluster answers 404 NO_CLUSTER.
 
 /cluster/mirror?log=ID sends a mirror as a tar stream. Unpacked, it is a data directory with which the owner of the log starts
 again. With `from`, a position, only what follows it is sent; a part that begins within a segment is named SEGMENT@OFFSET.
@@ -47,7 +48,7 @@ MOST_NUMBER = 1023  # of a node
 
 
 class ClusterRoute:
-    """The routes about the cluster."""
+    """The three routes about the cluster. Each answers 404 NO_CLUSTER on a node that is in none."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

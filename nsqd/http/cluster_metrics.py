@@ -22,6 +22,11 @@ def cluster_families(own: int, figures: Mapping[str, Any]) -> Iterator[Metric]:
     if "copies" in figures:
         yield from _copies(figures)
         yield from _mirrors(figures["mirrors"])
+        yield CounterMetricFamily(
+            "nsqd_cluster_mirror_failures",
+            "How often this node gave up a copy of another node's log for a while: its disk failed, or has too little space",
+            figures["mirror_failures"],
+        )
 
 
 def _state(node: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ MOST = 1000  # messages in an answer, or in one request that acts
 READS, READ_PAUSE = 200, 0.01  # tries to get messages that are being read from disk, and s between them
 MOST_BODY = 4 * 1024 * 1024  # bytes of bodies in an answer; a message that does not fit comes without its body
 _TRUE = ("true", "1")
-Found = tuple[bytes, DeadLetter, bytes, bool]  # id, dead letter, frame, and whether the message has its copies
+LetterRow = tuple[bytes, DeadLetter, bytes, bool]  # id, dead letter, frame, and whether the message has its copies
 
 
 class DeadLetters:
@@ -81,7 +81,9 @@ class DeadLetters:
         return handler
 
 
-def _find_page(broker: Broker, topic: str, channel: str, after: bytes | None, limit: int) -> tuple[int, list[Found]]:
+def _find_page(
+    broker: Broker, topic: str, channel: str, after: bytes | None, limit: int
+) -> tuple[int, list[LetterRow]]:
     """Return how many messages are buried, and up to `limit` of them. Runs in the trio thread."""
     found, journal = existing_channel(broker, topic, channel), broker.topics[topic].journal
     return len(found.buried), [
@@ -90,7 +92,7 @@ def _find_page(broker: Broker, topic: str, channel: str, after: bytes | None, li
     ]
 
 
-def _describe(found: list[Found], bodies: bool) -> list[dict[str, Any]]:
+def _describe(found: list[LetterRow], bodies: bool) -> list[dict[str, Any]]:
     room, entries = MOST_BODY if bodies else 0, []
     for message_id, letter, frame, is_copied in found:
         body = frame[HEADER_SIZE:]

@@ -168,6 +168,9 @@ def _log(log: LogFigures) -> Iterator[Metric]:
     yield CounterMetricFamily("nsqd_log_read_retries", "Reads of the log that failed and were retried", log.retries)
     yield CounterMetricFamily("nsqd_log_checkpoints", "Checkpoints written since the start", log.checkpoints)
     yield _histogram("nsqd_log_sync_seconds", "Duration of a sync of the log", log.syncs, SYNC_BOUNDS)
+    yield CounterMetricFamily(
+        "nsqd_log_sync_failures", "Syncs of the log that failed; after one no publish is acknowledged", log.failed_syncs
+    )
 
 
 def _buffers(buffers: BudgetFigures) -> Iterator[Metric]:

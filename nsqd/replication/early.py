@@ -32,6 +32,7 @@ class AtOnce:
     """Does work when it is asked for. Implements nsqd.replication.origin.Work."""
 
     def run(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> None:
+        """Do `work` in this call, and give its result or its OSError to `done` before this returns."""
         result: T | OSError
         try:
             result = work()
@@ -89,6 +90,10 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 5.0  # s without a byte
 
     def do_GET(self) -> None:
+        """Answer /cluster with the mirrors, and /cluster/mirror with one as a tar stream; anything else with 503 STARTING.
+
+        Raises OSError if the client goes or the mirror cannot be read, which ends this connection only.
+        """
         mirrors = cast("Mirrors", self.server)
         url = urlsplit(self.path)
         if url.path == "/cluster":
@@ -122,4 +127,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Write nothing."""
+        """Write nothing: the log of a node that starts has its own lines about this."""

@@ -84,6 +84,7 @@ class Mirrors:
         self._directory = directory
         self._work = work
         self._clock = clock
+        self.failures = 0  # how often a mirror was given up for a while, since the start
         self._average = 0  # moving average of the duration of syncs, ns
         for log_id, node in directory.found():
             self.kept[log_id] = Kept(log_id, node)
@@ -333,6 +334,7 @@ class Mirrors:
             kept.mirror.close()
         kept.mirror, kept.is_resumed, kept.reported = None, False, (-1, -1)
         kept.failure = why
+        self.failures += 1
         kept.retry_at = self._clock() + RETRY_AFTER
         log.error("MIRROR: the mirror of node %d cannot be continued: %s; trying again", kept.node, why)
         if kept.link is not None:

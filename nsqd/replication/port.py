@@ -276,6 +276,7 @@ class ClusterPort:
         if self.copying is not None:
             origin, mirrors = self.copying.origin, self.copying.mirrors
             figures |= {"copies": origin.figures(), "followers": origin.states(), "mirrors": mirrors.states()}
+            figures["mirror_failures"] = mirrors.failures
         return figures
 
     def mirror(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], int]:

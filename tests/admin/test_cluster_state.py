@@ -9,17 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admin.cluster_state import (
-    MOST_CLUSTERS,
-    MOST_COPIES,
-    MOST_NODES,
-    ClusterState,
-    LogCopy,
-    MemberState,
-    cluster_states,
-    copy_row,
-    shortage,
-)
+from admin.cluster_merge import MOST_CLUSTERS, MOST_COPIES, MOST_NODES, cluster_states
+from admin.cluster_state import ClusterState, LogCopy, MemberState, copy_row, shortage
 
 Raw = dict[str, Any]
 
@@ -150,6 +141,14 @@ def test_a_node_that_has_left_is_no_alarm() -> None:
 
 
 # Contradictions
+
+
+def test_a_node_that_was_forgotten_and_answers_is_an_issue() -> None:
+    gone = word(1, False, standing="forgotten")
+    cluster = merged(answer(0, gone, word(2)), answer(1, word(0, False)), answer(2, word(0), gone))
+    assert cluster.issues == ["a:1 answers as node 1, which was forgotten: nodes 0, 2 refuse it with its log."]
+    former = word(1, standing="forgotten", log_id="former")
+    assert merged(answer(0, former), answer(1, word(0))).issues == []
 
 
 def test_a_connection_counts_if_no_end_denies_it() -> None:

@@ -262,6 +262,14 @@ def test_recovering_names_the_nodes_that_do_not_answer(node: Callable[..., Daemo
         assert "no node that answers has a complete copy" in none.stderr
 
 
+def refused_for_copies(daemon: Daemon) -> int:
+    """How many publishes were refused, as /metrics says."""
+    text = httpx.get(f"http://{daemon.http}/metrics").text
+    (line,) = [line for line in text.splitlines() if line.startswith('nsqd_refused_total{reason="no_copies"}')]
+    assert "nsqd_log_sync_failures_total 0.0" in text
+    return int(float(line.split()[-1]))
+
+
 def test_a_publish_waits_for_its_copies_and_is_refused_without_them(node: Callable[..., Daemon]) -> None:
     with node(0, replicate_timeout="1s") as first, node(1, first) as second, node(2, first) as third:
         eventually(lambda: in_sync(first) == {1, 2})
@@ -271,6 +279,11 @@ def test_a_publish_waits_for_its_copies_and_is_refused_without_them(node: Callab
         third.kill()
         eventually(lambda: in_sync(first) == {1})
         assert publish_to(first, "three") == (503, '{"message":"NOREPL"}')
+        assert refused_for_copies(first) == 1
+        with Conversation(first, b"  V2PUB three\n" + sized(b"x")) as producer:
+            assert (producer.frame() or (0, b""))[1].startswith(b"E_PUB_FAILED PUB failed NOREPL: 3 copies")
+        assert publish_to(first, "four&replicate=3") == (503, '{"message":"NOREPL"}')
+        assert refused_for_copies(first) == 3
         assert publish_to(first, "two") == (200, "OK")
         second.process.send_signal(signal.SIGSTOP)
         try:

@@ -64,7 +64,7 @@ COVERED_BY = {
         "nsqd.storage.saver", "penstock.launch", "shared.files", "shared.trio_thread",
     ),
     "processes/test_cluster.py": (
-        "nsqd.core.cluster_view", "nsqd.core.sequence.gate", "nsqd.http.archive", "nsqd.http.cluster",
+        "apps.cluster_forget", "nsqd.core.cluster_view", "nsqd.core.sequence.gate", "nsqd.http.archive", "nsqd.http.cluster",
         "nsqd.replication.early", "nsqd.replication.joining", "nsqd.replication.port",
     ),
     "processes/test_statistics.py": ("nsqd.deliveries",),
@@ -78,7 +78,7 @@ COVERED_BY = {
         "nsqd.http.stats_client", "nsqd.http.stats_text", "nsqd.http.topology", "shared.http.extensions",
     ),
     "processes/test_nsq_to_file.py": ("apps.to_file.discovery", "apps.to_file.main"),
-    "processes/test_penstock_up.py": ("apps.penstock",),
+    "admin/test_cluster_state.py": ("admin.cluster_answer",),
     "processes/test_tube_jobs.py": ("nsqd.http.jobs",),
     "processes/test_messages.py": ("nsqd.http.inspection", "nsqd.http.messages"),
     "processes/test_read_back.py": ("nsqd.http.offsets", "nsqd.http.read_back"),

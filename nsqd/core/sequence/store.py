@@ -29,6 +29,7 @@ class LogFigures:
     retries: int  # reads that failed and were repeated: the disk fails, or file descriptors ran out
     replay: float  # s that reading the log took at the start
     syncs: Histogram  # durations of syncs, in ns
+    failed_syncs: int  # since the start; after one nothing becomes durable any more
 
 
 class Store(Protocol):

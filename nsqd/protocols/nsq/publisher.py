@@ -253,7 +253,7 @@ class Publisher:
                 self._permitted_topics.clear()  # so deleted topics among them are not kept forever
             self._permitted_topics[name.encode()] = topic
         if topic.shut:
-            raise WireError(f"E_{command}_FAILED", f"{command} failed {topic.refusal}")
+            raise WireError(f"E_{command}_FAILED", f"{command} failed {topic.too_few_copies()}")
         if self.copies:
             try:
                 topic.ask_for_copies(self.copies)

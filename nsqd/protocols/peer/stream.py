@@ -45,7 +45,7 @@ Epochs = list[tuple[bytes, int]]  # each epoch, packed, with the position at whi
 
 @dataclass(frozen=True, slots=True)
 class Have:
-    """What a mirror holds."""
+    """What a mirror holds, as its follower tells the owner of the log. Positions count bytes of records."""
 
     end: int  # position up to which its bytes are the log's
     epochs: Epochs

@@ -140,6 +140,7 @@ class OpenLog:
             retries=self.cache.retries,
             replay=self.start_results.seconds,
             syncs=self.syncer.latencies.copy(),
+            failed_syncs=self.writer.failed_syncs,
         )
 
     def files(self) -> tuple[int, int, int, int, int]:

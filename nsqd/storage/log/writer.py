@@ -115,6 +115,7 @@ class Writer:
         self.failure = ""  # why the last write or sync failed; "": it succeeded
         self.followers = Followers()  # what the log states last of them
         self.parents: list[Parent] = []  # the logs that this one was restored from, the oldest first
+        self.failed_syncs = 0  # since the start
         self.tap: Tap | None = None  # None: nobody keeps a copy of the log
         self.records = 0  # records written, not counting those of groups that only state a mark
         self.begun: list[int] = []  # bases of new segments; the tidying takes them over and empties the list
@@ -322,6 +323,7 @@ class Writer:
     def sync_failed(self, error: OSError) -> None:
         """Note that a sync failed. From now on nothing becomes durable."""
         self.durable.broken = True
+        self.failed_syncs += 1
         self.failure = f"cannot sync the log: {error.strerror or error}"
 
     def sync(self) -> bool:

@@ -41,7 +41,7 @@ def test_each_other_member_is_in_one_state() -> None:
 def test_a_follower_without_a_connection_is_not_in_sync() -> None:
     followers = [{"node": 1, "state": "in sync", "behind": 7}, {"node": 2, "state": "catching up", "behind": 900}]
     copies = {"available": 2, "away": [3], "replies_given_up": 4}
-    found = series({"nodes": [node(0)], "copies": copies, "followers": followers, "mirrors": []})
+    found = series({"nodes": [node(0)], "copies": copies, "followers": followers, "mirrors": [], "mirror_failures": 3})
     assert {name: value for name, value in found.items() if "nodes" not in name} == {
         "nsqd_cluster_follower_behind_bytes 1": 7,
         "nsqd_cluster_follower_behind_bytes 2": 900,
@@ -50,16 +50,18 @@ def test_a_follower_without_a_connection_is_not_in_sync() -> None:
         "nsqd_cluster_follower_in_sync 3": 0,
         "nsqd_cluster_copies_available": 2,
         "nsqd_cluster_replies_given_up_total": 4,
+        "nsqd_cluster_mirror_failures_total": 3,
     }
 
 
 def test_of_two_mirrors_of_one_node_the_one_that_is_written_is_shown() -> None:
     copies = {"available": 1, "away": [], "replies_given_up": 0}
     mirrors = [mirror(1, 5, True), mirror(1, 900, False, "disk"), mirror(2, 8, False, "no space")]
-    found = series({"nodes": [node(0)], "copies": copies, "followers": [], "mirrors": mirrors})
+    found = series({"nodes": [node(0)], "copies": copies, "followers": [], "mirrors": mirrors, "mirror_failures": 0})
     assert {name: value for name, value in found.items() if "mirror" in name} == {
         "nsqd_cluster_mirror_position_bytes 1": 5,
         "nsqd_cluster_mirror_failed 1": 0,
         "nsqd_cluster_mirror_position_bytes 2": 8,
         "nsqd_cluster_mirror_failed 2": 1,
+        "nsqd_cluster_mirror_failures_total": 0,
     }

@@ -109,6 +109,7 @@ def test_a_sync_in_the_turn_that_fails_gives_the_mirror_up_and_cuts_it_to_what_w
     side.say(*_bytes(*side.log.write(b"two")))
     side.directory.disk.fail("sync", 1, errno.EIO)
     assert [kind for kind, _ in side.say(stream.pack_sync(True))] == [FrameKind.GAVE_UP]
+    assert side.mirrors.failures == 1
     side.now += RETRY_AFTER
     side.mirrors.tick(side.now)
     ((kind, content),) = side.turn()

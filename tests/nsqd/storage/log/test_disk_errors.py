@@ -74,6 +74,7 @@ def test_after_any_failed_sync_nothing_is_acknowledged_any_more() -> None:
             told = list(producer.acknowledged)
             assert len(told) < 22
             assert node.log.writer.durable.broken
+            assert node.log.figures().failed_syncs == 1
             assert "Input/output error" in node.log.writer.failure
             assert node.store.refusal == node.log.writer.failure == producer.refused[-1]
             disk.repair()

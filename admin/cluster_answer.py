@@ -1,0 +1,136 @@
+"""What a node answers on /cluster, with nothing in it that may not be there. Pure.
+
+Nodes may lie: a value of a wrong type counts as absent, and lists and texts are cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from admin.cluster_state import LogCopy
+from admin.merge import JsonObject, number, objects, text
+
+MOST_NUMBER = 1023  # of a node
+MOST_LISTED = 1024  # entries of one list of an answer that are read
+LONGEST_TEXT = 200  # characters of an address or a reason
+MEMBER, FORGOTTEN = "member", "forgotten"
+STANDINGS = (MEMBER, "left", FORGOTTEN)  # the later one holds
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What one node knows of another one, or of itself; texts are cut to LONGEST_TEXT."""
+
+    address: str
+    http_address: str
+    standing: str
+    connected: bool
+    suspected: bool
+    restarting: bool
+    incarnation: int
+    log_id: str
+
+
+NO_WORD = Word("", "", MEMBER, connected=False, suspected=False, restarting=False, incarnation=0, log_id="")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a node answered, with nothing in it that may not be there."""
+
+    asked: str
+    name: str
+    node: int
+    words: dict[int, Word]
+    available: int | None
+    given_up: int | None
+    away: list[int]
+    followers: dict[int, LogCopy]  # copies of its own log
+    mirrors: dict[tuple[int, str], LogCopy]  # copies that it has, by owner and log
+
+    def incarnation_of(self, number: int) -> int:
+        """Return the incarnation of a node that this one knows, 0 for none."""
+        word = self.words.get(number)
+        return word.incarnation if word is not None else 0
+
+
+def read_answer(asked: str, data: JsonObject) -> Answer | None:
+    """Return what the node that was `asked`, an HTTP address, answered; None if it names no cluster or no node number."""
+    name, own = text(data.get("name"))[:LONGEST_TEXT], _node_number(data.get("node"))
+    if not name or own is None:
+        return None
+    words = {number: _word(one) for number, one in _numbered(data.get("nodes"))}
+    log_id = words[own].log_id if own in words else ""
+    raw = data.get("copies")
+    copies: JsonObject = raw if isinstance(raw, dict) else {}
+    away = copies.get("away")
+    numbers = map(_node_number, away[:MOST_LISTED]) if isinstance(away, list) else ()
+    available = _count(copies.get("available"))
+    return Answer(
+        asked, name, own, words,
+        available=available if available is not None and 1 <= available <= MOST_NUMBER + 1 else None,
+        given_up=_count(copies.get("replies_given_up")),
+        away=sorted({one for one in numbers if one is not None and one != own}),
+        followers={one: _follower(own, one, log_id, raw) for one, raw in _numbered(data.get("followers")) if one != own},
+        mirrors={(one.owner, one.log_id): one for one in _mirrors(own, data.get("mirrors"))},
+    )  # fmt: skip
+
+
+def _numbered(value: object) -> Iterator[tuple[int, JsonObject]]:
+    """Yield the objects of a list that have a node number, with it; the first of each number."""
+    known = set()
+    for one in objects(value[:MOST_LISTED]) if isinstance(value, list) else ():
+        found = _node_number(one.get("node"))
+        if found is not None and found not in known:
+            known.add(found)
+            yield found, one
+
+
+def _word(raw: JsonObject) -> Word:
+    standing = text(raw.get("standing"))
+    return Word(
+        address=_short(raw.get("address")),
+        http_address=_short(raw.get("http_address")),
+        standing=standing if standing in STANDINGS else MEMBER,
+        connected=raw.get("connected") is True,
+        suspected=raw.get("suspected") is True,
+        restarting=raw.get("restarting") is True,
+        incarnation=max(0, number(raw.get("incarnation"))),
+        log_id=_short(raw.get("log_id")),
+    )
+
+
+def _follower(owner: int, follower: int, log_id: str, raw: JsonObject) -> LogCopy:
+    state, failure = text(raw.get("state")), _short(raw.get("failure"))
+    if state not in ("in sync", "failed"):
+        state = "catching up"
+    return LogCopy(
+        owner, follower, log_id, "failed" if failure else state,
+        behind=_count(raw.get("behind")), written=_count(raw.get("written")) or 0, durable=_count(raw.get("durable")) or 0,
+        failure=failure,
+    )  # fmt: skip
+
+
+def _mirrors(follower: int, value: object) -> Iterator[LogCopy]:
+    for raw in objects(value[:MOST_LISTED]) if isinstance(value, list) else ():
+        owner, failure = _node_number(raw.get("node")), _short(raw.get("failure"))
+        if owner is None or owner == follower:
+            continue
+        yield LogCopy(
+            owner, follower, _short(raw.get("log_id")),
+            "failed" if failure else "complete" if raw.get("complete") is True else "incomplete",
+            behind=None, written=_count(raw.get("written")) or 0, durable=_count(raw.get("durable")) or 0, failure=failure,
+        )  # fmt: skip
+
+
+def _node_number(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value <= MOST_NUMBER else None
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value < 1 << 63 else None
+
+
+def _short(value: object) -> str:
+    return text(value)[:LONGEST_TEXT]

@@ -1,0 +1,219 @@
+"""The state of a replicated cluster, merged from what its nodes answer on /cluster. Pure.
+
+Only answers that are current may go in: a node without one is shown as the others know it. A command to copy contains no text
+that a node sent, but the address that answered.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from admin.cluster_answer import FORGOTTEN, MEMBER, NO_WORD, STANDINGS, Answer, Word, read_answer
+from admin.cluster_state import (
+    DOWN,
+    NO_ANSWER,
+    RESTARTING,
+    SUSPECTED,
+    UP,
+    ClusterState,
+    ClusterStates,
+    LogCopy,
+    MemberState,
+)
+from admin.merge import JsonObject
+
+MOST_CLUSTERS, MOST_NODES, MOST_COPIES = 50, 200, 1000  # that are listed: clusters, and nodes and copies of each
+MOST_ISSUES = 100
+
+
+def cluster_states(answers: Mapping[str, JsonObject]) -> ClusterStates:
+    """Return the clusters by name, and errors of invalid answers. `answers` has the current /cluster of nodes by address."""
+    by_name: dict[str, list[Answer]] = {}
+    errors = []
+    for asked, data in answers.items():
+        answer = read_answer(asked, data)
+        if answer is None:
+            errors.append(f"{asked}/cluster: the answer has no name of a cluster or no number of a node")
+        else:
+            by_name.setdefault(answer.name, []).append(answer)
+    return ClusterStates(errors, [_merged(name, by_name[name]) for name in sorted(by_name)[:MOST_CLUSTERS]])
+
+
+def _merged(name: str, found: Iterable[Answer]) -> ClusterState:
+    cluster = ClusterState(name)
+    answers: dict[int, Answer] = {}
+    for answer in sorted(found, key=lambda one: one.asked):
+        known = answers.get(answer.node)
+        if known is not None:
+            both = f"{known.asked} and {answer.asked} both answer as node {answer.node}"
+            cluster.issues.append(f"{both}. Each node needs a -node-id of its own.")
+        if known is None or answer.incarnation_of(answer.node) > known.incarnation_of(answer.node):
+            answers[answer.node] = answer
+    cluster.issues += _older_runs(answers)
+    cluster.issues += _forgotten_runs(answers)
+    latest = _latest(answers)
+    links = _links(answers)
+    suspects: dict[int, list[int]] = {}
+    restarting: set[int] = set()
+    for by, answer in sorted(answers.items()):
+        for one, word in answer.words.items():
+            if one != by and word.suspected:
+                suspects.setdefault(one, []).append(by)
+            elif one != by and word.restarting:
+                restarting.add(one)
+    copies = _copies(answers, latest)
+    members = {one for one, word in latest.items() if word.standing == MEMBER} | set(answers)
+    for one, word in sorted(latest.items()):
+        suspected_by = suspects.get(one, [])
+        state = _state(one in answers, word, links.get(one, set()), suspected_by, one in restarting)
+        node = _node(one, word, state, answers.get(one))
+        node = replace(
+            node,
+            connected_to=sorted(links.get(one, ())), others=len(members - {one}), suspected_by=suspected_by
+        )  # fmt: skip
+        cluster.nodes.append(_with_recovery(node, answers, copies) if state == DOWN else node)
+    # What only others tell of is left out first: a node that lies may have made it up.
+    listed = sorted(cluster.nodes, key=lambda node: not node.asked)[:MOST_NODES]
+    cluster.nodes_left_out = len(cluster.nodes) - len(listed)
+    cluster.nodes = sorted(listed, key=lambda node: node.node)
+    copies.sort(key=lambda copy: (copy.owner not in answers, copy.owner, copy.follower, copy.log_id))
+    cluster.copies_left_out = max(0, len(copies) - MOST_COPIES)
+    cluster.copies = sorted(copies[:MOST_COPIES], key=lambda copy: (copy.owner, copy.follower, copy.log_id))
+    del cluster.issues[MOST_ISSUES:]
+    return cluster
+
+
+def _latest(answers: Mapping[int, Answer]) -> dict[int, Word]:
+    """Return the word that holds about each node: its own, or else that of the greatest incarnation and the latest standing."""
+    found: dict[int, tuple[tuple[bool, int, int], Word]] = {}
+    for by, answer in sorted(answers.items()):
+        for one, word in answer.words.items():
+            order = one == by, word.incarnation, STANDINGS.index(word.standing)
+            if one not in found or order > found[one][0]:
+                found[one] = order, word
+    unknown = {one for one in answers if one not in found}
+    return {one: word for one, (_, word) in found.items()} | dict.fromkeys(unknown, NO_WORD)
+
+
+def _older_runs(answers: Mapping[int, Answer]) -> Iterator[str]:
+    """Yield which nodes answer though others know a later run of them."""
+    for one, answer in sorted(answers.items()):
+        knowing = [
+            by for by, other in sorted(answers.items()) if other.incarnation_of(one) > answer.incarnation_of(one)
+        ]
+        if knowing:
+            names = ", ".join(map(str, knowing[:10]))
+            yield f"{answer.asked} answers as node {one}, but a later run of this node is known to node {names}."
+
+
+def _forgotten_runs(answers: Mapping[int, Answer]) -> Iterator[str]:
+    """Yield which nodes answer though others were told to forget the log that they have."""
+    for one, answer in sorted(answers.items()):
+        words = {by: other.words.get(one) for by, other in sorted(answers.items()) if by != one}
+        own = answer.words.get(one)
+        gone = [
+            by for by, word in words.items() if word and own and (word.standing, word.log_id) == (FORGOTTEN, own.log_id)
+        ]
+        if gone:
+            names = ", ".join(map(str, gone[:10]))
+            who = f"node {names} refuses" if len(gone) == 1 else f"nodes {names} refuse"
+            yield f"{answer.asked} answers as node {one}, which was forgotten: {who} it with its log."
+
+
+def _links(answers: Mapping[int, Answer]) -> dict[int, set[int]]:
+    """Return to which nodes each one is connected. A connection counts if no end of it that answers denies it."""
+    found: dict[int, set[int]] = {}
+    for by, answer in answers.items():
+        for one, word in answer.words.items():
+            other = answers[one].words.get(by) if one in answers else word
+            if one != by and word.connected and other is not None and other.connected:
+                found.setdefault(by, set()).add(one)
+                found.setdefault(one, set()).add(by)
+    return found
+
+
+def _state(answers: bool, word: Word, links: set[int], suspected_by: list[int], is_restarting: bool) -> str:
+    if not answers and word.standing != MEMBER and not links:
+        return word.standing
+    if suspected_by:
+        return SUSPECTED if answers or links else DOWN
+    if is_restarting:
+        return RESTARTING
+    if answers:
+        return UP
+    return NO_ANSWER if links else DOWN
+
+
+def _node(one: int, word: Word, state: str, answer: Answer | None) -> MemberState:
+    """Return a node without what follows from the answers of the others."""
+    possible = wanted = given_up = None
+    if answer is not None:
+        in_sync = sum(copy.state == "in sync" for copy in answer.followers.values())
+        possible = answer.available if answer.available is not None else 1 + in_sync
+        wanted = 1 + len({*answer.followers, *answer.away})
+        given_up = answer.given_up
+    asked = answer.asked if answer is not None else ""
+    return MemberState(one, word.address, word.http_address, asked, state, [], 0, [], possible, wanted, given_up)
+
+
+def _copies(answers: Mapping[int, Answer], latest: Mapping[int, Word]) -> list[LogCopy]:
+    """Return all copies of logs that owners or followers report. Of contradictions, the worse is believed."""
+    found: dict[tuple[int, int, str], LogCopy] = {}
+    for owner, answer in answers.items():
+        log_id = latest[owner].log_id
+        for one in answer.away:
+            found[owner, one, log_id] = LogCopy(owner, one, log_id, "away", behind=None, written=None, durable=None)
+        for one, copy in answer.followers.items():
+            found[owner, one, log_id] = replace(copy, log_id=log_id)
+    for follower, answer in answers.items():
+        for mirror in answer.mirrors.values():
+            key = mirror.owner, follower, mirror.log_id
+            word = latest.get(mirror.owner)
+            if word is not None and word.log_id and word.log_id != mirror.log_id:
+                found[key] = replace(mirror, state="other log")
+            elif mirror.owner not in answers:
+                found[key] = mirror
+            elif key not in found:
+                found[key] = replace(mirror, state="unused")
+            else:
+                found[key] = _of_both(found[key], mirror)
+    return _with_lag(found.values(), answers)
+
+
+def _of_both(owned: LogCopy, mirror: LogCopy) -> LogCopy:
+    """Return a copy of which its owner and its follower tell."""
+    if mirror.failure:
+        return replace(owned, state="failed", failure=mirror.failure)
+    if owned.state == "away":
+        return replace(owned, written=mirror.written, durable=mirror.durable)
+    return owned
+
+
+def _with_lag(copies: Iterable[LogCopy], answers: Mapping[int, Answer]) -> list[LogCopy]:
+    """Return the copies; those of a node that does not answer with what they lack of the longest one."""
+    listed = list(copies)
+    longest: dict[tuple[int, str], int] = {}
+    for copy in listed:
+        longest[copy.owner, copy.log_id] = max(copy.written or 0, longest.get((copy.owner, copy.log_id), 0))
+    return [
+        replace(copy, behind=longest[copy.owner, copy.log_id] - (copy.written or 0))
+        if copy.owner not in answers and copy.state in ("complete", "incomplete")
+        else copy
+        for copy in listed
+    ]
+
+
+def _with_recovery(node: MemberState, answers: Mapping[int, Answer], copies: Iterable[LogCopy]) -> MemberState:
+    """Return a node that is down with the figures of the longest copy of its log, and the command that fetches it."""
+    usable = [copy for copy in copies if copy.owner == node.node and copy.state == "complete"]
+    if not usable:
+        return node
+    longest = max(usable, key=lambda copy: (copy.written or 0, copy.durable or 0))
+    source = shlex.quote(answers[longest.follower].asked)
+    return replace(
+        node,
+        last_position=longest.written,
+        recover=f"penstock recover DATA-PATH --node {node.node} --from {source}",
+    )
