@@ -31,6 +31,8 @@ from shared.listen import display
 from shared.log import log
 from shared.values import SECOND
 
+MEND_WITHIN = 2.0  # s for other nodes to say whether they have bytes that are damaged here
+
 if TYPE_CHECKING:
     import ssl
     from pathlib import Path
@@ -137,6 +139,8 @@ def open_cluster_port(
     from nsqd.protocols.peer.node_identity import MOST_ZONE
     from nsqd.replication.copying import Threads
     from nsqd.replication.joining import join, make_copying
+    from nsqd.replication.mending import Mending
+    from nsqd.replication.offers import HttpMirrors
     from nsqd.replication.port import ClusterPort
 
     own = cluster_address(listeners, info)
@@ -155,7 +159,7 @@ def open_cluster_port(
         (own, http),
         options.cluster_peer,
         options.takeover_after,
-        options.topology_zone[:MOST_ZONE],
+        options.topology_zone.encode()[:MOST_ZONE].decode(errors="ignore"),
     )
     lease, refused = (lambda: opened.log.store.leased), opened.broker.refused
     port = ClusterPort(cluster, reactor, directory, lease, refused, listeners.cluster_tls)
@@ -173,6 +177,10 @@ def open_cluster_port(
     store.after_write = port.copied_group
     store.copies.patience, store.copies.on_available = options.replicate_timeout, opened.broker.set_copies
     port.listen(listeners.cluster.socket)
+    others = partial(HttpMirrors, timeout=MEND_WITHIN)
+    opened.log.writer.files.mend = Mending(
+        opened.log.disk, log_identity.log_id, lambda: others(port.http_addresses()), time.monotonic_ns
+    )
     log.info("CLUSTER: listening on %s as node %d of %s", listeners.cluster.address, log_identity.node, name)
     return port
 

@@ -6,11 +6,11 @@ import tarfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Protocol, TypeVar
 
 import httpx
 
@@ -45,8 +45,21 @@ class Offer:
     epochs: tuple[tuple[bytes, int], ...]
 
 
+class OtherMirrors(Protocol):
+    """The mirrors that other nodes have."""
+
+    def leases(self, node: int) -> list[int]:
+        """Return the lease of the message ids of a node as each other node knows it; 0: it knows none."""
+
+    def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
+        """Return the mirrors of a log that other nodes offer; `followers`: those that count, as the log states it."""
+
+    def fetch(self, offer: Offer, log_id: bytes, start: int) -> AbstractContextManager[Iterator[Part]]:
+        """Return the parts of a mirror from the position `start` on. Raises TransferError, also while they are read."""
+
+
 class HttpMirrors:
-    """The mirrors that other nodes serve over HTTP. Implements nsqd.replication.rejoin.OtherMirrors."""
+    """The mirrors that other nodes serve over HTTP. Implements OtherMirrors."""
 
     def __init__(self, addresses: Mapping[int, str], timeout: float) -> None:
         """`addresses`: host:port of the HTTP clients of other nodes, by node number, "": not known.

@@ -279,6 +279,11 @@ class ClusterPort:
             figures["mirror_failures"] = mirrors.failures
         return figures
 
+    def http_addresses(self) -> dict[int, str]:
+        """Return where the nodes that are connected answer over HTTP, by node number. Any thread may ask."""
+        words = self.cluster.membership.words
+        return {number: words[number].node.http for number in list(self.cluster.links) if number in words}
+
     def mirror(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], int]:
         if self.copying is None:
             raise KeyError(log_id)

@@ -9,38 +9,22 @@ See docs/design/cluster.md#the-return-of-a-node.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from typing import IO, Protocol
+from collections.abc import Callable
+from typing import IO
 
 from nsqd.core.message.ids import ClockError, first_of_new_log
 from nsqd.replication.common import common_end
-from nsqd.replication.offers import CHUNK, Offer, Part, TransferError
+from nsqd.replication.mending import PART, replace_bytes
+from nsqd.replication.offers import CHUNK, Offer, OtherMirrors, TransferError
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.files import segment_name
-from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.reading import LogReading
-from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode
+from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.segments import LogError
 from shared.log import log
 
 NEVER_LEASED = 1  # the lease of a log that has issued no id
-_PART = re.compile(r"log/(\d{20})\.0\.log(?:@(\d{1,12}))?")
-
-
-class OtherMirrors(Protocol):
-    """The mirrors that other nodes have: nsqd.replication.offers.HttpMirrors."""
-
-    def leases(self, node: int) -> list[int]:
-        """Return the lease of the message ids of a node as each other node knows it; 0: it knows none."""
-
-    def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
-        """Return the mirrors of a log that other nodes offer; `followers`: those that count, as the log states it."""
-
-    def fetch(self, offer: Offer, log_id: bytes, start: int) -> AbstractContextManager[Iterator[Part]]:
-        """Return the parts of a mirror from the position `start` on. Raises TransferError, also while they are read."""
 
 
 class Rejoin:
@@ -100,60 +84,25 @@ class Rejoin:
     def _is_mended(self, disk: Disk, records: LogRecords, spot: tuple[str, int, int], common: dict[Offer, int]) -> bool:
         """Replace a damaged range of a segment, if a mirror has its bytes. Returns False if none has. Raises OSError.
 
-        `common`: the position up to which each mirror holds the same as the log. A mirror has a segment that was rewritten here
-        as it was before.
+        `common`: the position up to which each mirror holds the same as the log.
         """
         name, start, stop = spot
         header = next(segment.header for segment in records.segments if segment.name == name)
-        for offer, end in common.items():
-            if header.generation or header.base + stop - HEADER_SIZE > end:
-                continue
-            try:
-                data = self._fetch_range(offer, header, start, stop)
-            except TransferError as error:
-                log.error("CLUSTER: cannot fetch damaged bytes from %s: %s", offer.address, error)
-                continue
-            if _is_right(data, start, header.seed):
-                file = disk.open(name)
-                try:
-                    file.append([data], start)
-                    file.sync()
-                finally:
-                    file.close()
-                log.warning(
-                    "CLUSTER: %d damaged bytes of %s from %d on are replaced by those of %s",
-                    stop - start, name, start, offer.address,
-                )  # fmt: skip
-                return True
-        return False
-
-    def _fetch_range(self, offer: Offer, header: SegmentHeader, start: int, stop: int) -> bytes:
-        """Return the bytes of a segment from offset `start` to `stop` of a mirror. Raises TransferError."""
-        with self._mirrors.fetch(offer, header.log_id, header.base + start - HEADER_SIZE) as parts:
-            for name, content in parts:
-                match = _PART.fullmatch(name)
-                if match is None or (int(match[1]), int(match[2] or 0)) != (header.base, start):
-                    break  # the mirror has that segment otherwise
-                return content.read(stop - start)
-        return b""
+        offers = [offer for offer, end in common.items() if header.base + stop - HEADER_SIZE <= end]
+        if header.generation:
+            return False  # mirrors have such a segment as it was before
+        segment = header.base, name, header.seed
+        return replace_bytes(disk, self._mirrors, offers, header.log_id, segment, start, stop)
 
     def _fetch_end(self, disk: Disk, offer: Offer, log_id: bytes, end: int) -> None:
         """Append to the log what a mirror has beyond `end`, durably. Raises OSError, TransferError."""
         with self._mirrors.fetch(offer, log_id, end) as parts:
             for name, content in parts:
-                match = _PART.fullmatch(name)
+                match = PART.fullmatch(name)
                 if match is None:
                     raise TransferError(f"{offer.address} has sent an unexpected file {name!r}")
                 end = _append(disk, int(match[1]), int(match[2] or 0), end, content)
         disk.sync_directory()
-
-
-def _is_right(data: bytes, start: int, seed: int) -> bool:
-    """Return True if the bytes are records that may stand from offset `start` of a segment with this seed on."""
-    at = 0
-    while at < len(data) and (after := decode(data, at, seed, start)):
-        at = after
-    return 0 < at == len(data)
 
 
 def _append(disk: Disk, base: int, offset: int, end: int, content: IO[bytes]) -> int:

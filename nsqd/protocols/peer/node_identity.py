@@ -14,7 +14,7 @@ from nsqd.protocols.peer.frames import PeerError
 MOST_NUMBER = 1023  # node numbers are those of -node-id
 FIELDS = 9  # of an identity
 MOST_ADDRESS = 300  # characters: a host name has at most 253
-MOST_ZONE = 100  # characters
+MOST_ZONE = 100  # bytes
 MOST_BYTES = 1 << 20  # of a field: no frame has more
 MOST_FIELDS = 2048  # of a list: there are 1,024 node numbers
 LOG_ID_SIZE, EPOCH_SIZE = 16, 14  # bytes
@@ -53,7 +53,7 @@ def unpack(fields: Any) -> NodeIdentity:
         raise PeerError("an identity's log id or epoch is not one")
     if not is_address(address) or not (http == "" or is_address(http)):
         raise PeerError("an identity's address is not host:port")
-    if not isinstance(zone, str) or len(zone) > MOST_ZONE or not zone.isprintable():
+    if not isinstance(zone, str) or len(zone.encode(errors="replace")) > MOST_ZONE or not zone.isprintable():
         raise PeerError("an identity's zone is not one")
     return NodeIdentity(number, incarnation, log_id, epoch, log_format, address, http, zone, _id_ranges(ids))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from nsqd.storage.log.records import SegmentHeader
 
@@ -24,11 +25,22 @@ class SegmentFile:
     node: int  # the node number under which the messages in it were published
 
 
+class Mend(Protocol):
+    """Who may have the bytes of a log that are damaged here: nsqd.replication.mending.Mending. Any thread may ask."""
+
+    def __call__(self, base: int, file: SegmentFile, start: int, stop: int) -> bool:
+        """Replace the bytes of the segment at `base` from offset `start` to `stop` of its file, which may take seconds.
+
+        They are whole records. Returns False if that is not possible now.
+        """
+
+
 class SegmentFiles:
     """The files of an open log, by the segment's base. Any thread may ask; only the reactor's thread changes them."""
 
     def __init__(self, headers: Iterable[SegmentHeader] = ()) -> None:
         self._files: dict[int, SegmentFile] = {}
+        self.mend: Mend | None = None  # None: nobody has a copy
         for header in headers:
             self.put(header)
 

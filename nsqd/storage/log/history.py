@@ -51,9 +51,14 @@ class LogPlan:
         try:
             file = self.files.at(location[0])
             data, begin = read_location(self.disk, file, location)
+            found = list(publishes(data, begin, file.seed, self.topic))
+            mend = self.files.mend
+            if None in found and mend is not None and mend(location[0], file, begin, begin + len(data)):
+                data, begin = read_location(self.disk, file, location)
+                found = list(publishes(data, begin, file.seed, self.topic))
         except FileNotFoundError:
             raise MessagesGone from None
-        for published in publishes(data, begin, file.seed, self.topic):
+        for published in found:
             if published is None:
                 continue
             ordinal, count, largest, attributes, at, stop = published

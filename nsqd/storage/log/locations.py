@@ -12,7 +12,7 @@ from nsqd.core.message.frame import ID_SIZE, split
 from nsqd.core.message.ids import between
 from nsqd.core.records import RecordKind
 from nsqd.storage.log.disk import Disk, read_from
-from nsqd.storage.log.files import SegmentFile, SegmentFiles
+from nsqd.storage.log.files import Mend, SegmentFile, SegmentFiles
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode
 from nsqd.storage.log.scan import resume
 from nsqd.storage.stored_extent import Location, StoredExtent
@@ -64,7 +64,7 @@ def read_frames(
     """Read the extent's messages, as far as they stand where `locations` say. Raises OSError."""
     found = no_frames(stored.first, stored.count)
     for location in locations:
-        collect_frames(disk, files.at(location[0]), location, topic, found)
+        collect_frames(disk, files.at(location[0]), location, topic, found, files.mend)
     return found
 
 
@@ -88,11 +88,18 @@ def read_frames_cached(
     return found if all(found.frames) else None
 
 
-def collect_frames(disk: Disk, file: SegmentFile, location: Location, topic: int, found: FoundFrames) -> bool:
+def collect_frames(
+    disk: Disk, file: SegmentFile, location: Location, topic: int, found: FoundFrames, mend: Mend | None = None
+) -> bool:
     """Put the topic's frames in a location of `file` into their places. Returns False if something in the location is damaged.
 
-    If the segment was cleaned since the location was noted, the whole segment is searched.
+    If the segment was cleaned since the location was noted, the whole segment is searched. `mend` may replace what is damaged.
     """
+    data, start = read_location(disk, file, location)
+    if _collect_publishes(data, start, file.seed, topic, found):
+        return True
+    if mend is None or not mend(location[0], file, start, start + len(data)):
+        return False
     data, start = read_location(disk, file, location)
     return _collect_publishes(data, start, file.seed, topic, found)
 
