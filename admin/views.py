@@ -134,21 +134,25 @@ def message_view(data: JsonObject) -> JsonObject:
     printable = "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in shown)
     times = {name: number(data.get(name)) for name in ("timestamp", "ready_at", "times_out_at", "buried_at")}
     headers = data.get("headers")
-    return times | {
-        "id": text(data.get("id")),
-        "offset": number(data.get("offset")),
-        "attempts": number(data.get("attempts")),
-        "body_size": number(data.get("body_size")),
-        "reason": text(data.get("reason")),
-        "headers": {text(name): text(value) for name, value in islice(headers.items(), MOST_HEADERS)}
-        if isinstance(headers, dict)
-        else {},
-        "text": printable,
-        "shown": len(body),
-        "cut": number(data.get("body_size")) > len(body),
-        "json": _indented(body),
-        "hex": hex_of(body[:MOST_HEX]),
-    }
+    return (
+        times
+        | {
+            "id": text(data.get("id")),
+            "offset": number(data.get("offset")),
+            "attempts": number(data.get("attempts")),
+            "body_size": number(data.get("body_size")),
+            "reason": text(data.get("reason")),
+            "headers": {text(name): text(value) for name, value in islice(headers.items(), MOST_HEADERS)}
+            if isinstance(headers, dict)
+            else {},
+            "text": printable,
+            "waits": data.get("waiting_for_copies") is True,  # other nodes have no copies yet, so the body is not shown
+            "shown": len(body),
+            "cut": number(data.get("body_size")) > len(body),
+            "json": _indented(body),
+            "hex": hex_of(body[:MOST_HEX]),
+        }
+    )
 
 
 def job_view(data: JsonObject) -> JsonObject:

@@ -200,7 +200,7 @@ def _cursors(client: httpx.Client, arguments: argparse.Namespace) -> None:
 
 
 def _peek(client: httpx.Client, arguments: argparse.Namespace) -> None:
-    left, after = arguments.limit, ""
+    left, after, waiting = arguments.limit, "", 0
     while left:
         query = {
             "topic": arguments.topic,
@@ -211,11 +211,16 @@ def _peek(client: httpx.Client, arguments: argparse.Namespace) -> None:
         } | ({"after": after} if after else {})
         found = _request(client, "GET", "/channel/messages", query).json()
         for message in found["messages"]:
-            _print(message, arguments.json)
+            if message.get("waiting_for_copies") and not arguments.json:
+                waiting += 1
+            else:
+                _print(message, arguments.json)
         left -= len(found["messages"])
         after = found.get("next", "")
         if not after:
-            return
+            break
+    if waiting:
+        print(f"{waiting} messages wait for copies on other nodes: their bodies are not shown yet", file=sys.stderr)
 
 
 def _act(client: httpx.Client, arguments: argparse.Namespace) -> None:

@@ -84,3 +84,9 @@ def test_words() -> None:
     assert views.percent(0.999) == "99.9 %"
     assert views.moment(0) == "-"
     assert views.arguments({"a": "b c", "q": ""}) == "a=b+c"
+
+
+def test_a_message_that_waits_for_copies_is_shown_as_such() -> None:
+    view = message_view({"offset": 7, "body_size": 5, "waiting_for_copies": True})
+    assert (view["waits"], view["text"], view["body_size"]) == (True, "", 5)
+    assert not message_view({"offset": 7, "body": "x", "waiting_for_copies": "yes"})["waits"]

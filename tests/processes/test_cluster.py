@@ -128,6 +128,10 @@ def test_another_secret_and_another_cluster_are_refused(node: Callable[..., Daem
 def test_a_node_that_is_forgotten_is_refused_and_a_new_directory_has_its_number(
     node: Callable[..., Daemon], tmp_path: Path
 ) -> None:
+    def away(daemon: Daemon) -> object:
+        """The nodes that shall keep a copy of a node's log and have no connection to it."""
+        return httpx.get(f"http://{daemon.http}/cluster").json()["copies"]["away"]
+
     def forget(number: int, *words: str) -> subprocess.CompletedProcess[str]:
         return run("penstock", "cluster", "forget", "--node", str(number), "--nsqd-http-address", first.http, *words)
 
@@ -141,11 +145,13 @@ def test_a_node_that_is_forgotten_is_refused_and_a_new_directory_has_its_number(
                     assert (refused.returncode, why in refused.stderr) == (1, True), refused.stderr
                 second.stop()
                 eventually(lambda: connected(first) == {2})
+                eventually(lambda: away(first) == [1])
                 done = forget(1, "--json")
                 assert (done.returncode, done.stdout) == (0, '{"forgotten": 1}\n'), done.stderr
                 kept = json.loads((tmp_path / "0" / "cluster.json").read_text())["members"]
                 assert [(one["number"], one["standing"]) for one in kept] == [(0, 0), (1, 2), (2, 0)]
                 eventually(lambda: nodes_of(third)[1]["standing"] == "forgotten")
+                eventually(lambda: away(first) == [])  # it is no follower any more
         first.kill()
         with node(0, third, cluster_address=first.addresses["CLUSTER"]) as first:
             assert nodes_of(first)[1]["standing"] == "forgotten", "known after a kill, before anybody tells it"
@@ -317,6 +323,8 @@ def test_bodies_of_messages_that_wait_for_copies_are_not_shown(node: Callable[..
                 assert httpx.get(f"{url}?topic=t&channel=c&offset=0").content == b"copied"
                 held = httpx.get(f"{url}?topic=t&channel=c&offset=1")
                 assert (held.status_code, held.text) == (409, '{"message":"MESSAGE_WAITS_FOR_COPIES"}')
+                peeked = run("penstock", "peek", "t", "c", "--state", "ready", "--nsqd-http-address", first.http)
+                assert (peeked.stdout, "1 messages wait for copies" in peeked.stderr) == ("copied\n", True)
                 moved = httpx.post(f"{url}s/move?topic=t&channel=c&offset=1&to=elsewhere").json()
                 assert moved == {"moved": 0}
                 second.process.send_signal(signal.SIGCONT)

@@ -65,7 +65,7 @@ COVERED_BY = {
     ),
     "processes/test_cluster.py": (
         "apps.cluster_forget", "nsqd.core.cluster_view", "nsqd.core.sequence.gate", "nsqd.http.archive", "nsqd.http.cluster",
-        "nsqd.replication.early", "nsqd.replication.joining", "nsqd.replication.port",
+        "nsqd.replication.joining",
     ),
     "processes/test_statistics.py": ("nsqd.deliveries",),
     "processes/test_cursors.py": ("nsqd.http.cursors",),

@@ -1,113 +1,579 @@
-"""Several whole nodes under one time, chosen by a seed: the beginning of the cluster's simulator.
+"""A cluster of 3 to 7 whole nodes in one simulated world, chosen by a seed: whatever happens, what was promised holds.
 
-The nodes know nothing of each other yet, so each has books of its own (bench/crash/ledger.py), and what it promised by itself
-must hold whatever happens to the others. What can happen to one machine, WholeRun does: kills, power cuts, torn and lost
-tails, SIGSTOP, clocks that are set. What only a cluster knows comes here: the power fails for all at once, a machine loses
-its disk for good, or gets an old backup of it.
+Nodes find each other through simulated nsqlookupds, copy their logs, die, lose their disks and their power, and return. A run
+has rounds: first anything happens, then all is repaired, and soon every node must be in sync with its followers. Then
+
+* each publish that was acknowledged with n copies is delivered, if at most n - 1 of the nodes that had it lost it;
+* no message id was used twice;
+* each mirror is the log of its owner, cut where the mirror ends: the same bytes, and the same state after a replay;
+* nothing waits that cannot come, and nothing piles up.
+
+Before the next round all that is left counts as acknowledged with all copies.
+
+See docs/design/reliability.md#the-simulated-cluster.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from copy import deepcopy
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from random import Random
 
-from bench.crash.ledger import Ledger
-from bench.crash.link import Link
-from bench.crash.messages import Verdict
-from bench.crash.mix import MS
-from nsqd.core.retention.policy import Durability
-from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
-from tests.nsqd.storage.stories import told_of
-from tests.simulation.run import EVERYTHING, TOPICS, WINDOWS, Steps, WholeRun, small_steps
+from nsqd.core.message import ids
+from nsqd.replication import port
+from tests.nsqd.core.node import MS, SECOND
+from tests.nsqd.replication.archive import Archive
+from tests.nsqd.replication.copied import judge_bytes, judge_state
+from tests.nsqd.replication.copying_run import small
+from tests.nsqd.storage.sim_disk import PowerCut
+from tests.simulation.books import Books, Loss, Publish, number_of
+from tests.simulation.cluster_node import PATIENCE, TOPICS, ClusterNode, Consumer, Reply, Sizes
+from tests.simulation.machine import CAPACITY, Machine
+from tests.simulation.wires import Wires
+
+HEALED_WITHIN = 200 * SECOND
+STEPS = 120  # of a round, before it is healed
+ROUNDS = 2
+MOST_BACKLOG = 200_000  # bytes that wait for one node
+LOOKUP_EVERY = 5 * SECOND
+FORGETS_AFTER = 15 * SECOND  # an nsqlookupd, a node that it does not hear
+REPLY_WITHIN = PATIENCE + 5 * SECOND  # every publish is answered, if the node runs
 
 
-class Machine(WholeRun):
-    """One node of a cluster, with its machine's clocks, its disk, its clients and the books of its promises."""
+class Lookup:
+    """An nsqlookupd: it knows the cluster addresses of nodes that told it."""
 
-    def __init__(self, name: str, seed: int, durability: Durability) -> None:
-        super().__init__(seed, durability)
-        self.name = name
-        self.works = False  # it can be struck now: a node runs, and it is not the final drain
-        self.fate = ""  # what becomes of the disk at the next crash: "", "lost" or "restored"
-        self.backup: tuple[SimDisk, Ledger] | None = None
-        self.happened: list[str] = []  # what only a cluster does to a machine
-        self._is_struck = False
+    def __init__(self, number: int) -> None:
+        self.address = f"lookupd{number}:4161"
+        self.heard: dict[str, int] = {}  # by cluster address, when
 
-    def strike(self) -> None:
-        """The power fails with the next step."""
-        self._is_struck = True
 
-    def back_up(self) -> None:
-        """Copy the disk and the books."""
-        books = deepcopy(self.ledger)
-        books._unsafe = {id(copy): copy for copy in books._unsafe.values()}
-        books.crash(self.clock.true + 1)
-        self.backup = self.disk.kill(), books
-        self.happened.append("backup")
-
-    def _live(self) -> Steps[None]:
-        self.works = True
-        yield from super()._live()
-        self.works = False
-
-    def _turn(self, node: object, until: int) -> None:
-        if self._is_struck and self.works:
-            self._is_struck = False
-            self.happened.append("struck")
-            raise PowerCut
-        super()._turn(node, until)  # type: ignore[arg-type]
-
-    def crash(self, links: list[Link], cut: bool) -> None:
-        """As for a single node; then the disk may be another one."""
-        super().crash(links, cut)
-        if self.fate == "lost":
-            self.disk = SimDisk(self.random, self.disk.block)
-            self.ledger = Ledger(TOPICS, WINDOWS[self.durability], {"strict": 0, "loose": EVERYTHING})
-            self.backup = None
-        elif self.fate == "restored" and self.backup is not None:
-            self.disk, self.ledger = self.backup
-            self.backup = None
-        else:
-            return
-        self.happened.append(self.fate)
-        self.fate = ""
+@contextmanager
+def small_cluster(random: Random) -> Iterator[None]:
+    """Let happen in small logs what happens at large sizes."""
+    before = ids.LEASE, port.LEASE
+    with small(random):
+        port.LEASE = ids.LEASE  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            ids.LEASE, port.LEASE = before  # type: ignore[attr-defined]
 
 
 class ClusterRun:
-    """One run of `count` nodes, each of which has its lives. The one whose time is behind takes the next step."""
+    """One run."""
 
-    def __init__(self, seed: int, durability: Durability, count: int = 3) -> None:
-        self.random = Random(seed)
-        self.machines = [Machine(name, self.random.getrandbits(32), durability) for name in "abcdefg"[:count]]
-        self.steps = 0
+    def __init__(self, seed: int) -> None:
+        self.random = random = Random(seed)
+        self.now = 1_800_000_000 * SECOND
+        count = random.choice((3, 3, 3, 3, 4, 5, 7))
+        self.sizes = Sizes(random, count)
+        latency, window = random.choice((2, 50, 400)) * MS, random.choice((3000, 100_000))
+        self.wires = Wires(random, lambda: self.now, latency, window)
+        self.books = Books()
+        self.archives: dict[bytes, Archive] = {}
+        self.lookups = [Lookup(number) for number in range(random.choice((1, 2)))]
+        self.has_seeds = random.random() < 0.3
+        self.machines = [Machine(self, number) for number in range(count)]
+        self.seeds = [machine.address for machine in self.machines[:2]]
+        self._last_number = count - 1
+        self.violence = random.choice((0.0, 0.3, 1.0, 2.0))
+        self.budget = 0  # machines that may still lose something in this round
+        self.cuts_until = 0
+        self.lines: list[str] = []  # what happened
+        self.is_healing = False
+        self._lookup_due: dict[Machine, int] = {}
+        self._asked: list[tuple[int, Machine, ClusterNode, Publish]] = []  # publishes without an answer
 
-    def run(self) -> list[Verdict]:
-        """All lives of all nodes. AssertionError if a promise was not kept."""
-        with small_steps(), ExitStack() as stack:
+    def next_number(self) -> int:
+        """Return a node number that was never used."""
+        self._last_number += 1
+        return self._last_number
+
+    def note(self, text: str) -> None:
+        self.lines.append(f"{(self.now - 1_800_000_000 * SECOND) // MS} ms: {text}")
+
+    def run(self) -> Books:
+        """All rounds. AssertionError if something is wrong."""
+        with small_cluster(self.random):
+            try:
+                self._heal()  # the cluster is formed
+                for _ in range(ROUNDS):
+                    self._round()
+            except AssertionError as error:
+                error.add_note("\n".join(self.lines[-60:]))
+                raise
+        return self.books
+
+    def _round(self) -> None:
+        self.budget = self.random.choice((0, 1, 1, 2))
+        for _ in range(STEPS):
+            self._happen()
+            self._step(self.random.choice((1, 5, 20, 100, 400)) * MS)
+        self._heal()
+        self._drain()
+
+    # a step
+
+    def _step(self, ns: int) -> None:
+        self.now += ns
+        for machine in self.machines:
+            machine.clock.advance(ns)
+        for machine in self.machines:
+            self._run(machine)
+        self.wires.sweep()
+        self._bounded()
+
+    def _run(self, machine: Machine) -> None:
+        """Let a machine do what it has to do."""
+        if machine.node is None:
+            if machine.early is not None:
+                machine.step_start()
+            elif 0 <= machine.start_at <= self.now and (not machine.is_lost or machine.recover()):
+                machine.begin_start()
+            return
+        if not machine.runs or (not self.is_healing and self.random.random() < 0.2):
+            return
+        node = machine.node
+        try:
+            self._turn(machine, node)
+        except PowerCut:
+            machine.crash(self.random.random() < 0.7)
+        if machine.node is node and (node.log.writer.durable.broken or node.log.writer.failure) and self.is_healing:
+            machine.crash(False, 0)
+        if machine.node is node and node.cluster.refused_itself and self.is_healing:
+            machine.crash(False, 0)  # an operator reads the log
+
+    def _turn(self, machine: Machine, node: ClusterNode) -> None:
+        random = self.random
+        if self.wires.deliver_to(machine):
+            node.events()
+        for address in node.tick():
+            self._dial(machine, node, address)
+        self._discover(machine, node)
+        node.step_threads()
+        busy = not self.is_healing and random.random() < 0.6
+        node.turn(*(self._commands(machine, node) if busy else ()))
+        if machine.slow and node.syncer.job is not None and random.random() < 0.5:
+            machine.still_until = self.now + machine.slow
+        node.step_threads()
+        node.events()
+        machine.note_durable()
+        for consumer in list(node.consumers):
+            self._read(consumer)
+        if random.random() < 0.2 or self.is_healing:
+            machine.disks.facts = node.facts()
+
+    def _dial(self, machine: Machine, node: ClusterNode, address: str) -> None:
+        other = next((one for one in self.machines if one.address == address), None)
+        if other is None or other.node is None or not self.wires.connects(machine.address, address):
+            node.cluster.dial_failed(address, machine.mono)
+            return
+        accepted = other.node.cluster.accepted(other.mono)
+        if accepted is None:
+            node.cluster.dial_failed(address, machine.mono)
+            return
+        self.wires.connect(machine, other, (node.cluster.dialed(address, machine.mono), accepted))
+
+    def _discover(self, machine: Machine, node: ClusterNode) -> None:
+        """Tell the nsqlookupds where the node is, and ask them for others."""
+        if self.now < self._lookup_due.get(machine, 0):
+            return
+        self._lookup_due[machine] = self.now + LOOKUP_EVERY
+        found = []
+        for lookup in self.lookups:
+            if self.wires.connects(machine.address, lookup.address):
+                lookup.heard[machine.address] = self.now
+                found += [address for address, at in lookup.heard.items() if self.now - at < FORGETS_AFTER]
+        node.cluster.set_found(dict.fromkeys(found))
+
+    # clients
+
+    def _commands(self, machine: Machine, node: ClusterNode) -> list[Callable[[], Reply | None]]:
+        random = self.random
+        chosen: list[Callable[[], Reply | None]] = []
+        for _ in range(random.choice((0, 1, 1, 3))):
+            deed = random.random()
+            if deed < 0.7:
+                chosen.append(lambda: self._publish(machine, node))
+            elif deed < 0.8:
+                chosen.append(lambda: self._subscribe(node))
+            else:
+                chosen.append(lambda: self._consume(node))
+        return chosen
+
+    def _publish(self, machine: Machine, node: ClusterNode) -> Reply | None:
+        random = self.random
+        name, n = random.choice(list(TOPICS)), random.choice((1, 1, 2, 2, 3))
+        topic = node.broker.topics[name]
+        mode = topic.config.durability or self.sizes.durability
+        n = max(n, topic.config.replicate or 1)
+        marks = node.may_publish(topic, n)
+        if marks is None:
+            self.books.counts["refused"] += 1
+            return None
+        publish = self.books.publish(machine.name, machine.log_id, name, mode, n, self.now)
+        body = publish.body
+        if random.random() < 0.1:
+            topic.publish_deferred(body, node.clock.now + random.choice((50, 2000)) * MS)
+        else:
+            topic.publish([body], len(body))
+        self._asked.append((self.now, machine, node, publish))
+        before = node.log.writer.written.position
+
+        def tell() -> None:
+            self._acknowledge(machine, node, publish)
+
+        def give_up() -> None:
+            self.books.counts["given up"] += 1
+            self._answered(publish)
+
+        publish.position = before
+        reply = Reply(marks, tell, give_up)
+        node.unwritten.append(publish)
+        return reply
+
+    def _acknowledge(self, machine: Machine, node: ClusterNode, publish: Publish) -> None:
+        self._answered(publish)
+        strict = publish.mode.value == "always"
+        names = {one.number: one.name for one in self.machines}
+        counted = {
+            names[number] for number, told in node.told.items() if number in names and told[strict] >= publish.position
+        }
+        self.books.acknowledge(publish, frozenset({machine.name, *counted}))
+
+    def _answered(self, publish: Publish) -> None:
+        self._asked = [one for one in self._asked if one[3] is not publish]
+
+    def _subscribe(self, node: ClusterNode) -> None:
+        if len(node.consumers) < 4:
+            node.subscribe(self.random.choice(list(TOPICS)), self.random.choice((1, 5, 50)))
+        else:
+            node.leave(self.random.choice(node.consumers))
+
+    def _consume(self, node: ClusterNode) -> None:
+        """Finish or requeue something that a client has read."""
+        random = self.random
+        readers = [one for one in node.consumers if one.seen and not one.gone]
+        if not readers:
+            return
+        consumer = random.choice(readers)
+        for frame in random.sample(consumer.seen, random.randrange(1, len(consumer.seen) + 1)):
+            consumer.seen.remove(frame)
+            if random.random() < 0.2:
+                consumer.client.requeue(frame[18:34], random.choice((0, 50, 3000)) * MS, node.clock.now)
+            else:
+                self._finish(consumer, frame)
+
+    def _finish(self, consumer: Consumer, frame: bytes) -> None:
+        self.books.publishes[number_of(frame[34:])].finished = True
+        consumer.client.finish(frame[18:34])
+
+    def _read(self, consumer: Consumer) -> None:
+        for frame in consumer.fresh:
+            self.books.delivered(frame)
+        consumer.fresh.clear()
+        if consumer.gone and consumer in consumer.node.consumers:
+            consumer.node.consumers.remove(consumer)
+
+    # what happens
+
+    def _happen(self) -> None:
+        random, violence = self.random, self.violence
+        if self.now > self.cuts_until:
+            self.wires.cut.clear()
+        for machine in self.machines:
+            if machine.vain_until and self.now > machine.vain_until and machine.is_up:
+                machine.vain_until = 0
+                if machine.backup is not None:
+                    self._isolate(machine)
+                    machine.restore()
+        for machine in self.machines:
+            if random.random() < 0.02 * violence:
+                self._strike(machine)
+        if random.random() < 0.02 * violence:
+            self._cut_network()
+        if random.random() < 0.01 * violence and (wires := self.wires.between(self.machines)):
+            self.wires.reset(random.choice(wires))
+            self.note("a connection is lost")
+        if random.random() < 0.002 * violence:
             for machine in self.machines:
-                stack.enter_context(told_of(machine.story))
-            running = {machine: machine.steps() for machine in self.machines}
-            while running:
-                machine = min(running, key=lambda one: one.clock.true)
-                self._happen(machine)
-                self.steps += 1
-                try:
-                    next(running[machine])
-                except StopIteration:
-                    del running[machine]
-                except AssertionError as error:
-                    error.add_note(f"on the node {machine.name}, at {machine.clock.true // MS} ms")
-                    raise
-            return [machine.judge() for machine in self.machines]
+                if machine.is_up:
+                    machine.crash(True, random.choice((1, 100, 3000)) * MS)
 
-    def _happen(self, machine: Machine) -> None:
-        """Let something happen now and then that a single node does not know."""
-        chance = self.random.random()
-        if chance < 0.0002:
-            for one in self.machines:
-                one.strike()
-        elif chance < 0.0008 and machine.works:
+    def _strike(self, machine: Machine) -> None:
+        random = self.random
+        deed = random.choice(
+            (
+                "kill",
+                "cut",
+                "later",
+                "stop",
+                "restart",
+                "clock",
+                "slow",
+                "spoil",
+                "full",
+                "backup",
+                "restore",
+                "lose",
+                "vain",
+            )
+        )
+        if deed == "kill" and machine.is_up:
+            machine.crash(False)
+        elif deed == "cut" and machine.is_up:
+            machine.crash(True)
+        elif deed == "later":
+            random.choice(machine.disks.all()).cut_in = random.randrange(1, 30)
+        elif deed == "stop" and machine.is_up:
+            machine.still_until = self.now + random.choice((1, 500, 4000, 20_000)) * MS
+            self.note(f"{machine.name} stopped until {machine.still_until}")
+        elif deed == "restart" and machine.runs:
+            self._restart(machine)
+        elif deed == "clock":
+            machine.clock.wall = self.now + random.choice((0, -1, 1, 24)) * 3600 * SECOND
+        elif deed == "slow":
+            machine.slow = 0 if machine.slow else 500 * MS
+            machine.set_slowness()
+        elif deed == "spoil":
+            self._spoil(machine)
+        elif deed == "full":
+            for disk in machine.disks.all():
+                disk.others = 0 if disk.others else random.choice((CAPACITY, CAPACITY - random.randrange(40_000)))
+            self.note(f"the disk of {machine.name} is {'full' if machine.disks.log.others else 'free'}")
+        elif deed == "backup" and machine.is_up:
             machine.back_up()
-        elif chance < 0.0014:
-            machine.fate = self.random.choice(("lost", "restored"))
+        elif deed == "restore" and machine.backup is not None and self._may_lose():
+            machine.restore()
+        elif deed == "vain" and machine.is_up and self._may_lose():  # the next two lives begin epochs of one number
+            machine.back_up()
+            machine.crash(False, 0)
+            machine.vain_until = self.now + random.choice((3000, 6000)) * MS
+        elif deed == "lose" and self._may_lose():
+            machine.lose_disk()
+
+    def _isolate(self, machine: Machine) -> None:
+        """Nobody hears the machine for a while."""
+        others = [one.address for one in self.machines if one is not machine]
+        self.wires.cut.update((machine.address, other) for other in others)
+        self.cuts_until = self.now + self.random.choice((300, 3000)) * MS
+
+    def _may_lose(self) -> bool:
+        """Return True if one more machine may lose something, and note it."""
+        self.budget -= 1
+        return self.budget >= 0
+
+    def _restart(self, machine: Machine) -> None:
+        assert machine.node is not None
+        self.note(f"{machine.name} announces its restart")
+        machine.node.cluster.announce_restart(30_000)
+        machine.node.events()
+        machine.stop()
+
+    def _spoil(self, machine: Machine) -> None:
+        machine.note_durable()
+        self.books.losses.append(Loss(self.now, machine.name, dict(machine.durable), True))
+        disk = self.random.choice(machine.disks.all())
+        operation = self.random.choice(("sync", "append", "create", "remove", "rename", "sync_directory", "open"))
+        disk.fail(operation, 1, errno.EIO)
+        machine.is_spoiled = True
+        self.note(f"a disk of {machine.name} fails to {operation}")
+
+    def _cut_network(self) -> None:
+        """Cut the network in one of several ways, for a while."""
+        random, wires = self.random, self.wires
+        addresses = [machine.address for machine in self.machines]
+        lookups = [lookup.address for lookup in self.lookups]
+        random.shuffle(addresses)
+        kind = random.choice(("halves", "one way", "bridge", "lookup", "flap"))
+        if kind == "halves":
+            size = random.randrange(1, len(addresses))
+            pairs = [(one, other) for one in addresses[:size] for other in addresses[size:]]
+            wires.cut.update(pairs, [(other, one) for one, other in pairs])
+        elif kind == "one way":
+            wires.cut.update((addresses[0], other) for other in addresses[1:])
+        elif kind == "bridge":  # the first one sees all, the others do not see each other
+            wires.cut.update((one, other) for one in addresses[1:] for other in addresses[1:] if one != other)
+        elif kind == "lookup":
+            wires.cut.update((random.choice(addresses), lookup) for lookup in lookups)
+        else:
+            wires.cut.update({(addresses[0], addresses[1]), (addresses[1], addresses[0])})
+        length = random.choice((300, 2000)) if kind == "flap" else random.choice((1000, 5000, 12_000))
+        self.cuts_until = self.now + length * MS
+        self.note(f"{kind} for {length} ms: {addresses}")
+
+    # what must hold always
+
+    def _bounded(self) -> None:
+        for machine in self.machines:
+            node = machine.node
+            if node is None:
+                continue
+            for link in machine.ends.values():
+                assert link.backlog <= MOST_BACKLOG, f"{link.backlog} bytes wait for a node"
+            for kept in node.mirrors.kept.values():
+                assert kept.mirror is None or len(kept.mirror._unsynced) <= 200, "files are never synced"
+        self._asked = [one for one in self._asked if one[1].node is one[2]]
+        for at, machine, node, publish in self._asked:
+            if not machine.runs or machine.slow or machine.is_spoiled or machine.is_full or node.log.writer.failure:
+                continue
+            since = max(at, machine.still_until)
+            assert self.now - since < REPLY_WITHIN or publish.n == 1, f"waits for ever: {publish}"
+
+    # the end of a round
+
+    def _heal(self) -> None:
+        """Repair everything. Soon all nodes must be in sync."""
+        self.is_healing = True
+        self.wires.cut.clear()
+        for machine in self.machines:
+            self._repair(machine)
+        deadline = self.now + HEALED_WITHIN
+        while not self._is_whole():
+            assert self.now < deadline, f"not in sync: {self._trouble()}"
+            self._step(250 * MS)
+        self._judge_copies()
+        self.is_healing = False
+
+    def _repair(self, machine: Machine) -> None:
+        for disk in machine.disks.all():
+            disk.repair()
+            disk.others, disk.cut_in = 0, None
+        if machine.is_spoiled and machine.is_up:
+            machine.crash(False, 0)
+        machine.is_spoiled, machine.slow, machine.still_until = False, 0, 0
+        machine.clock.wall = machine.clock.true
+        machine.set_slowness()
+        if not machine.is_up:
+            machine.start_at = min(machine.start_at, self.now + 2 * SECOND)
+        else:
+            assert machine.node is not None
+            for consumer in list(machine.node.consumers):
+                machine.node.leave(consumer)
+
+    def _wanted(self) -> int:
+        return min(self.sizes.mirrors, len(self.machines) - 1)
+
+    def _is_whole(self) -> bool:
+        return all(machine.node is not None and self._is_in_sync(machine, machine.node) for machine in self.machines)
+
+    def _is_in_sync(self, machine: Machine, node: ClusterNode) -> bool:
+        present = {one.number for one in self.machines}
+        end, followers = node.source.end, node.origin.followers
+        if set(node.cluster.links) != present - {machine.number} or node.cluster.membership.suspected & present:
+            return False
+        bases = list(dict.fromkeys(node.source.bases()))
+        return (
+            len(node.origin.in_sync.named) == len(followers) == self._wanted()
+            and node.log.writer.durable.position == end
+            and all(
+                one.durable == end and self._has(number, machine.log_id, bases) for number, one in followers.items()
+            )
+        )
+
+    def _has(self, number: int, log_id: bytes, bases: list[int]) -> bool:
+        """Return True if a node has a mirror with the segments that the log has.
+
+        After a power cut the log may have old segments again, which it had removed.
+        """
+        machine = next((one for one in self.machines if one.number == number), None)
+        if machine is None or machine.node is None:
+            return False
+        kept = machine.node.mirrors.kept.get(log_id)
+        if kept is None or kept.mirror is None:
+            return False
+        found = [file.base for file in kept.mirror.manifest.files]
+        return set(found) <= set(bases) and found[-1:] == bases[-1:]
+
+    def _trouble(self) -> str:
+        lines = []
+        for machine in self.machines:
+            node = machine.node
+            if node is None:
+                lines.append(f"{machine.name} is down: {machine.start_at} {machine.is_lost} {machine.early}")
+            elif not self._is_in_sync(machine, node):
+                links, suspected = sorted(node.cluster.links), set(node.cluster.membership.suspected)
+                lines.append(
+                    f"{machine.name}: {node.origin.states()}, end {node.source.end}, durable"
+                    f" {node.log.writer.durable.position} {links=} {suspected=} {node.mirrors.states()}"
+                    f" {node.cluster.refused_itself!r} {[one.closing for one in node.cluster.strangers]}"
+                )
+        return "\n".join(lines)
+
+    def _judge_copies(self) -> None:
+        """Each mirror is its owner's log."""
+        for machine in self.machines:
+            assert machine.node is not None
+            for number in machine.node.origin.followers:
+                follower = next(one for one in self.machines if one.number == number)
+                assert follower.node is not None
+                mirror = follower.node.mirrors.kept[machine.log_id].mirror
+                assert mirror is not None
+                disk, archive = follower.disks.mirrors[machine.log_id], self.archives[machine.log_id]
+                judge = judge_state if self.random.random() < 0.5 else judge_bytes
+                judge(archive, disk, mirror.manifest, mirror.end)
+
+    def _drain(self) -> None:
+        """Take out all that is left, and compare."""
+        self.is_healing = True
+        seen: set[int] = set()
+        for machine in self.machines:
+            seen |= self._drained(machine)
+        missing = [one for one in self.books.owed() if one.number not in seen]
+        for publish in missing:
+            assert self._is_kept_aside(publish), f"lost: {publish}; holders that lost it: {self.books.lost_by(publish)}"
+            self.books.counts["kept aside"] += 1
+        holders, names = {}, {one.number: one.name for one in self.machines}
+        for machine in self.machines:
+            assert machine.node is not None
+            followers = machine.node.origin.followers
+            holders[machine.log_id] = frozenset({machine.name, *(names[number] for number in followers)})
+        self.books.settle(seen, 1 + self._wanted(), holders)
+        self.is_healing = False
+
+    def _is_kept_aside(self, publish: Publish) -> bool:
+        """Return True if a mirror has the message that was set aside because its owner started without asking all."""
+        owner = self.machines[publish.node]
+        return any(at >= publish.at for at in owner.unheard) and any(
+            log_id == publish.log_id and any(publish.body in disk.content(name) for name in disk.names())
+            for machine in self.machines
+            for log_id, disk in machine.disks.parted
+        )
+
+    def _drained(self, machine: Machine) -> set[int]:
+        """Read all messages of a node. Returns the numbers of their publishes; half of them are finished."""
+        node = machine.node
+        assert node is not None
+        node.clock.advance(5 * SECOND)  # what is deferred is due
+        consumers: list[Consumer] = []
+
+        def subscribe() -> None:
+            consumers.extend(node.subscribe(name, 1 << 20) for name in TOPICS)
+
+        node.turn(subscribe)  # type: ignore[arg-type]
+        quiet = 0
+        while quiet < 3:
+            while node.cache.step():
+                node.syncer.step()
+            node.turn()
+            quiet = 0 if any(one.fresh for one in consumers) else quiet + 1
+            for one in consumers:
+                self._read(one)
+        found = [(one, frame) for one in consumers for frame in one.seen]
+        finished = [pair for pair in found if self.random.random() < 0.5]
+
+        def finish() -> None:
+            for consumer, frame in finished:
+                self._finish(consumer, frame)
+
+        node.turn(finish)  # type: ignore[arg-type]
+
+        def leave() -> None:
+            for consumer in consumers:
+                node.leave(consumer)
+
+        node.turn(leave)  # type: ignore[arg-type]
+        node.broker.check()
+        return {number_of(frame[34:]) for _, frame in found}

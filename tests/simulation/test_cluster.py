@@ -1,53 +1,44 @@
-"""Several whole nodes in simulated lives; a failure names its seed, which replays exactly.
+"""Whole clusters in simulated lives; a failure names its seed, which replays exactly.
 
 PENSTOCK_CLUSTER_SEEDS says how many seeds are run, PENSTOCK_CRASH_FIRST with which it begins.
 """
+
+from __future__ import annotations
 
 import os
 from collections import Counter
 
 import pytest
 
-from nsqd.core.retention.policy import Durability
-from nsqd.storage.log.segments import LogError
-from nsqd.storage.log.store import LogStore
 from tests.simulation.cluster import ClusterRun
 
 pytestmark = pytest.mark.long
 
-SEEDS = int(os.environ.get("PENSTOCK_CLUSTER_SEEDS", "4"))
+SEEDS = int(os.environ.get("PENSTOCK_CLUSTER_SEEDS", "20"))
 FIRST = int(os.environ.get("PENSTOCK_CRASH_FIRST", "0"))
-FOUND_WITHIN = 100  # seeds
 
 
-@pytest.mark.parametrize("durability", list(Durability))
-def test_each_node_keeps_its_own_promises(durability: Durability) -> None:
-    acked, happened = 0, Counter[str]()
-    for seed in range(FIRST, FIRST + SEEDS):
-        run = ClusterRun(seed, durability)
-        try:
-            acked += sum(verdict.acked for verdict in run.run())
-        except Exception as error:
-            raise AssertionError(f"seed {seed}, {durability.value}: {error}") from error
-        happened.update(word for machine in run.machines for word in machine.happened)
-    assert acked > 30 * SEEDS, "hardly anything was acknowledged"
-    assert happened.keys() >= {"struck", "backup"}, happened
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
+def test_what_a_cluster_has_promised_holds(seed: int) -> None:
+    ClusterRun(seed).run()
+
+
+def test_much_is_promised_and_much_happens() -> None:
+    counts = Counter[str]()
+    for seed in range(100, 112):
+        counts.update(ClusterRun(seed).run().counts)
+    least = {
+        "acked with 1": 500,
+        "acked with 2": 500,
+        "acked with 3": 100,
+        "deliveries": 3000,
+        "starts": 60,
+        "recovered": 1,
+    }
+    assert {what: counts[what] >= number for what, number in least.items()} == dict.fromkeys(least, True), counts
 
 
 def test_a_seed_replays_exactly() -> None:
-    runs = [ClusterRun(1, Durability.INTERVAL) for _ in range(2)]
-    first, second = (
-        (run.run(), run.steps, [(one.clock.true, one.turns, one.happened, one.notes.lines) for one in run.machines])
-        for run in runs
-    )
+    runs = [ClusterRun(1) for _ in range(2)]
+    first, second = ((run.run().counts, run.now, run.lines) for run in runs)
     assert first == second
-
-
-def test_acknowledging_before_the_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogStore, "durable", property(lambda store: store._writer.written))
-    for seed in range(FOUND_WITHIN):
-        try:
-            ClusterRun(seed, Durability.ALWAYS).run()
-        except (AssertionError, LogError):
-            return
-    raise AssertionError("the bug was not found")

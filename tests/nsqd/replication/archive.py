@@ -7,7 +7,7 @@ when it began, and up to where.
 from __future__ import annotations
 
 from nsqd.storage.log.epochs import Epoch
-from nsqd.storage.log.files import segment_name
+from nsqd.storage.log.files import file_of, segment_name
 from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode, decode_header
 from nsqd.storage.log.writer import Tap
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -47,6 +47,8 @@ class Archive:
 
     def opened(self, node: SimNode) -> None:
         """Note that the log goes on where this start of the node found its end, with what was written since."""
+        node.log.tidying.note_segments()
+        self._find_current(node)
         kept = []
         for key, stop in self._current:
             end = min(stop, len(self.data[key]))
@@ -58,7 +60,6 @@ class Archive:
         self._current = kept
         if node.log.writer.written.position == node.end:
             return  # it has written nothing yet
-        node.log.tidying.note_segments()
         for base in dict.fromkeys(node.log.tidying.segments):
             if base >= node.end:
                 content = node.disk.content(node.log.writer.files.at(base).name)
@@ -66,6 +67,30 @@ class Archive:
                 end = node.log.writer.written.position if base == node.log.writer.base else 0
                 self._begin(header)
                 self.data[base, header.epoch] = bytearray(content[: HEADER_SIZE + end - base] if end else content)
+
+    def _find_current(self, node: SimNode) -> None:
+        """Note which segments the log had before this start: its disk may be that of an earlier time, or filled from a copy."""
+        bases = [base for base in dict.fromkeys(node.log.tidying.segments) if base < node.end]
+        for base, following in zip(bases, [*bases, node.end][1:], strict=True):
+            content = node.disk.content(node.log.writer.files.at(base).name)
+            header = decode_header(content)
+            if header.generation:
+                self.cleaned(node.disk, header)
+                continue
+            key = header.base, header.epoch
+            size = HEADER_SIZE + following - base
+            if key in self.data:
+                self._current = [*self._before[key], (key, END)]
+                self.data[key] += content[len(self.data[key]) : size]  # written when the process was killed
+            else:  # the start that began it has failed
+                self._begin(header)
+                self.data[key] = bytearray(content[:size])
+
+    def cleaned(self, disk: SimDisk, header: SegmentHeader) -> None:
+        """Note a segment that was rewritten, with its new header."""
+        name = file_of(header).name
+        content = disk.content(name)
+        self.rewritten[name, content[:HEADER_SIZE]] = content
 
     def _begin(self, header: SegmentHeader) -> None:
         key = header.base, header.epoch

@@ -34,8 +34,7 @@ from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import Epoch
-from nsqd.storage.log.files import file_of
-from nsqd.storage.log.records import HEADER_SIZE, decode_header
+from nsqd.storage.log.records import decode_header
 from nsqd.storage.mirror import mirror as mirror_module
 from nsqd.storage.mirror.manifest import read_manifest
 from nsqd.storage.mirror.mirror import Mirror
@@ -400,9 +399,7 @@ class CopyingRun:
         job = self.node.cleaner.waits
         self.node.cleaner.step()
         if job is not None and not job.failure:
-            name = file_of(job.header).name
-            content = self.node.disk.content(name)
-            self.archive.rewritten[name, content[:HEADER_SIZE]] = content
+            self.archive.cleaned(self.node.disk, job.header)
 
     def _let_pass(self, ns: int) -> None:
         self.now += ns

@@ -73,7 +73,7 @@ class SimFile:
         allowed = self._disk.room(max(0, at + len(data) - len(self._node.data)))
         whole = len(data)
         if allowed < 0:
-            whole += allowed  # as much as there is space for
+            whole = max(0, whole + allowed)  # as much as there is space for
         try:
             self._act("append")
         except (OSError, PowerCut):

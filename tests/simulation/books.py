@@ -1,0 +1,120 @@
+"""What clients of a simulated cluster were told, what happened to machines, and the verdict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nsqd.core.retention.policy import Durability
+from tests.nsqd.core.node import Delivery
+
+
+def number_of(body: bytes) -> int:
+    """Return the number of the publish that has this body."""
+    return int(body.removeprefix(b"message "))
+
+
+@dataclass(slots=True)
+class Publish:
+    """One publish, which has one message."""
+
+    number: int
+    node: int  # to which it was sent
+    log_id: bytes
+    topic: str
+    mode: Durability
+    n: int  # copies that were asked for
+    at: int  # when, true ns
+    position: int = 0  # the log's end behind it
+    acked: bool = False
+    holders: frozenset[int] = frozenset()  # nodes that had it when it was acknowledged
+    finished: bool = False  # a consumer has sent FIN
+    deliveries: int = 0
+
+    @property
+    def body(self) -> bytes:
+        return b"message %07d" % self.number
+
+    def __str__(self) -> str:
+        what = f"{self.number} to {self.node}, n={self.n}, {self.topic} ({self.mode.value})"
+        at = self.at // 1_000_000 % 1_800_000_000_000
+        return f"publish {what}, at {at} ms, before {self.position}, held by {set(self.holders)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A machine has lost what it had of logs behind some positions."""
+
+    at: int  # true ns
+    node: int
+    kept: Mapping[bytes, int]  # by log id: the position before which all is there; 0 for the others
+    spares_synced: bool  # what was acknowledged in the mode `always` is not touched
+
+
+@dataclass
+class Books:
+    """See above."""
+
+    publishes: list[Publish] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    ids: dict[bytes, int] = field(default_factory=dict)  # of messages that were seen -> number of the publish
+    id_of: dict[int, bytes] = field(default_factory=dict)
+    may_reuse_ids: set[int] = field(
+        default_factory=set
+    )  # nodes that went on with an old backup which nobody could complete
+
+    def publish(self, node: int, log_id: bytes, topic: str, mode: Durability, n: int, at: int) -> Publish:
+        one = Publish(len(self.publishes), node, log_id, topic, mode, n, at)
+        self.publishes.append(one)
+        return one
+
+    def acknowledge(self, publish: Publish, holders: frozenset[int]) -> None:
+        """Note that a client was told OK. `holders`: the nodes that have the message, as the node that tells it believes."""
+        assert len(holders) >= publish.n, f"only {set(holders)} have what is acknowledged: {publish}"
+        publish.acked, publish.holders = True, holders
+        self.counts[f"acked with {publish.n}"] += 1
+
+    def delivered(self, frame: bytes) -> Publish:
+        """Note a message that a client has read."""
+        message = Delivery(frame, 0)
+        publish = self.publishes[number_of(message.body)]
+        if self.ids.setdefault(message.id, publish.number) != publish.number or (
+            self.id_of.setdefault(publish.number, message.id) != message.id
+        ):
+            assert publish.node in self.may_reuse_ids, f"two messages have the id {message.id.decode()}: {publish}"
+            self.counts["ids used again after a backup"] += 1
+        publish.deliveries += 1
+        self.counts["deliveries"] += 1
+        return publish
+
+    def lost_by(self, publish: Publish) -> set[int]:
+        """Return the nodes that held a message and have lost it."""
+        return {
+            loss.node
+            for loss in self.losses
+            if loss.at >= publish.at
+            and loss.node in publish.holders
+            and loss.kept.get(publish.log_id, 0) < publish.position
+            and not (loss.spares_synced and publish.mode is Durability.ALWAYS)
+        }
+
+    def owed(self) -> list[Publish]:
+        """Return the publishes that must be delivered."""
+        return [
+            one for one in self.publishes if one.acked and not one.finished and len(self.lost_by(one)) < max(1, one.n)
+        ]
+
+    def settle(self, present: set[int], copies: int, holders: Mapping[bytes, frozenset[int]]) -> None:
+        """All is well again, so what is owed has as many copies as there are followers, wherever it was asked for.
+
+        `present`: the numbers of the publishes that are there; `holders`: by log id the nodes that have it to its end.
+        """
+        for one in self.publishes:
+            if one.number in present and one.log_id in holders:
+                one.acked = True
+                one.holders, one.n = holders[one.log_id], copies
+            else:
+                one.acked = False
+        self.losses.clear()

@@ -1,0 +1,323 @@
+"""A whole node of a simulated cluster: broker, log, its side of the cluster, and clients that publish and consume.
+
+It is wired as nsqd/front_ends.py and nsqd/replication/port.py do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from typing import TypeVar
+
+from nsqd.cluster.cluster import TICK, Cluster
+from nsqd.cluster.link import Link
+from nsqd.core.channel.channel import Channel
+from nsqd.core.limits import Limits, TooFewCopies
+from nsqd.core.retention.policy import Durability, TopicConfig
+from nsqd.core.sequence.mark import Mark, Promise
+from nsqd.core.topic import Topic
+from nsqd.protocols.peer.frames import FrameKind
+from nsqd.protocols.peer.handshake import Credentials
+from nsqd.protocols.peer.node_identity import NodeIdentity
+from nsqd.replication.copying import Copying
+from nsqd.replication.facts import ClusterFacts, known_members
+from nsqd.replication.mirrors import Directory, Mirrors
+from nsqd.replication.origin import Origin
+from nsqd.storage.log.copying import LogSource
+from nsqd.storage.log.opening import Extend
+from nsqd.storage.log.records import VERSION
+from tests.nsqd.core.client import Client
+from tests.nsqd.core.node import MS, SECOND
+from tests.nsqd.replication.archive import Archive
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import Clock, SimNode
+from tests.simulation.books import Publish
+
+T = TypeVar("T")
+# Each mode has a topic; `two` asks for two copies by itself. All have one channel.
+TOPICS = {mode.value: TopicConfig(mode) for mode in Durability} | {"two": TopicConfig(replicate=2)}
+CHANNEL = "work"
+SECRET = b"the secret of this cluster"
+SUSPECT_AFTER = 3 * SECOND
+PATIENCE = 2 * SECOND  # of replies that wait for copies
+
+
+class Sizes:
+    """What a run has chosen for all its nodes."""
+
+    def __init__(self, random: Random, nodes: int) -> None:
+        self.segment = random.choice((500, 2000, 10_000))
+        self.tail = random.choice((20, 50, 1 << 30)), random.choice((5000, 20_000))
+        self.budget = random.choice((2000, 1 << 30))
+        self.durability = random.choice(list(Durability))
+        self.limits = Limits(mem_queue_size=random.choice((0, 2, 1000)), requeue_on_disconnect=True)
+        self.mirrors = random.choice((1, 2, 2, min(3, nodes - 1)))
+        self.replace_after = random.choice((3, 10, 60)) * SECOND
+        self.rate = random.choice((0, 0, 20_000))  # bytes a second for followers that are far behind
+
+
+class TimedWork:
+    """Work that takes as long as the disk needs. Implements nsqd.replication.origin.Work."""
+
+    def __init__(self, random: Random, clock: Clock) -> None:
+        self._random, self._clock = random, clock
+        self._waiting: list[tuple[int, Callable[[], Callable[[], None]]]] = []  # (when it is done, work)
+        self.duration = 0  # ns
+
+    def run(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> None:
+        def finish() -> Callable[[], None]:
+            result: T | OSError
+            try:
+                result = work()
+            except OSError as error:
+                result = error
+            return lambda: done(result)
+
+        self._waiting.append((self._clock.now + self.duration, finish))
+
+    def step(self) -> bool:
+        """Do one thing that is due, and tell its result. Returns False if there is none."""
+        due = [one for one in self._waiting if one[0] <= self._clock.now]
+        if not due:
+            return False
+        one = self._random.choice(due)
+        self._waiting.remove(one)
+        one[1]()()
+        return True
+
+
+class Reply:
+    """What waits for the marks that its connection waits for."""
+
+    def __init__(self, marks: Sequence[Mark], tell: Callable[[], None], give_up: Callable[[], None]) -> None:
+        self.marks, self.tell, self.give_up = tuple(marks), tell, give_up
+
+
+class Consumer:
+    """A consumer of one channel, and its connection: what it is handed is seen when its copies exist."""
+
+    def __init__(self, node: ClusterNode, channel: Channel, ready: int) -> None:
+        self.node, self.gone = node, False
+        self.channel = channel
+        self.held: list[bytes] = []  # frames of this turn
+        self.marks: set[Mark] = set()  # for which they wait
+        self.seen: list[bytes] = []  # frames that the client has read
+        self.fresh: list[bytes] = []  # those of them that the books do not have yet
+        self.client = Client(channel, self, node.random.choice((300 * MS, 20 * SECOND)), 0)
+        self.client.set_ready(ready)
+
+    def deliver(self, frames: list[bytes], size: int, now: int) -> None:
+        gate = self.channel.offsets.gate
+        if gate is not None:
+            self.marks.update(gate.pass_through())
+        self.held += frames
+
+    def room(self) -> int:
+        return 1 << 20
+
+    def flush(self) -> None: ...
+
+    def evicted(self) -> None:
+        self.gone = True
+
+    def take_reply(self) -> Reply | None:
+        """Return what the connection sends with this turn."""
+        frames, self.held, marks, self.marks = self.held, [], self.marks, set()
+        if not frames:
+            return None
+
+        def see() -> None:
+            self.seen += frames
+            self.fresh += frames
+
+        def break_off() -> None:
+            if not self.gone:
+                self.gone = True
+                self.client.leave(self.node.broker)
+
+        return Reply(tuple(marks), see, break_off)
+
+
+class ClusterNode(SimNode):
+    """See above. Raises LogError if the log cannot be opened."""
+
+    def __init__(
+        self,
+        number: int,
+        disk: SimDisk,
+        clock: Clock,
+        random: Random,
+        sizes: Sizes,
+        extend: Extend | None,
+        first_id: int,
+        archive: Archive,
+    ) -> None:
+        self.random, self.sizes = random, sizes
+        self.replies: list[tuple[list[Promise], Reply]] = []
+        self.consumers: list[Consumer] = []
+        self.flush: Callable[[], None] = lambda: None  # lets the network take what the links have
+        self.stalls: Callable[[], None] = lambda: None
+        super().__init__(
+            disk, sizes.durability, clock, random, sizes.limits, sizes.segment, sizes.budget, *sizes.tail,
+            entropy=random.randbytes, number=number, extend=extend, first_id=first_id,
+        )  # fmt: skip
+        archive.opened(self)
+        self.archive = archive
+        self.number = number
+        self._timer_due = self._tick_due = 0
+        self.suspicions = 0
+        self.unwritten: list[Publish] = []  # of this turn
+        self.told: dict[int, tuple[int, int]] = {}  # by node, how far it has ever said that it has the log
+
+    def join(self, own: NodeIdentity, seeds: Iterable[str], facts: ClusterFacts, directory: Directory) -> None:
+        """Begin this run's part in the cluster."""
+        log, clock, sizes = self.log, self.clock, self.sizes
+        self.work = TimedWork(self.random, clock)
+        credentials = Credentials("c", SECRET, own)
+        self.cluster = cluster = Cluster(
+            credentials, seeds, SUSPECT_AFTER, self.random.randbytes, facts.members, facts.leases, clock.now
+        )
+        self.source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
+        copies = log.store.copies
+        self.origin = Origin(cluster, self.source, copies, self.work, sizes.mirrors, sizes.replace_after, sizes.rate)
+        self.archive.after = self.origin
+        self.source.tap(self.archive)
+        self.mirrors = Mirrors(directory, self.work, lambda: clock.now)
+        self.mirrors.open_all()
+        self.copying = Copying(self.origin, self.mirrors)
+        cluster.on_stream = self._receive
+        log.store.after_write = self._copied_group
+        copies.patience, copies.on_available = PATIENCE, self.broker.set_copies
+
+    def _receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        self.copying.receive(link, kind, content, now)
+        for number, one in self.origin.followers.items() if kind is FrameKind.COPIED else ():
+            if one.has_mirror:
+                known = self.told.get(number, (0, 0))
+                self.told[number] = max(known[0], one.written), max(known[1], one.durable)
+
+    def identity(self, incarnation: int, log_format: int = VERSION) -> NodeIdentity:
+        own = self.log.identity
+        places = f"node{self.number}:4152", f"node{self.number}:4151"
+        return NodeIdentity(self.number, incarnation, own.log_id, own.epoch.pack(), log_format, *places)
+
+    def facts(self) -> ClusterFacts:
+        """Return what the port writes to cluster.json."""
+        cluster = self.cluster
+        return ClusterFacts(cluster.highest, known_members(cluster.words()), tuple(sorted(cluster.leases.items())))
+
+    def _copied_group(self, is_awaited: bool, is_durable: bool) -> None:
+        for publish in self.unwritten:
+            publish.position = self.log.writer.written.position
+        self.unwritten.clear()
+        if is_awaited:
+            self.origin.ask_for_word(is_durable)
+        self.flush()
+
+    # a turn
+
+    def events(self) -> None:
+        """What the port does after input."""
+        self.copying.turn(self.clock.now)
+        self.flush()
+
+    def tick(self) -> list[str]:
+        """What the port does by the clock. Returns the addresses to dial."""
+        now = self.clock.now
+        if now < self._tick_due:
+            return []
+        self._tick_due = now + TICK
+        self.cluster.lease = self.log.store.leased
+        self.suspicions += len(self.cluster.tick(now))
+        dials = []
+        while (address := self.cluster.take_due(now)) is not None:
+            dials.append(address)
+        self.copying.tick(now)
+        self.events()
+        return dials
+
+    def step_threads(self) -> None:
+        """What worker threads do."""
+        random = self.random
+        while random.random() < 0.7 and self.work.step():
+            self.events()
+        if random.random() < 0.7:
+            self.syncer.step()
+        if random.random() < 0.7:
+            self.cache.step()
+        if random.random() < 0.3:
+            self._clean()
+        if random.random() < 0.3:
+            self.spare.step()
+        if self.clock.now >= self._timer_due:
+            self._timer_due = self.clock.now + SECOND // 2
+            self.log.timer()
+
+    def _clean(self) -> None:
+        job = self.cleaner.waits
+        self.cleaner.step()
+        if job is not None and not job.failure:
+            self.archive.cleaned(self.disk, job.header)
+
+    def turn(self, *commands: Callable[[], Reply | None]) -> None:  # type: ignore[override]
+        """A turn. Its commands return what is answered when their marks allow it."""
+        self.woken = False
+        broker = self.broker
+        broker.begin(self.clock.now, self.clock.wall)
+        self.release()
+        replies = [reply for reply in [command() for command in commands] if reply is not None]
+        broker.seal()
+        broker.serve()
+        broker.tick()
+        broker.serve()
+        replies += [reply for one in self.consumers if (reply := one.take_reply()) is not None]
+        promises = broker.commit()
+        self.replies += [([one for one in promises if one.mark in reply.marks], reply) for reply in replies]
+        self.release()
+        broker.fetch_changes()
+
+    def release(self) -> None:
+        """Answer what need not wait any more, and give up what waits in vain."""
+        waiting, self.replies = self.replies, []
+        for promises, reply in waiting:
+            if all(promise.is_kept for promise in promises):
+                reply.tell()
+            elif any(promise.is_broken for promise in promises):
+                reply.give_up()
+            else:
+                self.replies.append((promises, reply))
+
+    def gone(self, link: Link) -> None:
+        self.cluster.closed(link, self.clock.now)
+        self.copying.closed(link)
+        self.events()
+
+    # clients
+
+    def make_topics(self) -> None:
+        """Create the topics, with their channel."""
+        for name, config in TOPICS.items():
+            topic = self.broker.topic(name)
+            if topic.config != config:
+                topic.configure(config)
+            topic.channel(CHANNEL)
+
+    def may_publish(self, topic: Topic, n: int) -> tuple[Mark, ...] | None:
+        """Return the marks that a reply waits for, None if the publish is refused."""
+        if self.broker.refusal or topic.shut:
+            return None
+        try:
+            return topic.ask_for_copies(n)
+        except TooFewCopies:
+            return None
+
+    def subscribe(self, name: str, ready: int) -> Consumer:
+        consumer = Consumer(self, self.broker.topic(name).channel(CHANNEL), ready)
+        self.consumers.append(consumer)
+        return consumer
+
+    def leave(self, consumer: Consumer) -> None:
+        self.consumers.remove(consumer)
+        if not consumer.gone:
+            consumer.gone = True
+            consumer.client.leave(self.broker)

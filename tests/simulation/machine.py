@@ -1,0 +1,408 @@
+"""A machine of a simulated cluster: its disks and clocks, and the node that runs on it now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass, field
+from io import BytesIO, StringIO
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from apps.recover import RecoverError, choose, find_copies
+from nsqd.cluster.link import Link
+from nsqd.replication.early import AtOnce
+from nsqd.replication.facts import ClusterFacts, next_incarnation
+from nsqd.replication.mirrors import Mirrors
+from nsqd.replication.offers import Offer, Part, TransferError, find_offers
+from nsqd.replication.port import safe_id
+from nsqd.replication.rejoin import Rejoin
+from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.followers import Followers
+from nsqd.storage.log.records import decode_header
+from nsqd.storage.log.segments import LogError
+from nsqd.storage.mirror.manifest import ManifestError, read_manifest
+from tests.nsqd.core.node import MS, SECOND
+from tests.nsqd.replication.archive import Archive
+from tests.nsqd.replication.copied import judge_bytes, judge_state
+from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
+from tests.nsqd.storage.sim_node import Clock
+from tests.simulation.books import Loss
+from tests.simulation.cluster_node import ClusterNode
+from tests.simulation.wires import Wire
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import ClusterRun
+
+CAPACITY = 1 << 22  # bytes of each directory's disk
+REJOIN_WITHIN = 2 * SECOND
+
+
+@dataclass
+class Disks:
+    """Everything that a machine keeps: a data directory."""
+
+    log: SimDisk
+    mirrors: dict[bytes, SimDisk] = field(default_factory=dict)  # by log id
+    parted: list[tuple[bytes, SimDisk]] = field(default_factory=list)  # mirrors that were set aside
+    facts: ClusterFacts = field(default_factory=ClusterFacts)
+    first_id: int = 1  # in nsqd.dat
+
+    def all(self) -> list[SimDisk]:
+        return [self.log, *self.mirrors.values()]
+
+    def kill(self) -> Disks:
+        return self._each(lambda disk: disk.kill())
+
+    def crash(self, random: Random) -> Disks:
+        return self._each(lambda disk: disk.crash(random))
+
+    def _each(self, deed: Callable[[SimDisk], SimDisk]) -> Disks:
+        mirrors = {log_id: deed(disk) for log_id, disk in self.mirrors.items()}
+        parted = [(log_id, disk.kill()) for log_id, disk in self.parted]
+        return Disks(deed(self.log), mirrors, parted, self.facts, self.first_id)
+
+
+class SimDirectory:
+    """The directories of a machine's mirrors. Implements nsqd.replication.mirrors.Directory."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine, self._disks = machine, machine.disks
+
+    def found(self) -> list[tuple[bytes, int]]:
+        found = []
+        for log_id, disk in self._disks.mirrors.items():
+            try:
+                manifest = read_manifest(disk)
+            except (ManifestError, OSError):
+                continue
+            if manifest is not None:
+                found.append((log_id, manifest.node))
+        return found
+
+    def open(self, log_id: bytes) -> Disk:
+        if log_id not in self._disks.mirrors:
+            self._disks.mirrors[log_id] = self._machine.new_disk()
+        return self._disks.mirrors[log_id]
+
+    def set_aside(self, log_id: bytes) -> str:
+        self._machine.run.books.counts["mirrors set aside"] += 1
+        disk = self._disks.mirrors[log_id].kill()
+        manifest, archive = read_manifest(disk), self._machine.run.archives[log_id]
+        if manifest is not None and manifest.files:
+            content = disk.content(manifest.files[-1].name)
+            header = decode_header(content)
+            is_part = archive.is_part((header.base, header.epoch), len(content))
+            assert not is_part, "a mirror is set aside of which the log lost nothing"
+        self._disks.parted.append((log_id, self._disks.mirrors.pop(log_id)))
+        return "aside"
+
+    def remove(self, log_id: bytes) -> None:
+        self._machine.run.books.counts["mirrors removed"] += 1
+        del self._disks.mirrors[log_id]
+
+
+class MemoryMirrors:
+    """The mirrors of other machines. Implements nsqd.replication.offers.OtherMirrors."""
+
+    def __init__(self, machine: Machine, others: list[Machine]) -> None:
+        self._machine, self._others = machine, others  # those that are asked
+
+    def leases(self, node: int) -> list[int]:
+        return [
+            other.node.cluster.leases.get(node, 0) for other in self._others if other.runs and other.node is not None
+        ]
+
+    def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
+        offers = []
+        for other in self._others:
+            offers += self.offers_of(other, log_id) or ()
+        return offers
+
+    def offers_of(self, other: Machine, log_id: bytes) -> list[Offer] | None:
+        """Return what one machine offers; None: it does not say."""
+        figures = other.answer(self._machine)
+        return None if figures is None else find_offers(other.http, figures, log_id)
+
+    @contextmanager
+    def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Iterator[Part]]:
+        other = next(one for one in self._others if one.http == offer.address)
+        yield self._parts(other, log_id, start)
+
+    def _parts(self, other: Machine, log_id: bytes, start: int) -> Iterator[Part]:
+        random, mirrors = self._machine.run.random, other.mirrors
+        if mirrors is None or log_id not in mirrors.kept:
+            raise TransferError("it has no mirror any more")
+        self._machine.run.books.counts["ends fetched"] += 1
+        breaks = random.random() < 0.2
+        if breaks:
+            self._machine.unheard.append(self._machine.run.now)
+        try:
+            parts = mirrors.parts(mirrors.kept[log_id], start)
+        except (KeyError, OSError) as error:
+            raise TransferError(str(error)) from None
+        for part in parts:
+            if breaks and random.random() < 0.5:
+                raise TransferError("the connection is lost")
+            if part.name[20:23] != ".0.":
+                self._machine.unheard.append(self._machine.run.now)  # it was rewritten, so it cannot be appended
+            try:
+                data = part.read(0, part.size)
+            except OSError as error:
+                raise TransferError(str(error)) from None
+            yield f"log/{part.name}", BytesIO(data)
+
+
+class Machine:
+    """See above. Implements tests.simulation.wires.Place."""
+
+    def __init__(self, run: ClusterRun, number: int) -> None:
+        self.run, self.number = run, number
+        self.name = number  # of the machine, whatever number its node has
+        self.address, self.http = f"node{number}:4152", f"node{number}:4151"
+        self.ends: dict[Wire, Link] = {}
+        self.clock = Clock(run.random.choice((5, 1000, 10**6)) * SECOND, run.now)
+        self.disks = Disks(self.new_disk())
+        self.node: ClusterNode | None = None
+        self.early: Mirrors | None = None  # while the node starts
+        self.start_at = run.now  # when the process is started, true ns; -1: it runs
+        self.open_at = 0  # when it reads its log at the latest
+        self.still_until = 0  # SIGSTOP
+        self.is_lost = False  # the disk is gone: it must be made again
+        self.backup: Disks | None = None
+        self.backup_kept: dict[bytes, int] = {}
+        self.vain_until = 0  # when its backup takes the place of what it writes meanwhile, true ns; 0: never
+        self.slow = 0  # ns that a sync takes
+        self.is_spoiled = False  # its disks fail
+        self.skew = 0  # of the log's format that it knows
+        self.unheard: list[int] = []  # starts at which not all nodes that it knew have answered, true ns
+        self.log_id = b""
+        self.durable: dict[bytes, int] = {}  # by log id, how far its disks had logs when it was up last
+        self.has_refused_start = 0
+
+    def new_disk(self) -> SimDisk:
+        disk = SimDisk(self.run.random, self.run.random.choice((512, 4096)))
+        disk.capacity, disk.cached = CAPACITY, self.run.random.choice((0, 0.5, 1))
+        return disk
+
+    # Place
+
+    @property
+    def is_up(self) -> bool:
+        return self.node is not None
+
+    @property
+    def runs(self) -> bool:
+        return self.node is not None and self.run.now >= self.still_until
+
+    @property
+    def mono(self) -> int:
+        return self.clock.now
+
+    def gone(self, link: Link) -> None:
+        if self.node is not None:
+            self.node.gone(link)
+
+    # what others ask over HTTP
+
+    @property
+    def mirrors(self) -> Mirrors | None:
+        """Return the mirrors that are served now."""
+        return self.node.mirrors if self.node is not None else self.early
+
+    def answer(self, asker: Machine | None) -> dict[str, Any] | None:
+        """Return what /cluster answers; None: nothing comes."""
+        mirrors = self.mirrors
+        if mirrors is None or self.run.now < self.still_until:
+            return None
+        if asker is not None and not self.run.wires.connects(asker.address, self.address):
+            return None
+        figures: dict[str, Any] = {"mirrors": mirrors.states()}
+        if self.node is not None:
+            words = self.node.cluster.membership.words.items()
+            figures["nodes"] = [
+                {"node": number, "http_address": word.node.http, "standing": word.standing.name.lower()}
+                for number, word in words
+            ]
+        return figures
+
+    # the start
+
+    def begin_start(self) -> None:
+        """The process is started: it serves its mirrors, and asks for the end of its log."""
+        self.open_at = self.run.now + REJOIN_WITHIN
+        try:
+            self.early = Mirrors(SimDirectory(self), AtOnce(), lambda: self.clock.now)
+            self.early.open_all()
+        except PowerCut:
+            self.crash(True)
+            return
+        for log_id, kept in self.early.kept.items():
+            mirror, archive = kept.mirror, self.run.archives.get(log_id)
+            if mirror is not None and archive is not None:
+                judge = judge_state if self.run.random.random() < 0.2 else judge_bytes
+                judge(archive, self.disks.mirrors[log_id].kill(), mirror.manifest, mirror.end)
+
+    def others(self) -> list[Machine]:
+        """Return the machines whose nodes this one knew in its last run."""
+        known = {member.node.http for member in self.disks.facts.members}
+        return [one for one in self.run.machines if one is not self and one.http in known]
+
+    def step_start(self) -> None:
+        """Open the log when all have answered, or the time is over."""
+        others = self.others()
+        mirrors = MemoryMirrors(self, others)
+        has_all = all(mirrors.offers_of(other, self.log_id) is not None for other in others)
+        if not has_all and self.run.now < self.open_at:
+            return
+        if not has_all or not others or any(other.is_spoiled for other in others):
+            self.unheard.append(self.run.now)
+        try:
+            assert self.early is not None
+            self.early.close()
+            self.early = None
+            self._open(others)
+        except PowerCut:
+            self.crash(True)
+        except LogError as error:
+            if not (self.is_spoiled or self.is_full):
+                raise AssertionError(f"the log cannot be opened: {error}") from None
+            self.node, self.early = None, None
+            self.disks = self.disks.kill()
+            self.start_at = self.run.now + 2 * SECOND
+
+    @property
+    def is_full(self) -> bool:
+        return any(disk.others for disk in self.disks.all())
+
+    def _open(self, others: list[Machine]) -> None:
+        run, disks = self.run, self.disks
+        archive = run.archives.get(self.log_id) or Archive()
+        rejoin = Rejoin(MemoryMirrors(self, others), self.number, 0, lambda: self.clock.true)
+        node = ClusterNode(
+            self.number, disks.log, self.clock, run.random, run.sizes, rejoin, disks.first_id, archive
+        )  # fmt: skip
+        damage = node.log.start_results.damage
+        assert not damage.spots or self.is_spoiled, f"a crash looks like damage: {damage.spots}"
+        run.archives[node.log.identity.log_id] = archive
+        self.log_id = node.log.identity.log_id
+        incarnation = next_incarnation(disks.facts, self.clock.wall)
+        disks.facts = ClusterFacts(incarnation, disks.facts.members, disks.facts.leases)
+        own = node.identity(incarnation)
+        seeds = run.seeds if run.has_seeds else []
+        node.join(own, seeds, disks.facts, SimDirectory(self))
+        node.flush = lambda: run.wires.collect(self)
+        node.broker.check()
+        self.node, self.start_at = node, -1
+        self.set_slowness()
+        node.turn(node.make_topics)  # type: ignore[arg-type]
+        run.books.counts["starts"] += 1
+
+    def set_slowness(self) -> None:
+        """Let syncs take as long as the disk needs now."""
+        node = self.node
+        if node is not None:
+            node.work.duration = self.slow or self.run.random.choice((0, 0, 5 * MS))
+            node.mirrors._average = 10 * SECOND if self.slow else 0
+
+    # the end
+
+    def note_durable(self) -> None:
+        """Remember what is safe on the disks."""
+        node = self.node
+        if node is None:
+            return
+        self.durable = {self.log_id: node.log.writer.durable.position}
+        for log_id, kept in node.mirrors.kept.items():
+            self.durable[log_id] = kept.mirror.durable if kept.mirror is not None else 0
+
+    def crash(self, is_cut: bool, away: int | None = None) -> None:
+        """The process is killed, or the power fails, in the middle of whatever it does."""
+        run, random = self.run, self.run.random
+        self.note_durable()
+        if is_cut:
+            run.books.losses.append(Loss(run.now, self.name, self.durable, True))
+            for wire in list(self.ends):
+                del self.ends[wire]
+            self.disks = self.disks.crash(random)
+        else:
+            run.wires.kill(self)
+            self.disks = self.disks.kill()
+        self.node = self.early = None
+        self.still_until = 0
+        self.start_at = run.now + (random.choice((1, 300, 5000, 15_000)) * MS if away is None else away)
+        self.clock = self.clock.after(0, random.choice((5, 1000, 10**6)) * SECOND, rebooted=is_cut)
+        run.note(f"{'cut' if is_cut else 'kill'} of {self.name}")
+
+    def stop(self) -> None:
+        """The process ends as after SIGTERM."""
+        assert self.node is not None
+        try:
+            self.node.log.close()
+            self.node.mirrors.close()
+        except PowerCut:
+            self.crash(True)
+            return
+        self.crash(False)
+
+    def lose_disk(self) -> None:
+        """The machine dies, and its disk with it."""
+        self.crash(True)
+        self.run.books.losses.append(Loss(self.run.now, self.name, {}, False))
+        self.disks, self.durable = Disks(self.new_disk()), {}
+        self.backup, self.vain_until = None, 0
+        self.is_lost = True
+        self.run.note(f"disk of {self.name} lost")
+
+    def back_up(self) -> None:
+        """Copy the whole directory, unless a group stands in it that could not be written, and will be written otherwise."""
+        if self.node is None or self.node.log.writer.failure:
+            return
+        self.note_durable()
+        self.backup, self.backup_kept = self.disks.kill(), dict(self.durable)
+
+    def restore(self) -> None:
+        """An old copy of the whole directory takes the place of the directory."""
+        assert self.backup is not None
+        self.crash(False)
+        self.run.books.losses.append(Loss(self.run.now, self.name, self.backup_kept, False))
+        self.disks, self.backup = self.backup, None
+        self.run.books.may_reuse_ids.add(self.name)
+        self.run.note(f"old backup of {self.name} restored")
+
+    def recover(self) -> bool:
+        """Make the directory again as `penstock recover` does. Returns False if that is refused at present."""
+        others = [one for one in self.run.machines if one is not self]
+        by_http = {one.http: one for one in others}
+
+        def ask(address: str) -> Any:
+            figures = by_http[address].answer(None) if address in by_http else None
+            if figures is None:
+                raise ValueError("it does not answer")
+            return figures
+
+        with redirect_stderr(StringIO()):
+            copies, silent = find_copies([one.http for one in others], self.number, ask)
+        try:
+            force = all(address not in by_http or by_http[address].is_lost for address in silent)  # an operator knows
+            copy = choose(copies, silent, self.number, force)
+        except RecoverError:
+            if force:  # nobody has a copy: it begins a new log, under a number that nobody knows
+                self.number = self.run.next_number()
+                self.address, self.http = f"node{self.number}:4152", f"node{self.number}:4151"
+                self.log_id = b""
+                self.is_lost = False
+                self.run.note(f"{self.name} begins a new log")
+            return not self.is_lost
+        other = by_http[copy.address]
+        assert other.node is not None
+        log_id = bytes.fromhex(copy.log_id)
+        disk = self.new_disk()
+        for part in other.node.mirrors.parts(other.node.mirrors.kept[log_id], 0):
+            disk.put(part.name, part.read(0, part.size))
+        self.disks = Disks(disk, first_id=safe_id(other.node.cluster, self.number))
+        self.log_id = log_id
+        self.is_lost = False
+        self.run.books.counts["recovered"] += 1
+        self.run.note(f"{self.name} recovered from {other.name}")
+        return True

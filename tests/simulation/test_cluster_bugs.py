@@ -1,0 +1,171 @@
+"""The cluster's simulator finds bugs: each of these is planted, and some run must fail.
+
+`early`: a seed that is known to find it, so that it is found at once. With PENSTOCK_CLUSTER_SEEDS all seeds from 0 on are tried
+instead, MOST_SEEDS of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from nsqd.cluster.link import Link
+from nsqd.core.message import ids
+from nsqd.core.records import GROUP, RecordKind
+from nsqd.core.sequence.mark import Promise
+from nsqd.protocols.peer import stream
+from nsqd.replication import common, mirrors, origin
+from nsqd.replication.mirrors import Kept, Mirrors
+from nsqd.storage.log import reading
+from nsqd.storage.log.copies import Copies
+from nsqd.storage.log.reader import LogRecords
+from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE
+from nsqd.storage.log.store import LogStore
+from nsqd.storage.mirror.mirror import Mirror
+from tests.simulation import machine
+from tests.simulation.cluster import ClusterRun
+
+pytestmark = pytest.mark.long
+MOST_SEEDS = 300
+TRIES_ALL = "PENSTOCK_CLUSTER_SEEDS" in os.environ
+Patch = pytest.MonkeyPatch
+
+
+def gate_off_by_one(patch: Patch) -> None:
+    move = Copies._move
+
+    def moving(self: Copies, n: int, is_durable: bool, marks: Any) -> None:
+        move(self, max(1, n - 1), is_durable, marks) if n > 2 else move(self, n, is_durable, marks)
+
+    patch.setattr(Copies, "_move", moving)
+
+
+def hole_in_a_mirror(patch: Patch) -> None:
+    append, random = Mirror.append, Random(1)
+
+    def with_holes(self: Mirror, base: int, at: int, data: memoryview) -> None:
+        append(self, base, at, memoryview(bytes(len(data))) if random.random() < 0.001 else data)
+
+    patch.setattr(Mirror, "append", with_holes)
+
+
+def marks_of_the_origin_are_believed(patch: Patch) -> None:
+    append = Mirror.append
+
+    def believing(self: Mirror, base: int, at: int, data: memoryview) -> None:
+        append(self, base, at, data)
+        content = bytes(data)
+        is_whole = len(content) > PREFIX_SIZE + GROUP.size
+        if is_whole and content[PREFIX_SIZE] == RecordKind.GROUP and not self.is_aside:
+            self.durable = max(self.durable, min(self.end, GROUP.unpack_from(content, PREFIX_SIZE + 1)[0]))
+
+    patch.setattr(Mirror, "append", believing)
+
+
+def epochs_are_told_apart_by_number(patch: Patch) -> None:
+    def by_number(ours: common.Epochs, our_end: int, theirs: common.Epochs, their_end: int) -> int:
+        numbers = [[(epoch[:4], start) for epoch, start in table] for table in (ours, theirs)]
+        return common.common_end(numbers[0], our_end, numbers[1], their_end)
+
+    patch.setattr(origin, "common_end", by_number)
+    patch.setattr(mirrors, "common_end", by_number)
+
+
+def replay_begins_at_the_first_segment(patch: Patch) -> None:
+    patch.setattr(LogRecords, "roots", lambda self: [0])
+
+
+def a_recovery_skips_no_leases(patch: Patch) -> None:
+    patch.setattr(machine, "safe_id", lambda cluster, number: 1)
+    patch.setattr(reading, "first_id", lambda reader, replay: max(1, replay.lease - ids.LEASE))
+
+
+def a_mirror_is_removed_by_its_own_view(patch: Patch) -> None:
+    closed = Mirrors.closed
+
+    def closing(self: Mirrors, link: Link) -> None:
+        mine = [kept for kept in self.kept.values() if kept.link is link and kept.mirror is not None]
+        closed(self, link)
+        for kept in mine:
+            self._drop(kept)
+
+    patch.setattr(Mirrors, "closed", closing)
+
+
+def durable_is_told_before_the_switch(patch: Patch) -> None:
+    tell = Mirrors._tell
+
+    def telling(self: Mirrors, kept: Kept, mirror: Mirror) -> None:
+        tell(self, kept, mirror)
+        if kept.is_resumed and mirror.is_aside and mirror._aside and mirror._file is not None and kept.link is not None:
+            position = mirror._aside[-1].base + mirror._size - HEADER_SIZE
+            kept.reported = position, position
+            kept.link.send(stream.pack_copied(position, position))
+
+    patch.setattr(Mirrors, "_tell", telling)
+
+
+def replies_leave_before_their_group(patch: Patch) -> None:
+    commit = LogStore.commit
+
+    def committing(self: LogStore) -> list[Promise]:
+        before = self.written.position
+        return [replace(promise, position=before) for promise in commit(self)]
+
+    patch.setattr(LogStore, "commit", committing)
+
+
+def segments_go_before_the_mirror_is_durable(patch: Patch) -> None:
+    keep = Mirror.keep
+
+    def keeping(self: Mirror, position: int, bases: list[int]) -> None:
+        keep(self, min(position, self.durable), bases)
+
+    patch.setattr(Mirror, "keep", keeping)
+
+
+def durable_is_told_without_a_sync(patch: Patch) -> None:
+    append = Mirror.append
+
+    def believing(self: Mirror, base: int, at: int, data: memoryview) -> None:
+        append(self, base, at, data)
+        self.durable = self.end
+
+    patch.setattr(Mirror, "append", believing)
+
+
+BUGS: list[tuple[Callable[[Patch], None], int]] = [
+    (gate_off_by_one, 0),
+    (hole_in_a_mirror, 0),
+    (marks_of_the_origin_are_believed, 67),
+    (epochs_are_told_apart_by_number, 24),
+    (replay_begins_at_the_first_segment, 0),
+    (a_recovery_skips_no_leases, 0),
+    (a_mirror_is_removed_by_its_own_view, 0),
+    (durable_is_told_before_the_switch, 0),
+    (replies_leave_before_their_group, 0),
+    (segments_go_before_the_mirror_is_durable, 91),
+    (durable_is_told_without_a_sync, 0),
+]
+
+
+def first_failure(seeds: Iterable[int]) -> int | None:
+    """Return the first seed whose run fails; None if none does."""
+    for seed in seeds:
+        try:
+            ClusterRun(seed).run()
+        except AssertionError:
+            return seed
+    return None
+
+
+@pytest.mark.parametrize(("plant", "early"), BUGS, ids=[plant.__name__ for plant, _ in BUGS])
+def test_a_planted_bug_is_found(plant: Callable[[Patch], None], early: int, monkeypatch: Patch) -> None:
+    seeds = range(MOST_SEEDS) if TRIES_ALL else [early]
+    plant(monkeypatch)
+    assert first_failure(seeds) is not None, "the planted bug was not found"
