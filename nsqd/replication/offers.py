@@ -43,6 +43,7 @@ class Offer:
     address: str  # host:port of that node's HTTP clients
     end: int
     epochs: tuple[tuple[bytes, int], ...]
+    lease: int = 0  # message id below which that node was told that this one may have issued ids
 
 
 class OtherMirrors(Protocol):
@@ -135,7 +136,7 @@ def ask(log_id: bytes, address: str, timeout: float) -> list[Offer] | None:
     """
     try:
         return find_offers(address, _figures(address, timeout), log_id)
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
@@ -145,10 +146,9 @@ def ask_lease(node: int, address: str, timeout: float) -> int | None:
     `timeout` is in s.
     """
     try:
-        leases = [each["lease"] for each in _figures(address, timeout)["nodes"] if each["node"] == node]
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):
+        return _lease(_figures(address, timeout)["nodes"], node)
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return max([lease for lease in leases if type(lease) is int and 0 <= lease <= MOST_LEASE], default=0)
 
 
 def _figures(address: str, timeout: float) -> Any:
@@ -176,14 +176,21 @@ def find_offers(address: str, figures: Any, log_id: bytes) -> list[Offer] | None
     mirrors = [mirror for mirror in figures["mirrors"] if mirror["log_id"] == log_id.hex()]
     if any(mirror.get("opening") or mirror["failure"] for mirror in mirrors):
         return None
-    return [_offer(address, mirror) for mirror in mirrors]
+    nodes = figures.get("nodes", ())  # none while that node starts
+    return [_offer(address, mirror, _lease(nodes, mirror["node"])) for mirror in mirrors]
 
 
-def _offer(address: str, mirror: dict[str, Any]) -> Offer:
+def _lease(nodes: Any, number: int) -> int:
+    """Return what a node was told of the lease of another one; 0: nothing. Raises ValueError, KeyError, TypeError."""
+    leases = [node["lease"] for node in nodes if node["node"] == number]
+    return max([lease for lease in leases if type(lease) is int and 0 <= lease <= MOST_LEASE], default=0)
+
+
+def _offer(address: str, mirror: dict[str, Any], lease: int) -> Offer:
     epochs = tuple((bytes.fromhex(epoch), int(start)) for epoch, start in mirror["epochs"])
     if any(len(epoch) != EPOCH_SIZE for epoch, _ in epochs):
         raise ValueError("an epoch is not one")
-    return Offer(address, int(mirror["written"]) if mirror["complete"] else 0, epochs)
+    return Offer(address, int(mirror["written"]) if mirror["complete"] else 0, epochs, lease)
 
 
 def _parts(archive: tarfile.TarFile) -> Iterator[Part]:

@@ -19,7 +19,7 @@ from nsqd.cluster.cluster import SECOND_CONNECTION, TICK, Cluster
 from nsqd.cluster.link import Link
 from nsqd.cluster.membership import Standing
 from nsqd.cluster.peer import ClusterPeer
-from nsqd.core.message.ids import LEASE, SAFE_LEASES
+from nsqd.core.message.ids import LEASE, SAFE_LEASES, ClockError, first_of_new_log
 from nsqd.core.retention.backup import BackupPart
 from nsqd.net.endpoint import Endpoint, OutputBounds
 from nsqd.net.reactor import Reactor
@@ -288,7 +288,7 @@ class ClusterPort:
         if self.copying is None:
             raise KeyError(log_id)
         kept = self.copying.mirrors.kept[log_id]
-        return self.copying.mirrors.parts(kept, start), safe_id(self.cluster, kept.node)
+        return self.copying.mirrors.parts(kept, start), safe_id(self.cluster, kept.node, time.time_ns())
 
     def _nodes(self) -> list[dict[str, object]]:
         """Return what is known of each node, by its number."""
@@ -311,9 +311,18 @@ class ClusterPort:
         ]
 
 
-def safe_id(cluster: Cluster, number: int) -> int:
-    """Return the message id from which on a node certainly issued none, as far as the others were told."""
-    return cluster.leases.get(number, 0) + SAFE_LEASES * LEASE
+def safe_id(cluster: Cluster, number: int, wall: int) -> int:
+    """Return the message id with which a lost node is to go on at `wall` (ns since the epoch).
+
+    It is above all that the others were told, and above the time: the node may have been lost before, and have issued ids since
+    that nobody was told of.
+    """
+    lease = cluster.leases.get(number, 0)
+    try:
+        return first_of_new_log(wall, lease)
+    except ClockError as error:
+        log.error("CLUSTER: message ids of node %d depend on what it has told: %s", number, error)
+        return lease + SAFE_LEASES * LEASE
 
 
 def _connect(address: str) -> socket.socket:

@@ -53,16 +53,19 @@ class Rejoin:
                 f" directory of node {self._node} from it: penstock restore <this directory> <a new one> --node {self._node}"
             )
         if reading.start_results.leased <= NEVER_LEASED:
-            self.least_id = self._first_id()
+            self.least_id = self._first_id(self._mirrors.leases(self._node))
         if identity is None:
             return False
         own = [(epoch.pack(), start) for epoch, start in reading.replay.epochs]
         end = reading.log_records.end
         offers = self._mirrors.ask(identity.log_id, reading.replay.followers)
+        known = max((offer.lease for offer in offers), default=0)
+        if known > reading.start_results.leased:  # the log is an old one: what it has leased since is not in it
+            self.least_id = max(self.least_id, self._first_id([known]))
         common = {offer: common_end(own, end, offer.epochs, offer.end) for offer in offers}
         mended = [self._is_mended(disk, reading.log_records, spot, common) for spot in reading.log_records.damage.spots]
         longer = [offer for offer in offers if offer.end > end == common[offer]]
-        for offer in sorted(longer, key=lambda offer: offer.end, reverse=True):
+        for offer in sorted(longer, key=lambda offer: (offer.epochs[-1][0], offer.end), reverse=True):
             log.warning(
                 "CLUSTER: fetching the last %d bytes of this node's log from %s", offer.end - end, offer.address
             )
@@ -73,11 +76,10 @@ class Rejoin:
                 log.error("CLUSTER: cannot fetch the end of this node's log from %s: %s", offer.address, error)
         return bool(longer) or any(mended)
 
-    def _first_id(self) -> int:
-        """Return the sequence with which a new log begins: above what any other node knows of this number. Raises LogError."""
-        leases = [self._lease, *self._mirrors.leases(self._node)]
+    def _first_id(self, leases: list[int]) -> int:
+        """Return a sequence above the leases that other nodes know of this number, and above the time. Raises LogError."""
         try:
-            return first_of_new_log(self._wall(), max(leases))
+            return first_of_new_log(self._wall(), max([self._lease, *leases]))
         except ClockError as error:
             raise LogError(str(error)) from None
 

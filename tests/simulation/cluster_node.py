@@ -156,7 +156,6 @@ class ClusterNode(SimNode):
         self.replies: list[tuple[list[Promise], Reply]] = []
         self.consumers: list[Consumer] = []
         self.flush: Callable[[], None] = lambda: None  # lets the network take what the links have
-        self.stalls: Callable[[], None] = lambda: None
         super().__init__(
             disk, sizes.durability, clock, random, sizes.limits, sizes.segment, sizes.budget, *sizes.tail,
             entropy=random.randbytes, number=number, extend=extend, first_id=first_id,
@@ -165,7 +164,6 @@ class ClusterNode(SimNode):
         self.archive = archive
         self.number = number
         self._timer_due = self._tick_due = 0
-        self.suspicions = 0
         self.unwritten: list[Publish] = []  # of this turn
         self.told: dict[int, tuple[int, int]] = {}  # by node, how far it has ever said that it has the log
 
@@ -228,7 +226,7 @@ class ClusterNode(SimNode):
             return []
         self._tick_due = now + TICK
         self.cluster.lease = self.log.store.leased
-        self.suspicions += len(self.cluster.tick(now))
+        self.cluster.tick(now)
         dials = []
         while (address := self.cluster.take_due(now)) is not None:
             dials.append(address)

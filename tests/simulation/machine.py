@@ -19,7 +19,7 @@ from nsqd.replication.port import safe_id
 from nsqd.replication.rejoin import Rejoin
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers
-from nsqd.storage.log.records import decode_header
+from nsqd.storage.log.records import HEADER_SIZE, decode_header
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.mirror.manifest import ManifestError, read_manifest
 from tests.nsqd.core.node import MS, SECOND
@@ -142,6 +142,10 @@ class MemoryMirrors:
         except (KeyError, OSError) as error:
             raise TransferError(str(error)) from None
         for part in parts:
+            if part is parts[0] and _position(part.name) != start:
+                self._machine.unheard.append(
+                    self._machine.run.now
+                )  # an old backup: the mirror has no such segment any more
             if breaks and random.random() < 0.5:
                 raise TransferError("the connection is lost")
             if part.name[20:23] != ".0.":
@@ -151,6 +155,12 @@ class MemoryMirrors:
             except OSError as error:
                 raise TransferError(str(error)) from None
             yield f"log/{part.name}", BytesIO(data)
+
+
+def _position(part: str) -> int:
+    """Return the position at which a part of a mirror begins."""
+    _, _, offset = part.partition("@")
+    return int(part[:20]) + max(0, int(offset or 0) - HEADER_SIZE)
 
 
 class Machine:
@@ -174,11 +184,9 @@ class Machine:
         self.vain_until = 0  # when its backup takes the place of what it writes meanwhile, true ns; 0: never
         self.slow = 0  # ns that a sync takes
         self.is_spoiled = False  # its disks fail
-        self.skew = 0  # of the log's format that it knows
         self.unheard: list[int] = []  # starts at which not all nodes that it knew have answered, true ns
         self.log_id = b""
         self.durable: dict[bytes, int] = {}  # by log id, how far its disks had logs when it was up last
-        self.has_refused_start = 0
 
     def new_disk(self) -> SimDisk:
         disk = SimDisk(self.run.random, self.run.random.choice((512, 4096)))
@@ -219,9 +227,14 @@ class Machine:
             return None
         figures: dict[str, Any] = {"mirrors": mirrors.states()}
         if self.node is not None:
-            words = self.node.cluster.membership.words.items()
+            words, leases = self.node.cluster.membership.words.items(), self.node.cluster.leases
             figures["nodes"] = [
-                {"node": number, "http_address": word.node.http, "standing": word.standing.name.lower()}
+                {
+                    "node": number,
+                    "http_address": word.node.http,
+                    "standing": word.standing.name.lower(),
+                    "lease": leases.get(number, 0),
+                }
                 for number, word in words
             ]
         return figures
@@ -400,7 +413,7 @@ class Machine:
         disk = self.new_disk()
         for part in other.node.mirrors.parts(other.node.mirrors.kept[log_id], 0):
             disk.put(part.name, part.read(0, part.size))
-        self.disks = Disks(disk, first_id=safe_id(other.node.cluster, self.number))
+        self.disks = Disks(disk, first_id=safe_id(other.node.cluster, self.number, self.clock.true))
         self.log_id = log_id
         self.is_lost = False
         self.run.books.counts["recovered"] += 1

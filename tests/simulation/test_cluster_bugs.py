@@ -81,7 +81,7 @@ def replay_begins_at_the_first_segment(patch: Patch) -> None:
 
 
 def a_recovery_skips_no_leases(patch: Patch) -> None:
-    patch.setattr(machine, "safe_id", lambda cluster, number: 1)
+    patch.setattr(machine, "safe_id", lambda cluster, number, wall: 1)
     patch.setattr(reading, "first_id", lambda reader, replay: max(1, replay.lease - ids.LEASE))
 
 

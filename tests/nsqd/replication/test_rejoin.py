@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 
 import pytest
 
 from nsqd.core.message.ids import LEASE, SAFE_LEASES, SEQUENCE, first_of_new_log
 from nsqd.replication import offers as offers_module
-from nsqd.replication.offers import HttpMirrors, ask_lease
+from nsqd.replication.offers import HttpMirrors, Offer, Part, ask_lease
 from nsqd.replication.rejoin import Rejoin
+from nsqd.storage.log.epochs import Epoch
+from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.segments import LogError
 from shared.version import RELEASED
@@ -85,3 +89,47 @@ def test_another_number_is_refused() -> None:
     node.log.close()
     with pytest.raises(LogError, match=r"that of node 7, and --node-id is 8: .* penstock restore .* --node 8"):
         asked(node.disk.kill(), NODE + 1)
+
+
+def test_an_old_log_goes_on_above_what_others_were_told_of_it() -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk)
+    node.turn(lambda: node.broker.topic("t").publish([b"x"], 1))
+    old = node.disk.kill()
+    leased = LogReading(old.kill()).start_results.leased
+    assert begins(old, leased) == 0
+    assert begins(old, leased + 1) == first_of_new_log(WALL, leased + 1)
+
+
+def begins(disk: SimDisk, told: int) -> int:
+    """The id with which a node goes on if another one that has a mirror was told of this lease; 0: with that of its log."""
+
+    class Told(HttpMirrors):
+        def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
+            return [Offer("other:4151", 0, (), told)]
+
+    rejoin = Rejoin(Told({}, 0.0), NODE, 0, lambda: WALL)
+    assert not rejoin(disk, LogReading(disk.kill()))
+    return rejoin.least_id
+
+
+def test_of_several_mirrors_that_of_the_latest_epoch_is_fetched() -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk)
+    node.turn(lambda: node.broker.topic("t").publish([b"x"], 1))
+    reading = LogReading(node.disk.kill())
+    (first, begun), end = next(iter(reading.replay.epochs)), reading.log_records.end
+    own, later = (first.pack(), begun), (Epoch(first.number + 1, first.node, first.random).pack(), end)
+    asked: list[str] = []
+
+    class Others(HttpMirrors):
+        def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
+            return [Offer("longest:1", end + 900, (own,)), Offer("latest:1", end + 100, (own, later))]
+
+        @contextmanager
+        def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Iterator[Part]]:
+            asked.append(offer.address)
+            yield iter(())
+
+    assert Rejoin(Others({}, 0.0), NODE, 0, lambda: WALL)(node.disk.kill(), reading)
+    assert asked == ["latest:1"]
