@@ -5,9 +5,9 @@
   `mending` replaces damaged bytes, also later.
   `joining` makes the node's view of the cluster, and both sides of copying.
 * The run: `port` drives the view by connections and the clock.
-* Copying: `origin` sends this node's log to its followers. `choosing` says who they are, and `in_sync` which of them count.
-  `mirrors` keeps the logs of others. `common` says where two copies part, `directory` where mirrors are. `copying` is both
-  sides.
+* Copying: `origin` sends this node's log to its followers (`follower`). `choosing` says who they are, and `in_sync` which of
+  them count. `mirrors` keeps the logs of others. `common` says where two copies part, `directory` where mirrors are. `copying`
+  is both sides.
 
 See docs/design/cluster.md.
 """

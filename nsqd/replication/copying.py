@@ -60,7 +60,7 @@ class Copying:
 
 
 class Threads:
-    """Does work in threads. Implements nsqd.replication.origin.Work."""
+    """Does work in threads. Implements nsqd.replication.follower.Work."""
 
     def __init__(self, nursery: trio.Nursery, after: Callable[[], None]) -> None:
         """`after` is called in the reactor's thread whenever something is done."""

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class AtOnce:
-    """Does work when it is asked for. Implements nsqd.replication.origin.Work."""
+    """Does work when it is asked for. Implements nsqd.replication.follower.Work."""
 
     def run(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> None:
         """Do `work` in this call, and give its result or its OSError to `done` before this returns."""

@@ -16,8 +16,9 @@ from nsqd.protocols.peer.node_identity import NodeIdentity
 from nsqd.replication.copying import Copying
 from nsqd.replication.directory import MirrorDirectory
 from nsqd.replication.facts import next_incarnation, read_facts, write_facts
+from nsqd.replication.follower import Work
 from nsqd.replication.mirrors import Mirrors
-from nsqd.replication.origin import Origin, Work
+from nsqd.replication.origin import Origin
 from nsqd.storage.directory import DirectoryError
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.identity import LogIdentity

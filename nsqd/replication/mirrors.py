@@ -17,7 +17,7 @@ from nsqd.cluster.link import Link
 from nsqd.protocols.peer import stream
 from nsqd.protocols.peer.frames import FrameKind, PeerError
 from nsqd.replication.common import common_end
-from nsqd.replication.origin import Work
+from nsqd.replication.follower import Work
 from nsqd.storage.log.backup import LogPart
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import unpack

@@ -321,7 +321,7 @@ def safe_id(cluster: Cluster, number: int, wall: int) -> int:
     try:
         return first_of_new_log(wall, lease)
     except ClockError as error:
-        log.error("CLUSTER: message ids of node %d depend on what it has told: %s", number, error)
+        log.error("CLUSTER: message ids of the lost node %d depend on its last report: %s", number, error)
         return lease + SAFE_LEASES * LEASE
 
 

@@ -57,7 +57,7 @@ class Sizes:
 
 
 class TimedWork:
-    """Work that takes as long as the disk needs. Implements nsqd.replication.origin.Work."""
+    """Work that takes as long as the disk needs. Implements nsqd.replication.follower.Work."""
 
     def __init__(self, random: Random, clock: Clock) -> None:
         self._random, self._clock = random, clock

@@ -59,10 +59,12 @@ def marks_of_the_origin_are_believed(patch: Patch) -> None:
 
     def believing(self: Mirror, base: int, at: int, data: memoryview) -> None:
         append(self, base, at, data)
-        content = bytes(data)
-        is_whole = len(content) > PREFIX_SIZE + GROUP.size
-        if is_whole and content[PREFIX_SIZE] == RecordKind.GROUP and not self.is_aside:
-            self.durable = max(self.durable, min(self.end, GROUP.unpack_from(content, PREFIX_SIZE + 1)[0]))
+        content, place = bytes(data), 0
+        while len(content) - place > PREFIX_SIZE + GROUP.size and not self.is_aside:
+            if content[place + PREFIX_SIZE] == RecordKind.GROUP:
+                mark = GROUP.unpack_from(content, place + PREFIX_SIZE + 1)[0]
+                self.durable = max(self.durable, min(self.end, mark))
+            place += PREFIX_SIZE + int.from_bytes(content[place : place + 4])
 
     patch.setattr(Mirror, "append", believing)
 
@@ -142,7 +144,7 @@ def durable_is_told_without_a_sync(patch: Patch) -> None:
 BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (gate_off_by_one, 0),
     (hole_in_a_mirror, 0),
-    (marks_of_the_origin_are_believed, 67),
+    (marks_of_the_origin_are_believed, 185),
     (epochs_are_told_apart_by_number, 24),
     (replay_begins_at_the_first_segment, 0),
     (a_recovery_skips_no_leases, 0),

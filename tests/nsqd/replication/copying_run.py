@@ -27,8 +27,9 @@ from nsqd.protocols.peer.node_identity import NodeIdentity
 from nsqd.replication import mirrors as mirrors_module
 from nsqd.replication import origin as origin_module
 from nsqd.replication.copying import Copying
+from nsqd.replication.follower import T
 from nsqd.replication.mirrors import Mirrors
-from nsqd.replication.origin import Origin, T
+from nsqd.replication.origin import Origin
 from nsqd.storage.log import checkpoint, tidying
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.copying import LogSource
@@ -118,7 +119,7 @@ def proved_link(listener: Listener, peer: NodeIdentity) -> Link:
 
 
 class SteppedWork:
-    """Work that is done, and told to be done, when the test says so. Implements nsqd.replication.origin.Work."""
+    """Work that is done, and told to be done, when the test says so. Implements nsqd.replication.follower.Work."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []

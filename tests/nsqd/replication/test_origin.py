@@ -25,7 +25,7 @@ FOLLOWER = 1
 
 
 class LogOfTest:
-    """Implements nsqd.replication.origin.Source."""
+    """Implements nsqd.replication.follower.Source."""
 
     is_broken = False
 
