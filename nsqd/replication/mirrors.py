@@ -21,6 +21,7 @@ from nsqd.replication.follower import Work
 from nsqd.storage.log.backup import LogPart
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import unpack
+from nsqd.storage.log.records import VERSION
 from nsqd.storage.log.space import reserve_of
 from nsqd.storage.mirror.manifest import ManifestError
 from nsqd.storage.mirror.mirror import Mirror, MirrorError, MirrorSync
@@ -98,6 +99,11 @@ class Mirrors:
         if kind is FrameKind.DROP and log_id not in self.kept:
             return
         number = stream.unpack_follow(content) if kind is FrameKind.FOLLOW else 0
+        if kind is FrameKind.FOLLOW and link.peer.log_format > VERSION:
+            why = f"this node knows the formats of logs up to {VERSION}, and this is format {link.peer.log_format}"
+            log.warning("MIRROR: no mirror of node %d: %s; upgrade this node", link.peer.number, why)
+            link.send(stream.pack_gave_up(why))
+            return
         kept = self.kept.setdefault(log_id, Kept(log_id, link.peer.number))
         if kind is FrameKind.FOLLOW:
             kept.node, kept.link, kept.asked = link.peer.number, link, number

@@ -110,6 +110,7 @@ class Origin:
             Candidate(
                 node.number,
                 now - self._last_seen.setdefault(node.number, now) < self._patience,
+                node.log_format >= own.log_format,
                 node.number not in cluster.full or node.number in self.in_sync.named,
                 not own.zone or node.zone != own.zone,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from random import Random
 
 from nsqd.cluster.link import Link
@@ -11,6 +12,7 @@ from nsqd.protocols.peer.frames import FrameKind, FrameReader, encode
 from nsqd.replication import mirrors as mirrors_module
 from nsqd.replication.mirrors import RETRY_AFTER, Mirrors
 from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.records import VERSION
 from nsqd.storage.mirror.manifest import read_manifest
 from nsqd.storage.mirror.mirror import Mirror
 from tests.nsqd.protocols.peer.identities import node
@@ -89,6 +91,16 @@ def _bytes(base: int, at: int, data: bytes) -> list[bytes]:
 
 def copied(written: int, durable: int) -> tuple[FrameKind, bytes]:
     return FrameKind.COPIED, stream.pack_copied(written, durable)[5:]
+
+
+def test_a_log_of_a_later_format_is_not_copied() -> None:
+    side = Side()
+    assert side.link.peer is not None
+    side.link.peer = replace(side.link.peer, log_format=VERSION + 1)
+    ((kind, content),) = side.say(stream.pack_follow(1))
+    assert kind is FrameKind.GAVE_UP
+    assert f"format {VERSION + 1}" in stream.unpack_gave_up(content)
+    assert side.mirrors.kept == {}
 
 
 def test_written_and_durable_are_told_when_a_client_waits() -> None:
