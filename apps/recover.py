@@ -30,6 +30,7 @@ class Copy:
     log_id: str
     epoch: int  # number of the last epoch in it
     end: int  # bytes of records
+    incarnation: int = 0  # of the last run of the node with this log that the other node knows; 0: none
 
     def __str__(self) -> str:
         return f"{self.address} has log {self.log_id}, epoch {self.epoch}, {self.end} bytes"
@@ -113,7 +114,9 @@ def find_copies(nodes: list[str], number: int, ask: Callable[[str], Any] = ask) 
         asked.add(address)
         try:
             figures = ask(address)
-            copies += [_copy(address, mirror) for mirror in figures["mirrors"] if _counts(mirror, number)]
+            copies += [
+                _copy(address, mirror, figures["nodes"]) for mirror in figures["mirrors"] if _counts(mirror, number)
+            ]
             why = next((_why_not(each) for each in figures["mirrors"] if each["node"] == number and _why_not(each)), "")
             if why:
                 silent.append(address)
@@ -138,9 +141,10 @@ def _why_not(mirror: dict[str, Any]) -> str:
     return str(mirror["failure"]) or ("it is being opened" if mirror.get("opening") else "")
 
 
-def _copy(address: str, mirror: dict[str, Any]) -> Copy:
+def _copy(address: str, mirror: dict[str, Any], nodes: list[dict[str, Any]]) -> Copy:
     last = mirror["epochs"][-1][0] if mirror["epochs"] else "0" * 8
-    return Copy(address, mirror["log_id"], int(last[:8], 16), int(mirror["written"]))
+    runs = [int(node["incarnation"]) for node in nodes if node["log_id"] == mirror["log_id"]]
+    return Copy(address, mirror["log_id"], int(last[:8], 16), int(mirror["written"]), max(runs, default=0))
 
 
 def choose(copies: list[Copy], silent: list[str], number: int, force: bool) -> Copy:
@@ -152,12 +156,13 @@ def choose(copies: list[Copy], silent: list[str], number: int, force: bool) -> C
             f"{', '.join(silent)} may have a longer copy: start it or repair its disk first, or give --force if it is"
             " lost for good"
         )
-    best = max(copies, key=lambda copy: (copy.epoch, copy.end))
+    latest = max(copies, key=lambda copy: (copy.incarnation, copy.epoch, copy.end)).log_id
     if len({copy.log_id for copy in copies}) > 1:
         print(
-            f"penstock recover: there are copies of several logs of node {number}: taking the latest", file=sys.stderr
+            f"penstock recover: there are copies of several logs of node {number}: taking that of its last run, {latest}",
+            file=sys.stderr,
         )
-    return best
+    return max([copy for copy in copies if copy.log_id == latest], key=lambda copy: (copy.epoch, copy.end))
 
 
 def _fetch(copy: Copy, partial: Path) -> tuple[int, int]:

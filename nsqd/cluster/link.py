@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgpack
 
 from nsqd.cluster.membership import Member, Standing
+from nsqd.core.message.ids import MOST_LEASE
 from nsqd.protocols.peer.frames import AFTER_PROOF, STREAM, FrameKind, FrameReader, PeerError, encode
 from nsqd.protocols.peer.handshake import Credentials, Handshake, refusal
 from nsqd.protocols.peer.node_identity import NodeIdentity, pack, unpack, unpack_message
@@ -113,6 +114,8 @@ class Link:
                 self.output += answer
         elif kind is FrameKind.HEARTBEAT and len(content) == _BEAT.size:
             lease, is_full = _BEAT.unpack(content)
+            if lease > MOST_LEASE:
+                raise PeerError("a lease of message ids is beyond all ids")
             self.listener.heard(self, lease, None, now)
             self.listener.heard_of_space(self, is_full)
         elif kind is FrameKind.MEMBERS:

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from nsqd.cluster.membership import Member, Standing
+from nsqd.core.message.ids import MOST_LEASE
 from nsqd.protocols.peer.frames import PeerError
 from nsqd.protocols.peer.node_identity import MOST_INCARNATION, MOST_NUMBER, unpack
 from nsqd.storage.directory import DirectoryError
 from shared.files import replace_file
 
 NAME = "cluster.json"
-MOST_LEASE = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,16 @@ class InSync:
         """
         self.stated = stated  # the latest record's content
         self.named: frozenset[int] = frozenset()  # numbers of the nodes that count
+        self.fewest = 0  # the smallest number of copies that publishes ask for, as the last record that holds states it
         self._before: frozenset[int] = frozenset()  # those that counted before the change
         self._position: int | None = position  # where the record of the change ends; None: it holds
         self._patience = patience
         self._missed: dict[int, int] = {}  # since when a named follower is out of sync, monotonic ns
+
+    @property
+    def counting(self) -> frozenset[int]:
+        """Return the numbers of the nodes that count now: not those that a change leaves out which does not hold yet."""
+        return self.named & frozenset(self.stated.numbers)
 
     @property
     def is_confirmed(self) -> bool:
@@ -80,5 +86,5 @@ class InSync:
         having = sum(position >= self._position for position in concerned)
         if having < min(self.stated.most - 1, len(concerned)):
             return False
-        self.named, self._position = frozenset(self.stated.numbers), None
+        self.named, self.fewest, self._position = frozenset(self.stated.numbers), self.stated.fewest, None
         return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from nsqd.replication.offers import Offer, OtherMirrors, TransferError
 from nsqd.storage.log.disk import Disk
@@ -19,12 +20,16 @@ from nsqd.storage.log.records import HEADER_SIZE, decode
 from shared.log import log
 
 PART = re.compile(r"log/(\d{20})\.0\.log(?:@(\d{1,12}))?")  # name of a part of a mirror: base, offset
+WITHIN = 5.0  # s
 TRY_AGAIN = 60_000_000_000  # ns after which bytes are looked for again that no mirror had
 MOST_FAILURES = 1000  # that are remembered
 
 
 class Mending:
-    """Replaces what a read of a log in use found damaged. Implements nsqd.storage.log.files.Mend; any thread may call it."""
+    """Replaces what a read of a log in use found damaged. Implements nsqd.storage.log.files.Mend; any thread may call it.
+
+    Whoever asks waits for WITHIN at most: what comes later is there for the next read. While nodes do not answer, nobody waits.
+    """
 
     def __init__(self, disk: Disk, log_id: bytes, find: Callable[[], OtherMirrors], clock: Callable[[], int]) -> None:
         """`find` returns the mirrors that can be asked now; `clock`: monotonic ns."""
@@ -33,26 +38,42 @@ class Mending:
         self._find = find
         self._clock = clock
         self._failed: dict[tuple[str, int], int] = {}  # when it was tried in vain, by file and offset
+        self._late_at = -TRY_AGAIN  # when nodes did not answer in time
+        self._thread: threading.Thread | None = None  # the one that asks, also when nobody waits for it any more
         self._lock = threading.Lock()
 
     def __call__(self, base: int, file: SegmentFile, start: int, stop: int) -> bool:
         if file.generation:
             return False  # mirrors have such a segment as it was before
         with self._lock:
-            failed_at = self._failed.get((file.name, start))
-            if failed_at is not None and self._clock() - failed_at < TRY_AGAIN:
+            now, place = self._clock(), (file.name, start)
+            if now - self._failed.get(place, -TRY_AGAIN) < TRY_AGAIN or now - self._late_at < TRY_AGAIN:
                 return False
-            mirrors = self._find()
-            try:
-                offers = mirrors.ask(self._log_id, Followers())
-                if replace_bytes(self._disk, mirrors, offers, self._log_id, (base, file.name, file.seed), start, stop):
-                    return True
-            except OSError as error:
-                log.error("CLUSTER: cannot replace damaged bytes of %s: %s", file.name, error)
+            if self._thread is not None and self._thread.is_alive():
+                return False
+            found: list[bool] = []
+            asking = partial(self._ask, found, (base, file.name, file.seed), start, stop)
+            self._thread = threading.Thread(target=asking, name="mend", daemon=True)
+            self._thread.start()
+            self._thread.join(WITHIN)
+            if found == [True]:
+                return True
+            if not found:
+                log.warning("CLUSTER: no node sends what is damaged in %s in time: trying again in a minute", file.name)
+                self._late_at = self._clock()
             if len(self._failed) >= MOST_FAILURES:
                 self._failed.clear()
-            self._failed[file.name, start] = self._clock()
+            self._failed[place] = self._clock()
             return False
+
+    def _ask(self, found: list[bool], segment: tuple[int, str, int], start: int, stop: int) -> None:
+        try:
+            mirrors = self._find()
+            offers = mirrors.ask(self._log_id, Followers())
+            found.append(replace_bytes(self._disk, mirrors, offers, self._log_id, segment, start, stop))
+        except (OSError, ValueError) as error:
+            log.error("CLUSTER: cannot replace damaged bytes of %s: %s", segment[1], error)
+            found.append(False)
 
 
 def replace_bytes(
@@ -98,7 +119,12 @@ def _fetch_range(mirrors: OtherMirrors, offer: Offer, log_id: bytes, base: int, 
     with mirrors.fetch(offer, log_id, base + start - HEADER_SIZE) as parts:
         for name, content in parts:
             match = PART.fullmatch(name)
-            if match is None or (int(match[1]), int(match[2] or 0)) != (base, start):
+            if match is None:
+                continue  # what is not of the log comes first
+            place = int(match[1]), int(match[2] or 0)
+            if place == (base, 0) and start == HEADER_SIZE:
+                content.read(HEADER_SIZE)
+            elif place != (base, start):
                 break  # the mirror has that segment otherwise
             return content.read(stop - start)
     return b""

@@ -9,6 +9,7 @@ See docs/design/cluster.md#mirrors.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 from nsqd.cluster.link import Link
 from nsqd.protocols.peer import stream
 from nsqd.protocols.peer.frames import FrameKind, PeerError
+from nsqd.protocols.peer.stream import NO_SPACE
 from nsqd.replication.common import common_end
 from nsqd.replication.follower import Work
 from nsqd.storage.log.backup import LogPart
@@ -32,7 +34,6 @@ TELL_AFTER = 1024 * 1024  # bytes after which the owner is told how far the mirr
 SYNC_EVERY = 1_000_000_000  # ns: what nobody waits for is synced after this time
 RETRY_AFTER = 10_000_000_000  # ns after a failure
 QUICK = 1_000_000  # ns: a sync that takes less is done in the turn
-NO_SPACE = "too little space is free"
 
 
 class Directory(Protocol):
@@ -96,13 +97,13 @@ class Mirrors:
         """Do what the owner of a log asks for. Raises PeerError."""
         assert link.peer is not None
         log_id = link.peer.log_id
-        if kind is FrameKind.DROP and log_id not in self.kept:
-            return
         number = stream.unpack_follow(content) if kind is FrameKind.FOLLOW else 0
         if kind is FrameKind.FOLLOW and link.peer.log_format > VERSION:
             why = f"this node knows the formats of logs up to {VERSION}, and this is format {link.peer.log_format}"
             log.warning("MIRROR: no mirror of node %d: %s; upgrade this node", link.peer.number, why)
             link.send(stream.pack_gave_up(why))
+            return
+        if kind is not FrameKind.FOLLOW and log_id not in self.kept:
             return
         kept = self.kept.setdefault(log_id, Kept(log_id, link.peer.number))
         if kind is FrameKind.FOLLOW:
@@ -337,6 +338,9 @@ class Mirrors:
     def _fail(self, kept: Kept, why: str) -> None:
         """Give a mirror up for a while, and tell its owner."""
         if kept.mirror is not None and kept.running is None:
+            if why == NO_SPACE:
+                with suppress(OSError):
+                    kept.mirror.give_up_aside()
             kept.mirror.close()
         kept.mirror, kept.is_resumed, kept.reported = None, False, (-1, -1)
         kept.failure = why

@@ -14,7 +14,7 @@ from typing import IO, Any, Protocol, TypeVar
 
 import httpx
 
-from nsqd.core.message.ids import SEQUENCE
+from nsqd.core.message.ids import MOST_LEASE
 from nsqd.protocols.peer.node_identity import EPOCH_SIZE
 from nsqd.storage.log.followers import Followers
 from shared.chunks import ChunkReader
@@ -25,9 +25,9 @@ ASK_EVERY = 0.1  # s between two questions to nodes that do not answer
 LEAST_PATIENCE = 0.2  # s for an answer
 MOST_NODES = 32  # that are asked
 MOST_ANSWER = 16 * 1024 * 1024  # bytes of an answer of /cluster
-MOST_LEASE = SEQUENCE // 2  # what another node says is not believed beyond this: ids must not run out
 TRANSFER = 30.0  # s without receiving a byte of a mirror
 
+_DAMAGED = (AttributeError, OverflowError, RecursionError)  # what else an answer may raise that is not as it should be
 T = TypeVar("T")
 Part = tuple[str, IO[bytes]]  # name in the archive, log/SEGMENT or log/SEGMENT@OFFSET, and content
 
@@ -80,14 +80,14 @@ class HttpMirrors:
 
     def leases(self, node: int) -> list[int]:
         """Return the lease of the message ids of a node as each other node knows it; 0: it knows none."""
-        return self._ask_all(partial(ask_lease, node), lambda silent: False)
+        return self._ask_all(partial(ask_lease, node), lambda heard: False)
 
     def _ask_all(
         self, ask_one: Callable[[str, float], T | None], is_over: Callable[[Collection[int]], bool]
     ) -> list[T]:
         """Return what other nodes answer. Those that do not answer (None) are asked again until the time is over.
 
-        `is_over` is given the numbers of those that are silent, and may end it earlier.
+        `is_over` is given the numbers of those that have answered, and may end it earlier.
         """
         deadline = time.monotonic() + self._timeout
         found: list[T] = []
@@ -98,7 +98,7 @@ class HttpMirrors:
                 answers = list(pool.map(lambda address, left=left: ask_one(address, left), waiting.values()))
             found += [answer for answer in answers if answer is not None]
             waiting = {one: waiting[one] for one, answer in zip(waiting, answers, strict=True) if answer is None}
-            if not waiting or is_over(waiting) or time.monotonic() > deadline:
+            if not waiting or is_over(self._addresses.keys() - waiting.keys()) or time.monotonic() > deadline:
                 break
             time.sleep(ASK_EVERY)
         for address in waiting.values():
@@ -119,14 +119,13 @@ class HttpMirrors:
             raise TransferError(str(error)) from None
 
 
-def is_enough(followers: Followers, silent: Collection[int]) -> bool:
+def is_enough(followers: Followers, heard: Collection[int]) -> bool:
     """Return True if one of those that have answered holds whatever clients were told that n nodes have, for every n in use.
 
-    `silent`: numbers of the nodes that have not answered. Of k followers, n - 1 have such a publish, so k - n + 2 answers
-    contain one of them.
+    `heard`: numbers of the nodes that have answered. Of k followers, n - 1 have such a publish, so k - n + 2 answers contain
+    one of them.
     """
-    heard = len(set(followers.numbers) - set(silent))
-    return heard >= len(followers.numbers) - max(0, followers.fewest - 2)
+    return len(set(followers.numbers) & set(heard)) >= len(followers.numbers) - max(0, followers.fewest - 2)
 
 
 def ask(log_id: bytes, address: str, timeout: float) -> list[Offer] | None:
@@ -136,7 +135,7 @@ def ask(log_id: bytes, address: str, timeout: float) -> list[Offer] | None:
     """
     try:
         return find_offers(address, _figures(address, timeout), log_id)
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError, AttributeError):
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError, *_DAMAGED):
         return None
 
 
@@ -147,7 +146,7 @@ def ask_lease(node: int, address: str, timeout: float) -> int | None:
     """
     try:
         return _lease(_figures(address, timeout)["nodes"], node)
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError, AttributeError):
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError, *_DAMAGED):
         return None
 
 

@@ -33,6 +33,9 @@ MOST_BEHIND = 64 * 1024 * 1024  # bytes that a follower may have been sent witho
 CHUNK = 512 * 1024  # bytes that are read at a time
 LAST = 64 * 1024  # bytes: the last ones are read in the turn, so that a follower reaches the end of a log that grows
 ASK_AFTER = 1_000_000_000  # ns after which a follower is asked once more, if the log could not be read for it
+NO_ROOM_FOR = (
+    600_000_000_000  # ns for which a node is not chosen that gave up for lack of space, unless there is no other
+)
 HOLD = 30_000_000_000  # ns for which segments are kept after some bytes were sent
 OUT_OF_SYNC = 5_000_000_000  # ns after which a follower that does not keep up is not named any more
 KEEP_EVERY = 1_000_000_000  # ns between two looks at which segments are gone
@@ -53,6 +56,7 @@ class Origin:
         self.followers: dict[int, Follower] = {}  # by node number
         self.copies = copies
         self._batch = Batch()
+        self._without_room: dict[int, int] = {}  # when nodes gave up for lack of space, by number, monotonic ns
         self.in_sync = InSync(source.followers, source.end, OUT_OF_SYNC)
         self._away: list[int] = []  # numbers of the nodes that shall keep a copy and have no connection
         self._cluster = cluster
@@ -111,13 +115,18 @@ class Origin:
                 node.number,
                 now - self._last_seen.setdefault(node.number, now) < self._patience,
                 node.log_format >= own.log_format,
-                node.number not in cluster.full or node.number in self.in_sync.named,
+                self._has_room(node.number, now),
                 not own.zone or node.zone != own.zone,
             )
             for node in cluster.membership.members
             if node is not own
         ]
         return chosen(own.log_id, candidates, self._mirrors)
+
+    def _has_room(self, number: int, now: int) -> bool:
+        """Return True if a node may have space for a mirror; one that gave up for lack of it may not, for a while."""
+        gave_up = number in self._without_room and now - self._without_room[number] < NO_ROOM_FOR
+        return number in self.in_sync.named or not (gave_up or number in self._cluster.full)
 
     def _lose(self, number: int) -> None:
         self._source.hold(number, 0)
@@ -164,6 +173,8 @@ class Origin:
             self.pump()
         else:
             follower.failure = stream.unpack_gave_up(content) or "for no reason"
+            if follower.failure == stream.NO_SPACE:
+                self._without_room[follower.number] = self._now
             follower.is_live = follower.has_mirror = follower.is_caught_up = False
             follower.is_asked = True  # it says again what it has, when it can go on
             log.warning(
@@ -377,8 +388,8 @@ class Origin:
             durable = {follower.number: follower.durable for follower in whole}
             if self.in_sync.confirm(self._source.durable, durable):
                 log.info("CLUSTER: followers that count: %s", sorted(self.in_sync.named) or "none")
-        counted = [follower for follower in whole if follower.number in self.in_sync.named]
-        self.copies.update([(follower.written, follower.durable) for follower in counted])
+        counted = [follower for follower in whole if follower.number in self.in_sync.counting]
+        self.copies.update([(follower.written, follower.durable) for follower in counted], self.in_sync.fewest)
         self.copies.set_available(1 + sum(follower.is_caught_up for follower in counted))
 
     def _name(self, wanted: list[int], now: int) -> None:
@@ -387,7 +398,9 @@ class Origin:
             return
         membership = self._cluster.membership
         caught_up = [number for number, follower in self.followers.items() if follower.is_caught_up]
-        expected = [one for one in self.in_sync.named if membership.is_going(one) and one not in membership.suspected]
+        members = {node.number for node in membership.members}
+        going = [one for one in self.in_sync.named & members if membership.is_going(one)]
+        expected = [one for one in going if one not in membership.suspected]
         needed = wanted if len(wanted) == self._mirrors else []
         fewest, most = self.copies.asked
         change = self.in_sync.wanted(caught_up, expected, needed, (fewest, min(most, 1 + self._mirrors)), now)

@@ -42,3 +42,14 @@ def test_a_node_that_starts_asks_again_for_a_copy_that_cannot_be_read_yet(why: d
     assert find_offers("n:1", {"mirrors": [mirror(0, **why)]}, LOG) is None
     offers = find_offers("n:1", {"mirrors": [mirror(5)]}, LOG)
     assert [offer.end for offer in offers or ()] == [5]
+
+
+def test_of_several_logs_that_of_the_last_run_is_taken() -> None:
+    """A node that was started on an empty directory counts its epochs anew."""
+    later = (b"\1" * 16).hex()
+    told = [{"node": 7, "log_id": later, "incarnation": 9, "http_address": "", "standing": "member"}]
+    old = mirror(900) | {"epochs": [("00000028" + "00" * 10, 0)]}
+    answer = {"mirrors": [old, mirror(5) | {"log_id": later}], "nodes": told}
+    copies, silent = find_copies(["n:1"], 7, lambda address: answer)
+    assert silent == []
+    assert choose(copies, silent, 7, False).log_id == later

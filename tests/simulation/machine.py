@@ -234,6 +234,8 @@ class Machine:
                     "http_address": word.node.http,
                     "standing": word.standing.name.lower(),
                     "lease": leases.get(number, 0),
+                    "log_id": word.node.log_id.hex(),
+                    "incarnation": word.node.incarnation,
                 }
                 for number, word in words
             ]

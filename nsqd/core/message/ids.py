@@ -14,6 +14,7 @@ from shared.version import RELEASED
 
 SEQUENCE = (1 << 48) - 1  # the bits of an id, as a number, that are its sequence
 LEASE = 1 << 24  # ids: one durable write for 16 million messages
+MOST_LEASE = SEQUENCE // 2  # what other nodes and files say is not believed beyond this: ids must not run out
 SAFE_LEASES = 2  # leases above the last one that is known of a lost log: it may have taken another one since
 _IDS_PER_SECOND = 1 << 17  # more than a node issues over its life, on average
 _BEGINNING = 1_704_067_200  # s since the epoch, 2024-01-01

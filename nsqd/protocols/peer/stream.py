@@ -32,6 +32,7 @@ from nsqd.protocols.peer.node_identity import EPOCH_SIZE, unpack_message
 HEADER = 64  # bytes of a segment's header
 MOST_BYTES = 256 * 1024  # of a log in one frame: a heartbeat waits for no more than this
 MOST_SEGMENTS = 65536  # of a log: 4 TiB
+NO_SPACE = "too little space is free"  # a reason for GAVE_UP: another node is to keep the mirror
 MOST_REASON = 500  # bytes
 _MOST_POSITION = (1 << 63) - 1
 _PLACE = Struct(">QQ")  # base of a segment, offset in its file

@@ -175,6 +175,19 @@ class Cleaner:
             index = max(stop, index + 1)
         return locations
 
+    def discard(self) -> bool:
+        """If the thread is done, remove what it wrote: somebody reads the segment as it is. Returns True if that is done."""
+        job = self._job
+        if job is None or not job.done.is_set():
+            return False
+        self._job = None
+        if not job.failure:
+            try:
+                self._disk.remove(file_of(job.header).name)
+            except OSError as error:
+                log.error("LOG: cannot remove a cleaned segment: %s", error)
+        return True
+
     def finish(self) -> int | None:
         """If the thread is done, exchange the places. Returns the base of the segment if it was cleaned."""
         job = self._job

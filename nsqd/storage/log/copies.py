@@ -34,6 +34,7 @@ class Copies:
         self._start = position
         self._marks: dict[tuple[int, bool], _Marks] = {}  # by number of copies, and whether they are to be durable
         self._positions: list[tuple[int, int]] = []
+        self._fewest = MOST_COPIES + 1
         self.patience = 0  # ns after which a reply is given up; 0: never
         self.given_up = 0  # how often replies were given up since the start
         self.available = 1  # copies that are possible now, this node's included
@@ -75,15 +76,19 @@ class Copies:
                 is_awaited, needs_sync = True, needs_sync or is_durable
         return is_awaited, needs_sync
 
-    def update(self, positions: Iterable[tuple[int, int]]) -> None:
-        """Take note how far each follower that counts has written the log, and has it durable."""
-        self._positions = list(positions)
+    def update(self, positions: Iterable[tuple[int, int]], fewest: int = 2) -> None:
+        """Take note how far each follower that counts has written the log, and has it durable.
+
+        `fewest`: the smallest number of copies of which the log states that publishes ask for it, 0: none. For fewer copies
+        nothing counts yet: a start would not wait for the nodes that have them.
+        """
+        self._positions, self._fewest = list(positions), fewest or MOST_COPIES + 1
         for (n, is_durable), marks in self._marks.items():
             self._move(n, is_durable, marks)
 
     def _move(self, n: int, is_durable: bool, marks: _Marks) -> None:
         best = sorted((pair[is_durable] for pair in self._positions), reverse=True)
-        if len(best) >= n - 1:
+        if len(best) >= n - 1 and n >= self._fewest:
             position = best[n - 2]
             marks.copied.position = max(marks.copied.position, position)
             marks.leaving.position = max(marks.leaving.position, position)

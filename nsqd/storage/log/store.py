@@ -48,6 +48,7 @@ class LogStore:
         self._to_be_synced, self._to_be_written = (self.durable,), (self.written,)
         # the same by number of copies, and whether they are synced
         self._replicated: dict[tuple[int, bool], tuple[Mark, ...]] = {}
+        self._unwritten: set[Mark] = set()  # marks that replies wait for whose group is not written yet
         self._owes_sync = False  # True: a reply waits for the sync of a group that could not be written
         self.reshaped = 0  # how often extents older than the newest were replaced by others
         self.leased = 0  # message ids below this may be issued
@@ -92,7 +93,10 @@ class LogStore:
                 topic.note_written(position)
             recorder.shut.clear()
         if self.after_write is not None:
-            self.after_write(*self.copies.wait(awaited, position, self._now))
+            self._unwritten |= awaited  # replies whose group could not be written ask for copies when it is
+            self.after_write(*self.copies.wait(self._unwritten, position, self._now))
+            if is_written:
+                self._unwritten = set()
         wants_sync = self._owes_sync or writer.durable in awaited
         self._owes_sync = wants_sync and not is_written  # replies that wait for an unwritten group keep waiting
         published, recorder.interval = recorder.interval, 0

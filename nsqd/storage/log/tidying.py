@@ -153,7 +153,7 @@ class Tidying:
 
         Each holder has one hold. 0 ends it. All are lost when the disk is full.
         """
-        if ns:
+        if ns and not self._syncer.space.full:
             self._holds[holder] = Hold(self._monotonic() + ns, first, last)
         else:
             self._holds.pop(holder, None)
@@ -190,7 +190,9 @@ class Tidying:
         self.note_segments()
         if self._postponed and not self._is_any_held():
             self._postponed, self._again = False, True
-        if self._cleaner.busy and not self._is_held(self._cleaner.base):
+        if self._cleaner.busy and self._is_held(self._cleaner.base):
+            self._postponed |= self._cleaner.discard()
+        elif self._cleaner.busy:
             cleaned = self._cleaner.finish()
             if cleaned is not None:
                 self.sizes[cleaned], self._dense[cleaned] = self._cleaner.size, UNKNOWN

@@ -166,11 +166,19 @@ class Writer:
                 log.error("LOG: the disk is full: using the reserved space")
                 return self.write()  # this recurses once: there is no second reserve
             self._failed(error)
-            return self.written.position + 1  # the group will end past this position
+            return self._expected_end()
         if self.failure and not self.durable.broken:
             self.failure = ""
             log.info("LOG: writing works again")
         return self.written.position
+
+    def _expected_end(self) -> int:
+        """Return the position that the group reaches at least once it is written: other records may come before and after.
+
+        A copy on another node may end within a group: with a lower position, replies would leave before their records come.
+        """
+        epoch = 0 if self._has_epoch else _size_of([_HEAD, (RecordKind.EPOCH, bytes(EPOCH.size), b"")])
+        return self.written.position + epoch + _size_of([_HEAD, *self.group])
 
     @property
     def unstated(self) -> bool:
@@ -353,6 +361,14 @@ class Writer:
                 self._cut_end()
         for file in (*self._unsynced, *([self._file] if self._file else [])):
             file.close()
+
+
+_HEAD: Record = RecordKind.GROUP, bytes(GROUP.size), b""
+
+
+def _size_of(group: Sequence[Record]) -> int:
+    """Return how many bytes these records take in the log."""
+    return sum([PREFIX_SIZE + 1 + len(content) + len(frames) for _, content, frames in group])
 
 
 def _padding(end: int) -> bytes:

@@ -350,6 +350,11 @@ class Mirror:
         """Close the files. What is not synced stays as it is."""
         self._close_files()
 
+    def give_up_aside(self) -> None:
+        """Remove what is written aside, unless it is complete: then it may be the mirror already. Raises OSError."""
+        if self.is_aside and self._switch_at is None:
+            self._drop_aside()
+
     def _drop_aside(self) -> None:
         """Give up what was written aside."""
         if self.is_aside:

@@ -93,6 +93,7 @@ def test_what_a_peer_tells_is_taken_over_and_passed_on_to_others_only() -> None:
         (FrameKind.HEARTBEAT, b""),
         (FrameKind.HEARTBEAT, bytes(8)),
         (FrameKind.HEARTBEAT, bytes(10)),
+        (FrameKind.HEARTBEAT, b"\xff" * 8 + b"\0"),
         (FrameKind.RESTARTS, bytes(3)),
         (FrameKind.MEMBERS, b""),
         (FrameKind.MEMBERS, b"\xc1"),

@@ -98,6 +98,24 @@ def test_the_log_states_how_many_copies_were_asked_for() -> None:
     assert found.wanted({1}, (), (), (2, 2), 0) == Followers((1,), 2, 3)  # what was in use remains
 
 
+def test_one_that_a_change_leaves_out_does_not_count_while_the_change_is_pending() -> None:
+    found = settled(1, 2)
+    assert found.counting == {1, 2}
+    found.change(Followers((2, 3), 2, 2), 200)
+    assert found.counting == {2}  # after a start, only the new record would be read
+    assert found.confirm(200, {2: 200})
+    assert found.counting == {2, 3}
+
+
+def test_fewer_copies_count_only_when_a_record_that_holds_states_them() -> None:
+    found = settled(1, 2, copies=(3, 3))
+    assert found.fewest == 3
+    found.change(Followers((1, 2), 2, 3), 200)
+    assert found.fewest == 3
+    assert found.confirm(200, {1: 200, 2: 200})
+    assert found.fewest == 2
+
+
 def test_a_record_names_a_bounded_number_of_followers() -> None:
     found = settled(copies=(0, 1))
     wanted = found.wanted(range(2 * MOST), (), (), (0, 1), 0)

@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
 from random import Random
+from threading import Event
 
 import pytest
 
 from nsqd.core.message.frame import HEADER_SIZE as FRAME_HEADER
+from nsqd.replication import mending
 from nsqd.replication.mending import TRY_AGAIN, Mending
 from nsqd.replication.offers import Offer, Part, TransferError
 from nsqd.storage.log.files import segment_name
@@ -47,7 +49,15 @@ class OneMirror:
         base = max(one for one in bases if one <= start)
         offset = HEADER_SIZE + start - base
         data = self.disk.content(segment_name(base, 0))[offset:]
-        yield iter([(f"log/{segment_name(base, 0)}@{offset}", BytesIO(data))])
+        if start == base:
+            yield iter(
+                [
+                    ("nsqd.dat", BytesIO()),
+                    (f"log/{segment_name(base, 0)}", BytesIO(self.disk.content(segment_name(base, 0)))),
+                ]
+            )
+        else:
+            yield iter([(f"log/{segment_name(base, 0)}@{offset}", BytesIO(data))])
 
 
 class World:
@@ -120,3 +130,33 @@ def test_a_mirror_that_ends_earlier_is_not_asked_for_it(world: World) -> None:
     world.damage()
     world.other.end = 0
     assert BODIES[1] not in world.read()
+
+
+def test_damage_from_the_first_record_of_a_segment_on_is_mended(world: World) -> None:
+    name = segment_name(world.node.log.tidying.segments[0], 0)
+    before = world.node.disk.content(name)
+    with world.other.fetch(Offer("other:4151", 1, ()), b"", 0) as parts:
+        assert [name for name, _ in parts] == ["nsqd.dat", f"log/{name}"]  # a whole file, with its header
+    file = world.node.log.writer.files.at(0)
+    mend = world.node.log.writer.files.mend
+    assert mend is not None
+    world.node.disk.put(name, before[:HEADER_SIZE] + bytes(len(before) - HEADER_SIZE))
+    assert mend(0, file, HEADER_SIZE, len(before))
+    assert world.node.disk.content(name) == before
+
+
+def test_nobody_waits_for_long_for_nodes_that_do_not_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mending, "WITHIN", 0.01)
+    answers, asked = Event(), []
+
+    def ask(log_id: bytes, followers: Followers) -> list[Offer]:
+        asked.append(log_id)
+        assert answers.wait(60)
+        return []
+
+    monkeypatch.setattr(world.other, "ask", ask)
+    world.damage()
+    for _ in range(3):
+        assert BODIES[1] not in world.read()
+    assert len(asked) == 1
+    answers.set()

@@ -103,6 +103,12 @@ def test_a_log_of_a_later_format_is_not_copied() -> None:
     assert side.mirrors.kept == {}
 
 
+def test_only_a_node_that_asks_for_a_mirror_gets_one() -> None:
+    side = Side()
+    assert side.say(stream.pack_sync(True), encode(FrameKind.DROP), stream.pack_keep(0, [])) == []
+    assert side.mirrors.kept == {}
+
+
 def test_written_and_durable_are_told_when_a_client_waits() -> None:
     side = Side()
     side.follow()

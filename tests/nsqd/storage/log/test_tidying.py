@@ -82,3 +82,31 @@ def test_a_full_disk_ends_every_hold() -> None:
     node.syncer.space.full = "the disk is full"
     assert not set(tidy(node)) & set(before[:-1])
     assert not node.log.tidying.is_held_by("node 1")
+
+
+def test_a_rewritten_segment_that_somebody_reads_by_now_stays_as_it_was_and_nothing_waits() -> None:
+    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+    node = SimNode(SimDisk(Random(1)), Durability.ALWAYS, clock, Random(1), segment_size=2000, tail_bytes=1 << 40)
+    keep, drop = node.broker.topic("keep"), node.broker.topic("drop")
+    for number in range(30):  # a fifth of each segment is wanted
+        node.turn(lambda topic=keep if number % 5 == 0 else drop: topic.publish([b"x" * 300], 300))  # type: ignore[misc]
+    node.turn(drop.empty)
+    tidying, cleaner = node.log.tidying, node.cleaner
+    assert node.log.upkeep is not None
+    checkpoints = node.log.upkeep.checkpoints
+    for _ in range(2):
+        checkpoints._begin()
+        for _ in range(20):
+            node.turn()
+            node.syncer.step()
+            node.advance(SECOND)
+    assert cleaner.busy
+    base, names = cleaner.base, node.disk.names()
+    tidying.hold_for("node 1", 1000 * SECOND, base, base)
+    cleaner.step()
+    for _ in range(5):
+        node.turn()
+        node.syncer.step()
+    assert cleaner.base != base
+    assert tidying.file_name(base) in node.disk.names()
+    assert set(node.disk.names()) <= set(names)

@@ -118,6 +118,21 @@ def test_a_group_that_cannot_be_written_stays_and_keeps_its_order() -> None:
     assert read(disk.kill())[1] == [b"a", b"b", b"c", b"d"]
 
 
+@pytest.mark.parametrize("before", [[], [b"a"]])
+def test_a_reply_to_a_group_that_cannot_be_written_waits_for_the_end_of_the_group(before: list[bytes]) -> None:
+    """A copy on another node may end within a group."""
+    disk = new_disk()
+    writer = new_writer(disk)
+    for content in before:  # otherwise the record that begins the epoch comes first
+        write(writer, content)
+    disk.fail("append", 1, errno.EIO)
+    waits_for = write(writer, b"b" * 1000)
+    assert writer.group
+    assert waits_for > writer.written.position + 1000
+    assert writer.write() == waits_for
+    assert not writer.group
+
+
 def test_a_group_of_which_a_part_was_written_is_written_again_in_its_place() -> None:
     for seed in range(30):
         disk = new_disk()

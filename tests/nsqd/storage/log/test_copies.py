@@ -1,0 +1,34 @@
+"""How far n nodes have the log."""
+
+from nsqd.storage.log.copies import Copies
+
+
+def test_a_mark_is_where_the_best_follower_but_n_minus_two_is() -> None:
+    copies = Copies(100)
+    two, three, durable = copies.copied(2, False), copies.copied(3, False), copies.copied(2, True)
+    copies.update([(150, 120), (130, 130)])
+    assert (two.position, three.position, durable.position) == (150, 130, 130)
+    copies.update([(200, 120)])
+    assert (two.position, three.position, durable.position) == (200, 130, 130)
+
+
+def test_fewer_copies_than_the_log_states_do_not_count_yet() -> None:
+    copies = Copies(100)
+    two, three = copies.copied(2, False), copies.copied(3, False)
+    copies.update([(150, 150), (140, 140)], 0)
+    assert (two.position, three.position) == (100, 100)
+    copies.update([(150, 150), (140, 140)], 3)
+    assert (two.position, three.position) == (100, 140)
+    copies.update([(150, 150), (140, 140)], 2)
+    assert (two.position, three.position) == (150, 140)
+
+
+def test_what_waits_for_too_long_is_given_up() -> None:
+    copies = Copies(100)
+    copies.patience = 10
+    mark = copies.copied(2, False)
+    assert copies.wait({mark}, 150, 0) == (True, False)
+    assert not copies.expire(9)
+    assert copies.expire(10)
+    assert (mark.given_up, mark.position, copies.given_up) == (150, 100, 1)
+    assert copies.leaving(2, False).position == 150
