@@ -319,6 +319,7 @@ class ClusterRun:
                 "restore",
                 "lose",
                 "vain",
+                "upgrade",
             )
         )
         if deed == "kill" and machine.is_up:
@@ -353,6 +354,10 @@ class ClusterRun:
             machine.vain_until = self.now + random.choice((3000, 6000)) * MS
         elif deed == "lose" and self._may_lose():
             machine.lose_disk()
+        elif deed == "upgrade" and machine.runs:  # or back again
+            machine.skew = 1 - machine.skew
+            self.books.counts["upgrades"] += 1
+            self._restart(machine)
 
     def _isolate(self, machine: Machine) -> None:
         """Nobody hears the machine for a while."""
@@ -441,8 +446,9 @@ class ClusterRun:
         for disk in machine.disks.all():
             disk.repair()
             disk.others, disk.cut_in = 0, None
-        if machine.is_spoiled and machine.is_up:
+        if (machine.is_spoiled or machine.skew) and machine.is_up:
             machine.crash(False, 0)
+        machine.skew = 0
         machine.is_spoiled, machine.slow, machine.still_until = False, 0, 0
         machine.clock.wall = machine.clock.true
         machine.set_slowness()

@@ -19,7 +19,7 @@ from nsqd.replication.port import safe_id
 from nsqd.replication.rejoin import Rejoin
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers
-from nsqd.storage.log.records import HEADER_SIZE, decode_header
+from nsqd.storage.log.records import HEADER_SIZE, VERSION, decode_header
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.mirror.manifest import ManifestError, read_manifest
 from tests.nsqd.core.node import MS, SECOND
@@ -184,6 +184,8 @@ class Machine:
         self.vain_until = 0  # when its backup takes the place of what it writes meanwhile, true ns; 0: never
         self.slow = 0  # ns that a sync takes
         self.is_spoiled = False  # its disks fail
+        # 1: its log is of a later format than the others know. It knows no such logs itself: then it keeps fewer mirrors.
+        self.skew = 0
         self.unheard: list[int] = []  # starts at which not all nodes that it knew have answered, true ns
         self.log_id = b""
         self.durable: dict[bytes, int] = {}  # by log id, how far its disks had logs when it was up last
@@ -303,7 +305,7 @@ class Machine:
         self.log_id = node.log.identity.log_id
         incarnation = next_incarnation(disks.facts, self.clock.wall)
         disks.facts = ClusterFacts(incarnation, disks.facts.members, disks.facts.leases)
-        own = node.identity(incarnation)
+        own = node.identity(incarnation, VERSION + self.skew)
         seeds = run.seeds if run.has_seeds else []
         node.join(own, seeds, disks.facts, SimDirectory(self))
         node.flush = lambda: run.wires.collect(self)

@@ -34,6 +34,7 @@ def test_much_is_promised_and_much_happens() -> None:
         "deliveries": 3000,
         "starts": 60,
         "recovered": 1,
+        "upgrades": 5,
     }
     assert {what: counts[what] >= number for what, number in least.items()} == dict.fromkeys(least, True), counts
 
