@@ -144,6 +144,7 @@ class ClusterPort:
 
     async def run(self, nursery: trio.Nursery) -> None:
         """Dial nodes, send heartbeats, and find out who is silent, until cancelled."""
+        nursery.start_soon(self._keep_facts)
         while True:
             now = time.monotonic_ns()
             self.cluster.lease = self._lease()
@@ -155,7 +156,6 @@ class ClusterPort:
             if self.copying is not None:
                 self.copying.tick(now)
             self.events()
-            await self._keep()
             self._reactor.wake()
             await trio.sleep(TICK / 1e9)
 
@@ -193,6 +193,12 @@ class ClusterPort:
             log.debug("CLUSTER: cannot use the connection to %s: %s", address, error)
             self.cluster.closed(link, time.monotonic_ns())
         self._reactor.wake()
+
+    async def _keep_facts(self) -> None:
+        """Write cluster.json whenever something in it has changed. A disk that hangs holds up no heartbeat."""
+        while True:
+            await self._keep()
+            await trio.sleep(TICK / 1e9)
 
     async def _keep(self) -> None:
         """Write cluster.json if anything in it has changed."""
