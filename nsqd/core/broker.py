@@ -4,6 +4,8 @@ There is one broker, and one thread uses it. Every command runs inside a turn: `
 messages their places, `serve` delivers what can be delivered, `tick` does what is due, and `commit` writes it all as one group.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -40,19 +42,27 @@ class Broker:
         ids: IdSource,
         random_below: Callable[[int], int],
         story: Story | None = None,
+        home: Broker | None = None,
     ) -> None:
-        """Make an empty broker. `story`: notes what happens to each message; None: nothing is noted."""
+        """Make an empty broker.
+
+        `story`: notes what happens to each message; None: nothing is noted. `home`: the node's own broker, in whose turns this
+        one takes part; None: this is the node's own.
+        """
         self.limits = limits
         self.story = story
         self.store = store = recording_store(store, story) if story is not None else store
         self.ids = ids
-        self.agenda = agenda = Agenda()
+        self.agenda: Agenda = home.agenda if home is not None else Agenda()
+        agenda = self.agenda
         self.seal_puts, self.seal, self.serve = agenda.seal_puts, agenda.seal, agenda.serve  # steps of the turn
         self.registry = Registry(limits)
-        self.scan = ScanPool(agenda, limits.queue_scan_selection_count, limits.queue_scan_worker_pool_max, random_below)
+        self.scan: ScanPool = home.scan if home is not None else _new_scan(agenda, limits, random_below)
         self.context = NodeContext(
             limits, store, ids, random_below, agenda, self.registry, self.scan, Events(limits.events)
         )
+        if home is not None:
+            self.context.events, self.context.latencies = home.context.events, home.context.latencies
         self.directory = Directory(self.context)
         self.topics = self.directory.topics
         self.named = self.directory.named  # the same topics, by the names as protocols read them (bytes)
@@ -64,6 +74,8 @@ class Broker:
         }  # of readers
         self.refusal = ""  # why nothing can be published in this turn; "": publishing is possible
         self.draining_since = 0  # ns since the epoch; 0: the node does not drain
+        # those of the logs that the node has adopted; all share its agenda and its scan (stripes.py)
+        self.adopted: list[Broker] = []
 
     # the turn
 
@@ -78,6 +90,8 @@ class Broker:
         agenda.now = now
         agenda.wall = wall
         self.store.begin(now, wall)
+        for adopted in self.adopted:
+            adopted.store.begin(now, wall)
         self.refusal = self.store.refusal or (DRAINING if self.draining_since else "")
 
     def tick(self) -> int | None:
@@ -90,7 +104,19 @@ class Broker:
         agenda = self.agenda
         if agenda.unsealed_puts or agenda.unsealed:
             agenda.seal()
-        return self.store.commit()
+        promises = self.store.commit()
+        return self._commit_adopted(promises) if self.adopted else promises
+
+    def _commit_adopted(self, promises: Sequence[Promise]) -> Sequence[Promise]:
+        """Write the groups of the adopted logs, too. Returns all promises.
+
+        Nobody is told of changes to their topics: whoever needs to be knows the node's own.
+        """
+        found = [*promises]
+        for adopted in self.adopted:
+            found += adopted.store.commit()
+            adopted.registry.changes.clear()
+        return found
 
     def drain(self, draining: bool) -> bool:
         """Stop taking messages and jobs while deliveries go on, or take them again. Returns False if nothing changes."""
@@ -127,21 +153,31 @@ class Broker:
         else:
             self.registry.pauses.forget(item.key)
         self.registry.note_change(ChangeKind.PAUSED, *item.key)
+        for adopted in self.adopted:
+            same = adopted.find_item(item.key)
+            if same is not None and same.paused != pause:
+                adopted.set_pause(same, pause)
 
     def end_pauses(self, at: int, limit: int) -> list[Key]:
         """Resume up to `limit` topics and channels whose pauses end by `at` (s since the epoch). Returns their keys."""
         ended = self.registry.pauses.take_due(at, limit)
         for key in ended:
             self.pause(self.paused_item(key), False)
+        for adopted in self.adopted:
+            ended += adopted.end_pauses(at, limit)
         return ended
 
     def paused_item(self, key: Key) -> Topic | Channel:
         """Return the topic or channel of that key. Raises KeyError if it does not exist or is not paused."""
-        topic = self.topics[key[0]]
-        item = topic.channels[key[1]] if key[1] else topic
-        if not item.paused:
+        item = self.find_item(key)
+        if item is None or not item.paused:
             raise KeyError(key)
         return item
+
+    def find_item(self, key: Key) -> Topic | Channel | None:
+        """Return the topic or channel of that key; None: it does not exist."""
+        topic = self.topics.get(key[0])
+        return topic.channels.get(key[1]) if topic is not None and key[1] else topic
 
     # readers and queries
 
@@ -188,6 +224,12 @@ class Broker:
             assert self.paused_item(key).paused == pause
         self.directory.check()
         self.tubes.check()
+        for adopted in self.adopted:
+            adopted.check()
 
     def __repr__(self) -> str:
         return f"<Broker: {self.directory!r}, {self.agenda!r}>"
+
+
+def _new_scan(agenda: Agenda, limits: Limits, random_below: Callable[[int], int]) -> ScanPool:
+    return ScanPool(agenda, limits.queue_scan_selection_count, limits.queue_scan_worker_pool_max, random_below)

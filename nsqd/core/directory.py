@@ -1,5 +1,7 @@
 """The topics of a node, by name and by number, and how they are found, made and deleted."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from nsqd.core.channel.channel import Channel
@@ -21,6 +23,7 @@ class Directory:
         self.by_number: dict[int, Topic] = {}  # the same topics, by number
         self.ask_for_channels = False  # True: a new topic waits until Topic.start(), because nsqlookupd is asked first
         self.on_created: list[Callable[[Topic], None]] = []  # called with each new topic
+        self.adopted: list[Directory] = []  # of adopted logs: what is deleted here is deleted there, too
 
     def topic(self, name: str) -> Topic:
         """Return the topic of that name, and create it if needed. The caller has checked the name. Raises TooMany."""
@@ -51,10 +54,18 @@ class Directory:
         registry = self.context.registry
         registry.pauses.forget((name, ""))
         registry.note_change(ChangeKind.TOPIC_DELETED, name)
+        for other in self.adopted:
+            if name in other.topics:
+                other.delete(name)
 
     def delete_channel(self, topic: Topic, name: str) -> None:
         """Drop the channel, its messages and its connections. An ephemeral topic goes with its last channel."""
-        if topic.delete_channel(name):
+        goes = topic.delete_channel(name)
+        for other in self.adopted:
+            theirs = other.topics.get(topic.name)
+            if theirs is not None and name in theirs.channels:
+                other.delete_channel(theirs, name)
+        if goes:
             self.delete(topic.name)
 
     def unsubscribe(self, channel: Channel, consumer: Consumer) -> None:

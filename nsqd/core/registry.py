@@ -1,6 +1,7 @@
 """The node-wide affairs of topics and channels: their numbers, their limits, and the changes that the outside is told."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -44,6 +45,7 @@ class Registry:
         self.channel_count = 0  # channels of all topics
         self.refused: Counter[str] = Counter()  # how often each limit refused something
         self.pauses = Pauses()  # what is known of paused topics and channels
+        self.on_channel_created: list[Callable[[str, str], None]] = []  # called with topic and name of each new channel
 
     # numbers
 
@@ -95,6 +97,8 @@ class Registry:
         """Count and note a channel that a topic made."""
         self.channel_count += 1
         self.note_change(ChangeKind.CHANNEL_CREATED, topic, channel)
+        for tell in self.on_channel_created:
+            tell(topic, channel)
 
     def channel_deleted(self, topic: str, channel: str) -> None:
         """Note that a topic dropped a channel, and forget its pause."""

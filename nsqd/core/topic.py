@@ -8,6 +8,8 @@ So the first reader gets the messages published before it, and each later one ge
 See docs/design/channel.md#positions.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Iterable
 
 from nsqd.core.channel.channel import Channel
@@ -56,6 +58,7 @@ class Topic:
         "scan_entry",
         "shut",
         "starting",
+        "stripes",
     )
 
     def __init__(self, name: str, number: int, context: NodeContext, config: TopicConfig | None = None) -> None:
@@ -71,6 +74,7 @@ class Topic:
         self.deleted = False
         self.shut = False  # True: it is deleted, or `refusal` says why nothing can be published to it
         self.starting = False  # True: nsqlookupd is being asked for the channels; nothing is distributed yet
+        self.stripes: tuple[Topic, ...] = ()  # topics of this name of adopted logs: see nsqd/core/stripes.py
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of the delay lane's entry in the agenda
         producers = Producers() if limits.measures else None
         self.intake = Intake(self, context.agenda, context.ids, Dedup(limits.dedup, context.remembered), producers)
@@ -226,7 +230,9 @@ class Topic:
     # durability, retention and cursors
 
     def configure(self, config: TopicConfig) -> None:
-        """Use and record `config`, so that it also holds after restarts."""
+        """Use and record `config`, so that it also holds after restarts. It holds for the topic in all logs."""
+        for stripe in self.stripes:
+            stripe.configure(config)
         self.journal.configure(config)
         self.apply_config(config)
 
@@ -304,6 +310,8 @@ class Topic:
 
     def start(self) -> None:
         """Begin to distribute: the channels that nsqlookupd knows exist now."""
+        for stripe in self.stripes:
+            stripe.start()
         self.starting = False
         self.distribute()
 
@@ -353,7 +361,9 @@ class Topic:
         return self.ephemeral and not self.channels and not self.deleted
 
     def empty(self) -> None:
-        """Drop the messages that no reader has been given yet."""
+        """Drop the messages that no reader has been given yet, also those of adopted logs."""
+        for stripe in self.stripes:
+            stripe.empty()
         offsets = self.offsets
         first, end = offsets.distributed, offsets.end
         if first == end:

@@ -106,7 +106,8 @@ class Tubes:
         """
         retains = topic.offsets.end > 0 and topic.config.over(self._limits.policy).retains
         plain = topic.config == TopicConfig() and not topic.cursors and not retains
-        return topic.is_tubes_own and not topic.intake.is_foreign and not topic.channels and plain
+        is_tubes_alone = topic.is_tubes_own and not topic.intake.is_foreign and not topic.channels
+        return is_tubes_alone and plain and not topic.stripes
 
     # workers
 

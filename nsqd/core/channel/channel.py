@@ -15,6 +15,8 @@ actions.py.
 See docs/design/channel.md#states-of-a-message-in-a-channel.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog
@@ -71,6 +73,7 @@ class Channel:
         "scan_entry",
         "spent",
         "start",
+        "stripes",
         "timeout_count",
         "topic_name",
     )
@@ -110,6 +113,7 @@ class Channel:
         self.spent: set[int] = set()  # ordinals of messages whose last allowed delivery the node's stop cut short
         self.consumers: dict[DeliveryOwner, Consumer] = {}  # in the order of subscribing; each consumer is its own key
         self.dispatch = Dispatch(parts.limits.topology_aware, random_below)
+        self.stripes: tuple[Channel, ...] = ()  # channels of this name of adopted logs: see window.py
         self.paused: Pause | None = None
         self.deleted = False
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of this channel's entry in the agenda
@@ -123,6 +127,7 @@ class Channel:
         """Add and return a new consumer with an RDY count of 0. `msg_timeout`: ns until an unanswered delivery times out."""
         consumer = Consumer(sink, msg_timeout, sample_rate, distance)
         self.consumers[consumer] = consumer
+        self.dispatch.join(consumer)
         return consumer
 
     def unsubscribe(self, consumer: Consumer) -> bool:
@@ -189,7 +194,9 @@ class Channel:
         self.wake()
 
     def empty(self) -> None:
-        """Drop all messages in all states: ready, in flight, deferred and buried."""
+        """Drop all messages in all states, also of the stripes: ready, in flight, deferred and buried."""
+        for stripe in self.stripes:
+            stripe.empty()
         self.journal.finish_all(self.offsets.distributed)
         self._agenda.reclaimer.add(release_all(self._give_up(), self.journal))
         self.start = self.offsets.distributed
@@ -208,7 +215,11 @@ class Channel:
         return given_up
 
     def delete(self) -> None:
-        """Drop all messages and disconnect the consumers. The topic calls this when it deletes the channel."""
+        """Drop all messages and disconnect the consumers. The topic calls this when it deletes the channel.
+
+        Stripes stay, without consumers.
+        """
+        self.dispatch.close()
         self.empty()
         self.journal.drop()
         self.deleted = True

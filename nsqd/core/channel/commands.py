@@ -3,8 +3,12 @@
 The actions of operators are in actions.py; channel.py has the calls from the topic and the clock.
 """
 
+from collections.abc import Callable
+
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import Consumer
+from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER
+from nsqd.core.channel.window import NODE_DIGITS, Window
 from nsqd.core.measurement.outcomes import REQUEUED
 from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.timing.deferred import Message
@@ -13,13 +17,20 @@ from nsqd.core.timing.deferred import Message
 def set_ready(channel: Channel, consumer: Consumer, count: int) -> None:
     """Carry out RDY: set the window of the consumer to `count` messages in flight."""
     consumer.ready = count
+    if consumer.window is not None:
+        consumer.window.rdy = count
     channel.refresh(consumer)
-    if count <= consumer.in_flight:
+    if consumer.ready <= consumer.in_flight:
         consumer.sink.flush()
 
 
-def finish(channel: Channel, consumer: Consumer, ids: bytes) -> list[tuple[bytes, str]]:
-    """Carry out FIN for all `ids` (16 bytes each, end to end). Return (id, reason) of those that failed, in order."""
+def finish(channel: Channel, consumer: Consumer, ids: bytes, alone: bool = False) -> list[tuple[bytes, str]]:
+    """Carry out FIN for all `ids` (16 bytes each, end to end). Return (id, reason) of those that failed, in order.
+
+    `alone`: the messages are looked for in this channel only, and not in its stripes.
+    """
+    if consumer.window is not None and not alone:
+        return _finish_in_stripes(consumer.window, ids)
     failed: list[tuple[bytes, str]] = []
     in_flight, position, total = channel.in_flight, 0, len(ids)
     while position < total:
@@ -43,11 +54,50 @@ def finish(channel: Channel, consumer: Consumer, ids: bytes) -> list[tuple[bytes
     return failed
 
 
+def _finish_in_stripes(window: Window, ids: bytes) -> list[tuple[bytes, str]]:
+    """Carry out FIN for messages of a channel or its stripes. See `finish`."""
+    failed: list[tuple[bytes, str]] = []
+    while ids:
+        count = _of_one_node(ids)
+        some, ids = ids[: count * ID_SIZE], ids[count * ID_SIZE :]
+        reasons: dict[bytes, str] = {}
+        for channel, consumer in window.likely_holders(some):
+            missed = finish(channel, consumer, some, True)
+            if len(missed) * ID_SIZE < len(some):
+                window.note_route(some, channel)
+            reasons |= {one: why for one, why in missed if reasons.get(one) != NOT_OWNER}
+            some = b"".join([one for one, _ in missed])
+            if not some:
+                break
+        failed += [(some[at : at + ID_SIZE], reasons[some[at : at + ID_SIZE]]) for at in range(0, len(some), ID_SIZE)]
+    return failed
+
+
+def _of_one_node(ids: bytes) -> int:
+    """Return how many of the first `ids` (16 bytes each) are those of one node: stripes seldom share one."""
+    columns = [ids[at::ID_SIZE] for at in range(NODE_DIGITS)]
+    return min(len(column) - len(column.lstrip(column[:1])) for column in columns)
+
+
+def _in_stripes(
+    channel: Channel, consumer: Consumer, message_id: bytes, command: Callable[[Channel, Consumer], str]
+) -> str:
+    """Carry out a command for a message that the channel itself does not have in flight. Return why it failed, or ""."""
+    reasons = [channel.in_flight.why_not(message_id)]
+    window = consumer.window
+    stripes = window.holders()[1:] if window is not None and consumer is window.home else []
+    for stripe, member in stripes:
+        reasons.append(command(stripe, member))
+        if not reasons[-1]:
+            return ""
+    return NOT_OWNER if NOT_OWNER in reasons else NOT_IN_FLIGHT
+
+
 def requeue(channel: Channel, consumer: Consumer, message_id: bytes, delay: int, now: int) -> str:
     """Carry out REQ: make a message ready after `delay` ns, or bury it if it is given up. Return why it failed, or ""."""
     found = channel.in_flight.take_out(consumer, message_id)
     if found is None:
-        return channel.in_flight.why_not(message_id)
+        return _in_stripes(channel, consumer, message_id, lambda c, m: requeue(c, m, message_id, delay, now))
     attempts, ordinal = found[0].attempts, found[1]
     consumer.requeue_count += 1
     channel.requeue_count += 1
@@ -69,7 +119,7 @@ def touch(channel: Channel, consumer: Consumer, message_id: bytes, timeout: int,
     """
     found = channel.in_flight.take_out(consumer, message_id)
     if found is None:
-        return channel.in_flight.why_not(message_id)
+        return _in_stripes(channel, consumer, message_id, lambda c, m: touch(c, m, message_id, timeout, longest, now))
     run, ordinal = found
     deadline = min(now + timeout, run.delivered + longest)
     stamps = run.stamp(ordinal)

@@ -4,10 +4,15 @@ A consumer decides nothing: the channel moves messages, `Dispatch` chooses whose
 consumer has in flight.
 """
 
+from __future__ import annotations
+
 from collections import deque
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from nsqd.core.channel.inflight import Run
+
+if TYPE_CHECKING:
+    from nsqd.core.channel.window import Window
 
 SAME_ZONE, SAME_REGION, ELSEWHERE = 0, 1, 2  # where a consumer is, as seen from this node
 
@@ -65,6 +70,7 @@ class Consumer:
         "runs",
         "sample_rate",
         "sink",
+        "window",
     )
 
     def __init__(self, sink: ConsumerSink, msg_timeout: int, sample_rate: int, distance: int) -> None:
@@ -72,7 +78,9 @@ class Consumer:
         self.msg_timeout = msg_timeout  # ns until an unanswered delivery times out
         self.sample_rate = sample_rate  # 0: all; s: each message is kept with (s + 1) %
         self.distance = distance  # SAME_ZONE, SAME_REGION or ELSEWHERE: the nearer is served first
-        self.ready = 0  # the RDY window
+        # the RDY window; with stripes, what is in flight plus what is free of `window`
+        self.ready = 0
+        self.window: Window | None = None  # over the stripes of the channel; None: it has none
         self.room = 0  # bytes that the sink had left when last asked; at most 0: Channel.refresh asks again
         self.in_flight = 0  # messages delivered, and neither finished nor requeued nor timed out
         self.runs: deque[Run] = deque()  # the runs of those messages that are in order: see DeliveryOwner

@@ -29,14 +29,17 @@ class Supply(Protocol):
 class Dispatch:
     """The ready consumers of one channel, in the order in which they are served."""
 
-    __slots__ = ("_nearest_first", "_random_below", "deliveries", "ready")
+    __slots__ = ("deliveries", "nearest_first", "random_below", "ready")
 
     def __init__(self, nearest_first: bool, random_below: Callable[[int], int]) -> None:
         """Begin without ready consumers. `nearest_first`: serve by distance. `random_below(n)` returns a number in 0..n-1."""
         self.ready: dict[Consumer, None] = {}  # in the order of their turns; each had room when its sink was last asked
-        self.deliveries = [0, 0, 0]  # number of messages by the consumer's distance, counted if `_nearest_first`
-        self._nearest_first = nearest_first
-        self._random_below = random_below
+        self.deliveries = [0, 0, 0]  # number of messages by the consumer's distance, counted if `nearest_first`
+        self.nearest_first = nearest_first
+        self.random_below = random_below
+
+    def join(self, consumer: Consumer) -> None:
+        """Take note of a new consumer. Nothing is to be done before its RDY count."""
 
     def refresh(self, consumer: Consumer) -> bool:
         """Look again at the window and the sink of `consumer`. Return True if it has just become ready."""
@@ -55,9 +58,12 @@ class Dispatch:
         consumer.ready = 0
         self.ready.pop(consumer, None)
 
+    def close(self) -> None:
+        """Prepare for the end of the channel: let it have no stripes, and be none (window.py)."""
+
     def serve(self, supply: Supply, depth: int, now: int) -> None:
         """Give each ready consumer its share of `depth` messages, once."""
-        if self._nearest_first:
+        if self.nearest_first:
             self._serve_by_distance(supply, depth, now)
         else:
             self._serve(supply, len(self.ready), depth, now)
@@ -102,7 +108,7 @@ class Dispatch:
                 break
             count -= len(taken)
             depth -= len(taken)
-            if rate and self._random_below(100) > rate:
+            if rate and self.random_below(100) > rate:
                 supply.finish_undelivered(consumer, message_id(taken[0]))
                 continue
             frames += taken

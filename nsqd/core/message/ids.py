@@ -133,3 +133,17 @@ class IdSource:
 
     def __repr__(self) -> str:
         return f"<IdSource of node {self._node}: {self.next} is next>"
+
+
+class NoIds(IdSource):
+    """The ids of a log into which this node does not publish: none is issued."""
+
+    def __init__(self, node: int, next_id: int) -> None:
+        """`node` is the number of the node that published into the log; it may have issued all sequences below `next_id`."""
+        super().__init__(node, next_id, lambda ceiling: True)
+
+    def issue_id(self) -> bytes:
+        raise AssertionError("nothing is published into the log of another node")
+
+    def issue_numbers(self, n: int) -> int:
+        raise AssertionError("nothing is published into the log of another node")

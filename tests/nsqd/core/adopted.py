@@ -1,0 +1,51 @@
+"""Adopted logs for tests of the core: brokers over memory stores, which are filled by publishing into them."""
+
+from nsqd.core.broker import Broker
+from nsqd.core.message.ids import IdSource
+from nsqd.core.stripes import Attachment, adopted_broker
+from nsqd.storage.memory import MemoryStore
+from tests.nsqd.core.node import Node
+
+ALL = 1 << 30  # steps
+
+
+class AdoptedLog:
+    """A log that a node adopts. Unlike a real one it can be published into, as its origin did before."""
+
+    def __init__(self, node: Node, origin: int) -> None:
+        store = MemoryStore(lambda ceiling: True)
+        self.node = node
+        self.broker: Broker = adopted_broker(node.broker, store, IdSource(origin, 1, lambda ceiling: True))
+        self.attachment: Attachment
+
+    def publish(self, topic: str, *bodies: bytes) -> None:
+        self.broker.topic(topic).publish(list(bodies), sum(map(len, bodies)))
+        self.node.turn()
+
+    def channels(self, topic: str, *names: str) -> None:
+        for name in names:
+            self.broker.topic(topic).channel(name)
+
+    def attach(self, limit: int = ALL) -> bool:
+        """Begin the attachment. Returns True if there is more to do."""
+        self.attachment = Attachment(self.node.broker, self.broker)
+        return self.attach_some(limit)
+
+    def attach_some(self, limit: int = 1) -> bool:
+        more = self.attachment.attach_some(limit)
+        self.node.turn()
+        return more
+
+    def detach(self, limit: int = ALL) -> bool:
+        more = self.attachment.detach_some(limit)
+        self.node.turn()
+        return more
+
+
+def adopt(node: Node, origin: int, topic: str, channel: str, *bodies: bytes) -> AdoptedLog:
+    """A log with one channel that owes these messages, attached."""
+    log = AdoptedLog(node, origin)
+    log.channels(topic, channel)
+    log.publish(topic, *bodies)
+    log.attach()
+    return log

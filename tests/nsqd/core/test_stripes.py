@@ -1,0 +1,478 @@
+"""Stripes: consumers, operators and limits of a node that owns more than one log."""
+
+import pytest
+
+from nsqd.core.channel.consumer import ELSEWHERE, SAME_ZONE
+from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER
+from nsqd.core.limits import Limits
+from nsqd.core.message.ids import NoIds
+from nsqd.core.registry import Change, ChangeKind
+from nsqd.core.retention.policy import TopicConfig
+from nsqd.core.sequence.mark import Mark, Promise
+from nsqd.core.stripes import Attachment, adopted_broker
+from nsqd.storage.memory import MemoryStore
+from tests.nsqd.core.adopted import AdoptedLog, adopt
+from tests.nsqd.core.client import Client
+from tests.nsqd.core.node import MS, SECOND, Inbox, Node, bodies, ids
+
+
+def test_a_consumer_gets_the_messages_of_both_logs_under_one_rdy(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", ready=3)
+    node.publish("t", b"own1", b"own2")
+    adopt(node, 8, "t", "c", b"their1", b"their2")
+    first = inbox.take()
+    assert bodies(first) == [b"own1", b"own2", b"their1"]
+    assert consumer.finish(ids(first)) == []
+    node.turn()
+    assert bodies(inbox.take()) == [b"their2"]
+    assert consumer.window.total("finish_count") == 3
+
+
+def test_a_consumer_that_comes_later_gets_the_stripes_too(node: Node) -> None:
+    adopt(node, 8, "t", "c", b"a")
+    adopt(node, 9, "t", "c", b"b")
+    consumer, inbox = node.subscribe("t", "c", ready=1)
+    first = inbox.take()
+    assert len(first) == 1
+    consumer.finish(ids(first))
+    node.turn()
+    assert {*bodies(first), *bodies(inbox.take())} == {b"a", b"b"}
+
+
+@pytest.mark.parametrize("ready", [1, 2, 7])
+@pytest.mark.parametrize("stripes", [1, 3])
+def test_with_endless_backlogs_each_log_gets_its_turn(node: Node, ready: int, stripes: int) -> None:
+    node.channel("t", "c")
+    node.publish("t", *[b"0-%d" % i for i in range(600)])
+    for origin in range(1, stripes + 1):
+        adopt(node, 7 + origin, "t", "c", *[b"%d-%d" % (origin, i) for i in range(600)])
+    consumer, inbox = node.subscribe("t", "c", ready=ready)
+    served = []
+    for _ in range(8 * (stripes + 1)):
+        came = inbox.take()
+        assert 0 < len(came) <= ready
+        served.append({body[:1] for body in bodies(came)})
+        consumer.finish(ids(came))
+        node.turn()
+    for at in range(len(served) - stripes - 1):
+        assert set.union(*served[at : at + stripes + 1]) == {b"%d" % log for log in range(stripes + 1)}
+
+
+def test_each_stripe_is_delivered_in_its_order(node: Node) -> None:
+    node.channel("t", "c")
+    adopt(node, 8, "t", "c", *[b"%03d" % i for i in range(100)])
+    node.publish("t", *[b"x%03d" % i for i in range(100)])
+    consumer, inbox = node.subscribe("t", "c", ready=9)
+    got: list[bytes] = []
+    while came := inbox.take():
+        got += bodies(came)
+        consumer.finish(ids(came))
+        node.turn()
+    assert [body for body in got if body.startswith(b"x")] == [b"x%03d" % i for i in range(100)]
+    assert [body for body in got if not body.startswith(b"x")] == [b"%03d" % i for i in range(100)]
+
+
+def test_fin_req_and_touch_find_the_log_of_their_message(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", ready=10, timeout=SECOND)
+    node.publish("t", b"own")
+    log = adopt(node, 8, "t", "c", b"a", b"b", b"c")
+    came = {one.body: one.id for one in inbox.take()}
+    stripe = log.broker.topics["t"].channels["c"]
+    assert consumer.requeue(came[b"a"], 0, node.now) == ""
+    assert consumer.finish(came[b"b"] + came[b"own"]) == []
+    assert stripe.requeue_count == 1
+    node.turn()
+    again = inbox.take()
+    assert [(one.body, one.attempts) for one in again] == [(b"a", 2)]
+    node.now += SECOND // 2
+    assert consumer.touch(came[b"c"], SECOND, 100 * SECOND, node.now) == ""
+    node.advance(SECOND // 2 + 100 * MS)
+    assert [(one.body, one.attempts) for one in inbox.take()] == [(b"a", 3)]  # c was touched
+    node.advance(SECOND)
+    assert {one.body for one in inbox.take()} == {b"a", b"c"}
+    assert stripe.timeout_count == 3
+
+
+def test_a_failed_command_says_why(node: Node) -> None:
+    consumer, _ = node.subscribe("t", "c")
+    other, inbox = node.subscribe("t", "c", ready=5)
+    adopt(node, 8, "t", "c", b"a")
+    adopt(node, 9, "t", "c", b"b")
+    for one in inbox.take():
+        assert consumer.finish(one.id) == [(one.id, NOT_OWNER)]
+        assert consumer.requeue(one.id, 0, node.now) == NOT_OWNER
+        assert consumer.touch(one.id, 1, 1, node.now) == NOT_OWNER
+        assert other.finish(one.id * 2) == [(one.id, NOT_IN_FLIGHT)]
+        assert other.requeue(one.id, 0, node.now) == NOT_IN_FLIGHT
+        assert other.touch(one.id, 1, 1, node.now) == NOT_IN_FLIGHT
+
+
+def test_fins_of_several_logs_in_any_mixture(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", ready=100)
+    node.publish("t", *[b"own%d" % i for i in range(10)])
+    adopt(node, 8, "t", "c", *[b"a%d" % i for i in range(10)])
+    adopt(node, 7, "t", "c", *[b"b%d" % i for i in range(10)])  # ids of the same node number as at home
+    came = inbox.take()
+    assert len(came) == 30
+    unknown = b"f" * 16
+    mixed = [one.id for one in came[::3]] + [unknown] + [one.id for one in came[1::3]] + [one.id for one in came[2::3]]
+    failed = consumer.finish(b"".join(mixed))
+    assert (unknown, NOT_IN_FLIGHT) in failed
+    assert len({one.id for one in came}) == 20, "ids of two logs meet in this test, and only in a test"
+    assert sum(channel.in_flight_count for channel in (consumer.channel, *consumer.channel.stripes)) == 0
+
+
+def test_rdy_0_and_a_disconnect_stop_all_logs(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", ready=1)
+    log = adopt(node, 8, "t", "c", b"a", b"b", b"c")
+    (first,) = inbox.take()
+    consumer.set_ready(0)
+    assert inbox.flushes == 1
+    consumer.finish(first.id)
+    node.turn()
+    assert inbox.take() == []
+    consumer.set_ready(1)
+    node.turn()
+    assert len(inbox.take()) == 1
+    consumer.leave(node.broker)
+    node.turn()
+    stripe = log.broker.topics["t"].channels["c"]
+    assert not stripe.consumers
+    assert stripe.in_flight_count == 1
+    node.advance(61 * SECOND)
+    assert stripe.in_flight_count == 0
+    assert stripe.depth == 2
+
+
+def test_a_full_sink_gets_nothing_from_any_log_until_it_has_room(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", ready=5)
+    inbox.space = 0
+    adopt(node, 8, "t", "c", b"a")
+    node.publish("t", b"b")
+    assert inbox.take() == []
+    inbox.space = 1 << 20
+    consumer.refresh()
+    node.turn()
+    assert {*bodies(inbox.take())} == {b"a", b"b"}
+
+
+def test_requeue_on_disconnect_holds_for_stripes() -> None:
+    node = Node(Limits(requeue_on_disconnect=True))
+    consumer, inbox = node.subscribe("t", "c", ready=5)
+    log = adopt(node, 8, "t", "c", b"a", b"b")
+    assert len(inbox.take()) == 2
+    consumer.leave(node.broker)
+    node.turn()
+    assert log.broker.topics["t"].channels["c"].depth == 2
+    node.broker.check()
+
+
+def test_topology_and_sampling_hold_for_stripes() -> None:
+    node = Node(Limits(topology_aware=True))
+    channel = node.channel("t", "c")
+    near, far, sampled = Inbox(), Inbox(), Inbox()
+    Client(channel, near, SECOND, 0, SAME_ZONE).set_ready(2)
+    Client(channel, far, SECOND, 0, ELSEWHERE).set_ready(9)
+    log = adopt(node, 8, "t", "c", b"a", b"b", b"c")
+    assert bodies(near.take()) == [b"a", b"b"]
+    assert bodies(far.take()) == [b"c"]
+    stripe = log.broker.topics["t"].channels["c"]
+    assert stripe.dispatch.deliveries == [2, 0, 1]
+    Client(node.channel("s", "c"), sampled, SECOND, 1).set_ready(2000)
+    log = adopt(node, 9, "s", "c", *[b"%d" % i for i in range(1000)])
+    kept = len(sampled.take())
+    assert 0 < kept < 100
+    assert log.broker.topics["s"].channels["c"].counts() == (0, kept, 0, 0)
+    node.broker.check()
+
+
+def test_what_an_adopted_log_has_is_made_at_home_and_told(node: Node) -> None:
+    log = AdoptedLog(node, 8)
+    log.channels("t", "c", "d")
+    config = TopicConfig(retention=5 * SECOND)
+    log.broker.topics["t"].configure(config)
+    node.broker.fetch_changes()
+    log.attach()
+    assert node.broker.fetch_changes() == [
+        Change(ChangeKind.TOPIC_CREATED, "t"),
+        Change(ChangeKind.CHANNEL_CREATED, "t", "c"),
+        Change(ChangeKind.CHANNEL_CREATED, "t", "d"),
+    ]
+    assert log.broker.fetch_changes() == []
+    assert node.broker.topics["t"].config == config
+
+
+def test_what_waits_at_home_goes_to_all_channels_that_are_made(node: Node) -> None:
+    node.publish("t", b"own")
+    log = AdoptedLog(node, 8)
+    log.channels("t", "c", "d")
+    while log.attach(1) if not hasattr(log, "attachment") else log.attach_some():
+        pass
+    assert [channel.depth for channel in node.broker.topics["t"].channels.values()] == [1, 1]
+
+
+def test_a_detachment_that_comes_before_all_is_attached_leaves_the_home_topic_as_it_was(node: Node) -> None:
+    node.publish("t", b"own")
+    log = AdoptedLog(node, 8)
+    log.channels("t", "c", "d")
+    assert log.attach(1)
+    log.detach()
+    _, inbox = node.subscribe("t", "e", ready=1)
+    assert bodies(inbox.take()) == [b"own"]
+
+
+def test_what_exists_in_an_adopted_log_is_made_beyond_the_limits() -> None:
+    node = Node(Limits(max_topics=1, max_channels=1))
+    node.channel("t", "c")
+    log = AdoptedLog(node, 8)
+    log.broker.context.limits = Limits()
+    log.channels("u", "c", "d")
+    log.attach()
+    assert list(node.broker.topics["u"].channels) == ["c", "d"]
+    assert not node.broker.registry.is_open
+    node.broker.check()
+
+
+def test_what_was_not_distributed_goes_to_all_channels_of_the_home_topic(node: Node) -> None:
+    node.channel("t", "c")
+    node.channel("t", "d")
+    log = AdoptedLog(node, 8)
+    log.publish("t", b"a", b"b")
+    log.attach()
+    for name in "cd":
+        _, inbox = node.subscribe("t", name, ready=5)
+        assert bodies(inbox.take()) == [b"a", b"b"]
+
+
+def test_what_was_not_distributed_waits_for_the_first_channel(node: Node) -> None:
+    log = AdoptedLog(node, 8)
+    log.publish("t", b"a", b"b")
+    log.attach()
+    assert node.broker.topics["t"].channels == {}
+    _, inbox = node.subscribe("t", "c", ready=5)
+    assert bodies(inbox.take()) == [b"a", b"b"]
+    _, later = node.subscribe("t", "d", ready=5)
+    assert bodies(later.take()) == []
+
+
+def test_what_was_not_distributed_waits_until_nsqlookupd_has_named_the_channels(node: Node) -> None:
+    node.broker.directory.ask_for_channels = True
+    log = AdoptedLog(node, 8)
+    log.broker.topic("t").publish([b"a"], 1)
+    log.attach()
+    topic = node.broker.topics["t"]
+    assert topic.starting
+    inboxes = [node.subscribe("t", name, ready=5)[1] for name in "cd"]
+    assert [inbox.take() for inbox in inboxes] == [[], []]
+    topic.start()
+    node.turn()
+    assert [bodies(inbox.take()) for inbox in inboxes] == [[b"a"], [b"a"]]
+
+
+def test_a_new_channel_gets_nothing_of_a_log_that_had_channels(node: Node) -> None:
+    log = adopt(node, 8, "t", "c", b"a")
+    _, inbox = node.subscribe("t", "d", ready=5)
+    assert inbox.take() == []
+    assert list(log.broker.topics["t"].channels) == ["c"]
+
+
+def test_a_pause_at_home_holds_for_the_stripe_and_ends_for_both(node: Node) -> None:
+    _, inbox = node.subscribe("t", "c", ready=5)
+    channel = node.channel("t", "c")
+    node.broker.pause(channel, True, until=1_800_000_000 + 2000)
+    log = adopt(node, 8, "t", "c", b"a")
+    other = AdoptedLog(node, 9)
+    other.channels("t", "c")
+    other.broker.pause(other.broker.topics["t"].channels["c"], True)
+    other.publish("t", b"b")
+    other.attach()
+    assert inbox.take() == []
+    node.broker.check()
+    assert log.broker.topics["t"].channels["c"].paused == channel.paused
+    assert node.broker.end_pauses(1_800_000_000 + 2000, 9) == [("t", "c")]
+    node.turn()
+    assert {*bodies(inbox.take())} == {b"a", b"b"}
+
+
+def test_a_pause_of_the_adopted_topic_holds_until_an_operator_resumes_it(node: Node) -> None:
+    _, inbox = node.subscribe("t", "c", ready=5)
+    log = AdoptedLog(node, 8)
+    log.channels("t", "c")
+    log.broker.pause(log.broker.topics["t"], True)
+    log.publish("t", b"a")
+    log.attach()
+    node.publish("t", b"own")
+    assert bodies(inbox.take()) == [b"own"]
+    node.broker.pause(node.broker.topics["t"], False)
+    node.turn()
+    assert bodies(inbox.take()) == [b"a"]
+
+
+def test_an_end_of_a_pause_that_only_the_adopted_log_has(node: Node) -> None:
+    _, inbox = node.subscribe("t", "c", ready=5)
+    log = AdoptedLog(node, 8)
+    log.channels("t", "c")
+    log.broker.pause(log.broker.topics["t"], True, until=1_800_000_000 + 2000)
+    log.publish("t", b"a")
+    log.attach()
+    assert node.broker.end_pauses(1_800_000_000 + 2000, 9) == [("t", "")]
+    node.turn()
+    assert bodies(inbox.take()) == [b"a"]
+
+
+def test_a_channel_that_is_deleted_at_home_goes_in_its_stripes(node: Node) -> None:
+    _, inbox = node.subscribe("t", "c", ready=1)
+    log = adopt(node, 8, "t", "c", b"a", b"b")
+    inbox.take()
+    node.broker.directory.delete_channel(node.broker.topics["t"], "c")
+    node.turn()
+    assert inbox.gone
+    assert log.broker.topics["t"].channels == {}
+    _, inbox = node.subscribe("t", "c", ready=5)
+    assert inbox.take() == []
+    assert node.channel("t", "c").stripes == ()
+    assert node.held() == 0
+
+
+def test_a_channel_that_is_deleted_during_the_attachment_is_not_made_again(node: Node) -> None:
+    log = AdoptedLog(node, 8)
+    log.channels("t", "c", "d")
+    log.publish("t", b"a")
+    assert log.attach(1)
+    node.channel("t", "d")
+    node.broker.directory.delete_channel(node.broker.topics["t"], "d")
+    while log.attach_some():
+        pass
+    assert list(node.broker.topics["t"].channels) == ["c"]
+
+
+def test_a_topic_that_is_deleted_during_the_attachment_is_not_made_again(node: Node) -> None:
+    log = AdoptedLog(node, 8)
+    for name in "tuv":
+        log.channels(name, "c")
+    node.channel("v", "c")
+    assert log.attach(1)
+    for name in "tv":
+        node.broker.delete_topic(name)
+    while log.attach_some():
+        pass
+    assert list(node.broker.topics) == ["u"]
+    node.channel("t", "c")  # another topic
+    node.turn()
+    node.broker.check()
+
+
+def test_emptying_empties_the_stripes(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", ready=1)
+    log = adopt(node, 8, "t", "c", b"a", b"b")
+    (first,) = inbox.take()
+    node.channel("t", "c").empty()
+    node.turn()
+    assert consumer.finish(first.id) == [(first.id, NOT_IN_FLIGHT)]
+    assert log.broker.topics["t"].channels["c"].counts() == (0, 0, 0, 0)
+    node.publish("t", b"next")
+    assert bodies(inbox.take()) == [b"next"]
+
+
+def test_emptying_a_topic_empties_what_the_adopted_one_has_not_distributed(node: Node) -> None:
+    log = AdoptedLog(node, 8)
+    log.publish("t", b"a")
+    log.attach()
+    node.broker.topics["t"].empty()
+    assert log.broker.topics["t"].depth == 0
+
+
+def test_a_configuration_holds_in_all_logs(node: Node) -> None:
+    log = adopt(node, 8, "t", "c")
+    node.broker.topics["t"].configure(TopicConfig(retention=SECOND))
+    assert log.broker.topics["t"].config == TopicConfig(retention=SECOND)
+
+
+def test_a_detached_log_is_gone_and_its_messages_in_flight_count_no_more(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", ready=2)
+    log = adopt(node, 8, "t", "c", b"a", b"b", b"c")
+    first = inbox.take()
+    assert len(first) == 2
+    node.publish("t", b"own")
+    assert log.detach(1)
+    assert bodies(inbox.take()) == [b"own"]
+    while log.detach(1):
+        pass
+    assert consumer.finish(ids(first)) == [(one.id, NOT_IN_FLIGHT) for one in first]
+    assert node.broker.adopted == []
+    assert consumer.window is None
+    assert consumer.ready == 2
+    assert node.channel("t", "c").stripes == ()
+    node.broker.directory.delete_channel(node.broker.topics["t"], "c")
+    node.advance(100 * SECOND)
+    assert inbox.take() == []
+
+
+def test_one_of_two_stripes_goes(node: Node) -> None:
+    _, inbox = node.subscribe("t", "c", ready=1)
+    log = adopt(node, 8, "t", "c", b"a", b"b")
+    adopt(node, 9, "t", "c", b"x", b"y")
+    inbox.take()
+    log.detach()
+    assert bodies(inbox.take()) == [b"x"]
+
+
+def test_a_read_of_the_adopted_log_wakes_the_stripe(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", ready=1)
+    log = adopt(node, 8, "t", "c", b"a")
+    stripe = log.broker.topics["t"].channels["c"]
+    (first,) = inbox.take()
+    log.publish("t", b"b")
+    stripe.backlog.reading = True
+    consumer.finish(first.id)
+    node.turn()
+    assert inbox.take() == []
+    log.broker.read_completed(log.broker.topics["t"].number)
+    node.turn()
+    assert bodies(inbox.take()) == [b"b"]
+
+
+class NotingStore(MemoryStore):
+    """A store that notes its turns, and promises something in each."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda ceiling: True)
+        self.turns: list[int] = []
+        self.mark = Mark("durable")
+
+    def begin(self, now: int, wall: int) -> None:
+        self.turns.append(now)
+
+    def commit(self) -> tuple[Promise, ...]:
+        return (Promise(self.mark, len(self.turns)),)
+
+
+def test_a_turn_is_one_of_all_logs_and_replies_wait_for_all_of_them(node: Node) -> None:
+    store = NotingStore()
+    broker = adopted_broker(node.broker, store, NoIds(8, 100))
+    node.broker.begin(node.now + 5, 0)
+    assert store.turns == [node.now, node.now + 5]
+    assert node.broker.commit() == [Promise(store.mark, 2)]
+    Attachment(node.broker, broker).detach_some(1)
+    node.broker.begin(node.now + 6, 0)
+    assert len(store.turns) == 2
+    assert list(node.broker.commit()) == []
+
+
+def test_nothing_can_be_published_into_an_adopted_log() -> None:
+    source = NoIds(8, 100)
+    assert source.next == 100
+    with pytest.raises(AssertionError):
+        source.issue_id()
+    with pytest.raises(AssertionError):
+        source.issue_ids(1)
+
+
+def test_what_stripes_say_of_themselves(node: Node) -> None:
+    consumer, _ = node.subscribe("t", "c", ready=3)
+    log = adopt(node, 8, "t", "c", b"a")
+    channel = node.channel("t", "c")
+    assert repr(consumer.window) == "<Window: RDY 3, 2 free, 2 members>"
+    assert repr(consumer.window.members[channel.stripes[0]].sink) == f"<StripeSink of {consumer.window!r}>"
+    assert repr(channel.dispatch.stripes) == "<Stripes: 1 beside c>"  # type: ignore[attr-defined]
+    assert repr(log.attachment).startswith("<Attachment of <Broker: ")
