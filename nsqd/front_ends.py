@@ -19,7 +19,7 @@ from nsqd.identity import cluster_address
 from nsqd.listeners import Listeners
 from nsqd.net.admission import Admission
 from nsqd.net.reactor import Reactor
-from nsqd.opening import Opened, open_directory
+from nsqd.opening import Opened, clocks, make_adopted_broker, open_adopted, open_directory
 from nsqd.options import NsqdOptions
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.nsq.context import Context
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from nsqd.auth.servers import AuthServers
     from nsqd.beanstalk import FrontEnd
+    from nsqd.replication.adoption import Adoptions
+    from nsqd.replication.follower import Work
     from nsqd.replication.port import ClusterPort
     from nsqd.shared_port import SharedPort
 
@@ -173,6 +175,7 @@ def open_cluster_port(
         Threads(nursery, port.wake),
     )
     cluster.on_stream = port.copying.receive
+    port.adoptions = make_adoptions(options, port, directory, opened, Threads(nursery, port.wake))
     store = opened.log.store
     store.after_write = port.copied_group
     store.copies.patience, store.copies.on_available = options.replicate_timeout, opened.broker.set_copies
@@ -183,6 +186,32 @@ def open_cluster_port(
     )
     log.info("CLUSTER: listening on %s as node %d of %s", listeners.cluster.address, log_identity.node, name)
     return port
+
+
+def make_adoptions(options: NsqdOptions, port: ClusterPort, directory: Path, opened: Opened, work: Work) -> Adoptions:
+    """Return the logs that this node has taken over, which are opened again in the background. Raises DirectoryError."""
+    from nsqd.replication.adoption import Adoptions, Parts
+    from nsqd.replication.directory import AdoptedDirectory
+    from nsqd.replication.joining import copy_adopted
+
+    copying = port.copying
+    assert copying is not None
+    numbers = options.mirrors, options.rereplicate_after, options.replication_rate
+    parts = Parts(
+        open=partial(open_adopted, options, opened.wake),
+        make_broker=partial(make_adopted_broker, options),
+        copy=partial(copy_adopted, *numbers, port, work),
+        end_copying=copying.remove,
+        clocks=clocks,
+        cache=opened.log.cache,
+        budget=options.mem_budget,
+    )
+    adoptions = Adoptions(AdoptedDirectory(directory), copying.mirrors, work, parts)
+    try:
+        adoptions.reopen()
+    except OSError as error:
+        raise DirectoryError(f"failed to find the adopted logs - {error}") from None
+    return adoptions
 
 
 def listen_to_beanstalk(reactor: Reactor, listeners: Listeners, front_end: FrontEnd) -> None:

@@ -25,8 +25,8 @@ from nsqd.storage.binlog_import import BinlogImport
 from nsqd.storage.data_import import DataImportError
 from nsqd.storage.directory import DataDirectory, DirectoryError, Metadata
 from nsqd.storage.diskqueue import QueueError
-from nsqd.storage.log.disk import RealDisk
-from nsqd.storage.log.opening import Extend, LogOptions, OpenLog, open_log
+from nsqd.storage.log.disk import Disk, RealDisk
+from nsqd.storage.log.opening import Extend, LogOptions, OpenLog, TakenOver, open_log
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.nsq_import import NsqImport
 from shared.log import log
@@ -83,6 +83,23 @@ def read_log(
         return open_log(RealDisk(directory.path / "log"), log_options, wake, extend=extend)
     except (LogError, OSError) as error:
         raise DirectoryError(f"failed to open the log in {directory.path / 'log'} - {error}") from None
+
+
+def open_adopted(options: NsqdOptions, wake: Callable[[], None], disk: Disk, least_epoch: int, durable: int) -> OpenLog:
+    """Open a log that this node has taken over. Any thread may call it.
+
+    `least_epoch`, `durable`: see TakenOver. Its records are synced within a second, and nobody publishes into it. Raises
+    LogError, OSError.
+    """
+    number = options.node_number()
+    log_options = LogOptions(number, Durability.INTERVAL, options.sync_every, options.mem_budget // 2)
+    return open_log(disk, log_options, wake, taken_over=TakenOver(number, least_epoch, durable))
+
+
+def make_adopted_broker(options: NsqdOptions, opened: OpenLog) -> Broker:
+    """Return an empty broker for a log that this node has taken over. It issues no message ids."""
+    ids = IdSource(opened.identity.node, opened.start_results.lease, lambda ceiling: True)
+    return Broker(options.limits(), opened.store, ids, random.Random().randrange)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,9 @@ class Link:
     _frames: list[bytes] = field(default_factory=list)
     has_received: bool = False  # bytes have come
     certified: int | None = None  # the node number in the peer's certificate; None: the connection has no TLS
+    # the id of the log that the latest frame LOG has named, of those sent and of those received; b"": there was none
+    log_sent: bytes = b""
+    log_received: bytes = b""
 
     def certify(self, uris: Iterable[str]) -> None:
         """Take note of the URIs in the peer's certificate, before any frame. The peer must be the node that they name."""
@@ -182,6 +185,13 @@ class Link:
         """Send a frame by which a log is copied. Whoever sends many looks at `backlog`."""
         self._frames.append(frame)
         self.queued += len(frame)
+
+    def send_of(self, log_id: bytes, usual: bytes, frame: bytes) -> None:
+        """Send a frame by which the log `log_id` is copied; `usual`: the log that its origin publishes into."""
+        if log_id != (self.log_sent or usual):
+            self.log_sent = log_id
+            self.send(encode(FrameKind.LOG, log_id))
+        self.send(frame)
 
     def drain(self) -> list[bytes]:
         """Return everything that is to be sent, and forget it."""

@@ -1,4 +1,8 @@
-"""Copies of logs, in both directions: this node's log to its followers, and the mirrors that it keeps of others."""
+"""Copies of logs, in both directions: the logs that this node owns, to their followers, and its mirrors of others.
+
+A frame is about the log that the latest frame LOG in the same direction has named. Before the first one, it is about the log
+that its owner publishes into.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import trio
 
 from nsqd.cluster.link import Link
 from nsqd.protocols.peer.frames import FrameKind, PeerError
+from nsqd.protocols.peer.stream import unpack_log
 from nsqd.replication.mirrors import Mirrors
 from nsqd.replication.origin import Origin
 
@@ -26,26 +31,43 @@ class Copying:
 
     def __init__(self, origin: Origin, mirrors: Mirrors) -> None:
         self.origin = origin
+        self.origins = {origin.log_id: origin}  # by log id, also those of logs that this node has taken over
         self.mirrors = mirrors
         self._tick_due = 0
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         """Give a frame to the side that it is for. Raises PeerError."""
+        if kind is FrameKind.LOG:
+            link.log_received = unpack_log(content)
+            return
         if kind not in TO_FOLLOWER:
-            self.origin.receive(link, kind, content)
+            origin = self.origins.get(link.log_received or self.origin.log_id)
+            if origin is not None:  # otherwise this node does not own the log any more
+                origin.receive(link, kind, content)
             return
         if kind is FrameKind.DROP and content:
             raise PeerError("DROP has no content")
         self.mirrors.receive(link, kind, content, now)
 
+    def add(self, origin: Origin) -> None:
+        """Copy another log that this node owns, too."""
+        origin.on_counts = self.origin.on_counts
+        self.origins[origin.log_id] = origin
+
+    def remove(self, log_id: bytes) -> None:
+        """Copy a log that this node had taken over no more. Raises KeyError if it is not copied."""
+        self.origins.pop(log_id).close()
+
     def turn(self, now: int) -> None:
         """Go on after input, or when the network has taken output."""
         self.mirrors.turn(now)
-        self.origin.pump()
+        for origin in self.origins.values():
+            origin.pump()
 
     def tick(self, now: int) -> None:
         """Do what is due by time. Call it several times a second."""
-        self.origin.tick(now)
+        for origin in list(self.origins.values()):
+            origin.tick(now)
         if now >= self._tick_due:
             self._tick_due = now + TICK
             self.mirrors.tick(now)

@@ -1,4 +1,7 @@
-"""The directories of the mirrors, DATA-PATH/mirrors/<log id in hex>, and of those that were set aside."""
+"""The directories of the mirrors, DATA-PATH/mirrors/<log id in hex>, and of those that were set aside.
+
+A log of another node that this one has taken over is in DATA-PATH/adopted/<log id in hex>/log.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from shared.files import sync_directory
 from shared.log import log
 
 NAME = "mirrors"  # in the data directory
+ADOPTED = "adopted"  # likewise
 _LOG_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -42,9 +46,7 @@ class MirrorDirectory:
         return RealDisk(self.path / log_id.hex())
 
     def set_aside(self, log_id: bytes) -> str:
-        number = 1
-        while (aside := self.path / f"{log_id.hex()}.parted-{number}").exists():
-            number += 1
+        aside = _free(self.path, log_id)
         (self.path / log_id.hex()).rename(aside)
         sync_directory(self.path)
         return str(aside)
@@ -52,3 +54,48 @@ class MirrorDirectory:
     def remove(self, log_id: bytes) -> None:
         shutil.rmtree(self.path / log_id.hex())
         sync_directory(self.path)
+
+
+class AdoptedDirectory:
+    """The directories of the logs that a node has taken over. Implements nsqd.replication.adoption.Directory."""
+
+    def __init__(self, data_path: Path) -> None:
+        self.path = data_path / ADOPTED
+        self._mirrors = data_path / NAME
+
+    def found(self) -> list[bytes]:
+        if not self.path.is_dir():
+            return []
+        names = [path.name for path in self.path.iterdir() if _LOG_ID.fullmatch(path.name) and (path / "log").is_dir()]
+        return [bytes.fromhex(name) for name in sorted(names)]
+
+    def open(self, log_id: bytes) -> Disk:
+        return RealDisk(self._log(log_id))
+
+    def move_mirror(self, log_id: bytes) -> Disk:
+        target = self._log(log_id)
+        for path in (self.path, target.parent):
+            if not path.is_dir():
+                path.mkdir(mode=0o700)
+                sync_directory(path.parent)
+        (self._mirrors / log_id.hex()).rename(target)
+        sync_directory(target.parent)
+        sync_directory(self._mirrors)
+        return RealDisk(target)
+
+    def set_aside(self, log_id: bytes) -> str:
+        aside = _free(self.path, log_id)
+        (self.path / log_id.hex()).rename(aside)
+        sync_directory(self.path)
+        return str(aside)
+
+    def _log(self, log_id: bytes) -> Path:
+        return self.path / log_id.hex() / "log"
+
+
+def _free(path: Path, log_id: bytes) -> Path:
+    """Return a name for a directory that is set aside."""
+    number = 1
+    while (aside := path / f"{log_id.hex()}.parted-{number}").exists():
+        number += 1
+    return aside

@@ -2,6 +2,7 @@
 
 Each of them asks the others for the end of its log, and a node that waited for its own end first would let all others wait. So
 a thread answers /cluster and /cluster/mirror at the socket of HTTP, as nsqd/http/cluster.py does later, and 503 to the rest.
+/cluster also tells of the logs that the node has taken over, as far as their files tell it without being replayed.
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ from typing import Any, TypeVar, cast
 from urllib.parse import parse_qs, urlsplit
 
 from nsqd.http.archive import archive_chunks, archive_size
-from nsqd.replication.directory import MirrorDirectory
+from nsqd.replication.adoption import STARTING, Directory
+from nsqd.replication.directory import AdoptedDirectory, MirrorDirectory
 from nsqd.replication.mirrors import Mirrors
+from nsqd.storage.log.segments import LogError
+from nsqd.storage.mirror.adopting import facts_of
+from shared.log import log
 
 MOST_AT_ONCE = 32  # requests
 LOOK_EVERY = 0.05  # s between two looks at whether the start is over
@@ -47,12 +52,15 @@ class EarlyMirrors:
     def __init__(self, sock: socket.socket, data_path: Path) -> None:
         self._socket = sock
         self._mirrors = Mirrors(MirrorDirectory(data_path), AtOnce(), time.monotonic_ns)
+        self._adopted = AdoptedDirectory(data_path)
+        self._owned: list[dict[str, Any]] = []
         self._over = threading.Event()
         self._free = threading.BoundedSemaphore(MOST_AT_ONCE)
         self._thread = threading.Thread(target=self._serve, name="early mirrors", daemon=True)
 
     def __enter__(self) -> EarlyMirrors:
         self._mirrors.open_all()
+        self._owned = starting(self._adopted)
         self._thread.start()
         return self
 
@@ -77,7 +85,7 @@ class EarlyMirrors:
     def _answer(self, connection: socket.socket, address: Any) -> None:
         try:
             with connection:
-                _Handler(connection, address, cast("Any", self._mirrors))
+                _Handler(connection, address, cast("Any", (self._mirrors, self._owned)))
         except (OSError, ValueError):  # the client has gone, or a mirror cannot be read: it asks somebody else
             pass
         finally:
@@ -85,7 +93,7 @@ class EarlyMirrors:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one request. `server` is the Mirrors."""
+    """Answers one request. `server` is the Mirrors, and what is told of the logs that the node owns."""
 
     timeout = 5.0  # s without a byte
 
@@ -94,10 +102,10 @@ class _Handler(BaseHTTPRequestHandler):
 
         Raises OSError if the client goes or the mirror cannot be read, which ends this connection only.
         """
-        mirrors = cast("Mirrors", self.server)
+        mirrors, owned = cast("tuple[Mirrors, list[dict[str, Any]]]", self.server)
         url = urlsplit(self.path)
         if url.path == "/cluster":
-            self._send(200, json.dumps({"mirrors": mirrors.states()}).encode())
+            self._send(200, json.dumps({"mirrors": mirrors.states(), "owned": owned}).encode())
             return
         if url.path != "/cluster/mirror":
             self.do_POST()
@@ -128,3 +136,22 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Write nothing: the log of a node that starts has its own lines about this."""
+
+
+def starting(directory: Directory) -> list[dict[str, Any]]:
+    """Return for /cluster what is known of the logs that a node has taken over before it has opened them. Raises OSError.
+
+    All epochs are told; where they begin, and the end, are not known for sure yet, as the state says.
+    """
+    owned: list[dict[str, Any]] = []
+    for log_id in directory.found():
+        try:
+            facts = facts_of(directory.open(log_id))
+        except LogError as error:
+            log.error("CLUSTER: cannot read the adopted log %s: %s", log_id.hex(), error)
+            continue
+        epochs = [(epoch.pack().hex(), start) for epoch, start in facts.epochs]
+        owned.append(
+            {"log_id": log_id.hex(), "node": facts.node, "epochs": epochs, "end": facts.end, "state": STARTING}
+        )
+    return owned

@@ -16,11 +16,13 @@ from nsqd.storage.log.followers import MOST, Followers
 class InSync:
     """The followers that count, and the change that does not hold yet."""
 
-    def __init__(self, stated: Followers, position: int, patience: int) -> None:
+    def __init__(self, stated: Followers, position: int, patience: int, owner: int = -1) -> None:
         """Begin with what the log states. Nobody counts until enough copies have the log up to `position`, its end.
 
-        `patience`: ns for which a follower may be out of sync before it is not named any more.
+        `patience`: ns for which a follower may be out of sync before it is not named any more; `owner`: number of the node that
+        owns the log. If it has taken the log over, the log may name it: it is no follower any more.
         """
+        self._owner = owner
         self.stated = stated  # the latest record's content
         self.named: frozenset[int] = frozenset()  # numbers of the nodes that count
         self.fewest = 0  # the smallest number of copies that publishes ask for, as the last record that holds states it
@@ -86,5 +88,9 @@ class InSync:
         having = sum(position >= self._position for position in concerned)
         if having < min(self.stated.most - 1, len(concerned)):
             return False
-        self.named, self.fewest, self._position = frozenset(self.stated.numbers), self.stated.fewest, None
+        self.named, self.fewest, self._position = (
+            frozenset(self.stated.numbers) - {self._owner},
+            self.stated.fewest,
+            None,
+        )
         return True

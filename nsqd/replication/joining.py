@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from nsqd.cluster.cluster import Cluster
@@ -19,6 +20,7 @@ from nsqd.replication.facts import next_incarnation, read_facts, write_facts
 from nsqd.replication.follower import Work
 from nsqd.replication.mirrors import Mirrors
 from nsqd.replication.origin import Origin
+from nsqd.replication.port import ClusterPort
 from nsqd.storage.directory import DirectoryError
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.identity import LogIdentity
@@ -82,3 +84,15 @@ def make_copying(
         raise DirectoryError(f"failed to read the mirrors - {error}") from None
     kept.open_all()
     return Copying(origin, kept)
+
+
+def copy_adopted(mirrors: int, patience: int, rate: int, port: ClusterPort, work: Work, opened: OpenLog) -> None:
+    """Begin to copy a log that this node has taken over to its followers. For the numbers see `make_copying`."""
+    copying = port.copying
+    assert copying is not None
+    source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
+    copies, log_id = opened.store.copies, opened.identity.log_id
+    origin = Origin(port.cluster, source, copies, work, mirrors, patience, rate, log_id)
+    source.tap(origin)
+    opened.store.after_write = partial(port.copied_group, origin=origin)
+    copying.add(origin)

@@ -1,7 +1,7 @@
 """The follower's side of copying: the mirrors that this node keeps of other nodes' logs.
 
-A connection may write only the mirror of the log id that its peer has proved. What a failing disk costs is this mirror, and for
-a while: its owner is told, and it is opened again later.
+A connection may write only the mirror of the log id that its peer has proved, and of logs that the peer has taken over. What a
+failing disk costs is this mirror, and for a while: its owner is told, and it is opened again later.
 
 See docs/design/cluster.md#mirrors.
 """
@@ -57,7 +57,7 @@ class Kept:
     """One mirror, open or not."""
 
     log_id: bytes
-    node: int  # number of the owner
+    node: int  # number of the node that publishes into the log, or did so
     mirror: Mirror | None = None
     disk: Disk | None = None
     link: Link | None = None  # the owner's connection, once it has asked
@@ -75,6 +75,8 @@ class Kept:
     retry_at: int = 0
     is_dropped: bool = False  # the owner does not need the mirror, which goes when nothing is under way any more
     trusted: int | None = None  # a sync has failed: what lies behind this position cannot be trusted
+    # this node is to own the log: who gets the mirror's directory, or an error, when nothing is under way any more
+    on_released: Callable[[Disk | OSError], None] | None = None
 
 
 class Mirrors:
@@ -86,6 +88,10 @@ class Mirrors:
         self._directory = directory
         self._work = work
         self._clock = clock
+        # Tells whether the node with a number owns a log; None: it does if it has proved the log's id.
+        self.may_write: Callable[[int, bytes], bool] | None = None
+        # tells whether this node itself owns a log, or is taking it over
+        self.is_taken_over: Callable[[bytes], bool] = lambda log_id: False
         self.failures = 0  # how often a mirror was given up for a while, since the start
         self._average = 0  # moving average of the duration of syncs, ns
         for log_id, node in directory.found():
@@ -96,18 +102,26 @@ class Mirrors:
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         """Do what the owner of a log asks for. Raises PeerError."""
         assert link.peer is not None
-        log_id = link.peer.log_id
+        log_id = link.log_received or link.peer.log_id
         number = stream.unpack_follow(content) if kind is FrameKind.FOLLOW else 0
+        if not self._is_owner(link, log_id):
+            if kind is FrameKind.FOLLOW:
+                self._send(link, log_id, stream.pack_gave_up(stream.NOT_OWNER))
+            return
         if kind is FrameKind.FOLLOW and link.peer.log_format > VERSION:
             why = f"this node knows the formats of logs up to {VERSION}, and this is format {link.peer.log_format}"
             log.warning("MIRROR: no mirror of node %d: %s; upgrade this node", link.peer.number, why)
-            link.send(stream.pack_gave_up(why))
+            self._send(link, log_id, stream.pack_gave_up(why))
             return
         if kind is not FrameKind.FOLLOW and log_id not in self.kept:
             return
         kept = self.kept.setdefault(log_id, Kept(log_id, link.peer.number))
+        if kept.on_released is not None:
+            return
         if kind is FrameKind.FOLLOW:
-            kept.node, kept.link, kept.asked = link.peer.number, link, number
+            kept.link, kept.asked = link, number
+            if log_id == link.peer.log_id:
+                kept.node = link.peer.number
             kept.is_asked, kept.is_resumed, kept.is_dropped = True, False, False
             self._answer(kept)
             return
@@ -126,6 +140,20 @@ class Mirrors:
         except OSError as error:
             self._fail(kept, str(error.strerror or error))
 
+    def _is_owner(self, link: Link, log_id: bytes) -> bool:
+        """Return True if the peer may write the mirror of a log."""
+        assert link.peer is not None
+        if self.is_taken_over(log_id):
+            return False
+        if self.may_write is None:
+            return log_id == link.peer.log_id
+        return self.may_write(link.peer.number, log_id)
+
+    def _send(self, link: Link, log_id: bytes, frame: bytes) -> None:
+        """Send a frame about a log to its owner."""
+        assert link.peer is not None
+        link.send_of(log_id, link.peer.log_id, frame)
+
     def _receive(self, kept: Kept, mirror: Mirror, kind: FrameKind, content: bytes) -> None:
         if kind is FrameKind.BYTES:
             kept.must_reopen = True
@@ -135,6 +163,7 @@ class Mirrors:
             kept.is_awaited |= stream.unpack_sync(content)
         elif kind is FrameKind.SEGMENT:
             mirror.begin_segment(content)
+            kept.node = mirror.manifest.node
         elif kind is FrameKind.RESUME:
             epochs = stream.unpack_resume(content)
             if self._part(kept, mirror, epochs):
@@ -171,13 +200,12 @@ class Mirrors:
             kept.mirror, kept.reported = None, (-1, -1)
         kept.must_reopen = False
         if kept.mirror is None:
-            kept.is_opening = True
-            self._work.run(partial(self._open, kept), partial(self._opened, kept))
+            self._begin_opening(kept)
             return
         mirror, kept.is_asked, kept.reported = kept.mirror, False, (-1, -1)
         epochs = [(epoch.pack(), start) for epoch, start in mirror.manifest.epochs]
         segments = {file.base: file.generation for file in mirror.manifest.files}
-        kept.link.send(stream.pack_have(stream.Have(mirror.end, epochs, segments, kept.asked)))
+        self._send(kept.link, kept.log_id, stream.pack_have(stream.Have(mirror.end, epochs, segments, kept.asked)))
 
     def _open(self, kept: Kept) -> tuple[Disk, Mirror]:
         disk = kept.disk or self._directory.open(kept.log_id)
@@ -201,12 +229,15 @@ class Mirrors:
             return
         if isinstance(result, OSError):
             self._fail(kept, str(result.strerror or result))
+            self._release(kept)
             return
         kept.disk, kept.mirror = result
+        kept.node = kept.mirror.manifest.node
         kept.trusted, kept.failure = None, ""
         for name, start, end in kept.mirror.damage:
             log.error("MIRROR: DAMAGE in the mirror of node %d: %s from %d to %d", kept.node, name, start, end)
         self._answer(kept)
+        self._release(kept)
 
     def _part(self, kept: Kept, mirror: Mirror, epochs: stream.Epochs) -> int:
         """Return how many bytes at the mirror's end the log does not have, in view of the log's epochs."""
@@ -270,15 +301,21 @@ class Mirrors:
                 kept.trusted = mirror.durable
             mirror.close()
             self._answer(kept)
+            self._release(kept)
             return
         if isinstance(result, OSError):
             self._sync_failed(kept, mirror, result)
+            self._release(kept)
             return
         self._note_duration(result)
         try:
             mirror.synced(job)
         except OSError as error:
             self._fail(kept, str(error.strerror or error))
+            self._release(kept)
+            return
+        if kept.on_released is not None:
+            self._release(kept)
             return
         kept.must_tell = True
         self._answer(kept)  # if the owner has asked meanwhile
@@ -296,7 +333,7 @@ class Mirrors:
             return
         if kept.must_tell or mirror.end - kept.reported[0] > TELL_AFTER:
             kept.must_tell, kept.reported = False, positions
-            kept.link.send(stream.pack_copied(*positions))
+            self._send(kept.link, kept.log_id, stream.pack_copied(*positions))
 
     def tick(self, now: int) -> None:
         """Sync what nobody waits for, look at the free space, and open again what has failed. Call it every second."""
@@ -306,8 +343,7 @@ class Mirrors:
                 if now < kept.retry_at or kept.running is not None or kept.is_opening:
                     continue
                 if kept.link is None:  # its owner may be lost: what is here must be readable
-                    kept.is_opening = True
-                    self._work.run(partial(self._open, kept), partial(self._opened, kept))
+                    self._begin_opening(kept)
                 elif not self._lacks_space(kept):
                     kept.retry_at = now + RETRY_AFTER
                     kept.failure, kept.is_asked, kept.is_resumed = "", True, False
@@ -348,7 +384,7 @@ class Mirrors:
         kept.retry_at = self._clock() + RETRY_AFTER
         log.error("MIRROR: the mirror of node %d cannot be continued: %s; trying again", kept.node, why)
         if kept.link is not None:
-            kept.link.send(stream.pack_gave_up(why))
+            self._send(kept.link, kept.log_id, stream.pack_gave_up(why))
 
     def _drop(self, kept: Kept) -> None:
         """Remove a mirror: its owner says that it is not needed."""
@@ -365,13 +401,46 @@ class Mirrors:
         else:
             log.info("MIRROR: removed the mirror of node %d, which other nodes keep now", kept.node)
 
+    # the mirror of a log that this node is to own
+
+    def release(self, log_id: bytes, on_released: Callable[[Disk | OSError], None]) -> None:
+        """Close a mirror when nothing is under way, and give it away: `on_released` gets its directory, or why it is of no use.
+
+        From then on it is not among the mirrors. Raises KeyError if there is no mirror of that log.
+        """
+        kept = self.kept[log_id]
+        kept.on_released, kept.link, kept.is_asked, kept.is_dropped = on_released, None, False, False
+        self._release(kept)
+
+    def _release(self, kept: Kept) -> None:
+        if kept.on_released is None or kept.running is not None or kept.is_opening:
+            return
+        if kept.mirror is None and not kept.failure:
+            self._begin_opening(kept)
+            return
+        on_released, kept.on_released = kept.on_released, None
+        if kept.mirror is None or kept.disk is None:
+            on_released(OSError(kept.failure))
+            return
+        kept.mirror.close()
+        del self.kept[kept.log_id]
+        on_released(kept.disk)
+
+    def put_back(self, log_id: bytes, node: int) -> None:
+        """Take a mirror back that was given away. `node`: number of the node that published into the log."""
+        kept = self.kept[log_id] = Kept(log_id, node)
+        self._begin_opening(kept)
+
     # reading
 
     def open_all(self) -> None:
         """Open the mirrors that were found at the start, so that their ends are known before their owners return."""
         for kept in self.kept.values():
-            kept.is_opening = True
-            self._work.run(partial(self._open, kept), partial(self._opened, kept))
+            self._begin_opening(kept)
+
+    def _begin_opening(self, kept: Kept) -> None:
+        kept.is_opening = True
+        self._work.run(partial(self._open, kept), partial(self._opened, kept))
 
     def parts(self, kept: Kept, start: int) -> list[LogPart]:
         """Return the parts of a mirror from the position `start` on. Raises KeyError if it is not complete, OSError."""

@@ -1,4 +1,4 @@
-"""The origin's side of copying: to whom this node's log is sent, from where on, and how far each follower has it.
+"""The owner's side of copying: to whom a log of this node is sent, from where on, and how far each follower has it.
 
 A follower that keeps up gets each group when it is written. One that does not is sent the log from its files, until it has
 reached the end: then it keeps up. A follower says first what it has; from the epochs of both copies follows what it lacks.
@@ -10,6 +10,7 @@ See docs/design/cluster.md#mirrors.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -33,6 +34,7 @@ MOST_BEHIND = 64 * 1024 * 1024  # bytes that a follower may have been sent witho
 CHUNK = 512 * 1024  # bytes that are read at a time
 LAST = 64 * 1024  # bytes: the last ones are read in the turn, so that a follower reaches the end of a log that grows
 ASK_AFTER = 1_000_000_000  # ns after which a follower is asked once more, if the log could not be read for it
+ASK_OTHERWISE = 5_000_000_000  # ns after which one is asked once more that believes that another node owns the log
 NO_ROOM_FOR = (
     600_000_000_000  # ns for which a node is not chosen that gave up for lack of space, unless there is no other
 )
@@ -42,22 +44,34 @@ KEEP_EVERY = 1_000_000_000  # ns between two looks at which segments are gone
 
 
 class Origin:
-    """The copies of this node's log. Implements nsqd.storage.log.writer.Tap."""
+    """The copies of a log that this node owns. Implements nsqd.storage.log.writer.Tap."""
 
     def __init__(
-        self, cluster: Cluster, source: Source, copies: Copies, work: Work, mirrors: int, patience: int, rate: int = 0
+        self,
+        cluster: Cluster,
+        source: Source,
+        copies: Copies,
+        work: Work,
+        mirrors: int,
+        patience: int,
+        rate: int = 0,
+        log_id: bytes = b"",
     ) -> None:
         """`mirrors`: how many other nodes keep a copy; `patience`: ns after which a dead one is replaced.
 
-        `rate`: bytes a second that are read from files, for all followers that are far behind; 0: no limit.
+        `rate`: bytes a second that are read from files, for all followers that are far behind; 0: no limit. `log_id`: of a log
+        that this node has taken over, b"": the log is that into which it publishes.
         """
+        self.log_id = log_id or cluster.own.log_id
+        # Called with this and a follower's connection when what `counts` returns has changed for it.
+        self.on_counts: Callable[[Origin, Link], None] = lambda origin, link: None
         self._rate = rate
         self._allowed = 0  # bytes that may be read for them before the next tick
         self.followers: dict[int, Follower] = {}  # by node number
         self.copies = copies
         self._batch = Batch()
         self._without_room: dict[int, int] = {}  # when nodes gave up for lack of space, by number, monotonic ns
-        self.in_sync = InSync(source.followers, source.end, OUT_OF_SYNC)
+        self.in_sync = InSync(source.followers, source.end, OUT_OF_SYNC, cluster.own.number)
         self._away: list[int] = []  # numbers of the nodes that shall keep a copy and have no connection
         self._cluster = cluster
         self._source = source
@@ -104,7 +118,11 @@ class Origin:
         """Ask a follower what it has. What it has said before does not count any more."""
         follower.ask_at, follower.is_asked = 0, True
         follower.asked += 1
-        follower.link.send(stream.pack_follow(follower.asked))
+        self._send(follower.link, stream.pack_follow(follower.asked))
+
+    def _send(self, link: Link, frame: bytes) -> None:
+        """Send a frame about this log to another node."""
+        link.send_of(self.log_id, self._cluster.own.log_id, frame)
 
     def _chosen(self, now: int) -> list[int]:
         """Return the nodes that shall keep a copy."""
@@ -121,7 +139,7 @@ class Origin:
             for node in cluster.membership.members
             if node is not own
         ]
-        return chosen(own.log_id, candidates, self._mirrors)
+        return chosen(self.log_id, candidates, self._mirrors)
 
     def _has_room(self, number: int, now: int) -> bool:
         """Return True if a node may have space for a mirror; one that gave up for lack of it may not, for a while."""
@@ -145,7 +163,7 @@ class Origin:
             if number not in wanted and self._dropped.get(number) is not link:
                 self._dropped[number] = link
                 self.followers.pop(number, None)
-                link.send(encode(FrameKind.DROP))
+                self._send(link, encode(FrameKind.DROP))
         self._count()
 
     def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:
@@ -175,6 +193,8 @@ class Origin:
             follower.failure = stream.unpack_gave_up(content) or "for no reason"
             if follower.failure == stream.NO_SPACE:
                 self._without_room[follower.number] = self._now
+            elif follower.failure == stream.NOT_OWNER:  # it was not told yet that this node has taken the log over
+                follower.ask_at = self._now + ASK_OTHERWISE
             follower.is_live = follower.has_mirror = follower.is_caught_up = False
             follower.is_asked = True  # it says again what it has, when it can go on
             log.warning(
@@ -198,11 +218,11 @@ class Origin:
             follower.is_anew = False
             follower.base, follower.at = place
             follower.file = source.file(follower.base) if follower.at else None
-            follower.link.send(stream.pack_resume(epochs))
+            self._send(follower.link, stream.pack_resume(epochs))
         else:
             follower.is_anew = True
             follower.base, follower.at, follower.file = first_missing(source, bases, common, have), 0, None
-            follower.link.send(stream.pack_anew(follower.base, epochs))
+            self._send(follower.link, stream.pack_anew(follower.base, epochs))
         self._hold(follower)
         log.info(
             "CLUSTER: node %d copies this node's log, %s: %d bytes behind",
@@ -218,7 +238,7 @@ class Origin:
         self.send_batch()
         for follower in self.followers.values():
             if follower.is_live:
-                follower.link.send(encode(FrameKind.SEGMENT, header.encode()))
+                self._send(follower.link, encode(FrameKind.SEGMENT, header.encode()))
                 follower.base, follower.at, follower.file = header.base, HEADER_SIZE, None
 
     def wrote(self, segment: int, at: int, buffers: list[bytes], size: int) -> None:
@@ -250,7 +270,7 @@ class Origin:
                 follower.file = self._source.file(segment)
                 continue
             for frame in frames:
-                link.send(frame)
+                self._send(link, frame)
             follower.at = at + size
 
     def ask_for_word(self, is_durable: bool) -> None:
@@ -259,7 +279,7 @@ class Origin:
         frame = stream.pack_sync(is_durable)
         for follower in self.followers.values():
             if follower.is_live:
-                follower.link.send(frame)
+                self._send(follower.link, frame)
 
     def pump(self) -> None:
         """Send the next pieces to the followers that do not keep up, as far as their connections take them.
@@ -300,7 +320,7 @@ class Origin:
         if not follower.is_anew and file.generation:
             raise FileNotFoundError("the segment was rewritten before it was reached")
         if follower.at == 0:
-            link.send(encode(FrameKind.SEGMENT, source.header(file)))
+            self._send(link, encode(FrameKind.SEGMENT, source.header(file)))
             follower.file, follower.at = file, HEADER_SIZE
         if follower.file is not None and follower.file != file:
             raise FileNotFoundError("the segment was rewritten meanwhile")
@@ -325,11 +345,11 @@ class Origin:
             self._hold(follower)
             return True
         if follower.is_anew:
-            link.send(stream.pack_switch(source.end))
+            self._send(link, stream.pack_switch(source.end))
             follower.is_anew = False
         follower.is_live = True
         source.hold(follower.number, 0)
-        link.send(stream.pack_sync(True))  # replies may wait for what was sent from the files
+        self._send(link, stream.pack_sync(True))  # replies may wait for what was sent from the files
         self._count()
         log.info("CLUSTER: node %d has been sent all of this node's log", follower.number)
         return False
@@ -360,7 +380,7 @@ class Origin:
                 "CLUSTER: %d bytes of %s from %d on are damaged here", wrong, file.name, follower.at + len(data) - wrong
             )
         for frame in stream.pack_bytes(follower.base, follower.at, [data], len(data)):
-            follower.link.send(frame)
+            self._send(follower.link, frame)
         follower.at += len(data)
 
     def _sent(self, follower: Follower) -> int:
@@ -375,22 +395,36 @@ class Origin:
         for follower in self.followers.values():
             if follower.has_mirror and not (follower.is_asked or follower.is_anew) and follower.kept != bases:
                 if not set(follower.kept) <= set(bases) or not follower.kept:
-                    follower.link.send(stream.pack_keep(self._source.end, bases))
+                    self._send(follower.link, stream.pack_keep(self._source.end, bases))
                 follower.kept = bases
 
     # how far the copies are
 
     def _count(self) -> None:
         whole = [follower for follower in self.followers.values() if follower.has_mirror]
-        for follower in whole:
-            follower.is_caught_up |= follower.is_live
+        news = [follower for follower in whole if follower.is_live and not follower.is_caught_up]
+        for follower in news:
+            follower.is_caught_up = True
         if not self.in_sync.is_confirmed:
             durable = {follower.number: follower.durable for follower in whole}
             if self.in_sync.confirm(self._source.durable, durable):
                 log.info("CLUSTER: followers that count: %s", sorted(self.in_sync.named) or "none")
+                news = list(self.followers.values())
         counted = [follower for follower in whole if follower.number in self.in_sync.counting]
         self.copies.update([(follower.written, follower.durable) for follower in counted], self.in_sync.fewest)
         self.copies.set_available(1 + sum(follower.is_caught_up for follower in counted))
+        for follower in news:
+            self.on_counts(self, follower.link)
+
+    def counts(self) -> tuple[bytes, int, frozenset[int]]:
+        """Return what a follower is told of those that count: the log's epoch, packed, its end, and their node numbers."""
+        return self._source.epochs()[-1][0], self._source.end, self.in_sync.counting
+
+    def close(self) -> None:
+        """Let all followers go: this node does not own the log any more."""
+        for number in self.followers:
+            self._source.hold(number, 0)
+        self.followers.clear()
 
     def _name(self, wanted: list[int], now: int) -> None:
         """State in the log which followers count, if that has changed."""
@@ -407,6 +441,11 @@ class Origin:
         if change is not None:
             self.in_sync.change(change, self._source.state_followers(change))
             self.ask_for_word(is_durable=True)
+
+    def owned(self) -> dict[str, Any]:
+        """Return for /cluster what others ask of a log that this node owns. An epoch is told in hex, with where it begins."""
+        epochs = [(epoch.hex(), start) for epoch, start in self._source.epochs()]
+        return {"log_id": self.log_id.hex(), "epochs": epochs, "end": self._source.end}
 
     def figures(self) -> dict[str, Any]:
         """Return for /cluster how many copies are possible, which nodes are away, and which count; and replies given up."""

@@ -25,8 +25,10 @@ from nsqd.net.endpoint import Endpoint, OutputBounds
 from nsqd.net.reactor import Reactor
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import Transport
+from nsqd.replication.adoption import SERVING, Adoptions
 from nsqd.replication.copying import Copying
 from nsqd.replication.facts import ClusterFacts, known_members, write_facts
+from nsqd.replication.origin import Origin
 from nsqd.storage.log.space import reserve_of
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from shared.listen import parse_address
@@ -79,6 +81,7 @@ class ClusterPort:
         self._quiet_until: dict[str, int] = {}  # by address and reason: when the log tells of it again, monotonic ns
         self._refused = ""  # what the log was told of
         self.copying: Copying | None = None  # copies of logs, in both directions
+        self.adoptions: Adoptions | None = None  # the logs that this node has taken over
 
     def listen(self, sock: socket.socket) -> None:
         """Accept connections of other nodes at a listening socket."""
@@ -115,16 +118,18 @@ class ClusterPort:
         self.events()
         self._reactor.wake()
 
-    def copied_group(self, is_awaited: bool, is_durable: bool) -> None:
+    def copied_group(self, is_awaited: bool, is_durable: bool, origin: Origin | None = None) -> None:
         """Send the newest group to the followers before this node syncs it, so that all sync at the same time.
 
         `is_awaited`: replies wait until they have written it or, with `is_durable`, have synced it. What nobody waits for is
-        sent together with the next groups, within SEND_WITHIN.
+        sent together with the next groups, within SEND_WITHIN. `origin`: the copies of a log that this node has taken over,
+        None: those of its own log.
         """
         if self.copying is not None:
+            origin = origin or self.copying.origin
             if is_awaited:
-                self.copying.origin.ask_for_word(is_durable)
-            elif self.copying.origin.has_batch:
+                origin.ask_for_word(is_durable)
+            elif origin.has_batch:
                 self._wake_by(self._reactor.now + SEND_WITHIN)
         for peer in self._peers:
             peer.send_now()
@@ -155,6 +160,8 @@ class ClusterPort:
                 nursery.start_soon(self._dial, address)
             if self.copying is not None:
                 self.copying.tick(now)
+            if self.adoptions is not None:
+                self.adoptions.tick(now)
             self.events()
             self._reactor.wake()
             await trio.sleep(TICK / 1e9)
@@ -229,6 +236,8 @@ class ClusterPort:
 
     def close(self) -> None:
         """Sync and close what this node keeps of other nodes' logs, when the reactor has closed all connections."""
+        if self.adoptions is not None:
+            self.adoptions.close()
         if self.copying is not None:
             self.copying.close()
 
@@ -283,7 +292,15 @@ class ClusterPort:
             origin, mirrors = self.copying.origin, self.copying.mirrors
             figures |= {"copies": origin.figures(), "followers": origin.states(), "mirrors": mirrors.states()}
             figures["mirror_failures"] = mirrors.failures
+            figures["owned"] = self._owned(self.copying)
         return figures
+
+    def _owned(self, copying: Copying) -> list[dict[str, object]]:
+        """Return what is told of the logs that this node owns: first that into which it publishes."""
+        own = {"node": self.cluster.own.number, "state": SERVING, **copying.origin.owned()}
+        adopted = self.adoptions.figures() if self.adoptions is not None else []
+        begun = {log_id.hex(): origin.owned() for log_id, origin in copying.origins.items()}
+        return [own, *({"epochs": [], "end": 0} | begun.get(str(one["log_id"]), {}) | one for one in adopted)]
 
     def http_addresses(self) -> dict[int, str]:
         """Return where the nodes that are connected answer over HTTP, by node number. Any thread may ask."""

@@ -44,9 +44,10 @@ class FrameKind(IntEnum):
     COPIED = 18
     GAVE_UP = 19
     DROP = 20
+    LOG = 21
 
 
-STREAM = frozenset(range(FrameKind.FOLLOW, FrameKind.DROP + 1))  # kinds by which a log is copied
+STREAM = frozenset(range(FrameKind.FOLLOW, FrameKind.LOG + 1))  # kinds by which a log is copied
 
 
 class PeerError(Exception):

@@ -14,6 +14,8 @@
     follower  COPIED    the positions up to which the mirror is written, and durable
     follower  GAVE_UP   the mirror cannot be continued at present, with the reason in UTF-8
     origin    DROP      the mirror is not needed any more
+    both      LOG       the frames that follow in this direction are about the log with this id, of 16 bytes; before the
+                        first LOG, they are about the log that the origin publishes into
 
 A position counts the bytes of records of the log, as in docs/design/log.md. See docs/design/cluster.md#mirrors.
 """
@@ -33,6 +35,8 @@ HEADER = 64  # bytes of a segment's header
 MOST_BYTES = 256 * 1024  # of a log in one frame: a heartbeat waits for no more than this
 MOST_SEGMENTS = 65536  # of a log: 4 TiB
 NO_SPACE = "too little space is free"  # a reason for GAVE_UP: another node is to keep the mirror
+NOT_OWNER = "another node owns this log"  # a reason for GAVE_UP
+LOG_ID_SIZE = 16  # bytes
 MOST_REASON = 500  # bytes
 _MOST_POSITION = (1 << 63) - 1
 _PLACE = Struct(">QQ")  # base of a segment, offset in its file
@@ -52,6 +56,18 @@ class Have:
     epochs: Epochs
     segments: dict[int, int]  # base -> generation
     asked: int = 1  # number of the FOLLOW that it answers
+
+
+def pack_log(log_id: bytes) -> bytes:
+    """Return the frame that names the log that the frames after it are about."""
+    return encode(FrameKind.LOG, log_id)
+
+
+def unpack_log(content: bytes) -> bytes:
+    """Return the id of the log that the frames after it are about. Raises PeerError."""
+    if len(content) != LOG_ID_SIZE:
+        raise PeerError("LOG is not the id of a log")
+    return content
 
 
 def pack_follow(number: int) -> bytes:

@@ -50,6 +50,15 @@ class LogOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenOver:
+    """What a node knows of a log that it opens and that another node has published into."""
+
+    owner: int  # number of this node, which owns the log from now on
+    least_epoch: int = 0  # the epoch that begins has this number or a higher one
+    durable: int = 0  # position up to which the files are known to be durable, whatever the log states
+
+
+@dataclass(frozen=True, slots=True)
 class Simulated:
     """The parts of a log that a simulator can replace."""
 
@@ -80,6 +89,7 @@ class OpenLog:
     wake: Callable[[], None]  # requests another turn of the reactor soon; may be called in any thread
     snapshot: LogSnapshot | None  # the broker's state; None: the log is new, or `take_snapshot` took it
     upkeep: LogUpkeep | None = None
+    is_taken_over: bool = False  # another node has published into it, and nobody does so any more
 
     def take_snapshot(self) -> LogSnapshot | None:
         """Return the broker's state as the log tells it. It may be large, so the log keeps no copy: call this once."""
@@ -99,7 +109,9 @@ class OpenLog:
             monotonic,
             self.wake,
         )
-        self.upkeep = LogUpkeep(broker, self.store, self.syncer, self.cache, checkpoints, monotonic)
+        self.upkeep = LogUpkeep(
+            broker, self.store, self.syncer, self.cache, checkpoints, monotonic, issues_ids=not self.is_taken_over
+        )
 
     def timer(self, due: bool = True) -> None:
         """Do what is due by time. Call it every second or more often.
@@ -174,20 +186,22 @@ def open_log(
     wake: Callable[[], None],
     simulated: Simulated | None = None,
     extend: Extend | None = None,
+    taken_over: TakenOver | None = None,
 ) -> OpenLog:
     """Read the log on a disk, and make it ready to be written. Begin a log if there is none.
 
-    `wake` requests another turn of the reactor; any thread may call it. Raises LogError, whose one line says what is wrong.
+    `wake` requests another turn of the reactor; any thread may call it. `taken_over`: another node has published into the log.
+    Raises LogError, whose one line says what is wrong.
     """
     parts = simulated or Simulated()
     try:
-        reading = _read(disk, extend)
+        reading = _read(disk, extend, taken_over.durable if taken_over else 0)
         most = max(SMALLEST_SEGMENT, disk.total() // SEGMENTS_ON_DISK)
         segment_size = _segment_size(options, parts, most)
         spare = parts.spare(disk, segment_size)
     except OSError as error:
         raise LogError(f"cannot read the log: {error}") from None
-    identity = _identify(disk, options.node, reading, parts.random)
+    identity = _identify(disk, options.node, reading, parts.random, taken_over)
     clock, space = LogClock(parts.clocks), Space(disk)
     snapshot = reading.resume(clock)
     writer = _writer(disk, identity, reading, clock, space, spare, segment_size)
@@ -200,17 +214,19 @@ def open_log(
     cleaner = parts.cleaner(disk, identity, writer.files, wake)
     tidying = Tidying(store, writer, syncer, disk, cleaner, reading.bases, parts.clocks.monotonic)
     tail = replace(parts.tail, cheap=min(parts.tail.cheap, most))
-    return OpenLog(
+    opened = OpenLog(
         disk, identity, clock, writer, syncer, cache, store, tidying, reading.start_results, tail, wake, snapshot
     )
+    opened.is_taken_over = taken_over is not None
+    return opened
 
 
-def _read(disk: Disk, extend: Extend | None) -> LogReading:
+def _read(disk: Disk, extend: Extend | None, durable: int) -> LogReading:
     """Return what the log on a disk holds, after `extend` has fetched what it lacks. Raises OSError, LogError."""
-    reading = LogReading(disk)
+    reading = LogReading(disk, durable)
     reading.report()
     if extend is not None and extend(disk, reading):
-        reading = LogReading(disk)
+        reading = LogReading(disk, durable)
         reading.report()
     return reading
 
@@ -242,15 +258,23 @@ def _writer(
     )
 
 
-def _identify(disk: Disk, node: int, reading: LogReading, random: Callable[[int], bytes]) -> LogIdentity:
+def _identify(
+    disk: Disk, node: int, reading: LogReading, random: Callable[[int], bytes], taken_over: TakenOver | None
+) -> LogIdentity:
     """Return the identity of the log from now on, with a new epoch, and write it to `log.id`.
 
-    If that write fails, a damaged header of this epoch cannot be rebuilt from it.
+    A log that was taken over keeps the number of the node that has published into it: message ids name that one. If the write
+    fails, a damaged header of this epoch cannot be rebuilt from the file. Raises LogError if there is no log to be taken over.
     """
     if reading.log_records.files.stored is None and IDENTITY in disk.names():
         log.error("LOG: %s was corrupt and is rewritten", IDENTITY)
     log_id = reading.identity.log_id if reading.identity else random(16)
     epoch = Epoch(reading.highest_epoch + 1, node, random(RANDOM_SIZE))
+    if taken_over is not None:
+        if reading.identity is None or not reading.log_records.end:
+            raise LogError("the directory of an adopted log holds no log")
+        node = reading.identity.node
+        epoch = epoch._replace(number=max(epoch.number, taken_over.least_epoch), node=taken_over.owner)
     try:
         write_identity(disk, StoredIdentity(node, log_id, (*reading.epochs, epoch)))
     except OSError as error:

@@ -63,9 +63,13 @@ class Damage:
 class LogRecords:
     """A reader that reads a log once, from one of its roots to the last record, and repairs the log's end."""
 
-    def __init__(self, disk: Disk) -> None:
-        """List the files and rebuild damaged headers. Raises LogError, OSError."""
+    def __init__(self, disk: Disk, durable: int = 0) -> None:
+        """List the files and rebuild damaged headers. Raises LogError, OSError.
+
+        `durable`: position up to which these files are known to be durable, whatever the log states.
+        """
         self._disk = disk
+        self.known_durable = durable
         self.quarantine = Quarantine(disk)
         self.files = files = Segments(disk, self.quarantine)
         self.segments = files.found
@@ -100,7 +104,7 @@ class LogRecords:
             if self.end < segment.base - HEADER_SIZE + len(data):
                 self._cut(place, data)
                 break
-        mark = self._mark if self._mark >= 0 else self.stated
+        mark = self._mark if self._mark >= 0 else max(self.known_durable, self.stated)
         bases = {segment.name: segment.base for segment in self.segments}
         # past the mark, a header was torn and not damaged
         self.damage.headers = [name for name in self.files.rebuilt if bases.get(name, mark) < mark]
@@ -174,7 +178,7 @@ class LogRecords:
             marks = [highest_mark(self._read(place), at, self.segments[place].header.seed)]
             for later in range(place + 1, len(self.segments)):
                 marks.append(highest_mark(self._read(later), 0, self.segments[later].header.seed))
-            self._mark = max(self.stated, *marks)
+            self._mark = max(self.known_durable, self.stated, *marks)
         return self._mark
 
     def _cut(self, place: int, data: bytes) -> None:

@@ -34,10 +34,10 @@ class StartResults:
 class LogReading:
     """The content of a log, as far as opening the log needs it. It may be large, and is dropped after the log is open."""
 
-    def __init__(self, disk: Disk) -> None:
-        """Read and replay the whole log, and repair its end. Raises LogError, OSError."""
+    def __init__(self, disk: Disk, durable: int = 0) -> None:
+        """Read and replay the whole log, and repair its end. `durable` as for LogRecords. Raises LogError, OSError."""
         began = time.perf_counter()
-        self.log_records = LogRecords(disk)
+        self.log_records = LogRecords(disk, durable)
         self.replay, root = replayed(self.log_records)
         for header in self.headers:  # the record that began an epoch may be damaged, or its segment rewritten
             if header.epoch != NO_EPOCH and not header.generation:
@@ -144,7 +144,8 @@ def replayed(reader: LogRecords) -> tuple[Replay, int]:
             if not replay.apply(record):
                 log.warning("LOG: ignoring a record of unknown kind %d at %d", record.kind, record.position)
             whole = whole or (replay.complete and not reader.damage.spots)
-        if root == 0 or (whole and reader.stated >= reader.segments[root].base):
+        durable = max(reader.stated, reader.known_durable)
+        if root == 0 or (whole and durable >= reader.segments[root].base):
             return replay, reader.segments[root].base if reader.segments else 0
     raise AssertionError("the beginning is always a root")
 

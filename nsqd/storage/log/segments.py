@@ -69,6 +69,7 @@ class Segments:
         self.unreadable: list[str] = []  # files that were renamed and set aside
         self.unreadable_bytes = 0  # bytes in the unreadable files
         self._guessed: set[str] = set()  # segments whose epoch is unknown
+        self._nodes: set[int] = set()  # numbers of the nodes that have published into the log, as the headers say
         self._disk = disk
         self._quarantine = quarantine
         self.found = self._find()
@@ -84,6 +85,7 @@ class Segments:
         known = [header for header in headers.values() if header is not None]
         self._identify(known)
         self.epochs.update(header.epoch for header in known)
+        self._nodes.update(header.node for header in known)
         self._tidy([match[0] for match in names if int(match[2]) < newest[int(match[1])]])
         found = []
         for base, header in headers.items():
@@ -147,8 +149,10 @@ class Segments:
         group = decode(data, HEADER_SIZE, seed)
         state = bool(group and decode(data, group, seed)) and data[group + PREFIX_SIZE] == RecordKind.STATE
         former = former_of_spare(data)
-        # a segment that was rewritten has the epoch of that, and perhaps another node's messages: the number is only probable
-        node = epoch.node if known not in (None, NO_EPOCH) and not generation else self.identity.node
+        # A segment that was rewritten has the epoch of that, and perhaps another node's messages: the number is only probable.
+        # An epoch of a node that took the log over has the number of the node that publishes into it.
+        has_own = known is not None and known.node in self._nodes and known != NO_EPOCH and not generation
+        node = epoch.node if has_own else self.identity.node
         return SegmentHeader(node, generation, log_id, base, state, version, former, epoch)
 
     def _epoch_of(self, base: int, generation: int) -> Epoch | None:

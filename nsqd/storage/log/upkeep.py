@@ -22,8 +22,13 @@ class LogUpkeep:
         cache: Cache,
         checkpoints: Checkpoints,
         monotonic: Callable[[], int],
+        issues_ids: bool = True,
     ) -> None:
-        """Begin the upkeep: from now on a checkpoint may follow each commit. `monotonic`: a clock in ns."""
+        """Begin the upkeep: from now on a checkpoint may follow each commit. `monotonic`: a clock in ns.
+
+        `issues_ids`: messages are published into the log.
+        """
+        self._issues_ids = issues_ids
         self.checkpoints = checkpoints
         self._broker = broker
         self._store = store
@@ -48,4 +53,5 @@ class LogUpkeep:
     def finish(self) -> None:
         """Leave a checkpoint when the node stops, and give back the message ids that were leased and not issued."""
         self.checkpoints.finish()
-        self._store.return_ids(self._broker.ids.next)
+        if self._issues_ids:
+            self._store.return_ids(self._broker.ids.next)

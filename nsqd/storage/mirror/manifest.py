@@ -50,6 +50,7 @@ class Manifest:
     files: tuple[MirrorFile, ...] = ()  # ascending by base
     mark: int = 0  # position up to which the files were durable, at least
     epochs: tuple[tuple[Epoch, int], ...] = ()  # of the log, each with the position at which it begins; ascending
+    won: int = 0  # number of the epoch in which this node is to own the log (adopting.py); 0: it keeps a mirror
 
     def with_epoch(self, epoch: Epoch, start: int) -> Manifest:
         """Return the manifest with an epoch that begins at `start`, unless it is known."""
@@ -71,6 +72,7 @@ def read_manifest(disk: Disk) -> Manifest | None:
             tuple(MirrorFile(*map(int, file)) for file in content["files"]),
             int(content["mark"]),
             tuple((unpack(bytes.fromhex(epoch)), int(start)) for epoch, start in content["epochs"]),
+            int(content.get("won", 0)),
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ManifestError(f"{NAME} is damaged: {error}") from None
@@ -84,6 +86,7 @@ def write_manifest(disk: Disk, manifest: Manifest) -> None:
         "mark": manifest.mark,
         "epochs": [(epoch.pack().hex(), start) for epoch, start in manifest.epochs],
         "files": [(file.base, file.generation, file.copy) for file in manifest.files],
+        "won": manifest.won,
     }
     file = disk.create(_TEMPORARY)
     try:

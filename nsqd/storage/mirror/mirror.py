@@ -77,9 +77,11 @@ class Mirror:
     def _remove_others(self) -> None:
         """Remove the files that the manifest does not name: what was written aside, and what a switch has replaced."""
         named = {NAME, *(file.name for file in self.manifest.files)}
-        for name in self._disk.names():
-            if name not in named:
-                self._disk.remove(name)
+        others = [name for name in self._disk.names() if name not in named]
+        for name in others:
+            self._disk.remove(name)
+        if others:  # a manifest that was not finished must not come back under that name when the next one is renamed
+            self._disk.sync_directory()
 
     def _check(self, trusted: int | None) -> int:
         """Sync the files, check them from the mark's segment on, and cut them at the first wrong byte. Returns the end."""
@@ -201,6 +203,8 @@ class Mirror:
         if self._file is not None:
             self._unsynced.append(self._file)
         self._file, self._size = file, HEADER_SIZE
+        if not header.generation:  # whoever sends it may be another node, which has taken the log over
+            self.manifest = replace(self.manifest, node=header.node)
         if self.is_aside:
             self._aside.append(name)
             return

@@ -164,6 +164,8 @@ class _Members:
 class _NoLog:
     """The side of a node of which there is no copy."""
 
+    log_id = b""
+
     def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:
         raise PeerError("a follower was asked as if it were the origin")
 

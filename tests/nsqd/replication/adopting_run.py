@@ -1,0 +1,314 @@
+"""Runs of copying in which copies are taken over: whenever a mirror is adopted, the adopter owns the log as it was.
+
+A mirror as it is at some moment, after a kill or a power cut, is adopted; on the way the adopter is killed, too. Then its
+broker must be what a start of the log gives that ends at the same place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from nsqd.core.broker import Broker
+from nsqd.core.limits import Limits
+from nsqd.core.message.ids import IdSource
+from nsqd.core.retention.policy import Durability
+from nsqd.replication import origin as origin_module
+from nsqd.replication.adoption import SERVING, Adoptions, Parts
+from nsqd.replication.mirrors import Mirrors
+from nsqd.storage.log.checkpoint import Tail
+from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.epochs import Epoch
+from nsqd.storage.log.opening import LogOptions, OpenLog, Simulated, TakenOver, open_log
+from nsqd.storage.log.reading import LogReading
+from nsqd.storage.log.records import HEADER_SIZE
+from nsqd.storage.log.sources import LiveSource
+from nsqd.storage.log.store import LogStore
+from nsqd.storage.mirror.mirror import Mirror
+from tests.nsqd.core.node import MS, SECOND
+from tests.nsqd.replication.archive import Key
+from tests.nsqd.replication.copied import _state, judge_bytes
+from tests.nsqd.replication.copying_run import CopyingRun, SteppedWork, small
+from tests.nsqd.storage.normal import NormalTopic, normal
+from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
+from tests.nsqd.storage.sim_node import (
+    NODE,
+    Clock,
+    SimNode,
+    SteppedCache,
+    SteppedCleaner,
+    SteppedSpare,
+    SteppedSyncer,
+)
+from tests.nsqd.storage.test_one_state_machine import replay, written_by
+
+ADOPTER = 1
+MOST_KILLS = 30
+
+
+class Places:
+    """The directories of one log at a node: a mirror, or an adopted log. Implements both protocols of directories."""
+
+    def __init__(self, log_id: bytes, mirror: SimDisk) -> None:
+        self.log_id = log_id
+        self.mirror: SimDisk | None = mirror
+        self.adopted: SimDisk | None = None
+
+    @property
+    def disk(self) -> SimDisk:
+        """Return the one of the two that there is."""
+        assert (self.mirror is None) != (self.adopted is None), "the log is there twice, or not at all"
+        disk = self.mirror or self.adopted
+        assert disk is not None
+        return disk
+
+    def restarted(self, is_cut: bool, random: Random) -> None:
+        """Have on the disk what is there after a kill, or a power cut."""
+        disk = self.disk.crash(random) if is_cut else self.disk.kill()
+        if self.mirror is not None:
+            self.mirror = disk
+        else:
+            self.adopted = disk
+
+    def found(self) -> list[tuple[bytes, int]]:
+        return [(self.log_id, NODE)] if self.mirror is not None else []
+
+    def open(self, log_id: bytes) -> Disk:
+        assert log_id == self.log_id
+        assert self.mirror is not None
+        return self.mirror
+
+    def set_aside(self, log_id: bytes) -> str:
+        raise AssertionError("nothing parts here")
+
+    def remove(self, log_id: bytes) -> None:
+        raise AssertionError("nobody drops the mirror")
+
+
+class Adopted:
+    """The adopted logs among Places. Implements nsqd.replication.adoption.Directory."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self.aside: list[SimDisk] = []
+
+    def found(self) -> list[bytes]:
+        return [self._places.log_id] if self._places.adopted is not None else []
+
+    def move_mirror(self, log_id: bytes) -> Disk:
+        places, disk = self._places, self._places.disk
+        disk.act("take")
+        places.adopted, places.mirror = places.mirror, None
+        disk.act("taken")
+        return disk
+
+    def open(self, log_id: bytes) -> Disk:
+        assert self._places.adopted is not None
+        return self._places.adopted
+
+    def set_aside(self, log_id: bytes) -> str:
+        self.aside.append(self._places.disk)
+        self._places.adopted = None
+        return "aside"
+
+
+@dataclass
+class Adopter:
+    """One life of a node that takes a log over."""
+
+    places: Places
+    clock: Clock
+    random: Random
+    limits: Limits
+
+    def __post_init__(self) -> None:
+        self.work = SteppedWork()
+        self.announced: list[Epoch] = []
+        self.mirrors = Mirrors(self.places, self.work, lambda: self.clock.now)
+        self.own_cache = SteppedCache(self.places.disk, None, 1 << 20, lambda: None)  # type: ignore[arg-type]
+        parts = Parts(
+            open=self._open,
+            make_broker=self._broker,
+            copy=lambda opened: None,
+            end_copying=lambda log_id: None,
+            clocks=lambda: (self.clock.now, self.clock.wall),
+            cache=self.own_cache,
+            budget=1 << 20,
+            announce=self._announce,
+        )
+        self.directory = Adopted(self.places)
+        self.adoptions = Adoptions(self.directory, self.mirrors, self.work, parts)
+
+    def _open(self, disk: Disk, least: int, durable: int) -> OpenLog:
+        parts = Simulated(
+            self.clock.clocks(),
+            4096,
+            SteppedSyncer,
+            SteppedCache,
+            SteppedCleaner,
+            SteppedSpare,
+            Tail(),
+            self.random.randbytes,
+        )
+        options = LogOptions(ADOPTER, Durability.INTERVAL, 5, 1 << 20)
+        opened = open_log(disk, options, lambda: None, parts, taken_over=TakenOver(ADOPTER, least, durable))
+        assert isinstance(opened.syncer, SteppedSyncer)
+        opened.syncer.random = self.random
+        return opened
+
+    def _broker(self, opened: OpenLog) -> Broker:
+        ids = IdSource(opened.identity.node, opened.start_results.lease, lambda ceiling: True)
+        return Broker(self.limits, opened.store, ids, self.random.randrange)
+
+    def _announce(self, log_id: bytes, epoch: Epoch) -> None:
+        disk = self.places.disk.crash(Random(1))  # what survives a power cut at this moment
+        _, epochs = told_on_disk(disk)
+        assert epoch in epochs, "an epoch is announced that is not durable"
+        self.announced.append(epoch)
+
+    def run(self) -> None:
+        """Do all work that there is."""
+        while self.work.step(self.random):
+            pass
+
+
+def told_on_disk(disk: SimDisk) -> tuple[int, list[Epoch]]:
+    """Return the end of a log, and its epochs."""
+    reading = LogReading(disk)
+    return reading.log_records.end, [epoch for epoch, _ in reading.replay.epochs]
+
+
+def told(broker: Broker, store: LogStore) -> dict[int, NormalTopic]:
+    """Return the state of each topic of a broker."""
+    loaded = replay(written_by(LiveSource(broker, store)))
+    loaded.conclude()
+    now = broker.now + store.clock_offset
+    return {number: normal(state, loaded.sequences[number], now, False) for number, state in loaded.topics.items()}
+
+
+class AdoptingRun(CopyingRun):
+    """One run, all of it chosen by a seed."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.slowness = self.random.choice((0.0, 0.1, 0.3))  # so that there are mirrors
+        self.adopted = 0  # logs that were taken over and compared
+        self.kills = 0  # of adopters
+
+    def run(self, steps: int) -> None:
+        """Let anything happen, and take a mirror over now and then. AssertionError if something is wrong."""
+        with small(self.random):
+            origin_module.CHUNK = 20_000  # so that mirrors are complete before long; `small` sets it back
+            for step in range(steps):
+                self._step()
+                if step % 40 == 39:
+                    for _ in range(self.random.choice((0, 5, 30))):  # the followers keep up for a while
+                        self._copy_some()
+                    self._adopt_all()
+            self._heal()
+            self._adopt_all()
+        assert self.adopted
+
+    def _adopt_all(self) -> None:
+        for follower in self.followers:
+            if follower.disk is not None:
+                self._adopt(follower.disk)
+
+    def _copy_some(self) -> None:
+        self._connect_all()
+        self._let_pass(300 * MS)
+        self._work_of_node()
+        self.copying.tick(self.node.clock.now)
+        self._network(0)
+
+    def _adopt(self, disk: SimDisk) -> None:
+        """Take over what a follower has on its disk at this moment."""
+        random, log_id = self.random, self.own.log_id
+        places = Places(log_id, disk.crash(random) if random.random() < 0.5 else disk.kill())
+        places.disk.repair()
+        places.disk.capacity = None
+        is_synced = random.random() < 0.5
+        if is_synced:
+            Mirror(places.disk, log_id, NODE).close()
+        if self._end_of(places) is None:
+            return
+        clock = self.node.clock.after(random.choice((0, 100, 5000)) * MS, 1000 * SECOND, rebooted=False)
+        number = 10_000
+        adopter, newest = self._adopted(places, clock, number, is_synced)
+        if adopter is None:
+            return
+        cut, end = self.archive.cut(*newest), newest[0][0] + newest[1] - HEADER_SIZE
+        log_opened = adopter.adoptions.logs[log_id].log
+        broker = adopter.adoptions.logs[log_id].broker
+        assert log_opened is not None
+        assert broker is not None
+        epoch = log_opened.identity.epoch
+        assert epoch.number >= number
+        assert (epoch.node, log_opened.identity.node) == (ADOPTER, NODE)
+        assert adopter.announced == [epoch]
+        broker.check()
+        clock_of_cut = Clock(clock.now, clock.wall, clock.boots)
+        clock_of_cut.boot = clock.boot
+        known = SimNode(cut.kill(), self.durability, clock_of_cut, random, self.limits)
+        expected = told(known.broker, known.store)
+        assert told(broker, log_opened.store) == expected, "the adopter does not own what the log owed"
+        adopter.adoptions.close()
+        stop, _ = told_on_disk(places.disk.kill())
+        found, frames = _state(places.disk.kill(), stop)[0][1], _state(cut, end)[0][1]
+        assert found == frames, "messages cannot be read from the adopted log"
+        places.restarted(random.random() < 0.5, random)
+        again = self._reopened(places, clock)
+        assert told(again[0], again[1].store) == expected, "the adopter does not own it any more after a restart"
+        assert again[1].identity.epoch > epoch
+        self.adopted += 1
+
+    def _end_of(self, places: Places) -> tuple[Key, int] | None:
+        """Return the newest segment of the mirror, with its size; None: there is nothing in the mirror."""
+        copy = places.disk.kill()
+        mirror = Mirror(copy, places.log_id, NODE)
+        return judge_bytes(self.archive, copy, mirror.manifest, mirror.end)
+
+    def _adopted(
+        self, places: Places, clock: Clock, number: int, is_synced: bool
+    ) -> tuple[Adopter | None, tuple[Key, int]]:
+        """Return the life of the adopter that served, with the newest segment of the mirror, and its size.
+
+        Those before were killed, or their power was cut, on the way. `is_synced`: then the mirror loses nothing.
+        """
+        random = self.random
+        newest = self._end_of(places)
+        assert newest is not None
+        for left in reversed(range(random.choice((0, 3, MOST_KILLS)) + 1)):
+            adopter = Adopter(places, clock, random, self.limits)
+            disk = places.disk
+            if left:
+                disk.cut_in = random.randrange(40)
+            try:
+                if places.mirror is not None:
+                    adopter.adoptions.adopt(places.log_id, number)
+                else:
+                    adopter.adoptions.reopen()
+                adopter.run()
+                assert adopter.adoptions.logs[places.log_id].state == SERVING, adopter.adoptions.figures()
+                disk.cut_in = None
+                return adopter, newest
+            except PowerCut:
+                self.kills += 1
+                places.restarted(random.random() < 0.7, random)
+                if places.mirror is not None:
+                    left_over = self._end_of(places)
+                    assert left_over == newest or not is_synced, "a kill has spoiled the mirror"
+                    if left_over is None:
+                        return None, newest
+                    newest = left_over
+        raise AssertionError("the last life is not killed")
+
+    def _reopened(self, places: Places, clock: Clock) -> tuple[Broker, OpenLog]:
+        adopter = Adopter(places, clock, self.random, self.limits)
+        adopter.adoptions.reopen()
+        adopter.run()
+        owned = adopter.adoptions.logs[places.log_id]
+        assert owned.state == SERVING, owned.failure
+        assert owned.broker is not None
+        assert owned.log is not None
+        return owned.broker, owned.log
