@@ -8,12 +8,15 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
+from nsqd.core.broker import Broker
+from nsqd.core.stripes import Attachment
 from nsqd.http.node import Info
 from nsqd.identity import cluster_address
 from nsqd.listeners import Listeners
@@ -31,6 +34,7 @@ from shared.listen import display
 from shared.log import log
 from shared.values import SECOND
 
+AT_ONCE = 100  # channels of an adopted log that are attached in one turn
 MEND_WITHIN = 2.0  # s for other nodes to say whether they have bytes that are damaged here
 
 if TYPE_CHECKING:
@@ -138,9 +142,10 @@ def open_cluster_port(
     """Join the cluster and accept connections of its nodes, or return None if the node is in none. Raises DirectoryError."""
     if listeners.cluster is None:
         return None
+    from nsqd.cluster.claims import Quorum
     from nsqd.protocols.peer.node_identity import MOST_ZONE
     from nsqd.replication.copying import Threads
-    from nsqd.replication.joining import join, make_copying
+    from nsqd.replication.joining import begin_claims, connect_claims, join, make_copying
     from nsqd.replication.mending import Mending
     from nsqd.replication.offers import HttpMirrors
     from nsqd.replication.port import ClusterPort
@@ -175,7 +180,10 @@ def open_cluster_port(
         Threads(nursery, port.wake),
     )
     cluster.on_stream = port.copying.receive
+    quorum = Quorum(options.takeover_quorum)
+    claims = begin_claims(port, port.copying, opened.log, quorum, options.takeover_after, options.unclean_after)
     port.adoptions = make_adoptions(options, port, directory, opened, Threads(nursery, port.wake))
+    connect_claims(claims, port.adoptions)
     store = opened.log.store
     store.after_write = port.copied_group
     store.copies.patience, store.copies.on_available = options.replicate_timeout, opened.broker.set_copies
@@ -192,19 +200,33 @@ def make_adoptions(options: NsqdOptions, port: ClusterPort, directory: Path, ope
     """Return the logs that this node has taken over, which are opened again in the background. Raises DirectoryError."""
     from nsqd.replication.adoption import Adoptions, Parts
     from nsqd.replication.directory import AdoptedDirectory
-    from nsqd.replication.joining import copy_adopted
+    from nsqd.replication.joining import copy_adopted, end_copying
 
     copying = port.copying
     assert copying is not None
     numbers = options.mirrors, options.rereplicate_after, options.replication_rate
+    home, attachments = opened.broker, dict[Broker, Attachment]()
+
+    def attach(broker: Broker) -> Callable[[], bool]:
+        attachments[broker] = Attachment(home, broker)
+        return partial(attachments[broker].attach_some, AT_ONCE)
+
+    def detach(broker: Broker) -> None:
+        attachment = attachments.pop(broker, None) or Attachment(home, broker)
+        while attachment.detach_some(AT_ONCE):
+            pass
+
     parts = Parts(
         open=partial(open_adopted, options, opened.wake),
-        make_broker=partial(make_adopted_broker, options),
+        make_broker=partial(make_adopted_broker, home),
         copy=partial(copy_adopted, *numbers, port, work),
-        end_copying=copying.remove,
+        end_copying=partial(end_copying, port),
         clocks=clocks,
         cache=opened.log.cache,
         budget=options.mem_budget,
+        announce=port.cluster.announce_owner,
+        attach=attach,
+        detach=detach,
     )
     adoptions = Adoptions(AdoptedDirectory(directory), copying.mirrors, work, parts)
     try:

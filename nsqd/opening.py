@@ -13,10 +13,11 @@ from functools import partial
 import trio
 
 from nsqd.core.broker import Broker
-from nsqd.core.message.ids import IdSource
+from nsqd.core.message.ids import IdSource, NoIds
 from nsqd.core.recovery import recover
 from nsqd.core.retention.policy import Durability
 from nsqd.core.story import Story
+from nsqd.core.stripes import adopted_broker
 from nsqd.core.topology import TopicEntry, changes, restore, restore_pauses, snapshot, unpaused
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
@@ -96,10 +97,10 @@ def open_adopted(options: NsqdOptions, wake: Callable[[], None], disk: Disk, lea
     return open_log(disk, log_options, wake, taken_over=TakenOver(number, least_epoch, durable))
 
 
-def make_adopted_broker(options: NsqdOptions, opened: OpenLog) -> Broker:
-    """Return an empty broker for a log that this node has taken over. It issues no message ids."""
-    ids = IdSource(opened.identity.node, opened.start_results.lease, lambda ceiling: True)
-    return Broker(options.limits(), opened.store, ids, random.Random().randrange)
+def make_adopted_broker(home: Broker, opened: OpenLog) -> Broker:
+    """Return an empty broker for a log that this node has taken over, in whose turns `home` takes it along."""
+    home.begin(*clocks())
+    return adopted_broker(home, opened.store, NoIds(opened.identity.node, opened.start_results.lease))
 
 
 @dataclass(frozen=True, slots=True)

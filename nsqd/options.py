@@ -130,6 +130,14 @@ class NsqdOptions(DaemonOptions):
     takeover_after: Duration = _duration(
         5 * SECOND, "silence after which a node of the cluster is suspected to be dead", least=3 * SECOND
     )
+    takeover_quorum: str = option(
+        "none",
+        "whose promise a node needs to take over a lost log: majority, any (all that can be reached), none (nobody does)",
+        read=read_word("none", "majority", "any"),
+    )
+    unclean_after: Duration = _duration(
+        600 * SECOND, "how long a lost node is waited for if the copies of its log may lack messages", least=MILLISECOND
+    )
     rejoin_timeout: Duration = _duration(
         2 * SECOND, "how long a start waits for another node that may have more of this node's log", least=MILLISECOND
     )

@@ -13,7 +13,11 @@ from dataclasses import dataclass, replace
 
 from nsqd.cluster.link import Link, Superseded, make_link
 from nsqd.cluster.membership import Member, Membership, Standing
+from nsqd.cluster.ownership import Ownership
+from nsqd.core.message.epoch import Epoch
+from nsqd.core.message.epoch import unpack as unpack_epoch
 from nsqd.core.message.id_ranges import common_number
+from nsqd.protocols.peer.claims import Hold, Owned, pack_owners, unpack_owners
 from nsqd.protocols.peer.frames import FrameKind, PeerError
 from nsqd.protocols.peer.handshake import NONCE_SIZE, Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
@@ -50,11 +54,12 @@ class Cluster:
         known: Iterable[Member] = (),
         leases: Iterable[tuple[int, int]] = (),
         now: int = 0,
+        ownership: Ownership | None = None,
     ) -> None:
         """Begin at `now` without a connection. Raises ValueError.
 
-        `seeds`: addresses of other nodes (-cluster-peer); `random`: returns so many random bytes; `known` and `leases`: what an
-        earlier run of this node knew of others.
+        `seeds`: addresses of other nodes (-cluster-peer); `random`: returns so many random bytes; `known`, `leases` and
+        `ownership`: what an earlier run of this node knew of others, and of who owns which log.
         """
         self.own, self.name = credentials.own, credentials.cluster
         self.membership = Membership(credentials.own, suspect_after)
@@ -74,6 +79,11 @@ class Cluster:
         )  # of the runs of this node's number that it was told of: the next is above
         # takes the frames by which logs are copied; may raise PeerError
         self.on_stream: Callable[[Link, FrameKind, bytes, int], None] = lambda link, kind, content, now: None
+        # takes the frames about claims; may raise PeerError
+        self.on_claiming: Callable[[Link, FrameKind, bytes, int], None] = lambda link, kind, content, now: None
+        self.on_owner: Callable[[bytes, Epoch], None] = lambda log_id, epoch: None  # is told of each new owner of a log
+        self.ownership = ownership or Ownership()
+        self.announce_owner(credentials.own.log_id, unpack_epoch(credentials.own.epoch))
         self._credentials = credentials
         self._suspect_after = suspect_after
         self._random = random
@@ -283,6 +293,78 @@ class Cluster:
     def receive_stream(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         if self.links.get(link.peer.number if link.peer is not None else -1) is link:
             self.on_stream(link, kind, content, now)
+
+    # who owns which log
+
+    def announce_owner(self, log_id: bytes, epoch: Epoch) -> None:
+        """Note that this node owns a log by an epoch from now on, and tell all nodes.
+
+        The first record of the epoch is durable. At a start, call it with the last epoch of each adopted log before that is
+        opened: what no node says that it owns is taken over after -unclean-after.
+        """
+        if epoch.node != self.own.number:
+            return  # only in tests, whose epochs may be anybody's
+        self.ownership.hold(log_id, epoch)
+        is_news = self.ownership.learn(log_id, epoch)
+        self._tell_owners(None, [log_id])
+        if is_news:
+            self.on_owner(log_id, epoch)
+
+    def give_up_log(self, log_id: bytes) -> None:
+        """Tell all nodes that this one cannot go on as the owner of a log that it owns: another may take over at once."""
+        self.ownership.given_up.add(log_id)
+        self._tell_owners(None, [log_id])
+
+    def drop_log(self, log_id: bytes) -> None:
+        """Note that this node does not hold a log any more that another node owns."""
+        self.ownership.held.pop(log_id, None)
+        self.ownership.given_up.discard(log_id)
+
+    def may_write_mirror(self, number: int, log_id: bytes) -> bool:
+        """Return True if a node may write the mirror of a log here: it owns the log, or proved its id and nobody owns it."""
+        owner = self.ownership.owner(log_id)
+        if owner is not None and owner.node == number:
+            return True
+        link = self.links.get(number)
+        has_proved = link is not None and link.peer is not None and link.peer.log_id == log_id
+        return has_proved and (owner is None or owner.number == 0)
+
+    def admitted(self, link: Link) -> None:
+        link.send_claiming(pack_owners(self.ownership.words()))
+
+    def receive_claiming(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        if self.links.get(link.peer.number if link.peer is not None else -1) is not link:
+            return
+        if kind is FrameKind.OWNERS:
+            self._receive_owners(link, unpack_owners(content))
+        else:
+            self.on_claiming(link, kind, content, now)
+
+    def _receive_owners(self, link: Link, words: list[Owned]) -> None:
+        assert link.peer is not None
+        number, news = link.peer.number, []
+        for word in words:
+            if word.hold is not Hold.KNOWS and word.epoch.node != number:
+                raise PeerError("a node says that it owns a log by an epoch of another node")
+            is_news = self.ownership.learn(word.log_id, word.epoch)
+            self.ownership.told(number, link.peer.incarnation, word)
+            if is_news:
+                news.append(word.log_id)
+        self._tell_owners(link, news)
+        for log_id in news:
+            self.on_owner(log_id, self.ownership.epochs[log_id])
+
+    def tell_owner(self, link: Link, log_id: bytes) -> None:
+        """Tell one node who owns a log."""
+        if log_id in self.ownership.epochs:
+            link.send_claiming(pack_owners([self.ownership.word(log_id)]))
+
+    def _tell_owners(self, source: Link | None, log_ids: list[bytes]) -> None:
+        """Tell all peers but the source of the news who owns some logs."""
+        words = [self.ownership.word(log_id) for log_id in log_ids if log_id in self.ownership.epochs]
+        for link in self.links.values():
+            if link is not source and words:
+                link.send_claiming(pack_owners(words))
 
     def heard_of_space(self, link: Link, is_full: bool) -> None:
         assert link.peer is not None

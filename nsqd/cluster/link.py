@@ -14,7 +14,7 @@ import msgpack
 
 from nsqd.cluster.membership import Member, Standing
 from nsqd.core.message.ids import MOST_LEASE
-from nsqd.protocols.peer.frames import AFTER_PROOF, STREAM, FrameKind, FrameReader, PeerError, encode
+from nsqd.protocols.peer.frames import AFTER_PROOF, CLAIMING, STREAM, FrameKind, FrameReader, PeerError, encode
 from nsqd.protocols.peer.handshake import Credentials, Handshake, refusal
 from nsqd.protocols.peer.node_identity import NodeIdentity, pack, unpack, unpack_message
 from shared.node_certificates import certified_number
@@ -54,6 +54,12 @@ class Listener(Protocol):
 
     def receive_stream(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         """Take a frame by which a log is copied. Raises PeerError."""
+
+    def receive_claiming(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        """Take a frame about who owns which log. Raises PeerError."""
+
+    def admitted(self, link: Link) -> None:
+        """Tell the peer what else this node knows: it is proved, and has been told of the nodes."""
 
     def heard_of_space(self, link: Link, is_full: bool) -> None:
         """Take note whether the peer has no space for another mirror."""
@@ -127,6 +133,8 @@ class Link:
             self.listener.heard(self, None, now + min(_GRACE.unpack(content)[0], MOST_GRACE) * _MS, now)
         elif kind in STREAM:
             self.listener.receive_stream(self, kind, content, now)
+        elif kind in CLAIMING:
+            self.listener.receive_claiming(self, kind, content, now)
         elif kind is FrameKind.REFUSED:
             self.handshake.receive(kind, content)  # it raises the reason
         else:
@@ -153,6 +161,7 @@ class Link:
         self.peer = self.handshake.peer
         self.output += answer
         self.send_words(self.listener.words())
+        self.listener.admitted(self)
         self.tick(now)  # the first heartbeat tells the lease
 
     def send_words(self, words: list[Member]) -> None:
@@ -164,6 +173,10 @@ class Link:
     def announce_restart(self, grace: int) -> None:
         """Say that this node stops and will be back within `grace` ms, MOST_GRACE at most."""
         self._add(encode(FrameKind.RESTARTS, _GRACE.pack(min(grace, MOST_GRACE))))
+
+    def send_claiming(self, frame: bytes) -> None:
+        """Send a frame about who owns which log, before the frames by which logs are copied."""
+        self._add(frame)
 
     def tick(self, now: int) -> None:
         """Send a heartbeat if one is due; give up a handshake that takes too long."""

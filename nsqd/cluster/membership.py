@@ -131,6 +131,10 @@ class Membership:
             return True
         return word.node.number == own.node.number and word.is_later_than(own)
 
+    def heard_at(self, number: int) -> int | None:
+        """Return when a byte came from a node, or its present run was first told of; None: never. Monotonic ns."""
+        return self._heard.get(number)
+
     def heard(self, number: int, now: int) -> None:
         """Note that bytes came from the present run of a node."""
         self._heard[number] = now

@@ -76,6 +76,9 @@ class Parts:
     # reactor begins, serves and commits the turns of that broker. None: nobody does, so `tick` does what is needed.
     attach: Callable[[Broker], Callable[[], bool]] | None = None
     detach: Callable[[Broker], None] = lambda broker: None
+    failed: Callable[[bytes, str], None] = lambda log_id, why: (
+        None
+    )  # a claimed log cannot be adopted; it is a mirror again
     # Asks at a start, in a thread, whether another node has taken over the log since.
     is_lost: Callable[[bytes, LogFacts], bool] = _not_lost
 
@@ -136,7 +139,15 @@ class Adoptions:
         """Open the logs again that earlier runs of this node have taken over. Raises OSError if they cannot be listed."""
         for log_id in self._directory.found():
             self.logs[log_id] = AdoptedLog(log_id, 0, -1)
+            self._announce_last(log_id)
         self._begin_next()
+
+    def _announce_last(self, log_id: bytes) -> None:
+        """Tell that this node owns a log by the epoch of its last run, so that nobody takes it over while it is opened."""
+        try:
+            self.parts.announce(log_id, facts_of(self._directory.open(log_id)).epochs[-1][0])
+        except (OSError, LogError, IndexError) as error:
+            log.warning("CLUSTER: cannot read the epochs of the adopted log %s: %s", log_id.hex(), error)
 
     def lose(self, log_id: bytes) -> None:
         """Give up a log: another node owns it by a greater epoch. What is here is set aside."""
@@ -249,6 +260,7 @@ class Adoptions:
             del self.logs[owned.log_id]
             if owned.log_id not in self._mirrors.kept:
                 self._mirrors.put_back(owned.log_id, owned.node)
+            self.parts.failed(owned.log_id, failed.why)
         self._begin_next()
 
     # filling

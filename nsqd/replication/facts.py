@@ -1,8 +1,8 @@
 """`cluster.json` in the data directory: what a node must know of its cluster before anybody tells it.
 
-It holds the number of the last run (the incarnation), the latest word about each node, and the message ids that each may have
-issued. The incarnation does not depend on
-the log: a node whose log is lost goes on above it, and a node that lost the file, too, takes the time, which is above every
+It holds the number of the last run (the incarnation), the latest word about each node, the message ids that each may have
+issued, who owns which log, and what this node has promised to those that claim a log. The incarnation does not depend on the
+log: a node whose log is lost goes on above it, and a node that lost the file, too, takes the time, which is above every
 incarnation unless the clock was set back by more than the time since.
 """
 
@@ -15,9 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from nsqd.cluster.membership import Member, Standing
+from nsqd.cluster.ownership import Promise
+from nsqd.core.message.epoch import MOST_NUMBER as MOST_EPOCH
+from nsqd.core.message.epoch import SIZE as EPOCH_SIZE
+from nsqd.core.message.epoch import Epoch
+from nsqd.core.message.epoch import unpack as unpack_epoch
 from nsqd.core.message.ids import MOST_LEASE
 from nsqd.protocols.peer.frames import PeerError
-from nsqd.protocols.peer.node_identity import MOST_INCARNATION, MOST_NUMBER, unpack
+from nsqd.protocols.peer.node_identity import LOG_ID_SIZE, MOST_INCARNATION, MOST_NUMBER, unpack
 from nsqd.storage.directory import DirectoryError
 from shared.files import replace_file
 
@@ -31,6 +36,8 @@ class ClusterFacts:
     incarnation: int = 0  # of the last run that began; 0: none
     members: tuple[Member, ...] = ()
     leases: tuple[tuple[int, int], ...] = ()  # the message id below which each node may have issued ids, by node number
+    owners: tuple[tuple[bytes, Epoch], ...] = ()  # the greatest epoch of each log, by log id
+    promises: tuple[tuple[bytes, Promise], ...] = ()  # by log id
 
 
 def read_facts(directory: Path) -> ClusterFacts:
@@ -42,7 +49,9 @@ def read_facts(directory: Path) -> ClusterFacts:
             (_number(number, MOST_NUMBER), _number(lease, MOST_LEASE)) for number, lease in content["leases"]
         )
         incarnation = _number(content["incarnation"], MOST_INCARNATION - 1)  # the next run has one that is greater
-        return ClusterFacts(incarnation, tuple(map(_member, content["members"])), leases)
+        owners = tuple(map(_owner, content.get("owners", ())))
+        promises = tuple(map(_promise, content.get("promises", ())))
+        return ClusterFacts(incarnation, tuple(map(_member, content["members"])), leases, owners, promises)
     except FileNotFoundError:
         return ClusterFacts()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, PeerError) as error:
@@ -54,7 +63,13 @@ def read_facts(directory: Path) -> ClusterFacts:
 def write_facts(directory: Path, facts: ClusterFacts) -> None:
     """Write the file durably. Raises OSError."""
     members = [_packed(member) for member in facts.members]
-    content = {"incarnation": facts.incarnation, "members": members, "leases": facts.leases}
+    content = {
+        "incarnation": facts.incarnation,
+        "members": members,
+        "leases": facts.leases,
+        "owners": [(log_id.hex(), epoch.pack().hex()) for log_id, epoch in facts.owners],
+        "promises": [(log_id.hex(), *promise) for log_id, promise in facts.promises],
+    }
     replace_file(directory / NAME, json.dumps(content, indent=1).encode())
 
 
@@ -80,6 +95,26 @@ def _member(fields: dict[str, Any]) -> Member:
     standing = Standing(fields.pop("standing"))
     fields["log_id"], fields["epoch"] = bytes.fromhex(fields["log_id"]), bytes.fromhex(fields["epoch"])
     return Member(unpack(list(fields.values())), standing)
+
+
+def _owner(fields: list[Any]) -> tuple[bytes, Epoch]:
+    log_id, epoch = fields
+    packed = bytes.fromhex(epoch)
+    if len(packed) != EPOCH_SIZE or unpack_epoch(packed).node > MOST_NUMBER:
+        raise ValueError("an epoch is not one")
+    return _log_id(log_id), unpack_epoch(packed)
+
+
+def _promise(fields: list[Any]) -> tuple[bytes, Promise]:
+    log_id, number, node = fields
+    return _log_id(log_id), Promise(_number(number, MOST_EPOCH), _number(node, MOST_NUMBER))
+
+
+def _log_id(text: str) -> bytes:
+    log_id = bytes.fromhex(text)
+    if len(log_id) != LOG_ID_SIZE:
+        raise ValueError("a log id is not one")
+    return log_id
 
 
 def known_members(members: Iterable[Member]) -> tuple[Member, ...]:

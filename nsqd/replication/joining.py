@@ -10,10 +10,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from nsqd.cluster.claims import Claims, Quorum
 from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.ownership import Ownership
 from nsqd.core.message.id_ranges import MOST_RANGES, IdRange
 from nsqd.protocols.peer.handshake import Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
+from nsqd.replication.adoption import Adoptions
+from nsqd.replication.claiming import CountsTeller, KeptMirrors
 from nsqd.replication.copying import Copying
 from nsqd.replication.directory import MirrorDirectory
 from nsqd.replication.facts import next_incarnation, read_facts, write_facts
@@ -64,7 +68,10 @@ def join(
             raise DirectoryError(f"failed to write what is known of the cluster - {error}") from None
         log.error("CLUSTER: cannot write what is known of the nodes: %s; trying again", error)
     credentials = Credentials(name, secret, own)
-    return Cluster(credentials, peers, suspect_after, os.urandom, facts.members, facts.leases, time.monotonic_ns())
+    known = Ownership(facts.owners, facts.promises)
+    return Cluster(
+        credentials, peers, suspect_after, os.urandom, facts.members, facts.leases, time.monotonic_ns(), known
+    )
 
 
 def make_copying(
@@ -96,3 +103,36 @@ def copy_adopted(mirrors: int, patience: int, rate: int, port: ClusterPort, work
     source.tap(origin)
     opened.store.after_write = partial(port.copied_group, origin=origin)
     copying.add(origin)
+    assert port.claims is not None
+    writer, epoch = opened.writer, opened.identity.epoch
+    port.tellers[log_id] = CountsTeller(port.claims, origin, log_id, epoch, lambda: writer.written.position)
+
+
+def end_copying(port: ClusterPort, log_id: bytes) -> None:
+    """Copy a log that this node had taken over no more."""
+    assert port.copying is not None
+    port.copying.remove(log_id)
+    del port.tellers[log_id]
+
+
+def begin_claims(
+    port: ClusterPort, copying: Copying, opened: OpenLog, quorum: Quorum, takeover_after: int, unclean_after: int
+) -> Claims:
+    """Let the node claim the logs of nodes that are lost, and vote on claims of others. Times in ns."""
+    cluster, identity = port.cluster, opened.identity
+    mirrors = KeptMirrors(copying.mirrors, time.monotonic_ns)
+    claims = Claims(cluster, mirrors, quorum, takeover_after, unclean_after, os.urandom, time.monotonic_ns())
+    claims.keep = port.keep
+    writer = opened.writer
+    own = CountsTeller(claims, copying.origin, identity.log_id, identity.epoch, lambda: writer.written.position)
+    port.claims, port.tellers = claims, {identity.log_id: own}
+    copying.mirrors.may_write = cluster.may_write_mirror
+    return claims
+
+
+def connect_claims(claims: Claims, adoptions: Adoptions) -> None:
+    """Let logs that were claimed with success be adopted, and those be given up that others own."""
+    claims.on_won = adoptions.adopt
+    claims.on_called_off = adoptions.lose
+    claims.on_fenced = lambda log_id, epoch: adoptions.lose(log_id)
+    adoptions.parts.failed = claims.given_up

@@ -15,6 +15,7 @@ from shutil import disk_usage
 
 import trio
 
+from nsqd.cluster.claims import Claims
 from nsqd.cluster.cluster import SECOND_CONNECTION, TICK, Cluster
 from nsqd.cluster.link import Link
 from nsqd.cluster.membership import Standing
@@ -26,6 +27,7 @@ from nsqd.net.reactor import Reactor
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import Transport
 from nsqd.replication.adoption import SERVING, Adoptions
+from nsqd.replication.claiming import CountsTeller
 from nsqd.replication.copying import Copying
 from nsqd.replication.facts import ClusterFacts, known_members, write_facts
 from nsqd.replication.origin import Origin
@@ -82,6 +84,9 @@ class ClusterPort:
         self._refused = ""  # what the log was told of
         self.copying: Copying | None = None  # copies of logs, in both directions
         self.adoptions: Adoptions | None = None  # the logs that this node has taken over
+        self.claims: Claims | None = None  # on the logs of nodes that are lost
+        self.tellers: dict[bytes, CountsTeller] = {}  # one for each log that this node owns, by log id
+        self._keep_now = trio.Event()  # somebody waits until cluster.json is written
 
     def listen(self, sock: socket.socket) -> None:
         """Accept connections of other nodes at a listening socket."""
@@ -162,9 +167,16 @@ class ClusterPort:
                 self.copying.tick(now)
             if self.adoptions is not None:
                 self.adoptions.tick(now)
+            if self.claims is not None:
+                self._tick_claims(self.claims, now)
             self.events()
             self._reactor.wake()
             await trio.sleep(TICK / 1e9)
+
+    def _tick_claims(self, claims: Claims, now: int) -> None:
+        for teller in self.tellers.values():
+            teller.tick(self.cluster.links.items())
+        claims.tick(now)
 
     def _is_full(self) -> bool:
         """Return True if there is no space for another mirror: those that are here give up at two thirds of this."""
@@ -205,14 +217,15 @@ class ClusterPort:
         """Write cluster.json whenever something in it has changed. A disk that hangs holds up no heartbeat."""
         while True:
             await self._keep()
-            await trio.sleep(TICK / 1e9)
+            with trio.move_on_after(TICK / 1e9):
+                await self._keep_now.wait()
 
     async def _keep(self) -> None:
         """Write cluster.json if anything in it has changed."""
         known = self._facts()
         if known != self._known and time.monotonic_ns() < self._keep_due:
             return
-        waiting, self._until_kept = self._until_kept, []
+        waiting, self._until_kept, self._keep_now = self._until_kept, [], trio.Event()
         if known != self._known:
             try:
                 await trio.to_thread.run_sync(partial(write_facts, self._directory, known))
@@ -223,10 +236,24 @@ class ClusterPort:
                 self._known = known
         for then in waiting:
             then(known == self._known)
+        if waiting:
+            self.wake()
 
     def _facts(self) -> ClusterFacts:
-        cluster = self.cluster
-        return ClusterFacts(cluster.highest, known_members(cluster.words()), tuple(sorted(cluster.leases.items())))
+        cluster, ownership = self.cluster, self.cluster.ownership
+        return ClusterFacts(
+            cluster.highest,
+            known_members(cluster.words()),
+            tuple(sorted(cluster.leases.items())),
+            tuple(sorted(ownership.epochs.items())),
+            tuple(sorted(ownership.promises.items())),
+        )
+
+    def keep(self, then: Callable[[bool], None]) -> None:
+        """Write what is known of the cluster, and call `then` when it is durable (True) or cannot be written."""
+        self._until_kept.append(then)
+        self._keep_due = 0
+        self._keep_now.set()
 
     def announce_restart(self, grace: int) -> None:
         """Tell the other nodes that this one stops, and will be back within `grace` ns."""
@@ -243,8 +270,7 @@ class ClusterPort:
 
     def forget(self, number: int, then: Callable[[bool], None]) -> None:
         self.cluster.forget(number, time.monotonic_ns())
-        self._until_kept.append(then)
-        self._keep_due = 0
+        self.keep(then)
         self.events()
 
     # the log
@@ -293,6 +319,8 @@ class ClusterPort:
             figures |= {"copies": origin.figures(), "followers": origin.states(), "mirrors": mirrors.states()}
             figures["mirror_failures"] = mirrors.failures
             figures["owned"] = self._owned(self.copying)
+        if self.claims is not None:
+            figures["claims"] = self.claims.figures()
         return figures
 
     def _owned(self, copying: Copying) -> list[dict[str, object]]:

@@ -539,6 +539,7 @@ BOUNDED: dict[str, st.SearchStrategy[Any]] = {
     "max_deflate_level": st.integers(1, 9),
     "node_id": st.integers(0, 1023),  # a node of a cluster needs one
     "takeover_after": st.integers(3 * SECOND, 2**63 - 1),
+    "takeover_quorum": st.sampled_from(["none", "majority", "any"]),
     "mirrors": st.integers(1, 15),
     "replicate": st.integers(1, 2),
     "cluster_address": st.just(":4153"),

@@ -3,6 +3,7 @@
 * `frames`: the bytes on a connection, cut into frames whose size is bounded before they are kept.
 * `node_identity`: who a node is, as it tells others.
 * `stream`: how a log is copied.
+* `claims`: who owns which log, and who takes over that of a node that is lost.
 * `handshake`: two nodes prove to each other that they know the cluster's secret. Nothing else is accepted before.
 
 See docs/design/cluster.md.

@@ -44,10 +44,16 @@ class FrameKind(IntEnum):
     COPIED = 18
     GAVE_UP = 19
     DROP = 20
-    LOG = 21
+    LOG = 21  # the log that the stream frames which follow are about
+    # Who owns which log: see claims.py
+    OWNERS = 22
+    COUNTS = 23
+    CLAIM = 24
+    VOTE = 25
 
 
 STREAM = frozenset(range(FrameKind.FOLLOW, FrameKind.LOG + 1))  # kinds by which a log is copied
+CLAIMING = frozenset((FrameKind.OWNERS, FrameKind.COUNTS, FrameKind.CLAIM, FrameKind.VOTE))  # who owns which log
 
 
 class PeerError(Exception):

@@ -1,0 +1,37 @@
+"""One epoch of a log: a period in which one process owns it.
+
+See docs/design/log.md#epochs.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+_EPOCH = Struct(">IH8s")
+SIZE = _EPOCH.size  # bytes of a packed epoch
+RANDOM_SIZE = 8
+MOST_NUMBER = (1 << 32) - 1
+
+
+class Epoch(NamedTuple):
+    """One epoch of a log. Of two epochs, the greater one is the later one."""
+
+    number: int  # counts from 1; 0: the segment is older than epochs
+    node: int  # number of the node that owned the log
+    random: bytes  # RANDOM_SIZE bytes, which tell apart two epochs that began with the same number
+
+    def pack(self) -> bytes:
+        """Return the epoch as SIZE bytes."""
+        return _EPOCH.pack(*self)
+
+    def __str__(self) -> str:
+        return f"{self.number}.{self.node}.{self.random.hex()}"
+
+
+NO_EPOCH = Epoch(0, 0, bytes(RANDOM_SIZE))  # of the segments of format 8 and before
+
+
+def unpack(data: bytes, at: int = 0) -> Epoch:
+    """Return the epoch that stands at `at`."""
+    return Epoch(*_EPOCH.unpack_from(data, at))

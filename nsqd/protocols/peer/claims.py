@@ -1,0 +1,215 @@
+"""The frames about who owns which log. All numbers are big-endian.
+
+    OWNERS   what the sender knows: for each log its id, the greatest epoch of it, and what the sender has to do with it (Hold).
+             All logs at first, then what is news
+    COUNTS   from the owner of a log: its id, its epoch; the position from which on the followers that follow count, whether the
+             receiver has everything, and the numbers of the followers
+    CLAIM    the sender wants to own a log: its id, a number for the next epoch, a serial number of the claim, the epoch that
+             ends, the last epoch and the end of the sender's mirror, how many ns ago its stream ended, and a Stage
+    VOTE     the answer to a claim: log id, number and serial of the claim, the answer, the greatest number that the voter has
+             promised, how many ns ago it heard the owner, the last epoch and the end of its mirror, and the latest COUNTS that
+             it was told by the owner of the epoch that ends
+
+See docs/design/cluster.md#claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple, TypeVar
+
+from nsqd.core.message.epoch import NO_EPOCH, Epoch
+from nsqd.core.message.epoch import unpack as unpack_epoch
+from nsqd.protocols.peer.frames import FrameKind, PeerError, encode
+from nsqd.protocols.peer.node_identity import MOST_NUMBER
+
+MOST_LOGS = 10_000  # in one frame, and that a node remembers
+MOST_NAMED = 16  # followers of a log: nsqd.storage.log.followers.MOST
+NEVER = (1 << 64) - 1  # in place of ns: the owner was not heard
+MOST_POSITION = (1 << 63) - 1
+_OWNED = Struct(">16s14sB")
+_COUNTS = Struct(">16s14sQ?")
+_CLAIM = Struct(">16sII14s14sQQB")
+_VOTE = Struct(">16sIIBIQ14sQ")
+_NAMED = Struct(">H")
+
+E = TypeVar("E", bound=IntEnum)
+
+
+class Hold(IntEnum):
+    """What the sender of OWNERS has to do with a log."""
+
+    KNOWS = 0  # it only passes on what it was told
+    OWNS = 1  # it owns the log by this epoch, in this run
+    GAVE_UP = 2  # it owned the log by this epoch, and cannot go on: another node may take over at once
+
+
+class Stage(IntEnum):
+    """How far a claim is."""
+
+    CLEAN = 0  # the sender asks for promises; as far as it knows, its mirror has all that was acknowledged
+    UNCLEAN = 1  # it asks for promises though its mirror may lack something
+    ORDERED = 2  # likewise, because an operator says so
+    ADOPTING = 3  # it has the promises, and adopts the log; said every second
+
+
+class Answer(IntEnum):
+    """What a voter answers to a claim."""
+
+    PROMISED = 0  # it promises, durably, to promise no lower number to anybody and this one to nobody else
+    HEARD = 1  # it hears the owner, or waits for a restart that the owner has announced
+    LONGER = 2  # its own mirror is longer: it claims itself
+    TAKEN = 3  # it has promised this number to another node, or a greater one
+    OWNED = 4  # it knows a greater epoch, of which it tells
+    ADOPTING = 5  # another node has its promises, and adopts the log
+    CANNOT = 6  # the number is too far above what is known, or the promise cannot be written
+
+
+class Owned(NamedTuple):
+    """The greatest epoch of a log that the sender knows."""
+
+    log_id: bytes
+    epoch: Epoch
+    hold: Hold = Hold.KNOWS
+
+
+class Extent(NamedTuple):
+    """How far a mirror goes. Of two mirrors of one log, the greater one has what the log needs."""
+
+    epoch: Epoch = NO_EPOCH  # the last one that it has bytes of
+    end: int = 0  # position
+
+
+NO_MIRROR = Extent()
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Which followers of a log count, as its owner tells."""
+
+    log_id: bytes
+    epoch: Epoch  # the owner's
+    position: int  # end of the log when these began to count
+    named: frozenset[int]  # numbers of their nodes
+    is_whole: bool  # the receiver has all of the log, and keeps up
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A node's wish to own a log."""
+
+    log_id: bytes
+    number: int  # of the next epoch
+    serial: int  # counts up in each node; the answer repeats it
+    lost: Epoch  # which ends
+    mirror: Extent
+    ended: int  # ns since the owner's bytes ended; NEVER: they did not
+    stage: Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """The answer to a claim."""
+
+    log_id: bytes
+    number: int
+    serial: int
+    answer: Answer
+    promised: int = 0  # the greatest number that the voter has promised; 0: none
+    heard: int = NEVER  # ns since the voter heard the owner
+    mirror: Extent = NO_MIRROR
+    counts: Counts | None = None
+
+
+def pack_owners(words: Iterable[Owned]) -> bytes:
+    """Return the frame that tells of up to MOST_LOGS logs."""
+    return encode(FrameKind.OWNERS, b"".join(_OWNED.pack(one.log_id, one.epoch.pack(), one.hold) for one in words))
+
+
+def unpack_owners(content: bytes) -> list[Owned]:
+    """Return what the peer knows of logs. Raises PeerError."""
+    if len(content) % _OWNED.size or len(content) > MOST_LOGS * _OWNED.size:
+        raise PeerError("OWNERS is not a list of logs")
+    return [Owned(log_id, _epoch(epoch), _member(Hold, hold)) for log_id, epoch, hold in _OWNED.iter_unpack(content)]
+
+
+def pack_counts(counts: Counts) -> bytes:
+    """Return the frame that tells which followers count."""
+    return encode(FrameKind.COUNTS, _counts(counts))
+
+
+def unpack_counts(content: bytes) -> Counts:
+    """Return which followers count. Raises PeerError."""
+    if len(content) < _COUNTS.size or (len(content) - _COUNTS.size) % _NAMED.size:
+        raise PeerError("COUNTS is not whole")
+    log_id, epoch, position, is_whole = _COUNTS.unpack_from(content)
+    numbers = [number for (number,) in _NAMED.iter_unpack(content[_COUNTS.size :])]
+    if len(numbers) > MOST_NAMED or any(number > MOST_NUMBER for number in numbers):
+        raise PeerError("COUNTS names too many followers, or one that is no node")
+    return Counts(log_id, _epoch(epoch), _position(position), frozenset(numbers), is_whole)
+
+
+def pack_claim(claim: Claim) -> bytes:
+    """Return the frame of a claim."""
+    epoch, end = claim.mirror
+    head = claim.log_id, claim.number, claim.serial, claim.lost.pack()
+    return encode(FrameKind.CLAIM, _CLAIM.pack(*head, epoch.pack(), end, claim.ended, claim.stage))
+
+
+def unpack_claim(content: bytes) -> Claim:
+    """Return the claim. Raises PeerError."""
+    if len(content) != _CLAIM.size:
+        raise PeerError("CLAIM is not whole")
+    log_id, number, serial, lost, epoch, end, ended, stage = _CLAIM.unpack(content)
+    mirror = Extent(_epoch(epoch), _position(end))
+    return Claim(log_id, number, serial, _epoch(lost), mirror, ended, _member(Stage, stage))
+
+
+def pack_vote(vote: Vote) -> bytes:
+    """Return the frame of an answer."""
+    epoch, end = vote.mirror
+    heard = min(vote.heard, NEVER)
+    fields = vote.log_id, vote.number, vote.serial, vote.answer, vote.promised, heard, epoch.pack(), end
+    counts = _counts(vote.counts) if vote.counts is not None else b""
+    return encode(FrameKind.VOTE, _VOTE.pack(*fields) + counts)
+
+
+def unpack_vote(content: bytes) -> Vote:
+    """Return the answer. Raises PeerError."""
+    if len(content) < _VOTE.size:
+        raise PeerError("VOTE is not whole")
+    log_id, number, serial, answer, promised, heard, epoch, end = _VOTE.unpack_from(content)
+    rest = content[_VOTE.size :]
+    counts = unpack_counts(rest) if rest else None
+    if counts is not None and counts.log_id != log_id:
+        raise PeerError("VOTE is about two logs")
+    mirror = Extent(_epoch(epoch), _position(end))
+    return Vote(log_id, number, serial, _member(Answer, answer), promised, heard, mirror, counts)
+
+
+def _counts(counts: Counts) -> bytes:
+    head = _COUNTS.pack(counts.log_id, counts.epoch.pack(), counts.position, counts.is_whole)
+    return head + b"".join(map(_NAMED.pack, sorted(counts.named)))
+
+
+def _epoch(data: bytes) -> Epoch:
+    epoch = unpack_epoch(data)
+    if epoch.node > MOST_NUMBER:
+        raise PeerError("an epoch is of no node")
+    return epoch
+
+
+def _position(value: int) -> int:
+    if value > MOST_POSITION:
+        raise PeerError("a position is not one")
+    return value
+
+
+def _member(kind: type[E], value: int) -> E:
+    try:
+        return kind(value)
+    except ValueError:
+        raise PeerError(f"{value} is no {kind.__name__.lower()}") from None

@@ -1,0 +1,75 @@
+"""What claims need of copying: the state of this node's mirrors, and for followers, who of them counts.
+
+See docs/design/cluster.md#claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from nsqd.cluster.claims import Claims, MirrorState
+from nsqd.cluster.link import Link
+from nsqd.core.message.epoch import NO_EPOCH, Epoch
+from nsqd.replication.mirrors import Kept, Mirrors
+from nsqd.replication.origin import Origin
+
+
+class KeptMirrors:
+    """The mirrors of this node, for claims. Implements nsqd.cluster.claims.MirrorView."""
+
+    def __init__(self, mirrors: Mirrors, clock: Callable[[], int]) -> None:
+        """`clock`: monotonic ns."""
+        self._mirrors = mirrors
+        self._clock = clock
+        self._links: dict[bytes, Link] = {}  # by log id: the connection over which its bytes come, or came last
+        self._ended: dict[bytes, int] = {}  # when they ended, monotonic ns
+
+    def mirrors(self) -> Iterable[MirrorState]:
+        kept = self._mirrors.kept
+        for log_id in [one for one in (*self._links, *self._ended) if one not in kept]:
+            self._links.pop(log_id, None)
+            self._ended.pop(log_id, None)
+        return [self._state(one) for one in kept.values()]
+
+    def _state(self, kept: Kept) -> MirrorState:
+        mirror = kept.mirror
+        end = mirror.end if mirror is not None else 0
+        epochs = [epoch for epoch, start in mirror.manifest.epochs if start < end] if mirror is not None else []
+        epoch = epochs[-1] if epochs else NO_EPOCH
+        return MirrorState(kept.log_id, kept.node, end, epoch, end > 0 and not kept.failure, self._ended_at(kept))
+
+    def _ended_at(self, kept: Kept) -> int | None:
+        """Return when the bytes of a log ended that continue its mirror; None if they come."""
+        log_id, link = kept.log_id, kept.link
+        if link is not None:
+            self._links[log_id] = link
+        if link is not None and kept.is_resumed and kept.mirror is not None and not kept.mirror.is_aside:
+            self._ended.pop(log_id, None)
+            return None
+        last = self._links.get(log_id)
+        at = last.received_at if last is not None and link is None else self._clock()
+        return self._ended.setdefault(log_id, at)
+
+
+class CountsTeller:
+    """Tells all nodes which followers of one log count that this node owns."""
+
+    def __init__(self, claims: Claims, origin: Origin, log_id: bytes, epoch: Epoch, end: Callable[[], int]) -> None:
+        """`epoch`: by which this node owns the log; `end`: returns the position at which the log ends."""
+        self._claims = claims
+        self._origin = origin
+        self._log_id, self._epoch = log_id, epoch
+        self._end = end
+        self._counting: frozenset[int] | None = None
+        self._position = 0  # end of the log when these began to count
+
+    def tick(self, links: Iterable[tuple[int, Link]]) -> None:
+        """Tell the nodes to which there are connections, by node number, what is news. Call it several times a second."""
+        origin = self._origin
+        counting = origin.in_sync.counting
+        if counting != self._counting:
+            self._counting, self._position = counting, self._end()
+        for number, link in links:
+            follower = origin.followers.get(number)
+            is_whole = follower is not None and follower.link is link and follower.is_caught_up
+            self._claims.counts(self._log_id, self._epoch, self._position, counting, link, is_whole)
