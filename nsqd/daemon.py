@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from nsqd.core.limits import MAY_BE_DELIVERED
 from nsqd.core.observation.series import Series
 from nsqd.core.registry import Change
 from nsqd.discovery.lookupds import Lookupds
+from nsqd.fence import Fence, reopen
 from nsqd.front_ends import (
     all_peers,
     listen_to_beanstalk,
@@ -34,6 +35,7 @@ from nsqd.front_ends import (
 from nsqd.http.node import Node
 from nsqd.http_server import HttpFrontEnd
 from nsqd.identity import lookup_identity, node_info
+from nsqd.listeners import again, close_sockets
 from nsqd.net.promised import HttpReplies
 from nsqd.net.reactor import Reactor
 from nsqd.opening import Opened, clocks, sync_by_time
@@ -55,9 +57,11 @@ from shared.tls import Certificates, TlsError
 from shared.trio_thread import TrioThread
 
 if TYPE_CHECKING:
+    from nsqd.auth.servers import AuthServers
     from nsqd.listeners import Listeners
     from nsqd.replication.port import ClusterPort
     from nsqd.shared_port import SharedPort
+    from nsqd.storage.log.epochs import Epoch
     from shared.tls_mutual import MutualCertificates
 
 SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner than after Python's 5 ms
@@ -80,28 +84,67 @@ def serve(options: NsqdOptions, directory: DataDirectory, listeners: Listeners) 
 async def _run(options: NsqdOptions, directory: DataDirectory, listeners: Listeners) -> None:
     """Serve until SIGINT or SIGTERM. Any exception that leaves here is a bug, or a machine that has ceased to work."""
     _tune_interpreter()
-    opened = open_in_cluster(options, directory, listeners)
+    opened: Opened | None = open_in_cluster(options, directory, listeners)
     auth_servers = make_auth_servers(options, listeners.auth_tls)
     with trio.open_signal_receiver(*SIGNALS) as signals:
-        async with trio.open_nursery() as nursery:
-            daemon = Daemon(options, directory, listeners, opened, nursery)
-            listen_to_nsq(daemon.reactor, listeners, daemon.context, auth_servers, nursery)
-            daemon.listen_to_beanstalk()
-            daemon.join_cluster(directory)
-            daemon.start()
-            daemon.start_reporting()
-            daemon.open_shared_port()
-            await daemon.start_http()
-            note_slow_interpreter()
-            await until_told_to_stop(signals, partial(_reload, options, listeners.certificates, listeners.cluster_tls))
-            daemon.announce_stop()
-            daemon.close_shared_port()
-            await daemon.stop_http()
-            nursery.cancel_scope.cancel()
+        while opened is not None:
+            fence = await _serve(options, directory, listeners, opened, auth_servers, signals)
+            opened = None  # the next log may need the memory
+            if fence is not None:
+                gc.collect()
+                close_sockets(listeners)
+                listeners, opened = fence.listeners, await reopen(options, directory, fence, signals)
         if auth_servers:
             await auth_servers.close()
-        daemon.close()
     log.info("NSQ: bye")
+
+
+async def _serve(
+    options: NsqdOptions,
+    directory: DataDirectory,
+    listeners: Listeners,
+    opened: Opened,
+    auth_servers: AuthServers | None,
+    signals: AsyncIterator[int],
+) -> Fence | None:
+    """Serve an open log until a signal, or until another node has adopted the log: then its fence is returned."""
+    fence: Fence | None = None
+    async with trio.open_nursery() as nursery:
+        daemon = Daemon(options, directory, listeners, opened, nursery)
+        listen_to_nsq(daemon.reactor, listeners, daemon.context, auth_servers, nursery)
+        daemon.listen_to_beanstalk()
+        daemon.join_cluster(directory)
+        daemon.start()
+        daemon.start_reporting()
+        daemon.open_shared_port()
+        await daemon.start_http()
+        note_slow_interpreter()
+        await _until_over(signals, options, listeners, daemon.is_fenced)
+        if daemon.is_fenced.is_set():
+            fence = daemon.hang_up()
+        else:
+            daemon.announce_stop()
+        daemon.close_shared_port()
+        await daemon.stop_http()
+        nursery.cancel_scope.cancel()
+    daemon.close()
+    return fence
+
+
+async def _until_over(
+    signals: AsyncIterator[int], options: NsqdOptions, listeners: Listeners, is_fenced: trio.Event
+) -> None:
+    """Wait for SIGINT or SIGTERM among `signals`, or for the event."""
+    reload = partial(_reload, options, listeners.certificates, listeners.cluster_tls)
+    async with trio.open_nursery() as nursery:
+
+        async def until_fenced() -> None:
+            await is_fenced.wait()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(until_fenced)
+        await until_told_to_stop(signals, reload)
+        nursery.cancel_scope.cancel()
 
 
 class Daemon:
@@ -133,6 +176,8 @@ class Daemon:
         self._http: HttpFrontEnd | None = None
         self._shared_port: SharedPort | None = None
         self._cluster: ClusterPort | None = None
+        self.is_fenced = trio.Event()  # set: another node owns the log
+        self._fencing_epoch: Epoch | None = None  # by which it does
 
     def listen_to_beanstalk(self) -> None:
         """Accept clients of beanstalkd, if there is a port for them."""
@@ -149,6 +194,7 @@ class Daemon:
             self._options, self._listeners, self._info, directory.path, self._opened, self.reactor, self._nursery
         )
         if self._cluster is not None:
+            self._cluster.on_fenced = self.fenced
             self._nursery.start_soon(self._cluster.run, self._nursery)
             self._nursery.start_soon(self._cluster.discover, self._lookupds.find_cluster_peers)
 
@@ -156,6 +202,23 @@ class Daemon:
         """Tell the other nodes of the cluster that this one stops, and will be back."""
         if self._cluster is not None:
             self._cluster.announce_restart(self._options.restart_grace)
+
+    def fenced(self, log_id: bytes, epoch: Epoch) -> None:
+        """Take note that another node owns this node's log, by `epoch`: deliver nothing more, and serve another log.
+
+        May be called in a turn, and more than once.
+        """
+        if log_id == self._opened.log.identity.log_id and not self.is_fenced.is_set():
+            log.error("CLUSTER: node %d has adopted the log of this node, which begins another one", epoch.node)
+            self._fencing_epoch = epoch
+            self.reactor.halt()
+            self.is_fenced.set()
+
+    def hang_up(self) -> Fence:
+        """Close all connections at once. Returns what is needed to serve again. Raises ListenError, OSError."""
+        assert self._fencing_epoch is not None
+        self.reactor.hang_up()
+        return Fence(self._opened.log.identity.log_id, self._fencing_epoch, again(self._listeners))
 
     def start(self) -> None:
         """Begin to serve TCP clients, and start the tasks that run by the clock."""

@@ -46,7 +46,10 @@ if TYPE_CHECKING:
     from nsqd.replication.adoption import Adoptions
     from nsqd.replication.follower import Work
     from nsqd.replication.port import ClusterPort
+    from nsqd.replication.rejoin import Taken
     from nsqd.shared_port import SharedPort
+    from nsqd.storage.log.epochs import Epoch
+    from nsqd.storage.mirror.adopting import LogFacts
 
 
 def make_admission(options: NsqdOptions, listeners: Listeners, refused: Counter[str], budget: Budget) -> Admission:
@@ -101,26 +104,38 @@ def open_shared_port(
     return port
 
 
-def open_in_cluster(options: NsqdOptions, directory: DataDirectory, listeners: Listeners) -> Opened:
+def open_in_cluster(
+    options: NsqdOptions, directory: DataDirectory, listeners: Listeners, fence: tuple[bytes, Epoch] | None = None
+) -> Opened:
     """Read the log and build the broker. In a cluster, fetch the end of the log from other nodes that have more of it.
 
-    Raises DirectoryError.
+    If another node has adopted the log, another one is begun. `fence`: the id of a log of which that is known, and the epoch of
+    its owner. Raises DirectoryError, OwnerSilentError.
     """
+    _resume_succession(directory.path)
     if not options.cluster_address:
         return open_directory(options, directory)
     from nsqd.cluster.membership import Standing
     from nsqd.replication.early import EarlyMirrors
     from nsqd.replication.facts import read_facts
     from nsqd.replication.offers import HttpMirrors
-    from nsqd.replication.rejoin import Rejoin
+    from nsqd.replication.rejoin import Rejoin, TakenOver
 
     facts = read_facts(directory.path)
     members = [member.node for member in facts.members if member.standing is Standing.MEMBER]
     addresses = {node.number: node.http for node in members if node.number != options.node_id}
     lease = dict(facts.leases).get(options.node_id, 0)
     others = HttpMirrors(addresses, options.rejoin_timeout / SECOND)
-    rejoin = Rejoin(others, options.node_id, lease, time.time_ns)
-    begin = partial(open_directory, options, directory, extend=rejoin, least_id=lambda: rejoin.least_id)
+    rejoin = Rejoin(others, options.node_id, lease, time.time_ns, fence)
+
+    def begin() -> Opened:
+        opening = partial(open_directory, options, directory, extend=rejoin, least_id=lambda: rejoin.least_id)
+        try:
+            return opening()
+        except TakenOver as error:
+            _succeed(directory, error.taken, lease)
+            return opening()
+
     if listeners.http is None or not addresses:
         return begin()
     try:
@@ -128,6 +143,33 @@ def open_in_cluster(options: NsqdOptions, directory: DataDirectory, listeners: L
             return begin()
     except OSError as error:
         raise DirectoryError(f"failed to read the mirrors - {error}") from None
+
+
+def _resume_succession(path: Path) -> None:
+    """Finish what a crash has interrupted when another node had taken over the log. Raises DirectoryError."""
+    if not (path / "log.partial").exists():  # it is rarely needed, and takes time to import
+        return
+    from nsqd.replication.succession import resume_succession
+
+    try:
+        resume_succession(path)
+    except OSError as error:
+        raise DirectoryError(f"failed to put {path / 'log.partial'} in place - {error}") from None
+
+
+def _succeed(directory: DataDirectory, taken: Taken, lease: int) -> None:
+    """Begin another log, because another node has taken over the one of the directory. Raises DirectoryError."""
+    from nsqd.core.message.ids import ClockError, first_of_new_log
+    from nsqd.replication.succession import succeed_taken
+    from nsqd.storage.log.segments import LogError
+
+    try:
+        least_id = first_of_new_log(time.time_ns(), 0)
+        succeed_taken(directory.path, taken, least_id, max(lease, directory.load().ids))
+    except (ClockError, LogError, OSError) as error:
+        raise DirectoryError(
+            f"node {taken.epoch.node} has adopted the log in {directory.path}, and another one cannot be made - {error}"
+        ) from None
 
 
 def open_cluster_port(
@@ -183,7 +225,7 @@ def open_cluster_port(
     quorum = Quorum(options.takeover_quorum)
     claims = begin_claims(port, port.copying, opened.log, quorum, options.takeover_after, options.unclean_after)
     port.adoptions = make_adoptions(options, port, directory, opened, Threads(nursery, port.wake))
-    connect_claims(claims, port.adoptions)
+    connect_claims(port, claims, port.adoptions)
     store = opened.log.store
     store.after_write = port.copied_group
     store.copies.patience, store.copies.on_available = options.replicate_timeout, opened.broker.set_copies
@@ -201,6 +243,9 @@ def make_adoptions(options: NsqdOptions, port: ClusterPort, directory: Path, ope
     from nsqd.replication.adoption import Adoptions, Parts
     from nsqd.replication.directory import AdoptedDirectory
     from nsqd.replication.joining import copy_adopted, end_copying
+    from nsqd.replication.offers import HttpMirrors
+    from nsqd.replication.rejoin import ask_taken_over
+    from nsqd.storage.log.followers import Followers
 
     copying = port.copying
     assert copying is not None
@@ -216,6 +261,13 @@ def make_adoptions(options: NsqdOptions, port: ClusterPort, directory: Path, ope
         while attachment.detach_some(AT_ONCE):
             pass
 
+    def is_lost(log_id: bytes, facts: LogFacts) -> bool:
+        members = port.cluster.membership.members
+        addresses = {node.number: node.http for node in members if node.number != options.node_id}
+        others = HttpMirrors(addresses, options.rejoin_timeout / SECOND)
+        epochs = [epoch for epoch, _ in facts.epochs]
+        return ask_taken_over(others, log_id, epochs, options.node_id, Followers()) is not None
+
     parts = Parts(
         open=partial(open_adopted, options, opened.wake),
         make_broker=partial(make_adopted_broker, home),
@@ -227,6 +279,7 @@ def make_adoptions(options: NsqdOptions, port: ClusterPort, directory: Path, ope
         announce=port.cluster.announce_owner,
         attach=attach,
         detach=detach,
+        is_lost=is_lost,
     )
     adoptions = Adoptions(AdoptedDirectory(directory), copying.mirrors, work, parts)
     try:

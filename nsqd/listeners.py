@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -73,6 +73,38 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
     ):
         clients = (tcp, tcp_shared, http, https, beanstalk, beanstalk_tls)
         yield Listeners(*clients, cluster, secret, cluster_tls, certificates, auth_tls)
+
+
+def again(listeners: Listeners) -> Listeners:
+    """Return the same listeners with descriptors of their own: connections wait there while the others are closed.
+
+    The shared port is bound anew, and does not listen yet. Raises ListenError, OSError.
+    """
+    from shared.listen import bind_shared, duplicate
+
+    shared = listeners.tcp_shared
+
+    def copied(listener: Listener | None) -> Listener | None:
+        return duplicate(listener) if listener is not None else None
+
+    return replace(
+        listeners,
+        tcp=duplicate(listeners.tcp),
+        tcp_shared=bind_shared(shared.address) if shared is not None else None,
+        http=copied(listeners.http),
+        https=copied(listeners.https),
+        beanstalk=copied(listeners.beanstalk),
+        beanstalk_tls=copied(listeners.beanstalk_tls),
+        cluster=copied(listeners.cluster),
+    )
+
+
+def close_sockets(listeners: Listeners) -> None:
+    """Close the descriptors of the listeners. Socket files stay: others may listen there."""
+    clients = (listeners.tcp, listeners.tcp_shared, listeners.http, listeners.https)
+    for listener in (*clients, listeners.beanstalk, listeners.beanstalk_tls, listeners.cluster):
+        if listener is not None:
+            listener.socket.close()
 
 
 def files_problem(options: NsqdOptions) -> str:

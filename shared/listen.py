@@ -72,6 +72,11 @@ class Listener:
         self.socket.close()
 
 
+def duplicate(listener: Listener) -> Listener:
+    """Return a listener with another descriptor of the same socket. It leaves the socket file alone. Raises OSError."""
+    return Listener(listener.socket.dup(), listener.address, listener.port)
+
+
 def parse_address(text: str) -> Address:
     """Parse an address. Raises ListenError for a bad port, and for an IP address without a port (surely no file name)."""
     match = _HOST_PORT.fullmatch(text)

@@ -95,6 +95,7 @@ class Reactor:
         self.set_timer = self.timers.set
         self.now, self.wall = clock()
         self.turn_times = TurnTimes()
+        self._is_halted = False
 
     def listen(
         self,
@@ -143,10 +144,14 @@ class Reactor:
         del self._endpoints[sock.fileno()]
         sock.close()
 
+    def halt(self) -> None:
+        """Send nothing more, not even in this turn, and make this turn the last one. The caller then calls `close_all`."""
+        self._is_halted = True
+
     async def run(self) -> None:
-        """Run turns until cancelled. The caller then calls `close_all`."""
+        """Run turns until cancelled, or halted. The caller then calls `close_all`."""
         since_trio, _ = self._clock()
-        while True:
+        while not self._is_halted:
             due = self._due()
             events = self._epoll.poll(self._linger(due), MAX_EVENTS)
             if not events and (due is None or due > self._clock()[0]):
@@ -173,7 +178,7 @@ class Reactor:
         if agenda.awake:
             agenda.serve()
         self._commit(served)
-        if self.unflushed:
+        if self.unflushed and not self._is_halted:
             self._flush()
         if self._registry.changes:
             self._report_changes(self._registry.fetch_changes())
@@ -360,10 +365,14 @@ class Reactor:
         connection.layers = None
         del connection.peer  # the two refer to each other, and the daemon never collects old garbage
 
-    def close_all(self) -> None:
-        """Stop: close every connection, and the epoll."""
+    def hang_up(self) -> None:
+        """Close every connection. Not to be called in a turn."""
         for connection in list(self.connections.values()):
             self.close(connection)
+
+    def close_all(self) -> None:
+        """Stop: close every connection, and the epoll."""
+        self.hang_up()
         self._epoll.close()
         self._wake_up.close()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from nsqd.cluster.claims import Claims, Quorum
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.ownership import Ownership
+from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.id_ranges import MOST_RANGES, IdRange
 from nsqd.protocols.peer.handshake import Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
@@ -130,9 +131,16 @@ def begin_claims(
     return claims
 
 
-def connect_claims(claims: Claims, adoptions: Adoptions) -> None:
+def connect_claims(port: ClusterPort, claims: Claims, adoptions: Adoptions) -> None:
     """Let logs that were claimed with success be adopted, and those be given up that others own."""
+
+    def fenced(log_id: bytes, epoch: Epoch) -> None:
+        if log_id == port.cluster.own.log_id:
+            port.on_fenced(log_id, epoch)
+        else:
+            adoptions.lose(log_id)
+
     claims.on_won = adoptions.adopt
     claims.on_called_off = adoptions.lose
-    claims.on_fenced = lambda log_id, epoch: adoptions.lose(log_id)
+    claims.on_fenced = fenced
     adoptions.parts.failed = claims.given_up

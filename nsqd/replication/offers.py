@@ -15,7 +15,7 @@ from typing import IO, Any, Protocol, TypeVar
 import httpx
 
 from nsqd.core.message.ids import MOST_LEASE
-from nsqd.protocols.peer.node_identity import EPOCH_SIZE
+from nsqd.protocols.peer.node_identity import EPOCH_SIZE, MOST_NUMBER
 from nsqd.storage.log.followers import Followers
 from shared.chunks import ChunkReader
 from shared.log import log
@@ -24,6 +24,8 @@ CHUNK = 1024 * 1024  # bytes
 ASK_EVERY = 0.1  # s between two questions to nodes that do not answer
 LEAST_PATIENCE = 0.2  # s for an answer
 MOST_NODES = 32  # that are asked
+MOST_OWNED = 10_000  # logs that a node says it owns
+MOST_POSITION = (1 << 63) - 1  # in a log
 MOST_ANSWER = 16 * 1024 * 1024  # bytes of an answer of /cluster
 TRANSFER = 30.0  # s without receiving a byte of a mirror
 
@@ -38,12 +40,13 @@ class TransferError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A mirror that another node has of this node's log."""
+    """What another node has of a log: a mirror, or the log itself, because it has taken it over."""
 
     address: str  # host:port of that node's HTTP clients
     end: int
     epochs: tuple[tuple[bytes, int], ...]
     lease: int = 0  # message id below which that node was told that this one may have issued ids
+    owner: int | None = None  # number of that node, if it says that it owns the log; None: it has a mirror
 
 
 class OtherMirrors(Protocol):
@@ -168,15 +171,30 @@ def _bounded(chunks: Iterable[bytes], most: int) -> Iterable[bytes]:
 
 
 def find_offers(address: str, figures: Any, log_id: bytes) -> list[Offer] | None:
-    """Return the mirror of a log in what /cluster of a node answers; None if it cannot be read now.
+    """Return the mirror of a log in what /cluster of a node answers, and the log itself if that node owns it.
 
-    Raises ValueError, KeyError, TypeError.
+    None: the mirror cannot be read now. Raises ValueError, KeyError, TypeError.
     """
     mirrors = [mirror for mirror in figures["mirrors"] if mirror["log_id"] == log_id.hex()]
     if any(mirror.get("opening") or mirror["failure"] for mirror in mirrors):
         return None
     nodes = figures.get("nodes", ())  # none while that node starts
-    return [_offer(address, mirror, _lease(nodes, mirror["node"])) for mirror in mirrors]
+    owned = list(_owned(figures.get("owned", ()), log_id))
+    return [
+        *(_offer(address, mirror, _lease(nodes, mirror["node"])) for mirror in mirrors),
+        *(_offer(address, one, 0, one["node"]) for one in owned),
+    ]
+
+
+def _owned(entries: Any, log_id: bytes) -> Iterator[dict[str, Any]]:
+    """Yield what a node says of a log that it owns. Raises ValueError, KeyError, TypeError."""
+    if len(entries) > MOST_OWNED:
+        raise ValueError("too many logs")
+    for entry in entries:
+        if entry["log_id"] == log_id.hex():
+            if type(entry["node"]) is not int or not 0 <= entry["node"] <= MOST_NUMBER or not entry["epochs"]:
+                raise ValueError("an owner is not one")
+            yield entry | {"complete": True, "written": entry["end"]}
 
 
 def _lease(nodes: Any, number: int) -> int:
@@ -185,11 +203,14 @@ def _lease(nodes: Any, number: int) -> int:
     return max([lease for lease in leases if type(lease) is int and 0 <= lease <= MOST_LEASE], default=0)
 
 
-def _offer(address: str, mirror: dict[str, Any], lease: int) -> Offer:
+def _offer(address: str, mirror: dict[str, Any], lease: int, owner: int | None = None) -> Offer:
     epochs = tuple((bytes.fromhex(epoch), int(start)) for epoch, start in mirror["epochs"])
+    starts, end = [start for _, start in epochs], int(mirror["written"])
     if any(len(epoch) != EPOCH_SIZE for epoch, _ in epochs):
         raise ValueError("an epoch is not one")
-    return Offer(address, int(mirror["written"]) if mirror["complete"] else 0, epochs, lease)
+    if starts != sorted(starts) or any(not 0 <= at <= MOST_POSITION for at in (end, *starts)):
+        raise ValueError("a position is not one")
+    return Offer(address, end if mirror["complete"] else 0, epochs, lease, owner)
 
 
 def _parts(archive: tarfile.TarFile) -> Iterator[Part]:

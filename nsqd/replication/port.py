@@ -20,6 +20,7 @@ from nsqd.cluster.cluster import SECOND_CONNECTION, TICK, Cluster
 from nsqd.cluster.link import Link
 from nsqd.cluster.membership import Standing
 from nsqd.cluster.peer import ClusterPeer
+from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import LEASE, SAFE_LEASES, ClockError, first_of_new_log
 from nsqd.core.retention.backup import BackupPart
 from nsqd.net.endpoint import Endpoint, OutputBounds
@@ -85,6 +86,8 @@ class ClusterPort:
         self.copying: Copying | None = None  # copies of logs, in both directions
         self.adoptions: Adoptions | None = None  # the logs that this node has taken over
         self.claims: Claims | None = None  # on the logs of nodes that are lost
+        # is told of each greater epoch by which another node owns the log into which this one publishes
+        self.on_fenced: Callable[[bytes, Epoch], None] = lambda log_id, epoch: None
         self.tellers: dict[bytes, CountsTeller] = {}  # one for each log that this node owns, by log id
         self._keep_now = trio.Event()  # somebody waits until cluster.json is written
 

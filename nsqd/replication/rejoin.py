@@ -4,20 +4,25 @@ After a power cut a node may have lost what it had not synced, while its followe
 the node's own disk, clients may have been told that it is kept. So the other nodes are asked before the log goes on: bytes that
 follow the log's end, in the same epoch, are appended to it.
 
-See docs/design/cluster.md#the-return-of-a-node.
+The same answers tell whether another node owns the log by now, because it has taken it over. Then the log is not continued.
+
+See docs/design/cluster.md#the-return-of-a-node and docs/design/cluster.md#return-after-a-take-over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import IO
 
 from nsqd.core.message.ids import ClockError, first_of_new_log
-from nsqd.replication.common import common_end
+from nsqd.replication.common import Epochs, common_end
 from nsqd.replication.mending import PART, replace_bytes
 from nsqd.replication.offers import CHUNK, Offer, OtherMirrors, TransferError
 from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.epochs import Epoch, unpack
 from nsqd.storage.log.files import segment_name
+from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.records import HEADER_SIZE
@@ -27,14 +32,80 @@ from shared.log import log
 NEVER_LEASED = 1  # the lease of a log that has issued no id
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What is known of the take-over of a log."""
+
+    epoch: Epoch  # the owner's, by which it is the owner
+    address: str  # of the node that told it, host:port of its HTTP clients
+    epochs: tuple[tuple[bytes, int], ...]  # of the copy at that node, packed, with the position at which each begins
+    end: int  # position at which that copy ends
+    lease: int = 0  # the highest lease of message ids of this node that another node knows
+
+    def common(self, epochs: Epochs, end: int) -> int:
+        """Return the position up to which the owner has what a log with these epochs, which ends at `end`, has."""
+        return common_end(epochs, end, self.epochs, self.end)
+
+
+class TakenOver(Exception):
+    """Another node owns the log. This node makes another one."""
+
+    def __init__(self, taken: Taken) -> None:
+        super().__init__(f"node {taken.epoch.node} has adopted the log")
+        self.taken = taken
+
+
+class OwnerSilentError(Exception):
+    """Another node owns the log, and nobody says how much of it that node has."""
+
+
+def taken_over(offers: Iterable[Offer], epochs: Iterable[Epoch], node: int) -> Taken | None:
+    """Return by whom a log is owned, according to what other nodes answer; None: by nobody with a greater epoch.
+
+    `epochs`: those that the log knows; `node`: the number of this node, which owns it by the last of them. A node that says
+    that it owns the log is believed, and so is a mirror: if it holds an epoch of another node, that node owned the log.
+    """
+    offers = list(offers)
+    own = max((epoch[:2] for epoch in epochs), default=(0, 0))
+    claims = [(max(map(_epoch, offer.epochs)), offer) for offer in offers if offer.epochs]
+    greater = [(epoch, offer) for epoch, offer in claims if epoch[:2] > own and epoch.node != node]
+    if not greater:
+        return None
+    epoch, best = max(greater, key=lambda claim: (claim[0], claim[1].owner is not None, claim[1].end))
+    return Taken(epoch, best.address, best.epochs, best.end, max(offer.lease for offer in offers))
+
+
+def ask_taken_over(
+    mirrors: OtherMirrors, log_id: bytes, epochs: Iterable[Epoch], node: int, followers: Followers
+) -> Taken | None:
+    """Ask the other nodes whether one of them owns the log by a greater epoch. See `taken_over`.
+
+    `followers`: those that count, as the log states it: so many answers are waited for as for the log of this node.
+    """
+    return taken_over(mirrors.ask(log_id, followers), epochs, node)
+
+
+def _epoch(entry: tuple[bytes, int]) -> Epoch:
+    return unpack(entry[0])
+
+
 class Rejoin:
     """Asks the nodes that were known in the last run. Implements nsqd.storage.log.opening.Extend."""
 
-    def __init__(self, mirrors: OtherMirrors, node: int, lease: int, wall: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        mirrors: OtherMirrors,
+        node: int,
+        lease: int,
+        wall: Callable[[], int],
+        fence: tuple[bytes, Epoch] | None = None,
+    ) -> None:
         """`node`: number of this node; `lease`: what is known of the message ids that it has leased.
 
-        `wall` returns ns since the epoch.
+        `wall` returns ns since the epoch. `fence`: the id of a log of which it is known that another node owns it, and the
+        epoch by which it does.
         """
+        self._fence = fence
         self._mirrors = mirrors
         self._node = node
         self._lease = lease
@@ -44,7 +115,7 @@ class Rejoin:
     def __call__(self, disk: Disk, reading: LogReading) -> bool:
         """Replace damaged bytes by those of a mirror, and append what a mirror has beyond the log's end.
 
-        Returns True if the log may have changed. Raises LogError, OSError.
+        Returns True if the log may have changed. Raises LogError, OSError, TakenOver, OwnerSilentError.
         """
         identity = reading.identity
         if identity is not None and identity.node != self._node:
@@ -59,6 +130,11 @@ class Rejoin:
         own = [(epoch.pack(), start) for epoch, start in reading.replay.epochs]
         end = reading.log_records.end
         offers = self._mirrors.ask(identity.log_id, reading.replay.followers)
+        taken = taken_over(offers, [*reading.epochs, *(epoch for epoch, _ in reading.replay.epochs)], self._node)
+        if taken is not None:
+            raise TakenOver(taken)
+        if self._fence is not None and identity.log_id == self._fence[0]:
+            raise OwnerSilentError(f"no node says how much of this node's log node {self._fence[1].node} has")
         known = max((offer.lease for offer in offers), default=0)
         if known > reading.start_results.leased:  # the log is an old one: what it has leased since is not in it
             self.least_id = max(self.least_id, self._first_id([known]))

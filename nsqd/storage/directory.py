@@ -73,7 +73,11 @@ class DataDirectory:
             ) from None
 
     def load(self) -> Metadata:
-        """Read nsqd.dat; the result is empty if the directory is new. Raises DirectoryError for an invalid file."""
+        """Read nsqd.dat; the result is empty if the directory is new. Raises DirectoryError for an invalid file.
+
+        From now on snapshots are numbered anew.
+        """
+        self._number = 0
         try:
             text = (self.path / FILE).read_bytes()
         except FileNotFoundError:

@@ -60,7 +60,7 @@ COVERED_BY = {
         "nsqd.storage.log.recorder", "nsqd.storage.log.upkeep",
     ),
     "processes/test_nsqd.py": (
-        "nsqd.daemon", "nsqd.front_ends", "nsqd.identity", "nsqd.listeners", "nsqd.main", "nsqd.opening",
+        "nsqd.daemon", "nsqd.front_ends", "nsqd.identity", "nsqd.main", "nsqd.opening",
         "nsqd.storage.saver", "penstock.launch", "shared.files", "shared.trio_thread",
     ),
     "processes/test_cluster.py": (

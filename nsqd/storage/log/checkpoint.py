@@ -193,17 +193,7 @@ class Checkpoints:
         self._tidying.finished = 0  # until the next census counts anew
         self._others = self._others[1], self._writer.records - self._own
         self._writer.epochs.forget_before(self._tidying.segments[0] if self._tidying.segments else 0)
-        epochs = list(self._writer.epochs)
-        followers, parents = self._writer.followers, self._writer.parents
-        self._own += 2 + len(epochs) + (followers != Followers()) + len(parents)
-        self._writer.begin_state(records.STATE.pack(self._source.highest, self._source.leased))
-        self._writer.append_anchor()  # replay may begin here, and needs the clocks
-        for epoch, start in epochs:
-            self._writer.append(RecordKind.EPOCH, records.EPOCH.pack(*epoch, start))
-        if followers != Followers():
-            self._writer.append(RecordKind.FOLLOWERS, followers.pack())
-        for parent in parents:
-            self._writer.append(RecordKind.PARENT, parent.pack())
+        self._own += begin_state(self._writer, self._source)
         self._writer.write()
         self._root = self._writer.base
         self._since, self._records = self._writer.written.position, self._writer.records
@@ -235,3 +225,17 @@ class Checkpoints:
         self._roots = [*self._roots, self._root][-2:]
         if len(self._roots) == 2:
             self._tidying.begin(self._roots[0])
+
+
+def begin_state(writer: Writer, source: StateSource) -> int:
+    """Begin a checkpoint with what concerns the log as a whole, in the next group. Returns the number of records."""
+    epochs, followers, parents = list(writer.epochs), writer.followers, writer.parents
+    writer.begin_state(records.STATE.pack(source.highest, source.leased))
+    writer.append_anchor()  # replay may begin here, and needs the clocks
+    for epoch, start in epochs:
+        writer.append(RecordKind.EPOCH, records.EPOCH.pack(*epoch, start))
+    if followers != Followers():
+        writer.append(RecordKind.FOLLOWERS, followers.pack())
+    for parent in parents:
+        writer.append(RecordKind.PARENT, parent.pack())
+    return 2 + len(epochs) + (followers != Followers()) + len(parents)

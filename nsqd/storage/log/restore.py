@@ -73,7 +73,7 @@ def restore(
     for place, segment in enumerate(files.found):
         progress(place, len(files.found))
         later = files.found[place + 1 : place + 2]
-        size += _copy(frozen, target, segment, log_id, later[0].base if later else None)
+        size += copy_segment(frozen, target, segment, log_id, later[0].base if later else None)
     target.sync_directory()
     progress(len(files.found), len(files.found))
     opened = open_log(target, LogOptions(number, Durability.OS, 0, _BUDGET), lambda: None, parts)
@@ -90,8 +90,11 @@ def restore(
     return Restored(log_id, parent, number, first, len(files.found), size, results.damage.size, results.torn)
 
 
-def _copy(source: Disk, target: Disk, segment: Segment, log_id: bytes, end: int | None) -> int:
-    """Copy a segment that ends at the position `end`, None: with its file. Returns its bytes. Raises OSError."""
+def copy_segment(source: Disk, target: Disk, segment: Segment, log_id: bytes, end: int | None) -> int:
+    """Copy a segment into the log with the id `log_id`, and sync it. Returns its bytes. Raises OSError.
+
+    `end`: the position at which the segment ends; None: with its file.
+    """
     size = source.size(segment.name)
     if end is not None:
         size = min(size, HEADER_SIZE + end - segment.base)

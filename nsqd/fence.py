@@ -1,0 +1,56 @@
+"""What a node does when it learns, while it runs, that another node has adopted its log: it opens its directory again.
+
+The daemon closes all connections and the log. Then it is built again, with another log, on the same listening sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+from nsqd.front_ends import open_in_cluster
+from nsqd.opening import Opened
+from nsqd.options import NsqdOptions
+from nsqd.storage.directory import DataDirectory
+from shared.daemon import until_told_to_stop
+from shared.log import log
+
+if TYPE_CHECKING:
+    from nsqd.listeners import Listeners
+    from nsqd.storage.log.epochs import Epoch
+
+ASK_AGAIN = 1.0  # s until other nodes are asked again how much of the log the owner has
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What is known when another node owns this node's log."""
+
+    log_id: bytes
+    epoch: Epoch  # of the owner
+    listeners: Listeners  # at which connections wait until the node serves again
+
+
+async def reopen(
+    options: NsqdOptions, directory: DataDirectory, fence: Fence, signals: AsyncIterator[int]
+) -> Opened | None:
+    """Open the data directory again, with a log that succeeds the one that is fenced off.
+
+    Waits until a node tells how much of the log the owner has. Returns None after SIGINT or SIGTERM. Raises DirectoryError.
+    """
+    from nsqd.replication.rejoin import OwnerSilentError
+
+    is_told = False
+    while True:
+        try:
+            return open_in_cluster(options, directory, fence.listeners, (fence.log_id, fence.epoch))
+        except OwnerSilentError as error:
+            if not is_told:
+                log.error("CLUSTER: this node cannot continue: %s", error)
+            is_told = True
+        with trio.move_on_after(ASK_AGAIN):
+            await until_told_to_stop(signals, lambda: None)
+            return None

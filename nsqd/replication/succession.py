@@ -1,0 +1,97 @@
+"""The directories of a log that another node has taken over, and of the log that succeeds it.
+
+The new log is written to `log.partial`, beside the old one. When it is durable, two renames put it in place: the old log
+becomes `remnants/LOG-ID`, and `log.partial` becomes `log`. A start that finds the first one done does the second. Without the
+first one, what is in `log.partial` is removed, and made again if the log is still another node's.
+
+Nothing removes a remnant but an operator.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from nsqd.replication.rejoin import Taken
+from nsqd.storage.log.disk import RealDisk
+from nsqd.storage.log.opening import Simulated
+from nsqd.storage.log.succession import Succession, succeed
+from shared.files import sync_directory
+from shared.log import log
+
+LOG, PARTIAL, REMNANTS = "log", "log.partial", "remnants"
+
+
+def resume_succession(path: Path) -> None:
+    """Finish the succession that a crash has interrupted in the data directory `path`, or undo it. Raises OSError."""
+    partial = path / PARTIAL
+    if not partial.exists():
+        return
+    if (path / LOG).exists():
+        shutil.rmtree(partial)
+    else:
+        partial.rename(path / LOG)
+        log.info("CLUSTER: the log that succeeds the one in %s is in place", path / REMNANTS)
+    sync_directory(path)
+
+
+def succeed_taken(
+    path: Path, taken: Taken, least_id: int, known_lease: int, simulated: Simulated | None = None
+) -> Succession:
+    """Replace the log of the data directory `path` by one that succeeds it, and keep the old one as a remnant.
+
+    `least_id`, `known_lease`: as in `succeed`. No other part of the program may use the log. Raises LogError, OSError.
+    """
+    old = RealDisk(path / LOG)
+    with suppress(FileNotFoundError):
+        shutil.rmtree(path / PARTIAL)
+    lease = max(known_lease, taken.lease)
+    made = succeed(old, RealDisk(path / PARTIAL), taken.common, least_id, lease, simulated)
+    if old.reserved():
+        old.release()  # a remnant needs no space in reserve
+    for _ in replace_log(path, made.parent.log_id):
+        pass
+    _report(taken, made)
+    return made
+
+
+def replace_log(path: Path, log_id: bytes) -> Iterator[None]:
+    """Make the log with the id `log_id` a remnant, and `log.partial` the log of `path`. Yields after each step.
+
+    Raises OSError.
+    """
+    remnants = path / REMNANTS
+    remnants.mkdir(mode=0o700, exist_ok=True)
+    sync_directory(path / PARTIAL)
+    sync_directory(path)
+    yield
+    (path / LOG).rename(free_path(remnants / log_id.hex()))
+    sync_directory(remnants)
+    sync_directory(path)
+    yield
+    (path / PARTIAL).rename(path / LOG)
+    sync_directory(path)
+    yield
+
+
+def free_path(path: Path) -> Path:
+    """Return the path, or, if it exists, one with a number behind it."""
+    if not os.path.lexists(path):
+        return path
+    return next(
+        one for number in range(1, 1 << 20) if not os.path.lexists(one := path.with_name(f"{path.name}.{number}"))
+    )
+
+
+def _report(taken: Taken, made: Succession) -> None:
+    left_out = ", ".join(f"{name} of {count} messages" for name, count in sorted(made.dropped.items())) or "nothing"
+    log.warning(
+        "CLUSTER: node %d has adopted this node's log %s, and has it up to position %d. This node continues with the log %s,"
+        " and with the %d unfinished messages behind that position. Left out, because the other node delivers these messages:"
+        " %s. The old log is kept in %s",
+        taken.epoch.node, made.parent.log_id.hex(), made.common, made.log_id.hex(), made.messages, left_out,
+        f"{REMNANTS}/{made.parent.log_id.hex()}",
+    )  # fmt: skip

@@ -1,0 +1,237 @@
+"""Make the log with which a node goes on when another node owns the old one.
+
+The owner has the old log up to the common point, and delivers what that part owes. So the new log begins with the topics,
+readers, pauses, settings, cursors and de-duplication memory of the old one. Of its messages it has those that were published
+behind the common point, the tail. Each keeps its id, its ordinal and its place in the file; each is owed by the readers that
+owed it at the old log's end. What the tail says of earlier messages is left out, and counted.
+
+The new log is a copy of the tail's segments under an id of its own, with two checkpoints behind them. The old log is not
+changed.
+
+See docs/design/cluster.md#return-after-a-take-over.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from nsqd.core import records
+from nsqd.core.message.ids import LEASE, SAFE_LEASES
+from nsqd.core.records import RecordKind
+from nsqd.core.topic_state import TopicState
+from nsqd.core.work_queue.job import ROW
+from nsqd.storage.log.checkpoint import SLICE_BYTES, begin_state
+from nsqd.storage.log.clocks import LogClock
+from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.epochs import RANDOM_SIZE, Epoch
+from nsqd.storage.log.files import SegmentFiles
+from nsqd.storage.log.frozen import FrozenDisk
+from nsqd.storage.log.identity import LogIdentity, StoredIdentity, write_identity
+from nsqd.storage.log.opening import Simulated
+from nsqd.storage.log.parent import MOST_PARENTS, Parent
+from nsqd.storage.log.reader import LogRecords, Record
+from nsqd.storage.log.reading import LogReading
+from nsqd.storage.log.restore import copy_segment
+from nsqd.storage.log.segments import Segment
+from nsqd.storage.log.sources import AppliedSource, contents
+from nsqd.storage.log.space import Space
+from nsqd.storage.log.state import decode_topic, encode_topic
+from nsqd.storage.log.writer import Writer
+from nsqd.storage.sequence import Sequence
+
+CHECKPOINTS = 2  # as many as a log keeps: replay uses the older one if the newest is damaged
+
+
+@dataclass(frozen=True, slots=True)
+class Succession:
+    """What was made."""
+
+    log_id: bytes  # of the new log
+    parent: Parent  # the old log
+    common: int  # log position up to which the owner of the old log has it
+    first_id: int  # sequence of the next message id
+    messages: int  # of the tail that a reader owes, or that no reader was given yet
+    # what the tail says of messages before the common point and is left out: the number of messages by the name of the record
+    dropped: Counter[str]
+
+
+def succeed(
+    source: Disk,
+    target: Disk,
+    find_common: Callable[[list[tuple[bytes, int]], int], int],
+    least_id: int,
+    known_lease: int = 0,
+    simulated: Simulated | None = None,
+) -> Succession:
+    """Make the new log on the empty disk `target` from the log on `source`, which is not changed. Everything is synced.
+
+    `find_common`: a function from the old log's epochs, packed, each with the position at which it begins, and the log's end to
+    the position up to which the owner has the log; `least_id`: sequence below which the new log issues no
+    message id; `known_lease`: a lease of the node, known from elsewhere. Raises LogError, OSError.
+    """
+    parts = simulated or Simulated()
+    frozen = FrozenDisk(source)
+    reading = LogReading(frozen)
+    old = reading.identity
+    if old is None:
+        raise FileNotFoundError(errno.ENOENT, "the log was not found")
+    clock = LogClock(parts.clocks)
+    reading.resume(clock)
+    epochs = [(epoch.pack(), start) for epoch, start in reading.replay.epochs]
+    common = find_common(epochs, reading.log_records.end)
+    segments = tail_segments(reading.log_records.segments, common, reading.log_records.end)
+    tail = Tail(frozen, segments, common)
+    since = segments[0].base if segments else reading.log_records.end
+    replay = reading.replay
+    ends = {number: topic.end for number, topic in replay.topics.items()}
+    for number, state in list(replay.topics.items()):
+        boundary = tail.firsts.get(number, state.end)
+        replay.topics[number], replay.sequences[number] = tail_of(state, replay.sequences[number], boundary, since)
+        replay.concluded(number)
+        replay.sequences[number].sweep()
+    log_id = parts.random(16)
+    identity = LogIdentity(old.node, log_id, Epoch(reading.highest_epoch + 1, old.node, parts.random(RANDOM_SIZE)))
+    parent = Parent(old.log_id, reading.log_records.end, ends)
+    replay.lease = max(least_id, max(known_lease, replay.lease) + SAFE_LEASES * LEASE)
+    write_identity(target, StoredIdentity(old.node, log_id, (*reading.epochs, identity.epoch)))
+    copied = _copy(frozen, target, segments, log_id, reading.log_records.end)
+    writer = _writer(target, identity, reading, copied, clock, parts)
+    writer.parents = [*replay.parents.values(), parent][-MOST_PARENTS:]
+    try:
+        for _ in range(CHECKPOINTS):
+            _write_checkpoint(writer, AppliedSource(replay))
+    finally:
+        writer.close()
+    messages = sum(one.count - one.released for sequence in replay.sequences.values() for one in sequence.live())
+    return Succession(log_id, parent, common, replay.lease, messages, tail.dropped)
+
+
+def tail_segments(segments: list[Segment], common: int, end: int) -> list[Segment]:
+    """Return the segments that may hold records from the position `common` on, of a log that ends at `end`."""
+    if common >= end:
+        return []
+    return segments[max(0, bisect_right([segment.base for segment in segments], common) - 1) :]
+
+
+class Tail:
+    """What the records behind the common point say."""
+
+    def __init__(self, disk: Disk, segments: list[Segment], common: int) -> None:
+        """Read the segments, which `tail_segments` has returned. Raises LogError, OSError.
+
+        Of a segment that was rewritten, no record tells where it stood before. So all of them count as the tail's if the common
+        point is in it: a message may then be delivered twice, and none is lost.
+        """
+        self.firsts: dict[
+            int, int
+        ] = {}  # for each topic, by its number: the first ordinal that was published in the tail
+        self.dropped: Counter[str] = Counter()
+        if not segments:
+            return
+        reader = LogRecords(disk)
+        rewritten = {segment.base for segment in segments if segment.header.generation}
+        place = next(at for at, one in enumerate(reader.segments) if one.base == segments[0].base)
+        for record in reader.records(place):
+            if record.position >= common or record.segment in rewritten:
+                self._note(record)
+
+    def _note(self, record: Record) -> None:
+        if record.kind == RecordKind.PUBLISH:
+            number, first, *_ = records.PUBLISH.unpack_from(record.content)
+            self.firsts[number] = min(first, self.firsts.get(number, first))
+        elif record.kind in _OF_MESSAGES:
+            (number,) = records.TOPIC.unpack_from(record.content)
+            boundary = self.firsts.get(number, _BEHIND_ALL)
+            spans = _spans(RecordKind(record.kind), record.content)
+            count = sum(min(end, boundary) - first for first, end in spans if first < boundary)
+            if count:
+                self.dropped[RecordKind(record.kind).name] += count
+
+
+_BEHIND_ALL = 1 << 64  # every ordinal is below this
+_OF_MESSAGES = (RecordKind.FINISH, RecordKind.REQUEUE, RecordKind.BURY, RecordKind.JOB)
+
+
+def _spans(kind: RecordKind, content: bytes) -> list[tuple[int, int]]:
+    """Return the spans (first, end) of the messages that a record names."""
+    if kind is not RecordKind.JOB:
+        return records.named_spans(kind, content)
+    step = records.ORDINAL.size + ROW.size
+    ordinals = [
+        records.ORDINAL.unpack_from(content, at)[0] for at in range(records.CHANNEL_OF.size, len(content), step)
+    ]
+    return [(ordinal, ordinal + 1) for ordinal in ordinals]
+
+
+def tail_of(state: TopicState, sequence: Sequence, boundary: int, since: int) -> tuple[TopicState, Sequence]:
+    """Return a topic's state and messages without its messages before the ordinal `boundary`. The state must be settled.
+
+    `since`: base of the first segment that is kept. The arguments are used up.
+    """
+    for reader in state.readers.values():
+        reader.finish(0, boundary)
+    state.distributed = max(state.distributed, boundary)
+    state.delayed = {ordinal: due for ordinal, due in state.delayed.items() if ordinal >= boundary}
+    state.cursors = {
+        name: replace(cursor, offset=max(cursor.offset, boundary)) for name, cursor in state.cursors.items()
+    }
+    if sequence.first is not None:
+        sequence.retain(max(sequence.first, boundary))
+    state.conclude(sequence.kinds)
+    encoded = encode_topic(state, sequence, 0)  # what is loaded from it counts anew who owes what
+    kept, messages = decode_topic(encoded, {state.number: state}, {})
+    for stored in (*messages.extents, *messages.retained):
+        stored.locations = [location for location in stored.locations if location[0] >= since]
+    return kept, messages
+
+
+def _copy(source: Disk, target: Disk, segments: list[Segment], log_id: bytes, end: int) -> list[Segment]:
+    """Copy the segments of a log that ends at the position `end`, and return those of the new log. Raises OSError."""
+    for segment, stop in zip(segments, [*(segment.base for segment in segments[1:]), end], strict=False):
+        copy_segment(source, target, segment, log_id, stop)
+    target.sync_directory()
+    return [Segment(one.name, replace(one.header, log_id=log_id, former=0)) for one in segments]
+
+
+def _writer(
+    disk: Disk, identity: LogIdentity, reading: LogReading, copied: list[Segment], clock: LogClock, parts: Simulated
+) -> Writer:
+    """Return the Writer that goes on behind the copied segments."""
+    end = reading.log_records.end
+    return Writer(
+        disk,
+        identity,
+        end,
+        clock,
+        Space(disk),
+        parts.spare(disk, parts.segment_size),
+        parts.segment_size,
+        [segment.base for segment in copied],
+        end,  # the copies are synced
+        end,
+        SegmentFiles(segment.header for segment in copied),
+        reading.replay.epochs,
+    )
+
+
+def _write_checkpoint(writer: Writer, source: AppliedSource) -> None:
+    """Write a checkpoint and make it durable, and then state that it is. Raises OSError."""
+    begin_state(writer, source)
+    size = 0
+    for kind, content in contents(source):
+        writer.append(kind, content)
+        size += len(content)
+        if size >= SLICE_BYTES:
+            writer.write()
+            size = 0
+    writer.write()
+    if writer.group or not writer.sync():
+        raise OSError(writer.failure or "the log cannot be written")
+    writer.append(RecordKind.LEASE, records.LEASE.pack(source.leased))
+    writer.write()
+    if writer.group or not writer.sync():
+        raise OSError(writer.failure or "the log cannot be written")

@@ -1,0 +1,120 @@
+"""The directories when another node has taken over the log: kills between the steps, and what a start makes of them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from nsqd.replication.rejoin import Taken
+from nsqd.replication.succession import LOG, PARTIAL, REMNANTS, replace_log, resume_succession, succeed_taken
+from nsqd.storage.log.disk import RealDisk
+from nsqd.storage.log.epochs import Epoch
+from nsqd.storage.log.frozen import FrozenDisk
+from nsqd.storage.log.reading import LogReading
+from tests.nsqd.storage.log.test_restore import start
+from tests.nsqd.storage.sim_disk import SimDisk
+
+OWNER = Epoch(101, 2, b"ownerown")
+LEAST = 1 << 40
+
+
+def put(disk: SimDisk, path: Path) -> None:
+    path.mkdir()
+    for name in disk.names():
+        (path / name).write_bytes(disk.content(name))
+
+
+def taken_log(path: Path) -> Taken:
+    """Write a log to `path` of which the owner has two messages of topic t, and the node two more and one of topic u."""
+    node = start(SimDisk(Random(1)))
+    node.broker.topic("t").channel("c")
+    node.publish(2)
+    common = node.log.writer.written.position
+    (own, begin), *_ = node.log.writer.all_epochs()
+    node.publish(2)
+    node.publish(1, "u")
+    node.log.close()
+    put(node.disk, path / LOG)
+    return Taken(OWNER, "other:1", ((own.pack(), begin), (OWNER.pack(), common)), common + 500, 1 << 41)
+
+
+def ends(path: Path) -> dict[str, list[tuple[int, int]]]:
+    """What is unfinished in a log: spans of ordinals, by the topic's name."""
+    replay = LogReading(FrozenDisk(RealDisk(path))).replay
+    replay.conclude()
+    found = {}
+    for number, topic in replay.topics.items():
+        live = replay.sequences[number].live()
+        found[topic.name] = [
+            (first, end)
+            for reader in topic.readers.values()
+            for first, end in reader.referenced_spans(topic.distributed, replay.sequences[number].kinds)
+        ] or [(max(one.first, topic.distributed), one.end) for one in live]
+    return found
+
+
+def test_the_new_log_is_in_place_and_the_old_one_a_remnant(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    taken = taken_log(tmp_path)
+    before = {one.name: one.read_bytes() for one in (tmp_path / LOG).iterdir()}
+    made = succeed_taken(tmp_path, taken, LEAST, 0)
+    remnant = tmp_path / REMNANTS / made.parent.log_id.hex()
+    assert {one.name: one.read_bytes() for one in remnant.iterdir()} == before
+    assert not (tmp_path / PARTIAL).exists()
+    assert ends(remnant) == {"t": [(0, 4)], "u": [(0, 1)]}
+    assert ends(tmp_path / LOG) == {"t": [(2, 4)], "u": [(0, 1)]}
+    assert made.messages == 3
+    assert made.first_id > 1 << 41
+    assert "node 2 has adopted this node's log" in caplog.text
+
+
+def test_a_start_finishes_what_a_kill_interrupts(tmp_path: Path) -> None:
+    for steps in range(4):
+        path = tmp_path / str(steps)
+        path.mkdir()
+        taken = taken_log(path)
+        done = succeed_in(path, taken, steps)
+        resume_succession(path)
+        assert not (path / PARTIAL).exists()
+        if not done:  # nothing has happened: it is done again
+            assert ends(path / LOG) == {"t": [(0, 4)], "u": [(0, 1)]}
+            succeed_taken(path, taken, LEAST, 0)
+        assert ends(path / LOG) == {"t": [(2, 4)], "u": [(0, 1)]}
+        assert len(list((path / REMNANTS).iterdir())) == 1
+        resume_succession(path)
+        assert ends(path / LOG) == {"t": [(2, 4)], "u": [(0, 1)]}
+
+
+def succeed_in(path: Path, taken: Taken, steps: int) -> bool:
+    """Make the log that succeeds, and take so many steps to put it in place. Returns True if the old one has gone."""
+    copy = path.with_name(f"{path.name}-made")
+    shutil.copytree(path, copy)
+    succeed_taken(copy, taken, LEAST, 0)
+    (copy / LOG).rename(path / PARTIAL)
+    log_id = next((copy / REMNANTS).iterdir()).name
+    for _ in zip(range(steps), replace_log(path, bytes.fromhex(log_id)), strict=False):
+        pass
+    return steps > 1
+
+
+def test_what_was_half_written_is_removed(tmp_path: Path) -> None:
+    taken = taken_log(tmp_path)
+    (tmp_path / PARTIAL).mkdir()
+    (tmp_path / PARTIAL / "00000000000000000000.0.log").write_bytes(b"half")
+    succeed_taken(tmp_path, taken, LEAST, 0)
+    assert ends(tmp_path / LOG) == {"t": [(2, 4)], "u": [(0, 1)]}
+
+
+def test_a_log_that_is_taken_over_again_succeeds_again(tmp_path: Path) -> None:
+    first = succeed_taken(tmp_path, taken_log(tmp_path), LEAST, 0)
+    reading = LogReading(FrozenDisk(RealDisk(tmp_path / LOG)))
+    epochs = [(epoch.pack(), at) for epoch, at in reading.replay.epochs]
+    again = Taken(Epoch(301, 3, b"anotherr"), "other:1", tuple(epochs), reading.log_records.end)
+    second = succeed_taken(tmp_path, again, LEAST, 0)
+    assert second.parent.log_id == first.log_id
+    assert second.messages == 0
+    assert ends(tmp_path / LOG) == {"t": [], "u": []}
+    parents = LogReading(FrozenDisk(RealDisk(tmp_path / LOG))).replay.parents
+    assert list(parents) == [first.parent.log_id, second.parent.log_id]

@@ -1,0 +1,220 @@
+"""The log after a take-over: with what its owner has of the old log, it owes what the old log owed at its end, nothing twice.
+
+Random clients and operators do what they like to a node. At some point the owner's copy ends; the node goes on, and its log is
+succeeded.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from nsqd.core.limits import Limits
+from nsqd.core.message.ids import LEASE, SAFE_LEASES
+from nsqd.core.retention.policy import Durability
+from nsqd.core.sequence.dedup import DedupLimits
+from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.files import SegmentFiles
+from nsqd.storage.log.frozen import FrozenDisk
+from nsqd.storage.log.identity import read_identity
+from nsqd.storage.log.locations import read_frames
+from nsqd.storage.log.opening import Simulated
+from nsqd.storage.log.reading import LogReading
+from nsqd.storage.log.succession import Succession, succeed
+from tests.nsqd.core.node import MS, SECOND
+from tests.nsqd.storage.anybody import Anybody
+from tests.nsqd.storage.normal import NormalChannel, NormalTopic, NormalTube, normal
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import Clock, SimNode
+
+SEEDS = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "20"))
+LEAST = 1 << 40
+WHOLE = 1 << 60  # ns: for as long as the test lasts
+Messages = dict[int, dict[int, tuple[bytes, bytes]]]  # frame and attributes, by topic and ordinal
+
+
+def told(disk: Disk) -> tuple[dict[int, NormalTopic], Messages, LogReading]:
+    """Return the state of each topic of a log, and the messages that are owed, undistributed or retained."""
+    frozen = FrozenDisk(disk)
+    reading = LogReading(frozen)
+    replay = reading.replay
+    replay.conclude()
+    files = SegmentFiles(reading.headers)
+    topics, messages = {}, {}
+    for number, state in replay.topics.items():
+        sequence = replay.sequences[number]
+        topics[number] = normal(state, sequence, 0, ephemeral=False)
+        messages[number] = found = dict[int, tuple[bytes, bytes]]()
+        for stored in (*sequence.live(), *sequence.all_retained()):
+            frames = read_frames(frozen, files, number, stored, stored.locations)
+            for index, (frame, packed) in enumerate(zip(frames.frames, frames.attributes(), strict=True)):
+                ordinal = stored.first + index
+                live = stored.released < stored.count
+                is_owed = live and (ordinal >= state.distributed or stored.is_referenced(index))
+                if is_owed or (sequence.first is not None and ordinal >= sequence.first):
+                    assert frame, f"message {ordinal} of topic {number} cannot be read"
+                    found[ordinal] = frame, packed
+    return topics, messages, reading
+
+
+def behind(topic: NormalTopic, boundary: int) -> NormalTopic:
+    """Return a topic's state without the messages before the boundary."""
+    return replace(
+        topic,
+        distributed=max(topic.distributed, boundary),
+        delayed={one: due for one, due in topic.delayed.items() if one >= boundary},
+        readers={number: _reader(reader, boundary) for number, reader in topic.readers.items()},
+        cursors={name: replace(one, offset=max(one.offset, boundary)) for name, one in topic.cursors.items()},
+        owed={one: count for one, count in topic.owed.items() if one >= boundary},
+    )
+
+
+def _reader(reader: NormalChannel | NormalTube, boundary: int) -> NormalChannel | NormalTube:
+    if isinstance(reader, NormalChannel):
+        return replace(
+            reader,
+            ready=[one for one in reader.ready if one >= boundary],
+            waiting={one: of for one, of in reader.waiting.items() if one >= boundary},
+            buried=[one for one in reader.buried if one[1].ordinal >= boundary],
+        )
+    jobs = {one: of for one, of in reader.jobs.items() if one >= boundary}
+    return replace(reader, jobs=jobs, coming={one: of for one, of in reader.coming.items() if one >= boundary})
+
+
+class SuccessionRun:
+    """A node, the owner's copy of its log, and the log that succeeds it."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random = Random(seed)
+        self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+        limits = Limits(
+            mem_queue_size=random.choice((0, 2, 1000)),
+            max_attempts={"u": random.choice((1, 3))},
+            requeue_on_disconnect=random.random() < 0.3,
+            dedup=DedupLimits(window=86_400 * SECOND),
+        )
+        self.node = SimNode(
+            SimDisk(random),
+            Durability.ALWAYS,
+            self.clock,
+            random,
+            limits,
+            random.choice((500, 2000, 10_000)),
+            random.choice((2000, 1 << 30)),
+            random.choice((10, 50, 1 << 30)),
+            random.choice((1000, 20_000, 1 << 40)),
+        )
+        self.tidies = random.random() < 0.5
+        if not self.tidies:
+            self.node.log.tidying.hold_for("test", WHOLE)
+        self.users = Anybody(self.node, random)
+
+    def steps(self, count: int) -> None:
+        random, node = self.random, self.node
+        for _ in range(count):
+            node.turn(*self.users.commands())
+            if random.random() < 0.3:
+                node.advance(random.choice((1, 20, 300, 2500, 100_000)) * MS)
+            for step in (node.syncer.step, node.cache.step, node.cleaner.step, node.spare.step):
+                if random.random() < 0.7:
+                    step()
+
+    def run(self) -> bool:
+        """Return True if the tail had any message left."""
+        random = self.random
+        self.steps(random.choice((0, 3, 20, 60)))
+        owner, common = self.node.disk.kill(), self.node.log.writer.written.position
+        self.steps(random.choice((0, 3, 20, 60)))
+        if random.random() < 0.3:
+            self.node.log.close()
+        return judge(self, owner, common, self.node.disk.kill())
+
+
+def successor(run: SuccessionRun, source: SimDisk, common: int, target: SimDisk) -> Succession:
+    """Make the new log some time later. The source does not change."""
+    before = {name: source.content(name) for name in source.names()}
+    clock = run.clock.after(300 * MS, 5 * SECOND, rebooted=False)
+    try:
+        return succeed(
+            source, target, lambda epochs, end: common, LEAST, 0, Simulated(clock.clocks(), random=run.random.randbytes)
+        )
+    finally:
+        assert before == {name: source.content(name) for name in source.names()}
+
+
+def judge(run: SuccessionRun, owner: SimDisk, common: int, source: SimDisk) -> bool:
+    """Assert that the owner's copy and the new log are the old log, without what the tail did to earlier messages."""
+    target = SimDisk(run.random)
+    made = successor(run, source, common, target)
+    heads = told(owner)[0]
+    topics, messages, reading = told(source)
+    kept, others, after = told(target.crash(run.random) if run.random.random() < 0.5 else target.kill())
+    is_doubtful = any(
+        header.generation and header.base <= common < end
+        for header, end in zip(reading.headers, [*reading.bases[1:], 1 << 63], strict=False)
+    )
+    assert not after.log_records.damage.spots
+    assert not after.log_records.torn
+    assert kept.keys() == topics.keys()
+    for number, topic in topics.items():
+        boundary = heads[number].end if number in heads else 0
+        expected = behind(topic, boundary)
+        found = {one: of for one, of in messages[number].items() if one >= boundary}
+        if is_doubtful:
+            assert found.items() <= others[number].items(), "a message of the tail is lost"
+            continue
+        assert others[number] == found, f"{topic.name} has other messages"
+        gone = max(
+            kept[number].distributed, boundary
+        )  # a boundary behind messages that are gone from the tail is as good
+        assert not [one for one in found if topic.distributed <= one < gone], "what no reader was given is lost"
+        assert {name: (one.owner, one.hold, one.hold_bytes) for name, one in kept[number].cursors.items()} == {
+            name: (one.owner, one.hold, one.hold_bytes) for name, one in expected.cursors.items()
+        }
+        assert all(one.offset >= expected.cursors[name].offset for name, one in kept[number].cursors.items())
+        assert replace(kept[number], cursors={}, distributed=0) == replace(expected, cursors={}, distributed=0)
+    judge_identity(made, source, target, reading, common)
+    judge_start(run, target)
+    return made.messages > 0
+
+
+def judge_identity(made: Succession, source: SimDisk, target: SimDisk, reading: LogReading, common: int) -> None:
+    """Assert that the new log has an id of its own, names the old one, and issues no id that the old one may have issued."""
+    old, new = read_identity(source), read_identity(target)
+    assert old is not None
+    assert new is not None
+    assert (new.node, new.log_id) == (old.node, made.log_id)
+    assert new.log_id != old.log_id == made.parent.log_id
+    assert made.common == common
+    assert made.parent.ends == {number: topic.end for number, topic in reading.replay.topics.items()}
+    assert made.first_id == max(LEAST, reading.replay.lease + SAFE_LEASES * LEASE)
+    after = LogReading(FrozenDisk(target))
+    assert after.start_results.lease == made.first_id
+    assert list(after.replay.parents.values())[-1] == made.parent
+    assert after.replay.followers.numbers == ()
+    assert after.highest_epoch == reading.highest_epoch + 1
+
+
+def judge_start(run: SuccessionRun, target: SimDisk) -> None:
+    """Assert that a node serves the new log, and that it goes on."""
+    clock = run.clock.after(SECOND, 5 * SECOND, rebooted=False)
+    node = SimNode(target.kill(), Durability.ALWAYS, clock, run.random)
+    node.broker.check()
+    node.publish(3, "t")
+    node.broker.check()
+    node.log.close()
+    SimNode(node.disk.kill(), Durability.ALWAYS, clock, run.random).broker.check()
+
+
+@pytest.mark.long
+def test_what_the_owner_has_and_the_new_log_are_what_the_old_log_was() -> None:
+    kept = 0
+    for seed in range(SEEDS):
+        try:
+            kept += SuccessionRun(seed).run()
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+    assert kept > SEEDS // 4

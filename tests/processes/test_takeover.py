@@ -1,0 +1,162 @@
+"""A node dies, and a follower delivers what its log owes; the node returns, and publishes into a new log."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.daemons import OK, Conversation, Daemon, eventually, publish
+from tests.processes.test_cluster import connected, in_sync
+from tests.processes.test_cluster import node as node  # the fixture
+from tests.processes.test_cluster_chaos import again, create
+
+pytestmark = pytest.mark.process
+
+NodeMaker = Callable[..., Daemon]
+
+
+def owned(daemon: Daemon) -> dict[str, dict[str, Any]]:
+    """The logs that a node owns and serves, by log id."""
+    figures = httpx.get(f"http://{daemon.http}/cluster").json()
+    return {one["log_id"]: one for one in figures["owned"] if one["state"] == "serving"}
+
+
+def log_of(daemon: Daemon, number: int) -> str:
+    nodes = httpx.get(f"http://{daemon.http}/cluster").json()["nodes"]
+    return next(each["log_id"] for each in nodes if each["node"] == number)
+
+
+def depth_of(daemon: Daemon, topic: str) -> int:
+    topics = httpx.get(f"http://{daemon.http}/stats?format=json&topic={topic}").json()["topics"]
+    return sum(
+        channel["depth"] + channel["in_flight_count"] + channel["deferred_count"] for channel in topics[0]["channels"]
+    )
+
+
+def cluster_of(stack: ExitStack, node: NodeMaker, count: int, **flags: str) -> list[Daemon]:
+    """Start nodes, all of which are in sync with their followers."""
+    nodes = [stack.enter_context(node(0, **flags))]
+    nodes += [stack.enter_context(node(number, nodes[0], **flags)) for number in range(1, count)]
+    for daemon in nodes:
+        eventually(lambda daemon=daemon: len(in_sync(daemon)) == 2)
+    return nodes
+
+
+def taken(consumer: Conversation, count: int) -> list[bytes]:
+    """Receive and finish so many messages, and return their bodies."""
+    bodies = []
+    for _ in range(count):
+        message = consumer.message()
+        bodies.append(message.body)
+        consumer.send(b"FIN %s\n" % message.id)
+    return bodies
+
+
+def test_a_follower_delivers_what_a_dead_node_owes_and_the_node_returns_with_a_new_log(node: NodeMaker) -> None:
+    flags = {"takeover_quorum": "majority"}
+    with ExitStack() as stack:
+        nodes = cluster_of(stack, node, 3, **flags)
+        first, others = nodes[0], nodes[1:]
+        lost = log_of(first, 0)
+        create(first, two=2)
+        publish(first, "two", *(b"%d" % number for number in range(100)))
+        with Conversation(first, b"  V2SUB two c\nRDY 10\n") as consumer:
+            assert consumer.frame() == OK
+            assert len(taken(consumer, 40)) == 40
+        eventually(lambda: depth_of(first, "two") == 60)
+        first.process.send_signal(signal.SIGKILL)
+        eventually(lambda: any(lost in owned(daemon) for daemon in others))
+        (adopter,) = [daemon for daemon in others if lost in owned(daemon)]
+        # assert depth_of(adopter, "two") >= 60
+        with Conversation(adopter, b"  V2SUB two c\nRDY 10\n") as consumer:
+            assert consumer.frame() == OK
+            assert {int(body) for body in taken(consumer, 60)} >= set(range(40, 100)) - set(range(40))
+        back = again(stack, node, 0, first, adopter, **flags)
+        eventually(lambda: connected(back) == {1, 2})
+        assert log_of(back, 0) != lost
+        assert lost in owned(adopter)
+        eventually(lambda: len(in_sync(back)) == 2)
+        publish(back, "two", b"after")
+        with Conversation(back, b"  V2SUB two c\nRDY 10\n") as consumer:
+            assert consumer.frame() == OK
+            assert taken(consumer, 1) == [b"after"]
+
+
+def test_an_owner_that_stood_still_gives_its_log_up_and_serves_another_one_in_the_same_process(node: NodeMaker) -> None:
+    flags = {"takeover_quorum": "majority"}
+    with ExitStack() as stack:
+        nodes = cluster_of(stack, node, 3, **flags)
+        first, others = nodes[0], nodes[1:]
+        lost = log_of(first, 0)
+        create(first, two=2)
+        publish(first, "two", *(b"%d" % number for number in range(20)))
+        first.process.send_signal(signal.SIGSTOP)
+        eventually(lambda: any(lost in owned(daemon) for daemon in others))
+        (adopter,) = [daemon for daemon in others if lost in owned(daemon)]
+        first.process.send_signal(signal.SIGCONT)
+        first.wait_for_line("has adopted the log of this node")
+        eventually(lambda: log_of(first, 0) != lost)
+        eventually(lambda: len(in_sync(first)) == 2)
+        publish(first, "two", b"after")
+        with Conversation(first, b"  V2SUB two c\nRDY 10\n") as consumer:
+            assert consumer.frame() == OK
+            assert taken(consumer, 1) == [b"after"]
+        with Conversation(adopter, b"  V2SUB two c\nRDY 10\n") as consumer:
+            assert consumer.frame() == OK
+            assert sorted(taken(consumer, 20), key=int) == [b"%d" % number for number in range(20)]
+
+
+def test_two_of_three_die_one_after_the_other_and_the_third_delivers_what_both_owed(node: NodeMaker) -> None:
+    flags = {"takeover_quorum": "any"}
+    with ExitStack() as stack:
+        nodes = cluster_of(stack, node, 3, **flags)
+        logs = [log_of(nodes[0], number) for number in range(3)]
+        for number, daemon in enumerate(nodes):
+            create(daemon, three=3)
+            publish(daemon, "three", *(b"%d" % (100 * number + place) for place in range(50)))
+        for daemon in nodes:
+            eventually(lambda daemon=daemon: len(in_sync(daemon)) == 2)
+        nodes[0].process.send_signal(signal.SIGKILL)
+        eventually(lambda: any(logs[0] in owned(daemon) for daemon in nodes[1:]))
+        (adopter,) = [daemon for daemon in nodes[1:] if logs[0] in owned(daemon)]
+        (last,) = [daemon for daemon in nodes[1:] if daemon is not adopter]
+        eventually(lambda: holds_all(last, adopter, logs[0]))
+        adopter.process.send_signal(signal.SIGKILL)
+        eventually(lambda: len(owned(last)) == 3, 30)
+        with Conversation(last, b"  V2SUB three c\nRDY 10\n") as consumer:
+            assert consumer.frame() == OK
+            wanted = {b"%d" % (100 * number + place) for number in range(3) for place in range(50)}
+            assert set(taken(consumer, 150)) == wanted
+
+
+def holds_all(follower: Daemon, owner: Daemon, log_id: str) -> bool:
+    """Return True if a follower has a mirror of a log to its end."""
+    mirrors = httpx.get(f"http://{follower.http}/cluster").json()["mirrors"]
+    return any(one["log_id"] == log_id and one["written"] == owned(owner)[log_id]["end"] for one in mirrors)
+
+
+def test_an_adopter_goes_on_with_the_log_after_its_own_restart(node: NodeMaker) -> None:
+    flags = {"takeover_quorum": "majority"}
+    with ExitStack() as stack:
+        nodes = cluster_of(stack, node, 3, **flags)
+        first, others = nodes[0], nodes[1:]
+        lost = log_of(first, 0)
+        create(first, two=2)
+        publish(first, "two", *(b"%d" % number for number in range(20)))
+        first.process.send_signal(signal.SIGKILL)
+        eventually(lambda: any(lost in owned(daemon) for daemon in others))
+        (number, adopter) = next((place, one) for place, one in enumerate(nodes) if place and lost in owned(one))
+        with Conversation(adopter, b"  V2SUB two c\nRDY 10\n") as consumer:
+            assert consumer.frame() == OK
+            assert len(taken(consumer, 8)) == 8
+        adopter.stop()
+        adopter = again(stack, node, number, adopter, nodes[3 - number], **flags)
+        eventually(lambda: lost in owned(adopter))
+        with Conversation(adopter, b"  V2SUB two c\nRDY 10\n") as consumer:
+            assert consumer.frame() == OK
+            assert len(taken(consumer, 12)) == 12
