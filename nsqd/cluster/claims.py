@@ -384,7 +384,7 @@ class Claims:
         if not number or promised != Promise(number, own) or number < max(case.least, case.epoch.number + 1):
             number = max(case.epoch.number + STEP, case.least, promised.number + 1 if promised is not None else 0)
         if number > MOST_NUMBER:
-            case.retry_at, case.why = now + LONGEST_RETRY, "there are no more numbers"
+            case.retry_at, case.why = now + LONGEST_RETRY, "the epoch has the greatest number"
             return
         assert case.lost_since is not None
         invitation = case.invitation if case.invitation is not None and now < case.invitation.until else None
@@ -442,6 +442,8 @@ class Claims:
             if vote.answer is Answer.TAKEN:
                 case.least = max(case.least, min(vote.promised, MOST_NUMBER) + 1)
         found = set(answers.values())
+        if self._is_there(case.log_id, self._now):
+            return "the owner is back"
         if case.mirror is None or not case.mirror.is_complete:
             return "the mirror is not complete"
         for blocks, why in (
@@ -466,8 +468,8 @@ class Claims:
 
     def _newest_counts(self, attempt: _Attempt) -> Counts | None:
         """Return the newest word about the followers that count which this node or a voter was told."""
-        told = [vote.counts for vote in attempt.votes.values()]
-        known = [one for one in (attempt.case.counts, *told) if one is not None and one.epoch == attempt.lost]
+        heard = [vote.counts for vote in attempt.votes.values()]
+        known = [one for one in (attempt.case.counts, *heard) if one is not None and one.epoch == attempt.lost]
         if not known:
             return None
         newest = max(known, key=lambda one: one.position)
@@ -666,7 +668,7 @@ class Claims:
                 if not is_own:
                     self.on_fenced(log_id, epoch)
             else:
-                self._call_off(attempt, "the owner has begun another epoch")
+                self._call_off(attempt, "the owner has another epoch")
         self._tell_fences()
 
     def _tell_fences(self) -> None:

@@ -347,7 +347,7 @@ class Cluster:
             if word.hold is not Hold.KNOWS and word.epoch.node != number:
                 raise PeerError("a node says that it owns a log by an epoch of another node")
             is_news = self.ownership.learn(word.log_id, word.epoch)
-            self.ownership.told(number, link.peer.incarnation, word)
+            self.ownership.note_said(number, link.peer.incarnation, word)
             if is_news:
                 news.append(word.log_id)
         self._tell_owners(link, news)

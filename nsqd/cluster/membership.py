@@ -158,7 +158,7 @@ class Membership:
         After a time in which nobody checked, every silence begins anew.
         """
         if self.must_read_first(now):
-            self._heard = dict.fromkeys(self._heard, now)
+            self._heard = {number: at if number in self._suspected else now for number, at in self._heard.items()}
         self._checked = now
         late = now - self._suspect_after
         silent = [number for number, at in self._heard.items() if at <= late and self._is_awaited(number, now)]

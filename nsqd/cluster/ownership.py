@@ -74,7 +74,7 @@ class Ownership:
         """Return True if this node owns a log and goes on."""
         return log_id in self.held and log_id not in self.given_up
 
-    def told(self, number: int, incarnation: int, word: Owned) -> None:
+    def note_said(self, number: int, incarnation: int, word: Owned) -> None:
         """Note what a run of a node says that it has to do with a log itself. Another run begins with nothing."""
         run, said = self._said.get(number, (0, {}))
         if run != incarnation:
@@ -83,10 +83,16 @@ class Ownership:
             said[word.log_id] = word.epoch, word.hold
 
     def said(self, number: int, incarnation: int, log_id: bytes) -> Hold | None:
-        """Return what a run of a node says of a log that it owns by the greatest epoch; None: nothing."""
+        """Return what a run of a node says of a log that it owns by the greatest epoch; None: nothing.
+
+        If others have told of a later epoch of that node before it did, what it said of the one before holds.
+        """
         run, said = self._said.get(number, (0, {}))
-        epoch, hold = said.get(log_id, (None, None))
-        return hold if run == incarnation and epoch == self.epochs.get(log_id) else None
+        owner = self.epochs.get(log_id)
+        if run != incarnation or log_id not in said or owner is None or owner.node != number:
+            return None
+        epoch, hold = said[log_id]
+        return hold if epoch == owner else Hold.OWNS
 
     def words(self) -> list[Owned]:
         """Return everything that others are to be told."""

@@ -8,7 +8,11 @@
      "followers": [{"node": 1, "state": "in sync", "behind": 0, "written": 4711, "durable": 4711, "failure": ""}, ...],
      "mirrors": [{"node": 1, "log_id": "...", "connected": true, "complete": true, "written": 815, "durable": 815,
       "opening": false, "failure": ""}, ...],
-     "mirror_failures": 0}
+     "mirror_failures": 0,
+     "owned": [{"log_id": "...", "node": 0, "epochs": [["...", 0]], "end": 4711, "state": "serving"}, ...],
+     "claims": {"quorum": "none", "won": {"clean": 0, "unclean": 0}, "failed": 0, "called_off": 0, "logs": [
+       {"log_id": "...", "owner": 1, "epoch": 3, "owner_lost": false, "clean": true, "state": "", "promised": null,
+        "reason": ""}, ...]}}
 
 `connected` is false for the node that answers. `standing` is member, left or forgotten. `lease`: the message id of that node
 below which ids may have been issued, as far as this node was told. `refused` are nodes that have the secret and are not
@@ -17,7 +21,13 @@ log: their `state` is asked, catching up, in sync or failed, and `behind` is in 
 keeps of the logs of others; what one holds is not known while it is `opening`. Positions count the bytes of a log.
 `copies`: how many copies of a message are possible now, this node's included; the nodes that shall keep a copy and have no
 connection; those whose copies count for replies; how many replies were given up since the start, because no copy was made in
-time. `mirror_failures`: how often this node gave up a mirror for a while. A node that is in no cluster answers 404 NO_CLUSTER.
+time. `mirror_failures`: how often this node gave up a mirror for a while. `claims`: how many claims on logs of lost nodes
+this node has won (clean: with a mirror that has everything), has lost, and has called off because the owner came back. For each
+log whose mirror is here, or that was claimed: its owner and its epoch, whether the owner is lost, whether the mirror would be
+adopted at once, what this node does (claiming, adopting), what it has promised as [number, node], and why its last claim
+failed. `owned` are the logs that this node owns, first that
+into which it publishes, then those that it has adopted: `node` has published into it, `epochs` each tell where one begins, and
+`state` is starting, waiting, reading, filling, serving, failed or lost. A node that is in no cluster answers 404 NO_CLUSTER.
 
 /cluster/mirror?log=ID sends a mirror as a tar stream. Unpacked, it is a data directory with which the owner of the log starts
 again. With `from`, a position, only what follows it is sent; a part that begins within a segment is named SEGMENT@OFFSET.

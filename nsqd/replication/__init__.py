@@ -7,7 +7,7 @@
 * The run: `port` drives the view by connections and the clock.
 * Copying: `origin` sends this node's log to its followers (`follower`). `choosing` says who they are, and `in_sync` which of
   them count. `mirrors` keeps the logs of others. `common` says where two copies part, `directory` where mirrors are. `copying`
-  is both sides.
+  is both sides. `claiming` is what claims need of it.
 * Taking over: `adoption` opens and serves the logs of other nodes that this one owns now.
 
 See docs/design/cluster.md.

@@ -190,17 +190,20 @@ class Origin:
             self._count()
             self.pump()
         else:
-            follower.failure = stream.unpack_gave_up(content) or "for no reason"
-            if follower.failure == stream.NO_SPACE:
-                self._without_room[follower.number] = self._now
-            elif follower.failure == stream.NOT_OWNER:  # it was not told yet that this node has taken the log over
-                follower.ask_at = self._now + ASK_OTHERWISE
-            follower.is_live = follower.has_mirror = follower.is_caught_up = False
-            follower.is_asked = True  # it says again what it has, when it can go on
-            log.warning(
-                "CLUSTER: node %d cannot copy this node's log at present: %s", follower.number, follower.failure
-            )
-            self._count()
+            self._gave_up(follower, stream.unpack_gave_up(content) or "for no reason")
+
+    def _gave_up(self, follower: Follower, why: str) -> None:
+        """Note that a follower cannot go on at present. It says again what it has when it can."""
+        follower.failure = why
+        follower.is_live = follower.has_mirror = follower.is_caught_up = False
+        follower.is_asked = True
+        if why == stream.NOT_OWNER:  # it was not told yet that this node has taken the log over
+            follower.ask_at = self._now + ASK_OTHERWISE
+        else:
+            log.warning("CLUSTER: node %d cannot copy this node's log at present: %s", follower.number, why)
+        if why == stream.NO_SPACE:
+            self._without_room[follower.number] = self._now
+        self._count()
 
     # what a follower lacks
 

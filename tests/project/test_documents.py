@@ -52,7 +52,7 @@ def documented_defaults() -> Iterator[tuple[type, str, str]]:
 def value_of(written: str, spec: Spec) -> object:
     """`10,000`, `10m`, `off`, `none`, or `0: no limit`, as the option has it."""
     word = written.replace("`", "").partition(":")[0].replace(",", "").strip()
-    if word in ("", "none"):
+    if word in ("", "none") and spec.default != word:
         return spec.from_text("false" if spec.type is bool else "")
     return spec.from_text({"off": "false"}.get(word, word) if spec.type is bool else word)
 

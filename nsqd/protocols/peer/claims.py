@@ -148,7 +148,7 @@ def unpack_counts(content: bytes) -> Counts:
     log_id, epoch, position, is_whole = _COUNTS.unpack_from(content)
     numbers = [number for (number,) in _NAMED.iter_unpack(content[_COUNTS.size :])]
     if len(numbers) > MOST_NAMED or any(number > MOST_NUMBER for number in numbers):
-        raise PeerError("COUNTS names too many followers, or one that is no node")
+        raise PeerError("COUNTS names too many followers, or a number that no node has")
     return Counts(log_id, _epoch(epoch), _position(position), frozenset(numbers), is_whole)
 
 
@@ -212,4 +212,4 @@ def _member(kind: type[E], value: int) -> E:
     try:
         return kind(value)
     except ValueError:
-        raise PeerError(f"{value} is no {kind.__name__.lower()}") from None
+        raise PeerError(f"the {kind.__name__.lower()} {value} is not known") from None

@@ -212,3 +212,20 @@ def test_the_end_syncs_a_mirror_and_notes_that_it_is_durable() -> None:
     assert manifest.mark == side.log.end
     again = Mirror(disk, LOG_ID, NODE)
     assert (again.end, again.damage) == (side.log.end, [])
+
+
+def test_a_node_that_does_not_own_a_log_neither_writes_nor_drops_its_mirror() -> None:
+    side = Side()
+    side.follow()
+    side.mirrors.may_write = lambda number, log_id: (number, log_id) != (NODE, LOG_ID)
+    assert side.say(stream.pack_sync(True), encode(FrameKind.DROP), encode(FrameKind.SEGMENT, side.log.begin())) == []
+    assert list(side.mirrors.kept) == [LOG_ID]
+    ((kind, content),) = side.say(stream.pack_follow(2))
+    assert (kind, stream.unpack_gave_up(content)) == (FrameKind.GAVE_UP, stream.NOT_OWNER)
+    side.mirrors.may_write = lambda number, log_id: True
+    side.mirrors.is_taken_over = lambda log_id: log_id == LOG_ID
+    ((kind, _),) = side.say(stream.pack_follow(3))
+    assert kind is FrameKind.GAVE_UP
+    side.mirrors.is_taken_over = lambda log_id: False
+    ((kind, _),) = side.say(stream.pack_follow(4))
+    assert kind is FrameKind.HAVE

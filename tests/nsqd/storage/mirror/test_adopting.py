@@ -57,7 +57,7 @@ def mirror_of(node: SimNode, without: int = 0) -> tuple[SimDisk, Manifest]:
     end = node.log.writer.written.position
     last = files[-1]
     disk.put(last.name, disk.content(last.name)[: 64 + end - last.base])
-    manifest = Manifest(node.log.identity.log_id, NODE, tuple(files), end)
+    manifest = Manifest(node.log.identity.log_id, NODE, tuple(files), end, tuple(node.log.writer.epochs))
     write_manifest(disk, manifest)
     return disk, manifest
 

@@ -1,0 +1,142 @@
+"""Any histories of nodes with claims, and bugs that are planted in them: each is found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nsqd.cluster import claims
+from nsqd.cluster.claims import Claims, Quorum
+from nsqd.cluster.link import Link
+from nsqd.cluster.ownership import Ownership, Promise
+from nsqd.core.message.epoch import Epoch
+from nsqd.protocols.peer.claims import Answer, Claim
+from tests.nsqd.cluster.claims_run import LONGEST_PAUSE, ClaimRun
+
+pytestmark = pytest.mark.long
+SEEDS = int(os.environ.get("PENSTOCK_CLUSTER_SEEDS", "20"))
+MOST_SEEDS = 300  # in which a bug must be found
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(claims, "LONGEST_PAUSE", LONGEST_PAUSE)
+    monkeypatch.setattr(claims, "CALM", LONGEST_PAUSE)
+
+
+def run(seed: int) -> ClaimRun:
+    one = ClaimRun(seed, Quorum.ANY if seed % 3 == 0 else Quorum.MAJORITY)
+    one.play()
+    return one
+
+
+def test_any_history_ends_with_one_owner_of_each_log() -> None:
+    runs = [run(seed) for seed in range(SEEDS)]
+    assert sum(one.won_clean for one in runs) > SEEDS
+    assert sum(one.won_unclean for one in runs) > 0
+    assert sum(one.fences for one in runs) > 0
+
+
+def is_found(seeds: int = MOST_SEEDS) -> bool:
+    for seed in range(seeds):
+        try:
+            run(seed)
+        except AssertionError:
+            return True
+    return False
+
+
+def promise_is_not_durable(patch: Patch) -> None:
+    def promise(self: Claims, link: Link, case: Any, claim: Claim, now: int) -> None:
+        assert link.peer is not None
+        self._ownership.promise(case.log_id, Promise(claim.number, link.peer.number))
+        self._send_vote(link, case, claim, Answer.PROMISED, now)
+
+    patch.setattr(Claims, "_promise", promise)
+
+
+def promise_is_forgotten_at_a_start(patch: Patch) -> None:
+    begin = Ownership.__init__
+    patch.setattr(Ownership, "__init__", lambda self, known=(), promises=(): begin(self, known, ()))
+
+
+def promise_fences(patch: Patch) -> None:
+    promise = Claims._promise
+
+    def fence(self: Claims, link: Link, case: Any, claim: Claim, now: int) -> None:
+        assert link.peer is not None
+        promise(self, link, case, claim, now)
+        self._ownership.learn(case.log_id, Epoch(claim.number, link.peer.number, bytes(8)))
+
+    patch.setattr(Claims, "_promise", fence)
+
+
+def lower_epoch_wins(patch: Patch) -> None:
+    learn_if(patch, lambda known, epoch: epoch < known)
+
+
+def epochs_of_one_number_are_told_as_equal(patch: Patch) -> None:
+    learn_if(patch, lambda known, epoch: epoch.number > known.number)
+
+
+def learn_if(patch: Patch, is_news: Callable[[Epoch, Epoch], bool]) -> None:
+    def learn(self: Ownership, log_id: bytes, epoch: Epoch) -> bool:
+        known = self.epochs.get(log_id)
+        if known is not None and not is_news(known, epoch):
+            return False
+        self.epochs[log_id] = epoch
+        return True
+
+    patch.setattr(Ownership, "learn", learn)
+
+
+def out_of_date_mirror_adopts(patch: Patch) -> None:
+    patch.setattr(Claims, "_seems_clean", lambda self, case, mirror: True)
+    patch.setattr(Claims, "_is_clean", lambda self, attempt, mirror: True)
+
+
+def longer_mirror_says_nothing(patch: Patch) -> None:
+    patch.setattr(Claims, "_is_longer", lambda self, case, claim: False)
+    patch.setattr(Claims, "_is_clean", lambda self, attempt, mirror: True)
+
+
+def majority_is_off_by_one(patch: Patch) -> None:
+    patch.setattr(claims, "_is_majority", lambda promised, voters: len(promised & voters) >= len(voters) // 2)
+
+
+def who_stood_still_is_clean(patch: Patch) -> None:
+    patch.setattr(Claims, "_stood_still", lambda self: None)
+
+
+def announced_restart_is_not_waited_for(patch: Patch) -> None:
+    there = Claims._is_there
+
+    def is_there(self: Claims, log_id: bytes, now: int) -> bool:
+        number = self._ownership.epochs[log_id].node
+        return there(self, log_id, now) and number not in self._cluster.membership._back_by
+
+    patch.setattr(Claims, "_is_there", is_there)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        promise_is_not_durable,
+        promise_is_forgotten_at_a_start,
+        promise_fences,
+        lower_epoch_wins,
+        epochs_of_one_number_are_told_as_equal,
+        out_of_date_mirror_adopts,
+        longer_mirror_says_nothing,
+        majority_is_off_by_one,
+        who_stood_still_is_clean,
+        announced_restart_is_not_waited_for,
+    ],
+)
+def test_a_planted_bug_is_found(bug: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    bug(monkeypatch)
+    assert is_found()

@@ -1,0 +1,97 @@
+"""What claims see of mirrors, and what followers are told of who counts."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from nsqd.cluster.claims import Claims, MirrorState
+from nsqd.core.message.epoch import NO_EPOCH
+from nsqd.protocols.peer import stream
+from nsqd.protocols.peer.frames import FrameKind, encode
+from nsqd.replication.claiming import CountsTeller, KeptMirrors
+from nsqd.replication.in_sync import InSync
+from nsqd.replication.origin import Origin
+from nsqd.storage.log.followers import Followers
+from tests.nsqd.replication.test_mirrors import Side
+from tests.nsqd.storage.mirror.test_mirror import FIRST, NODE
+from tests.nsqd.storage.small_log import LOG_ID
+
+
+def state(side: Side, view: KeptMirrors) -> MirrorState:
+    (found,) = view.mirrors()
+    return found
+
+
+def test_a_mirror_ends_when_its_connection_is_gone_and_when_it_is_asked_for_anew() -> None:
+    side = Side()
+    view = KeptMirrors(side.mirrors, lambda: side.now)
+    assert list(view.mirrors()) == []
+    side.now = 10
+    side.say(stream.pack_follow(1))
+    assert state(side, view) == MirrorState(LOG_ID, NODE, 0, NO_EPOCH, False, 10)  # its owner has not gone on yet
+    side = Side()
+    view = KeptMirrors(side.mirrors, lambda: side.now)
+    side.now = 20
+    side.follow()
+    end = side.log.end
+    assert state(side, view) == MirrorState(LOG_ID, NODE, end, FIRST, True, None)
+    side.now = 50  # nothing came since 20
+    side.mirrors.closed(side.link)
+    assert state(side, view).ended_at == 20
+    side.now = 60
+    assert state(side, view).ended_at == 20
+    side.connect()
+    side.say(stream.pack_follow(2))
+    assert state(side, view).ended_at == 20  # it was asked for, and does not go on yet
+    side.say(stream.pack_resume([(FIRST.pack(), 0)]))
+    assert state(side, view).ended_at is None
+    side.now = 70
+    side.say(stream.pack_anew(0, [(FIRST.pack(), 0)]))
+    assert state(side, view).ended_at == 70  # what comes is written aside
+    side.say(encode(FrameKind.DROP))
+    assert list(view.mirrors()) == []
+
+
+class Told:
+    """In place of Claims: what it was told."""
+
+    def __init__(self) -> None:
+        self.words: list[tuple[Any, ...]] = []
+
+    def counts(self, *words: Any) -> None:
+        self.words.append(words)
+
+
+class OneFollower:
+    """In place of an Origin: one follower, and who counts."""
+
+    def __init__(self) -> None:
+        self.in_sync = InSync(Followers((1,), 2, 2), 100, 5)
+        self.followers: dict[int, Any] = {}
+
+
+def test_all_nodes_are_told_who_counts_since_when_and_whether_they_have_everything() -> None:
+    side, told, origin, end = Side(), Told(), OneFollower(), 100
+    link = side.link
+    teller = CountsTeller(cast(Claims, told), cast(Origin, origin), LOG_ID, FIRST, lambda: end)
+    teller.tick([(2, link)])
+    assert told.words == [(LOG_ID, FIRST, 100, frozenset(), link, False)]
+    assert origin.in_sync.confirm(100, {1: 100})
+    end = 150
+    teller.tick([(2, link)])
+    end = 200
+    teller.tick([(1, link), (2, link)])
+    assert told.words[1:] == [
+        (LOG_ID, FIRST, 150, {1}, link, False),
+        (LOG_ID, FIRST, 150, {1}, link, False),
+        (LOG_ID, FIRST, 150, {1}, link, False),
+    ]
+    origin.followers[1] = type("F", (), {"link": link, "is_caught_up": True})()
+    teller.tick([(1, link)])
+    assert told.words[-1] == (LOG_ID, FIRST, 150, {1}, link, True)
+    origin.followers[1].link = None  # the follower of a connection before
+    teller.tick([(1, link)])
+    assert told.words[-1][-1] is False
+    origin.in_sync.change(Followers((), 2, 2), 210)
+    teller.tick([(1, link)])
+    assert told.words[-1] == (LOG_ID, FIRST, 200, frozenset(), link, False)

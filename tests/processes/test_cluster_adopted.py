@@ -1,0 +1,50 @@
+"""A real node that owns an adopted log: it opens that at each start, beside its own one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from nsqd.storage.log.records import decode_header
+from tests.daemons import Daemon, eventually, nsqd, publish
+from tests.processes.test_cluster import connected, node
+
+__all__ = ["node"]  # a fixture
+
+
+def owned(daemon: Daemon) -> list[dict[str, Any]]:
+    owned: list[dict[str, Any]] = httpx.get(f"http://{daemon.http}/cluster").json()["owned"]
+    return owned
+
+
+def lost_log(tmp_path: Path) -> tuple[str, Path]:
+    """Return the id of the log of a node that is gone, with messages in it, and where it is."""
+    directory = tmp_path / "gone"
+    with nsqd(directory, "-node-id", "9") as gone:
+        publish(gone, "t", *(b"message %d" % number for number in range(3)))
+    newest = max((directory / "log").glob("*.log"))
+    return decode_header(newest.read_bytes()).log_id.hex(), directory / "log"
+
+
+def test_a_node_opens_its_adopted_logs_at_each_start(node: Callable[..., Daemon], tmp_path: Path) -> None:
+    log_id, files = lost_log(tmp_path)
+    place = tmp_path / "0" / "adopted" / log_id
+    place.mkdir(parents=True)
+    shutil.copytree(files, place / "log")
+    epochs = []
+    for _ in range(2):
+        with node(0) as first, node(1, first) as second:
+            eventually(lambda: connected(first) == {1})
+            eventually(lambda: [one["state"] for one in owned(first)] == ["serving", "serving"])
+            own, adopted = owned(first)
+            assert (own["node"], adopted["node"], adopted["log_id"]) == (0, 9, log_id)
+            assert adopted["topics"] == 1
+            epochs.append(adopted["epochs"][-1][0])
+            assert connected(second) == {0}
+    first_epoch, second_epoch = (bytes.fromhex(epoch) for epoch in epochs)
+    assert first_epoch[:6] < second_epoch[:6], "each start is a later epoch, of the node that owns the log"
+    assert {epoch[4:6] for epoch in (first_epoch, second_epoch)} == {bytes(2)}
