@@ -27,6 +27,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import TooMany
 from nsqd.core.measurement.outcomes import Outcome, OutcomeEvent
+from nsqd.core.observation.sums import channel_sums, fetch_outcomes, topic_depth
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.topic import Topic
 from nsqd.time_slices import TimeSlice
@@ -82,11 +83,9 @@ class Deliveries:
         before = self._before.get(topic.number, (0, 0))
         if now != before:
             published, size = now[0] - before[0], now[1] - before[1]
-            found.append({"topic": topic.name, "published": published, "bytes": size, "depth": topic.depth})
+            found.append({"topic": topic.name, "published": published, "bytes": size, "depth": topic_depth(topic)})
         for channel in topic.channels.values():
-            if channel.outcomes is None:
-                continue
-            for producer, outcome in channel.outcomes.fetch_counts().items():
+            for producer, outcome in fetch_outcomes(channel).items():
                 if not channel.ephemeral:
                     found.append(_channel(channel, producer, outcome))
         return found
@@ -128,7 +127,7 @@ class Deliveries:
 
 
 def _channel(channel: Channel, producer: str, outcome: Outcome) -> dict[str, Any]:
-    latencies = outcome.latencies
+    latencies, sums = outcome.latencies, channel_sums(channel)
     return {
         "topic": channel.topic_name,
         "channel": channel.name,
@@ -138,7 +137,7 @@ def _channel(channel: Channel, producer: str, outcome: Outcome) -> dict[str, Any
         "requeued": outcome.requeued,
         "timed_out": outcome.timed_out,
         "buried": outcome.buried,
-        "depth": channel.depth,
-        "in_flight": channel.in_flight_count,
+        "depth": sums.depth,
+        "in_flight": sums.in_flight,
         "latency": {"sum": latencies.sum, "max": latencies.max, "buckets": latencies.buckets()},
     }

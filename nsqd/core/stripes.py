@@ -28,7 +28,7 @@ def adopted_broker(home: Broker, store: Store, ids: IdSource) -> Broker:
     `ids` are those of the node that published into the log (NoIds: nothing is published any more). The caller fills the broker
     (nsqd/core/recovery.py), and then attaches it. Call this within a turn.
     """
-    broker = Broker(home.limits, store, ids, home.context.random_below, home.story, home)
+    broker = Broker(home.limits, store, ids, home.context.random_below, None, home)
     broker.registry.is_open = True  # what the log has is there already
     broker.store.begin(home.now, home.wall)
     home.adopted.append(broker)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
+from nsqd.core.observation.sums import channel_sums, topic_depth
 from nsqd.core.reader import ReaderKind
 from nsqd.core.sequence.store import LogFigures
 from nsqd.core.timing.scan import ScanStatistics
@@ -128,12 +129,14 @@ def _walk(broker: Broker) -> Iterator[tuple[str, FigureRow]]:
 def _topic(topic: Topic) -> FigureRow:
     intake = topic.intake
     counters = intake.message_count, intake.message_bytes, intake.dropped_count, intake.duplicate_count
-    return FigureRow((topic.name,), (topic.depth,), counters)
+    return FigureRow((topic.name,), (topic_depth(topic),), counters)
 
 
 def _channel(channel: Channel) -> FigureRow:
-    counters = (channel.message_count, channel.requeue_count, channel.timeout_count, channel.dropped_count)
-    return FigureRow((channel.topic_name, channel.name), (*channel.counts(), len(channel.consumers)), counters)
+    sums = channel_sums(channel)
+    gauges = sums.depth, sums.in_flight, sums.deferred, sums.buried, len(channel.consumers)
+    counters = sums.messages, sums.requeued, sums.timed_out, sums.dropped
+    return FigureRow((channel.topic_name, channel.name), gauges, counters)
 
 
 def _tube(tube: Tube) -> FigureRow:

@@ -35,7 +35,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.observation import backlog_age
+from nsqd.core.observation.sums import (
+    channel_sums,
+    is_paused,
+    oldest_of_channel,
+    oldest_of_topic,
+    topic_depth,
+)
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import existing_topic, topic_name
 from nsqd.http.node import Node
@@ -105,9 +111,10 @@ class Overview:
 
         def work() -> dict[str, Any]:
             topic = existing_topic(self._node.broker, name)
-            channels = {name: backlog_age.oldest_of_channel(topic.channels[name]) for name in sorted(topic.channels)}
-            buried = {name: len(channel.buried) for name, channel in sorted(topic.channels.items()) if channel.buried}
-            return {"topic": backlog_age.oldest_of_topic(topic), "channels": channels, "buried": buried}
+            channels = {name: oldest_of_channel(topic.channels[name]) for name in sorted(topic.channels)}
+            buried = {name: channel_sums(topic.channels[name]).buried for name in channels}
+            buried = {name: count for name, count in buried.items() if count}
+            return {"topic": oldest_of_topic(topic), "channels": channels, "buried": buried}
 
         return json_response(await self._node.bridge.observe(work))
 
@@ -145,29 +152,29 @@ class OverviewRows:
 
     def add(self, topic: Topic) -> None:
         """Add one topic's figures. Runs in the trio thread."""
-        depth = topic.depth
-        oldest = backlog_age.oldest_of_topic(topic) if depth else 0
+        depth = topic_depth(topic)
+        oldest = oldest_of_topic(topic) if depth else 0
         in_flight = deferred = buried = clients = requeued = timed_out = 0
         known = len(self.paused)
-        if topic.paused:
+        if is_paused(topic):
             self.paused.append(topic.name)
         for channel in topic.channels.values():
-            ready = channel.depth
-            if ready:
-                depth += ready
-                since = backlog_age.oldest_of_channel(channel)
+            sums = channel_sums(channel)
+            if sums.depth:
+                depth += sums.depth
+                since = oldest_of_channel(channel)
                 if since and (since < oldest or not oldest):
                     oldest = since
                 if not channel.consumers:
                     self.idle.append(f"{topic.name}/{channel.name}")
-            if channel.paused:
+            if sums.paused:
                 self.paused.append(f"{topic.name}/{channel.name}")
-            in_flight += channel.in_flight_count
-            deferred += channel.deferred_count
-            buried += len(channel.buried)
+            in_flight += sums.in_flight
+            deferred += sums.deferred
+            buried += sums.buried
             clients += len(channel.consumers)
-            requeued += channel.requeue_count
-            timed_out += channel.timeout_count
+            requeued += sums.requeued
+            timed_out += sums.timed_out
         unfinished = depth + in_flight + deferred
         row = (
             depth,
@@ -180,7 +187,12 @@ class OverviewRows:
             requeued,
             timed_out,
         )
-        jobs = sum(sum(reader.counts()) for reader in topic.readers.values() if reader.takes_job_options)
+        jobs = sum(
+            sum(reader.counts())
+            for one in (topic, *topic.stripes)
+            for reader in one.readers.values()
+            if reader.takes_job_options
+        )
         self.names.append(topic.name)
         self.rows.append((*row, unfinished, oldest, jobs))
         self.stopped.append(len(self.paused) > known)

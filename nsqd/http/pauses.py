@@ -25,8 +25,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.broker import Broker
+from nsqd.core.channel.channel import Channel
 from nsqd.core.pauses import MOST_BY, Key
 from nsqd.core.timing.pause import Pause
+from nsqd.core.topic import Topic
 from nsqd.http.node import Node
 from shared.http.api import Routes, json_response
 from shared.http.errors import HttpError
@@ -78,9 +80,15 @@ def _walk(broker: Broker) -> Iterator[tuple[Key, Pause] | None]:
     for topic in list(broker.topics.values()):
         if topic.deleted:
             continue
-        yield (topic.key, topic.paused) if topic.paused else None
+        yield _pause_of(topic)
         for channel in list(topic.channels.values()):
-            yield (channel.key, channel.paused) if channel.paused and not channel.deleted else None
+            yield _pause_of(channel) if not channel.deleted else None
+
+
+def _pause_of(item: Topic | Channel) -> tuple[Key, Pause] | None:
+    """Return the pause of a topic or a channel, or of the first stripe of it that is paused."""
+    paused = [one.paused for one in (item, *item.stripes) if one.paused is not None]
+    return (item.key, paused[0]) if paused else None
 
 
 def _key(entry: tuple[Key, Pause]) -> Key:

@@ -19,6 +19,13 @@ from starlette.responses import Response
 from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
 from nsqd.core.measurement.latency import Snapshot, result_of
+from nsqd.core.observation.sums import (
+    channel_sums,
+    deliveries_by_distance,
+    is_paused,
+    topic_backend_depth,
+    topic_depth,
+)
 from nsqd.core.reader import ReaderKind
 from nsqd.core.topic import Topic
 from nsqd.http.coalescing import Coalescing
@@ -175,11 +182,11 @@ def _topic(topic: Topic, wanted: StatsArguments, owners: dict[Any, Peer], now: i
     return {
         "topic_name": topic.name,
         "channels": [_channel(channel, wanted, owners, now) for channel in channels],
-        "depth": topic.depth,
-        "backend_depth": topic.backend_depth,
+        "depth": topic_depth(topic),
+        "backend_depth": topic_backend_depth(topic),
         "message_count": topic.intake.message_count,
         "message_bytes": topic.intake.message_bytes,
-        "paused": bool(topic.paused),
+        "paused": is_paused(topic),
         LATENCY: [_latency(channel, now) for channel in topic.channels.values()],
     }
 
@@ -188,19 +195,20 @@ def _channel(channel: Channel, wanted: StatsArguments, owners: dict[Any, Peer], 
     peers = (
         [owners[consumer] for consumer in channel.consumers.values() if consumer in owners] if wanted.clients else []
     )
+    sums = channel_sums(channel)
     return {
         "channel_name": channel.name,
-        "depth": channel.depth,
-        "backend_depth": channel.backend_depth,
-        "in_flight_count": channel.in_flight_count,
-        "deferred_count": channel.deferred_count,
-        "message_count": channel.message_count,
-        **_not_in_1_3_0(channel),
-        "requeue_count": channel.requeue_count,
-        "timeout_count": channel.timeout_count,
+        "depth": sums.depth,
+        "backend_depth": sums.backend_depth,
+        "in_flight_count": sums.in_flight,
+        "deferred_count": sums.deferred,
+        "message_count": sums.messages,
+        **_not_in_1_3_0(channel, sums.buried),
+        "requeue_count": sums.requeued,
+        "timeout_count": sums.timed_out,
         "client_count": len(channel.consumers),
         "clients": [client(peer, wanted.topic) for peer in peers] if wanted.clients else None,
-        "paused": bool(channel.paused),
+        "paused": sums.paused,
         LATENCY: [_latency(channel, now)],
     }
 
@@ -209,14 +217,14 @@ def _latency(channel: Channel, now: int) -> Snapshot | None:
     return channel.latency.snapshot(now) if channel.latency is not None else None
 
 
-def _not_in_1_3_0(channel: Channel) -> dict[str, int]:
+def _not_in_1_3_0(channel: Channel, buried: int) -> dict[str, int]:
     """Return counts that the release of 1.3.0 does not know, where they are not 0, so that other users see no new key."""
-    zone, region, elsewhere = channel.dispatch.deliveries
+    zone, region, elsewhere = deliveries_by_distance(channel)
     counts = {
         "zone_local_msg_count": zone,
         "region_local_msg_count": region,
         "global_msg_count": elsewhere,
-        "buried_count": len(channel.buried),
+        "buried_count": buried,
     }
     return {key: count for key, count in counts.items() if count}
 

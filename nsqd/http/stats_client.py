@@ -5,6 +5,7 @@ See docs/design/nsq-http.md#clients-in-the-statistics.
 
 from typing import Any
 
+from nsqd.core.channel.consumer import Consumer
 from nsqd.protocols.nsq.peer import Peer
 from shared.values import SECOND
 
@@ -21,11 +22,11 @@ def client(peer: Peer, topic: str) -> dict[str, Any]:
         "version": "V2",
         "remote_address": f"{peer.remote_ip}:{peer.port}" if peer.remote_ip else "@",
         "state": peer.state,
-        "ready_count": consumer.ready if consumer else 0,
-        "in_flight_count": consumer.in_flight if consumer else 0,
-        "message_count": consumer.message_count if consumer else 0,
-        "finish_count": consumer.finish_count if consumer else 0,
-        "requeue_count": consumer.requeue_count if consumer else 0,
+        "ready_count": _rdy(consumer),
+        "in_flight_count": _total(consumer, "in_flight"),
+        "message_count": _total(consumer, "message_count"),
+        "finish_count": _total(consumer, "finish_count"),
+        "requeue_count": _total(consumer, "requeue_count"),
         "connect_ts": peer.connected // SECOND,
         "sample_rate": identity.sample_rate,
         "deflate": identity.upgrade.deflate,
@@ -36,6 +37,19 @@ def client(peer: Peer, topic: str) -> dict[str, Any]:
         **_published(peer, topic),
         **_tls(peer),
     }
+
+
+def _rdy(consumer: Consumer | None) -> int:
+    if consumer is None:
+        return 0
+    return consumer.window.rdy if consumer.window is not None else consumer.ready
+
+
+def _total(consumer: Consumer | None, count: str) -> int:
+    """Return a count of the consumer, over all logs from which it gets messages."""
+    if consumer is None:
+        return 0
+    return consumer.window.total(count) if consumer.window is not None else int(getattr(consumer, count))
 
 
 def _authorization(peer: Peer) -> dict[str, Any]:

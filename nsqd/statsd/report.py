@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from nsqd.core.channel.channel import Channel
 from nsqd.core.measurement.latency import Snapshot
+from nsqd.core.observation.sums import channel_sums, topic_backend_depth, topic_depth
 from nsqd.core.topic import Topic
 from penstock.protocol.names import is_ephemeral, is_valid_name
 from shared.histogram import Histogram
@@ -76,8 +77,8 @@ class Report:
         name = f"topic.{topic.name}"
         self._counter(f"{name}.message_count", messages)
         self._counter(f"{name}.message_bytes", size)
-        self._gauge(f"{name}.depth", topic.depth)
-        self._gauge(f"{name}.backend_depth", topic.backend_depth)
+        self._gauge(f"{name}.depth", topic_depth(topic))
+        self._gauge(f"{name}.backend_depth", topic_backend_depth(topic))
         self._latency(name, Snapshot(percentiles, (merged,)))
         for channel in channels:
             if not channel.deleted and not (self._exclude_ephemeral and is_ephemeral(channel.name)):
@@ -92,13 +93,14 @@ class Report:
         self._counter("mem.gc_runs", runs)
 
     def _channel(self, name: str, channel: Channel, now: int) -> None:
-        counters = (channel.message_count, channel.requeue_count, channel.timeout_count)
+        sums = channel_sums(channel)
+        counters = (sums.messages, sums.requeued, sums.timed_out)
         messages, requeues, timeouts = self._added(channel.topic_name, channel.name, counters)
         self._counter(f"{name}.message_count", messages)
-        self._gauge(f"{name}.depth", channel.depth)
-        self._gauge(f"{name}.backend_depth", channel.backend_depth)
-        self._gauge(f"{name}.in_flight_count", channel.in_flight_count)
-        self._gauge(f"{name}.deferred_count", channel.deferred_count)
+        self._gauge(f"{name}.depth", sums.depth)
+        self._gauge(f"{name}.backend_depth", sums.backend_depth)
+        self._gauge(f"{name}.in_flight_count", sums.in_flight)
+        self._gauge(f"{name}.deferred_count", sums.deferred)
         self._counter(f"{name}.requeue_count", requeues)
         self._counter(f"{name}.timeout_count", timeouts)
         self._gauge(f"{name}.clients", len(channel.consumers))

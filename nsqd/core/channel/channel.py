@@ -182,6 +182,16 @@ class Channel:
         if self.measures is not None:
             self.measures.returned(what, ordinal, message_id, attempts)
 
+    def count_with(self, home: Channel) -> None:
+        """Count as a stripe of `home` from now on.
+
+        All that this channel has came now, and latencies are recorded where those of `home` are: percentiles cannot be added.
+        """
+        self._messages_before = self.offsets.put_count - sum(self.counts())
+        if home.latency is not None:
+            self.latency = home.latency
+            self.measures = Measures(home.latency, self.outcomes, self._agenda)
+
     # actions of operators
 
     def pause(self, paused: Pause | None) -> None:

@@ -43,6 +43,7 @@ class Stripes:
     def add(self, stripe: Channel) -> None:
         """Let all consumers of the home channel consume from `stripe`, too. It must have no consumers."""
         stripe.dispatch = StripedDispatch(stripe.dispatch, stripe, self)
+        stripe.count_with(self.home)
         self.channels[stripe] = None
         self.home.stripes += (stripe,)
         for consumer in self.home.consumers.values():

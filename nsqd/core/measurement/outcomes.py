@@ -4,6 +4,8 @@ A topic that is measured remembers where in its sequence the latest changes from
 Messages published before the oldest of these changes, or before the process started, count as messages without a producer.
 """
 
+from __future__ import annotations
+
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -98,6 +100,15 @@ class Outcome:
     buried: int = 0
     attempts: int = 0  # deliveries of the finished messages
     latencies: Histogram = field(default_factory=Histogram)  # ns from publish to FIN
+
+    def add(self, other: Outcome) -> None:
+        """Add the counts of another log's messages of the same producer."""
+        self.finished += other.finished
+        self.requeued += other.requeued
+        self.timed_out += other.timed_out
+        self.buried += other.buried
+        self.attempts += other.attempts
+        self.latencies.merge(other.latencies)
 
 
 class Outcomes:

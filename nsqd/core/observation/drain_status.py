@@ -35,7 +35,7 @@ class DrainStatus(NamedTuple):
 
 def drain_statuses(broker: Broker, aside: str) -> Iterator[DrainStatus]:
     """Yield what is left in every topic and reader, except the topic `aside`. The caller may continue in later turns."""
-    for topic in list(broker.topics.values()):
+    for topic in [topic for one in (broker, *broker.adopted) for topic in one.topics.values()]:
         if topic.deleted or topic.name == aside:
             continue
         yield DrainStatus(depth=topic.depth)

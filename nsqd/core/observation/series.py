@@ -10,9 +10,9 @@ A step of which nothing is known (the node was down, the topic was new) is NaN. 
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterator
 from math import isnan, nan
 
+from nsqd.core.observation.sums import channel_sums, topic_depth
 from nsqd.core.topic import Topic
 
 NAMES = ("published", "finished", "depth", "in_flight")
@@ -130,16 +130,10 @@ class Series:
 
 def _state(topic: Topic) -> tuple[Counts, int, int]:
     """Return the totals of published and finished messages, and the depth and the number in flight now."""
-    waiting, in_flight, finished = topic.depth, 0, 0
-    for depth, flying, unfinished, published in _channels(topic):
-        waiting += depth
-        in_flight += flying
-        finished += published - unfinished
-    return (topic.intake.message_count, finished), waiting, in_flight
-
-
-def _channels(topic: Topic) -> Iterator[tuple[int, int, int, int]]:
+    waiting, in_flight, finished = topic_depth(topic), 0, 0
     for channel in topic.channels.values():
-        depth, flying = channel.depth, channel.in_flight_count
-        unfinished = depth + flying + channel.deferred_count + len(channel.buried)
-        yield depth, flying, unfinished, channel.message_count
+        sums = channel_sums(channel)
+        waiting += sums.depth
+        in_flight += sums.in_flight
+        finished += sums.messages - sums.unfinished
+    return (topic.intake.message_count, finished), waiting, in_flight

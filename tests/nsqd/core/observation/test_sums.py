@@ -1,0 +1,152 @@
+"""What is told of a topic and a channel whose messages are in several logs: sums, wherever they are told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+
+from nsqd.core.limits import Limits
+from nsqd.core.observation.drain_status import DrainStatus, drain_statuses
+from nsqd.core.observation.series import FINE, Series
+from nsqd.core.observation.sums import channel_sums, is_paused, oldest_of_channel, topic_depth
+from nsqd.deliveries import Deliveries
+from nsqd.http.figures import _walk as walk
+from nsqd.http.overview import COLUMNS, OverviewRows
+from nsqd.http.pauses import _walk as walk_pauses
+from nsqd.http.stats import Stats
+from nsqd.http.stats_client import _rdy, _total
+from nsqd.statsd.report import Report
+from tests.nsqd.core.adopted import AdoptedLog, adopt
+from tests.nsqd.core.client import Client
+from tests.nsqd.core.node import SECOND, Node, ids
+from tests.nsqd.http.test_stats_in_turn import http_node
+
+T0 = 1_800_000_000  # s
+
+
+@pytest.fixture
+def client(node: Node) -> Client:
+    """A client of two logs with messages in all states: 2 ready, 5 in flight, 2 deferred, 1 buried, 1 finished."""
+    consumer, inbox = node.subscribe("t", "c", ready=8)
+    node.publish("t", b"own1", b"own2", b"own3")
+    log = adopt(node, 8, "t", "c", *[b"%d" % i for i in range(5)])
+    own, theirs = inbox.take()[:3], node.channel("t", "c").stripes[0]
+    came = theirs.in_flight.runs()
+    consumer.finish(own[0].id)
+    consumer.requeue(own[1].id, 5 * SECOND, node.now)
+    stripe_ids = [one for run in came for one in run.members(9)]
+    consumer.requeue(stripe_ids[0], 5 * SECOND, node.now)
+    consumer.set_ready(0)
+    node.publish("t", b"own4")
+    log.publish("t", b"5")
+    theirs.bury(b"0" * 16, 99, 1, "")  # no such message: counted all the same
+    node.turn()
+    return consumer
+
+
+def test_the_sums_of_a_channel(node: Node, client: Client) -> None:
+    sums = channel_sums(node.channel("t", "c"))
+    assert (sums.depth, sums.in_flight, sums.deferred, sums.buried) == (2, 5, 2, 1)
+    assert (sums.messages, sums.requeued, sums.timed_out, sums.dropped, sums.paused) == (10, 2, 0, 0, False)
+    assert sums.unfinished == 10
+    assert _rdy(client.consumer) == 0
+    assert _total(client.consumer, "in_flight") == 5
+    assert _total(client.consumer, "message_count") == 8
+    assert (_rdy(None), _total(None, "in_flight")) == (0, 0)
+
+
+def test_stats(node: Node, client: Client) -> None:
+    answer = Stats(http_node(node.broker)).answer_in_turn("t", "", False, False)
+    assert answer is not None
+    (topic,) = json.loads(answer)["topics"]
+    (channel,) = topic["channels"]
+    wanted = {"depth": 2, "in_flight_count": 5, "deferred_count": 2, "buried_count": 1, "message_count": 10}
+    assert wanted.items() <= channel.items()
+    assert channel["requeue_count"] == 2
+    assert not channel["paused"]
+
+
+def test_metrics_statsd_overview_drain_and_series(node: Node, client: Client) -> None:
+    rows = dict(walk(node.broker))
+    assert rows["channels"].gauges == (2, 5, 2, 1, 1)
+    assert rows["channels"].counters == (10, 2, 0, 0)
+    report = Report("p.", 1_000_000, None, False)
+    for _ in report.topic(node.broker.topics["t"], node.now):
+        pass
+    lines = b"".join(report.packets.pop_packets()).decode().splitlines()
+    assert "p.topic.t.channel.c.in_flight_count:5|g" in lines
+    assert "p.topic.t.channel.c.message_count:10|c" in lines
+    overview = OverviewRows()
+    overview.add(node.broker.topics["t"])
+    columns = {name: values[0] for name, values in overview.as_answer(COLUMNS)["columns"].items()}
+    assert (columns["depth"], columns["in_flight"], columns["deferred"], columns["buried"]) == (2, 5, 2, 1)
+    left = DrainStatus()
+    for one in drain_statuses(node.broker, ""):
+        left = left.plus(one)
+    assert left == DrainStatus(2, 5, 2, 1, 0)
+
+
+def test_an_attachment_is_no_step_back_of_what_was_finished() -> None:
+    node, series = Node(), Series()
+    consumer, inbox = node.subscribe("t", "c", ready=1)
+    node.publish("t", b"own")
+    topic = node.broker.topics["t"]
+    series.rings_of(topic.number, T0)
+    series.put_fine(topic, T0 + FINE)
+    adopt(node, 8, "t", "c", b"a", b"b")
+    consumer.finish(ids(inbox.take()))
+    node.turn()
+    series.put_fine(topic, T0 + 2 * FINE)
+    columns = series.rings_of(topic.number, T0)[1].columns()
+    assert columns["finished"][-1] == 1
+    assert columns["depth"][-1] + columns["in_flight"][-1] == 2
+
+
+def test_pauses_of_a_stripe_are_told(node: Node) -> None:
+    log = AdoptedLog(node, 8)
+    log.channels("t", "c")
+    log.broker.pause(log.broker.topics["t"], True, by="ann")
+    log.broker.pause(log.broker.topics["t"].channels["c"], True, by="bob")
+    log.attach()
+    assert is_paused(node.broker.topics["t"])
+    assert channel_sums(node.channel("t", "c")).paused
+    found = [one for one in walk_pauses(node.broker) if one is not None]
+    assert [(key, pause.by) for key, pause in found] == [(("t", ""), "ann"), (("t", "c"), "bob")]
+    overview = OverviewRows()
+    overview.add(node.broker.topics["t"])
+    assert overview.paused == ["t", "t/c"]
+
+
+def test_the_oldest_message_of_all_logs(node: Node) -> None:
+    log = AdoptedLog(node, 8)
+    log.channels("t", "c")
+    log.publish("t", b"a")
+    node.now += SECOND
+    node.channel("t", "c")
+    node.publish("t", b"own")
+    own = oldest_of_channel(node.channel("t", "c"))
+    log.attach()
+    assert oldest_of_channel(node.channel("t", "c")) == own - SECOND
+    waiting = AdoptedLog(node, 9)
+    waiting.broker.topic("u").publish([b"a"], 1)
+    waiting.attach()
+    assert topic_depth(node.broker.topics["u"]) == 1
+
+
+def test_latencies_and_outcomes_of_all_logs_are_one_figure() -> None:
+    node = Node(Limits(latency_percentiles=(0.5,), measures=True))
+    consumer, inbox = node.subscribe("t", "c", ready=9)
+    node.publish("t", b"own")
+    adopt(node, 8, "t", "c", b"a", b"b")
+    consumer.finish(ids(inbox.take()))
+    channel = node.channel("t", "c")
+    assert channel.latency is not None
+    assert channel.latency.result(node.now)["count"] == 3
+    assert node.broker.context.latencies.count == 3
+    task = Deliveries(node.broker, "statistics", 7, lambda: None)
+    told = [json.loads(one) for one in trio.run(task.collect, T0)]
+    (outcome,) = [one for one in told if "channel" in one]
+    assert outcome["finished"] == 3
+    assert sum(outcome["latency"]["buckets"].values()) == 3
