@@ -15,6 +15,7 @@ NSQD_TCP, NSQD_HTTP, CLUSTER, BEANSTALK = 4150, 4151, 4154, 11300
 ADMIN_HTTP = 4171
 SECRET = "cluster.secret"  # file with the secret of the cluster, in the directory for the data of all daemons
 NODE_STEP = 100  # difference between the ports of two nsqd: 4150, 4250, ...
+DEBUG_ROUTES = "-debug-routes"  # flag of nsqd that serves what `penstock chaos` asks nodes for
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,11 @@ class Daemon:
         return [sys.executable, "-P", launch.__file__, self.program, *self.flags]
 
 
-def plan(data: Path, nodes: int, port_offset: int, shared_port: int = 0) -> list[Daemon]:
-    """Return the daemons to run, in the order in which they start: nsqlookupd, the nsqd, nsqadmin."""
+def plan(data: Path, nodes: int, port_offset: int, shared_port: int = 0, options: Sequence[str] = ()) -> list[Daemon]:
+    """Return the daemons to run, in the order in which they start: nsqlookupd, the nsqd, nsqadmin.
+
+    `options`: further flags of every nsqd.
+    """
     lookupd_tcp, lookupd_http = LOOKUPD_TCP + port_offset, LOOKUPD_HTTP + port_offset
     addresses = (f"-tcp-address={HOST}:{lookupd_tcp}", f"-http-address={HOST}:{lookupd_http}")
     lookupd = Daemon("nsqlookupd", "nsqlookupd", addresses, lookupd_tcp, lookupd_http)
@@ -58,12 +62,14 @@ def plan(data: Path, nodes: int, port_offset: int, shared_port: int = 0) -> list
     )
     return [
         lookupd,
-        *(_node(data, number, port_offset, lookupd_tcp, shared_port, nodes) for number in range(nodes)),
+        *(_node(data, number, port_offset, lookupd_tcp, shared_port, nodes, options) for number in range(nodes)),
         Daemon("nsqadmin", "nsqadmin", admin, 0, ADMIN_HTTP + port_offset),
     ]
 
 
-def _node(data: Path, number: int, port_offset: int, lookupd_tcp: int, shared_port: int, nodes: int) -> Daemon:
+def _node(
+    data: Path, number: int, port_offset: int, lookupd_tcp: int, shared_port: int, nodes: int, options: Sequence[str]
+) -> Daemon:
     name = (
         f"nsqd-{number + 1}" if number else "nsqd"
     )  # the first one keeps its directory when the number of nodes changes
@@ -84,7 +90,7 @@ def _node(data: Path, number: int, port_offset: int, lookupd_tcp: int, shared_po
         flags += [f"-cluster-address={HOST}:{cluster[number]}", f"-cluster-secret-file={data / SECRET}"]
         flags += [f"-cluster-peer={HOST}:{port}" for port in cluster if port != cluster[number]]
     own = cluster[number] if cluster else 0
-    return Daemon(name, "nsqd", tuple(flags), tcp, http, beanstalk, shared_port, own)
+    return Daemon(name, "nsqd", (*flags, *options), tcp, http, beanstalk, shared_port, own)
 
 
 def port_problems(daemons: Sequence[Daemon]) -> list[str]:

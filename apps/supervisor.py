@@ -2,6 +2,7 @@
 
 A daemon is NEW, then STARTING until it answers, RUNNING, and STOPPING once it was told to end. When its process ends it is DOWN
 for good, or BACKING_OFF until its next start. Events come in by methods; each returns the actions to carry out, in their order.
+`penstock chaos` has a node killed, which is HELD down then, or FROZEN.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,11 +28,13 @@ class State(Enum):
     STARTING = auto()
     RUNNING = auto()
     STOPPING = auto()
+    FROZEN = auto()
     BACKING_OFF = auto()
+    HELD = auto()
     DOWN = auto()
 
 
-ALIVE = (State.STARTING, State.RUNNING, State.STOPPING)  # there is a process
+ALIVE = (State.STARTING, State.RUNNING, State.STOPPING, State.FROZEN)  # there is a process
 UNSETTLED = (State.STARTING, State.STOPPING, State.BACKING_OFF)
 
 
@@ -57,6 +60,20 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class Freeze:
+    """Send SIGSTOP to the daemon's process."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thaw:
+    """Send SIGCONT to the daemon's process."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Say:
     """Print one line for the user of `penstock up`."""
 
@@ -68,7 +85,11 @@ class Welcome:
     """Tell the user that all daemons run."""
 
 
-Action = Start | Terminate | Kill | Say | Welcome
+Action = Start | Terminate | Kill | Freeze | Thaw | Say | Welcome
+
+
+class RefusedError(Exception):
+    """What `penstock chaos` asks for is not possible now. The text says why, and what to do."""
 
 
 @dataclass(slots=True)
@@ -83,6 +104,7 @@ class Supervised:
     ends: int = 0  # how often it ended in a row, without having been stable in between
     first_end: int = 0  # ns: the first of these ends
     is_left_down: bool = False  # it ended by itself, and is not started again
+    held_until: int = 0  # ns: it was killed on purpose, and is started again then; 0: it was not
 
 
 class Supervisor:
@@ -111,6 +133,10 @@ class Supervisor:
     def exit_code(self) -> int:
         """Return 1 if a daemon failed and was not started again, otherwise 0."""
         return 1 if self._has_failed or any(daemon.is_left_down for daemon in self._daemons) else 0
+
+    def state(self, name: str) -> State:
+        """Return what the named daemon is doing."""
+        return self._by_name[name].state
 
     def starting(self) -> list[str]:
         """Return the daemons that have to be asked whether they answer."""
@@ -144,16 +170,20 @@ class Supervisor:
         daemon = self._by_name[name]
         was, daemon.state, daemon.due = daemon.state, State.DOWN, NEVER
         how = describe_end(code)
+        held_until, daemon.held_until = daemon.held_until, 0
         if self._is_stopping:
-            self._has_failed |= code != 0
+            self._has_failed |= code != 0 and not held_until
             return [*([Say(f"{name} {how}")] if code else []), *self._stop_next(now)]
+        if held_until:
+            daemon.state, daemon.due = State.HELD, held_until
+            return [Say(f"{name} {how} by penstock chaos: held down{_until(held_until, now)}")]
         if was is State.STOPPING:
             return [*([Say(f"{name} {how}")] if code else []), *self._start(daemon, now)]
         if not self._is_up:
             return self._give_up(f"{name} did not start: it {how}; see its last log lines above", now)
         if self._restarts:
             return self._back_off(daemon, how, now)
-        if not daemon.is_node or not any(other.state in ALIVE for other in self._nodes()):
+        if not daemon.is_node or not any(other.state in (*ALIVE, State.HELD) for other in self._nodes()):
             return self._give_up(f"{name} {how}: stopping all daemons", now)
         daemon.is_left_down = True
         stays = Say(f"{name} {how}, and stays down; the others continue (--restart starts dead daemons again)")
@@ -168,7 +198,7 @@ class Supervisor:
             return []
         self._is_stopping, self._roll = True, None
         for daemon in self._daemons:
-            if daemon.state in (State.NEW, State.BACKING_OFF):
+            if daemon.state in (State.NEW, State.BACKING_OFF, State.HELD):
                 daemon.state, daemon.due = State.DOWN, NEVER
         return self._stop_next(now)
 
@@ -185,6 +215,48 @@ class Supervisor:
             return [Say("rolling restart: not now, the daemons are being started, stopped or restarted")]
         self._roll = self._nodes()
         return [Say(f"rolling restart: {len(self._roll)} nodes, one after the other"), *self._roll_on(now)]
+
+    def kill(self, name: str, until: int, now: int) -> list[Action]:
+        """Kill a node and hold it down until a time in ns; NEVER: until `start`. Raises RefusedError."""
+        daemon = self._node(name)
+        if daemon.state is State.BACKING_OFF:
+            daemon.state, daemon.due = State.HELD, until
+            return [Say(f"{name} is held down by penstock chaos{_until(until, now)}")]
+        if daemon.state not in (State.STARTING, State.RUNNING, State.FROZEN):
+            raise RefusedError(f"{name} is already down")
+        daemon.state, daemon.due, daemon.held_until = State.STOPPING, NEVER, until
+        return [Kill(name)]
+
+    def start(self, name: str, now: int) -> list[Action]:
+        """Start a node that is down, or held down. Raises RefusedError."""
+        daemon = self._node(name)
+        if daemon.held_until:  # it starts when its process has ended
+            daemon.held_until = 0
+            return []
+        if daemon.state in ALIVE:
+            raise RefusedError(f"{name} is running" + (": use thaw" if daemon.state is State.FROZEN else ""))
+        return self._start(daemon, now)
+
+    def freeze(self, name: str, until: int) -> list[Action]:
+        """Stop a node's process without ending it, until a time in ns; NEVER: until `thaw`. Raises RefusedError."""
+        daemon = self._node(name)
+        if daemon.state is not State.RUNNING:
+            raise RefusedError(f"{name} is not running: it is {daemon.state.name.lower()}")
+        daemon.state, daemon.due = State.FROZEN, until
+        return [Freeze(name), Say(f"{name} was frozen by penstock chaos")]
+
+    def thaw(self, name: str) -> list[Action]:
+        """Let a frozen process continue. Raises RefusedError."""
+        daemon = self._node(name)
+        if daemon.state is not State.FROZEN:
+            raise RefusedError(f"{name} is not frozen: it is {daemon.state.name.lower()}")
+        return self._thaw(daemon)
+
+    def _node(self, name: str) -> Supervised:
+        """Return the node of that name. Raises RefusedError if nodes are being started, stopped or restarted by others."""
+        if self._is_stopping or not self._is_up or self._roll is not None:
+            raise RefusedError("not now: the daemons are being started, stopped or restarted")
+        return self._by_name[name]
 
     def tick(self, now: int) -> list[Action]:
         """Do what is due at `now` for each daemon: start, kill, or tell the user."""
@@ -206,8 +278,10 @@ class Supervisor:
 
     def _overdue(self, daemon: Supervised, now: int) -> list[Action]:
         daemon.due = NEVER
-        if daemon.state is State.BACKING_OFF:
+        if daemon.state in (State.BACKING_OFF, State.HELD):
             return self._start(daemon, now)
+        if daemon.state is State.FROZEN:
+            return self._thaw(daemon)
         if daemon.state is State.STOPPING:
             seconds = STOP_TIMEOUT // SECOND
             return [Say(f"{daemon.name} did not stop within {seconds} s: killing it"), Kill(daemon.name)]
@@ -223,6 +297,10 @@ class Supervisor:
             if daemon.state in ALIVE:
                 return [] if daemon.state is State.STOPPING else self._terminate(daemon, now)
         return []
+
+    def _thaw(self, daemon: Supervised) -> list[Action]:
+        daemon.state, daemon.due = State.RUNNING, NEVER
+        return [Thaw(daemon.name), Say(f"{daemon.name} continues")]
 
     def _terminate(self, daemon: Supervised, now: int) -> list[Action]:
         daemon.state, daemon.due = State.STOPPING, now + STOP_TIMEOUT
@@ -255,7 +333,12 @@ class Supervisor:
             self._roll = None
             return [Say("rolling restart: done")]
         daemon = self._roll.pop(0)
-        return self._start(daemon, now) if daemon.state is State.DOWN else self._terminate(daemon, now)
+        return self._start(daemon, now) if daemon.state not in ALIVE else self._terminate(daemon, now)
+
+
+def _until(due: int, now: int) -> str:
+    """Return for how long something holds, in words that follow what holds."""
+    return " until it is started" if due == NEVER else f" for {(due - now) / SECOND:.0f} s"
 
 
 def describe_end(code: int) -> str:

@@ -9,6 +9,7 @@ import argparse
 import http.client
 import json
 import random
+import re
 import secrets
 import select
 import shlex
@@ -21,8 +22,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 
-from apps.daemon_set import HOST, SECRET, Daemon, plan, port_problems, welcome
-from apps.supervisor import Action, Kill, Say, Start, Supervised, Supervisor, Terminate
+from apps.control import Control, Question
+from apps.daemon_set import DEBUG_ROUTES, HOST, SECRET, Daemon, plan, port_problems, welcome
+from apps.supervisor import (
+    NEVER,
+    Action,
+    Freeze,
+    Kill,
+    RefusedError,
+    Say,
+    Start,
+    Supervised,
+    Supervisor,
+    Terminate,
+    Thaw,
+)
 from shared.files import replace_file
 from shared.values import SECOND
 
@@ -30,6 +44,19 @@ POLL = 0.05  # s between two questions to daemons that start
 ANSWER_TIMEOUT = 1.0  # s for a daemon to answer such a question
 LONGEST_WAIT = 60.0  # s; signals end a wait, also those of children that ended
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+OWN_OPTIONS = (
+    "tcp-address",
+    "http-address",
+    "beanstalk-address",
+    "lookupd-tcp-address",
+    "data-path",
+    "node-id",
+    "log-prefix",
+    "tcp-shared-address",
+    "cluster-address",
+    "cluster-peer",
+    "cluster-secret-file",
+)  # options of nsqd that the plan of the set gives
 ADVICE = (
     "penstock up: choose other ports with --port-offset, for example --port-offset 1000;"
     " to run a second set, also choose another --data directory"
@@ -42,7 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
     The code is 0 if the user ended it and every daemon stopped cleanly, and 1 if a daemon could not start, died and was not
     started again, or had to be killed.
     """
-    daemons = plan(arguments.data, arguments.nodes, arguments.port_offset, arguments.shared_port)
+    options = [*arguments.set, *([DEBUG_ROUTES] if arguments.chaos else [])]
+    daemons = plan(arguments.data, arguments.nodes, arguments.port_offset, arguments.shared_port, options)
     problems = port_problems(daemons)
     if problems:
         print("\n".join(problems), file=sys.stderr)
@@ -56,8 +84,10 @@ def run(arguments: argparse.Namespace) -> int:
     supervisor = Supervisor(
         [Supervised(daemon.name, daemon.is_node) for daemon in daemons], arguments.restart, random.Random().random
     )
-    with SignalQueue() as signals, Processes(daemons, supervisor, arguments.verbose) as processes:
-        return processes.run(signals)
+    with SignalQueue() as signals, Control(arguments.data, signals.wake) as control:
+        allowed = control if arguments.chaos else None
+        with Processes(daemons, supervisor, arguments.verbose, allowed) as processes:
+            return processes.run(signals)
 
 
 def make_secret(data: Path, daemons: Sequence[Daemon]) -> None:
@@ -99,6 +129,13 @@ class SignalQueue:
         noted, self._noted = self._noted, []
         return noted
 
+    def wake(self) -> None:
+        """End the wait. Any thread may call this."""
+        try:
+            self._writer.send(b"\0")
+        except BlockingIOError:
+            pass  # what is there already ends the wait
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._noted.append(number)
 
@@ -106,7 +143,11 @@ class SignalQueue:
 class Processes:
     """The daemons' processes. Leaving the context ends those that a fault of this program has left."""
 
-    def __init__(self, daemons: Sequence[Daemon], supervisor: Supervisor, verbose: bool) -> None:
+    def __init__(
+        self, daemons: Sequence[Daemon], supervisor: Supervisor, verbose: bool, control: Control | None
+    ) -> None:
+        """`control`: where `penstock chaos` asks; None: it is not allowed."""
+        self._control = control
         self._daemons = {daemon.name: daemon for daemon in daemons}
         self._lookupd_http = daemons[0].http_port
         self._supervisor = supervisor
@@ -137,6 +178,8 @@ class Processes:
                 if self._answers(self._daemons[name]):
                     self._carry_out(supervisor.answered(name, time.monotonic_ns()))
             self._carry_out(supervisor.tick(time.monotonic_ns()))
+            for question in self._control.questions() if self._control is not None else ():
+                question.reply(self._answer(question))
         return supervisor.exit_code
 
     def _fetch_ended(self) -> list[tuple[str, int]]:
@@ -168,12 +211,58 @@ class Processes:
                 self._start(self._daemons[action.name])
             elif isinstance(action, Terminate):
                 self._send(action.name, signal.SIGTERM)
+                self._send(action.name, signal.SIGCONT)  # a frozen process ends, too
             elif isinstance(action, Kill):
                 self._send(action.name, signal.SIGKILL)
+            elif isinstance(action, Freeze):
+                self._send(action.name, signal.SIGSTOP)
+            elif isinstance(action, Thaw):
+                self._send(action.name, signal.SIGCONT)
             elif isinstance(action, Say):
                 print(f"penstock up: {action.text}", file=sys.stderr, flush=True)
             else:
+                self._open_control()
                 print(welcome(list(self._daemons.values())), flush=True)
+
+    def _open_control(self) -> None:
+        if self._control is not None:
+            try:
+                self._control.open()
+            except OSError as error:
+                print(f"penstock up: penstock chaos is not available: {error}", file=sys.stderr, flush=True)
+
+    def _answer(self, question: Question) -> dict[str, object]:
+        """Do what `penstock chaos` asks for, and return the state of the set; with `error` if it is refused."""
+        answer: dict[str, object] = {}
+        try:
+            self._carry_out(self._obey(question))
+        except RefusedError as error:
+            answer["error"] = str(error)
+        nodes = [
+            {"name": name, "state": self._supervisor.state(name).name.lower(), "http_port": daemon.http_port}
+            for name, daemon in self._daemons.items()
+            if daemon.is_node
+        ]
+        lookupd, *_, admin = self._daemons.values()
+        return answer | {"nodes": nodes, "lookupd_port": lookupd.tcp_port, "admin_port": admin.http_port}
+
+    def _obey(self, question: Question) -> list[Action]:
+        """Return what is to be done. Raises RefusedError."""
+        name, now, supervisor = question.name, time.monotonic_ns(), self._supervisor
+        until = now + int(question.seconds * SECOND) if question.seconds else NEVER
+        if question.command == "status":
+            return []
+        if name not in self._daemons or not self._daemons[name].is_node:
+            raise RefusedError(f"{name} is not a node of this set")
+        if question.command == "kill":
+            return supervisor.kill(name, until, now)
+        if question.command == "start":
+            return supervisor.start(name, now)
+        if question.command == "freeze":
+            return supervisor.freeze(name, until)
+        if question.command == "thaw":
+            return supervisor.thaw(name)
+        raise RefusedError("this penstock up does not know the command: it is of another version")
 
     def _start(self, daemon: Daemon) -> None:
         if self._verbose:
@@ -253,6 +342,19 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     up.add_argument(
         "--restart", action="store_true", help="start a daemon that ended again (default: a dead nsqd stays down)"
     )
+    up.add_argument(
+        "--set",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="option of every nsqd, such as takeover-after=3s (may be given multiple times; see docs/configuration.md)",
+    )
+    up.add_argument(
+        "--chaos",
+        action="store_true",
+        help="allow `penstock chaos` to kill, freeze and cut off nodes; the nodes serve /debug routes, on loopback",
+    )
     up.add_argument("-v", "--verbose", action="store_true", help="also print the command line of each daemon")
 
 
@@ -266,6 +368,16 @@ def _offset(text: str) -> int:
 
 def _port(text: str) -> int:
     return _number(text, 1, 65535)
+
+
+def _setting(text: str) -> str:
+    """Return the flag for an option of nsqd, given as NAME=VALUE, or as NAME to switch it on."""
+    name, _, _ = text.partition("=")
+    if not re.fullmatch("[a-z][a-z0-9-]{0,99}", name):
+        raise argparse.ArgumentTypeError("expected NAME=VALUE, such as takeover-after=3s")
+    if name in OWN_OPTIONS:
+        raise argparse.ArgumentTypeError(f"penstock up sets {name} itself, for each node")
+    return f"-{text}"
 
 
 def _number(text: str, least: int, most: int) -> int:

@@ -101,6 +101,8 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
         "POST /debug/pprof/symbol": ("", "Not available in CPython"),
         "PUT /debug/setblockrate": ("", "Has no effect"),
         "POST /debug/freememory": ("", "Collect garbage"),
+        "POST /debug/cluster/cut": ("node, ?for", "Be silent towards a node of the cluster, as in a network partition"),
+        "POST /debug/cluster/heal": ("?node", "End the silence towards one node, or all"),
         "GET /debug/story": ("id", "Tell the last events that touched a message"),
     },
     "nsqlookupd": {

@@ -212,6 +212,8 @@ def open_cluster_port(
     )
     lease, refused = (lambda: opened.log.store.leased), opened.broker.refused
     port = ClusterPort(cluster, reactor, directory, lease, refused, listeners.cluster_tls)
+    if options.debug_routes:
+        port.allow_cuts()
     port.copying = make_copying(
         options.mirrors,
         options.rereplicate_after,

@@ -2,7 +2,7 @@
 
 * `cluster`: a node's part in its cluster: its connections, whom to dial, what is passed on. Start here.
 * `peer`: one connection to another node, as the reactor sees it. `link`: what is said over it.
-* `membership`: who belongs to the cluster, and who is silent.
+* `membership`: who belongs to the cluster, and who is silent. `cut`: silence that a rehearsal asks for.
 * `ownership`: who owns which log. `claims`: who takes over the log of a node that is lost.
 
 Of nsqd, this package may import only `protocols` and `core`. See docs/design/cluster.md.

@@ -25,3 +25,12 @@ class ClusterView(Protocol):
         Its log is never taken back, so a node may have the number again with a new data directory. Raises KeyError if no node
         has the number, ValueError if it is this node or one that is connected.
         """
+
+    def cut_off(self, number: int, duration: int) -> list[int]:
+        """Be silent towards a node for so many ns, 0: until `heal`. Returns the numbers of all that are cut off.
+
+        Only for a node with -debug-routes. Raises ValueError if it is this node.
+        """
+
+    def heal(self, number: int | None) -> list[int]:
+        """End the silence towards a node, None: towards all. Returns the numbers of those that are still cut off."""

@@ -7,7 +7,7 @@ Read `routes` (all paths), then `node` (what handlers know of the daemon), then 
   `series`, `overview`, `tubes`.
 * Messages: `messages`, `message_actions`, `dead_letters`, `jobs`, over `inspection`.
 * Reading back: `read_back`, `offsets`, `cursors`, `all_cursors`.
-* The node: `config`, `storage`, `backup`, `drain`, `story`, `cluster`.
+* The node: `config`, `storage`, `backup`, `drain`, `story`, `cluster`, `cuts`.
 * Shared by routes: `arguments`, `archive` (tar streams), `coalescing` (expensive answers are made once at a time).
 
 Of nsqd, this package may import `core`, `protocols` and the options, and not storage, net, discovery, auth or statsd.

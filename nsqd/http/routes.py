@@ -5,6 +5,7 @@ from nsqd.http.backup import BackupRoute
 from nsqd.http.cluster import ClusterRoute
 from nsqd.http.config import Config
 from nsqd.http.cursors import Cursors
+from nsqd.http.cuts import CutRoutes
 from nsqd.http.dead_letters import DeadLetters
 from nsqd.http.drain import Drain
 from nsqd.http.health import HealthRoutes
@@ -59,5 +60,6 @@ def routes(node: Node) -> Routes:
         "/livez": {"GET": observe.livez},
         "/readyz": {"GET": observe.readyz},
         **(Debug(node.bridge).routes() if node.options.debug_routes else {}),
+        **(CutRoutes(node).routes() if node.options.debug_routes else {}),
         **(StoryRoute(node, node.broker.story).routes() if node.broker.story is not None else {}),
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from shutil import disk_usage
@@ -17,6 +17,7 @@ import trio
 
 from nsqd.cluster.claims import Claims
 from nsqd.cluster.cluster import SECOND_CONNECTION, TICK, Cluster
+from nsqd.cluster.cut import CUT_OFF, UNTIL_HEALED, Cuts, CuttablePeer
 from nsqd.cluster.link import Link
 from nsqd.cluster.membership import Standing
 from nsqd.cluster.peer import ClusterPeer
@@ -76,6 +77,7 @@ class ClusterPort:
         self._lease = lease
         self._limiter = ConnectionLimiter("CLUSTER", ConnectionLimits(MOST_CONNECTIONS), refused)
         self._peers: dict[ClusterPeer, None] = {}
+        self._cuts: Cuts | None = None  # the nodes that are cut off; None: none ever is, there are no debug routes
         self._known = ClusterFacts()  # as the file has it; none: the start may have found no space for it
         self._until_kept: list[Callable[[bool], None]] = []  # who waits until what is known now is in the file
         self._keep_due = 0  # when the file is written at the earliest, monotonic ns
@@ -100,7 +102,8 @@ class ClusterPort:
         return self._peer(self.cluster.accepted(now), transport, ip, port)
 
     def _peer(self, link: Link | None, transport: Transport, ip: str, port: str) -> ClusterPeer:
-        peer = ClusterPeer(link, transport, ip, port, self.events, self._gone, self._tls is not None)
+        common = link, transport, ip, port, self.events, self._gone, self._tls is not None
+        peer = ClusterPeer(*common) if self._cuts is None else CuttablePeer(*common, self._cuts)
         self._peers[peer] = None
         return peer
 
@@ -160,6 +163,8 @@ class ClusterPort:
         nursery.start_soon(self._keep_facts)
         while True:
             now = time.monotonic_ns()
+            if self._cuts is not None:
+                self._heal(self._cuts, self._cuts.over(now))
             self.cluster.lease = self._lease()
             self.cluster.is_full = self._is_full()
             for number in self.cluster.tick(now):
@@ -196,6 +201,8 @@ class ClusterPort:
             await trio.sleep(FIND_EVERY)
 
     async def _dial(self, address: str) -> None:
+        while self._cuts is not None and address in map(self._address, self._cuts.numbers):
+            await trio.sleep(TICK / 1e9)  # as a connection over a network that drops every packet
         try:
             with trio.fail_after(DIAL_TIMEOUT + 1):
                 sock = await trio.to_thread.run_sync(_connect, address, abandon_on_cancel=True)
@@ -275,6 +282,34 @@ class ClusterPort:
         self.cluster.forget(number, time.monotonic_ns())
         self.keep(then)
         self.events()
+
+    def allow_cuts(self) -> None:
+        """Let `cut_off` be called. It must come before the first connection."""
+        self._cuts = Cuts()
+
+    def cut_off(self, number: int, duration: int) -> list[int]:
+        assert self._cuts is not None
+        if number == self.cluster.own.number:
+            raise ValueError("a node is not cut off from itself")
+        self._cuts.begin(number, time.monotonic_ns() + duration if duration else UNTIL_HEALED)
+        log.info("CLUSTER: cut off from node %d, as a debug route asked", number)
+        return self._cuts.numbers
+
+    def heal(self, number: int | None) -> list[int]:
+        assert self._cuts is not None
+        self._heal(self._cuts, self._cuts.numbers if number is None else {number}.intersection(self._cuts.numbers))
+        self.events()
+        return self._cuts.numbers
+
+    def _heal(self, cuts: Cuts, numbers: Collection[int]) -> None:
+        """End cuts. A connection that lived through one lacks what was dropped, so another one takes its place."""
+        for peer in list(self._peers):
+            if peer.link is not None and cuts.number_of(peer.link) in numbers:
+                peer.link.give_up(CUT_OFF)
+                peer.flush()
+        cuts.end(numbers)
+        for number in numbers:
+            log.info("CLUSTER: no longer cut off from node %d", number)
 
     # the log
 

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from signal import SIGKILL, SIGSEGV
 
 import pytest
@@ -14,6 +15,7 @@ from apps.supervisor import (
     STABLE,
     STOP_TIMEOUT,
     Action,
+    RefusedError,
     Say,
     Start,
     State,
@@ -62,6 +64,18 @@ class Machine:
 
     def stop(self) -> list[str]:
         return self.take(self.supervisor.told_to_stop(self.now))
+
+    def kill(self, name: str, until: int = NEVER) -> list[str]:
+        return self.take(self.supervisor.kill(name, until, self.now))
+
+    def start(self, name: str) -> list[str]:
+        return self.take(self.supervisor.start(name, self.now))
+
+    def freeze(self, name: str, until: int = NEVER) -> list[str]:
+        return self.take(self.supervisor.freeze(name, until))
+
+    def thaw(self, name: str) -> list[str]:
+        return self.take(self.supervisor.thaw(name))
 
     def roll(self) -> list[str]:
         return self.take(self.supervisor.told_to_roll(self.now))
@@ -336,6 +350,140 @@ def test_a_stop_in_the_middle_ends_it() -> None:
     assert machine.end("nsqadmin") == ["terminate nsqd-2"]
 
 
+# penstock chaos
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_node_that_was_killed_on_purpose_is_held_down_until_it_is_started(restarts: bool) -> None:
+    machine = Machine(restarts).up()
+    assert machine.kill("nsqd-2") == ["kill nsqd-2"]
+    assert machine.end("nsqd-2", -SIGKILL) == []
+    assert machine.said == ["nsqd-2 was killed by SIGKILL by penstock chaos: held down until it is started"]
+    assert machine.wait(3600 * SECOND) == []
+    with pytest.raises(RefusedError, match="already down"):
+        machine.kill("nsqd-2")
+    assert machine.start("nsqd-2") == ["start nsqd-2"]
+    assert machine.answer("nsqd-2") == []
+    assert machine.said[-1] == "nsqd-2 runs again"
+    with pytest.raises(RefusedError, match="is running"):
+        machine.start("nsqd-2")
+
+
+def test_a_node_is_held_down_for_a_time() -> None:
+    machine = Machine(restarts=True).up()
+    machine.kill("nsqd", machine.now + 60 * SECOND)
+    machine.end("nsqd", -SIGKILL)
+    assert machine.said == ["nsqd was killed by SIGKILL by penstock chaos: held down for 60 s"]
+    assert machine.wait(60 * SECOND - 1) == []
+    assert machine.wait(1) == ["start nsqd"]
+    machine.answer("nsqd")
+    machine.end("nsqd", -SIGSEGV)
+    assert machine.said[-1] == "nsqd was killed by SIGSEGV: starting it again in 0.5 s"
+
+
+def test_all_nodes_may_be_held_down_and_this_is_no_failure() -> None:
+    machine = Machine().up()
+    for name in ("nsqd", "nsqd-2"):
+        machine.kill(name)
+        assert machine.end(name, -SIGKILL) == []
+    assert machine.start("nsqd") == ["start nsqd"]
+    assert machine.end("nsqd", 1) == []
+    assert machine.start("nsqd") == ["start nsqd"]
+    machine.answer("nsqd")
+    assert machine.stop() == ["terminate nsqadmin"]
+    for name in ("nsqadmin", "nsqd", "nsqlookupd"):
+        machine.end(name)
+    assert machine.supervisor.is_over
+    assert machine.supervisor.exit_code == 0
+
+
+def test_a_node_that_is_started_before_its_process_has_ended() -> None:
+    machine = Machine().up()
+    machine.kill("nsqd")
+    assert machine.start("nsqd") == []
+    assert machine.end("nsqd", -SIGKILL) == ["start nsqd"]
+
+
+def test_a_set_that_stops_while_a_process_is_being_killed_has_not_failed() -> None:
+    machine = Machine().up()
+    machine.kill("nsqd")
+    machine.stop()
+    machine.end("nsqd", -SIGKILL)
+    for name in ("nsqadmin", "nsqd-2", "nsqlookupd"):
+        machine.end(name)
+    assert machine.supervisor.is_over
+    assert machine.supervisor.exit_code == 0
+
+
+def test_a_node_that_waits_for_its_restart_is_held_down_too() -> None:
+    machine = Machine(restarts=True).up()
+    machine.end("nsqd", 1)
+    assert machine.kill("nsqd") == []
+    assert machine.said[-1] == "nsqd is held down by penstock chaos until it is started"
+    assert machine.wait(3600 * SECOND) == []
+    assert machine.start("nsqd") == ["start nsqd"]
+
+
+def test_a_node_is_frozen_until_it_is_thawed() -> None:
+    machine = Machine().up()
+    assert machine.freeze("nsqd") == ["freeze nsqd"]
+    assert machine.wait(3600 * SECOND) == []
+    with pytest.raises(RefusedError, match="it is frozen"):
+        machine.freeze("nsqd")
+    with pytest.raises(RefusedError, match="use thaw"):
+        machine.start("nsqd")
+    assert machine.thaw("nsqd") == ["thaw nsqd"]
+    with pytest.raises(RefusedError, match="it is running"):
+        machine.thaw("nsqd")
+
+
+def test_a_node_is_frozen_for_a_time_and_may_be_killed_meanwhile() -> None:
+    machine = Machine().up()
+    machine.freeze("nsqd", machine.now + 10 * SECOND)
+    assert machine.wait(10 * SECOND) == ["thaw nsqd"]
+    machine.freeze("nsqd", machine.now + 10 * SECOND)
+    assert machine.kill("nsqd") == ["kill nsqd"]
+    assert machine.wait(3600 * SECOND) == []
+    machine.end("nsqd", -SIGKILL)
+    assert machine.wait(3600 * SECOND) == []
+
+
+def test_a_frozen_node_is_stopped_and_restarted_as_any_other() -> None:
+    machine = Machine().up()
+    machine.freeze("nsqd")
+    assert machine.roll() == ["terminate nsqd"]
+    machine.end("nsqd")
+    machine.answer("nsqd")
+    machine.end("nsqd-2")
+    machine.answer("nsqd-2")
+    machine.freeze("nsqd", machine.now + SECOND)
+    machine.stop()
+    machine.end("nsqadmin")
+    assert machine.end("nsqd-2") == ["terminate nsqd"]
+    assert machine.wait(STOP_TIMEOUT) == ["kill nsqd"]
+
+
+def test_a_rolling_restart_starts_what_is_held_down() -> None:
+    machine = Machine().up()
+    machine.kill("nsqd")
+    machine.end("nsqd", -SIGKILL)
+    assert machine.roll() == ["start nsqd"]
+    with pytest.raises(RefusedError, match="not now"):
+        machine.kill("nsqd-2")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_nodes_are_left_alone_before_all_run_and_after_a_stop(when: str) -> None:
+    machine = Machine()
+    if when == "before":
+        machine.begin()
+    else:
+        machine.up().stop()
+    for ask in (machine.kill, machine.start, machine.freeze, machine.thaw):
+        with pytest.raises(RefusedError, match="not now"):
+            ask("nsqd")
+
+
 def test_whatever_happens_it_comes_to_an_end() -> None:
     """Random events, with a random policy; then a stop. Every process that was started ends, and nothing starts after it."""
     for seed in range(300):
@@ -349,7 +497,7 @@ def test_whatever_happens_it_comes_to_an_end() -> None:
             alive = [
                 d.name
                 for d in machine.supervisor._daemons
-                if d.state in (State.STARTING, State.RUNNING, State.STOPPING)
+                if d.state in (State.STARTING, State.RUNNING, State.STOPPING, State.FROZEN)
             ]
             assert set(alive) == machine.processes, seed
             machine.end(source.choice(alive), source.choice([0, 1, -9]))
@@ -363,7 +511,15 @@ def _anything(machine: Machine, source: random.Random) -> None:
         events.append(lambda: machine.end(source.choice(sorted(machine.processes)), source.choice([0, 1, -9])))
     if machine.supervisor.starting():
         events += [lambda: machine.answer(source.choice(machine.supervisor.starting()))] * 4
+    events += [lambda: _any_chaos(machine, source)] * 2
     source.choice(events)()
+
+
+def _any_chaos(machine: Machine, source: random.Random) -> None:
+    name, until = source.choice(["nsqd", "nsqd-2"]), source.choice([NEVER, machine.now + 5 * SECOND])
+    asks = [machine.kill, machine.freeze, lambda name, _: machine.start(name), lambda name, _: machine.thaw(name)]
+    with suppress(RefusedError):
+        source.choice(asks)(name, until)
 
 
 def test_ends_in_words() -> None:

@@ -67,6 +67,7 @@ COVERED_BY = {
         "apps.cluster_forget", "nsqd.core.cluster_view", "nsqd.core.sequence.gate", "nsqd.http.archive", "nsqd.http.cluster",
         "nsqd.replication.joining",
     ),
+    "processes/test_chaos.py": ("nsqd.http.cuts",),
     "processes/test_statistics.py": ("nsqd.deliveries",),
     "processes/test_cursors.py": ("nsqd.http.cursors",),
     "processes/test_overview.py": ("nsqd.http.all_cursors", "nsqd.http.storage", "nsqd.time_slices"),

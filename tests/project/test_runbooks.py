@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from admin.options import AdminOptions
-from apps import backup, messages, penstock, recover, up
+from apps import backup, chaos, messages, penstock, recover, up
 from apps.to_file.options import Options as ToFileOptions
 from lookupd.options import LookupdOptions
 from nsqd.options import NsqdOptions
@@ -290,6 +290,7 @@ def test_commands_of_penstock_are_complete(pages: dict[str, str]) -> None:
     recover.add_command(subparsers)
     penstock.add_cluster_commands(subparsers)
     up.add_command(subparsers)
+    chaos.add_command(subparsers)
     found = [words for page in pages.values() for words in commands(page)]
     assert len(found) > 10
     for words in found:

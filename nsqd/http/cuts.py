@@ -1,0 +1,72 @@
+"""/debug/cluster/cut and /heal: silence between this node and another one, for rehearsals. Only with -debug-routes.
+
+    POST /debug/cluster/cut?node=1&for=30s      be silent towards node 1 for 30 s; without `for`, until it is healed
+    POST /debug/cluster/heal?node=1             end the silence; without `node`, that towards all nodes
+
+Both answer {"cut_off": [1]}: the numbers of the nodes that this one is cut off from now. `penstock chaos partition` asks both
+sides. The silence is that of the cluster port alone: clients, nsqlookupd and HTTP are as before, and a restart ends it. 404
+NO_CLUSTER on a node that is in no cluster; 400 MISSING_ARG_NODE, INVALID_ARG_NODE, also for the node's own number, and
+INVALID_ARG_FOR.
+"""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nsqd.core.cluster_view import ClusterView
+from nsqd.http.arguments import bounded
+from nsqd.http.node import Node
+from shared.http.api import Routes, json_response, query
+from shared.http.errors import HttpError
+from shared.values import SECOND, parse_duration
+
+MOST_NUMBER = 1023  # of a node
+LONGEST = 24 * 3600 * SECOND  # ns that a cut may last, if it ends by itself
+
+
+class CutRoutes:
+    """The two routes for silence between nodes."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def routes(self) -> Routes:
+        """Return every path, its method and its handler."""
+        return {"/debug/cluster/cut": {"POST": self.cut}, "/debug/cluster/heal": {"POST": self.heal}}
+
+    async def cut(self, request: Request) -> Response:
+        """Cut this node off from another one."""
+        arguments = query(request)
+        if "node" not in arguments:
+            raise HttpError(400, "MISSING_ARG_NODE")
+        number, duration = bounded(arguments, "node", 0, MOST_NUMBER), _duration(arguments.get("for", "0"))
+
+        def begin() -> list[int]:
+            try:
+                return self._view().cut_off(number, duration)
+            except ValueError:
+                raise HttpError(400, "INVALID_ARG_NODE") from None
+
+        # not `call`: its reply waits for copies, perhaps on the node that is cut off
+        return json_response({"cut_off": await self._node.bridge.observe(begin)})
+
+    async def heal(self, request: Request) -> Response:
+        """End the silence towards a node, or all."""
+        arguments = query(request)
+        number = bounded(arguments, "node", 0, MOST_NUMBER) if "node" in arguments else None
+        return json_response({"cut_off": await self._node.bridge.observe(lambda: self._view().heal(number))})
+
+    def _view(self) -> ClusterView:
+        if self._node.cluster is None:
+            raise HttpError(404, "NO_CLUSTER")
+        return self._node.cluster
+
+
+def _duration(text: str) -> int:
+    """Return the ns of a duration in Go's syntax, at most LONGEST. Raises HttpError 400."""
+    try:
+        duration = parse_duration(text)
+    except ValueError:
+        raise HttpError(400, "INVALID_ARG_FOR") from None
+    if not 0 <= duration <= LONGEST:
+        raise HttpError(400, "INVALID_ARG_FOR")
+    return duration

@@ -1,0 +1,163 @@
+"""`penstock chaos` without a set: what it prints for wrong input, and which options `penstock up` passes to every node."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apps import chaos, daemon_set
+from apps.penstock import _parser
+
+NODES = [{"name": name, "state": "running", "http_port": 1} for name in ("nsqd", "nsqd-2", "nsqd-3")]
+
+
+class FakeSet:
+    """A set that notes what it is asked for."""
+
+    def __init__(self, **answer: Any) -> None:
+        self.asked: list[tuple[str, str, float]] = []
+        self._answer = {"nodes": NODES, "lookupd_port": 4160, "admin_port": 4171} | answer
+
+    def ask(self, data: Path, command: str, name: str = "", seconds: float = 0) -> dict[str, Any]:
+        self.asked.append((command, name, seconds))
+        return self._answer
+
+
+def run(words: str) -> int:
+    return chaos.run(_parser().parse_args(["chaos", *words.split()]))
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeSet:
+    made = FakeSet()
+    monkeypatch.setattr(chaos, "ask", made.ask)
+    return made
+
+
+@pytest.mark.parametrize("word", ["1", "nsqd-2"])
+def test_a_node_has_a_number_and_a_name(fake: FakeSet, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(f"kill {word} --for 1m30s") == 0
+    assert fake.asked == [("status", "", 0), ("kill", "nsqd-2", 90)]
+    assert capsys.readouterr().out == (
+        "nsqd-2 (node 1) was killed with SIGKILL, and is held down, for 1m30s. To undo it earlier: penstock chaos start 1\n"
+        "Watch: http://127.0.0.1:4171/cluster\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "undo"),
+    [
+        ("kill 1", "penstock chaos start 1"),
+        ("freeze nsqd-2 --data a'b", """penstock chaos thaw 1 --data 'a'"'"'b'"""),
+        ("partition 1", "penstock chaos heal 1"),
+        ("partition 1 --from 0 --from nsqd-3", "penstock chaos heal 1 --from 0 --from nsqd-3"),
+        ("partition 1 --from 0 --lookupd", "penstock chaos heal 1"),
+    ],
+)
+def test_what_undoes_it(
+    fake: FakeSet, words: str, undo: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chaos, "_ask", lambda *_, **__: None)
+    assert run(words) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith(f". To undo it: {undo}")
+
+
+def test_json_has_the_same_in_parts(fake: FakeSet, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("freeze 0 --json --data elsewhere") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "command": "freeze", "node": 0, "name": "nsqd", "seconds": 0.0, "others": [],
+        "undo": "penstock chaos thaw 0 --data elsewhere", "watch": "http://127.0.0.1:4171/cluster",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("kill 3", "'3' is not a node of this set; its nodes are nsqd (node 0), nsqd-2 (node 1), nsqd-3 (node 2)"),
+        ("kill nsqadmin", "'nsqadmin' is not a node of this set"),
+        ("thaw -- -1", "'-1' is not a node of this set"),
+        ("partition 1 --from 9", "'9' is not a node of this set"),
+        ("partition 1 --from 1", "nsqd-2 (node 1) cannot be cut off from itself"),
+        ("partition 1 --lookupd --for 1s", "a partition with --lookupd does not end by itself: leave out --for"),
+        ("partition 1", "nsqd-2 (node 1) does not answer at 127.0.0.1:1: "),
+    ],
+)
+def test_what_is_not_possible(fake: FakeSet, words: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words) == 1
+    assert f"penstock chaos: {why}" in capsys.readouterr().err
+    assert fake.asked == [("status", "", 0)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({"error": "nsqd-2 is already down"}, "nsqd-2 is already down"),
+        ({"nodes": [{}]}, "not one of this version's penstock up"),
+        ({"nodes": 1}, "not one of this version's penstock up"),
+        ({"admin_port": None}, "not one of this version's penstock up"),
+    ],
+)
+def test_what_the_set_refuses(
+    answer: dict[str, Any], why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chaos, "ask", FakeSet(**answer).ask)
+    assert run("kill 1") == 1
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("nodes", "why"),
+    [
+        (NODES[:1], "nsqd (node 0) is the only node of this set"),
+        ([NODES[0] | {"state": "frozen"}, NODES[1]], "nsqd (node 0) is not running: it is frozen"),
+    ],
+)
+def test_a_partition_needs_two_sides(
+    nodes: list[dict[str, Any]], why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chaos, "ask", FakeSet(nodes=nodes).ask)
+    assert run("partition 0") == 1
+    assert why in capsys.readouterr().err
+
+
+def test_without_a_set_it_says_how_to_start_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(f"kill 1 --data {tmp_path}") == 1
+    error = capsys.readouterr().err
+    assert str(tmp_path) in error
+    assert "`penstock up --nodes 3 --chaos`" in error
+    assert "--data" in error
+
+
+@pytest.mark.parametrize("words", ["", "kill", "maim 1", "kill 1 --for", "kill 1 --for 60", "freeze 1 --for 0s",
+                                   "partition 1 --for 25h", "thaw 1 --for 1s", "kill 1 --from 2"])  # fmt: skip
+def test_wrong_arguments(words: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(words)
+    assert ended.value.code == 2
+
+
+def test_options_go_to_every_node_and_to_nothing_else() -> None:
+    arguments = _parser().parse_args(["up", "--set", "takeover-after=3s", "--set", "debug-routes", "--set", "x="])
+    assert arguments.set == ["-takeover-after=3s", "-debug-routes", "-x="]
+    lookupd, one, two, admin = daemon_set.plan(Path("data"), 2, 0, 0, arguments.set)
+    assert one.flags[-3:] == two.flags[-3:] == tuple(arguments.set)
+    assert not {*arguments.set} & {*lookupd.flags, *admin.flags}
+
+
+@pytest.mark.parametrize(
+    "setting", ["", "=1", "-mirrors=1", "Mirrors=1", "a b=1", "node-id=7", "data-path=/x", "cluster-peer=x:1"]
+)
+def test_an_option_that_is_none_or_belongs_to_the_set(setting: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        _parser().parse_args(["up", f"--set={setting}"])
+    assert ended.value.code == 2
+
+
+def test_what_the_set_gives_cannot_be_set() -> None:
+    from apps.up import OWN_OPTIONS
+
+    node = daemon_set.plan(Path("data"), 2, 0, 4149)[1]
+    assert {flag[1:].partition("=")[0] for flag in node.flags} == {*OWN_OPTIONS}

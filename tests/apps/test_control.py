@@ -1,0 +1,152 @@
+"""The port at which `penstock up` takes the questions of `penstock chaos`: the token, the bounds, and a set that has ended."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apps import control
+from apps.control import FILE, Control, NoSetError, Question, ask
+
+pytestmark = pytest.mark.process  # it opens sockets
+
+
+class MainLoop:
+    """The main loop of `penstock up`: a thread that answers each question with what `reply` returns."""
+
+    def __init__(self, data: Path) -> None:
+        self.asked: list[tuple[str, str, float]] = []
+        self.control = Control(data, self._answer)
+
+    def _answer(self) -> None:
+        for question in self.control.questions():
+            self.asked.append((question.command, question.name, question.seconds))
+            threading.Thread(target=question.reply, args=({"nodes": []},)).start()
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Iterator[MainLoop]:
+    made = MainLoop(tmp_path)
+    with made.control as opened:
+        opened.open()
+        yield made
+
+
+def send(data: Path, content: bytes) -> bytes:
+    """Send bytes to the set, and return what it answers until it closes."""
+    port = json.loads((data / FILE).read_text())["port"]
+    with socket.create_connection(("127.0.0.1", port), 20) as connection:
+        connection.sendall(content)
+        connection.shutdown(socket.SHUT_WR)
+        return connection.makefile("rb").read()
+
+
+def test_a_question_gets_its_answer(loop: MainLoop, tmp_path: Path) -> None:
+    assert ask(tmp_path, "kill", "nsqd-2", 1.5) == {"nodes": []}
+    assert loop.asked == [("kill", "nsqd-2", 1.5)]
+
+
+def test_only_the_user_may_read_the_token(loop: MainLoop, tmp_path: Path) -> None:
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+
+
+def question(data: Path, **changes: Any) -> bytes:
+    token = json.loads((data / FILE).read_text())["token"]
+    return json.dumps({"token": token, "command": "kill", "name": "x", "seconds": 1} | changes).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda data: question(data, token="0" * 32),
+        lambda data: question(data, token=None),
+        lambda data: question(data, command=1),
+        lambda data: question(data, name=["x"]),
+        lambda data: question(data, seconds=-1),
+        lambda data: question(data, seconds=float("nan")),
+        lambda data: question(data, seconds=float("inf")),
+        lambda data: question(data, seconds="1"),
+        lambda data: question(data, name="x" * 1000),
+        lambda data: question(data)[:-1],
+        lambda data: b"[]\n",
+        lambda data: b"GET / HTTP/1.1\r\n\r\n",
+        lambda data: b"\xff\n",
+        lambda data: b"",
+    ],
+)
+def test_whatever_else_is_sent_is_dropped(loop: MainLoop, tmp_path: Path, changed: Callable[[Path], bytes]) -> None:
+    try:
+        answer = send(tmp_path, changed(tmp_path))
+    except OSError:  # it closed before it had read everything
+        answer = b""
+    assert (answer, loop.asked) == (b"", [])
+    assert ask(tmp_path, "status") == {"nodes": []}
+
+
+def test_one_who_says_nothing_holds_up_the_next_for_a_moment_only(
+    loop: MainLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "QUESTION_TIMEOUT", 0.05)
+    port = json.loads((tmp_path / FILE).read_text())["port"]
+    with socket.create_connection(("127.0.0.1", port), 20) as silent:
+        assert silent.recv(1) == b""  # given up
+
+
+def test_without_a_set_the_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NoSetError, match=str(tmp_path)):
+        ask(tmp_path, "status")
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"port": "x", "token": ""}', b"\xff"])
+def test_a_file_that_is_not_that_of_a_set(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    with pytest.raises(NoSetError, match="no set"):
+        ask(tmp_path, "status")
+
+
+def test_a_set_that_was_killed_leaves_a_file_behind(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    (tmp_path / FILE).write_text(json.dumps({"pid": 1, "port": port, "token": "x"}))
+    with pytest.raises(NoSetError, match="has ended without tidying up"):
+        ask(tmp_path, "status")
+
+
+@pytest.mark.parametrize("answer", [b"[]\n", b"nonsense\n", b"", b"x" * 2000])
+def test_something_else_listens_at_the_port(tmp_path: Path, answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "MOST_ANSWER", 1000)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def serve() -> None:
+            connection, _ = other.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(answer)
+
+        server = threading.Thread(target=serve)
+        server.start()
+        about = {"pid": 1, "port": other.getsockname()[1], "token": "x"}
+        (tmp_path / FILE).write_text(json.dumps(about))
+        with pytest.raises(NoSetError, match=r"answer"):
+            ask(tmp_path, "status")
+        server.join()
+
+
+def test_the_file_goes_with_the_set(tmp_path: Path) -> None:
+    with MainLoop(tmp_path).control as opened:
+        assert not (tmp_path / FILE).exists()
+        opened.open()
+        assert (tmp_path / FILE).exists()
+    assert not (tmp_path / FILE).exists()
+
+
+def test_a_question_waits_for_its_answer() -> None:
+    asked = Question("kill", "nsqd", 0)
+    asked.reply({"nodes": []})
+    assert asked.answers.get_nowait() == {"nodes": []}

@@ -1,0 +1,285 @@
+"""`penstock chaos` on real processes: a partition is silence and not a closed connection, and everything can be undone."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.daemons import Daemon, eventually, run
+from tests.processes.test_cluster import SECRET, connected, nodes_of
+from tests.processes.test_penstock_up import free_offset
+from tests.tools import Tool, ours
+
+pytestmark = pytest.mark.process
+
+COUNT = 3
+ALL = set(range(COUNT))
+
+
+def in_sync(http: str) -> int:
+    """Return how many followers of a node are in sync."""
+    followers = httpx.get(f"http://{http}/cluster").json()["followers"]
+    return sum(one["state"] == "in sync" for one in followers)
+
+
+def ask(daemon: Daemon, route: str, **query: str) -> httpx.Response:
+    return httpx.post(f"http://{daemon.http}/debug/cluster/{route}", params=query)
+
+
+# the hook in the node
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Callable[..., Daemon]:
+    """Make the node of that number, which knows others, and has further flags."""
+    (tmp_path / "secret").write_text(SECRET)
+
+    def make(number: int, *flags: str, peers: tuple[Daemon, ...] = ()) -> Daemon:
+        (tmp_path / str(number)).mkdir(exist_ok=True)
+        given = {
+            "cluster-address": "127.0.0.1:0",
+            "cluster-secret-file": tmp_path / "secret",
+            "node-id": number,
+            "data-path": tmp_path / str(number),
+        }
+        words = [f"-{name}={value}" for name, value in given.items()]
+        words += [f"-cluster-peer={peer.addresses['CLUSTER']}" for peer in peers]
+        return Daemon("nsqd", *words, *flags, listens=("TCP", "HTTP", "CLUSTER"))
+
+    return make
+
+
+def test_a_partition_is_silence_on_a_connection_that_stays_open(node: Callable[..., Daemon]) -> None:
+    flags = "-takeover-after=1h", "-debug-routes", "-replicate-timeout=500ms"
+    with node(0, *flags) as first, node(1, *flags, peers=(first,)) as second:
+        eventually(lambda: in_sync(first.http) == in_sync(second.http) == 1)
+        publish = f"http://{first.http}/pub?topic=t&replicate=2"
+        assert httpx.post(publish, content=b"before").text == "OK"
+        assert ask(first, "cut", node="1").json() == {"cut_off": [1]}
+        assert ask(second, "cut", node="0").json() == {"cut_off": [0]}
+        assert httpx.post(publish, content=b"during").json()["message"] == "NOREPL_MAY_BE_DELIVERED"
+        assert (connected(first), connected(second)) == ({1}, {0})
+        assert not any("no connection to node" in line for line in (*first.lines, *second.lines))
+        assert ask(first, "heal").json() == ask(second, "heal", node="0").json() == {"cut_off": []}
+        eventually(lambda: in_sync(first.http) == in_sync(second.http) == 1)
+        eventually(lambda: httpx.post(publish, content=b"after").text == "OK")
+
+
+def test_a_connection_that_lived_through_a_partition_is_replaced_whatever_was_dropped(
+    node: Callable[..., Daemon],
+) -> None:
+    flags = "-takeover-after=1h", "-debug-routes"
+    with node(0, *flags) as first, node(1, *flags, peers=(first,)) as second:
+        eventually(lambda: in_sync(first.http) == in_sync(second.http) == 1)
+        ask(first, "cut", node="1")
+        ask(first, "heal", node="1")
+        first.wait_for_line("CLUSTER: no connection to node 1")
+        eventually(lambda: in_sync(first.http) == in_sync(second.http) == 1)
+
+
+def test_the_silence_of_one_side_is_enough_and_ends_at_its_time(node: Callable[..., Daemon]) -> None:
+    with (
+        node(0, "-takeover-after=3s", "-debug-routes") as first,
+        node(1, "-takeover-after=3s", peers=(first,)) as second,
+    ):
+        eventually(lambda: connected(first) == {1})
+        assert ask(first, "cut", node="1", **{"for": "24h"}).json() == {"cut_off": [1]}
+        eventually(lambda: nodes_of(second)[0]["suspected"] and nodes_of(first)[1]["suspected"])
+        assert (connected(first), connected(second)) == (set(), set())
+        assert ask(first, "cut", node="1", **{"for": "1ms"}).json() == {"cut_off": [1]}
+        first.wait_for_line("CLUSTER: no longer cut off from node 1")
+        eventually(lambda: (connected(first), connected(second)) == ({1}, {0}))
+        assert ask(first, "heal").json() == {"cut_off": []}
+
+
+def test_without_a_cluster_or_without_debug_routes_nothing_can_be_cut(tmp_path: Path) -> None:
+    for flag, word in (("-debug-routes", "NO_CLUSTER"), ("-node-id=0", "NOT_FOUND")):
+        with Daemon("nsqd", f"-data-path={tmp_path}", flag) as daemon:
+            for route in ("cut", "heal"):
+                answer = ask(daemon, route, node="1")
+                assert (answer.status_code, answer.json()["message"]) == (404, word)
+
+
+# the commands
+
+
+@dataclass(frozen=True)
+class Set:
+    """A set of `penstock up --chaos`."""
+
+    data: Path
+    http: list[str]  # of the nodes, by number
+    lookupd: str
+    tool: Tool
+
+    def chaos(self, *words: str) -> dict[str, Any]:
+        """Run a command that must succeed, and return what it prints as JSON."""
+        done = run("penstock", "chaos", *words, "--data", str(self.data), "--json")
+        assert done.returncode == 0, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    def refused(self, *words: str) -> str:
+        done = run("penstock", "chaos", *words, "--data", str(self.data))
+        assert (done.returncode, done.stdout) == (1, "")
+        return done.stderr
+
+    def sees(self, number: int) -> dict[int, dict[str, Any]]:
+        """Return what a node knows of the nodes."""
+        nodes = httpx.get(f"http://{self.http[number]}/cluster").json()["nodes"]
+        return {one["node"]: one for one in nodes}
+
+    def suspects(self, number: int) -> set[int]:
+        return {other for other, known in self.sees(number).items() if known["suspected"]}
+
+    def is_whole(self) -> bool:
+        """Return True if each node has a connection to all others and their copies of its log are in sync."""
+        try:
+            return all(in_sync(http) == COUNT - 1 for http in self.http) and all(
+                {other for other, known in self.sees(number).items() if known["connected"]} == ALL - {number}
+                for number in ALL
+            )
+        except httpx.HTTPError:  # one is starting
+            return False
+
+
+@contextmanager
+def running_set(data: Path, count: int) -> Iterator[Set]:
+    """Run a set, stop it in the end, and hold every daemon to a clean end."""
+    offset = free_offset(count)
+    words = ("--nodes", str(count), "--port-offset", str(offset), "--data", str(data), "--chaos")
+    with Tool([*ours("penstock"), "up", *words, "--set", "takeover-after=3s"]) as tool:
+        nodes = [f"127.0.0.1:{4151 + 100 * number + offset}" for number in range(count)]
+        made = Set(data, nodes, f"127.0.0.1:{4161 + offset}", tool)
+        try:
+            eventually(lambda: any("Ctrl-C" in line for line in tool.out))
+            yield made
+        finally:
+            code = tool.stop(signal.SIGINT)
+    assert code == 0, "".join(tool.err)
+    assert not (data / "up.json").exists()
+
+
+@pytest.fixture(scope="module")
+def shared_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Set]:
+    with running_set(tmp_path_factory.mktemp("chaos") / "data", COUNT) as made:
+        yield made
+
+
+@pytest.fixture
+def whole(shared_set: Set) -> Set:
+    """A set of three nodes that are connected and in sync."""
+    eventually(shared_set.is_whole)
+    return shared_set
+
+
+def test_both_sides_of_a_partition_suspect_each_other_and_heal(whole: Set) -> None:
+    assert whole.chaos("partition", "1")["others"] == [0, 2]
+    eventually(lambda: (whole.suspects(0), whole.suspects(1), whole.suspects(2)) == ({1}, {0, 2}, {1}))
+    assert whole.sees(0)[2]["connected"]
+    assert whole.chaos("heal", "nsqd-2")["undo"] == ""
+    eventually(whole.is_whole)
+    assert [whole.suspects(number) for number in ALL] == [set()] * COUNT
+
+
+def test_a_partition_that_nsqlookupd_takes_part_in(whole: Set) -> None:
+    def known() -> set[int]:
+        answer = httpx.get(f"http://{whole.lookupd}/nodes").json()
+        return {int(one["http_port"]) for one in answer["producers"]}
+
+    before = known()
+    whole.chaos("partition", "2", "--lookupd")
+    eventually(lambda: known() == {int(http.partition(":")[2]) for http in whole.http[:2]})
+    whole.chaos("heal", "2")
+    eventually(lambda: known() == before)
+    assert len(before) == COUNT
+
+
+def test_a_partition_from_one_node_alone(whole: Set) -> None:
+    undo = whole.chaos("partition", "1", "--from", "nsqd-3")["undo"]
+    assert undo == f"penstock chaos heal 1 --from nsqd-3 --data {whole.data}"
+    eventually(lambda: (whole.suspects(0), whole.suspects(1), whole.suspects(2)) == (set(), {2}, {1}))
+    done = run(*undo.split())
+    assert (done.returncode, done.stderr) == (0, "")
+    eventually(whole.is_whole)
+
+
+def test_a_partition_that_a_restart_does_not_end(whole: Set) -> None:
+    whole.chaos("partition", "2")
+    whole.chaos("kill", "2")
+    whole.tool.wait_for_line("nsqd-3 was killed by SIGKILL by penstock chaos")
+    eventually(lambda: whole.suspects(0) == whole.suspects(1) == {2})
+    whole.chaos("start", "2")
+    whole.tool.wait_for_line("nsqd-3 runs again")
+    assert whole.suspects(0) == {2}
+    whole.chaos("heal", "2")
+    eventually(whole.is_whole)
+
+
+def test_a_frozen_node_is_suspected_until_it_is_thawed(whole: Set) -> None:
+    whole.chaos("freeze", "2")
+    assert "nsqd-3 is not running: it is frozen" in whole.refused("freeze", "2")
+    assert "it is frozen" in whole.refused("partition", "2")
+    eventually(lambda: (whole.suspects(0), whole.suspects(1)) == ({2}, {2}))
+    whole.chaos("thaw", "2")
+    eventually(whole.is_whole)
+    whole.chaos("freeze", "2", "--for", "1ms")
+    whole.tool.wait_for_line("penstock up: nsqd-3 continues", times=2)
+    assert "is not frozen: it is running" in whole.refused("thaw", "2")
+
+
+def test_a_killed_node_is_held_down_until_it_is_started(whole: Set) -> None:
+    before = whole.sees(0)[1]["incarnation"]
+    whole.chaos("kill", "1")
+    eventually(lambda: whole.suspects(0) == whole.suspects(2) == {1})
+    assert "nsqd-2 is already down" in whole.refused("kill", "1")
+    whole.chaos("start", "1")
+    eventually(whole.is_whole)
+    assert whole.sees(0)[1]["incarnation"] > before
+    assert "nsqd-2 is running" in whole.refused("start", "1")
+
+
+def test_a_killed_node_comes_back_at_its_time(whole: Set) -> None:
+    whole.chaos("kill", "0", "--for", "100ms")
+    whole.tool.wait_for_line("penstock up: nsqd runs again")
+    eventually(whole.is_whole)
+
+
+def test_a_node_that_is_not_there(whole: Set) -> None:
+    assert "'3' is not a node of this set; its nodes are nsqd (node 0), nsqd-2 (node 1)" in whole.refused("kill", "3")
+
+
+@pytest.mark.parametrize(
+    ("route", "query", "status", "word"),
+    [
+        ("cut", {}, 400, "MISSING_ARG_NODE"),
+        ("cut", {"node": "x"}, 400, "INVALID_ARG_NODE"),
+        ("cut", {"node": "1024"}, 400, "INVALID_ARG_NODE"),
+        ("cut", {"node": "0"}, 400, "INVALID_ARG_NODE"),
+        ("cut", {"node": "1", "for": "x"}, 400, "INVALID_ARG_FOR"),
+        ("cut", {"node": "1", "for": "-1s"}, 400, "INVALID_ARG_FOR"),
+        ("cut", {"node": "1", "for": "25h"}, 400, "INVALID_ARG_FOR"),
+        ("heal", {"node": "-1"}, 400, "INVALID_ARG_NODE"),
+        ("heal", {"node": "7"}, 200, ""),
+    ],
+)
+def test_the_routes_check_what_they_are_given(
+    whole: Set, route: str, query: dict[str, str], status: int, word: str
+) -> None:
+    answer = httpx.post(f"http://{whole.http[0]}/debug/cluster/{route}", params=query)
+    assert (answer.status_code, answer.json().get("message", "")) == (status, word)
+
+
+def test_a_frozen_node_ends_with_its_set(tmp_path: Path) -> None:
+    with running_set(tmp_path / "data", 1) as one:
+        one.chaos("freeze", "0")
+        assert "nsqd (node 0) is the only node of this set" in one.refused("partition", "0")
+    assert not any("did not stop" in line for line in one.tool.err)
