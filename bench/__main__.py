@@ -32,6 +32,7 @@ from bench.server import BenchError, Program, penstock
 from bench.sizes import HEADER as SIZES_HEADER
 from bench.sizes import Size, SizeLine, sizes
 from bench.table import HEADER, cells, number, share, table
+from bench.takeover import takeovers
 from bench.turns import turns
 
 _NOTES = """
@@ -134,7 +135,8 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line; --help lists the rows."""
     names = ", ".join([*(r.name for r in rows()), *(s.name for s in sizes()), *(s.name for s in log_sizes())])
     names += ", " + ", ".join(
-        row.name for row in (*jobs(""), *clients(), *nodes(None), *copies(), *turns(), *pipeline(), *admin())
+        row.name
+        for row in (*jobs(""), *clients(), *nodes(None), *copies(), *takeovers(), *turns(), *pipeline(), *admin())
     )
     parser = argparse.ArgumentParser("bench", description="The figures of the daemons.", epilog=f"Rows: {names}.")
     parser.add_argument(
@@ -170,7 +172,8 @@ def main(arguments: Sequence[str]) -> int:
     chosen_rows, chosen_sizes = choose(available, given.only), choose(sizes(), given.only)
     chosen_log: list[LogSize] = [*choose(log_sizes(), given.only), *choose(jobs(given.beanstalkd), given.only),
                                  *choose(clients(), given.only), *choose(nodes(given.load), given.only),
-                                 *choose(copies(), given.only), *choose(turns(), given.only), *choose(pipeline(), given.only),
+                                 *choose(copies(), given.only), *choose(takeovers(), given.only), *choose(turns(), given.only),
+                                 *choose(pipeline(), given.only),
                                  *choose(admin(), given.only)]  # fmt: skip
     if not chosen_rows and not chosen_sizes and not chosen_log:
         _say(f"bench: --only {given.only}: no such row; see --help")

@@ -1,0 +1,182 @@
+"""What a take-over takes, and what consuming from adopted logs costs.
+
+Three nodes on loopback are a cluster. One of them is killed while its log owes many messages; a consumer waits at each of the
+others. The load, the nodes and this program share the machine's cores.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bench.copies import cluster, wait_for_copies
+from bench.load import Load
+from bench.log_line import Line
+from bench.rows import CHANNEL, TOPIC, Effort, fill
+from bench.server import BenchError, Program, Server
+from bench.table import number
+from bench.turns import Turns
+from bench.wire import FRAME, connect, expect_ok, identify, read_exactly
+
+_UNFINISHED = 1_000_000  # messages
+_POLL = 0.005  # s
+_WAIT = 60.0  # s
+_RUNS = 5  # of each number of logs, in turn
+_LOGS = (0, 1, 3, 10)  # adopted ones
+_AIMS = {0: "", 1: "CPU <= 1.05", 3: "CPU <= 1.1", 10: "CPU <= 1.2"}
+_TO_CONSUME = 1_000_000  # messages, over all logs
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """A node is killed that owes many messages; implements bench.log_sizes.LogSize."""
+
+    name: str = "takeover"
+    aim: str = "first delivery <= 2 s after the suspicion, <= 300 MB, no turn > 10 ms"
+
+    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+        """Kill the owner of a log, and return one line. Raises BenchError."""
+        program = ours.with_flags(ours.name, "-durability", "os", "-takeover-quorum", "majority")
+        with cluster(program, 3, 2) as nodes:
+            owner, others = nodes[0], nodes[1:]
+            messages = fill(owner, max(1000, int(_UNFINISHED * effort.scale)))
+            wait_for_copies(owner, 2)
+            _until(
+                lambda: all(each["behind"] == 0 for each in _cluster(owner)["followers"]), "the followers lag behind"
+            )
+            consumers = [_consumer(node) for node in others]
+            turns = [Turns(node) for node in others]
+            before = [node.rss() for node in others]
+            owner.end(signal.SIGKILL)
+            _until(
+                lambda: any(each["suspected"] for node in others for each in _cluster(node)["nodes"]), "no suspicion"
+            )
+            suspected = time.monotonic()
+            readable, _, _ = select.select(consumers, [], [], _WAIT)
+            took = time.monotonic() - suspected
+            if not readable:
+                raise BenchError(f"{self.name}: nobody delivers what the dead node owes within {_WAIT:.0f} s")
+            place = consumers.index(readable[0])
+            read_exactly(consumers[place], FRAME)
+            more, longest = others[place].rss() - before[place], turns[place].longest()
+            for consumer in consumers:
+                consumer.close()
+        return [
+            Line(
+                self.name,
+                f"os: the owner of {number(messages)} unfinished messages of 200 B is killed",
+                f"first delivery {took:.2f} s after the suspicion, {more / 1e6:.0f} MB more, longest turn {longest}",
+                aim=self.aim,
+            )
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Stripes:
+    """Consumers of a channel that has messages in several adopted logs; implements bench.log_sizes.LogSize."""
+
+    name: str = "stripes"
+
+    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+        """Drain a channel _RUNS times for each number of adopted logs, in turn; a line for each. Raises BenchError."""
+        program = ours.with_flags(ours.name, "-durability", "os")
+        messages = max(2000, int(_TO_CONSUME * effort.scale))
+        found: dict[int, list[float]] = {count: [] for count in _LOGS}
+        for _ in range(_RUNS if effort.scale == 1 else 1):
+            for count in _LOGS:
+                found[count].append(self._run(program, count, messages))
+        alone = median(found[0])
+        return [
+            Line(
+                self.name,
+                f"os: {number(messages)} messages, {f'in {count} adopted logs' if count else 'in the own log'}",
+                f"CPU {median(runs) / 1e3:.2f} us a message",
+                f"CPU {median(runs) / alone:.2f} of the own log" if count else "",
+                _AIMS[count],
+            )
+            for count, runs in found.items()
+        ]
+
+    def _run(self, program: Program, count: int, messages: int) -> float:
+        with TemporaryDirectory(prefix="penstock-bench-") as place:
+            data = Path(place, "node")
+            data.mkdir()
+            for owner in range(max(1, count)):
+                self._publish(program, Path(place), owner + 1 if count else 0, messages // max(1, count))
+                if count:
+                    _adopted(Path(place, str(owner + 1)), data)
+                else:
+                    data.rmdir()
+                    Path(place, "0").rename(data)
+            secret = Path(place, "secret")
+            secret.write_text("a secret for the bench\n")
+            flags = "-node-id=0", f"-cluster-secret-file={secret}"
+            node = Program(program.name, program.command, program.original, (*program.listens, "CLUSTER"))
+            with node.with_flags(program.name, *flags).start(data=data) as server:
+                _until(lambda: len(_serving(server)) == count + 1, "the adopted logs are not served")
+                with Load(
+                    "drain", server, topic=TOPIC, channel=CHANNEL, connections=2, rdy=2500, seconds=_WAIT,
+                    messages=messages // max(1, count) * max(1, count),
+                ) as load:  # fmt: skip
+                    sample = load.measure()
+        return sample.server_cpu / max(1, sample.outcome.messages)
+
+    def _publish(self, program: Program, place: Path, owner: int, messages: int) -> None:
+        """Make the data directory of a node with so many unfinished messages."""
+        data = place / str(owner)
+        data.mkdir()
+        with program.with_flags(program.name, f"-node-id={owner}").start(data=data) as server:
+            fill(server, messages)
+            server.end(signal.SIGTERM)
+
+
+def _adopted(source: Path, data: Path) -> None:
+    """Let a node have adopted the log of another one, whose data directory is `source`."""
+    log_id = (source / "log" / "log.id").read_bytes()[12:28].hex()
+    target = data / "adopted" / log_id
+    target.mkdir(parents=True)
+    shutil.move(source / "log", target / "log")
+
+
+def _cluster(node: Server) -> dict[str, Any]:
+    """Return what a node says of its cluster; while it starts, that is nothing."""
+    found: dict[str, Any] = json.loads(node.get("/cluster"))
+    return {"nodes": [], "owned": [], "followers": []} | found
+
+
+def _serving(node: Server) -> list[Any]:
+    return [each for each in _cluster(node)["owned"] if each["state"] == "serving"]
+
+
+def _consumer(node: Server) -> socket.socket:
+    """Subscribe to the channel, and be ready for one message."""
+    sock = connect(node.host, node.ports["TCP"])
+    identify(sock, heartbeat_interval=60_000)
+    sock.sendall(f"SUB {TOPIC} {CHANNEL}\n".encode())
+    expect_ok(sock)
+    sock.sendall(b"RDY 1\n")
+    return sock
+
+
+def _until(done: Callable[[], bool], why: str) -> None:
+    """Wait until something is true. Raises BenchError."""
+    deadline = time.monotonic() + _WAIT
+    while not done():
+        if time.monotonic() > deadline:
+            raise BenchError(f"takeover: {why}")
+        time.sleep(_POLL)
+
+
+def takeovers() -> list[TakeOver | Stripes]:
+    """Return the rows of `make bench` about take-overs."""
+    return [TakeOver(), Stripes()]
