@@ -45,10 +45,12 @@ if TYPE_CHECKING:
     from nsqd.beanstalk import FrontEnd
     from nsqd.replication.adoption import Adoptions
     from nsqd.replication.follower import Work
+    from nsqd.replication.mending import Mending
     from nsqd.replication.port import ClusterPort
     from nsqd.replication.rejoin import Taken
     from nsqd.shared_port import SharedPort
     from nsqd.storage.log.epochs import Epoch
+    from nsqd.storage.log.opening import OpenLog
     from nsqd.storage.mirror.adopting import LogFacts
 
 
@@ -188,8 +190,6 @@ def open_cluster_port(
     from nsqd.protocols.peer.node_identity import MOST_ZONE
     from nsqd.replication.copying import Threads
     from nsqd.replication.joining import begin_claims, connect_claims, join, make_copying
-    from nsqd.replication.mending import Mending
-    from nsqd.replication.offers import HttpMirrors
     from nsqd.replication.port import ClusterPort
 
     own = cluster_address(listeners, info)
@@ -232,12 +232,18 @@ def open_cluster_port(
     store.after_write = port.copied_group
     store.copies.patience, store.copies.on_available = options.replicate_timeout, opened.broker.set_copies
     port.listen(listeners.cluster.socket)
-    others = partial(HttpMirrors, timeout=MEND_WITHIN)
-    opened.log.writer.files.mend = Mending(
-        opened.log.disk, log_identity.log_id, lambda: others(port.http_addresses()), time.monotonic_ns
-    )
+    opened.log.writer.files.mend = make_mending(port, opened.log)
     log.info("CLUSTER: listening on %s as node %d of %s", listeners.cluster.address, log_identity.node, name)
     return port
+
+
+def make_mending(port: ClusterPort, log: OpenLog) -> Mending:
+    """Return what replaces damaged bytes of a log by those of mirrors that other nodes keep."""
+    from nsqd.replication.mending import Mending
+    from nsqd.replication.offers import HttpMirrors
+
+    others = partial(HttpMirrors, timeout=MEND_WITHIN)
+    return Mending(log.disk, log.identity.log_id, lambda: others(port.http_addresses()), time.monotonic_ns)
 
 
 def make_adoptions(options: NsqdOptions, port: ClusterPort, directory: Path, opened: Opened, work: Work) -> Adoptions:
@@ -270,10 +276,14 @@ def make_adoptions(options: NsqdOptions, port: ClusterPort, directory: Path, ope
         epochs = [epoch for epoch, _ in facts.epochs]
         return ask_taken_over(others, log_id, epochs, options.node_id, Followers()) is not None
 
+    def copy(log: OpenLog) -> None:
+        copy_adopted(*numbers, port, work, log)
+        log.writer.files.mend = make_mending(port, log)
+
     parts = Parts(
         open=partial(open_adopted, options, opened.wake),
         make_broker=partial(make_adopted_broker, home),
-        copy=partial(copy_adopted, *numbers, port, work),
+        copy=copy,
         end_copying=partial(end_copying, port),
         clocks=clocks,
         cache=opened.log.cache,

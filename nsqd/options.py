@@ -428,6 +428,7 @@ class NsqdOptions(DaemonOptions):
             max_channels=self.max_channels,
             max_attempts=read_attempts(self.max_attempts),
             requeue_on_disconnect=self.requeue_on_disconnect,
+            whole_job_ids=bool(self.cluster_address),  # a node may own the logs of others, with other node numbers
             topology_aware=TOPOLOGY_AWARE in self.enable_experiment,
             latency_percentiles=self.e2e_processing_latency_percentile,
             latency_window=self.e2e_processing_latency_window_time,

@@ -49,6 +49,7 @@ VOTE_WITHIN = 2_000_000_000  # ns for which answers are waited for
 YIELD = 3_000_000_000  # ns for which a voter does not claim what it has promised to another node
 INVITED = 10_000_000_000  # ns for which a node with a longer mirror claims at once, after another node's claim
 PATIENT = 3  # claims of its own that fail before a node promises to one with a shorter mirror
+SOON = 100_000_000  # ns: a claim is repeated so long after the last node should have lost the owner
 FIRST_RETRY, LONGEST_RETRY = 1_000_000_000, 30_000_000_000  # ns between two claims that fail
 FIRST_PAUSE, LONGEST_PAUSE = (
     5_000_000_000,
@@ -217,7 +218,9 @@ class Claims:
         for log_id, case in list(self._cases.items()):
             if log_id not in found:
                 case.mirror = None
-            if log_id not in self._ownership.epochs:
+            if log_id in self._ownership.epochs:
+                self._case(log_id)
+            else:
                 del self._cases[log_id]
 
     def _case(self, log_id: bytes) -> _Case:
@@ -230,11 +233,10 @@ class Claims:
 
     def _watch(self, case: _Case, now: int) -> None:
         """Note whether the owner of a log is lost or back."""
-        if case.epoch != self._ownership.epochs.get(case.log_id):
-            return
-        if not self._is_there(case.log_id, now):
+        lost = self._lost_since(case.log_id, now)
+        if lost is not None:
             if case.lost_since is None:
-                case.lost_since = now
+                case.lost_since = lost
             return
         if case.lost_since is not None:
             case.lost_since, case.heard_since = None, now
@@ -254,7 +256,11 @@ class Claims:
             self._fail(attempt, "the owner is back", now)
 
     def _is_there(self, log_id: bytes, now: int) -> bool:
-        """Return True if this node hears the owner of a log, or waits for a restart that it has announced.
+        """Return True if this node hears the owner of a log, or waits for a restart that it has announced."""
+        return self._lost_since(log_id, now) is None
+
+    def _lost_since(self, log_id: bytes, now: int) -> int | None:
+        """Return since when the owner of a log is lost, at most `now`; None: it is there.
 
         An owner that is heard and does not say that it owns the log in this run is believed for -unclean-after.
         """
@@ -262,24 +268,24 @@ class Claims:
         membership, number = self._cluster.membership, owner.node
         if number == self._cluster.own.number:
             if log_id in self._ownership.held:
-                return log_id not in self._ownership.given_up
-            return now - self._run_since(number, 0) < self._unclean_after
+                return now if log_id in self._ownership.given_up else None
+            return self._unserved_since(number, 0, now)
         word = membership.words.get(number)
         if log_id in membership.forgotten and membership.forgotten[log_id].node.number == number:
-            return False
+            return now
         if word is None or word.standing is not Standing.MEMBER or number in membership.suspected:
-            return False
+            return now
         said = self._ownership.said(number, word.node.incarnation, log_id)
         if said is not None:
-            return said is Hold.OWNS
-        return now - self._run_since(number, word.node.incarnation) < self._unclean_after
+            return None if said is Hold.OWNS else now
+        return self._unserved_since(number, word.node.incarnation, now)
 
-    def _run_since(self, number: int, incarnation: int) -> int:
-        """Return since when this run of a node is known."""
+    def _unserved_since(self, number: int, incarnation: int, now: int) -> int | None:
+        """Return since when a run of a node is known that does not say that it owns a log; None: not for long."""
         run, since = self._runs.get(number, (-1, 0))
         if run != incarnation:
-            self._runs[number] = incarnation, (since := self._now)
-        return since
+            self._runs[number] = incarnation, (since := now)
+        return since if now - since >= self._unclean_after else None
 
     # which followers count
 
@@ -424,7 +430,8 @@ class Claims:
     def _judge(self, attempt: _Attempt, now: int) -> None:
         """Decide about a claim, if all have answered or the time is over."""
         missing = attempt.asked & self._cluster.links.keys() - attempt.votes.keys()
-        if now < attempt.deadline and (missing or not attempt.has_asked):
+        is_refused = attempt.stage is Stage.CLEAN and any(map(_hears, attempt.votes.values()))
+        if now < attempt.deadline and (missing or not attempt.has_asked) and not is_refused:
             return
         if not attempt.has_asked:
             self._fail(attempt, "the promise cannot be written", now)
@@ -497,20 +504,32 @@ class Claims:
             return False
         ended_at = None
         if self._seems_clean(case, mirror) and self._cluster.own.number in newest.named:
-            ended_at = mirror.ended_at
+            ended_at = mirror.ended_at if not self._has_given_up(attempt.lost, case.log_id) else self._now
         elif invitation is not None and invitation.node in newest.named:  # that node has all, and this mirror is longer
             ended_at = invitation.ended_at
         if ended_at is None:
             return False
         return all(at <= ended_at + self._takeover_after for at in attempt.heard_at.values())
 
+    def _has_given_up(self, owner: Epoch, log_id: bytes) -> bool:
+        """Return True if the owner of a log is there, and says that it cannot go on: it acknowledges nothing any more."""
+        word = self._cluster.membership.words.get(owner.node)
+        said = self._ownership.said(owner.node, word.node.incarnation, log_id) if word is not None else None
+        return said is Hold.GAVE_UP
+
     def _fail(self, attempt: _Attempt, why: str, now: int) -> None:
         case, self.attempt = attempt.case, None
         case.why = why
         self.failed += 1
         case.failures += attempt.stage is not Stage.CLEAN
+        until = max((at for number, at in attempt.heard_at.items() if _hears(attempt.votes[number])), default=0)
+        if attempt.stage is Stage.CLEAN and until + self._takeover_after > now:
+            case.retry_at = until + self._takeover_after + SOON  # then the others will have lost the owner, too
+            return
         jitter = int.from_bytes(self._random(2)) / 65536  # nodes must not claim in step
-        case.retry_at = now + int(case.retry * (0.5 + jitter))
+        is_taken = any(vote.answer is Answer.TAKEN for vote in attempt.votes.values())
+        pause = SOON if is_taken and case.retry == FIRST_RETRY else case.retry
+        case.retry_at = now + int(pause * (0.5 + jitter))
         case.retry = min(2 * case.retry, LONGEST_RETRY)
 
     def _win(self, attempt: _Attempt, now: int) -> None:
@@ -613,8 +632,12 @@ class Claims:
             case.invitation = _Invitation(number, claim.stage, ended_at, now + INVITED)
             case.is_ordered |= claim.stage is Stage.ORDERED and case.lost_since is not None
             return Answer.LONGER
-        is_taken = claim.number < promised.number or (claim.number == promised.number and promised.node != number)
-        return Answer.TAKEN if is_taken else Answer.PROMISED
+        if claim.number > promised.number or promised == Promise(claim.number, number):
+            return Answer.PROMISED
+        if attempt is not None and attempt.case is case and number < self._cluster.own.number:
+            case.yields_until = now + YIELD  # both claim at once: the other one claims again, under a greater number
+            self._fail(attempt, "another node claims the log", now)
+        return Answer.TAKEN
 
     def _is_longer(self, case: _Case, claim: Claim) -> bool:
         """Return True if this node's mirror is longer than a claimant's, and this node can be expected to adopt it."""
@@ -708,6 +731,10 @@ class Claims:
 
 def _extent(mirror: MirrorState | None) -> Extent:
     return Extent(mirror.epoch, mirror.end) if mirror is not None and mirror.is_complete else NO_MIRROR
+
+
+def _hears(vote: Vote) -> bool:
+    return vote.answer is Answer.HEARD
 
 
 def _is_majority(promised: set[int], voters: set[int]) -> bool:

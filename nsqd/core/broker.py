@@ -22,7 +22,7 @@ from nsqd.core.registry import Change, ChangeKind, Registry
 from nsqd.core.sequence.mark import Promise
 from nsqd.core.sequence.store import Store
 from nsqd.core.story import Story, recording_store
-from nsqd.core.timing.agenda import Agenda
+from nsqd.core.timing.agenda import Agenda, IdleAgenda
 from nsqd.core.timing.pause import Pause
 from nsqd.core.timing.scan import ScanPool
 from nsqd.core.topic import Topic
@@ -47,17 +47,16 @@ class Broker:
         """Make an empty broker.
 
         `story`: notes what happens to each message; None: nothing is noted. `home`: the node's own broker, in whose turns this
-        one takes part; None: this is the node's own.
+        one takes part later (`join`); None: this is the node's own.
         """
         self.limits = limits
         self.story = story
         self.store = store = recording_store(store, story) if story is not None else store
         self.ids = ids
-        self.agenda: Agenda = home.agenda if home is not None else Agenda()
-        agenda = self.agenda
+        self.agenda = agenda = Agenda() if home is None else IdleAgenda()
         self.seal_puts, self.seal, self.serve = agenda.seal_puts, agenda.seal, agenda.serve  # steps of the turn
         self.registry = Registry(limits)
-        self.scan: ScanPool = home.scan if home is not None else _new_scan(agenda, limits, random_below)
+        self.scan = _new_scan(agenda, limits, random_below)
         self.context = NodeContext(
             limits, store, ids, random_below, agenda, self.registry, self.scan, Events(limits.events)
         )
@@ -76,6 +75,17 @@ class Broker:
         self.draining_since = 0  # ns since the epoch; 0: the node does not drain
         # those of the logs that the node has adopted; all share its agenda and its scan (stripes.py)
         self.adopted: list[Broker] = []
+        self.last_stripe = 0  # the number by which workers know the latest tube of an adopted log; each is 1 lower
+
+    def join(self, home: Broker) -> None:
+        """Take part in the turns of `home` from now on. Its topics move one by one (Topic.move)."""
+        self.agenda, self.scan = self.context.agenda, self.context.scan = home.agenda, home.scan
+        self.seal_puts, self.seal, self.serve = home.seal_puts, home.seal, home.serve
+        self.tubes.move(home.agenda)
+        self.store.begin(home.now, home.wall)
+        home.adopted.append(self)
+        home.directory.adopted.append(self.directory)
+        home.tubes.adopted.append(self.tubes)
 
     # the turn
 

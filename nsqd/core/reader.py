@@ -102,6 +102,9 @@ class Reader(Protocol):
     def delete(self) -> None:
         """Drop all messages, and disconnect or release the clients. Called by the topic."""
 
+    def move(self, agenda: Agenda) -> None:
+        """Take part in the turns of another agenda from now on, with what waits for a time. There are no clients yet."""
+
     # called by the broker
 
     def serve(self, now: int) -> None:

@@ -20,19 +20,17 @@ from nsqd.core.reader import Reader
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.store import Store
 from nsqd.core.topic import Topic
+from nsqd.core.work_queue.tube import Tube
 
 
 def adopted_broker(home: Broker, store: Store, ids: IdSource) -> Broker:
-    """Return an empty broker for an adopted log, which takes part in the turns of `home` from now on.
+    """Return an empty broker for an adopted log, which takes part in the turns of `home` once it is attached.
 
     `ids` are those of the node that published into the log (NoIds: nothing is published any more). The caller fills the broker
-    (nsqd/core/recovery.py), and then attaches it. Call this within a turn.
+    (nsqd/core/recovery.py), in any thread, and then attaches it.
     """
     broker = Broker(home.limits, store, ids, home.context.random_below, None, home)
     broker.registry.is_open = True  # what the log has is there already
-    broker.store.begin(home.now, home.wall)
-    home.adopted.append(broker)
-    home.directory.adopted.append(broker.directory)
     return broker
 
 
@@ -40,13 +38,14 @@ class Attachment:
     """The attachment of one adopted broker to the home broker, made and taken back step by step."""
 
     def __init__(self, home: Broker, adopted: Broker) -> None:
-        """Begin without stripes. `adopted` comes from `adopted_broker`, and has its topics."""
+        """Begin without stripes, within a turn. `adopted` comes from `adopted_broker`, and has its topics."""
         self._home = home
         self._adopted = adopted
         self._attached: set[str] = set()  # names of the topics whose channels at home get stripes
         self._shared: set[str] = set()  # names of adopted topics whose readers were all made for the home's channels
         self._held: Topic | None = None  # the home topic that distributes nothing until its channels are made
         self._steps = self._attach(list(adopted.topics))
+        adopted.join(home)
         home.registry.on_channel_created.append(self._channel_created)
 
     def attach_some(self, limit: int) -> bool:
@@ -65,6 +64,7 @@ class Attachment:
         if self._channel_created in registry.on_channel_created:
             registry.on_channel_created.remove(self._channel_created)
             self._home.directory.adopted.remove(self._adopted.directory)
+            self._home.tubes.adopted.remove(self._adopted.tubes)
             self._release()
             self._steps = self._detach()
         return _advance(self._steps, limit)
@@ -86,6 +86,7 @@ class Attachment:
                     yield
             self._release()
             if not theirs.deleted:
+                self._attach_tube(ours, theirs)
                 self._share_waiting(ours, theirs)
 
     def _release(self) -> None:
@@ -104,6 +105,9 @@ class Attachment:
                 ours.configure(theirs.config)
         ours.stripes += (theirs,)
         self._attached.add(name)
+        theirs.move(home.agenda)
+        for reader in theirs.readers.values():
+            home.scan.add(reader)
         if ours.paused and not theirs.paused:
             self._adopted.set_pause(theirs, ours.paused)
         return ours
@@ -121,6 +125,17 @@ class Attachment:
         if home.paused and not stripe.paused:
             self._adopted.set_pause(stripe, home.paused)
         link(home, stripe)
+
+    def _attach_tube(self, ours: Topic, theirs: Topic) -> None:
+        """Let workers reserve the jobs of the adopted topic's tube, if it has one."""
+        tube = self._adopted.tubes.tube(theirs.name)
+        if tube is not None:
+            registry = self._home.registry
+            before, registry.is_open = registry.is_open, True
+            home = self._home.tubes.attach(ours)
+            registry.is_open = before
+            self._home.last_stripe -= 1
+            tube.become_stripe(home, self._home.last_stripe)
 
     def _beyond_limits(self, topic: str, channel: str) -> Topic:
         """Return the home topic of that name, with that channel unless it is "". What exists is not refused."""
@@ -164,6 +179,8 @@ class Attachment:
             ours = home.topics.get(theirs.name)
             if ours is not None:
                 ours.stripes = tuple(one for one in ours.stripes if one is not theirs)
+            if theirs.name not in self._attached:
+                continue
             home.agenda.cancel_scan(theirs)
             for reader in list(theirs.readers.values()):
                 if not reader.deleted:
@@ -174,6 +191,8 @@ class Attachment:
     def _forget(self, reader: Reader) -> None:
         if isinstance(reader, Channel):
             unlink(reader)
+        elif isinstance(reader, Tube) and reader.key < 0:
+            reader.end_stripe(self._home.tubes.tube(reader.topic_name))
         self._home.scan.discard(reader)
         self._home.agenda.remove_reader(reader)
 

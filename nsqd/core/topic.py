@@ -26,6 +26,7 @@ from nsqd.core.sequence.intake import Intake, Sealed
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions, PutBatch
+from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
 from nsqd.core.timing.pause import Pause
 from penstock.protocol.names import is_ephemeral, is_valid_name
@@ -398,6 +399,13 @@ class Topic:
                 if reader.start <= message.ordinal:
                     reader.release(message)
         return moved
+
+    def move(self, agenda: Agenda) -> None:
+        """Take part in the turns of another agenda from now on: that of the context, which has been replaced."""
+        self.intake.move(agenda)
+        self._schedule_lane()
+        for reader in self.readers.values():
+            reader.move(agenda)
 
     def hand_over(self, ordinals: Collection[int]) -> None:
         """Move those of `ordinals` that wait in the delay lane into each reader, where they wait separately."""

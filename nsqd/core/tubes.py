@@ -5,18 +5,20 @@ makes the topic, and with it the tube. A tube that no client uses or watches is 
 """
 
 from collections import Counter
+from collections.abc import Iterator
 
 from nsqd.core.directory import Directory
 from nsqd.core.reader import Parts, ReaderKind
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.timing.agenda import Agenda
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.job_index import JobIndex
 from nsqd.core.work_queue.tube import WORK, Tube
 from nsqd.core.work_queue.tube_list import TubeList
-from nsqd.core.work_queue.waiters import Waiters
+from nsqd.core.work_queue.waiters import Waiters, turn_of
 from nsqd.core.work_queue.worker import DEFAULT, Worker
 
 MOST_WATCHED = 1000  # tubes that a worker may watch: each reserve looks at all of them, which takes 2 ms
@@ -38,7 +40,12 @@ class Tubes:
         self.listed: TubeList = TubeList()
         self.commands: Counter[str] = Counter()  # how often each known command came, by its name
         self.total = 0  # jobs put
+        self.adopted: list[Tubes] = []  # of adopted logs
         directory.on_created.append(self._topic_created)
+
+    def move(self, agenda: Agenda) -> None:
+        """Take part in the turns of another agenda from now on."""
+        self._agenda = agenda
 
     # tubes
 
@@ -94,6 +101,8 @@ class Tubes:
         tube = self.tube(name)
         if tube is not None and (tube.jobs.count or tube.reading or self._topics[name].depth):
             return
+        if tube is not None and any(stripe.jobs.count for stripe in tube.stripes):
+            return
         topic = self._topics.get(name)
         if topic is not None and tube is not None and self._is_needless(topic):
             self._directory.delete(name)
@@ -119,8 +128,8 @@ class Tubes:
     def leave(self, worker: Worker) -> None:
         """Remove the worker of a client that is gone. Its reserved jobs are ready again."""
         self.waiters.leave(worker)
-        for number, ordinal in list(worker.holds):
-            tube = self.index.holders[number]
+        for key, ordinal in list(worker.holds):
+            tube = self.waiters.striped[key] if key < 0 else self.index.holders[key]
             job = tube.jobs.get(ordinal)
             if job is not None:
                 tube.let_go(job)
@@ -158,8 +167,20 @@ class Tubes:
 
     def has_ready(self, worker: Worker) -> bool:
         """Return True if a tube that the worker watches has a ready job, even if the tube is paused."""
-        tubes = map(self.tube, worker.watching)
-        return any(tube is not None and tube.table.counts[JobState.READY] for tube in tubes)
+        tubes = (tube for name in worker.watching for tube in self.everywhere(name))
+        return any(tube.table.counts[JobState.READY] for tube in tubes)
+
+    def everywhere(self, name: str) -> tuple[Tube, ...]:
+        """Return the tube of that name and its stripes; () if it has not been made."""
+        tube = self.tube(name)
+        return (tube, *tube.stripes) if tube is not None else ()
+
+    def first(self, name: str, state: JobState) -> tuple[Tube, Job] | None:
+        """Return the job in that state that a worker, or kick, would take first, of the tube and its stripes, and its tube."""
+        found = [(tube, job) for tube in self.everywhere(name) if (job := tube.table.first(state)) is not None]
+        if state is JobState.READY:
+            return min(found, key=lambda one: turn_of(one[1]), default=None)
+        return min(found, key=lambda one: one[1].due if state is JobState.DELAYED else 0, default=None)
 
     def match(self) -> None:
         """Give ready jobs to the waiting workers before any other worker asks."""
@@ -180,10 +201,11 @@ class Tubes:
             tube = queues.get(name)
             if tube is None:
                 continue
-            if tube.scan_entry is not None and tube.scan_entry[0] <= now:
-                tube.scan(now, RELEASED_AT_ONCE)
-            if tube in awake:
-                self.waiters.serve(name, tube, now)
+            for one in (tube, *tube.stripes) if tube.stripes else (tube,):
+                if one.scan_entry is not None and one.scan_entry[0] <= now:
+                    one.scan(now, RELEASED_AT_ONCE)
+                if one in awake:
+                    self.waiters.serve(name, one, now)
 
     # jobs
 
@@ -195,11 +217,19 @@ class Tubes:
         """Return the job that clients name so and its tube, or None if there is no such job."""
         found = self.index.find(client_id)
         if found is None:
-            return None
+            return self._find_adopted(client_id)
         tube, ordinal = found
         job = tube.jobs.get(ordinal)
         assert job is not None
         return tube, job
+
+    def _find_adopted(self, client_id: int) -> tuple[Tube, Job] | None:
+        """Return the same of the adopted logs, as far as their tubes are attached. Whole ids of several logs never meet."""
+        for adopted in self.adopted:
+            found = adopted.find(client_id)
+            if found is not None and found[0].key < 0:
+                return found
+        return None
 
     def put(self, worker: Worker, bodies: list[bytes], options: JobOptions) -> int:
         """Put jobs into the tube that the worker uses. Returns the first client id; the others follow it. Raises TooMany."""
@@ -254,12 +284,17 @@ class Tubes:
 
     def count(self, state: JobState) -> int:
         """Return how many jobs of all tubes are in that state."""
-        return sum(tube.table.counts[state] for tube in self.waiters.queues.values())
+        return sum(tube.table.counts[state] for tube in self._all())
 
     @property
     def urgent(self) -> int:
         """Return how many jobs of all tubes are ready and urgent."""
-        return sum(tube.table.urgent for tube in self.waiters.queues.values())
+        return sum(tube.table.urgent for tube in self._all())
+
+    def _all(self) -> Iterator[Tube]:
+        """Yield all tubes and all stripes."""
+        yield from self.waiters.queues.values()
+        yield from self.waiters.striped.values()
 
     def check(self) -> None:
         """Raise AssertionError if an invariant of the tubes does not hold."""

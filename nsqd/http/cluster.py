@@ -27,7 +27,8 @@ log whose mirror is here, or that was claimed: its owner and its epoch, whether 
 adopted at once, what this node does (claiming, adopting), what it has promised as [number, node], and why its last claim
 failed. `owned` are the logs that this node owns, first that
 into which it publishes, then those that it has adopted: `node` has published into it, `epochs` each tell where one begins, and
-`state` is starting, waiting, reading, filling, serving, failed or lost. A node that is in no cluster answers 404 NO_CLUSTER.
+`state` is starting, waiting, reading, filling, attaching, serving, failed or lost. A node that is in no cluster answers 404
+NO_CLUSTER.
 
 /cluster/mirror?log=ID sends a mirror as a tar stream. Unpacked, it is a data directory with which the owner of the log starts
 again. With `from`, a position, only what follows it is sent; a part that begins within a segment is named SEGMENT@OFFSET.

@@ -140,8 +140,9 @@ def _channel(channel: Channel) -> FigureRow:
 
 
 def _tube(tube: Tube) -> FigureRow:
-    gauges = (*tube.counts(), tube.table.urgent, tube.waiters.count_at(tube.topic_name))
-    return FigureRow((tube.topic_name,), gauges, (tube.total,))
+    parts = [(*one.counts(), one.table.urgent, one.total) for one in (tube, *tube.stripes)]
+    *gauges, total = map(sum, zip(*parts, strict=True))
+    return FigureRow((tube.topic_name,), (*gauges, tube.waiters.count_at(tube.topic_name)), (total,))
 
 
 # For each kind of reader: the field of NodeFigures for its rows, and the function that makes a row.

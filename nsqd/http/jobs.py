@@ -88,11 +88,13 @@ class Jobs:
     def _handler(self, action: Action) -> Handler:
         async def handler(request: Request) -> Response:
             arguments = query(request)
-            name, choose, broker = tube_name(arguments), _choice(arguments, action), self._node.broker
+            name, broker = tube_name(arguments), self._node.broker
+            choose, most = _choice(arguments, action)
 
             def work() -> int:
-                tube = existing_tube(broker, name)
-                count = act(tube, action, choose(tube))
+                count = 0
+                for tube in (existing_tube(broker, name), *broker.tubes.everywhere(name)[1:]):
+                    count += act(tube, action, choose(tube)[: most - count])
                 if count:
                     broker.tubes.leave_empty(name)
                 return count
@@ -144,11 +146,11 @@ def _read_state(arguments: dict[str, str]) -> JobState:
         raise HttpError(400, "INVALID_ARG_STATE") from None
 
 
-def _choice(arguments: dict[str, str], action: Action) -> Callable[[Tube], list[Job]]:
-    """Return a function that chooses jobs of a tube by the arguments. Raises HttpError 400."""
+def _choice(arguments: dict[str, str], action: Action) -> tuple[Callable[[Tube], list[Job]], int]:
+    """Return a function that chooses jobs of a tube by the arguments, and how many at most. Raises HttpError 400."""
     if "id" in arguments:
         ids = numbers(arguments, "id", MOST)
-        return lambda tube: named(tube, ids)
+        return (lambda tube: named(tube, ids)), MOST
     if "state" not in arguments:
         raise HttpError(400, "MISSING_ARG_ID")
     state, count = _read_state(arguments), bounded(arguments, "count", 0, MOST)
@@ -156,4 +158,4 @@ def _choice(arguments: dict[str, str], action: Action) -> Callable[[Tube], list[
         raise HttpError(400, "INVALID_ARG_STATE")
     if not count:
         raise HttpError(400, "MISSING_ARG_COUNT")
-    return lambda tube: list_jobs(tube.table, state, "", count)[0]
+    return (lambda tube: list_jobs(tube.table, state, "", count)[0]), count

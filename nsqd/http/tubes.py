@@ -65,14 +65,15 @@ class TubesRoute:
 def tube_figures(tubes: Tubes, name: str, now: int) -> dict[str, int]:
     """Count a tube's jobs in each state, all jobs that ever came, and its clients; `pause_left` is in s."""
     tube, users = tubes.tube(name), tubes.listed.users.get(name)
-    counts = tube.table.counts if tube is not None else dict.fromkeys(JobState, 0)
+    everywhere = tubes.everywhere(name)
+    counts = {state: sum(one.table.counts[state] for one in everywhere) for state in JobState}
     return {
-        "urgent_count": tube.table.urgent if tube is not None else 0,
+        "urgent_count": sum(one.table.urgent for one in everywhere),
         "ready_count": counts[JobState.READY],
         "reserved_count": counts[JobState.RESERVED],
         "delayed_count": counts[JobState.DELAYED],
         "buried_count": counts[JobState.BURIED],
-        "job_count": tube.total if tube is not None else 0,
+        "job_count": sum(one.total for one in everywhere),
         "using_count": users.using if users is not None else 0,
         "watching_count": users.watching if users is not None else 0,
         "waiting_count": tubes.waiters.count_at(name),

@@ -1,8 +1,9 @@
 """The logs of other nodes that this one has taken over: how each is opened beside the running broker, and by whom it is served.
 
 One log at a time is adopted. A thread makes a log of the mirror, replays it, and writes the first record of the new epoch
-durably. From then on others may know that this node owns the log. Its broker is filled in slices, in the reactor's thread, and
-delivers when it is attached to the node's own broker. A start opens the adopted logs again, each in a new epoch.
+durably. From then on others may know that this node owns the log. The thread also fills a broker, to which nobody else has
+access yet, so no turn of the reactor waits for it. It delivers when it is attached to the node's own broker, in slices. A start
+opens the adopted logs again, each in a new epoch.
 
 Nothing here does input or output by itself: `Directory`, `Parts` and `Work` do.
 
@@ -17,7 +18,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from nsqd.core.broker import Broker
-from nsqd.core.recovery import Recovery
+from nsqd.core.recovery import recover
 from nsqd.replication.follower import Work
 from nsqd.replication.mirrors import Mirrors
 from nsqd.storage.log.cache import Cache
@@ -30,13 +31,12 @@ from nsqd.storage.mirror.manifest import ManifestError
 from nsqd.storage.mirror.mirror import Mirror, MirrorError
 from shared.log import log
 
-SLICE = 2_000_000  # ns of a turn for making topics
-TIMER_EVERY = 1_000_000_000  # ns between two syncs of what nobody waits for, and two looks at the memory
+TIMER_EVERY = 750_000_000  # ns between two syncs of what nobody waits for, and two looks at the memory: with the time
+# between two ticks it is a second
 RETRY_AFTER = 10_000_000_000  # ns after which a log is opened again that could not be opened
 
-WAITING, READING, FILLING, SERVING = "waiting", "reading", "filling", "serving"
+WAITING, READING, FILLING, ATTACHING, SERVING = "waiting", "reading", "filling", "attaching", "serving"
 FAILED, LOST = "failed", "lost"
-STARTING = "starting"  # of all logs that were taken over, before the node has opened its own one
 
 
 class Directory(Protocol):
@@ -64,7 +64,7 @@ class Parts:
     """What the node does for a log that it adopts."""
 
     open: Callable[[Disk, int, int], OpenLog]  # opens a log, see nsqd.opening.open_adopted; any thread calls it
-    make_broker: Callable[[OpenLog], Broker]
+    make_broker: Callable[[OpenLog], Broker]  # returns an empty broker for a log; any thread calls it
     copy: Callable[[OpenLog], None]  # begins to send the log to its followers
     end_copying: Callable[[bytes], None]  # ends that
     clocks: Callable[[], tuple[int, int]]  # monotonic ns, and ns since the epoch
@@ -96,8 +96,7 @@ class AdoptedLog:
     is_attached: bool = False  # the reactor does the turns of the broker
     failure: str = ""
     retry_at: int = 0  # monotonic ns
-    began: int = 0  # when it was begun, monotonic ns
-    topics: int = 0  # number of topics to be made
+    began: int = 0  # when its opening was begun, monotonic ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +153,7 @@ class Adoptions:
         owned = self.logs.get(log_id)
         if owned is None or owned.state == LOST:
             return
-        is_busy = owned is self._current and owned.state == READING  # `_opened` goes on
+        is_busy = owned.state in (READING, FILLING)  # `_opened` or `_filled` goes on
         owned.state = LOST
         if not is_busy:
             self._let_go(owned)
@@ -225,23 +224,38 @@ class Adoptions:
         if isinstance(result, _Failed):
             self._failed(owned, result)
             return
-        owned.log = result
-        owned.node = result.identity.node
+        owned.log, owned.node, owned.failure = result, result.identity.node, ""
         if owned.state == LOST:
             self._let_go(owned)
             return
-        parts = self.parts
-        owned.broker = broker = parts.make_broker(result)
-        broker.begin(*parts.clocks())
-        snapshot = result.take_snapshot()
+        owned.state = FILLING
+        self.parts.announce(owned.log_id, result.identity.epoch)
+        self._work.run(partial(self._fill, result), partial(self._filled, owned, result))
+
+    def _fill(self, opened: OpenLog) -> Broker:
+        """Return a broker with what a log owes. Any thread."""
+        broker = self.parts.make_broker(opened)
+        broker.begin(*self.parts.clocks())
+        snapshot = opened.take_snapshot()
         assert snapshot is not None
-        recovery = Recovery(broker, snapshot)
-        owned.state, owned.topics, owned.failure = FILLING, len(snapshot.topics), ""
-        result.serve(broker)
+        recover(broker, snapshot, broker.now)
+        broker.commit()
+        return broker
+
+    def _filled(self, owned: AdoptedLog, opened: OpenLog, broker: Broker | OSError) -> None:
+        if isinstance(broker, OSError):
+            raise broker  # it reads and writes nothing but the log, which notes that a write has failed
+        if owned.state == LOST:
+            self._let_go(owned)
+            return
+        owned.state, owned.broker = ATTACHING, broker
+        opened.serve(broker)
         self._share()
-        parts.copy(result)
-        parts.announce(owned.log_id, result.identity.epoch)
-        self._fill(owned, recovery)
+        self.parts.copy(opened)
+        if self.parts.attach is None:
+            self._serve(owned)
+        else:
+            self._attach(owned, self.parts.attach(broker))
 
     def _failed(self, owned: AdoptedLog, failed: _Failed) -> None:
         if failed.is_lost or owned.state == LOST:
@@ -263,44 +277,23 @@ class Adoptions:
             self.parts.failed(owned.log_id, failed.why)
         self._begin_next()
 
-    # filling
-
-    def _fill(self, owned: AdoptedLog, recovery: Recovery) -> None:
-        """Make some topics, and go on in another turn."""
-        if owned.state != FILLING or owned.broker is None:
-            return
-        now, wall = self.parts.clocks()
-        owned.broker.begin(now, wall)
-        has_more = recovery.recover_some(now)
-        while has_more and self.parts.clocks()[0] - now < SLICE:
-            has_more = recovery.recover_some(now)
-        owned.broker.commit()
-        owned.broker.fetch_changes()
-        if has_more:
-            self._go_on(partial(self._fill, owned, recovery))
-        elif self.parts.attach is not None:
-            self._go_on(partial(self._attach, owned, self.parts.attach(owned.broker)))
-        else:
-            self._serve(owned)
+    # serving
 
     def _attach(self, owned: AdoptedLog, attach_some: Callable[[], bool]) -> None:
-        if owned.state != FILLING:
+        if owned.state != ATTACHING:
             return
         if attach_some():
-            self._go_on(partial(self._attach, owned, attach_some))
+            self._work.run(_nothing, lambda result: self._attach(owned, attach_some))  # in another turn
             return
         owned.is_attached = True
         self._serve(owned)
 
-    def _go_on(self, step: Callable[[], None]) -> None:
-        """Call `step` in another turn."""
-        self._work.run(_nothing, lambda result: step())
-
     def _serve(self, owned: AdoptedLog) -> None:
         owned.state, self._current = SERVING, None
         assert owned.log is not None
+        assert owned.broker is not None
         took, epoch = self.parts.clocks()[0] - owned.began, owned.log.identity.epoch.number
-        figures = owned.node, epoch, owned.topics, took / 1e9
+        figures = owned.node, epoch, len(owned.broker.topics), took / 1e9
         if owned.number:
             log.warning("CLUSTER: adopted the log of node %d, in epoch %d: %d topics, after %.1f s", *figures)
         else:
@@ -343,8 +336,9 @@ class Adoptions:
     def close(self) -> None:
         """Write what the next start needs, and close the logs, when all connections are gone."""
         for owned in self.logs.values():
-            if owned.log is not None and owned.broker is not None:
-                owned.broker.commit()
+            if owned.log is not None:
+                if owned.broker is not None:
+                    owned.broker.commit()
                 owned.log.close()
 
     # by the clock
@@ -360,7 +354,7 @@ class Adoptions:
         if now >= self._timer_due:
             self._timer_due = now + TIMER_EVERY
             for owned in self.logs.values():
-                if owned.log is not None:
+                if owned.log is not None and owned.broker is not None:
                     owned.log.timer()
             self._share()
         self._begin_next()
@@ -387,7 +381,6 @@ class Adoptions:
                 "node": owned.node,
                 "state": owned.state,
                 "topics": len(owned.broker.topics) if owned.broker is not None else 0,
-                "topics_to_make": owned.topics if owned.state == FILLING else 0,
                 "failure": owned.failure,
             }
             for owned in self.logs.values()

@@ -2,7 +2,6 @@
 
 Each of them asks the others for the end of its log, and a node that waited for its own end first would let all others wait. So
 a thread answers /cluster and /cluster/mirror at the socket of HTTP, as nsqd/http/cluster.py does later, and 503 to the rest.
-/cluster also tells of the logs that the node has taken over, as far as their files tell it without being replayed.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import TracebackType
@@ -20,12 +20,9 @@ from typing import Any, TypeVar, cast
 from urllib.parse import parse_qs, urlsplit
 
 from nsqd.http.archive import archive_chunks, archive_size
-from nsqd.replication.adoption import STARTING, Directory
-from nsqd.replication.directory import AdoptedDirectory, MirrorDirectory
+from nsqd.replication.directory import MirrorDirectory
+from nsqd.replication.early_owned import EarlyOwned
 from nsqd.replication.mirrors import Mirrors
-from nsqd.storage.log.segments import LogError
-from nsqd.storage.mirror.adopting import facts_of
-from shared.log import log
 
 MOST_AT_ONCE = 32  # requests
 LOOK_EVERY = 0.05  # s between two looks at whether the start is over
@@ -51,24 +48,25 @@ class EarlyMirrors:
 
     def __init__(self, sock: socket.socket, data_path: Path) -> None:
         self._socket = sock
-        self._mirrors = Mirrors(MirrorDirectory(data_path), AtOnce(), time.monotonic_ns)
-        self._adopted = AdoptedDirectory(data_path)
-        self._owned: list[dict[str, Any]] = []
+        self.mirrors = Mirrors(MirrorDirectory(data_path), AtOnce(), time.monotonic_ns)
+        self.owned = EarlyOwned(data_path)
         self._over = threading.Event()
         self._free = threading.BoundedSemaphore(MOST_AT_ONCE)
         self._thread = threading.Thread(target=self._serve, name="early mirrors", daemon=True)
+        reading = partial(self.owned.read_all, self._over.is_set)
+        self._reader = threading.Thread(target=reading, name="early adopted logs", daemon=True)
 
     def __enter__(self) -> EarlyMirrors:
-        self._mirrors.open_all()
-        self._owned = starting(self._adopted)
+        self.mirrors.open_all()
+        self._reader.start()
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Accept no more requests; those that are being answered go on, for they only read."""
         self._over.set()
-        self._thread.join()
-        self._mirrors.close()
+        self._thread.join()  # what still reads adopted logs ends with the log at hand
+        self.mirrors.close()
 
     def _serve(self) -> None:
         while not self._over.is_set():
@@ -85,7 +83,7 @@ class EarlyMirrors:
     def _answer(self, connection: socket.socket, address: Any) -> None:
         try:
             with connection:
-                _Handler(connection, address, cast("Any", (self._mirrors, self._owned)))
+                _Handler(connection, address, cast("Any", self))
         except (OSError, ValueError):  # the client has gone, or a mirror cannot be read: it asks somebody else
             pass
         finally:
@@ -93,7 +91,7 @@ class EarlyMirrors:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one request. `server` is the Mirrors, and what is told of the logs that the node owns."""
+    """Answers one request. `server` is the EarlyMirrors."""
 
     timeout = 5.0  # s without a byte
 
@@ -102,10 +100,11 @@ class _Handler(BaseHTTPRequestHandler):
 
         Raises OSError if the client goes or the mirror cannot be read, which ends this connection only.
         """
-        mirrors, owned = cast("tuple[Mirrors, list[dict[str, Any]]]", self.server)
+        early = cast("EarlyMirrors", self.server)
+        mirrors = early.mirrors
         url = urlsplit(self.path)
         if url.path == "/cluster":
-            self._send(200, json.dumps({"mirrors": mirrors.states(), "owned": owned}).encode())
+            self._send(200, json.dumps({"mirrors": mirrors.states(), "owned": early.owned.states()}).encode())
             return
         if url.path != "/cluster/mirror":
             self.do_POST()
@@ -136,22 +135,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Write nothing: the log of a node that starts has its own lines about this."""
-
-
-def starting(directory: Directory) -> list[dict[str, Any]]:
-    """Return for /cluster what is known of the logs that a node has taken over before it has opened them. Raises OSError.
-
-    All epochs are told; where they begin, and the end, are not known for sure yet, as the state says.
-    """
-    owned: list[dict[str, Any]] = []
-    for log_id in directory.found():
-        try:
-            facts = facts_of(directory.open(log_id))
-        except LogError as error:
-            log.error("CLUSTER: cannot read the adopted log %s: %s", log_id.hex(), error)
-            continue
-        epochs = [(epoch.pack().hex(), start) for epoch, start in facts.epochs]
-        owned.append(
-            {"log_id": log_id.hex(), "node": facts.node, "epochs": epochs, "end": facts.end, "state": STARTING}
-        )
-    return owned

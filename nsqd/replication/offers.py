@@ -173,13 +173,15 @@ def _bounded(chunks: Iterable[bytes], most: int) -> Iterable[bytes]:
 def find_offers(address: str, figures: Any, log_id: bytes) -> list[Offer] | None:
     """Return the mirror of a log in what /cluster of a node answers, and the log itself if that node owns it.
 
-    None: the mirror cannot be read now. Raises ValueError, KeyError, TypeError.
+    None: neither can be read now. Raises ValueError, KeyError, TypeError.
     """
     mirrors = [mirror for mirror in figures["mirrors"] if mirror["log_id"] == log_id.hex()]
     if any(mirror.get("opening") or mirror["failure"] for mirror in mirrors):
         return None
     nodes = figures.get("nodes", ())  # none while that node starts
     owned = list(_owned(figures.get("owned", ()), log_id))
+    if any(one["opening"] for one in owned):
+        return None
     return [
         *(_offer(address, mirror, _lease(nodes, mirror["node"])) for mirror in mirrors),
         *(_offer(address, one, 0, one["node"]) for one in owned),
@@ -191,10 +193,12 @@ def _owned(entries: Any, log_id: bytes) -> Iterator[dict[str, Any]]:
     if len(entries) > MOST_OWNED:
         raise ValueError("too many logs")
     for entry in entries:
-        if entry["log_id"] == log_id.hex():
+        if entry["log_id"] == log_id.hex() and entry.get("opening"):
+            yield {"opening": True}
+        elif entry["log_id"] == log_id.hex():
             if type(entry["node"]) is not int or not 0 <= entry["node"] <= MOST_NUMBER or not entry["epochs"]:
                 raise ValueError("an owner is not one")
-            yield entry | {"complete": True, "written": entry["end"]}
+            yield entry | {"opening": False, "complete": True, "written": entry["end"]}
 
 
 def _lease(nodes: Any, number: int) -> int:

@@ -63,6 +63,7 @@ class Origin:
         that this node has taken over, b"": the log is that into which it publishes.
         """
         self.log_id = log_id or cluster.own.log_id
+        self._whose = f"the adopted log {log_id.hex()}" if log_id else "this node's log"
         # Called with this and a follower's connection when what `counts` returns has changed for it.
         self.on_counts: Callable[[Origin, Link], None] = lambda origin, link: None
         self._rate = rate
@@ -200,7 +201,7 @@ class Origin:
         if why == stream.NOT_OWNER:  # it was not told yet that this node has taken the log over
             follower.ask_at = self._now + ASK_OTHERWISE
         else:
-            log.warning("CLUSTER: node %d cannot copy this node's log at present: %s", follower.number, why)
+            log.warning("CLUSTER: node %d cannot copy %s at present: %s", follower.number, self._whose, why)
         if why == stream.NO_SPACE:
             self._without_room[follower.number] = self._now
         self._count()
@@ -228,8 +229,9 @@ class Origin:
             self._send(follower.link, stream.pack_anew(follower.base, epochs))
         self._hold(follower)
         log.info(
-            "CLUSTER: node %d copies this node's log, %s: %d bytes behind",
+            "CLUSTER: node %d copies %s, %s: %d bytes behind",
             follower.number,
+            self._whose,
             "anew" if follower.is_anew else "from where it was",
             source.end - (follower.base if follower.is_anew else common),
         )
@@ -354,7 +356,7 @@ class Origin:
         source.hold(follower.number, 0)
         self._send(link, stream.pack_sync(True))  # replies may wait for what was sent from the files
         self._count()
-        log.info("CLUSTER: node %d has been sent all of this node's log", follower.number)
+        log.info("CLUSTER: node %d has been sent all of %s", follower.number, self._whose)
         return False
 
     def _hold(self, follower: Follower) -> None:
@@ -411,7 +413,7 @@ class Origin:
         if not self.in_sync.is_confirmed:
             durable = {follower.number: follower.durable for follower in whole}
             if self.in_sync.confirm(self._source.durable, durable):
-                log.info("CLUSTER: followers that count: %s", sorted(self.in_sync.named) or "none")
+                log.info("CLUSTER: followers of %s that count: %s", self._whose, sorted(self.in_sync.named) or "none")
                 news = list(self.followers.values())
         counted = [follower for follower in whole if follower.number in self.in_sync.counting]
         self.copies.update([(follower.written, follower.durable) for follower in counted], self.in_sync.fewest)

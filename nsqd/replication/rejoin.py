@@ -20,7 +20,7 @@ from nsqd.replication.common import Epochs, common_end
 from nsqd.replication.mending import PART, replace_bytes
 from nsqd.replication.offers import CHUNK, Offer, OtherMirrors, TransferError
 from nsqd.storage.log.disk import Disk
-from nsqd.storage.log.epochs import Epoch, unpack
+from nsqd.storage.log.epochs import NO_EPOCH, Epoch, unpack
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.reader import LogRecords
@@ -66,13 +66,18 @@ def taken_over(offers: Iterable[Offer], epochs: Iterable[Epoch], node: int) -> T
     that it owns the log is believed, and so is a mirror: if it holds an epoch of another node, that node owned the log.
     """
     offers = list(offers)
-    own = max((epoch[:2] for epoch in epochs), default=(0, 0))
-    claims = [(max(map(_epoch, offer.epochs)), offer) for offer in offers if offer.epochs]
-    greater = [(epoch, offer) for epoch, offer in claims if epoch[:2] > own and epoch.node != node]
+    own = max(epochs, default=NO_EPOCH)
+    greater = [(epoch, offer) for offer in offers if (epoch := _epoch_of_another(offer, own, node)) is not None]
     if not greater:
         return None
     epoch, best = max(greater, key=lambda claim: (claim[0], claim[1].owner is not None, claim[1].end))
     return Taken(epoch, best.address, best.epochs, best.end, max(offer.lease for offer in offers))
+
+
+def _epoch_of_another(offer: Offer, own: Epoch, node: int) -> Epoch | None:
+    """Return the epoch by which a node other than `node` owns the log, if the offer holds one that is later than `own`."""
+    last = max((unpack(epoch) for epoch, _ in offer.epochs), default=NO_EPOCH)
+    return last if last[:2] > own[:2] and last.node != node else None
 
 
 def ask_taken_over(
@@ -83,10 +88,6 @@ def ask_taken_over(
     `followers`: those that count, as the log states it: so many answers are waited for as for the log of this node.
     """
     return taken_over(mirrors.ask(log_id, followers), epochs, node)
-
-
-def _epoch(entry: tuple[bytes, int]) -> Epoch:
-    return unpack(entry[0])
 
 
 class Rejoin:
@@ -130,10 +131,11 @@ class Rejoin:
         own = [(epoch.pack(), start) for epoch, start in reading.replay.epochs]
         end = reading.log_records.end
         offers = self._mirrors.ask(identity.log_id, reading.replay.followers)
-        taken = taken_over(offers, [*reading.epochs, *(epoch for epoch, _ in reading.replay.epochs)], self._node)
+        latest = max([*reading.epochs, *(epoch for epoch, _ in reading.replay.epochs)], default=NO_EPOCH)
+        taken = taken_over(offers, [latest], self._node)
         if taken is not None:
-            raise TakenOver(taken)
-        if self._fence is not None and identity.log_id == self._fence[0]:
+            offers = [offer for offer in offers if _epoch_of_another(offer, latest, self._node) is None]
+        elif self._fence is not None and identity.log_id == self._fence[0]:
             raise OwnerSilentError(f"no node says how much of this node's log node {self._fence[1].node} has")
         known = max((offer.lease for offer in offers), default=0)
         if known > reading.start_results.leased:  # the log is an old one: what it has leased since is not in it
@@ -150,6 +152,8 @@ class Rejoin:
                 break
             except TransferError as error:
                 log.error("CLUSTER: cannot fetch the end of this node's log from %s: %s", offer.address, error)
+        if taken is not None:  # what others had of the tail is in the log now
+            raise TakenOver(taken)
         return bool(longer) or any(mended)
 
     def _first_id(self, leases: list[int]) -> int:

@@ -63,18 +63,29 @@ def replace_log(path: Path, log_id: bytes) -> Iterator[None]:
 
     Raises OSError.
     """
-    remnants = path / REMNANTS
-    remnants.mkdir(mode=0o700, exist_ok=True)
     sync_directory(path / PARTIAL)
     sync_directory(path)
     yield
-    (path / LOG).rename(free_path(remnants / log_id.hex()))
-    sync_directory(remnants)
-    sync_directory(path)
+    set_aside(path, path / LOG, log_id)
     yield
     (path / PARTIAL).rename(path / LOG)
     sync_directory(path)
     yield
+
+
+def set_aside(path: Path, log: Path, log_id: bytes) -> Path:
+    """Make a log that this node had adopted a remnant, because another node owns it now. Returns where it is. Raises OSError.
+
+    `path`: the data directory; `log`: the directory of that log, in the same file system.
+    """
+    remnants = path / REMNANTS
+    remnants.mkdir(mode=0o700, exist_ok=True)
+    sync_directory(path)
+    remnant = free_path(remnants / log_id.hex())
+    log.rename(remnant)
+    sync_directory(remnants)
+    sync_directory(log.parent)
+    return remnant
 
 
 def free_path(path: Path) -> Path:

@@ -203,6 +203,7 @@ WORDS = {
     "tls_min_version": ["1", "1.2", "true", '"ssl3.0"', '"1.2"', '"tls1.4"', "[]"],
     "auth_http_request_method": ["1", '""', '"put"', "[]"],
     "durability": ["1", '""', '"never"', "[]"],
+    "takeover_quorum": ["1", '""', '"all"', "[]"],
 }
 
 

@@ -31,6 +31,7 @@ from nsqd.core.measurement.outcomes import BURIED, REQUEUED, TIMED_OUT, Outcomes
 from nsqd.core.message.frame import STAMP, with_attempts
 from nsqd.core.reader import Counts, DistributedBatch, Parts, ReaderKind
 from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Deferred, Message
 from nsqd.core.timing.pause import Pause
 
@@ -327,6 +328,14 @@ class Channel:
         """See to it that the scan looks at this channel by `due` (monotonic ns)."""
         if self.scan_entry is None or due < self.scan_entry[0]:
             self._agenda.schedule_scan(self, due)
+
+    def move(self, agenda: Agenda) -> None:
+        self._agenda = agenda
+        if self.measures is not None:
+            self.measures = Measures(self.latency, self.outcomes, agenda)
+        due = self.next_due()
+        if due is not None:
+            agenda.schedule_scan(self, due)
 
     def schedule_deferred(self) -> None:
         """See to it that the scan looks at this channel when the first deferred message is due."""

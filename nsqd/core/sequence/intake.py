@@ -72,6 +72,10 @@ class Intake:
 
     # messages
 
+    def move(self, agenda: Agenda) -> None:
+        """Take part in the turns of another agenda from now on."""
+        self._agenda = agenda
+
     def publish(self, bodies: list[bytes], size: int) -> None:
         """Take messages, whose bodies have `size` bytes in all. They exist from the turn's commit on."""
         if not self._pending and not self._pending_apart:

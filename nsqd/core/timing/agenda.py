@@ -100,3 +100,12 @@ class Agenda:
 
     def __repr__(self) -> str:
         return f"<Agenda: {len(self.awake)} awake, {len(self.index)} watched>"
+
+
+class IdleAgenda(Agenda):
+    """The agenda of a broker that is filled beside a running one, in another thread. It has no turns, so nothing is entered."""
+
+    __slots__ = ()
+
+    def schedule_scan(self, queue: ScanQueue, due: int) -> None:
+        """Do nothing: the queue is entered into the agenda in which it takes part later."""

@@ -61,8 +61,10 @@ class ScanPool:
         self._resize()
 
     def discard(self, queue: ScanQueue) -> None:
-        """Remove a reader that was deleted."""
-        place = self._places.pop(id(queue))
+        """Remove a reader that was deleted. One of an adopted log may not have been added yet."""
+        place = self._places.pop(id(queue), None)
+        if place is None:
+            return
         last = self._queues.pop()
         if last is not queue:
             self._queues[place] = last

@@ -12,6 +12,7 @@ from __future__ import annotations
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.reader import Counts, DistributedBatch, Parts, ReaderKind
 from nsqd.core.sequence.put_batch import USUAL, JobOptions, PutBatch
+from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
 from nsqd.core.work_queue.arrivals import Arrivals
 from nsqd.core.work_queue.job import Job, JobState, rows_with_options
@@ -36,6 +37,7 @@ class Tube:
     takes_job_options = True
 
     __slots__ = (
+        "_made_among",
         "_max_attempts",
         "agenda",
         "arrivals",
@@ -45,6 +47,7 @@ class Tube:
         "index",
         "jobs",
         "journal",
+        "key",
         "listed",
         "name",
         "number",
@@ -55,6 +58,7 @@ class Tube:
         "reserved",
         "scan_entry",
         "start",
+        "stripes",
         "table",
         "topic_name",
         "total",
@@ -66,7 +70,10 @@ class Tube:
         self.extents, self.journal, self.agenda = parts.extents, parts.journal, parts.agenda
         self._max_attempts = parts.max_attempts
         self.index = index
-        self.waiters = waiters
+        self.key = parts.number  # by which workers know the tube; negative: it is a stripe
+        self.stripes: tuple[Tube, ...] = ()  # tubes of this name of adopted logs
+        self._made_among = waiters
+        self.waiters = waiters  # a stripe's are those of the node's own log
         self.listed = listed
         self.name = WORK
         self.deleted = False
@@ -228,7 +235,7 @@ class Tube:
         """Restart the time to run of a job that the worker has reserved. `now`: monotonic ns."""
         due = now + job.ttr * SECOND
         self.reserved[job.ordinal] = worker
-        worker.hold(self.number, job.ordinal, due)
+        worker.hold(self.key, job.ordinal, due)
         self._note(job, self.table.move(job, JobState.RESERVED, job.priority, due))
 
     def let_go(self, job: Job) -> None:
@@ -283,7 +290,7 @@ class Tube:
         self._note(job, self.table.move(job, state, priority, due))
 
     def _end_reservation(self, job: Job) -> None:
-        self.reserved.pop(job.ordinal).lost(self.number, job.ordinal)
+        self.reserved.pop(job.ordinal).lost(self.key, job.ordinal)
 
     def _note(self, job: Job, row: bytes) -> None:
         """Record the job's row in the log. Offer a ready job to waiting workers; watch the due time of other jobs."""
@@ -306,9 +313,17 @@ class Tube:
 
     def pause_for(self, ns: int, now: int) -> None:
         """Pause the tube for `ns`, in which it gives out no job; 0 ends a pause. `now`: monotonic ns."""
+        for stripe in self.stripes:
+            stripe.pause_for(ns, now)
         self.pause_until, self.pause_asked = (now + ns if ns else 0), ns
         self._offer()
         self._schedule_scan()
+
+    def move(self, agenda: Agenda) -> None:
+        self.agenda = agenda
+        due = self.next_due()
+        if due is not None:
+            agenda.schedule_scan(self, due)
 
     def scan(self, now: int, limit: int) -> int:
         """End up to `limit` delays and reservations that are over at `now`, and the pause if it is over. Return how many."""
@@ -361,17 +376,49 @@ class Tube:
         self.journal.finish_all(self.offsets.distributed)
         self.journal.drop()
         self.deleted = True
-        for ordinal, worker in self.reserved.items():
-            worker.lost(self.number, ordinal)
-        self.reserved = {}
+        self._end_reservations()
         del self.index.holders[self.number]
         left = self.arrivals.give_up()
         self.agenda.reclaimer.add(release_jobs(self.table, left, self.index, self.number, self.journal))
         self.start, self.delayed = self.offsets.distributed, 0
         self.table = JobTable()
         self.jobs = self.table.jobs
-        self.waiters.remove(self.topic_name, self)
+        self.waiters.forget(self)
+        self.waiters.striped.pop(self.key, None)
+        self._made_among.remove(self.topic_name, self)
         self.listed.hide(self.topic_name)
+
+    # stripes
+
+    def become_stripe(self, home: Tube, key: int) -> None:
+        """Let the workers of the node's own tube `home` reserve these jobs, too. No worker may have watched this tube before.
+
+        `key`: a negative number that is never used again.
+        """
+        assert not self.reserved
+        self.key, self.waiters, self.listed = key, home.waiters, home.listed
+        self.waiters.striped[key] = self
+        home.stripes += (self,)
+        self.pause_until, self.pause_asked = home.pause_until, home.pause_asked
+        if self.jobs.count:
+            self.listed.show(self.topic_name)
+        self._schedule_scan()
+        if self.table.counts[JobState.READY]:
+            self._offer()
+
+    def end_stripe(self, home: Tube | None) -> None:
+        """Take the jobs away from the workers again, also reserved ones. `home`: as before; None: it is deleted."""
+        if home is not None:
+            home.stripes = tuple(one for one in home.stripes if one is not self)
+        self._end_reservations()
+        self.waiters.striped.pop(self.key, None)
+        self.waiters.forget(self)
+
+    def _end_reservations(self) -> None:
+        """Tell the workers that they have no job of this tube any more. The jobs do not change: they go."""
+        for ordinal, worker in self.reserved.items():
+            worker.lost(self.key, ordinal)
+        self.reserved = {}
 
     def frozen_chunks(self) -> list[bytes]:
         return []

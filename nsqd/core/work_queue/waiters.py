@@ -4,7 +4,10 @@ A worker is given the ready job with the lowest priority number, and among equal
 watches. The worker that has waited longest is served first.
 """
 
-from typing import Generic, Protocol, TypeVar
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 from nsqd.core.message.ids import SEQUENCE
 from nsqd.core.work_queue.job import Job
@@ -16,6 +19,8 @@ class JobQueue(Protocol):
     """The part of a tube that this file needs."""
 
     table: JobTable
+
+    stripes: Any  # tubes of the same name of adopted logs: a sequence of queues of the same class
     pause_until: int  # monotonic ns: no job is given out before this
 
     def body(self, job: Job) -> bytes | None:
@@ -36,18 +41,29 @@ class Reading(Exception):
 Q = TypeVar("Q", bound=JobQueue)
 
 
-def _turn_of(job: Job) -> tuple[int, int, int]:
+def turn_of(job: Job) -> tuple[int, int, int]:
     """Return the sort key of a job. It has the sequence before the whole id, since a log may have had several node numbers."""
     return job.priority, job.id & SEQUENCE, job.id
+
+
+def _earlier(found: tuple[Q, Job] | None, stripes: Sequence[Q], now: int) -> tuple[Q, Job] | None:
+    """Return `found`, or the ready job of a stripe that comes before it."""
+    for stripe in stripes:
+        job = stripe.table.head() if stripe.pause_until <= now else None
+        if job is not None and (found is None or turn_of(job) < turn_of(found[1])):
+            found = stripe, job
+    return found
 
 
 class Waiters(Generic[Q]):
     """All workers of a node that wait for a job or for the disk. A node has one such object."""
 
-    __slots__ = ("_blocked", "_by_tube", "awake", "count", "queues")
+    __slots__ = ("_blocked", "_by_tube", "awake", "count", "queues", "striped")
 
     def __init__(self) -> None:
-        self.queues: dict[str, Q] = {}  # all tubes that exist, by name
+        self.queues: dict[str, Q] = {}  # all tubes of the node's own log, by name
+        # by the negative numbers with which workers know them: tubes of adopted logs, which are stripes of one of `queues`
+        self.striped: dict[int, Q] = {}
         self.awake: dict[Q, None] = {}  # tubes that may have a job for a waiting worker
         self.count = 0  # number of workers that wait for a job
         self._by_tube: dict[str, dict[Worker, None]] = {}  # those workers by name of the tube, first come first
@@ -56,6 +72,10 @@ class Waiters(Generic[Q]):
     def remove(self, name: str, queue: Q) -> None:
         """Remove a deleted tube. Workers blocked on its bodies ask again, and then find that the jobs are gone."""
         del self.queues[name]
+        self.forget(queue)
+
+    def forget(self, queue: Q) -> None:
+        """Forget a tube that is deleted, or that is a stripe no more."""
         self.awake.pop(queue, None)
         self.read_completed(queue)
 
@@ -107,8 +127,10 @@ class Waiters(Generic[Q]):
                 if queue is None or queue.pause_until > now:
                     continue
                 job = queue.table.head()
-                if job is not None and (found is None or _turn_of(job) < _turn_of(found[1])):
+                if job is not None and (found is None or turn_of(job) < turn_of(found[1])):
                     found = queue, job
+                if self.striped:
+                    found = _earlier(found, queue.stripes, now)
             if found is None:
                 return None
             body = found[0].body(found[1])

@@ -372,9 +372,9 @@ class Client(ABC):
     def _promise(self, name: str) -> None:
         """Hold the reply back until the tube's records are as durable as its topic promises."""
         topic = self._broker.topics.get(name)
-        if topic is not None:
-            topic.journal.promise()
-            self.outbox.wait_for(topic.marks)
+        for one in (topic, *topic.stripes) if topic is not None else ():
+            one.journal.promise()
+            self.outbox.wait_for(one.marks)
 
     def _count(self, command: str) -> None:
         self._broker.tubes.commands[command] += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heapq import merge
 from itertools import chain, islice
 
 from nsqd.core.sequence.put_batch import JobOptions
@@ -38,9 +39,7 @@ class Operator(Client):
         self._peek_first("peek-buried", JobState.BURIED)
 
     def _peek_first(self, command: str, state: JobState) -> None:
-        tube = self._broker.tubes.tube(self.worker.using)
-        job = tube.table.first(state) if tube is not None else None
-        self._answer_found(command, (tube, job) if tube is not None and job is not None else None)
+        self._answer_found(command, self._broker.tubes.first(self.worker.using, state))
 
     def _answer_found(self, command: str, found: tuple[Tube, Job] | None) -> None:
         body = found[0].body(found[1]) if found is not None else None
@@ -57,19 +56,18 @@ class Operator(Client):
 
     def _kick(self, bound: int) -> None:
         self._count("kick")
-        name, kicked = self.worker.using, 0
-        tube = self._broker.tubes.tube(name)
-        state = JobState.BURIED if tube is not None and tube.table.buried else JobState.DELAYED
+        name, kicked, tubes = self.worker.using, 0, self._broker.tubes
+        has_buried = any(tube.table.buried for tube in tubes.everywhere(name))
+        state = JobState.BURIED if has_buried else JobState.DELAYED
 
         def some() -> bytes | None:
             nonlocal kicked
-            tube = self._broker.tubes.tube(name)
             for _ in range(SLICE):
-                job = tube.table.first(state) if tube is not None and kicked < bound else None
-                if tube is None or job is None:
+                found = tubes.first(name, state) if kicked < bound else None
+                if found is None:
                     self._promise(name)
                     return b"KICKED %d\r\n" % kicked
-                tube.kick(job)
+                found[0].kick(found[1])
                 kicked += 1
             return None
 
@@ -97,8 +95,7 @@ class Operator(Client):
 
         def some() -> bytes | None:
             nonlocal count
-            tube = tubes.tube(name)
-            if tube is not None:
+            for tube in tubes.everywhere(name):
                 jobs = chain.from_iterable(tube.jobs.in_state(state) for state in _CLEARED)
                 for job in list(islice(jobs, SLICE)):
                     tube.finish(job)
@@ -140,11 +137,11 @@ class Operator(Client):
         wanted = next((number for number, word in stats.STATES.items() if word == state), None)
         if wanted is None or not 1 <= limit <= MOST_LISTED:
             raise BadFormat
-        tube = tubes.tube(name)
         if name not in tubes.listed.counters:
             self._reply(NOT_FOUND)
             return
-        found = islice(tube.jobs.in_state(wanted, behind(tube, after)), limit) if tube is not None else ()
+        pages = (islice(tube.jobs.in_state(wanted, behind(tube, after)), limit) for tube in tubes.everywhere(name))
+        found = islice(merge(*pages, key=tubes.client_id), limit)
         self._reply(stats.listing(str(tubes.client_id(job)) for job in found))
 
     def _pause_tube(self, name: str, seconds: int) -> None:

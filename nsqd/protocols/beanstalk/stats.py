@@ -115,16 +115,17 @@ def node_stats(tubes: Tubes, figures: ServerFigures, draining: bool) -> dict[str
 def tube_stats(tubes: Tubes, name: str, tube: Tube | None, now: int) -> dict[str, object]:
     """Return the figures of `stats-tube` for a listed tube; `tube` may be None if it is only used or watched."""
     users, counters = tubes.listed.users.get(name, _NOBODY), tubes.listed.counters[name]
-    counts = tube.table.counts if tube is not None else dict.fromkeys(JobState, 0)
+    everywhere = tubes.everywhere(name)
+    counts = {state: sum(one.table.counts[state] for one in everywhere) for state in JobState}
     left = max(0, tube.pause_until - now) if tube is not None else 0
     return {
         "name": _quoted(name),
-        "current-jobs-urgent": tube.table.urgent if tube is not None else 0,
+        "current-jobs-urgent": sum(one.table.urgent for one in everywhere),
         "current-jobs-ready": counts[JobState.READY],
         "current-jobs-reserved": counts[JobState.RESERVED],
         "current-jobs-delayed": counts[JobState.DELAYED],
         "current-jobs-buried": counts[JobState.BURIED],
-        "total-jobs": tube.total if tube is not None else 0,
+        "total-jobs": sum(one.total for one in everywhere),
         "current-using": users.using,
         "current-watching": users.watching,
         "current-waiting": tubes.waiters.count_at(name),

@@ -210,7 +210,7 @@ class ClaimNode(SimMember):
             return
         log_id, number, _ = self.adopting
         self.adopting = None
-        if self.network.random.random() < 0.15:
+        if self.network.random.random() < self.run.failing:
             self.claims.given_up(log_id, "planted")
             return
         copy = self.disk.mirrors.pop(log_id)
@@ -234,11 +234,14 @@ class ClaimNode(SimMember):
 class ClaimRun:
     """A run of some nodes."""
 
-    def __init__(self, seed: int, quorum: Quorum) -> None:
+    def __init__(self, seed: int, quorum: Quorum, size: int = 0) -> None:
+        """`size`: number of nodes; 0: any."""
         self.network = Network(seed)
         self.random: Random = self.network.random
         self.quorum = quorum
-        self.size = self.random.choice((3, 3, 4, 5, 5, 7))
+        self.size = size or self.random.choice((3, 3, 4, 5, 5, 7))
+        self.failing = 0.15  # share of adoptions that fail
+        self.duration = 200, 6000  # of an adoption, ms
         self.disks = {number: Disk(number.to_bytes(16)) for number in range(self.size)}
         self.nodes: dict[int, ClaimNode] = {}  # the latest run of each
         self.begun: set[tuple[bytes, Epoch]] = set()
@@ -345,12 +348,16 @@ class ClaimRun:
     def check_voter(self, voter: ClaimNode, log_id: bytes, owner: int) -> None:
         """A node that is heard, or restarts as announced, is not claimed."""
         membership, now = voter.cluster.membership, voter.now
-        assert owner != voter.own.number or log_id not in voter.serving, "an owner has promised its own log away"
+        assert owner != voter.own.number or not voter.cluster.ownership.holds(log_id), (
+            "an owner has promised its log away"
+        )
         heard_at = membership.heard_at(owner)
-        is_served = self.nodes[owner].is_up and log_id in self.nodes[owner].serving
+        other = self.nodes[owner]
+        is_served = other.is_up and log_id in other.serving and log_id not in other.cluster.ownership.given_up
         if heard_at is not None and is_served:
             assert now - heard_at >= SUSPECT_AFTER - SECOND, "a node has promised the log of a node that it hears"
-        assert membership._back_by.get(owner, 0) <= now, "a node has promised the log of a node that restarts"
+        is_awaited = owner in {one.number for one in membership.members} and membership._back_by.get(owner, 0) > now
+        assert not is_awaited, "a node has promised the log of a node that restarts"
 
     def promised(self, voter: ClaimNode, log_id: bytes, number: int, node: int) -> None:
         """A promise is kept, over restarts too."""
@@ -383,7 +390,7 @@ class ClaimRun:
             self.check_clean(node, log_id)
         else:
             self.won_unclean += 1
-        node.adopting = log_id, number, node.now + self.random.randrange(200, 6000) * MS
+        node.adopting = log_id, number, node.now + self.random.randrange(*self.duration) * MS
 
     def check_clean(self, node: ClaimNode, log_id: bytes) -> None:
         """Whoever adopts at once has all that any voter knows of."""

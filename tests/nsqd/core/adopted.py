@@ -19,8 +19,13 @@ class AdoptedLog:
         self.attachment: Attachment
 
     def publish(self, topic: str, *bodies: bytes) -> None:
+        if self.broker not in self.node.broker.adopted:
+            self.broker.begin(self.node.broker.now, self.node.broker.wall)
         self.broker.topic(topic).publish(list(bodies), sum(map(len, bodies)))
-        self.node.turn()
+        if self.broker in self.node.broker.adopted:
+            self.node.turn()
+        else:
+            self.broker.commit()
 
     def channels(self, topic: str, *names: str) -> None:
         for name in names:

@@ -258,7 +258,7 @@ def test_what_was_not_distributed_waits_for_the_first_channel(node: Node) -> Non
 def test_what_was_not_distributed_waits_until_nsqlookupd_has_named_the_channels(node: Node) -> None:
     node.broker.directory.ask_for_channels = True
     log = AdoptedLog(node, 8)
-    log.broker.topic("t").publish([b"a"], 1)
+    log.publish("t", b"a")
     log.attach()
     topic = node.broker.topics["t"]
     assert topic.starting
@@ -449,11 +449,11 @@ class NotingStore(MemoryStore):
 
 def test_a_turn_is_one_of_all_logs_and_replies_wait_for_all_of_them(node: Node) -> None:
     store = NotingStore()
-    broker = adopted_broker(node.broker, store, NoIds(8, 100))
+    attachment = Attachment(node.broker, adopted_broker(node.broker, store, NoIds(8, 100)))
     node.broker.begin(node.now + 5, 0)
     assert store.turns == [node.now, node.now + 5]
     assert node.broker.commit() == [Promise(store.mark, 2)]
-    Attachment(node.broker, broker).detach_some(1)
+    attachment.detach_some(1)
     node.broker.begin(node.now + 6, 0)
     assert len(store.turns) == 2
     assert list(node.broker.commit()) == []

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
+from typing import cast
 
+from nsqd.cluster.cluster import Cluster
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
 from nsqd.core.retention.policy import Durability
 from nsqd.replication import origin as origin_module
 from nsqd.replication.adoption import SERVING, Adoptions, Parts
+from nsqd.replication.copying import Copying
 from nsqd.replication.mirrors import Mirrors
+from nsqd.replication.origin import Origin
 from nsqd.storage.log.checkpoint import Tail
+from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.opening import LogOptions, OpenLog, Simulated, TakenOver, open_log
@@ -25,10 +30,21 @@ from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.sources import LiveSource
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.mirror.mirror import Mirror
+from nsqd.storage.mirror.reading import MirrorDisk
 from tests.nsqd.core.node import MS, SECOND
+from tests.nsqd.protocols.peer.identities import node as identity
 from tests.nsqd.replication.archive import Key
 from tests.nsqd.replication.copied import _state, judge_bytes
-from tests.nsqd.replication.copying_run import CopyingRun, SteppedWork, small
+from tests.nsqd.replication.copying_run import (
+    CopyingRun,
+    SteppedWork,
+    _Ear,
+    _Members,
+    _NoLog,
+    _NoMirrors,
+    proved_link,
+    small,
+)
 from tests.nsqd.storage.normal import NormalTopic, normal
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import (
@@ -40,9 +56,11 @@ from tests.nsqd.storage.sim_node import (
     SteppedSpare,
     SteppedSyncer,
 )
+from tests.nsqd.storage.small_log import new_disk
 from tests.nsqd.storage.test_one_state_machine import replay, written_by
 
-ADOPTER = 1
+ADOPTER, NUMBER = 1, 2  # nodes: the one that takes the log over, and a third one with a mirror
+MOST_STEPS = 2000
 MOST_KILLS = 30
 
 
@@ -186,6 +204,79 @@ def told(broker: Broker, store: LogStore) -> dict[int, NormalTopic]:
     return {number: normal(state, loaded.sequences[number], now, False) for number, state in loaded.topics.items()}
 
 
+class Third:
+    """Another node with a mirror of an adopted log, and its connection to the adopter."""
+
+    def __init__(self, log_id: bytes, disk: SimDisk, random: Random) -> None:
+        self.log_id, self.disk, self.random = log_id, disk, random
+        self.aside: list[SimDisk] = []
+        self.now = 0
+        self.work = SteppedWork()
+        self.mirrors = Mirrors(self, self.work, lambda: self.now)
+        self.mirrors.may_write = lambda number, log_id: number == ADOPTER
+        self.copying = Copying(cast(Origin, _NoLog()), self.mirrors)
+
+    def follow(self, opened: OpenLog) -> Origin:
+        """Connect to the owner of the log. Returns the owner's side."""
+        members = _Members(identity(ADOPTER))
+        members.members = [members.own, identity(NUMBER)]
+        source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
+        self.owner_work = SteppedWork()
+        cluster, copies = cast(Cluster, members), opened.store.copies
+        origin = Origin(cluster, source, copies, self.owner_work, 1, 60 * SECOND, 0, self.log_id)
+        source.tap(origin)
+        self.owner = Copying(cast(Origin, _NoLog()), cast(Mirrors, _NoMirrors()))
+        self.owner.origins = {self.log_id: origin}
+        self.ours = proved_link(_Ear(self.owner), identity(NUMBER))
+        self.theirs = proved_link(_Ear(self.copying), identity(ADOPTER))
+        members.links[NUMBER] = self.ours
+        return origin
+
+    def step(self, now: int) -> None:
+        """Let bytes arrive, and work be done."""
+        self.now = now
+        self.mirrors.tick(now)
+        for _ in range(5):
+            self.theirs.receive(b"".join(self.ours.drain()), now)
+            self.copying.turn(now)
+            while self.work.step(self.random):
+                self.copying.turn(now)
+            self.ours.receive(b"".join(self.theirs.drain()), now)
+            while self.owner_work.step(self.random):
+                self.owner.turn(now)
+            assert not self.ours.closing, self.ours.closing
+            assert not self.theirs.closing, self.theirs.closing
+
+    @property
+    def mirror(self) -> Mirror:
+        """Return the mirror, which is open."""
+        mirror = self.mirrors.kept[self.log_id].mirror
+        assert mirror is not None
+        return mirror
+
+    @property
+    def end(self) -> int:
+        """Return how far the mirror is complete."""
+        kept = self.mirrors.kept.get(self.log_id)
+        return kept.mirror.end if kept is not None and kept.mirror is not None and not kept.mirror.is_aside else -1
+
+    # nsqd.replication.mirrors.Directory
+
+    def found(self) -> list[tuple[bytes, int]]:
+        return [(self.log_id, NODE)]
+
+    def open(self, log_id: bytes) -> Disk:
+        return self.disk
+
+    def set_aside(self, log_id: bytes) -> str:
+        self.aside.append(self.disk)
+        self.disk = new_disk()
+        return "aside"
+
+    def remove(self, log_id: bytes) -> None:
+        raise AssertionError("nobody drops the mirror")
+
+
 class AdoptingRun(CopyingRun):
     """One run, all of it chosen by a seed."""
 
@@ -194,11 +285,14 @@ class AdoptingRun(CopyingRun):
         self.slowness = self.random.choice((0.0, 0.1, 0.3))  # so that there are mirrors
         self.adopted = 0  # logs that were taken over and compared
         self.kills = 0  # of adopters
+        self.copied = 0  # logs that a third node has copied from the adopter
+        self.parted = 0  # mirrors of third nodes that were set aside then
 
     def run(self, steps: int) -> None:
         """Let anything happen, and take a mirror over now and then. AssertionError if something is wrong."""
         with small(self.random):
-            origin_module.CHUNK = 20_000  # so that mirrors are complete before long; `small` sets it back
+            # so that mirrors are complete before long, though the log has large checkpoints; `small` sets it back
+            origin_module.CHUNK = origin_module.MOST_BEHIND = 20_000
             for step in range(steps):
                 self._step()
                 if step % 40 == 39:
@@ -261,6 +355,53 @@ class AdoptingRun(CopyingRun):
         assert told(again[0], again[1].store) == expected, "the adopter does not own it any more after a restart"
         assert again[1].identity.epoch > epoch
         self.adopted += 1
+        others = [one.disk for one in self.followers if one.disk is not None and one.disk is not disk]
+        if others and not again[1].writer.durable.broken:
+            third = others[0].crash(random) if random.random() < 0.5 else others[0].kill()
+            third.repair()
+            third.capacity = None
+            self._copy_on(places, *again, third)
+
+    def _copy_on(self, places: Places, broker: Broker, opened: OpenLog, disk: SimDisk) -> None:
+        """Let a third node copy the log from its new owner, while that records what happens. It must get all of it."""
+        random, log_id = self.random, opened.identity.log_id
+        third = Third(log_id, disk, random)
+        owner, log_of_owner = third.follow(opened), opened.writer
+        for step in range(MOST_STEPS):
+            broker.begin(self.node.clock.now + step * SECOND, self.node.clock.wall + step * SECOND)
+            if step < 20 and random.random() < 0.3:
+                self._record_something(broker)
+            broker.serve()
+            broker.tick()
+            broker.commit()
+            assert isinstance(opened.syncer, SteppedSyncer)
+            opened.syncer.step()
+            owner.tick(self.node.clock.now + step * SECOND)
+            third.step(self.node.clock.now + step * SECOND)
+            if step > 20 and third.end == log_of_owner.written.position:
+                break
+        else:
+            raise AssertionError(f"the third node does not get the log: {owner.states()}, {third.mirrors.states()}")
+        mirror = third.mirror
+        end = log_of_owner.written.position
+        found, _ = _state(MirrorDisk(third.disk.kill(), mirror.manifest), end)
+        expected, _ = _state(places.disk.kill(), end)
+        assert found == expected, "the mirror of a third node is not the log"
+        assert mirror.manifest.epochs[-1][0] == opened.identity.epoch
+        self.copied += 1
+        self.parted += len(third.aside)
+
+    def _record_something(self, broker: Broker) -> None:
+        random = self.random
+        topics = [topic for topic in broker.topics.values() if topic.channels]
+        if not topics:
+            return
+        topic = random.choice(topics)
+        channel = random.choice(list(topic.channels.values()))
+        if random.random() < 0.5:
+            channel.empty()
+        else:
+            broker.pause(channel, not channel.paused)
 
     def _end_of(self, places: Places) -> tuple[Key, int] | None:
         """Return the newest segment of the mirror, with its size; None: there is nothing in the mirror."""

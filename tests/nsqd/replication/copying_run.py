@@ -602,7 +602,7 @@ class CopyingRun:
     def _is_whole(self) -> bool:
         end = self.source.end
         ours = self.origin.followers
-        return self.origin.in_sync.named == set(FOLLOWERS) and all(
+        return self.origin.in_sync.named == set(FOLLOWERS) <= ours.keys() and all(
             ours[follower.number].durable == end and self._has_segments_of_node(follower) for follower in self.followers
         )
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from random import Random
 
 import pytest
 
+from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
-from nsqd.replication.adoption import FAILED, READING, RETRY_AFTER, SERVING, WAITING, shares
-from nsqd.replication.early import starting
+from nsqd.replication.adoption import ATTACHING, FAILED, READING, RETRY_AFTER, SERVING, TIMER_EVERY, WAITING, shares
 from nsqd.storage.mirror.adopting import name_files
 from nsqd.storage.mirror.manifest import Manifest, write_manifest
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.replication.adopting_run import Adopter, Places
 from tests.nsqd.storage.mirror.test_adopting import log_with_checkpoints, mirror_of
-from tests.nsqd.storage.sim_node import NODE, Clock
+from tests.nsqd.storage.sim_node import NODE, Clock, SteppedSyncer
 from tests.nsqd.storage.small_log import new_disk
 
 
@@ -52,9 +53,6 @@ def test_a_start_gives_back_no_message_ids_and_tells_which_logs_it_will_open() -
     node.adoptions.adopt(log_id, 70)
     node.run()
     node.adoptions.close()
-    (told,) = starting(node.directory)
-    assert (told["log_id"], told["node"], told["state"]) == (log_id.hex(), NODE, "starting")
-    assert told["epochs"][-1][0] == node.announced[0].pack().hex()
     node.places.restarted(False, Random(1))
     again = Adopter(node.places, node.clock, Random(1), Limits())
     again.adoptions.reopen()
@@ -168,3 +166,62 @@ def test_memory_is_divided() -> None:
     assert shares(100, [100, 0]) == [100, 50]
     assert shares(100, [80, 60]) == [50, 50]
     assert shares(90, [30, 10, 0]) == [80, 60, 50]
+
+
+def test_a_broker_is_attached_in_slices_and_detached_when_the_log_is_lost() -> None:
+    node, log_id = adopter()
+    left = [3]
+    brokers: list[Broker] = []
+
+    def attach(broker: Broker) -> Callable[[], bool]:
+        brokers.append(broker)
+
+        def attach_some() -> bool:
+            left[0] -= 1
+            return left[0] > 0
+
+        return attach_some
+
+    gone: list[Broker] = []
+    node.adoptions.parts.attach, node.adoptions.parts.detach = attach, gone.append
+    node.adoptions.adopt(log_id, 70)
+    while not brokers:
+        node.work.step(node.random)
+    owned = node.adoptions.logs[log_id]
+    assert (owned.state, owned.is_attached, left) == (ATTACHING, False, [2]), "one slice in a turn"
+    node.run()
+    assert (owned.state, owned.is_attached, left) == (SERVING, True, [0])
+    node.adoptions.lose(log_id)
+    node.run()
+    assert gone == brokers
+
+
+def test_what_nobody_waits_for_is_synced_by_the_clock() -> None:
+    node, log_id = adopter()
+    node.adoptions.adopt(log_id, 70)
+    node.run()
+    owned = node.adoptions.logs[log_id]
+    assert owned.broker is not None
+    assert owned.log is not None
+    owned.broker.begin(node.clock.now, node.clock.wall)
+    owned.broker.topics["t"].channels["c"].empty()
+    owned.broker.commit()
+    writer, syncer = owned.log.writer, owned.log.syncer
+    assert writer.durable.position < writer.written.position
+    for _ in range(3):
+        node.clock.advance(TIMER_EVERY)
+        node.adoptions.tick(node.clock.now)
+        assert isinstance(syncer, SteppedSyncer)
+        while syncer.job is not None:
+            syncer.step()
+    assert writer.durable.position == writer.written.position
+
+
+def test_the_memory_of_all_logs_is_shared_when_one_is_opened() -> None:
+    node, log_id = adopter()
+    node.own_cache.cached_bytes = 1 << 20
+    node.adoptions.adopt(log_id, 70)
+    node.run()
+    owned = node.adoptions.logs[log_id]
+    assert owned.log is not None
+    assert (node.own_cache.budget, owned.log.cache.budget) == (1 << 20, 1 << 19)

@@ -121,3 +121,11 @@ def test_a_record_names_a_bounded_number_of_followers() -> None:
     wanted = found.wanted(range(2 * MOST), (), (), (0, 1), 0)
     assert wanted is not None
     assert len(wanted.numbers) == MOST
+
+
+def test_a_node_that_has_taken_the_log_over_is_no_follower_any_more() -> None:
+    found = InSync(Followers((1, 2), 2, 3), 100, PATIENCE, owner=1)
+    assert found.confirm(100, {2: 100})
+    assert found.named == found.counting == {2}
+    assert found.wanted({2}, (), (), (0, 1), 0) == Followers((2,), 2, 3)
+    assert found.wanted((), (), (), (0, 1), 0) == Followers((2,), 2, 3), "the other one has time to come back"

@@ -1,10 +1,13 @@
-"""How many nodes a start waits for before it continues its log."""
+"""How many nodes a start waits for before it continues its log, and what is believed of their answers."""
 
 from itertools import combinations
+from typing import Any
 
 import pytest
 
-from nsqd.replication.offers import is_enough
+from nsqd.replication import offers as offers_module
+from nsqd.replication.offers import MOST_OWNED, Offer, ask, find_offers, is_enough
+from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.followers import Followers
 
 
@@ -26,3 +29,50 @@ def test_enough_answers_contain_one_that_has_what_was_acknowledged(followers: tu
             heard = set(followers) - set(silent)
             always_one = all(heard & set(having) for having in combinations(followers, fewest - 1))
             assert is_enough(Followers(followers, fewest, fewest), heard) == always_one
+
+
+LOG_ID = bytes(range(16))
+EPOCH = Epoch(7, 2, b"01234567").pack().hex()
+OWNED: dict[str, Any] = {"log_id": LOG_ID.hex(), "node": 2, "epochs": [[EPOCH, 0]], "end": 500}
+
+
+def test_a_log_that_a_node_owns_is_told_apart_from_a_mirror() -> None:
+    other = OWNED | {"log_id": "00" * 16}
+    assert find_offers("h:1", {"mirrors": [], "owned": [other, OWNED]}, LOG_ID) == [
+        Offer("h:1", 500, ((bytes.fromhex(EPOCH), 0),), owner=2)
+    ]
+    assert find_offers("h:1", {"mirrors": []}, LOG_ID) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"node": 1024},
+        {"node": -1},
+        {"node": True},
+        {"node": "2"},
+        {"epochs": []},
+        {"epochs": [[EPOCH[2:], 0]]},
+        {"epochs": [["x", 0]]},
+        {"epochs": [[EPOCH, -1]]},
+        {"epochs": [[EPOCH, 5], [EPOCH, 4]]},
+        {"epochs": [[EPOCH, 1 << 63]]},
+        {"epochs": [[EPOCH]]},
+        {"epochs": 5},
+        {"end": -1},
+        {"end": 1 << 63},
+        {"end": None},
+    ],
+)
+def test_what_others_tell_of_owners_is_checked(wrong: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = {"mirrors": [], "owned": [OWNED | wrong]}
+    monkeypatch.setattr(offers_module, "_figures", lambda address, timeout: answer)
+    assert ask(LOG_ID, "h:1", 1.0) is None
+    answer["owned"] = [OWNED]
+    assert ask(LOG_ID, "h:1", 1.0) != []
+
+
+@pytest.mark.parametrize("owned", [5, "owned", {"log_id": 1}, [5], [OWNED] * (MOST_OWNED + 1), [{}]])
+def test_an_answer_of_another_form_is_none(owned: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offers_module, "_figures", lambda address, timeout: {"mirrors": [], "owned": owned})
+    assert ask(LOG_ID, "h:1", 1.0) is None

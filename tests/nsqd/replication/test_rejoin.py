@@ -11,7 +11,7 @@ import pytest
 from nsqd.core.message.ids import LEASE, SAFE_LEASES, SEQUENCE, first_of_new_log
 from nsqd.replication import offers as offers_module
 from nsqd.replication.offers import HttpMirrors, Offer, Part, ask_lease
-from nsqd.replication.rejoin import Rejoin
+from nsqd.replication.rejoin import OwnerSilentError, Rejoin, Taken, TakenOver, ask_taken_over, taken_over
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.reading import LogReading
@@ -133,3 +133,86 @@ def test_of_several_mirrors_that_of_the_latest_epoch_is_fetched() -> None:
 
     assert Rejoin(Others({}, 0.0), NODE, 0, lambda: WALL)(node.disk.kill(), reading)
     assert asked == ["latest:1"]
+
+
+OWN = Epoch(3, NODE, b"ownerown")
+
+
+def epoch(number: int, node: int) -> Epoch:
+    return Epoch(number, node, b"adopters")
+
+
+def offer(*epochs: Epoch, owner: int | None = None, end: int = 100, lease: int = 0) -> Offer:
+    found = tuple((one.pack(), 10 * place) for place, one in enumerate(epochs))
+    return Offer(f"{owner}:1", end, found, lease, owner)
+
+
+def test_a_greater_epoch_of_another_node_is_a_take_over() -> None:
+    def who(*offers: Offer) -> Epoch | None:
+        found = taken_over(offers, [OWN], NODE)
+        return found.epoch if found is not None else None
+
+    assert who() is None
+    assert who(offer(OWN)) is None
+    assert who(offer(OWN, epoch(4, NODE))) is None, "this node has lost its end"
+    assert who(offer(OWN, epoch(2, NODE + 1), owner=NODE + 1)) is None
+    assert who(offer(OWN, epoch(3, NODE - 1), owner=NODE - 1)) is None, "of equal numbers the greater node wins"
+    assert who(offer(OWN, epoch(3, NODE + 1), owner=NODE + 1)) == epoch(3, NODE + 1)
+    assert who(offer(OWN, epoch(103, 1), owner=1), offer(OWN, epoch(203, 2), owner=2)) == epoch(203, 2)
+    assert who(offer(OWN, epoch(103, 1))) == epoch(103, 1), "a mirror shows it, too"
+    assert who(offer(OWN, epoch(103, 1), owner=NODE)) == epoch(103, 1)
+
+
+def test_the_owner_is_believed_before_a_mirror_that_may_be_shorter() -> None:
+    mirror, owner = offer(OWN, epoch(103, 1), end=50, lease=9), offer(OWN, epoch(103, 1), owner=1, end=90)
+    found = taken_over([mirror, owner], [OWN], NODE)
+    assert found == Taken(epoch(103, 1), "1:1", owner.epochs, 90, 9)
+    assert found.common([(OWN.pack(), 0)], 70) == 10
+    assert found.common([(OWN.pack(), 0)], 5) == 5
+    assert found.common([(epoch(1, 1).pack(), 0)], 70) == 0
+
+
+class Told(HttpMirrors):
+    """Mirrors whose answers the test gives."""
+
+    def __init__(self, *offers: Offer) -> None:
+        super().__init__({}, 0.0)
+        self.offers = list(offers)
+        self.fetched: list[str] = []
+
+    def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
+        return self.offers
+
+    @contextmanager
+    def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Iterator[Part]]:
+        self.fetched.append(offer.address)
+        yield iter(())
+
+
+def test_a_log_that_was_taken_over_is_not_opened_and_gets_of_its_tail_what_others_have() -> None:
+    node = start(SimDisk(Random(1)))
+    node.publish()
+    reading = LogReading(node.disk.kill())
+    (first, begun), end = next(iter(reading.replay.epochs)), reading.log_records.end
+    own, its = (first.pack(), begun), (epoch(103, 1).pack(), end)
+    owner, mirror = Offer("1:1", end + 500, (own, its), 0, 1), Offer("2:1", end + 100, (own,))
+    others = Told(owner, mirror)
+    with pytest.raises(TakenOver) as raised:
+        Rejoin(others, NODE, 0, lambda: WALL)(node.disk.kill(), reading)
+    assert raised.value.taken.epoch == epoch(103, 1)
+    assert others.fetched == ["2:1"], "the owner's bytes behind the end are not this node's"
+    assert ask_taken_over(Told(owner), b"", [first], NODE, Followers()) == Taken(
+        epoch(103, 1), "1:1", (own, its), end + 500
+    )
+
+
+def test_a_log_that_is_known_to_be_taken_over_is_not_opened_if_nobody_tells_of_it() -> None:
+    node = start(SimDisk(Random(1)))
+    node.publish()
+    disk = node.disk.kill()
+    reading = LogReading(disk.kill())
+    assert reading.identity is not None
+    fence = reading.identity.log_id, epoch(103, 1)
+    with pytest.raises(OwnerSilentError, match="node 1 has"):
+        Rejoin(Told(), NODE, 0, lambda: WALL, fence)(disk, reading)
+    assert not Rejoin(Told(), NODE, 0, lambda: WALL, (bytes(16), epoch(103, 1)))(disk, reading)

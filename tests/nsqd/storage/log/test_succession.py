@@ -6,16 +6,23 @@ succeeded.
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
 import pytest
 
+from nsqd.core.channel.state import ChannelState
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import LEASE, SAFE_LEASES
+from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability
 from nsqd.core.sequence.dedup import DedupLimits
+from nsqd.core.sequence.finished import Finished
+from nsqd.core.topic_state import TopicState
+from nsqd.storage.log import succession
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.files import SegmentFiles
 from nsqd.storage.log.frozen import FrozenDisk
@@ -23,11 +30,14 @@ from nsqd.storage.log.identity import read_identity
 from nsqd.storage.log.locations import read_frames
 from nsqd.storage.log.opening import Simulated
 from nsqd.storage.log.reading import LogReading
+from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.succession import Succession, succeed
-from tests.nsqd.core.node import MS, SECOND
+from nsqd.storage.sequence import Sequence
+from tests.nsqd.core.client import Client
+from tests.nsqd.core.node import MS, SECOND, Inbox
 from tests.nsqd.storage.anybody import Anybody
 from tests.nsqd.storage.normal import NormalChannel, NormalTopic, NormalTube, normal
-from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
 
 SEEDS = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "20"))
@@ -218,3 +228,172 @@ def test_what_the_owner_has_and_the_new_log_are_what_the_old_log_was() -> None:
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error}") from error
     assert kept > SEEDS // 4
+
+
+CURSOR = Cursor(2, "owner", 60 * SECOND, 1000)
+
+
+def small_log() -> tuple[SuccessionRun, SimDisk, int]:
+    """A node whose owner has five of eight messages of a channel; of these five the tail finishes two and returns one."""
+    run = SuccessionRun(1)
+    run.node = node = SimNode(SimDisk(Random(1)), Durability.ALWAYS, run.clock, run.random)
+    channel = node.broker.topic("t").channel("c")
+    inbox = Inbox(1 << 20)
+    consumer = Client(channel, inbox, 300 * SECOND, 0)
+    node.publish(5)
+    common = node.log.writer.written.position
+    consumer.set_ready(4)
+    node.publish(3)
+    first, second, third, _ = (one.id for one in inbox.take())
+    topic = node.broker.topic("t")
+    node.turn(
+        lambda: consumer.finish(first + second) and None,
+        lambda: consumer.requeue(third, 0, node.clock.now) and None,
+        lambda: topic.set_cursor("reader", CURSOR),
+    )
+    node.log.close()
+    return run, node.disk.kill(), common
+
+
+def test_what_the_tail_says_of_earlier_messages_is_counted() -> None:
+    run, disk, common = small_log()
+    made = successor(run, disk, common, SimDisk(Random(1)))
+    assert made.dropped["FINISH"] == 2
+    assert made.dropped["REQUEUE"] >= 1
+    assert made.messages == 3
+    assert made.dropped.keys() == {"FINISH", "REQUEUE"}
+    assert not successor(run, disk, 0, SimDisk(Random(1))).dropped
+
+
+def test_a_kill_at_any_step_leaves_the_old_log_as_it_was_and_the_next_try_succeeds() -> None:
+    run, disk, common = small_log()
+    steps = 0
+    while True:
+        target = SimDisk(Random(1))
+        target.cut_in = steps
+        try:
+            successor(run, disk, common, target)
+            break
+        except PowerCut:
+            steps += 1
+    assert steps > 10
+    judge(run, disk_at(disk, common), common, disk)
+
+
+def disk_at(disk: SimDisk, common: int) -> SimDisk:
+    """Return a copy of a log of one segment that ends at a position."""
+    cut = SimDisk(Random(1))
+    for name in disk.names():
+        content = disk.content(name)
+        cut.put(name, content[: HEADER_SIZE + common] if name.endswith(".0.log") and "0" * 20 in name else content)
+    for name in disk.names()[1:]:
+        if name.endswith(".log"):
+            cut.remove(name)
+    return cut
+
+
+@pytest.mark.parametrize("operation", ["append", "sync", "create", "sync_directory"])
+def test_a_disk_that_fails_makes_no_log_that_lacks_anything(operation: str) -> None:
+    run, disk, common = small_log()
+    target = SimDisk(Random(1))
+    successor(run, disk, common, target)
+    expected = told(target)[:2]
+    failed = 0
+    for number in range(1, target.operations[operation] + 1):
+        spoiled = SimDisk(Random(1))
+        spoiled.fail(operation, number, errno.EIO)
+        try:
+            successor(run, disk, common, spoiled)
+        except OSError:
+            failed += 1
+        else:
+            assert told(spoiled.crash(Random(number)))[:2] == expected
+    assert failed
+
+
+def test_a_log_that_the_owner_has_as_a_whole_is_succeeded_by_one_without_messages() -> None:
+    run, disk, _ = small_log()
+    target = SimDisk(Random(1))
+    assert successor(run, disk, 1 << 40, target).messages == 0
+    topics, messages, reading = told(target)
+    assert [(topic.name, topic.end, len(topic.readers)) for topic in topics.values()] == [("t", 8, 1)]
+    assert messages == {1: {}}
+    assert topics[1].cursors == {"reader": replace(CURSOR, offset=8)}, "it holds what will be published"
+    assert reading.log_records.end > LogReading(FrozenDisk(disk)).log_records.end
+
+
+Bug = Callable[[TopicState, Sequence, int, int], tuple[TopicState, Sequence]]
+_tail_of = succession.tail_of
+
+
+def _without_channels(state: TopicState, sequence: Sequence, boundary: int, since: int) -> tuple[TopicState, Sequence]:
+    state.readers.clear()
+    return _tail_of(state, sequence, boundary, since)
+
+
+def _numbers_for_names(state: TopicState, sequence: Sequence, boundary: int, since: int) -> tuple[TopicState, Sequence]:
+    for reader in state.readers.values():
+        reader.name = str(reader.number)
+    return _tail_of(state, sequence, boundary, since)
+
+
+def _one_left_out(state: TopicState, sequence: Sequence, boundary: int, since: int) -> tuple[TopicState, Sequence]:
+    return _tail_of(state, sequence, min(state.end, boundary + 1), since)
+
+
+def _one_too_many(state: TopicState, sequence: Sequence, boundary: int, since: int) -> tuple[TopicState, Sequence]:
+    return _tail_of(state, sequence, max(0, boundary - 1), since)
+
+
+def _owed_again(state: TopicState, sequence: Sequence, boundary: int, since: int) -> tuple[TopicState, Sequence]:
+    for reader in state.readers.values():
+        if isinstance(reader, ChannelState) and boundary < reader.cursor:
+            reader.passed, reader.cursor = Finished(boundary), boundary
+    return _tail_of(state, sequence, boundary, since)
+
+
+def _forgotten_producers(
+    state: TopicState, sequence: Sequence, boundary: int, since: int
+) -> tuple[TopicState, Sequence]:
+    state.publishers.keys.clear()
+    state.publishers.producers.clear()
+    return _tail_of(state, sequence, boundary, since)
+
+
+def _segment_lost(state: TopicState, sequence: Sequence, boundary: int, since: int) -> tuple[TopicState, Sequence]:
+    return _tail_of(state, sequence, boundary, since + 1)
+
+
+def _not_retained(state: TopicState, sequence: Sequence, boundary: int, since: int) -> tuple[TopicState, Sequence]:
+    sequence.retain(None)
+    return _tail_of(state, sequence, boundary, since)
+
+
+def _without_cursors(state: TopicState, sequence: Sequence, boundary: int, since: int) -> tuple[TopicState, Sequence]:
+    state.cursors.clear()
+    return _tail_of(state, sequence, boundary, since)
+
+
+BUGS: list[Bug] = [
+    _without_channels,
+    _numbers_for_names,
+    _one_left_out,
+    _one_too_many,
+    _owed_again,
+    _forgotten_producers,
+    _segment_lost,
+    _not_retained,
+    _without_cursors,
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_each_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(succession, "tail_of", bug)
+    for seed in range(300):
+        try:
+            SuccessionRun(seed).run()
+        except AssertionError:
+            return
+    raise AssertionError("it was not found")

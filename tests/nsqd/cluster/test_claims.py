@@ -1,0 +1,205 @@
+"""Claims, one rule at a time: who is claimed and when, and what voters answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqd.cluster import claims
+from nsqd.cluster.claims import MOST_AHEAD, STEP, Quorum
+from nsqd.cluster.ownership import Promise
+from nsqd.core.message.epoch import Epoch
+from nsqd.protocols.peer.claims import Claim as ClaimFrame
+from nsqd.protocols.peer.claims import Counts, Extent, Stage, pack_claim, pack_counts
+from tests.nsqd.cluster.claims_run import UNCLEAN_AFTER, ClaimNode, ClaimRun
+from tests.nsqd.cluster.network import SECOND
+
+LOG = (0).to_bytes(16)  # that of node 0
+
+
+def started(quorum: Quorum = Quorum.MAJORITY, size: int = 3) -> tuple[ClaimRun, list[ClaimNode]]:
+    """Nodes of which all followers count."""
+    run = ClaimRun(1, quorum, size)
+    run.failing = 0.0
+    run.advance(15)
+    assert run.complaints() == []
+    return run, [run.nodes[number] for number in range(size)]
+
+
+def owner(run: ClaimRun, log_id: bytes = LOG) -> int:
+    """The owner that all running nodes know."""
+    owners = {node.cluster.ownership.owner(log_id) for node in run.running()}
+    assert len(owners) == 1
+    found = owners.pop()
+    assert found is not None
+    return found.node
+
+
+def test_the_first_of_the_followers_that_count_adopts_the_log_of_a_dead_node_at_once() -> None:
+    run, nodes = started()
+    run.kill(nodes[0])
+    run.advance(5 + 2)
+    attempt = nodes[1].claims.attempt
+    assert attempt is not None
+    assert (attempt.stage, attempt.is_won, attempt.number) == (Stage.CLEAN, True, 1 + STEP)
+    assert nodes[2].claims.attempt is None
+    assert nodes[1].claims.figures()["logs"][0]["state"] == "adopting"
+    run.advance(8)
+    assert owner(run) == 1
+    assert run.disks[2].facts.promises[LOG] == Promise(1 + STEP, 1)
+    figures = nodes[1].claims.figures()
+    assert (figures["won"], figures["logs"][0]["owner_lost"]) == ({"clean": 1, "unclean": 0}, False)
+
+
+def test_nobody_adopts_without_a_quorum_but_on_an_operators_word() -> None:
+    run, nodes = started(Quorum.NONE)
+    with pytest.raises(ValueError, match="is there"):
+        nodes[1].claims.adopt(LOG)
+    run.kill(nodes[0])
+    run.advance(UNCLEAN_AFTER / SECOND + 30)
+    assert owner(run) == 0
+    del nodes[1].disk.mirrors[LOG]
+    run.advance(1)
+    with pytest.raises(KeyError):
+        nodes[1].claims.adopt(LOG)
+    nodes[2].claims.adopt(LOG)
+    run.advance(10)
+    assert owner(run) == 2
+    assert run.won_unclean == 1
+
+
+def test_an_operators_word_at_a_node_with_a_shorter_mirror_goes_to_the_one_with_the_longer() -> None:
+    run, nodes = started(Quorum.NONE)
+    run.kill(nodes[0])
+    nodes[2].disk.mirrors[LOG].end += 1
+    run.advance(10)
+    nodes[1].claims.adopt(LOG)
+    run.advance(15)
+    assert owner(run) == 2
+
+
+def test_a_node_without_a_majority_waits_for_ever_and_one_with_any_adopts() -> None:
+    for quorum, adopter in ((Quorum.MAJORITY, 0), (Quorum.ANY, 1)):
+        run, nodes = started(quorum)
+        run.kill(nodes[0])
+        run.kill(nodes[2])
+        run.advance(100)
+        assert owner(run) == adopter
+
+
+def test_an_owner_whose_disk_was_replaced_is_waited_for_as_one_whose_mirror_may_lack_something() -> None:
+    run, nodes = started()
+    run.kill(nodes[0])
+    run.advance(2)
+    disk = run.disks[0]
+    disk.owned.clear()
+    disk.mirrors.clear()
+    run.start(0)
+    run.advance(UNCLEAN_AFTER / SECOND - 5)
+    assert owner(run) == 0
+    assert run.complaints() != []
+    run.advance(35)
+    assert owner(run) in (1, 2)
+    assert run.won_unclean == 1
+
+
+def test_an_owner_that_gave_the_log_up_or_is_forgotten_is_not_waited_for() -> None:
+    run, nodes = started()
+    nodes[0].cluster.give_up_log(LOG)
+    run.advance(10)
+    assert owner(run) == 1
+    run, nodes = started()
+    nodes[0].cluster.announce_restart(30_000)
+    run.network.collect(nodes[0])
+    run.advance(0.5)
+    run.kill(nodes[0])
+    run.advance(10)
+    assert owner(run) == 0
+    nodes[1].cluster.forget(0, nodes[1].now)
+    run.advance(10)
+    assert owner(run) == 1
+
+
+def test_an_nsqlookupd_that_hears_the_owner_postpones_a_claim() -> None:
+    run, nodes = started()
+    for node in nodes:
+        node.claims.heard_by_witness = lambda number: SECOND
+    run.kill(nodes[0])
+    run.advance(30)
+    assert owner(run) == 0
+    nodes[2].claims.heard_by_witness = lambda number: None
+    run.advance(20)
+    assert owner(run) == 2
+
+
+def test_an_adoption_that_failed_is_tried_again_after_a_pause() -> None:
+    run, nodes = started()
+    run.failing = 1.0
+    run.kill(nodes[0])
+    run.advance(15)
+    assert owner(run) == 0
+    run.failing = 0.0
+    run.advance(60)
+    assert owner(run) in (1, 2)
+
+
+def test_an_adoption_is_called_off_when_the_owner_is_back_before_its_epoch_has_begun() -> None:
+    run, nodes = started()
+    nodes[0].still_until = run.network.now + 12 * SECOND
+    run.duration = 60_000, 60_001
+    run.advance(9)
+    assert nodes[1].adopting is not None
+    run.advance(5)
+    assert nodes[1].adopting is None
+    assert nodes[1].claims.called_off == 1
+    assert owner(run) == 0
+    run.duration = 200, 201
+    run.kill(nodes[0])
+    run.advance(9)
+    assert owner(run) == 0  # it came back once, so it is waited for longer
+    run.advance(25)
+    assert owner(run) in (1, 2)
+
+
+def test_a_number_far_above_what_is_known_is_not_promised() -> None:
+    run, nodes = started(Quorum.NONE)
+    run.kill(nodes[0])
+    run.advance(7)
+    lost = nodes[2].cluster.ownership.epochs[LOG]
+    promises = nodes[2].cluster.ownership.promises
+    for number, is_promised in ((1 + MOST_AHEAD + 1, False), (1 + MOST_AHEAD, True)):
+        claim = ClaimFrame(LOG, number, 1, lost, Extent(lost, 1 << 40), 0, Stage.CLEAN)
+        nodes[1].cluster.links[2].send_claiming(pack_claim(claim))
+        run.network.collect(nodes[1])
+        run.advance(0.4)
+        assert (promises.get(LOG) == Promise(number, 1)) is is_promised
+
+
+def test_only_the_owner_says_who_counts() -> None:
+    run, nodes = started()
+    lost = nodes[2].cluster.ownership.epochs[LOG]
+    before = nodes[2].claims._cases[LOG].counts
+    for epoch in (lost, Epoch(9, 1, bytes(8))):
+        counts = Counts(LOG, epoch, 1 << 40, frozenset({2}), True)
+        nodes[1].cluster.links[2].send_claiming(pack_counts(counts))
+    run.network.collect(nodes[1])
+    run.advance(0.3)
+    assert nodes[2].claims._cases[LOG].counts == before
+
+
+def test_a_follower_that_stood_still_counts_again_when_its_owner_says_so_again() -> None:
+    _, nodes = started()
+    owner, follower = nodes[0], nodes[1]
+    assert follower.claims._cases[LOG].is_fresh
+    follower.claims.tick(follower.now + 4 * SECOND)
+    assert not follower.claims._cases[LOG].is_fresh
+    link, naming = owner.cluster.links[1], owner.naming[LOG]
+    words = LOG, owner.serving[LOG], naming.position, naming.named, link, True
+    owner.claims.counts(*words)
+    size = len(link.output)
+    owner.claims.counts(*words)
+    assert len(link.output) == size  # it is no news
+    owner.claims._now += claims.REPEAT
+    owner.claims.counts(*words)
+    assert len(link.output) > size
+    follower.cluster.links[0].receive(bytes(link.output), follower.now)
+    assert follower.claims._cases[LOG].is_fresh
