@@ -54,6 +54,7 @@ class Control:
 
         `wake`: called in another thread when there is a question.
         """
+        self.data = data
         self._path = data / FILE
         self._wake = wake
         self._token = secrets.token_hex(16)

@@ -116,8 +116,8 @@ def _problem(whose: str, port: int, bind: Callable[[str], Listener]) -> list[str
     return []
 
 
-def welcome(daemons: Sequence[Daemon]) -> str:
-    """Return what the user is told once all daemons run."""
+def welcome(daemons: Sequence[Daemon], chaos_in: Path | None = None) -> str:
+    """Return what the user is told once all daemons run. `chaos_in`: the set's data, if `penstock chaos` is allowed."""
     width = max(len(daemon.name) for daemon in daemons)
     lines = [
         f"{d.name:<{width}}  "
@@ -129,10 +129,12 @@ def welcome(daemons: Sequence[Daemon]) -> str:
     node, lookupd = daemons[1], f"{HOST}:{daemons[0].http_port}"
     if node.shared_port:
         lines.append(f"producers of any nsqd: TCP {HOST}:{node.shared_port}")
+    where = "" if chaos_in == Path("data") else f" --data {shlex.quote(str(chaos_in))}"
     lines += [
         "",
         f"Try:  curl -d 'hello' 'http://{HOST}:{node.http_port}/pub?topic=greetings'",
         f"      {_beside('nsq_tail')} -topic greetings -channel tail -n 1 -lookupd-http-address {lookupd}",
+        *([f"Break a node:  {_beside('penstock')} chaos freeze 0 --for 30s{where}"] if chaos_in is not None else []),
         f"Web UI:  http://{HOST}:{daemons[-1].http_port}",
         "Press Ctrl-C to stop all daemons.",
     ]

@@ -222,7 +222,8 @@ class Processes:
                 print(f"penstock up: {action.text}", file=sys.stderr, flush=True)
             else:
                 self._open_control()
-                print(welcome(list(self._daemons.values())), flush=True)
+                allowed = self._control.data if self._control is not None else None
+                print(welcome(list(self._daemons.values()), allowed), flush=True)
 
     def _open_control(self) -> None:
         if self._control is not None:

@@ -20,7 +20,7 @@ from nsqd.core.limits import MAY_BE_DELIVERED
 from nsqd.core.observation.series import Series
 from nsqd.core.registry import Change
 from nsqd.discovery.lookupds import Lookupds
-from nsqd.fence import Fence, reopen
+from nsqd.fence import Fence, open_patiently
 from nsqd.front_ends import (
     all_peers,
     listen_to_beanstalk,
@@ -29,7 +29,6 @@ from nsqd.front_ends import (
     make_auth_servers,
     nsq_peers,
     open_cluster_port,
-    open_in_cluster,
     open_shared_port,
 )
 from nsqd.http.node import Node
@@ -84,16 +83,17 @@ def serve(options: NsqdOptions, directory: DataDirectory, listeners: Listeners) 
 async def _run(options: NsqdOptions, directory: DataDirectory, listeners: Listeners) -> None:
     """Serve until SIGINT or SIGTERM. Any exception that leaves here is a bug, or a machine that has ceased to work."""
     _tune_interpreter()
-    opened: Opened | None = open_in_cluster(options, directory, listeners)
     auth_servers = make_auth_servers(options, listeners.auth_tls)
     with trio.open_signal_receiver(*SIGNALS) as signals:
+        opened = await open_patiently(options, directory, listeners, signals)
         while opened is not None:
             fence = await _serve(options, directory, listeners, opened, auth_servers, signals)
             opened = None  # the next log may need the memory
             if fence is not None:
                 gc.collect()
                 close_sockets(listeners)
-                listeners, opened = fence.listeners, await reopen(options, directory, fence, signals)
+                listeners = fence.listeners
+                opened = await open_patiently(options, directory, listeners, signals, fence)
         if auth_servers:
             await auth_servers.close()
     log.info("NSQ: bye")

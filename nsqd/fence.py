@@ -34,19 +34,25 @@ class Fence:
     listeners: Listeners  # at which connections wait until the node serves again
 
 
-async def reopen(
-    options: NsqdOptions, directory: DataDirectory, fence: Fence, signals: AsyncIterator[int]
+async def open_patiently(
+    options: NsqdOptions,
+    directory: DataDirectory,
+    listeners: Listeners,
+    signals: AsyncIterator[int],
+    fence: Fence | None = None,
 ) -> Opened | None:
-    """Open the data directory again, with a log that succeeds the one that is fenced off.
+    """Open the data directory. If another node owns its log, as `fence` or cluster.json tells, begin one that succeeds it.
 
     Waits until a node tells how much of the log the owner has. Returns None after SIGINT or SIGTERM. Raises DirectoryError.
     """
+    if not options.cluster_address:
+        return open_in_cluster(options, directory, listeners)
     from nsqd.replication.rejoin import OwnerSilentError
 
     is_told = False
     while True:
         try:
-            return open_in_cluster(options, directory, fence.listeners, (fence.log_id, fence.epoch))
+            return open_in_cluster(options, directory, listeners, {fence.log_id: fence.epoch} if fence else {})
         except OwnerSilentError as error:
             if not is_told:
                 log.error("CLUSTER: this node cannot continue: %s", error)

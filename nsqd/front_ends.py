@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -107,12 +107,12 @@ def open_shared_port(
 
 
 def open_in_cluster(
-    options: NsqdOptions, directory: DataDirectory, listeners: Listeners, fence: tuple[bytes, Epoch] | None = None
+    options: NsqdOptions, directory: DataDirectory, listeners: Listeners, owners: Mapping[bytes, Epoch] | None = None
 ) -> Opened:
     """Read the log and build the broker. In a cluster, fetch the end of the log from other nodes that have more of it.
 
-    If another node has adopted the log, another one is begun. `fence`: the id of a log of which that is known, and the epoch of
-    its owner. Raises DirectoryError, OwnerSilentError.
+    If another node has adopted the log, another one is begun. `owners`: epochs of logs that are known, beside those in
+    cluster.json, by log id. Raises DirectoryError, OwnerSilentError.
     """
     _resume_succession(directory.path)
     if not options.cluster_address:
@@ -128,7 +128,7 @@ def open_in_cluster(
     addresses = {node.number: node.http for node in members if node.number != options.node_id}
     lease = dict(facts.leases).get(options.node_id, 0)
     others = HttpMirrors(addresses, options.rejoin_timeout / SECOND)
-    rejoin = Rejoin(others, options.node_id, lease, time.time_ns, fence)
+    rejoin = Rejoin(others, options.node_id, lease, time.time_ns, {**dict(facts.owners), **(owners or {})})
 
     def begin() -> Opened:
         opening = partial(open_directory, options, directory, extend=rejoin, least_id=lambda: rejoin.least_id)
@@ -289,6 +289,7 @@ def make_adoptions(options: NsqdOptions, port: ClusterPort, directory: Path, ope
         cache=opened.log.cache,
         budget=options.mem_budget,
         announce=port.cluster.announce_owner,
+        resume=port.cluster.resume_owner,
         attach=attach,
         detach=detach,
         is_lost=is_lost,

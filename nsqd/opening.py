@@ -99,7 +99,8 @@ def open_adopted(options: NsqdOptions, wake: Callable[[], None], disk: Disk, lea
 
 def make_adopted_broker(home: Broker, opened: OpenLog) -> Broker:
     """Return an empty broker for a log that this node has taken over, in whose turns `home` takes it along."""
-    return adopted_broker(home, opened.store, NoIds(opened.identity.node, opened.start_results.lease))
+    ids = NoIds(opened.identity.node, opened.start_results.lease)
+    return adopted_broker(home, opened.store, ids, opened.history())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """What a node knows of the other nodes of its cluster. Nothing here does input or output, or asks a clock.
 
-* `cluster`: a node's part in its cluster: its connections, whom to dial, what is passed on. Start here.
+* `cluster`: a node's part in its cluster: its connections, whom to dial, what is passed on. Start here. `cut`: silence that
+  a rehearsal asks for.
 * `peer`: one connection to another node, as the reactor sees it. `link`: what is said over it.
-* `membership`: who belongs to the cluster, and who is silent. `cut`: silence that a rehearsal asks for.
+* `membership`: who belongs to the cluster, and who is silent.
 * `ownership`: who owns which log. `claims`: who takes over the log of a node that is lost.
 
 Of nsqd, this package may import only `protocols` and `core`. See docs/design/cluster.md.

@@ -445,9 +445,10 @@ class Claims:
     def _why_not(self, attempt: _Attempt) -> str:
         """Return why a claim is not won by the answers that have come; "": it is."""
         case, answers = attempt.case, {number: vote.answer for number, vote in attempt.votes.items()}
+        most = max(case.epoch.number, attempt.number) + MOST_AHEAD  # what is beyond cannot be promised to a node
         for vote in attempt.votes.values():
-            if vote.answer is Answer.TAKEN:
-                case.least = max(case.least, min(vote.promised, MOST_NUMBER) + 1)
+            if vote.answer is Answer.TAKEN and vote.promised < most:
+                case.least = max(case.least, vote.promised + 1)
         found = set(answers.values())
         if self._is_there(case.log_id, self._now):
             return "the owner is back"

@@ -299,16 +299,22 @@ class Cluster:
     def announce_owner(self, log_id: bytes, epoch: Epoch) -> None:
         """Note that this node owns a log by an epoch from now on, and tell all nodes.
 
-        The first record of the epoch is durable. At a start, call it with the last epoch of each adopted log before that is
-        opened: what no node says that it owns is taken over after -unclean-after.
+        The first record of the epoch is durable. At a start, call `resume_owner` for each adopted log before it is opened: what
+        no node says that it owns is taken over after -unclean-after.
         """
         if epoch.node != self.own.number:
-            return  # only in tests, whose epochs may be anybody's
+            return  # the log was never owned by this node
         self.ownership.hold(log_id, epoch)
         is_news = self.ownership.learn(log_id, epoch)
         self._tell_owners(None, [log_id])
         if is_news:
             self.on_owner(log_id, epoch)
+
+    def resume_owner(self, log_id: bytes) -> None:
+        """Tell all nodes that this one goes on as the owner of a log, if it was its owner in its last run."""
+        known = self.ownership.owner(log_id)
+        if known is not None:
+            self.announce_owner(log_id, known)
 
     def give_up_log(self, log_id: bytes) -> None:
         """Tell all nodes that this one cannot go on as the owner of a log that it owns: another may take over at once."""

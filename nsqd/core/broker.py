@@ -75,6 +75,7 @@ class Broker:
         self.draining_since = 0  # ns since the epoch; 0: the node does not drain
         # those of the logs that the node has adopted; all share its agenda and its scan (stripes.py)
         self.adopted: list[Broker] = []
+        self.last_place = 0  # the place of the latest of them: see NodeContext
         self.last_stripe = 0  # the number by which workers know the latest tube of an adopted log; each is 1 lower
 
     def join(self, home: Broker) -> None:

@@ -8,6 +8,7 @@ from nsqd.core.measurement.latency import Latency
 from nsqd.core.measurement.outcomes import Events, Outcomes, Producers
 from nsqd.core.message.ids import IdSource
 from nsqd.core.registry import Registry
+from nsqd.core.retention.history import History
 from nsqd.core.sequence.dedup import Remembered
 from nsqd.core.sequence.store import Store
 from nsqd.core.timing.agenda import Agenda
@@ -27,6 +28,8 @@ class NodeContext:
     registry: Registry
     scan: ScanPool
     events: Events
+    place: int = 0  # the number of the log among those that the node owns; 0: its own, else never used again
+    history: History | None = None  # what reads an adopted log's messages from disk; None: the log is the node's own
     copies: int = 1  # nodes that can have a copy of a message now, this one included
     remembered: Remembered = field(default_factory=Remembered)  # how much all topics remember of their publishers
     # of all finished messages, while percentiles are configured

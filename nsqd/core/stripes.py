@@ -17,19 +17,23 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.window import link, unlink
 from nsqd.core.message.ids import IdSource
 from nsqd.core.reader import Reader
+from nsqd.core.retention.history import History
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.store import Store
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.tube import Tube
 
 
-def adopted_broker(home: Broker, store: Store, ids: IdSource) -> Broker:
+def adopted_broker(home: Broker, store: Store, ids: IdSource, history: History | None = None) -> Broker:
     """Return an empty broker for an adopted log, which takes part in the turns of `home` once it is attached.
 
-    `ids` are those of the node that published into the log (NoIds: nothing is published any more). The caller fills the broker
-    (nsqd/core/recovery.py), in any thread, and then attaches it.
+    `ids` are those of the node that published into the log (NoIds: nothing is published any more). `history` reads the log's
+    messages from disk for operators; None: they see those in memory. The caller fills the broker (nsqd/core/recovery.py), in
+    any thread, and then attaches it.
     """
     broker = Broker(home.limits, store, ids, home.context.random_below, None, home)
+    home.last_place += 1
+    broker.context.place, broker.context.history = home.last_place, history
     broker.registry.is_open = True  # what the log has is there already
     return broker
 

@@ -20,6 +20,7 @@ from nsqd.core.node_context import NodeContext
 from nsqd.core.reader import DistributedBatch, Parts, ReaderKind
 from nsqd.core.readers import R, Readers
 from nsqd.core.retention.cursors import Cursor
+from nsqd.core.retention.history import History
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.dedup import Dedup
 from nsqd.core.sequence.intake import Intake, Sealed
@@ -430,6 +431,16 @@ class Topic:
     def key(self) -> tuple[str, str]:
         """Return the name by which operators pause the topic: its name, and no channel."""
         return self.name, ""
+
+    @property
+    def place(self) -> int:
+        """Return the number of the topic's log among those that the node owns; 0: its own."""
+        return self._context.place
+
+    @property
+    def history(self) -> History | None:
+        """Return what reads the messages of an adopted log from disk; None: the topic is in the node's own log."""
+        return self._context.history
 
     @property
     def depth(self) -> int:

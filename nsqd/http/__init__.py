@@ -5,7 +5,8 @@ Read `routes` (all paths), then `node` (what handlers know of the daemon), then 
 * Publishing and topology: `publish`, `topology`, `topic_config`, `pauses`.
 * Health and figures: `health`, `stats`, `stats_text`, `stats_client`, `metrics` over `figures` and `cluster_metrics`,
   `series`, `overview`, `tubes`.
-* Messages: `messages`, `message_actions`, `dead_letters`, `jobs`, over `inspection`.
+* Messages: `messages`, `message_actions`, `dead_letters`, `jobs`, over `inspection` and `parts`
+  (of a channel, in several logs).
 * Reading back: `read_back`, `offsets`, `cursors`, `all_cursors`.
 * The node: `config`, `storage`, `backup`, `drain`, `story`, `cluster`, `cuts`.
 * Shared by routes: `arguments`, `archive` (tar streams), `coalescing` (expensive answers are made once at a time).

@@ -86,12 +86,6 @@ def existing_channel(broker: Broker, topic: str, channel: str) -> Channel:
     return found
 
 
-def topic_of_channel(broker: Broker, topic: str, channel: str) -> Topic:
-    """Return the topic. Raises HttpError 404 if the topic or the channel does not exist."""
-    existing_channel(broker, topic, channel)
-    return broker.topics[topic]
-
-
 def existing_tube(broker: Broker, name: str) -> Tube:
     """Return the tube; one that is only used or watched is created. Raises HttpError 404 if it does not exist."""
     tube = broker.tubes.tube(name)

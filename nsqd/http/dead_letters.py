@@ -21,8 +21,9 @@ from nsqd.core.channel import actions
 from nsqd.core.channel.buried import DeadLetter
 from nsqd.core.channel.channel import Channel
 from nsqd.core.message.frame import HEADER_SIZE, ID_SIZE, STAMP
-from nsqd.http.arguments import existing_channel, topic_and_channel
+from nsqd.http.arguments import topic_and_channel
 from nsqd.http.node import Node
+from nsqd.http.parts import parts_of_channel
 from shared.http.api import Handler, Routes, json_response, query
 from shared.http.errors import HttpError
 
@@ -73,8 +74,10 @@ class DeadLetters:
                 raise HttpError(400, "MISSING_ARG_ID")
 
             def work() -> int:
-                found = existing_channel(self._node.broker, topic, channel)
-                return act(found, ids or found.buried.oldest(count))
+                done = 0
+                for _, found in parts_of_channel(self._node.broker, topic, channel):
+                    done += act(found, ids or found.buried.oldest(count - done))
+                return done
 
             return json_response({done: await self._node.bridge.call(work)})
 
@@ -85,11 +88,15 @@ def _find_page(
     broker: Broker, topic: str, channel: str, after: bytes | None, limit: int
 ) -> tuple[int, list[LetterRow]]:
     """Return how many messages are buried, and up to `limit` of them. Runs in the trio thread."""
-    found, journal = existing_channel(broker, topic, channel), broker.topics[topic].journal
-    return len(found.buried), [
-        (message_id, letter, broker.topics[topic].frame(letter.ordinal), letter.ordinal < journal.copied_end())
-        for message_id, letter in found.buried.after(after, limit)
-    ]
+    parts = parts_of_channel(broker, topic, channel)
+    begun = next((index for index, (_, found) in enumerate(parts) if after in found.buried), 0)
+    rows: list[LetterRow] = []
+    for source, found in parts[begun:]:
+        rows += [
+            (message_id, letter, source.frame(letter.ordinal), letter.ordinal < source.journal.copied_end())
+            for message_id, letter in found.buried.after(after, limit - len(rows))
+        ]
+    return sum(len(found.buried) for _, found in parts), rows
 
 
 def _describe(found: list[LetterRow], bodies: bool) -> list[dict[str, Any]]:

@@ -74,7 +74,8 @@ class FrameLookup:
         self._copied_end = topic.journal.copied_end()
         self.frames = {ordinal: look(ordinal, self._with_attributes) for ordinal in ordinals}
         missing = [ordinal for ordinal, frame in self.frames.items() if not frame]
-        return [] if topic.ephemeral else list(self._node.history.plans_of(topic.number, missing))
+        history = topic.history or (None if topic.place else self._node.history)
+        return [] if topic.ephemeral or history is None else list(history.plans_of(topic.number, missing))
 
     def _read(self, plans: list[Plan]) -> None:
         """Read the messages that are only on disk. Runs in any thread.

@@ -31,9 +31,10 @@ from nsqd.core.work_queue.actions import BURY, DELETE, KICK, RELEASE, Action, ac
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.listing import list_jobs
 from nsqd.core.work_queue.tube import Tube
-from nsqd.http.arguments import bounded, existing_tube, numbers, tube_name
+from nsqd.http.arguments import bounded, numbers, tube_name
 from nsqd.http.inspection import Bodies, FrameLookup, read_page
 from nsqd.http.node import Node
+from nsqd.http.parts import at_page, following_page, parts_of_tube
 from nsqd.protocols.beanstalk.stats import STATES
 from shared.http.api import Handler, Routes, json_response, query
 from shared.http.errors import HttpError
@@ -67,16 +68,18 @@ class Jobs:
         lookup, jobs_page, broker = FrameLookup(self._node, attributes=False), JobsPage(), self._node.broker
 
         def choose() -> tuple[Topic, list[int]]:
-            tube = existing_tube(broker, name)
+            parts = parts_of_tube(broker, name)
             try:
-                jobs_page.jobs, jobs_page.following = list_jobs(tube.table, state, page.after, page.limit)
-                jobs_page.client_ids = [broker.tubes.client_id(job) for job in jobs_page.jobs]
+                index, place = at_page(parts, page.after)
+                jobs_page.jobs, following = list_jobs(parts[index][1].table, state, place, page.limit)
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
-            jobs_page.total = tube.table.counts[state]
+            jobs_page.client_ids = [broker.tubes.client_id(job) for job in jobs_page.jobs]
+            jobs_page.following = following_page(parts, index, following)
+            jobs_page.total = sum(tube.table.counts[state] for _, tube in parts)
             jobs_page.now, jobs_page.wall = broker.now, broker.wall
-            jobs_page.pause_left = max(0, tube.pause_until - jobs_page.now) // SECOND
-            return broker.topics[name], [job.ordinal for job in jobs_page.jobs]
+            jobs_page.pause_left = max(0, parts[0][1].pause_until - jobs_page.now) // SECOND
+            return parts[index][0], [job.ordinal for job in jobs_page.jobs]
 
         await lookup.fetch(choose)
         answer: dict[str, Any] = {"total": jobs_page.total, "jobs": jobs_page.describe(lookup, Bodies(page.preview))}
@@ -93,7 +96,7 @@ class Jobs:
 
             def work() -> int:
                 count = 0
-                for tube in (existing_tube(broker, name), *broker.tubes.everywhere(name)[1:]):
+                for _, tube in parts_of_tube(broker, name):
                     count += act(tube, action, choose(tube)[: most - count])
                 if count:
                     broker.tubes.leave_empty(name)

@@ -26,10 +26,11 @@ from nsqd.core.channel.listing import list_messages
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import HEADER_SIZE, message_id
 from nsqd.core.topic import Topic
-from nsqd.http.arguments import bounded, existing_channel, numbers, topic_and_channel, topic_to_publish_to
+from nsqd.http.arguments import bounded, numbers, topic_and_channel, topic_to_publish_to
 from nsqd.http.inspection import FrameLookup
 from nsqd.http.messages import read_state
 from nsqd.http.node import Node
+from nsqd.http.parts import ordinals_in, parts_of_channel
 from penstock.protocol.names import is_valid_name
 from shared.http.api import Handler, Routes, json_response, query
 from shared.http.errors import HttpError
@@ -68,23 +69,37 @@ class MessageActions:
         async def handler(request: Request) -> Response:
             arguments = query(request)
             topic, channel = topic_and_channel(arguments)
-            act, choose = prepare(arguments), _choice(arguments)
-            look, broker = FrameLookup(self._node), self._node.broker
+            act = prepare(arguments)
+            choose, most = _choice(arguments)
 
-            def those() -> tuple[Topic, list[int]]:
-                found = existing_channel(broker, topic, channel)
-                return broker.topics[topic], choose(found)
+            def parts() -> list[tuple[Topic, Channel]]:
+                return parts_of_channel(self._node.broker, topic, channel)
 
-            await look.fetch(those)
-            chosen = [ChosenMessage(ordinal, message_id(frame)) for ordinal, frame in look.frames.items() if frame]
-
-            def work() -> int:
-                found = existing_channel(broker, topic, channel)
-                return act(broker.topics[topic], found, chosen, look)
-
-            return json_response({done: await self._node.bridge.call(work)})
+            left = most
+            for place in await self._node.bridge.call(lambda: [one.place for one, _ in parts()]):
+                left -= await self._act_in(parts, place, act, choose, left)
+            return json_response({done: most - left})
 
         return handler
+
+    async def _act_in(
+        self,
+        parts: Callable[[], list[tuple[Topic, Channel]]],
+        place: int,
+        act: Act,
+        choose: Callable[[Topic, Channel], list[int]],
+        most: int,
+    ) -> int:
+        """Read at most `most` chosen messages of the log at that place, and act on them. Returns how many the channel had."""
+        look = FrameLookup(self._node)
+
+        def those() -> tuple[Topic, list[int]]:
+            topic, channel = _at(parts(), place)
+            return topic, choose(topic, channel)[:most]
+
+        await look.fetch(those)
+        chosen = [ChosenMessage(ordinal, message_id(frame)) for ordinal, frame in look.frames.items() if frame]
+        return await self._node.bridge.call(lambda: act(*_at(parts(), place), chosen, look))
 
     @staticmethod
     def _finish(arguments: Arguments) -> Act:
@@ -141,14 +156,22 @@ class MessageActions:
         return move
 
 
-def _choice(arguments: Arguments) -> Callable[[Channel], list[int]]:
-    """Return a function that chooses ordinals of a channel by the arguments. Raises HttpError."""
+def _at(parts: list[tuple[Topic, Channel]], place: int) -> tuple[Topic, Channel]:
+    """Return the part in the log at that place. Raises HttpError 404 if the node has given the log up."""
+    for part in parts:
+        if part[0].place == place:
+            return part
+    raise HttpError(404, "CHANNEL_NOT_FOUND")
+
+
+def _choice(arguments: Arguments) -> tuple[Callable[[Topic, Channel], list[int]], int]:
+    """Return a function that chooses ordinals of a channel by the arguments, and how many at most. Raises HttpError."""
     if "offset" in arguments:
-        ordinals = numbers(arguments, "offset", MOST)
-        return lambda channel: ordinals
+        offsets = numbers(arguments, "offset", MOST)
+        return (lambda topic, channel: ordinals_in(topic, offsets)), MOST
     if "state" not in arguments:
         raise HttpError(400, "MISSING_ARG_OFFSET")
     state, count = read_state(arguments), bounded(arguments, "count", 0, MOST)
     if not count:
         raise HttpError(400, "MISSING_ARG_COUNT")
-    return lambda channel: [one.ordinal for one in list_messages(channel, state, "", count)[0]]
+    return (lambda topic, channel: [one.ordinal for one in list_messages(channel, state, "", count)[0]]), count

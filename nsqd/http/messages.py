@@ -4,10 +4,12 @@
 
     {"total": 3, "messages": [{"id","offset","timestamp","attempts","body_size","body" or "body_base64", ...}], "next": "..."}
 
-`next` is present if there are more messages: give it as `after`. Bodies are cut after `preview` bytes. Messages published with
-headers, a key or a producer have "headers", "key", "producer" and "sequence". Deferred messages have `ready_at`, messages in
-flight `times_out_at`, buried ones `buried_at` and `reason`; times are ns since the epoch. A message that cannot be read has no
-id. In a cluster, a message that waits for its copies is listed with `waiting_for_copies`: true, without body and headers.
+`next` is present if there may be more messages: give it as `after`. A page has messages of one of the logs that the node owns,
+and may be empty; offsets in logs adopted from other nodes are above 2^48. Bodies are cut after `preview` bytes. Messages
+published with headers, a key or a producer have "headers", "key", "producer" and "sequence". Deferred messages have `ready_at`,
+messages in flight `times_out_at`, buried ones `buried_at` and `reason`; times are ns since the epoch. A message that cannot be
+read has no id. In a cluster, a message that waits for its copies is listed with `waiting_for_copies`: true, without body and
+headers.
 
     GET /channel/message?topic=t&channel=c&offset=7         the whole body of one message, as application/octet-stream
 
@@ -24,13 +26,14 @@ from nsqd.core.channel.listing import ListedMessage, MessageState, list_messages
 from nsqd.core.message.attributes import NONE
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.topic import Topic
-from nsqd.http.arguments import bounded, existing_channel, topic_and_channel, topic_of_channel
+from nsqd.http.arguments import bounded, topic_and_channel
 from nsqd.http.inspection import Bodies, FrameLookup, read_page
 from nsqd.http.node import Node
+from nsqd.http.parts import at_page, following_page, offset_of, ordinals_in, parts_of_channel
 from shared.http.api import V1_HEADERS, Routes, json_response, query
 from shared.http.errors import HttpError
 
-MOST_ORDINAL = (1 << 63) - 1
+MOST_OFFSET = (1 << 63) - 1
 
 
 class Messages:
@@ -49,10 +52,18 @@ class Messages:
         topic, channel = topic_and_channel(arguments)
         if "offset" not in arguments:
             raise HttpError(400, "MISSING_ARG_OFFSET")
-        ordinal = bounded(arguments, "offset", 0, MOST_ORDINAL)
+        offset = bounded(arguments, "offset", 0, MOST_OFFSET)
         lookup = FrameLookup(self._node, attributes=False)
-        await lookup.fetch(lambda: (topic_of_channel(self._node.broker, topic, channel), [ordinal]))
-        frame = lookup.frames[ordinal]
+
+        def choose() -> tuple[Topic, list[int]]:
+            topics = [one for one, _ in parts_of_channel(self._node.broker, topic, channel)]
+            found = next((one for one in topics if ordinals_in(one, [offset])), None)
+            if found is None:
+                raise HttpError(404, "MESSAGE_NOT_FOUND")
+            return found, ordinals_in(found, [offset])
+
+        await lookup.fetch(choose)
+        ((ordinal, frame),) = lookup.frames.items()
         if not frame:
             raise HttpError(404, "MESSAGE_NOT_FOUND")
         if lookup.is_held(ordinal):
@@ -68,14 +79,17 @@ class Messages:
         lookup, messages_page = FrameLookup(self._node), MessagesPage()
 
         def choose() -> tuple[Topic, list[int]]:
-            found = existing_channel(self._node.broker, topic, channel)
+            parts = parts_of_channel(self._node.broker, topic, channel)
             try:
-                messages_page.messages, messages_page.following = list_messages(found, state, page.after, page.limit)
+                index, place = at_page(parts, page.after)
+                messages_page.messages, following = list_messages(parts[index][1], state, place, page.limit)
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
-            messages_page.total = _total(found, state)
+            messages_page.following = following_page(parts, index, following)
+            messages_page.base = offset_of(parts[index][0], 0)
+            messages_page.total = sum(_total(one, state) for _, one in parts)
             messages_page.wall_offset = self._node.broker.wall - self._node.broker.now
-            return self._node.broker.topics[topic], [one.ordinal for one in messages_page.messages]
+            return parts[index][0], [one.ordinal for one in messages_page.messages]
 
         await lookup.fetch(choose)
         answer: dict[str, Any] = {
@@ -93,6 +107,7 @@ class MessagesPage:
     def __init__(self) -> None:
         self.messages: list[ListedMessage] = []
         self.following = ""
+        self.base = 0  # what to add to an ordinal to get the offset
         self.total = 0
         self.wall_offset = 0  # ns from the monotonic clock to the wall clock
 
@@ -100,7 +115,7 @@ class MessagesPage:
         """Return the messages as dicts for JSON."""
         bodies, entries = Bodies(preview), []
         for one in self.messages:
-            entry: dict[str, Any] = {"offset": one.ordinal, "attempts": one.attempts}
+            entry: dict[str, Any] = {"offset": self.base + one.ordinal, "attempts": one.attempts}
             frame = lookup.frames[one.ordinal]
             if frame:
                 entry["id"] = message_id(frame).decode()

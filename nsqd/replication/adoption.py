@@ -72,6 +72,8 @@ class Parts:
     budget: int  # bytes that messages of all logs may take in memory
     # This node owns the log in that epoch from now on.
     announce: Callable[[bytes, Epoch], None] = lambda log_id, epoch: None
+    # This node is about to open a log again that it owned in its last run.
+    resume: Callable[[bytes], None] = lambda log_id: None
     # Begins to deliver what a broker owes; the result is called until it returns False, a slice of a turn each time. Then the
     # reactor begins, serves and commits the turns of that broker. None: nobody does, so `tick` does what is needed.
     attach: Callable[[Broker], Callable[[], bool]] | None = None
@@ -138,15 +140,8 @@ class Adoptions:
         """Open the logs again that earlier runs of this node have taken over. Raises OSError if they cannot be listed."""
         for log_id in self._directory.found():
             self.logs[log_id] = AdoptedLog(log_id, 0, -1)
-            self._announce_last(log_id)
+            self.parts.resume(log_id)
         self._begin_next()
-
-    def _announce_last(self, log_id: bytes) -> None:
-        """Tell that this node owns a log by the epoch of its last run, so that nobody takes it over while it is opened."""
-        try:
-            self.parts.announce(log_id, facts_of(self._directory.open(log_id)).epochs[-1][0])
-        except (OSError, LogError, IndexError) as error:
-            log.warning("CLUSTER: cannot read the epochs of the adopted log %s: %s", log_id.hex(), error)
 
     def lose(self, log_id: bytes) -> None:
         """Give up a log: another node owns it by a greater epoch. What is here is set aside."""

@@ -233,9 +233,10 @@ class ClusterPort:
     async def _keep(self) -> None:
         """Write cluster.json if anything in it has changed."""
         known = self._facts()
-        if known != self._known and time.monotonic_ns() < self._keep_due:
+        self._keep_now = trio.Event()
+        if known != self._known and time.monotonic_ns() < self._keep_due and not self._until_kept:
             return
-        waiting, self._until_kept, self._keep_now = self._until_kept, [], trio.Event()
+        waiting, self._until_kept = self._until_kept, []
         if known != self._known:
             try:
                 await trio.to_thread.run_sync(partial(write_facts, self._directory, known))
@@ -366,7 +367,10 @@ class ClusterPort:
         own = {"node": self.cluster.own.number, "state": SERVING, **copying.origin.owned()}
         adopted = self.adoptions.figures() if self.adoptions is not None else []
         begun = {log_id.hex(): origin.owned() for log_id, origin in copying.origins.items()}
-        return [own, *({"epochs": [], "end": 0} | begun.get(str(one["log_id"]), {}) | one for one in adopted)]
+        return [
+            own,
+            *({"epochs": [], "end": 0, "opening": True} | begun.get(str(one["log_id"]), {}) | one for one in adopted),
+        ]
 
     def http_addresses(self) -> dict[int, str]:
         """Return where the nodes that are connected answer over HTTP, by node number. Any thread may ask."""

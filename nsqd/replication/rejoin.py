@@ -11,7 +11,7 @@ See docs/design/cluster.md#the-return-of-a-node and docs/design/cluster.md#retur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import IO
 
@@ -99,14 +99,13 @@ class Rejoin:
         node: int,
         lease: int,
         wall: Callable[[], int],
-        fence: tuple[bytes, Epoch] | None = None,
+        owners: Mapping[bytes, Epoch] | None = None,
     ) -> None:
         """`node`: number of this node; `lease`: what is known of the message ids that it has leased.
 
-        `wall` returns ns since the epoch. `fence`: the id of a log of which it is known that another node owns it, and the
-        epoch by which it does.
+        `wall` returns ns since the epoch. `owners`: the epochs of logs that are known, by log id.
         """
-        self._fence = fence
+        self._owners = owners or {}
         self._mirrors = mirrors
         self._node = node
         self._lease = lease
@@ -135,8 +134,9 @@ class Rejoin:
         taken = taken_over(offers, [latest], self._node)
         if taken is not None:
             offers = [offer for offer in offers if _epoch_of_another(offer, latest, self._node) is None]
-        elif self._fence is not None and identity.log_id == self._fence[0]:
-            raise OwnerSilentError(f"no node says how much of this node's log node {self._fence[1].node} has")
+        owner = self._owners.get(identity.log_id, latest)
+        if taken is None and owner[:2] > latest[:2] and owner.node != self._node:
+            raise OwnerSilentError(f"no node says how much of this node's log node {owner.node} has")
         known = max((offer.lease for offer in offers), default=0)
         if known > reading.start_results.leased:  # the log is an old one: what it has leased since is not in it
             self.least_id = max(self.least_id, self._first_id([known]))

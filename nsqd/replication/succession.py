@@ -22,6 +22,7 @@ from nsqd.storage.log.succession import Succession, succeed
 from shared.files import sync_directory
 from shared.log import log
 
+IN_DOUBT = ". Where the other node's copy ends, the log was rewritten: some messages may be delivered by both nodes"
 LOG, PARTIAL, REMNANTS = "log", "log.partial", "remnants"
 
 
@@ -102,7 +103,7 @@ def _report(taken: Taken, made: Succession) -> None:
     log.warning(
         "CLUSTER: node %d has adopted this node's log %s, and has it up to position %d. This node continues with the log %s,"
         " and with the %d unfinished messages behind that position. Left out, because the other node delivers these messages:"
-        " %s. The old log is kept in %s",
+        " %s. The old log is kept in %s%s",
         taken.epoch.node, made.parent.log_id.hex(), made.common, made.log_id.hex(), made.messages, left_out,
-        f"{REMNANTS}/{made.parent.log_id.hex()}",
+        f"{REMNANTS}/{made.parent.log_id.hex()}", "" if made.is_exact else IN_DOUBT,
     )  # fmt: skip

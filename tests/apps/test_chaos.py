@@ -156,6 +156,21 @@ def test_an_option_that_is_none_or_belongs_to_the_set(setting: str) -> None:
     assert ended.value.code == 2
 
 
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        (None, ""),
+        (Path("data"), "chaos freeze 0 --for 30s"),
+        (Path("a b"), "chaos freeze 0 --for 30s --data 'a b'"),
+    ],
+)
+def test_a_set_says_how_to_break_it_if_that_is_allowed(data: Path | None, line: str) -> None:
+    said = daemon_set.welcome(daemon_set.plan(Path("data"), 2, 0), data)
+    found = next((one for one in said.splitlines() if one.startswith("Break a node")), "")
+    assert found.endswith(line)
+    assert bool(found) is (data is not None)
+
+
 def test_what_the_set_gives_cannot_be_set() -> None:
     from apps.up import OWN_OPTIONS
 

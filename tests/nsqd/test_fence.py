@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from nsqd import fence as fence_module
-from nsqd.fence import Fence, reopen
+from nsqd.fence import Fence, open_patiently
 from nsqd.listeners import Listeners, again, close_sockets
 from nsqd.options import NsqdOptions
 from nsqd.storage.directory import DataDirectory
@@ -71,7 +71,7 @@ def test_a_log_that_is_fenced_off_is_not_opened_before_a_node_tells_of_its_owner
             async def __anext__(self) -> int:
                 raise AssertionError("only iterated")
 
-        assert trio.run(reopen, options, directory, fence, Again()) is None
+        assert trio.run(open_patiently, options, directory, found, Again(), fence) is None
     assert asked == 3
     assert caplog.text.count("this node cannot continue") == 1
     assert before == {one.name: one.read_bytes() for one in (tmp_path / "log").iterdir()}

@@ -27,9 +27,7 @@ COVERED_BY = {
     "processes/test_backup.py": (
         "nsqd.core.retention.backup", "nsqd.http.backup", "nsqd.storage.log.backup",
     ),
-    "processes/test_message_commands.py": (
-        "nsqd.http.message_actions", "nsqd.verify",
-    ),
+    "processes/test_message_commands.py": ("nsqd.verify",),
     "apps/test_apps.py": ("apps.interrupts", "penstock.client.links",
                           "penstock.client.lookup", "penstock.client.producer"),
     "penstock/aio/test_consumer_process.py": ("penstock.aio.consumer", "penstock.aio.lookup"),
@@ -71,7 +69,6 @@ COVERED_BY = {
     "processes/test_cursors.py": ("nsqd.http.cursors",),
     "processes/test_overview.py": ("nsqd.http.all_cursors", "nsqd.http.storage", "nsqd.time_slices"),
     "processes/test_configuration.py": ("nsqd.http.config", "shared.checks", "shared.daemon_options", "shared.http.options"),
-    "processes/test_nsqd_edge.py": ("nsqd.http.dead_letters",),
     "processes/test_drain.py": ("nsqd.http.drain",),
     "processes/test_nsqd_http.py": (
         "nsqd.http.arguments", "nsqd.http.health", "nsqd.http.publish", "nsqd.http.routes",
@@ -79,8 +76,7 @@ COVERED_BY = {
     ),
     "processes/test_nsq_to_file.py": ("apps.to_file.discovery", "apps.to_file.main"),
     "admin/test_cluster_state.py": ("admin.cluster_answer",),
-    "processes/test_tube_jobs.py": ("nsqd.http.jobs",),
-    "processes/test_messages.py": ("nsqd.http.inspection", "nsqd.http.messages"),
+    "processes/test_messages.py": ("nsqd.http.inspection",),
     "processes/test_read_back.py": ("nsqd.http.offsets", "nsqd.http.read_back"),
     "processes/test_nsqd_observation.py": (
         "nsqd.http.story", "nsqd.statsd.pusher", "shared.http.debug", "shared.sampler", "shared.stacks",

@@ -58,19 +58,27 @@ def _finish_in_stripes(window: Window, ids: bytes) -> list[tuple[bytes, str]]:
     """Carry out FIN for messages of a channel or its stripes. See `finish`."""
     failed: list[tuple[bytes, str]] = []
     while ids:
-        count = _of_one_node(ids)
-        some, ids = ids[: count * ID_SIZE], ids[count * ID_SIZE :]
-        reasons: dict[bytes, str] = {}
-        for channel, consumer in window.likely_holders(some):
-            missed = finish(channel, consumer, some, True)
-            if len(missed) * ID_SIZE < len(some):
-                window.note_route(some, channel)
-            reasons |= {one: why for one, why in missed if reasons.get(one) != NOT_OWNER}
-            some = b"".join([one for one, _ in missed])
-            if not some:
-                break
-        failed += [(some[at : at + ID_SIZE], reasons[some[at : at + ID_SIZE]]) for at in range(0, len(some), ID_SIZE)]
+        size = _of_one_node(ids) * ID_SIZE if len(ids) > ID_SIZE else ID_SIZE
+        some, ids = ids[:size], ids[size:]
+        likely = window.likely_holder(some)
+        missed = finish(likely, window.members[likely], some, True)
+        if missed:
+            failed += _finish_elsewhere(window, likely, missed)
     return failed
+
+
+def _finish_elsewhere(window: Window, likely: Channel, missed: list[tuple[bytes, str]]) -> list[tuple[bytes, str]]:
+    """Carry out FIN for messages that the channel `likely` does not have in flight. Return those that no other one has."""
+    reasons = dict(missed)
+    for channel, consumer in window.holders():
+        if channel is likely or not missed:
+            continue
+        some = b"".join([one for one, _ in missed])
+        missed = finish(channel, consumer, some, True)
+        if len(missed) * ID_SIZE < len(some):
+            window.note_route(some, channel)
+        reasons |= {one: why for one, why in missed if reasons.get(one) != NOT_OWNER}
+    return [(one, reasons[one]) for one, _ in missed]
 
 
 def _of_one_node(ids: bytes) -> int:

@@ -160,18 +160,12 @@ class Window:
         """Return the members, each with its channel; the home channel's is the first."""
         return list(self.members.items())
 
-    def likely_holders(self, message_id: bytes) -> list[tuple[Channel, Consumer]]:
-        """Return the same, beginning with the member that is likely to have the message in flight."""
-        likely = self._stripes.routes.get(message_id[:NODE_DIGITS])
-        found = self.holders()
-        return (
-            found
-            if likely is None
-            else [(likely, self.members[likely]), *(one for one in found if one[0] is not likely)]
-        )
+    def likely_holder(self, message_id: bytes) -> Channel:
+        """Return the channel that is likely to have the message in flight."""
+        return self._stripes.routes.get(message_id[:NODE_DIGITS], self._stripes.home)
 
     def note_route(self, message_id: bytes, channel: Channel) -> None:
-        """Note where a message was found, for `likely_holders`. There are as many routes as nodes that issued messages."""
+        """Note where a message was found, for `likely_holder`. There are as many routes as nodes that issued messages."""
         self._stripes.routes[message_id[:NODE_DIGITS]] = channel
 
     # figures
@@ -247,10 +241,10 @@ class StripedDispatch(Dispatch):
             consumer = next(iter(ready))
             del ready[consumer]
             window = window_of(consumer)
-            consumer.ready = consumer.in_flight + window.free
+            most = consumer.ready = consumer.in_flight + window.free
             depth = self._deliver_share(supply, consumer, -(-depth // waiting), depth, now)
             waiting -= 1
-            if window.free <= 0:
+            if consumer.in_flight >= most:
                 window.shut()
             elif consumer.room > 0:
                 ready[consumer] = None

@@ -57,6 +57,7 @@ class Succession:
     messages: int  # of the tail that a reader owes, or that no reader was given yet
     # what the tail says of messages before the common point and is left out: the number of messages by the name of the record
     dropped: Counter[str]
+    is_exact: bool  # False: messages of a rewritten segment count as the tail's though the owner may have them
 
 
 def succeed(
@@ -84,7 +85,7 @@ def succeed(
     epochs = [(epoch.pack(), start) for epoch, start in reading.replay.epochs]
     common = find_common(epochs, reading.log_records.end)
     segments = tail_segments(reading.log_records.segments, common, reading.log_records.end)
-    tail = Tail(frozen, segments, common)
+    tail = TailRecords(frozen, segments, common)
     since = segments[0].base if segments else reading.log_records.end
     replay = reading.replay
     ends = {number: topic.end for number, topic in replay.topics.items()}
@@ -107,7 +108,7 @@ def succeed(
     finally:
         writer.close()
     messages = sum(one.count - one.released for sequence in replay.sequences.values() for one in sequence.live())
-    return Succession(log_id, parent, common, replay.lease, messages, tail.dropped)
+    return Succession(log_id, parent, common, replay.lease, messages, tail.dropped, tail.is_exact)
 
 
 def tail_segments(segments: list[Segment], common: int, end: int) -> list[Segment]:
@@ -117,7 +118,7 @@ def tail_segments(segments: list[Segment], common: int, end: int) -> list[Segmen
     return segments[max(0, bisect_right([segment.base for segment in segments], common) - 1) :]
 
 
-class Tail:
+class TailRecords:
     """What the records behind the common point say."""
 
     def __init__(self, disk: Disk, segments: list[Segment], common: int) -> None:
@@ -130,6 +131,7 @@ class Tail:
             int, int
         ] = {}  # for each topic, by its number: the first ordinal that was published in the tail
         self.dropped: Counter[str] = Counter()
+        self.is_exact = not segments or not segments[0].header.generation or segments[0].base >= common
         if not segments:
             return
         reader = LogRecords(disk)

@@ -169,17 +169,29 @@ class StripesMachine(RuleBasedStateMachine):
 
     def _adopt_model(self, model: ModelLog) -> None:
         home = self.logs[HOME]
-        has_new = not home.parts.keys() >= model.parts.keys()
         for body, due in list(model.backlog) if model.parts and not model.paused else ():
             self._give(model, body, due)
-        for name, part in model.parts.items():
+        model.paused |= home.paused
+        is_held = not home.parts  # then all channels are there before anything is distributed
+        for name, part in sorted(model.parts.items()):
             if name in home.parts:
                 part.paused |= home.parts[name].paused
-            home.parts.setdefault(name, Part())
-        model.paused |= home.paused
+                continue
+            home.parts[name] = Part()
+            if not is_held:
+                self._channel_made(model)
+        if is_held and model.parts:
+            self._channel_made(model)
+        self._share(model)
+
+    def _channel_made(self, but: ModelLog | None = None) -> None:
+        """A channel was made at home: adopted logs that wait for one share what waits, at once."""
         for number in self.adopted:
-            if has_new or self.logs[number] is model:
-                self._share(self.logs[number])
+            log = self.logs[number]
+            if log is not but:
+                self._share(log)
+                for body, due in list(log.backlog) if log.parts and not log.paused else ():
+                    self._give(log, body, due)
 
     def _share(self, model: ModelLog) -> None:
         """What no channel was given goes to the channels of the home topic, if the log had none."""
@@ -206,8 +218,7 @@ class StripesMachine(RuleBasedStateMachine):
         self.topic.channel(name)
         if name not in self.logs[HOME].parts:
             self.logs[HOME].parts[name] = Part()
-            for number in self.adopted:
-                self._share(self.logs[number])
+            self._channel_made()
         self.node.turn()
 
     @precondition(lambda self: self.logs[HOME].parts)
@@ -559,18 +570,6 @@ def test_it_is_found_if_a_window_that_opens_wakes_only_the_channel_at_home(monke
 def test_it_is_found_if_fins_are_looked_for_at_home_only(monkeypatch: pytest.MonkeyPatch) -> None:
     finish = commands.finish
     monkeypatch.setattr(commands, "finish", lambda channel, consumer, ids: finish(channel, consumer, ids, True))
-    assert found_by_the_model()
-
-
-def test_it_is_found_if_a_detached_log_leaves_its_share_of_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    drop = Window.drop
-
-    def leak(self: Window, stripe: Channel) -> None:
-        lost = self.members[stripe].in_flight
-        drop(self, stripe)
-        self.home.in_flight += lost
-
-    monkeypatch.setattr(Window, "drop", leak)
     assert found_by_the_model()
 
 

@@ -14,7 +14,7 @@ import trio
 from nsqd.core.sequence.mark import Promise
 from nsqd.net.acceptor import ACCEPT_PAUSE
 from nsqd.net.admission import Admission
-from nsqd.net.connection import DRAIN_TIME
+from nsqd.net.connection import DRAIN_TIME, Connection
 from nsqd.net.endpoint import MakePeer, OutputBounds
 from nsqd.net.promised import HttpReplies
 from nsqd.net.reactor import MAX_RECEIVED, READ_SIZE, Reactor
@@ -430,3 +430,25 @@ def test_much_input_in_a_turn_is_handled_in_between(bench: Bench) -> None:
     assert bench.node.broker.topics["t"].intake.message_count == 12
     assert max(handled) <= MAX_RECEIVED + READ_SIZE
     assert [frames(producer) for producer in producers] == [[b"OK"]] * 12
+
+
+def test_a_halted_reactor_delivers_nothing_more_and_its_connections_close_at_once(bench: Bench) -> None:
+    consumer, producer = bench.connect(b"  V2SUB t c\nRDY 1\n"), bench.connect()
+    assert frames(consumer) == [b"OK"]
+    receive = bench.reactor._receive
+
+    def halted(connection: Connection) -> None:
+        """The word comes in a turn, before its end."""
+        bench.reactor.halt()
+        receive(connection)
+
+    bench.reactor._receive = halted  # type: ignore[method-assign]
+    producer.sendall(b"PUB t\n" + body(b"x"))
+    bench.turn()
+    assert bench.node.broker.topics["t"].channels["c"].in_flight_count == 1, "the turn goes to its end"
+    assert frames(consumer) == frames(producer) == []
+    trio.run(bench.reactor.run)  # it returns
+    bench.reactor.hang_up()
+    assert not bench.reactor.connections
+    consumer.setblocking(True)
+    assert consumer.recv(100) == b"", "nothing came before the end"

@@ -212,7 +212,7 @@ def test_a_log_that_is_known_to_be_taken_over_is_not_opened_if_nobody_tells_of_i
     disk = node.disk.kill()
     reading = LogReading(disk.kill())
     assert reading.identity is not None
-    fence = reading.identity.log_id, epoch(103, 1)
+    owners = {reading.identity.log_id: epoch(103, 1)}
     with pytest.raises(OwnerSilentError, match="node 1 has"):
-        Rejoin(Told(), NODE, 0, lambda: WALL, fence)(disk, reading)
-    assert not Rejoin(Told(), NODE, 0, lambda: WALL, (bytes(16), epoch(103, 1)))(disk, reading)
+        Rejoin(Told(), NODE, 0, lambda: WALL, owners)(disk, reading)
+    assert not Rejoin(Told(), NODE, 0, lambda: WALL, {bytes(16): epoch(103, 1)})(disk, reading)

@@ -163,9 +163,10 @@ def judge(run: SuccessionRun, owner: SimDisk, common: int, source: SimDisk) -> b
     topics, messages, reading = told(source)
     kept, others, after = told(target.crash(run.random) if run.random.random() < 0.5 else target.kill())
     is_doubtful = any(
-        header.generation and header.base <= common < end
+        header.generation and header.base < common < min(end, reading.log_records.end)
         for header, end in zip(reading.headers, [*reading.bases[1:], 1 << 63], strict=False)
     )
+    assert made.is_exact != is_doubtful
     assert not after.log_records.damage.spots
     assert not after.log_records.torn
     assert kept.keys() == topics.keys()

@@ -1,0 +1,65 @@
+"""The parts of a channel or a tube: one in each log that the node owns, and how clients name them.
+
+An *offset* of a message, as /channel/messages tells it, is its ordinal in the node's own log. For a message of an adopted log,
+the log's place stands in the bits from 48 on (nsqd/core/node_context.py), so an offset means one message. A page shows messages
+of one log; `after` names the log of the next page.
+"""
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from nsqd.core.broker import Broker
+from nsqd.core.channel.channel import Channel
+from nsqd.core.topic import Topic
+from nsqd.core.work_queue.tube import Tube
+from nsqd.http.arguments import existing_channel, existing_tube
+
+PLACE_BITS = 48  # of an offset: the bits below are the ordinal
+R = TypeVar("R", Channel, Tube)
+
+
+def parts_of_channel(broker: Broker, topic: str, channel: str) -> list[tuple[Topic, Channel]]:
+    """Return the channel and its stripes, each with its topic. Raises HttpError 404 if the channel does not exist."""
+    found = existing_channel(broker, topic, channel)
+    return _with_topics(broker.topics[topic], (found, *found.stripes))
+
+
+def parts_of_tube(broker: Broker, name: str) -> list[tuple[Topic, Tube]]:
+    """Return the tube and its stripes, each with its topic. Raises HttpError 404 if the tube does not exist."""
+    tube = existing_tube(broker, name)
+    return _with_topics(broker.topics[name], (tube, *tube.stripes))
+
+
+def _with_topics(topic: Topic, readers: Iterable[R]) -> list[tuple[Topic, R]]:
+    topics = (topic, *topic.stripes)
+    return [(one, reader) for reader in readers for one in topics if one.readers.get(reader.number) is reader]
+
+
+def offset_of(topic: Topic, ordinal: int) -> int:
+    """Return the offset by which clients name a message."""
+    return topic.place << PLACE_BITS | ordinal
+
+
+def ordinals_in(topic: Topic, offsets: Iterable[int]) -> list[int]:
+    """Return the ordinals of those messages that are in this topic's log."""
+    return [offset & (1 << PLACE_BITS) - 1 for offset in offsets if offset >> PLACE_BITS == topic.place]
+
+
+def at_page(parts: list[tuple[Topic, R]], after: str) -> tuple[int, str]:
+    """Return the index of the part in which the page behind `after` is, and the place there. Raises ValueError."""
+    if not after.startswith("@"):
+        return 0, after
+    number, colon, place = after[1:].partition(":")
+    places = [str(topic.place) for topic, _ in parts]
+    if not colon:
+        raise ValueError("no such place")
+    return places.index(number), place
+
+
+def following_page(parts: list[tuple[Topic, R]], index: int, place: str) -> str:
+    """Return where the page behind this one begins; "": nowhere. `place`: where this part goes on; "": it is at its end."""
+    if not place:
+        index += 1
+    if index == len(parts):
+        return ""
+    return place if not index else f"@{parts[index][0].place}:{place}"

@@ -1,0 +1,162 @@
+"""Messages and jobs of several logs, as operators list them and act on them: by offsets that mean one message."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+from urllib.parse import urlencode
+
+import pytest
+from starlette.requests import Request
+
+from nsqd.core.limits import Limits
+from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.http.dead_letters import DeadLetters
+from nsqd.http.jobs import Jobs
+from nsqd.http.message_actions import MessageActions
+from nsqd.http.messages import Messages
+from nsqd.http.node import Node as HttpNode
+from nsqd.http.parts import at_page, following_page, ordinals_in, parts_of_channel
+from shared.http.api import Routes
+from shared.http.errors import HttpError
+from tests.nsqd.core.adopted import AdoptedLog, adopt
+from tests.nsqd.core.node import Node
+from tests.nsqd.http.test_stats_in_turn import Bridge
+
+STRIPE = 1 << 48  # the offset of the first message of the first adopted log
+
+
+class Http:
+    """The routes for messages and jobs of a node, called without a server."""
+
+    def __init__(self, node: Node) -> None:
+        options = SimpleNamespace(max_req_timeout=10**12)
+        http_node = cast(HttpNode, SimpleNamespace(broker=node.broker, bridge=Bridge(), options=options, history=None))
+        parts = (Messages(http_node), MessageActions(http_node), DeadLetters(http_node), Jobs(http_node))
+        self._routes: Routes = {path: methods for part in parts for path, methods in part.routes().items()}
+        self._node = node
+
+    def raw(self, path: str, **arguments: Any) -> bytes:
+        (handler,) = self._routes[path].values()
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": path,
+            "headers": [],
+            "query_string": urlencode(arguments).encode(),
+        }
+        answer = asyncio.run(handler(Request(scope)))  # type: ignore[arg-type]
+        self._node.turn()
+        return bytes(answer.body)
+
+    def __call__(self, path: str, **arguments: Any) -> dict[str, Any]:
+        return dict(json.loads(self.raw(path, **arguments)))
+
+    def pages(self, path: str, key: str, **arguments: Any) -> list[dict[str, Any]]:
+        """Return the entries of all pages."""
+        found, page = [], self(path, **arguments)
+        while True:
+            assert len(page[key]) <= arguments["limit"]
+            found += page[key]
+            if "next" not in page:
+                return found
+            page = self(path, after=page["next"], **arguments)
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    node = Node()
+    yield node
+    node.broker.check()
+
+
+CHANNEL = {"topic": "t", "channel": "c"}
+
+
+@pytest.fixture
+def http(node: Node) -> Http:
+    node.channel("t", "c")
+    node.publish("t", b"own0", b"own1", b"own2")
+    adopt(node, 8, "t", "c", b"a0", b"a1", b"a2")
+    adopt(node, 9, "t", "c", b"b0", b"b1")
+    return Http(node)
+
+
+def counts(node: Node) -> list[tuple[int, ...]]:
+    channel = node.channel("t", "c")
+    return [tuple(one.counts()) for one in (channel, *channel.stripes)]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_pages_have_the_messages_of_all_logs(http: Http, limit: int) -> None:
+    found = http.pages("/channel/messages", "messages", **CHANNEL, state="ready", limit=limit)
+    assert [one["body"] for one in found] == ["own0", "own1", "own2", "a0", "a1", "a2", "b0", "b1"]
+    assert [one["offset"] for one in found] == [0, 1, 2, STRIPE, STRIPE + 1, STRIPE + 2, 2 * STRIPE, 2 * STRIPE + 1]
+    assert http("/channel/messages", **CHANNEL, state="ready", limit=limit)["total"] == 8
+    for one in found:
+        assert http.raw("/channel/message", **CHANNEL, offset=one["offset"]).decode() == one["body"]
+
+
+def test_an_offset_or_a_page_of_a_log_that_is_not_there(http: Http) -> None:
+    with pytest.raises(HttpError, match="MESSAGE_NOT_FOUND"):
+        http("/channel/message", **CHANNEL, offset=9 * STRIPE)
+    for after in ("@9:", "@1", "@x:1", "@"):
+        with pytest.raises(HttpError, match="INVALID_ARG_AFTER"):
+            http("/channel/messages", **CHANNEL, state="ready", after=after)
+    assert http("/channel/messages/finish", **CHANNEL, offset=9 * STRIPE) == {"finished": 0}
+
+
+def test_actions_take_the_messages_of_the_log_that_the_offset_names(node: Node, http: Http) -> None:
+    assert http("/channel/messages/finish", **CHANNEL, offset=f"1,{STRIPE},{STRIPE + 2}") == {"finished": 3}
+    assert counts(node) == [(2, 0, 0, 0), (1, 0, 0, 0), (2, 0, 0, 0)]
+    assert http("/channel/messages/requeue", **CHANNEL, offset=STRIPE + 1, delay=1000) == {"requeued": 1}
+    assert http("/channel/messages/bury", **CHANNEL, offset=2 * STRIPE) == {"buried": 1}
+    assert counts(node) == [(2, 0, 0, 0), (0, 0, 1, 0), (1, 0, 0, 1)]
+    assert http("/channel/messages/move", **CHANNEL, offset=2 * STRIPE + 1, to="u") == {"moved": 1}
+    assert node.broker.topics["u"].depth == 1
+    assert http("/channel/messages/kick", **CHANNEL, offset=2 * STRIPE) == {"kicked": 1}
+    assert counts(node) == [(2, 0, 0, 0), (0, 0, 1, 0), (1, 0, 0, 0)]
+
+
+def test_the_first_n_are_taken_from_one_log_after_the_other(node: Node, http: Http) -> None:
+    assert http("/channel/messages/bury", **CHANNEL, state="ready", count=5) == {"buried": 5}
+    assert counts(node) == [(0, 0, 0, 3), (1, 0, 0, 2), (2, 0, 0, 0)]
+    found = http("/channel/buried", **CHANNEL, limit=4, body="true")
+    assert found["buried_count"] == 5
+    assert len(found["messages"]) == 4
+    last = found["messages"][-1]["id"]
+    (rest,) = http("/channel/buried", **CHANNEL, after=last)["messages"]
+    assert http("/channel/buried/finish", **CHANNEL, id=rest["id"]) == {"finished": 1}
+    assert counts(node) == [(0, 0, 0, 3), (1, 0, 0, 1), (2, 0, 0, 0)]
+    assert http("/channel/buried/kick", **CHANNEL, count=4) == {"kicked": 4}
+    assert counts(node) == [(3, 0, 0, 0), (2, 0, 0, 0), (2, 0, 0, 0)]
+
+
+def test_jobs_of_all_logs() -> None:
+    node = Node(Limits(whole_job_ids=True))
+    node.broker.tubes.put_to("t", b"own", JobOptions(0, 60, 0, 0, True))
+    log = AdoptedLog(node, 8)
+    for body in (b"a", b"b"):
+        log.broker.tubes.put_to("t", body, JobOptions(0, 60, 0, 0, True))
+    log.attach()
+    http = Http(node)
+    found = http.pages("/tube/jobs", "jobs", tube="t", state="ready", limit=2)
+    assert [one["body"] for one in found] == ["own", "a", "b"]
+    assert http("/tube/jobs", tube="t", state="ready")["total"] == 3
+    assert http("/tube/jobs/bury", tube="t", id=f"{found[0]['id']},{found[2]['id']}") == {"buried": 2}
+    assert http("/tube/jobs/kick", tube="t", state="buried", count=1) == {"kicked": 1}
+    assert http("/tube/jobs/delete", tube="t", id=",".join(str(one["id"]) for one in found)) == {"deleted": 3}
+    node.broker.check()
+
+
+def test_where_pages_begin(node: Node, http: Http) -> None:
+    parts = parts_of_channel(node.broker, "t", "c")
+    assert [topic.place for topic, _ in parts] == [0, 1, 2]
+    for index, place in ((0, "r5"), (1, ""), (2, "17")):
+        after = following_page(parts, index, place) if place else following_page(parts, index - 1, "")
+        assert at_page(parts, after) == (index, place)
+    assert following_page(parts, 2, "") == ""
+    assert ordinals_in(parts[1][0], [5, STRIPE + 6, 2 * STRIPE + 7]) == [6]
