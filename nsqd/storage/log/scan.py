@@ -35,7 +35,7 @@ def resume(data: bytes, at: int, seed: int, start: int = 0) -> int:
     if at + PREFIX_SIZE <= len(data):
         by_length = at + PREFIX_SIZE + int.from_bytes(data[at : at + 4], "big")
         if by_length < len(data) and decode(data, by_length, seed, start):
-            return by_length
+            return _first_record(data, at + 1, by_length, seed, start)  # the length may be what is wrong
     groups = (match.start() for match in _GROUP_RECORD.finditer(data, at + 1))
     group = next((place for place in groups if decode(data, place, seed, start)), len(data))
     return _first_record(data, at + 1, group, seed, start)

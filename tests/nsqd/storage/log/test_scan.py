@@ -38,6 +38,13 @@ def test_behind_wrong_bytes_the_next_good_record_is_found(contents: list[bytes],
     assert resume(spoiled, at, SEED) == end
 
 
+def test_a_wrong_length_that_leads_to_a_later_record_skips_none() -> None:
+    whole, starts = segment([b"x", b"x", b"x", b"x", b"x", b"x"])
+    length = starts[5] - starts[2] - 8
+    spoiled = whole[: starts[2]] + length.to_bytes(4, "big") + whole[starts[2] + 4 :]
+    assert resume(spoiled, starts[2], SEED) == starts[3]
+
+
 @given(st.lists(CONTENTS, min_size=1, max_size=8), st.integers(1, 2**32 - 1))
 def test_records_of_another_segment_are_not_found(contents: list[bytes], other: int) -> None:
     whole, _ = segment(contents)
