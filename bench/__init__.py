@@ -45,7 +45,7 @@ The rows nodes- publish over 50 or 500 connections to 1, 2 and 4 nodes that shar
 kernel spreads the connections by chance, so the nodes are not equally busy.
 
 The rows copies- publish to one of three nodes that are a cluster: without followers, with two, and with replies that wait for
-both. See `copies`.
+both. See `copies`. The row takeover kills such a node, and stripes consumes from logs that were adopted. See `takeover`.
 
 The rows admin- are nsqadmin's (`--only admin`: some 10 minutes and 2.5 GB; admin-open needs Chromium). Their aims are
 for 10 nodes that have the same 10,000 topics; a node's figures are the mean of the ten. WRONG behind a page tells how
@@ -68,7 +68,7 @@ The files:
 * The load, in processes of their own: `load`, `publish`, `consume`, `release`, `job_load`, `spark_load`, over `wire` and
   `upgrade`.
 * Other rows: `sizes` over `crowd`, `firing` and `idle`; `log_sizes` and `durable` over `log_line` and `floor`; `read_back`;
-  `jobs`; `clients` over `client_load`; `nodes`; `copies`; `turns`; `pipeline`.
+  `jobs`; `clients` over `client_load`; `nodes`; `copies`; `takeover`; `turns`; `pipeline`.
 * nsqadmin's: `admin_pages` and `admin_open` over `admin_cluster`.
 * What survives a crash: the package `crash`.
 """

@@ -209,7 +209,10 @@ class Daemon:
         May be called in a turn, and more than once.
         """
         if log_id == self._opened.log.identity.log_id and not self.is_fenced.is_set():
-            log.error("CLUSTER: node %d has adopted the log of this node, which begins another one", epoch.node)
+            if epoch.node == self._opened.log.identity.node:
+                log.error("CLUSTER: other nodes know a later run of this node's log: it opens its log again")
+            else:
+                log.error("CLUSTER: node %d has adopted the log of this node, which begins another one", epoch.node)
             self._fencing_epoch = epoch
             self.reactor.halt()
             self.is_fenced.set()

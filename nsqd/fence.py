@@ -17,6 +17,7 @@ from nsqd.options import NsqdOptions
 from nsqd.storage.directory import DataDirectory
 from shared.daemon import until_told_to_stop
 from shared.log import log
+from shared.values import SECOND
 
 if TYPE_CHECKING:
     from nsqd.listeners import Listeners
@@ -43,16 +44,19 @@ async def open_patiently(
 ) -> Opened | None:
     """Open the data directory. If another node owns its log, as `fence` or cluster.json tells, begin one that succeeds it.
 
-    Waits until a node tells how much of the log the owner has. Returns None after SIGINT or SIGTERM. Raises DirectoryError.
+    Waits until a node tells how much of the log the owner has; after -unclean-after everything that the log owes goes into the
+    new one, so that it is delivered even if the owner has lost it. Returns None after SIGINT or SIGTERM. Raises DirectoryError.
     """
     if not options.cluster_address:
         return open_in_cluster(options, directory, listeners)
     from nsqd.replication.rejoin import OwnerSilentError
 
-    is_told = False
+    is_told, gives_up_at = False, trio.current_time() + options.unclean_after / SECOND
     while True:
+        is_last_try = trio.current_time() >= gives_up_at
         try:
-            return open_in_cluster(options, directory, listeners, {fence.log_id: fence.epoch} if fence else {})
+            owners = {fence.log_id: fence.epoch} if fence else {}
+            return open_in_cluster(options, directory, listeners, owners, is_last_try)
         except OwnerSilentError as error:
             if not is_told:
                 log.error("CLUSTER: this node cannot continue: %s", error)

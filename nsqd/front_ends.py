@@ -107,12 +107,16 @@ def open_shared_port(
 
 
 def open_in_cluster(
-    options: NsqdOptions, directory: DataDirectory, listeners: Listeners, owners: Mapping[bytes, Epoch] | None = None
+    options: NsqdOptions,
+    directory: DataDirectory,
+    listeners: Listeners,
+    owners: Mapping[bytes, Epoch] | None = None,
+    is_last_try: bool = False,
 ) -> Opened:
     """Read the log and build the broker. In a cluster, fetch the end of the log from other nodes that have more of it.
 
     If another node has adopted the log, another one is begun. `owners`: epochs of logs that are known, beside those in
-    cluster.json, by log id. Raises DirectoryError, OwnerSilentError.
+    cluster.json, by log id; `is_last_try` as in Rejoin. Raises DirectoryError, OwnerSilentError.
     """
     _resume_succession(directory.path)
     if not options.cluster_address:
@@ -128,10 +132,18 @@ def open_in_cluster(
     addresses = {node.number: node.http for node in members if node.number != options.node_id}
     lease = dict(facts.leases).get(options.node_id, 0)
     others = HttpMirrors(addresses, options.rejoin_timeout / SECOND)
-    rejoin = Rejoin(others, options.node_id, lease, time.time_ns, {**dict(facts.owners), **(owners or {})})
+    known = {**dict(facts.owners), **(owners or {})}
+    rejoin = Rejoin(others, options.node_id, lease, time.time_ns, known, is_last_try)
 
     def begin() -> Opened:
-        opening = partial(open_directory, options, directory, extend=rejoin, least_id=lambda: rejoin.least_id)
+        opening = partial(
+            open_directory,
+            options,
+            directory,
+            extend=rejoin,
+            least_id=lambda: rejoin.least_id,
+            least_epoch=lambda: rejoin.least_epoch,
+        )
         try:
             return opening()
         except TakenOver as error:

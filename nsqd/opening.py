@@ -75,13 +75,14 @@ def read_log(
     wake: Callable[[], None],
     segment_size: int = 0,
     extend: Extend | None = None,
+    least_epoch: Callable[[], int] = lambda: 0,
 ) -> OpenLog:
-    """Read the log. `segment_size` is in bytes; 0: the usual size. `extend` as in open_log. Raises DirectoryError."""
+    """Read the log. `segment_size` is in bytes; 0: the usual size. For the others see open_log. Raises DirectoryError."""
     log_options = LogOptions(
         options.node_number(), Durability(options.durability), options.sync_every, options.mem_budget, segment_size
     )
     try:
-        return open_log(RealDisk(directory.path / "log"), log_options, wake, extend=extend)
+        return open_log(RealDisk(directory.path / "log"), log_options, wake, extend=extend, least_epoch=least_epoch)
     except (LogError, OSError) as error:
         raise DirectoryError(f"failed to open the log in {directory.path / 'log'} - {error}") from None
 
@@ -119,6 +120,7 @@ def open_directory(
     segment_size: int = 0,
     extend: Extend | None = None,
     least_id: Callable[[], int] = lambda: 0,
+    least_epoch: Callable[[], int] = lambda: 0,
 ) -> Opened:
     """Read the log and build the broker. For the other arguments see `read_log`. Raises DirectoryError.
 
@@ -126,7 +128,7 @@ def open_directory(
     """
     metadata, wake = directory.load(), Wake()
     taking, binlogs = imports(directory)
-    opened = read_log(options, directory, wake, segment_size, extend)
+    opened = read_log(options, directory, wake, segment_size, extend, least_epoch)
     metadata = replace(metadata, ids=max(metadata.ids, least_id()))
     return Opened(metadata, opened, make_broker(options, metadata, opened, taking, binlogs), wake)
 

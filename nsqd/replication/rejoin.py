@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import IO
 
+from nsqd.core.message.epoch import MOST_NUMBER
 from nsqd.core.message.ids import ClockError, first_of_new_log
 from nsqd.replication.common import Epochs, common_end
 from nsqd.replication.mending import PART, replace_bytes
@@ -100,16 +101,20 @@ class Rejoin:
         lease: int,
         wall: Callable[[], int],
         owners: Mapping[bytes, Epoch] | None = None,
+        is_last_try: bool = False,
     ) -> None:
         """`node`: number of this node; `lease`: what is known of the message ids that it has leased.
 
-        `wall` returns ns since the epoch. `owners`: the epochs of logs that are known, by log id.
+        `wall` returns ns since the epoch. `owners`: the epochs of logs that are known, by log id. `is_last_try`: if nobody says
+        how much of the log its owner has, suppose that it has nothing.
         """
-        self._owners = owners or {}
+        self._owners, self._is_last_try = owners or {}, is_last_try
         self._mirrors = mirrors
         self._node = node
         self._lease = lease
         self._wall = wall
+        # the lowest number of the epoch that begins: later runs of this node are known, if its disk is an old copy
+        self.least_epoch = 0
         self.least_id = 0  # sequence below which no message id is issued, because an earlier log of the node may have
 
     def __call__(self, disk: Disk, reading: LogReading) -> bool:
@@ -135,7 +140,10 @@ class Rejoin:
         if taken is not None:
             offers = [offer for offer in offers if _epoch_of_another(offer, latest, self._node) is None]
         owner = self._owners.get(identity.log_id, latest)
+        self.least_epoch = self._above([owner, *(unpack(packed) for offer in offers for packed, _ in offer.epochs)])
         if taken is None and owner[:2] > latest[:2] and owner.node != self._node:
+            if self._is_last_try:
+                raise TakenOver(Taken(owner, "", (), 0))
             raise OwnerSilentError(f"no node says how much of this node's log node {owner.node} has")
         known = max((offer.lease for offer in offers), default=0)
         if known > reading.start_results.leased:  # the log is an old one: what it has leased since is not in it
@@ -155,6 +163,10 @@ class Rejoin:
         if taken is not None:  # what others had of the tail is in the log now
             raise TakenOver(taken)
         return bool(longer) or any(mended)
+
+    def _above(self, epochs: list[Epoch]) -> int:
+        """Return a number above those of epochs of this node, of which the log may know nothing."""
+        return min(MOST_NUMBER, max((epoch.number for epoch in epochs if epoch.node == self._node), default=-1) + 1)
 
     def _first_id(self, leases: list[int]) -> int:
         """Return a sequence above the leases that other nodes know of this number, and above the time. Raises LogError."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nsqd.core.retention.policy import Durability
@@ -30,6 +30,7 @@ class Publish:
     acked: bool = False
     holders: frozenset[int] = frozenset()  # nodes that had it when it was acknowledged
     finished: bool = False  # a consumer has sent FIN
+    done: tuple[int, int] | None = None  # (when, where): a FIN was accepted, true ns and the name of the machine
     deliveries: int = 0
 
     @property
@@ -64,6 +65,9 @@ class Books:
     may_reuse_ids: set[int] = field(
         default_factory=set
     )  # nodes that went on with an old backup which nobody could complete
+    upsets: dict[bytes, int] = field(
+        default_factory=dict
+    )  # when an owner of a log last died or changed, by log id, true ns
 
     def publish(self, node: int, log_id: bytes, topic: str, mode: Durability, n: int, at: int) -> Publish:
         one = Publish(len(self.publishes), node, log_id, topic, mode, n, at)
@@ -76,8 +80,32 @@ class Books:
         publish.acked, publish.holders = True, holders
         self.counts[f"acked with {publish.n}"] += 1
 
-    def delivered(self, frame: bytes) -> Publish:
-        """Note a message that a client has read."""
+    def upset(self, log_ids: Iterable[bytes], now: int) -> None:
+        """Note that the owner of some logs dies, or that they have another owner."""
+        self.upsets.update(dict.fromkeys(log_ids, now))
+
+    def moved(self, old: bytes, new: bytes, common: int, node: int) -> None:
+        """Note that the tail of a log behind the position `common` goes on in a new log, at its node alone."""
+        for one in self.publishes:
+            if one.log_id == old and one.node == node and one.position > common:
+                one.log_id, one.holders = new, frozenset({node})
+        self.upsets[new] = 1 << 63  # what the tail says of its messages may be repeated
+
+    def _note_again(self, publish: Publish, node: int, handed: int) -> None:
+        """Note that a message is delivered by a node though a FIN for it was accepted, by its reason."""
+        assert publish.done is not None
+        at, where = publish.done
+        if handed <= at:
+            reason = "it was on its way"
+        elif where != node:
+            reason = "another owner"
+        else:
+            assert self.upsets.get(publish.log_id, 0) >= at, f"delivered again for no reason: {publish}"
+            reason = "its owner died"
+        self.counts[f"delivered again: {reason}"] += 1
+
+    def delivered(self, frame: bytes, node: int, handed: int) -> Publish:
+        """Note a message that a client of the machine `node` has read, which was handed over at `handed` (true ns)."""
         message = Delivery(frame, 0)
         publish = self.publishes[number_of(message.body)]
         if self.ids.setdefault(message.id, publish.number) != publish.number or (
@@ -86,6 +114,8 @@ class Books:
             assert publish.node in self.may_reuse_ids, f"two messages have the id {message.id.decode()}: {publish}"
             self.counts["ids used again after a backup"] += 1
         publish.deliveries += 1
+        if publish.done is not None:
+            self._note_again(publish, node, handed)
         self.counts["deliveries"] += 1
         return publish
 

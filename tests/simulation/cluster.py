@@ -20,8 +20,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 
+from nsqd.cluster.claims import Quorum
 from nsqd.core.message import ids
 from nsqd.replication import port
+from nsqd.replication.adoption import SERVING
+from nsqd.replication.origin import Origin
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.replication.archive import Archive
 from tests.nsqd.replication.copied import judge_bytes, judge_state
@@ -36,6 +39,7 @@ HEALED_WITHIN = 200 * SECOND
 STEPS = 120  # of a round, before it is healed
 ROUNDS = 2
 MOST_BACKLOG = 200_000  # bytes that wait for one node
+QUORUMS = (Quorum.NONE,)
 LOOKUP_EVERY = 5 * SECOND
 FORGETS_AFTER = 15 * SECOND  # an nsqlookupd, a node that it does not hear
 REPLY_WITHIN = PATIENCE + 5 * SECOND  # every publish is answered, if the node runs
@@ -67,12 +71,15 @@ class ClusterRun:
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
         self.now = 1_800_000_000 * SECOND
+        self.side = Random(f"side {seed}")  # for take-overs, so that seeds without them do what they did
         count = random.choice((3, 3, 3, 3, 4, 5, 7))
         self.sizes = Sizes(random, count)
+        self.sizes.quorum = self.side.choice(QUORUMS)
+        self.sizes.unclean_after = self.side.choice((5, 20)) * SECOND
         latency, window = random.choice((2, 50, 400)) * MS, random.choice((3000, 100_000))
         self.wires = Wires(random, lambda: self.now, latency, window)
         self.books = Books()
-        self.archives: dict[bytes, Archive] = {}
+        self.archives: dict[tuple[bytes, int], Archive] = {}  # by log id and owner's machine
         self.lookups = [Lookup(number) for number in range(random.choice((1, 2)))]
         self.has_seeds = random.random() < 0.3
         self.machines = [Machine(self, number) for number in range(count)]
@@ -86,10 +93,40 @@ class ClusterRun:
         self._lookup_due: dict[Machine, int] = {}
         self._asked: list[tuple[int, Machine, ClusterNode, Publish]] = []  # publishes without an answer
 
+    @property
+    def takes_over(self) -> bool:
+        """Return True if nodes may adopt logs."""
+        return self.sizes.quorum is not Quorum.NONE
+
     def next_number(self) -> int:
         """Return a node number that was never used."""
         self._last_number += 1
         return self._last_number
+
+    def archives_of(self, log_id: bytes) -> list[Archive]:
+        """Return the archives of all owners of a log."""
+        return [archive for (one, _), archive in self.archives.items() if one == log_id]
+
+    def any_archive(self, log_id: bytes) -> Archive | None:
+        """Return an archive of a log that knows all bytes; None: there is no such log."""
+        return next(iter(self.archives_of(log_id)), None)
+
+    def archive_of(self, log_id: bytes, machine: Machine) -> Archive:
+        """Return the archive of a log as a machine goes on with it."""
+        known = self.archives.get((log_id, machine.name))
+        if known is not None:
+            return known
+        other = self.any_archive(log_id)
+        archive = Archive() if other is None else other.branch()
+        if other is not None:
+            self.archives[log_id, machine.name] = archive
+        return archive
+
+    def taken_over(self, log_id: bytes, machine: Machine) -> None:
+        """Note that a machine's node owns a log of another one, or owns it again."""
+        self.books.upset([log_id], self.now)
+        self.books.counts["take-overs"] += 1
+        self.note(f"{machine.name} owns {log_id.hex()[:6]}")
 
     def note(self, text: str) -> None:
         self.lines.append(f"{(self.now - 1_800_000_000 * SECOND) // MS} ms: {text}")
@@ -111,6 +148,8 @@ class ClusterRun:
         for _ in range(STEPS):
             self._happen()
             self._step(self.random.choice((1, 5, 20, 100, 400)) * MS)
+            for _ in range(self.side.choice((0, 0, 0, 2, 5)) if self.takes_over else 0):
+                self._step(300 * MS)
         self._heal()
         self._drain()
 
@@ -142,6 +181,8 @@ class ClusterRun:
             machine.crash(self.random.random() < 0.7)
         if machine.node is node and (node.log.writer.durable.broken or node.log.writer.failure) and self.is_healing:
             machine.crash(False, 0)
+        if machine.node is node and node.fence is not None:
+            machine.begin_again(node.fence)
         if machine.node is node and node.cluster.refused_itself and self.is_healing:
             machine.crash(False, 0)  # an operator reads the log
 
@@ -267,12 +308,17 @@ class ClusterRun:
                 self._finish(consumer, frame)
 
     def _finish(self, consumer: Consumer, frame: bytes) -> None:
-        self.books.publishes[number_of(frame[34:])].finished = True
-        consumer.client.finish(frame[18:34])
+        publish = self.books.publishes[number_of(frame[34:])]
+        publish.finished = True
+        if not consumer.client.finish(frame[18:34]) and publish.done is None:
+            publish.done = self.now, self._name_of(consumer.node)
+
+    def _name_of(self, node: ClusterNode) -> int:
+        return next(machine.name for machine in self.machines if machine.node is node)
 
     def _read(self, consumer: Consumer) -> None:
-        for frame in consumer.fresh:
-            self.books.delivered(frame)
+        for frame, at in consumer.fresh:
+            self.books.delivered(frame, self._name_of(consumer.node), at)
         consumer.fresh.clear()
         if consumer.gone and consumer in consumer.node.consumers:
             consumer.node.consumers.remove(consumer)
@@ -330,6 +376,8 @@ class ClusterRun:
             random.choice(machine.disks.all()).cut_in = random.randrange(1, 30)
         elif deed == "stop" and machine.is_up:
             machine.still_until = self.now + random.choice((1, 500, 4000, 20_000)) * MS
+            if self.takes_over and self.side.random() < 0.3:
+                machine.still_until += 30 * SECOND
             self.note(f"{machine.name} stopped until {machine.still_until}")
         elif deed == "restart" and machine.runs:
             self._restart(machine)
@@ -467,16 +515,42 @@ class ClusterRun:
 
     def _is_in_sync(self, machine: Machine, node: ClusterNode) -> bool:
         present = {one.number for one in self.machines}
-        end, followers = node.source.end, node.origin.followers
         if set(node.cluster.links) != present - {machine.number} or node.cluster.membership.suspected & present:
             return False
-        bases = list(dict.fromkeys(node.source.bases()))
+        adoptions = node.adopted.adoptions.logs
+        if any(one.state != SERVING for one in adoptions.values()) or self.is_orphaned:
+            return False
+        return all(self._is_copied(log_id, origin) for log_id, origin in node.copying.origins.items())
+
+    def _is_copied(self, log_id: bytes, origin: Origin) -> bool:
+        """Return True if a log is with all its followers."""
+        source, followers = origin._source, origin.followers
+        end, bases = source.end, list(dict.fromkeys(source.bases()))
         return (
-            len(node.origin.in_sync.named) == len(followers) == self._wanted()
-            and node.log.writer.durable.position == end
-            and all(
-                one.durable == end and self._has(number, machine.log_id, bases) for number, one in followers.items()
-            )
+            len(origin.in_sync.named) == len(followers) == self._wanted()
+            and source.durable == end
+            and all(one.durable == end and self._has(number, log_id, bases) for number, one in followers.items())
+        )
+
+    def owners(self) -> dict[bytes, list[Machine]]:
+        """Return the machines whose nodes own each log."""
+        owners: dict[bytes, list[Machine]] = {}
+        for machine in self.machines:
+            for log_id in machine.logs():
+                owners.setdefault(log_id, []).append(machine)
+        return owners
+
+    @property
+    def is_orphaned(self) -> bool:
+        """Return True if a log of which a mirror is left has no owner though somebody should adopt it, or has two."""
+        owners = self.owners()
+        if any(len(machines) > 1 for machines in owners.values()):
+            return True
+        return self.takes_over and any(
+            log_id not in owners and kept.mirror is not None and kept.mirror.end > 0
+            for machine in self.machines
+            if machine.node is not None
+            for log_id, kept in machine.node.mirrors.kept.items()
         )
 
     def _has(self, number: int, log_id: bytes, bases: list[int]) -> bool:
@@ -505,6 +579,7 @@ class ClusterRun:
                     f"{machine.name}: {node.origin.states()}, end {node.source.end}, durable"
                     f" {node.log.writer.durable.position} {links=} {suspected=} {node.mirrors.states()}"
                     f" {node.cluster.refused_itself!r} {[one.closing for one in node.cluster.strangers]}"
+                    f" {node.owned()} {node.claims.figures()}"
                 )
         return "\n".join(lines)
 
@@ -512,14 +587,17 @@ class ClusterRun:
         """Each mirror is its owner's log."""
         for machine in self.machines:
             assert machine.node is not None
-            for number in machine.node.origin.followers:
-                follower = next(one for one in self.machines if one.number == number)
-                assert follower.node is not None
-                mirror = follower.node.mirrors.kept[machine.log_id].mirror
-                assert mirror is not None
-                disk, archive = follower.disks.mirrors[machine.log_id], self.archives[machine.log_id]
-                judge = judge_state if self.random.random() < 0.5 else judge_bytes
-                judge(archive, disk, mirror.manifest, mirror.end)
+            for log_id, origin in machine.node.copying.origins.items():
+                for number in origin.followers:
+                    self._judge_copy(log_id, machine, next(one for one in self.machines if one.number == number))
+
+    def _judge_copy(self, log_id: bytes, owner: Machine, follower: Machine) -> None:
+        assert follower.node is not None
+        mirror = follower.node.mirrors.kept[log_id].mirror
+        assert mirror is not None
+        disk, archive = follower.disks.mirrors[log_id], self.archives[log_id, owner.name]
+        judge = judge_state if self.random.random() < 0.5 else judge_bytes
+        judge(archive, disk, mirror.manifest, mirror.end)
 
     def _drain(self) -> None:
         """Take out all that is left, and compare."""
@@ -534,8 +612,8 @@ class ClusterRun:
         holders, names = {}, {one.number: one.name for one in self.machines}
         for machine in self.machines:
             assert machine.node is not None
-            followers = machine.node.origin.followers
-            holders[machine.log_id] = frozenset({machine.name, *(names[number] for number in followers)})
+            for log_id, origin in machine.node.copying.origins.items():
+                holders[log_id] = frozenset({machine.name, *(names[number] for number in origin.followers)})
         self.books.settle(seen, 1 + self._wanted(), holders)
         self.is_healing = False
 
@@ -561,7 +639,7 @@ class ClusterRun:
         node.turn(subscribe)  # type: ignore[arg-type]
         quiet = 0
         while quiet < 3:
-            while node.cache.step():
+            while node.cache.step() or any(one.cache.step() for one in node.adopted.logs.values()):
                 node.syncer.step()
             node.turn()
             quiet = 0 if any(one.fresh for one in consumers) else quiet + 1

@@ -7,31 +7,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from nsqd.cluster.claims import Claims, Quorum
 from nsqd.cluster.cluster import TICK, Cluster
 from nsqd.cluster.link import Link
+from nsqd.cluster.ownership import Ownership
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import Limits, TooFewCopies
+from nsqd.core.message.epoch import Epoch
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.core.topic import Topic
 from nsqd.protocols.peer.frames import FrameKind
 from nsqd.protocols.peer.handshake import Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
+from nsqd.replication.adoption import SERVING
+from nsqd.replication.claiming import CountsTeller, KeptMirrors
 from nsqd.replication.copying import Copying
 from nsqd.replication.facts import ClusterFacts, known_members
 from nsqd.replication.mirrors import Directory, Mirrors
 from nsqd.replication.origin import Origin
+from nsqd.storage.log.checkpoint import Tail
 from nsqd.storage.log.copying import LogSource
-from nsqd.storage.log.opening import Extend
+from nsqd.storage.log.opening import Extend, Simulated
 from nsqd.storage.log.records import VERSION
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.replication.archive import Archive
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.sim_node import Clock, SimNode
+from tests.nsqd.storage.sim_node import Clock, SimNode, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer
+from tests.simulation.adopted import AdoptedLogs
 from tests.simulation.books import Publish
+
+if TYPE_CHECKING:
+    from tests.simulation.machine import Machine
 
 T = TypeVar("T")
 # Each mode has a topic; `two` asks for two copies by itself. All have one channel.
@@ -54,6 +64,54 @@ class Sizes:
         self.mirrors = random.choice((1, 2, 2, min(3, nodes - 1)))
         self.replace_after = random.choice((3, 10, 60)) * SECOND
         self.rate = random.choice((0, 0, 20_000))  # bytes a second for followers that are far behind
+        self.quorum, self.unclean_after = Quorum.NONE, 20 * SECOND
+
+    def simulated(self, clock: Clock, random: Random) -> Simulated:
+        """Return the parts of a log."""
+        tail = Tail(*self.tail, self.tail[1])
+        return Simulated(
+            clock.clocks(),
+            self.segment,
+            SteppedSyncer,
+            SteppedCache,
+            SteppedCleaner,
+            SteppedSpare,
+            tail,
+            random.randbytes,
+        )
+
+
+class FactsFile:
+    """cluster.json of a node: written elsewhere, which takes a while. Who waits for it is told a moment later."""
+
+    def __init__(self, node: ClusterNode, random: Random) -> None:
+        self._node, self._random = node, random
+        self.written: Callable[[ClusterFacts], None] = lambda facts: None
+        self._waiting: list[Callable[[bool], None]] = []
+        self._writing: tuple[ClusterFacts, list[Callable[[bool], None]]] | None = None
+        self._due = 0  # monotonic ns
+        self._is_written = False
+
+    def keep(self, then: Callable[[bool], None]) -> None:
+        """Write what is known now, and call `then` when it is durable."""
+        self._waiting.append(then)
+
+    def step(self) -> None:
+        """Do what is due: begin to write, write, or tell that it is written. A crash may come between."""
+        now = self._node.clock.now
+        if self._writing is None and self._waiting:
+            self._writing, self._waiting = (self._node.facts(), self._waiting), []
+            self._due, self._is_written = now + self._random.choice((0, 5, 200)) * MS, False
+        if self._writing is None or now < self._due:
+            return
+        facts, waiting = self._writing
+        if not self._is_written:
+            self.written(facts)
+            self._due, self._is_written = now + self._random.choice((0, 0, 50)) * MS, True
+            return
+        self._writing = None
+        for then in waiting:
+            then(True)
 
 
 class TimedWork:
@@ -102,7 +160,8 @@ class Consumer:
         self.held: list[bytes] = []  # frames of this turn
         self.marks: set[Mark] = set()  # for which they wait
         self.seen: list[bytes] = []  # frames that the client has read
-        self.fresh: list[bytes] = []  # those of them that the books do not have yet
+        # those of them that the books do not have yet, with the time at which they were handed over, true ns
+        self.fresh: list[tuple[bytes, int]] = []
         self.client = Client(channel, self, node.random.choice((300 * MS, 20 * SECOND)), 0)
         self.client.set_ready(ready)
 
@@ -123,12 +182,13 @@ class Consumer:
     def take_reply(self) -> Reply | None:
         """Return what the connection sends with this turn."""
         frames, self.held, marks, self.marks = self.held, [], self.marks, set()
+        at = self.node.machine.run.now
         if not frames:
             return None
 
         def see() -> None:
             self.seen += frames
-            self.fresh += frames
+            self.fresh += [(frame, at) for frame in frames]
 
         def break_off() -> None:
             if not self.gone:
@@ -151,6 +211,7 @@ class ClusterNode(SimNode):
         extend: Extend | None,
         first_id: int,
         archive: Archive,
+        least_epoch: Callable[[], int],
     ) -> None:
         self.random, self.sizes = random, sizes
         self.replies: list[tuple[list[Promise], Reply]] = []
@@ -159,6 +220,7 @@ class ClusterNode(SimNode):
         super().__init__(
             disk, sizes.durability, clock, random, sizes.limits, sizes.segment, sizes.budget, *sizes.tail,
             entropy=random.randbytes, number=number, extend=extend, first_id=first_id,
+            least_epoch=least_epoch,
         )  # fmt: skip
         archive.opened(self)
         self.archive = archive
@@ -167,13 +229,24 @@ class ClusterNode(SimNode):
         self.unwritten: list[Publish] = []  # of this turn
         self.told: dict[int, tuple[int, int]] = {}  # by node, how far it has ever said that it has the log
 
-    def join(self, own: NodeIdentity, seeds: Iterable[str], facts: ClusterFacts, directory: Directory) -> None:
+    def join(
+        self, own: NodeIdentity, seeds: Iterable[str], facts: ClusterFacts, directory: Directory, machine: Machine
+    ) -> None:
         """Begin this run's part in the cluster."""
         log, clock, sizes = self.log, self.clock, self.sizes
+        self.machine = machine
         self.work = TimedWork(self.random, clock)
         credentials = Credentials("c", SECRET, own)
+        side = machine.run.side
         self.cluster = cluster = Cluster(
-            credentials, seeds, SUSPECT_AFTER, self.random.randbytes, facts.members, facts.leases, clock.now
+            credentials,
+            seeds,
+            SUSPECT_AFTER,
+            self.random.randbytes,
+            facts.members,
+            facts.leases,
+            clock.now,
+            Ownership(facts.owners, facts.promises),
         )
         self.source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
         copies = log.store.copies
@@ -186,6 +259,35 @@ class ClusterNode(SimNode):
         cluster.on_stream = self._receive
         log.store.after_write = self._copied_group
         copies.patience, copies.on_available = PATIENCE, self.broker.set_copies
+        self.facts_file = FactsFile(self, side)
+        self.facts_file.written = machine.keep_facts
+        kept = KeptMirrors(self.mirrors, lambda: clock.now)
+        self.claims = claims = Claims(
+            cluster, kept, sizes.quorum, SUSPECT_AFTER, sizes.unclean_after, side.randbytes, clock.now
+        )
+        claims.keep = self.facts_file.keep
+        writer, identity = log.writer, log.identity
+        teller = CountsTeller(claims, self.origin, identity.log_id, identity.epoch, lambda: writer.written.position)
+        self.tellers = {identity.log_id: teller}
+        self.mirrors.may_write = cluster.may_write_mirror
+        self.fence: tuple[bytes, Epoch] | None = None  # another node owns the log, by that epoch
+        self.adopted = AdoptedLogs(self, machine)
+        adoptions = self.adopted.adoptions
+        claims.on_won, claims.on_called_off, claims.on_fenced = adoptions.adopt, adoptions.lose, self._fenced
+        adoptions.parts.failed = claims.given_up
+
+    def _fenced(self, log_id: bytes, epoch: Epoch) -> None:
+        if log_id == self.cluster.own.log_id:
+            self.fence = log_id, epoch
+        else:
+            self.adopted.adoptions.lose(log_id)
+
+    def owned(self) -> list[dict[str, Any]]:
+        """Return what /cluster tells of the logs that this node owns."""
+        own = {"node": self.number, "state": SERVING, **self.origin.owned()}
+        begun = {log_id.hex(): origin.owned() for log_id, origin in self.copying.origins.items()}
+        adopted = self.adopted.adoptions.figures()
+        return [own, *({"epochs": [], "end": 0} | begun.get(str(one["log_id"]), {}) | one for one in adopted)]
 
     def _receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         self.copying.receive(link, kind, content, now)
@@ -202,14 +304,25 @@ class ClusterNode(SimNode):
     def facts(self) -> ClusterFacts:
         """Return what the port writes to cluster.json."""
         cluster = self.cluster
-        return ClusterFacts(cluster.highest, known_members(cluster.words()), tuple(sorted(cluster.leases.items())))
+        ownership = cluster.ownership
+        return ClusterFacts(
+            cluster.highest,
+            known_members(cluster.words()),
+            tuple(sorted(cluster.leases.items())),
+            tuple(sorted(ownership.epochs.items())),
+            tuple(sorted(ownership.promises.items())),
+        )
 
     def _copied_group(self, is_awaited: bool, is_durable: bool) -> None:
         for publish in self.unwritten:
             publish.position = self.log.writer.written.position
         self.unwritten.clear()
+        self.copied_group(self.origin, is_awaited, is_durable)
+
+    def copied_group(self, origin: Origin, is_awaited: bool, is_durable: bool) -> None:
+        """What the port does when a group of a log was written."""
         if is_awaited:
-            self.origin.ask_for_word(is_durable)
+            origin.ask_for_word(is_durable)
         self.flush()
 
     # a turn
@@ -231,6 +344,10 @@ class ClusterNode(SimNode):
         while (address := self.cluster.take_due(now)) is not None:
             dials.append(address)
         self.copying.tick(now)
+        self.adopted.adoptions.tick(now)
+        for teller in list(self.tellers.values()):
+            teller.tick(self.cluster.links.items())
+        self.claims.tick(now)
         self.events()
         return dials
 
@@ -247,6 +364,8 @@ class ClusterNode(SimNode):
             self._clean()
         if random.random() < 0.3:
             self.spare.step()
+        self.adopted.step(random)
+        self.facts_file.step()
         if self.clock.now >= self._timer_due:
             self._timer_due = self.clock.now + SECOND // 2
             self.log.timer()

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BytesIO, StringIO
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from apps.recover import RecoverError, choose, find_copies
 from nsqd.cluster.link import Link
-from nsqd.replication.early import AtOnce
+from nsqd.core.message.epoch import Epoch
+from nsqd.core.message.ids import first_of_new_log
+from nsqd.replication.early import AtOnce, starting
 from nsqd.replication.facts import ClusterFacts, next_incarnation
 from nsqd.replication.mirrors import Mirrors
 from nsqd.replication.offers import Offer, Part, TransferError, find_offers
 from nsqd.replication.port import safe_id
-from nsqd.replication.rejoin import Rejoin
+from nsqd.replication.rejoin import OwnerSilentError, Rejoin, Taken, TakenOver, ask_taken_over
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.records import HEADER_SIZE, VERSION, decode_header
 from nsqd.storage.log.segments import LogError
+from nsqd.storage.log.succession import succeed
 from nsqd.storage.mirror.manifest import ManifestError, read_manifest
 from tests.nsqd.core.node import MS, SECOND
-from tests.nsqd.replication.archive import Archive
 from tests.nsqd.replication.copied import judge_bytes, judge_state
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock
+from tests.simulation.adopted import SimAdopted
 from tests.simulation.books import Loss
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.wires import Wire
@@ -44,12 +47,14 @@ class Disks:
 
     log: SimDisk
     mirrors: dict[bytes, SimDisk] = field(default_factory=dict)  # by log id
-    parted: list[tuple[bytes, SimDisk]] = field(default_factory=list)  # mirrors that were set aside
+    # mirrors and adopted logs that were set aside, and remnants
+    parted: list[tuple[bytes, SimDisk]] = field(default_factory=list)
+    adopted: dict[bytes, SimDisk] = field(default_factory=dict)  # logs that this machine has taken over, by log id
     facts: ClusterFacts = field(default_factory=ClusterFacts)
     first_id: int = 1  # in nsqd.dat
 
     def all(self) -> list[SimDisk]:
-        return [self.log, *self.mirrors.values()]
+        return [self.log, *self.mirrors.values(), *self.adopted.values()]
 
     def kill(self) -> Disks:
         return self._each(lambda disk: disk.kill())
@@ -60,7 +65,8 @@ class Disks:
     def _each(self, deed: Callable[[SimDisk], SimDisk]) -> Disks:
         mirrors = {log_id: deed(disk) for log_id, disk in self.mirrors.items()}
         parted = [(log_id, disk.kill()) for log_id, disk in self.parted]
-        return Disks(deed(self.log), mirrors, parted, self.facts, self.first_id)
+        adopted = {log_id: deed(disk) for log_id, disk in self.adopted.items()}
+        return Disks(deed(self.log), mirrors, parted, adopted, self.facts, self.first_id)
 
 
 class SimDirectory:
@@ -88,11 +94,12 @@ class SimDirectory:
     def set_aside(self, log_id: bytes) -> str:
         self._machine.run.books.counts["mirrors set aside"] += 1
         disk = self._disks.mirrors[log_id].kill()
-        manifest, archive = read_manifest(disk), self._machine.run.archives[log_id]
+        manifest, run = read_manifest(disk), self._machine.run
         if manifest is not None and manifest.files:
             content = disk.content(manifest.files[-1].name)
             header = decode_header(content)
-            is_part = archive.is_part((header.base, header.epoch), len(content))
+            key, size = (header.base, header.epoch), len(content)
+            is_part = all(archive.is_part(key, size) for archive in run.archives_of(log_id))
             assert not is_part, "a mirror is set aside of which the log lost nothing"
         self._disks.parted.append((log_id, self._disks.mirrors.pop(log_id)))
         return "aside"
@@ -122,7 +129,10 @@ class MemoryMirrors:
     def offers_of(self, other: Machine, log_id: bytes) -> list[Offer] | None:
         """Return what one machine offers; None: it does not say."""
         figures = other.answer(self._machine)
-        return None if figures is None else find_offers(other.http, figures, log_id)
+        try:
+            return None if figures is None else find_offers(other.http, figures, log_id)
+        except ValueError:
+            return None  # it does not know yet how much of a log it has
 
     @contextmanager
     def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Iterator[Part]]:
@@ -141,8 +151,9 @@ class MemoryMirrors:
             parts = mirrors.parts(mirrors.kept[log_id], start)
         except (KeyError, OSError) as error:
             raise TransferError(str(error)) from None
+        end = start
         for part in parts:
-            if part is parts[0] and _position(part.name) != start:
+            if _position(part.name) != end:
                 self._machine.unheard.append(
                     self._machine.run.now
                 )  # an old backup: the mirror has no such segment any more
@@ -154,6 +165,7 @@ class MemoryMirrors:
                 data = part.read(0, part.size)
             except OSError as error:
                 raise TransferError(str(error)) from None
+            end += part.size - (0 if "@" in part.name else HEADER_SIZE)
             yield f"log/{part.name}", BytesIO(data)
 
 
@@ -188,6 +200,8 @@ class Machine:
         self.skew = 0
         self.unheard: list[int] = []  # starts at which not all nodes that it knew have answered, true ns
         self.log_id = b""
+        self.fence: tuple[bytes, Epoch] | None = None  # the process goes on with another log than this one
+        self.fenced_at = 0  # true ns
         self.durable: dict[bytes, int] = {}  # by log id, how far its disks had logs when it was up last
 
     def new_disk(self) -> SimDisk:
@@ -228,6 +242,7 @@ class Machine:
         if asker is not None and not self.run.wires.connects(asker.address, self.address):
             return None
         figures: dict[str, Any] = {"mirrors": mirrors.states()}
+        figures["owned"] = self.node.owned() if self.node is not None else starting(SimAdopted(self))
         if self.node is not None:
             words, leases = self.node.cluster.membership.words.items(), self.node.cluster.leases
             figures["nodes"] = [
@@ -255,7 +270,7 @@ class Machine:
             self.crash(True)
             return
         for log_id, kept in self.early.kept.items():
-            mirror, archive = kept.mirror, self.run.archives.get(log_id)
+            mirror, archive = kept.mirror, self.run.any_archive(log_id)
             if mirror is not None and archive is not None:
                 judge = judge_state if self.run.random.random() < 0.2 else judge_bytes
                 judge(archive, self.disks.mirrors[log_id].kill(), mirror.manifest, mirror.end)
@@ -293,27 +308,79 @@ class Machine:
         return any(disk.others for disk in self.disks.all())
 
     def _open(self, others: list[Machine]) -> None:
-        run, disks = self.run, self.disks
-        archive = run.archives.get(self.log_id) or Archive()
-        rejoin = Rejoin(MemoryMirrors(self, others), self.number, 0, lambda: self.clock.true)
-        node = ClusterNode(
-            self.number, disks.log, self.clock, run.random, run.sizes, rejoin, disks.first_id, archive
-        )  # fmt: skip
+        run = self.run
+        try:
+            node = self._opened(others)
+        except TakenOver as error:
+            self._succeed(error.taken)
+            node = self._opened(others)
+        except OwnerSilentError:
+            self.disks, self.start_at = self.disks.kill(), run.now + SECOND
+            run.books.counts["waits for the owner"] += 1
+            return
+        disks = self.disks
         damage = node.log.start_results.damage
         assert not damage.spots or self.is_spoiled, f"a crash looks like damage: {damage.spots}"
-        run.archives[node.log.identity.log_id] = archive
         self.log_id = node.log.identity.log_id
+        run.archives[self.log_id, self.name] = node.archive
         incarnation = next_incarnation(disks.facts, self.clock.wall)
-        disks.facts = ClusterFacts(incarnation, disks.facts.members, disks.facts.leases)
+        disks.facts = replace(disks.facts, incarnation=incarnation)
         own = node.identity(incarnation, VERSION + self.skew)
         seeds = run.seeds if run.has_seeds else []
-        node.join(own, seeds, disks.facts, SimDirectory(self))
+        self.fence = None
+        self.node, self.start_at = node, -1  # from now on it answers
+        node.join(own, seeds, disks.facts, SimDirectory(self), self)
         node.flush = lambda: run.wires.collect(self)
         node.broker.check()
-        self.node, self.start_at = node, -1
         self.set_slowness()
         node.turn(node.make_topics)  # type: ignore[arg-type]
         run.books.counts["starts"] += 1
+
+    def _opened(self, others: list[Machine]) -> ClusterNode:
+        """Return a node whose log is open. Raises TakenOver, OwnerSilentError, LogError."""
+        run, disks = self.run, self.disks
+        archive = run.archive_of(self.log_id, self)
+        mirrors, owners = MemoryMirrors(self, others), dict([self.fence]) if self.fence is not None else {}
+        rejoin = Rejoin(mirrors, self.number, 0, lambda: self.clock.true, owners, self.is_last_try)
+        return ClusterNode(
+            self.number, disks.log, self.clock, run.random, run.sizes, rejoin, disks.first_id, archive,
+            lambda: rejoin.least_epoch,
+        )  # fmt: skip
+
+    @property
+    def is_last_try(self) -> bool:
+        """Return True if the owner of this machine's log was waited for long enough."""
+        return self.fence is not None and self.run.now >= self.fenced_at + self.run.sizes.unclean_after
+
+    def is_taken_over(self, log_id: bytes, epochs: list[Epoch]) -> bool:
+        """Return True if another node says that it owns a log by a greater epoch."""
+        mirrors = MemoryMirrors(self, self.others())
+        return ask_taken_over(mirrors, log_id, epochs, self.number, Followers()) is not None
+
+    def _succeed(self, taken: Taken) -> None:
+        """Begin another log, because another node owns this one. The machine may die on the way."""
+        run, random, disks = self.run, self.run.side, self.disks
+        partial = self.new_disk()
+        if random.random() < 0.2:
+            partial.cut_in = random.randrange(40)
+        parts = run.sizes.simulated(self.clock, run.random)
+        least = first_of_new_log(self.clock.true, 0)
+        made = succeed(disks.log, partial, taken.common, least, max(taken.lease, disks.first_id), parts)
+        partial.cut_in = None
+        if random.random() < 0.1:
+            raise PowerCut  # nothing was renamed yet, so the next start removes what was made
+        old = self.log_id
+        disks.parted.append((old, disks.log))
+        disks.log, self.log_id = partial, made.log_id
+        run.books.moved(old, made.log_id, made.common, self.name)
+        run.books.counts["successions"] += 1
+        run.note(f"{self.name} begins {made.log_id.hex()[:6]} after {old.hex()[:6]}, common {made.common}")
+        if random.random() < 0.1:
+            raise PowerCut  # `log.partial` waits for its rename, which the next start does
+
+    def keep_facts(self, facts: ClusterFacts) -> None:
+        """Write cluster.json."""
+        self.disks.facts = facts
 
     def set_slowness(self) -> None:
         """Let syncs take as long as the disk needs now."""
@@ -332,11 +399,19 @@ class Machine:
         self.durable = {self.log_id: node.log.writer.durable.position}
         for log_id, kept in node.mirrors.kept.items():
             self.durable[log_id] = kept.mirror.durable if kept.mirror is not None else 0
+        for log_id, one in node.adopted.logs.items():
+            self.durable[log_id] = one.log.writer.durable.position
+
+    def logs(self) -> list[bytes]:
+        """Return the ids of the logs that this machine's node owns now."""
+        return [self.log_id, *self.node.adopted.logs] if self.node is not None else []
 
     def crash(self, is_cut: bool, away: int | None = None) -> None:
         """The process is killed, or the power fails, in the middle of whatever it does."""
         run, random = self.run, self.run.random
         self.note_durable()
+        run.books.upset(self.logs(), run.now)
+        self.fence = None
         if is_cut:
             run.books.losses.append(Loss(run.now, self.name, self.durable, True))
             for wire in list(self.ends):
@@ -348,6 +423,8 @@ class Machine:
         self.node = self.early = None
         self.still_until = 0
         self.start_at = run.now + (random.choice((1, 300, 5000, 15_000)) * MS if away is None else away)
+        if away is None and run.takes_over and run.side.random() < 0.5:
+            self.start_at += run.side.choice((10, 30, 60)) * SECOND
         self.clock = self.clock.after(0, random.choice((5, 1000, 10**6)) * SECOND, rebooted=is_cut)
         run.note(f"{'cut' if is_cut else 'kill'} of {self.name}")
 
@@ -357,10 +434,20 @@ class Machine:
         try:
             self.node.log.close()
             self.node.mirrors.close()
+            self.node.adopted.adoptions.close()
         except PowerCut:
             self.crash(True)
             return
         self.crash(False)
+
+    def begin_again(self, fence: tuple[bytes, Epoch]) -> None:
+        """Another node owns the log: the process closes everything, and goes on with another log."""
+        self.run.books.counts["fenced"] += 1
+        self.run.note(f"{self.name} is fenced by node {fence[1].node}")
+        self.stop()
+        if self.start_at >= 0 and not self.node:
+            self.fence, self.start_at = fence, self.run.now
+            self.fenced_at = self.run.now
 
     def lose_disk(self) -> None:
         """The machine dies, and its disk with it."""

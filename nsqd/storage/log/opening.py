@@ -187,10 +187,12 @@ def open_log(
     simulated: Simulated | None = None,
     extend: Extend | None = None,
     taken_over: TakenOver | None = None,
+    least_epoch: Callable[[], int] = lambda: 0,
 ) -> OpenLog:
     """Read the log on a disk, and make it ready to be written. Begin a log if there is none.
 
     `wake` requests another turn of the reactor; any thread may call it. `taken_over`: another node has published into the log.
+    `least_epoch` returns, once `extend` was called, the lowest number that the epoch may have which begins.
     Raises LogError, whose one line says what is wrong.
     """
     parts = simulated or Simulated()
@@ -201,7 +203,7 @@ def open_log(
         spare = parts.spare(disk, segment_size)
     except OSError as error:
         raise LogError(f"cannot read the log: {error}") from None
-    identity = _identify(disk, options.node, reading, parts.random, taken_over)
+    identity = _identify(disk, options.node, reading, parts.random, taken_over, least_epoch())
     clock, space = LogClock(parts.clocks), Space(disk)
     snapshot = reading.resume(clock)
     writer = _writer(disk, identity, reading, clock, space, spare, segment_size)
@@ -259,7 +261,7 @@ def _writer(
 
 
 def _identify(
-    disk: Disk, node: int, reading: LogReading, random: Callable[[int], bytes], taken_over: TakenOver | None
+    disk: Disk, node: int, reading: LogReading, random: Callable[[int], bytes], taken_over: TakenOver | None, least: int
 ) -> LogIdentity:
     """Return the identity of the log from now on, with a new epoch, and write it to `log.id`.
 
@@ -269,7 +271,7 @@ def _identify(
     if reading.log_records.files.stored is None and IDENTITY in disk.names():
         log.error("LOG: %s was corrupt and is rewritten", IDENTITY)
     log_id = reading.identity.log_id if reading.identity else random(16)
-    epoch = Epoch(reading.highest_epoch + 1, node, random(RANDOM_SIZE))
+    epoch = Epoch(max(reading.highest_epoch + 1, least), node, random(RANDOM_SIZE))
     if taken_over is not None:
         if reading.identity is None or not reading.log_records.end:
             raise LogError("the directory of an adopted log holds no log")

@@ -4,7 +4,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.message.ids import IdSource
 from nsqd.core.stripes import Attachment, adopted_broker
 from nsqd.storage.memory import MemoryStore
-from tests.nsqd.core.node import Node
+from tests.nsqd.core.node import SECOND, Node
 
 ALL = 1 << 30  # steps
 
@@ -20,7 +20,7 @@ class AdoptedLog:
 
     def publish(self, topic: str, *bodies: bytes) -> None:
         if self.broker not in self.node.broker.adopted:
-            self.broker.begin(self.node.broker.now, self.node.broker.wall)
+            self.broker.begin(self.node.now, 1_800_000_000 * SECOND + self.node.now)
         self.broker.topic(topic).publish(list(bodies), sum(map(len, bodies)))
         if self.broker in self.node.broker.adopted:
             self.node.turn()

@@ -27,7 +27,16 @@ class Archive:
         self._before: dict[Key, list[tuple[Key, int]]] = {}  # with the offset at which each of them ended
         self._current: list[tuple[Key, int]] = []  # the segments of the log as it goes on now
         self.rewritten: dict[tuple[str, bytes], bytes] = {}  # cleaned segments, by name and header
+        self._names: dict[Key, str] = {}  # of the segments that were rewritten before the log began, as its successor
         self.lost: list[tuple[Key, int]] = []  # segments that the log does not hold from an offset on
+
+    def branch(self) -> Archive:
+        """Return the archive of another owner of the log: both know all bytes, and each goes on by itself."""
+        other = Archive()
+        other.data, other._before, other.rewritten = self.data, self._before, self.rewritten
+        other._names = self._names
+        other._current = list(self._current)
+        return other
 
     # Tap
 
@@ -74,10 +83,13 @@ class Archive:
         for base, following in zip(bases, [*bases, node.end][1:], strict=True):
             content = node.disk.content(node.log.writer.files.at(base).name)
             header = decode_header(content)
+            key = header.base, header.epoch
             if header.generation:
                 self.cleaned(node.disk, header)
+                if key not in self.data and not any(before == base for before, _ in self.data):
+                    self._begin(header)
+                    self.data[key], self._names[key] = bytearray(content), file_of(header).name
                 continue
-            key = header.base, header.epoch
             size = HEADER_SIZE + following - base
             if key in self.data:
                 self._current = [*self._before[key], (key, END)]
@@ -127,6 +139,6 @@ class Archive:
         """Return a disk with the log up to a segment's first `size` bytes, of which nothing was cleaned or removed."""
         disk = new_disk()
         for one, stop in self._before[key]:
-            disk.put(segment_name(one[0], 0), bytes(self.data[one][:stop]))
+            disk.put(self._names.get(one, segment_name(one[0], 0)), bytes(self.data[one][:stop]))
         disk.put(segment_name(key[0], 0), bytes(self.data[key][:size]))
         return disk

@@ -216,3 +216,54 @@ def test_a_log_that_is_known_to_be_taken_over_is_not_opened_if_nobody_tells_of_i
     with pytest.raises(OwnerSilentError, match="node 1 has"):
         Rejoin(Told(), NODE, 0, lambda: WALL, owners)(disk, reading)
     assert not Rejoin(Told(), NODE, 0, lambda: WALL, {bytes(16): epoch(103, 1)})(disk, reading)
+
+
+def published() -> SimDisk:
+    """The disk of a node with a log that has a message."""
+    node = start(SimDisk(Random(1)))
+    node.turn(lambda: node.broker.topic("t").publish([b"x"], 1))
+    return node.disk.kill()
+
+
+class Offering(HttpMirrors):
+    """Other nodes that have mirrors with these epochs."""
+
+    def __init__(self, *epochs: tuple[Epoch, int]) -> None:
+        super().__init__({}, 0.0)
+        self._epochs = tuple((epoch.pack(), start) for epoch, start in epochs)
+
+    def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
+        return [Offer("other:4151", 0, self._epochs)] if self._epochs else []
+
+
+def test_an_old_copy_of_a_log_goes_on_in_an_epoch_above_those_that_others_know_of_its_node() -> None:
+    disk = published()
+    reading = LogReading(disk.kill())
+    (first, begun), *_ = reading.replay.epochs
+    rejoin = Rejoin(Offering((first, begun), (Epoch(7, NODE, bytes(8)), 900)), NODE, 0, lambda: WALL)
+    rejoin(disk, reading)
+    assert rejoin.least_epoch == 8
+
+
+def test_a_later_run_of_the_node_itself_is_no_owner_that_is_waited_for() -> None:
+    disk = published()
+    reading = LogReading(disk.kill())
+    assert reading.identity is not None
+    rejoin = Rejoin(Offering(), NODE, 0, lambda: WALL, {reading.identity.log_id: Epoch(41, NODE, bytes(8))})
+    rejoin(disk, reading)
+    assert rejoin.least_epoch == 42
+
+
+def test_if_nobody_says_in_the_end_how_much_the_owner_has_it_is_supposed_to_have_nothing() -> None:
+    disk = published()
+    reading = LogReading(disk.kill())
+    assert reading.identity is not None
+    owner = Epoch(101, NODE + 1, bytes(8))
+    owners = {reading.identity.log_id: owner}
+    with pytest.raises(OwnerSilentError, match=f"node {NODE + 1} has"):
+        Rejoin(Offering(), NODE, 0, lambda: WALL, owners)(disk, reading)
+    with pytest.raises(TakenOver) as caught:
+        Rejoin(Offering(), NODE, 0, lambda: WALL, owners, is_last_try=True)(disk, reading)
+    taken = caught.value.taken
+    assert taken.epoch == owner
+    assert taken.common([(epoch.pack(), start) for epoch, start in reading.replay.epochs], 900) == 0

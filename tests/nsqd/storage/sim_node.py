@@ -156,6 +156,7 @@ class SimNode:
         number: int | None = None,
         extend: Extend | None = None,
         first_id: int = 1,
+        least_epoch: Callable[[], int] = lambda: 0,
     ) -> None:
         number = NODE if number is None else number  # tests replace NODE
         self.clock = clock
@@ -170,6 +171,7 @@ class SimNode:
                 clock.clocks(), segment_size, SteppedSyncer, SteppedCache, SteppedCleaner, SteppedSpare, tail, entropy
             ),
             extend,
+            least_epoch=least_epoch,
         )
         self.end = self.log.writer.written.position  # where the log ended
         assert isinstance(self.log.syncer, SteppedSyncer)

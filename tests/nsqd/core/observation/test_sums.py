@@ -130,7 +130,7 @@ def test_the_oldest_message_of_all_logs(node: Node) -> None:
     log.attach()
     assert oldest_of_channel(node.channel("t", "c")) == own - SECOND
     waiting = AdoptedLog(node, 9)
-    waiting.broker.topic("u").publish([b"a"], 1)
+    waiting.publish("u", b"a")
     waiting.attach()
     assert topic_depth(node.broker.topics["u"]) == 1
 

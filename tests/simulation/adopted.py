@@ -1,0 +1,174 @@
+"""The logs that a node of a simulated cluster has taken over: their directories, and how each is opened, copied and driven."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, cast
+
+from nsqd.core.broker import Broker
+from nsqd.core.message.ids import NoIds
+from nsqd.core.retention.policy import Durability
+from nsqd.core.stripes import Attachment, adopted_broker
+from nsqd.replication.adoption import Adoptions, Parts
+from nsqd.replication.claiming import CountsTeller
+from nsqd.replication.origin import Origin
+from nsqd.storage.log.copying import LogSource
+from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.opening import LogOptions, OpenLog, TakenOver, open_log
+from nsqd.storage.mirror.adopting import LogFacts
+from tests.nsqd.replication.archive import Archive
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import SYNC_EVERY, SimNode, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster_node import ClusterNode
+    from tests.simulation.machine import Machine
+
+AT_ONCE = 3  # topics or channels that are attached in one turn
+
+
+class SimAdopted:
+    """The directories of the logs that a machine has taken over. Implements nsqd.replication.adoption.Directory."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine, self._disks = machine, machine.disks
+
+    def found(self) -> list[bytes]:
+        return sorted(self._disks.adopted)
+
+    def move_mirror(self, log_id: bytes) -> Disk:
+        disks = self._disks
+        disk = disks.mirrors[log_id]
+        disk.act("take")
+        disks.adopted[log_id] = disks.mirrors.pop(log_id)
+        disk.act("taken")
+        return disk
+
+    def open(self, log_id: bytes) -> Disk:
+        return self._disks.adopted[log_id]
+
+    def set_aside(self, log_id: bytes) -> str:
+        self._machine.run.books.counts["adopted logs set aside"] += 1
+        self._disks.parted.append((log_id, self._disks.adopted.pop(log_id)))
+        return "aside"
+
+
+class OpenedLog:
+    """An adopted log that is open."""
+
+    def __init__(self, opened: OpenLog, disk: SimDisk, archive: Archive, random: Random) -> None:
+        self.log, self.disk, self.archive = opened, disk, archive
+        self.end = opened.writer.written.position  # where the log ended
+        self.log_id = opened.identity.log_id
+        self.origin: Origin | None = None
+        assert isinstance(opened.syncer, SteppedSyncer)
+        assert isinstance(opened.cache, SteppedCache)
+        cleaner, spare = opened.tidying._cleaner, opened.writer._spare
+        assert isinstance(cleaner, SteppedCleaner)
+        assert isinstance(spare, SteppedSpare)
+        self.syncer, self.cache, self._cleaner, self._spare = opened.syncer, opened.cache, cleaner, spare
+        self.syncer.random = random
+
+    def step(self, random: Random) -> None:
+        """What worker threads do."""
+        if random.random() < 0.7:
+            self.syncer.step()
+        if random.random() < 0.7:
+            self.cache.step()
+        if random.random() < 0.3:
+            job = self._cleaner.waits
+            self._cleaner.step()
+            if job is not None and not job.failure:
+                self.archive.cleaned(self.disk, job.header)
+        if random.random() < 0.3:
+            self._spare.step()
+
+
+class AdoptedLogs:
+    """The logs that a node has taken over, wired as nsqd/front_ends.py and nsqd/replication/joining.py do it."""
+
+    def __init__(self, node: ClusterNode, machine: Machine) -> None:
+        self._node, self._machine = node, machine
+        self.logs: dict[bytes, OpenedLog] = {}  # those that are copied to followers
+        self._opening: dict[bytes, OpenedLog] = {}
+        self._attachments: dict[Broker, Attachment] = {}
+        parts = Parts(
+            open=self._open,
+            make_broker=self._make_broker,
+            copy=self._copy,
+            end_copying=self._end_copying,
+            clocks=lambda: (node.clock.now, node.clock.wall),
+            cache=node.log.cache,
+            budget=node.sizes.budget,
+            announce=self._announce,
+            attach=self._attach,
+            detach=self._detach,
+            is_lost=self._is_lost,
+        )
+        self.adoptions = Adoptions(SimAdopted(machine), node.mirrors, node.work, parts)
+        self.adoptions.reopen()
+
+    # Parts
+
+    def _open(self, disk: Disk, least: int, durable: int) -> OpenLog:
+        node = self._node
+        assert isinstance(disk, SimDisk)
+        options = LogOptions(node.number, Durability.INTERVAL, SYNC_EVERY, node.sizes.budget)
+        parts = node.sizes.simulated(node.clock, node.random)
+        opened = open_log(disk, options, node._wake, parts, taken_over=TakenOver(node.number, least, durable))
+        archive = self._machine.run.archive_of(opened.identity.log_id, self._machine)
+        self._opening[opened.identity.log_id] = OpenedLog(opened, disk, archive, node.random)
+        return opened
+
+    def _make_broker(self, opened: OpenLog) -> Broker:
+        home, clock = self._node.broker, self._node.clock
+        home.begin(clock.now, clock.wall)
+        return adopted_broker(home, opened.store, NoIds(opened.identity.node, opened.start_results.lease))
+
+    def _copy(self, opened: OpenLog) -> None:
+        node, log_id = self._node, opened.identity.log_id
+        one = self._opening.pop(log_id)
+        one.archive.opened(cast(SimNode, one))
+        source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
+        sizes, copies = node.sizes, opened.store.copies
+        one.origin = origin = Origin(
+            node.cluster, source, copies, node.work, sizes.mirrors, sizes.replace_after, sizes.rate, log_id
+        )
+        one.archive.after = origin
+        source.tap(one.archive)
+        opened.store.after_write = partial(node.copied_group, origin)
+        node.copying.add(origin)
+        writer = opened.writer
+        node.tellers[log_id] = CountsTeller(
+            node.claims, origin, log_id, opened.identity.epoch, lambda: writer.written.position
+        )
+        self.logs[log_id] = one
+
+    def _end_copying(self, log_id: bytes) -> None:
+        self._node.copying.remove(log_id)
+        del self._node.tellers[log_id], self.logs[log_id]
+
+    def _announce(self, log_id: bytes, epoch: object) -> None:
+        self._machine.run.taken_over(log_id, self._machine)
+        self._node.cluster.announce_owner(log_id, epoch)  # type: ignore[arg-type]
+
+    def _attach(self, broker: Broker) -> Callable[[], bool]:
+        self._attachments[broker] = Attachment(self._node.broker, broker)
+        return partial(self._attachments[broker].attach_some, AT_ONCE)
+
+    def _detach(self, broker: Broker) -> None:
+        attachment = self._attachments.pop(broker, None) or Attachment(self._node.broker, broker)
+        while attachment.detach_some(AT_ONCE):
+            pass
+
+    def _is_lost(self, log_id: bytes, facts: LogFacts) -> bool:
+        return self._machine.is_taken_over(log_id, [epoch for epoch, _ in facts.epochs])
+
+    # the run
+
+    def step(self, random: Random) -> None:
+        """What worker threads do."""
+        for one in list(self.logs.values()):
+            one.step(random)
