@@ -8,6 +8,7 @@ import argparse
 import json
 import shlex
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from apps.daemon_set import HOST
 from shared.values import SECOND, format_duration, parse_duration
 
 TIMEOUT = 5.0  # s for a node to answer
+AGAIN = 0.1  # s until a node is asked again that starts
 LEAST, LONGEST = SECOND // 1000, 24 * 3600 * SECOND  # ns of --for
 DATA = Path("data")  # as of `penstock up`
 WHAT = "break a node of a local set on purpose, to rehearse what follows"
@@ -229,15 +231,27 @@ def _switch(route: str, node: Node, others: Iterable[Node], query: dict[str, str
 def _ask(
     node: Node, method: str, path: str, query: dict[str, str] | None = None, content: bytes = b""
 ) -> httpx.Response:
-    """Return what a node answers. Raises ChaosError if it does not, or refuses."""
-    url = f"http://{node.address}{path}"
-    try:
-        answer = httpx.request(method, url, params=query, content=content, timeout=TIMEOUT, trust_env=False)
-    except httpx.HTTPError as error:
-        raise ChaosError(f"{node} does not answer at {node.address}: {error or type(error).__name__}") from None
-    if answer.status_code != 200:
-        raise ChaosError(f"{node} at {node.address} answers {answer.status_code}: {answer.text[:200]}")
-    return answer
+    """Return what a node answers. Raises ChaosError if it does not, or refuses.
+
+    A node that begins another log, because it was cut off for long, is asked again until it serves.
+    """
+    deadline = time.monotonic() + TIMEOUT
+    while True:
+        try:
+            url = f"http://{node.address}{path}"
+            answer = httpx.request(method, url, params=query, content=content, timeout=TIMEOUT, trust_env=False)
+        except httpx.HTTPError as error:
+            why, is_starting = (
+                f"does not answer: {error or type(error).__name__}",
+                isinstance(error, httpx.ProtocolError),
+            )
+        else:
+            if answer.status_code == 200:
+                return answer
+            why, is_starting = f"answers {answer.status_code}: {answer.text[:200]}", "STARTING" in answer.text
+        if not is_starting or time.monotonic() > deadline:
+            raise ChaosError(f"{node} at {node.address} {why}")
+        time.sleep(AGAIN)
 
 
 def _report(kind: str, node: Node, others: Sequence[Node], duration: int, undo: str) -> str:

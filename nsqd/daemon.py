@@ -67,6 +67,7 @@ SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner
 # Allocations between collections, young and middle; the oldest generation is never collected automatically. A million waiting
 # messages make that a pause of half a second, so reference cycles are taken apart by hand when they end.
 GC_THRESHOLDS = (2_000, 5, 1_000_000)
+COPIES_WITHIN = 0.5  # s for the copies of publishes over HTTP when the node stops; the HTTP server stops within 1 s
 
 
 def serve(options: NsqdOptions, directory: DataDirectory, listeners: Listeners) -> None:
@@ -220,6 +221,7 @@ class Daemon:
     def hang_up(self) -> Fence:
         """Close all connections at once. Returns what is needed to serve again. Raises ListenError, OSError."""
         assert self._fencing_epoch is not None
+        self._bridge.close()
         self.reactor.hang_up()
         return Fence(self._opened.log.identity.log_id, self._fencing_epoch, again(self._listeners))
 
@@ -272,13 +274,22 @@ class Daemon:
         """Answer the requests in progress, and accept no others."""
         if self._http is not None:
             self._opened.log.history().end_waiting()
-            await self._http.stop(self.reactor)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._give_up_waiting)
+                await self._http.stop(self.reactor)
+                nursery.cancel_scope.cancel()
+
+    async def _give_up_waiting(self) -> None:
+        """Answer the requests that wait for copies in vain, before the HTTP server cancels them."""
+        await trio.sleep(COPIES_WITHIN)
+        self.reactor.give_up_http_replies()
 
     def close(self) -> None:
         """Close all connections, and write everything that the next start needs."""
         self.reactor.close_all()
         if self._cluster is not None:
             self._cluster.close()
+        self._broker.adopted.clear()  # their logs are closed
         self._saver.save(self._saver.current_topology())
         self._broker.commit()
         self._opened.log.close()

@@ -302,6 +302,7 @@ def make_adoptions(options: NsqdOptions, port: ClusterPort, directory: Path, ope
         budget=options.mem_budget,
         announce=port.cluster.announce_owner,
         resume=port.cluster.resume_owner,
+        give_up=port.cluster.give_up_log,
         attach=attach,
         detach=detach,
         is_lost=is_lost,

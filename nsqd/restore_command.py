@@ -117,10 +117,11 @@ def _write_log(
 def _write_facts(partial: Path, facts: ClusterFacts) -> None:
     """Keep of what was known of the cluster what guards against numbers that were used before. Raises OSError.
 
-    The members are left out: some are perhaps gone, and a directory that is restored elsewhere must not dial them.
+    The members are left out: some are perhaps gone, and a directory that is restored elsewhere must not dial them. So are the
+    owners of logs: the new directory has none of the logs that its node had taken over.
     """
     if facts != ClusterFacts():
-        write_facts(partial, ClusterFacts(facts.incarnation, (), facts.leases))
+        write_facts(partial, ClusterFacts(facts.incarnation, (), facts.leases, promises=facts.promises))
 
 
 def _progress(word: str) -> Callable[[int, int], None]:

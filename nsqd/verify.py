@@ -1,5 +1,7 @@
 """`penstock verify DIR`: check a data directory or a mirror, and print what it holds. Changes nothing.
 
+Logs in DIR/adopted, which the node has taken over, are checked first, and the worst log decides.
+
 Exit code 0: the log is intact; 1: it is damaged; 2: it cannot be read, for example because an nsqd uses it; 3: it is not
 damaged, but bytes at its end may have been acknowledged, and the next start cuts them off.
 """
@@ -37,20 +39,37 @@ def main() -> int:
         if disk is None:
             print(f"{PROGRAM}: {path} has no log: no nsqd of Penstock has used this directory", file=sys.stderr)
             return NO_LOOK
-        findings = verify(disk, _progress if sys.stderr.isatty() else lambda done, total: None)
+        progress = _progress if sys.stderr.isatty() else lambda done, total: None
+        adopted = [verify(one, progress) for one in _adopted_logs(path)]
+        findings = verify(disk, progress)
     except (LogError, ManifestError, OSError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return NO_LOOK if isinstance(error, OSError) else DAMAGED
     finally:
         directory.close()
-    print(json.dumps(_as_json(findings)) if arguments.json else _text(findings))
+    if arguments.json:
+        print(json.dumps(_as_json(findings) | {"adopted": [_as_json(one) for one in adopted]}))
+    else:
+        print("\n".join([*(f"adopted {_text(one)}" for one in adopted), _text(findings)]))
+    codes = {_code(one) for one in (*adopted, findings)}
+    return next(code for code in (DAMAGED, TORN, WHOLE) if code in codes)
+
+
+def _code(findings: Findings) -> int:
     return DAMAGED if findings.damaged else WHOLE if findings.whole else TORN
 
 
+def _adopted_logs(path: Path) -> list[Disk]:
+    """Return the logs that the node of a data directory has taken over. Raises OSError."""
+    return [RealDisk(one, is_read_only=True) for one in sorted((path / "adopted").glob("*/log"))]
+
+
 def log_of(path: Path) -> Disk | None:
-    """Return the log in a data directory or of a mirror; None if there is none. Raises ManifestError, OSError."""
+    """Return the log in a data directory, of a mirror or of a remnant; None if there is none. Raises ManifestError, OSError."""
     if (path / "log").is_dir():
         return RealDisk(path / "log", is_read_only=True)
+    if (path / "log.id").is_file():
+        return RealDisk(path, is_read_only=True)
     if not (path / MANIFEST).exists():
         return None
     disk = RealDisk(path, is_read_only=True)
@@ -137,7 +156,9 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "directory", metavar="DIR", help="-data-path of nsqd, or a directory in its mirrors; no nsqd may be using it"
+        "directory",
+        metavar="DIR",
+        help="-data-path of nsqd, or a directory in its mirrors, adopted or remnants; no nsqd may be using it",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

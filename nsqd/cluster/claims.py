@@ -388,7 +388,9 @@ class Claims:
         promised = promises.get(case.log_id)
         number = case.number
         if not number or promised != Promise(number, own) or number < max(case.least, case.epoch.number + 1):
-            number = max(case.epoch.number + STEP, case.least, promised.number + 1 if promised is not None else 0)
+            number = max(case.epoch.number + STEP, case.least)
+            if promised is not None:  # whoever it was promised to may begin a few epochs, unheard
+                number = max(number, promised.number + (1 if promised.node == own else STEP))
         if number > MOST_NUMBER:
             case.retry_at, case.why = now + LONGEST_RETRY, "the epoch has the greatest number"
             return

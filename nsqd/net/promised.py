@@ -48,6 +48,12 @@ class Promised:
         if not self.connections and not self._http_replies:
             self.marks.clear()
 
+    def give_up_http_replies(self) -> None:
+        """Answer all HTTP requests that wait: what they did may or may not be kept."""
+        served, self._http_replies = self._http_replies, []
+        for _, replies in served:
+            (replies.give_up or replies.refuse)()
+
     def release(self) -> tuple[dict[Connection, None], list[Connection]]:
         """If a mark has moved or is broken, answer HTTP, and find the connections that need not wait any more.
 

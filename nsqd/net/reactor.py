@@ -365,8 +365,13 @@ class Reactor:
         connection.layers = None
         del connection.peer  # the two refer to each other, and the daemon never collects old garbage
 
+    def give_up_http_replies(self) -> None:
+        """Answer all HTTP requests that wait for promises. Not to be called in a turn."""
+        self._promised.give_up_http_replies()
+
     def hang_up(self) -> None:
-        """Close every connection. Not to be called in a turn."""
+        """Close every connection, and wait for no promise any more. Not to be called in a turn."""
+        self.give_up_http_replies()
         for connection in list(self.connections.values()):
             self.close(connection)
 

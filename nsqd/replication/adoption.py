@@ -36,6 +36,7 @@ TIMER_EVERY = 750_000_000  # ns between two syncs of what nobody waits for, and 
 RETRY_AFTER = 10_000_000_000  # ns after which a log is opened again that could not be opened
 
 WAITING, READING, FILLING, ATTACHING, SERVING = "waiting", "reading", "filling", "attaching", "serving"
+CLOSING = "closing"
 FAILED, LOST = "failed", "lost"
 
 
@@ -81,6 +82,8 @@ class Parts:
     failed: Callable[[bytes, str], None] = lambda log_id, why: (
         None
     )  # a claimed log cannot be adopted; it is a mirror again
+    # This node cannot go on with a log that it owns: another may take it over. `announce` takes that back.
+    give_up: Callable[[bytes], None] = lambda log_id: None
     # Asks at a start, in a thread, whether another node has taken over the log since.
     is_lost: Callable[[bytes, LogFacts], bool] = _not_lost
 
@@ -99,6 +102,7 @@ class AdoptedLog:
     failure: str = ""
     retry_at: int = 0  # monotonic ns
     began: int = 0  # when its opening was begun, monotonic ns
+    least: int = 0  # the lowest number of the next epoch in which this node owns it
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +131,12 @@ class Adoptions:
 
     def adopt(self, log_id: bytes, number: int) -> None:
         """Take over a log of which this node has a mirror, in the epoch with that number. It was claimed with success."""
-        if log_id in self.logs:
-            return
         kept = self._mirrors.kept.get(log_id)
+        if log_id in self.logs:
+            self.parts.failed(log_id, "it is being adopted, or set aside")
+            return
         if kept is None:
+            self.parts.failed(log_id, "this node has no mirror of it")
             log.error("CLUSTER: cannot adopt the log %s: this node keeps no mirror of it", log_id.hex())
             return
         self.logs[log_id] = AdoptedLog(log_id, number, kept.node)
@@ -153,6 +159,24 @@ class Adoptions:
         if not is_busy:
             self._let_go(owned)
 
+    def begin_again(self, log_id: bytes, number: int) -> None:
+        """Open a log again in an epoch with that number or a higher one, because other nodes know a later run of this node.
+
+        That is so if the data directory is an old backup. What is in flight becomes ready.
+        """
+        owned = self.logs.get(log_id)
+        if owned is None:
+            return
+        owned.least = number
+        if owned.state == SERVING:
+            owned.state, opened = CLOSING, self._detach(owned)
+            self._work.run(opened.close if opened is not None else _nothing, lambda result: self._was_closed(owned))
+
+    def _was_closed(self, owned: AdoptedLog) -> None:
+        if owned.state == CLOSING:
+            owned.state = WAITING
+        self._begin_next()
+
     # opening
 
     def _begin_next(self) -> None:
@@ -165,11 +189,13 @@ class Adoptions:
         if owned.number and owned.log_id in self._mirrors.kept:
             self._mirrors.release(owned.log_id, partial(self._released, owned))
         else:
-            self._work.run(partial(self._reopen, owned.log_id), partial(self._opened, owned))
+            self._work.run(partial(self._reopen, owned.log_id, owned.least), partial(self._opened, owned))
 
     def _released(self, owned: AdoptedLog, result: Disk | OSError) -> None:
         if isinstance(result, OSError):
             self._opened(owned, _Failed(str(result.strerror or result), is_taken=False))
+        elif owned.state == LOST:  # it was called off meanwhile
+            self._opened(owned, _Failed("", is_taken=False))
         else:
             self._work.run(partial(self._take, owned, result), partial(self._opened, owned))
 
@@ -179,27 +205,31 @@ class Adoptions:
             mirror = Mirror(disk, owned.log_id, owned.node)  # it is synced, and ends with a whole record
             mirror.close()
             check_replay(disk, mirror.manifest)
+            if owned.state == LOST:
+                return _Failed("", is_taken=False)
             claim(disk, mirror.manifest, owned.number)
             self._directory.move_mirror(owned.log_id)
         except (OSError, ManifestError, MirrorError, Refused) as error:
             return _Failed(str(error), is_taken=owned.log_id in self._directory.found())
         return self._open(owned.log_id)
 
-    def _reopen(self, log_id: bytes) -> OpenLog | _Failed:
+    def _reopen(self, log_id: bytes, least: int) -> OpenLog | _Failed:
         """Open a log that an earlier run has taken over, unless another node owns it now. Any thread."""
         try:
             if self.parts.is_lost(log_id, facts_of(self._directory.open(log_id))):
                 return _Failed("", is_lost=True)
         except (OSError, LogError) as error:
             return _Failed(str(error))
-        return self._open(log_id)
+        return self._open(log_id, least)
 
-    def _open(self, log_id: bytes) -> OpenLog | _Failed:
+    def _open(self, log_id: bytes, least: int = 0) -> OpenLog | _Failed:
         """Open an adopted log, and make the first record of the new epoch durable. Any thread."""
         try:
             disk = self._directory.open(log_id)
             manifest = name_files(disk)
-            opened = self.parts.open(disk, manifest.won if manifest else 0, manifest.mark if manifest else 0)
+            opened = self.parts.open(
+                disk, max(least, manifest.won if manifest else 0), manifest.mark if manifest else 0
+            )
             try:
                 opened.writer.append_anchor()
                 opened.writer.write()
@@ -264,12 +294,13 @@ class Adoptions:
                 failed.why,
             )
             owned.retry_at = self.parts.clocks()[0] + RETRY_AFTER
+            self.parts.give_up(owned.log_id)
         else:
             log.error("CLUSTER: cannot adopt the log of node %d: %s", owned.node, failed.why)
             del self.logs[owned.log_id]
             if owned.log_id not in self._mirrors.kept:
                 self._mirrors.put_back(owned.log_id, owned.node)
-            self.parts.failed(owned.log_id, failed.why)
+        self.parts.failed(owned.log_id, failed.why)
         self._begin_next()
 
     # serving
@@ -289,6 +320,9 @@ class Adoptions:
         assert owned.broker is not None
         took, epoch = self.parts.clocks()[0] - owned.began, owned.log.identity.epoch.number
         figures = owned.node, epoch, len(owned.broker.topics), took / 1e9
+        if epoch < owned.least:
+            self.begin_again(owned.log_id, owned.least)
+            return
         if owned.number:
             log.warning("CLUSTER: adopted the log of node %d, in epoch %d: %d topics, after %.1f s", *figures)
         else:
@@ -299,13 +333,18 @@ class Adoptions:
 
     def _let_go(self, owned: AdoptedLog) -> None:
         """End what was begun with a log that another node owns, and set its files aside."""
+        opened = self._detach(owned)
+        self._work.run(partial(self._put_aside, owned.log_id, opened), partial(self._was_put_aside, owned))
+
+    def _detach(self, owned: AdoptedLog) -> OpenLog | None:
+        """Deliver nothing more of a log, and copy it no more. Returns the log, which is to be closed; None: it was not open."""
         if owned.broker is not None:
             self.parts.end_copying(owned.log_id)
             self.parts.detach(owned.broker)
         opened, owned.log, owned.broker, owned.is_attached = owned.log, None, None, False
         if opened is not None:
             opened.upkeep = None  # it needs no checkpoint
-        self._work.run(partial(self._put_aside, owned.log_id, opened), partial(self._was_put_aside, owned))
+        return opened
 
     def _put_aside(self, log_id: bytes, opened: OpenLog | None) -> str:
         if opened is not None:
@@ -324,7 +363,7 @@ class Adoptions:
                 owned.log_id.hex(),
                 result,
             )
-        else:
+        elif owned.log_id not in self._mirrors.kept:
             self._mirrors.put_back(owned.log_id, owned.node)
         self._begin_next()
 

@@ -137,8 +137,11 @@ def connect_claims(port: ClusterPort, claims: Claims, adoptions: Adoptions) -> N
     def fenced(log_id: bytes, epoch: Epoch) -> None:
         if log_id == port.cluster.own.log_id:
             port.on_fenced(log_id, epoch)
+        elif epoch.node == port.cluster.own.number:
+            adoptions.begin_again(log_id, epoch.number + 1)
         else:
             adoptions.lose(log_id)
+            port.cluster.drop_log(log_id)
 
     claims.on_won = adoptions.adopt
     claims.on_called_off = adoptions.lose

@@ -193,9 +193,11 @@ def _owned(entries: Any, log_id: bytes) -> Iterator[dict[str, Any]]:
     if len(entries) > MOST_OWNED:
         raise ValueError("too many logs")
     for entry in entries:
-        if entry["log_id"] == log_id.hex() and entry.get("opening"):
+        if entry["log_id"] != log_id.hex() or entry.get("state") == "lost":
+            continue
+        if entry.get("opening"):
             yield {"opening": True}
-        elif entry["log_id"] == log_id.hex():
+        else:
             if type(entry["node"]) is not int or not 0 <= entry["node"] <= MOST_NUMBER or not entry["epochs"]:
                 raise ValueError("an owner is not one")
             yield entry | {"opening": False, "complete": True, "written": entry["end"]}

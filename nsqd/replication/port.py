@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from shutil import disk_usage
+from typing import Any
 
 import trio
 
@@ -28,7 +29,7 @@ from nsqd.net.endpoint import Endpoint, OutputBounds
 from nsqd.net.reactor import Reactor
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import Transport
-from nsqd.replication.adoption import SERVING, Adoptions
+from nsqd.replication.adoption import LOST, SERVING, Adoptions
 from nsqd.replication.claiming import CountsTeller
 from nsqd.replication.copying import Copying
 from nsqd.replication.facts import ClusterFacts, known_members, write_facts
@@ -367,10 +368,7 @@ class ClusterPort:
         own = {"node": self.cluster.own.number, "state": SERVING, **copying.origin.owned()}
         adopted = self.adoptions.figures() if self.adoptions is not None else []
         begun = {log_id.hex(): origin.owned() for log_id, origin in copying.origins.items()}
-        return [
-            own,
-            *({"epochs": [], "end": 0, "opening": True} | begun.get(str(one["log_id"]), {}) | one for one in adopted),
-        ]
+        return [own, *(told_of_adopted(one, begun.get(str(one["log_id"]))) for one in adopted)]
 
     def http_addresses(self) -> dict[int, str]:
         """Return where the nodes that are connected answer over HTTP, by node number. Any thread may ask."""
@@ -416,6 +414,13 @@ def safe_id(cluster: Cluster, number: int, wall: int) -> int:
     except ClockError as error:
         log.error("CLUSTER: message ids of the lost node %d depend on its last report: %s", number, error)
         return lease + SAFE_LEASES * LEASE
+
+
+def told_of_adopted(adopted: dict[str, Any], begun: dict[str, Any] | None) -> dict[str, object]:
+    """Return what /cluster tells of an adopted log. `begun`: its epochs and its end; None: it is not open."""
+    if begun is not None:
+        return {"opening": False, **begun, **adopted}
+    return {"epochs": [], "end": 0, "opening": adopted["state"] != LOST, **adopted}
 
 
 def _connect(address: str) -> socket.socket:

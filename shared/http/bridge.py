@@ -38,6 +38,7 @@ class Bridge:
         self._wake = wake  # callable from any thread: makes the trio thread call serve() soon
         self._waiting: deque[Call] = deque()
         self._signalled = False  # True: a wake-up is pending, and will see what is appended now
+        self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def call(self, function: Callable[[], T]) -> T:
@@ -55,7 +56,9 @@ class Bridge:
             self._loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = self._loop.create_future()
         self._waiting.append(Call(function, future, promises))
-        if not self._signalled:
+        if self._is_closed:
+            self._refuse_waiting()
+        elif not self._signalled:
             self._signalled = True
             self._loop.call_soon(self._wake)  # later, so that other requests of this pass of the loop can join
         return await future
@@ -100,6 +103,23 @@ class Bridge:
         for call in served:
             call.error = HttpError(503, text)
         self.deliver(served)
+
+    def close(self) -> None:
+        """Answer 503 to the calls that wait and to all that come, because nobody will serve them.
+
+        To be called in the trio thread.
+        """
+        self._is_closed = True
+        self._refuse_waiting()
+
+    def _refuse_waiting(self) -> None:
+        waiting = list[Call]()
+        while self._waiting:
+            try:
+                waiting.append(self._waiting.popleft())
+            except IndexError:  # the other thread refuses it
+                break
+        self.refuse(waiting)
 
     def deliver(self, served: list[Call]) -> None:
         """Pass the results back to the handlers, all in one hop. To be called in the trio thread."""

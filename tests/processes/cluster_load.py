@@ -271,7 +271,11 @@ class LiveConsumer(Client):
                 if frame[0] == MESSAGE:
                     message_id, content = frame[1][10:26], frame[1][26:]
                     connection.send(b"FIN %s\n" % message_id)
-                    self._books.came_live(self._topic, message_id, content)
+                    self.came(message_id, content)
+
+    def came(self, message_id: bytes, content: bytes) -> None:
+        """Note a message that is finished now."""
+        self._books.came_live(self._topic, message_id, content)
 
     def ask_to_stop(self) -> None:
         super().ask_to_stop()

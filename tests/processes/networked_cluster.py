@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -47,6 +47,7 @@ ROUNDS = int(os.environ.get("PENSTOCK_CLUSTER_ROUNDS", "2"))
 LONG = ROUNDS >= 10
 NODES = (0, 1, 2)
 AGAIN = 120.0  # s: after a long silence a node is dialed every 30 s, and a mirror that failed is tried every 10 s
+LISTENS = ("TCP", "HTTP", "CLUSTER", "BEANSTALK")
 _PORTS = {"cluster": 7000, "tcp": 4150, "http": 4151, "beanstalk": 11300}
 
 
@@ -109,6 +110,10 @@ class NetworkedCluster:
 
     def start(self, number: int, **flags: str) -> None:
         """Start a node, and wait until it listens. `flags` override those of all nodes."""
+        self.nodes[number] = self.run(number, LISTENS, **flags)
+
+    def run(self, number: int, listens: Sequence[str], **flags: str) -> Daemon:
+        """Run the process of a node, and wait until it listens for that. `flags` override those of all nodes."""
         self.directory(number).mkdir(exist_ok=True)
         address = self.network.address(number)
         given = {f"{name}-address": f"{address}:{port}" for name, port in _PORTS.items()}
@@ -132,10 +137,10 @@ class NetworkedCluster:
         daemon = Daemon(
             "nsqd",
             *words,
-            listens=("TCP", "HTTP", "CLUSTER", "BEANSTALK"),
+            listens=listens,
             command=self.network.command(number, *program),
         )
-        self.nodes[number] = self._stack.enter_context(daemon)
+        return self._stack.enter_context(daemon)
 
     def kill(self, *numbers: int) -> None:
         """Kill nodes by SIGKILL, all at once."""
@@ -196,19 +201,22 @@ class NetworkedCluster:
         for number in NODES:
             for kind in (HttpPublisher, NsqPublisher, JobPublisher):
                 self._clients.append(kind(number, lambda number=number: self.nodes[number], self.books, self._life))  # type: ignore[misc]
-            self._clients.append(
-                LiveConsumer(number, lambda number=number: self.nodes[number], self.books, "two")  # type: ignore[misc]
-            )
+            self._clients.append(self.consumer(number, lambda number=number: self.nodes[number]))  # type: ignore[misc]
         for client in self._clients:
             client.start()
 
-    def unload(self) -> None:
-        """Stop what `load` has begun."""
-        for client in self._clients:
+    def consumer(self, number: int, daemon: Callable[[], Daemon]) -> LiveConsumer:
+        """Return what consumes from a node."""
+        return LiveConsumer(number, daemon, self.books, "two")
+
+    def unload(self, kind: type[Client] = Client) -> None:
+        """Stop what `load` has begun, or the clients of that kind."""
+        clients = [client for client in self._clients if isinstance(client, kind)]
+        for client in clients:
             client.ask_to_stop()
-        for client in self._clients:
+        for client in clients:
             client.wait_for_end()
-        self._clients.clear()
+            self._clients.remove(client)
 
     def goes_on(self, numbers: Iterable[int], *copies: int) -> None:
         """Wait until nodes have acknowledged more publishes that ask for so many copies."""
@@ -268,6 +276,10 @@ class NetworkedCluster:
         self.all_in_sync()
         self.goes_on(NODES, 2, 3)
         self.unload()
+        self.close_books()
+
+    def close_books(self) -> None:
+        """Take all that the nodes have, and compare it with what was acknowledged."""
         with ThreadPoolExecutor(len(NODES)) as pool:
             list(pool.map(lambda number: drain(self.nodes[number], self.books), NODES))
         self._check()
@@ -295,10 +307,10 @@ class Clusters:
 
     def __init__(self, place: Path, certificates: Path) -> None:
         self._place = place
-        self._certificates = certificates
+        self.certificates = certificates
         self._mode = ""
         self._current: NetworkedCluster | None = None
-        self._stack = ExitStack()
+        self.stack = ExitStack()
         self._count = 0
 
     def of_mode(self, mode: str) -> NetworkedCluster:
@@ -308,11 +320,14 @@ class Clusters:
             self._mode, self._count = mode, self._count + 1
             place = self._place / str(self._count)
             place.mkdir()
-            volumes = [self._volume(number) for number in NODES]
-            network = self._stack.enter_context(Network(len(NODES)))
-            cluster = NetworkedCluster(network, place, self._certificates, volumes, durability=mode)
-            self._current = self._stack.enter_context(cluster)
+            self._current = self.stack.enter_context(self.make(place, mode))
         return self._current
+
+    def make(self, place: Path, mode: str) -> NetworkedCluster:
+        """Return a cluster that is not running, with its data below `place`."""
+        volumes = [self._volume(number) for number in NODES]
+        network = self.stack.enter_context(Network(len(NODES)))
+        return NetworkedCluster(network, place, self.certificates, volumes, durability=mode)
 
     def _volume(self, number: int) -> LoopDevice:
         kinds, why = volume.kinds()
@@ -322,13 +337,13 @@ class Clusters:
             device, why = None, f"no loop device can be mounted: {error}"
         if device is None:
             pytest.skip(why)
-        self._stack.callback(device.close)
+        self.stack.callback(device.close)
         return device
 
     def close(self, error: BaseException | None = None) -> None:
         """Remove the cluster, and add what its nodes have said to `error`."""
         self._current = None
-        self._stack.__exit__(type(error) if error else None, error, None)
+        self.stack.__exit__(type(error) if error else None, error, None)
 
 
 @pytest.fixture(scope="module")
@@ -345,7 +360,13 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
 def rounds(clusters: Clusters, request: pytest.FixtureRequest) -> Play:
     """Run rounds of one fault, and note the counts for the summary of the run."""
 
-    def play(fault: Fault, mode: str = "interval") -> None:
+    return player(clusters, request, "interval")
+
+
+def player(clusters: Clusters, request: pytest.FixtureRequest, usual: str) -> Play:
+    """Return what runs rounds of one fault, in the mode `usual` if no other is given."""
+
+    def play(fault: Fault, mode: str = usual) -> None:
         cluster = clusters.of_mode(mode)
         before = cluster.summary()
         try:

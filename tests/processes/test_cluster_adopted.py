@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import httpx
 
 from nsqd.storage.log.records import decode_header
-from tests.daemons import Daemon, eventually, nsqd, publish
+from tests.daemons import Daemon, eventually, nsqd, publish, run
 from tests.processes.test_cluster import connected, node
 
 __all__ = ["node"]  # a fixture
@@ -42,9 +43,32 @@ def test_a_node_opens_its_adopted_logs_at_each_start(node: Callable[..., Daemon]
             eventually(lambda: [one["state"] for one in owned(first)] == ["serving", "serving"])
             own, adopted = owned(first)
             assert (own["node"], adopted["node"], adopted["log_id"]) == (0, 9, log_id)
-            assert adopted["topics"] == 1
+            assert (adopted["topics"], adopted["opening"]) == (1, False)
             epochs.append(adopted["epochs"][-1][0])
             assert connected(second) == {0}
     first_epoch, second_epoch = (bytes.fromhex(epoch) for epoch in epochs)
     assert first_epoch[:6] < second_epoch[:6], "each start is a later epoch, of the node that owns the log"
     assert {epoch[4:6] for epoch in (first_epoch, second_epoch)} == {bytes(2)}
+
+
+def test_verify_checks_adopted_logs_and_remnants_too(tmp_path: Path) -> None:
+    log_id, files = lost_log(tmp_path)
+    with nsqd(tmp_path / "0"):
+        pass
+    adopted = tmp_path / "0" / "adopted" / log_id / "log"
+    shutil.copytree(files, adopted)
+    remnant = tmp_path / "0" / "remnants" / log_id
+    shutil.copytree(files, remnant)
+    done = run("penstock", "verify", str(tmp_path / "0"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"adopted log {log_id}: ")
+    assert "topic t: 3 published, 3 live" in done.stdout
+    assert f"log {log_id}: " in run("penstock", "verify", str(remnant)).stdout
+    assert run("penstock", "restore", str(remnant), str(tmp_path / "copy")).returncode == 0
+    newest = max(adopted.glob("*.log"))
+    content = bytearray(newest.read_bytes())
+    content[content.index(b"message 1")] ^= 1
+    newest.write_bytes(content)
+    done = run("penstock", "verify", str(tmp_path / "0"), "--json")
+    assert done.returncode == 1
+    assert [bool(one["damage"]) for one in json.loads(done.stdout)["adopted"]] == [True]

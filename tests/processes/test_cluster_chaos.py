@@ -463,3 +463,19 @@ def is_closed(sock: socket.socket) -> bool:
     except ConnectionResetError:
         pass
     return True
+
+
+# a stop
+
+
+def test_a_request_that_waits_for_copies_is_answered_when_its_node_stops(node: NodeMaker) -> None:
+    with node(0, replicate_timeout="60s") as first, node(1, first) as second, ThreadPoolExecutor(1) as pool:
+        eventually(lambda: in_sync(first) == {1})
+        create(first, two=2)
+        second.process.send_signal(signal.SIGSTOP)
+        answer = pool.submit(httpx.post, f"http://{first.http}/pub?topic=two&key=k", content=b"x", timeout=60)
+        stats = f"http://{first.http}/stats?format=json&topic=two"
+        eventually(lambda: httpx.get(stats).json()["topics"][0]["message_count"] == 1)
+        assert first.stop() == 0
+        second.process.send_signal(signal.SIGCONT)
+        assert (answer.result().status_code, answer.result().text) == (503, '{"message":"NOREPL_MAY_BE_DELIVERED"}')

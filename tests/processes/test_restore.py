@@ -10,7 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
+from nsqd.cluster.ownership import Promise
+from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import LEASE, SEQUENCE
+from nsqd.replication.facts import ClusterFacts, read_facts, write_facts
 from tests.daemons import Daemon, drained, eventually, nsqd, post, publish, run
 
 pytestmark = pytest.mark.process
@@ -185,10 +188,19 @@ def test_a_new_log_begins_above_all_that_the_lost_one_issued(tmp_path: Path, sec
             eventually(lambda: first.http in (tmp_path / "1" / "cluster.json").read_text())
         assert run("penstock", "restore", str(tmp_path / "1"), str(tmp_path / "copy")).returncode == 0
         facts = [json.loads((tmp_path / name / "cluster.json").read_text()) for name in ("1", "copy")]
-        assert facts[1] == facts[0] | {"members": []}, "a copy does not dial the other nodes"
+        assert facts[1] == facts[0] | {"members": [], "owners": []}, "a copy does not dial the other nodes"
         assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == ["cluster.json", "log", "nsqd.dat"]
         shutil.rmtree(tmp_path / "1" / "log")
         with in_cluster(tmp_path / "1", 1, secret, cluster_address=address) as again:
             post(again, "/topic/create", topic="t", retention="1h")
             publish(again, "t", b"x")
             assert int(lines(read(again))[0]["id"], 16) & SEQUENCE >= lease + 2 * LEASE
+
+
+def test_a_copy_keeps_the_promises_and_owns_no_log_that_is_not_in_it(tmp_path: Path) -> None:
+    with nsqd(tmp_path / "0") as node:
+        publish(node, "t", b"x")
+    log_id, promises = bytes(range(16)), ((bytes(range(16)), Promise(200, 1)),)
+    write_facts(tmp_path / "0", ClusterFacts(7, (), (), ((log_id, Epoch(101, 0, bytes(8))),), promises))
+    assert run("penstock", "restore", str(tmp_path / "0"), str(tmp_path / "copy")).returncode == 0
+    assert read_facts(tmp_path / "copy") == ClusterFacts(7, (), (), (), promises)

@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, cast
 
 from nsqd.core.broker import Broker
+from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import NoIds
 from nsqd.core.retention.policy import Durability
 from nsqd.core.stripes import Attachment, adopted_broker
@@ -17,6 +18,7 @@ from nsqd.replication.origin import Origin
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.opening import LogOptions, OpenLog, TakenOver, open_log
+from nsqd.storage.log.reading import LogReading
 from nsqd.storage.mirror.adopting import LogFacts
 from tests.nsqd.replication.archive import Archive
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -150,9 +152,13 @@ class AdoptedLogs:
         self._node.copying.remove(log_id)
         del self._node.tellers[log_id], self.logs[log_id]
 
-    def _announce(self, log_id: bytes, epoch: object) -> None:
-        self._machine.run.taken_over(log_id, self._machine)
-        self._node.cluster.announce_owner(log_id, epoch)  # type: ignore[arg-type]
+    def _announce(self, log_id: bytes, epoch: Epoch) -> None:
+        one = self.logs.get(log_id) or self._opening.get(log_id)
+        if one is not None:
+            on_disk = LogReading(one.disk.crash(Random(1)))  # what survives a power cut at this moment
+            assert epoch in [one for one, _ in on_disk.replay.epochs], "an epoch is announced that is not durable"
+            self._machine.run.taken_over(log_id, epoch, self._machine)
+        self._node.cluster.announce_owner(log_id, epoch)
 
     def _attach(self, broker: Broker) -> Callable[[], bool]:
         self._attachments[broker] = Attachment(self._node.broker, broker)

@@ -27,6 +27,7 @@ class Publish:
     n: int  # copies that were asked for
     at: int  # when, true ns
     position: int = 0  # the log's end behind it
+    former: list[bytes] = field(default_factory=list)  # ids of the logs that it was in before
     acked: bool = False
     holders: frozenset[int] = frozenset()  # nodes that had it when it was acknowledged
     finished: bool = False  # a consumer has sent FIN
@@ -84,10 +85,11 @@ class Books:
         """Note that the owner of some logs dies, or that they have another owner."""
         self.upsets.update(dict.fromkeys(log_ids, now))
 
-    def moved(self, old: bytes, new: bytes, common: int, node: int) -> None:
-        """Note that the tail of a log behind the position `common` goes on in a new log, at its node alone."""
+    def moved(self, old: bytes, new: bytes, common: int, node: int, files: list[bytes]) -> None:
+        """Note that the tail of a log behind the position `common` goes on in a new log with these files, at its node alone."""
         for one in self.publishes:
-            if one.log_id == old and one.node == node and one.position > common:
+            if one.log_id == old and one.position > common and any(one.body in content for content in files):
+                one.former.append(one.log_id)
                 one.log_id, one.holders = new, frozenset({node})
         self.upsets[new] = 1 << 63  # what the tail says of its messages may be repeated
 

@@ -20,8 +20,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 
-from nsqd.cluster.claims import Quorum
+from nsqd.cluster.claims import Claims, Quorum
 from nsqd.core.message import ids
+from nsqd.core.message.epoch import Epoch
+from nsqd.protocols.peer.claims import Stage
 from nsqd.replication import port
 from nsqd.replication.adoption import SERVING
 from nsqd.replication.origin import Origin
@@ -39,7 +41,7 @@ HEALED_WITHIN = 200 * SECOND
 STEPS = 120  # of a round, before it is healed
 ROUNDS = 2
 MOST_BACKLOG = 200_000  # bytes that wait for one node
-QUORUMS = (Quorum.NONE,)
+QUORUMS = (Quorum.NONE, Quorum.MAJORITY, Quorum.MAJORITY, Quorum.ANY)
 LOOKUP_EVERY = 5 * SECOND
 FORGETS_AFTER = 15 * SECOND  # an nsqlookupd, a node that it does not hear
 REPLY_WITHIN = PATIENCE + 5 * SECOND  # every publish is answered, if the node runs
@@ -80,6 +82,8 @@ class ClusterRun:
         self.wires = Wires(random, lambda: self.now, latency, window)
         self.books = Books()
         self.archives: dict[tuple[bytes, int], Archive] = {}  # by log id and owner's machine
+        self.numbers: dict[tuple[bytes, int], int] = {}  # the machine that adopted a log by an epoch of that number
+        self.unclean: dict[bytes, int] = {}  # when a log was last adopted that may lack something, true ns
         self.lookups = [Lookup(number) for number in range(random.choice((1, 2)))]
         self.has_seeds = random.random() < 0.3
         self.machines = [Machine(self, number) for number in range(count)]
@@ -122,11 +126,22 @@ class ClusterRun:
             self.archives[log_id, machine.name] = archive
         return archive
 
-    def taken_over(self, log_id: bytes, machine: Machine) -> None:
-        """Note that a machine's node owns a log of another one, or owns it again."""
+    def taken_over(self, log_id: bytes, epoch: Epoch, machine: Machine) -> None:
+        """Note that a machine's node owns a log of another one by an epoch."""
+        if self.sizes.quorum is Quorum.MAJORITY:
+            first = self.numbers.setdefault((log_id, epoch.number), machine.name)
+            assert first == machine.name, f"nodes {first} and {machine.name} both own a log by epoch {epoch.number}"
         self.books.upset([log_id], self.now)
         self.books.counts["take-overs"] += 1
         self.note(f"{machine.name} owns {log_id.hex()[:6]}")
+
+    def won(self, log_id: bytes, claims: Claims) -> None:
+        """Note that a claim on a log is won."""
+        assert claims.attempt is not None
+        stage = claims.attempt.stage
+        self.books.counts[f"won {stage.name.lower()}"] += 1
+        if stage is not Stage.CLEAN or claims.quorum is Quorum.ANY:
+            self.unclean[log_id] = self.now
 
     def note(self, text: str) -> None:
         self.lines.append(f"{(self.now - 1_800_000_000 * SECOND) // MS} ms: {text}")
@@ -145,10 +160,10 @@ class ClusterRun:
 
     def _round(self) -> None:
         self.budget = self.random.choice((0, 1, 1, 2))
-        for _ in range(STEPS):
+        for _ in range(STEPS // 2 if self.takes_over else STEPS):
             self._happen()
             self._step(self.random.choice((1, 5, 20, 100, 400)) * MS)
-            for _ in range(self.side.choice((0, 0, 0, 2, 5)) if self.takes_over else 0):
+            for _ in range(self.side.choice((0, 0, 2, 5)) if self.takes_over else 0):
                 self._step(300 * MS)
         self._heal()
         self._drain()
@@ -497,7 +512,8 @@ class ClusterRun:
         if (machine.is_spoiled or machine.skew) and machine.is_up:
             machine.crash(False, 0)
         machine.skew = 0
-        machine.is_spoiled, machine.slow, machine.still_until = False, 0, 0
+        machine.is_spoiled, machine.slow = False, 0
+        machine.still_until = min(machine.still_until, self.now)
         machine.clock.wall = machine.clock.true
         machine.set_slowness()
         if not machine.is_up:
@@ -618,10 +634,15 @@ class ClusterRun:
         self.is_healing = False
 
     def _is_kept_aside(self, publish: Publish) -> bool:
-        """Return True if a mirror has the message that was set aside because its owner started without asking all."""
+        """Return True if a copy that was set aside has the message.
+
+        That happens when its owner started without asking all, and when somebody adopted a log that may lack something.
+        """
         owner = self.machines[publish.node]
-        return any(at >= publish.at for at in owner.unheard) and any(
-            log_id == publish.log_id and any(publish.body in disk.content(name) for name in disk.names())
+        logs = [publish.log_id, *publish.former]
+        is_unclean = any(self.unclean.get(log_id, 0) >= publish.at for log_id in logs)
+        return (is_unclean or any(at >= publish.at for at in owner.unheard)) and any(
+            log_id in logs and any(publish.body in disk.content(name) for name in disk.names())
             for machine in self.machines
             for log_id, disk in machine.disks.parted
         )

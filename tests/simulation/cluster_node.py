@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from nsqd.cluster import ownership
 from nsqd.cluster.claims import Claims, Quorum
 from nsqd.cluster.cluster import TICK, Cluster
 from nsqd.cluster.link import Link
@@ -87,6 +88,9 @@ class FactsFile:
     def __init__(self, node: ClusterNode, random: Random) -> None:
         self._node, self._random = node, random
         self.written: Callable[[ClusterFacts], None] = lambda facts: None
+        self.promised: dict[
+            bytes, ownership.Promise
+        ] = {}  # what others may be told of: it was known when somebody asked to keep it
         self._waiting: list[Callable[[bool], None]] = []
         self._writing: tuple[ClusterFacts, list[Callable[[bool], None]]] | None = None
         self._due = 0  # monotonic ns
@@ -94,7 +98,13 @@ class FactsFile:
 
     def keep(self, then: Callable[[bool], None]) -> None:
         """Write what is known now, and call `then` when it is durable."""
-        self._waiting.append(then)
+        known = dict(self._node.cluster.ownership.promises)
+
+        def told(is_kept: bool) -> None:
+            self.promised |= known
+            then(is_kept)
+
+        self._waiting.append(told)
 
     def step(self) -> None:
         """Do what is due: begin to write, write, or tell that it is written. A crash may come between."""
@@ -260,7 +270,7 @@ class ClusterNode(SimNode):
         log.store.after_write = self._copied_group
         copies.patience, copies.on_available = PATIENCE, self.broker.set_copies
         self.facts_file = FactsFile(self, side)
-        self.facts_file.written = machine.keep_facts
+        self.facts_file.written, self.facts_file.promised = machine.keep_facts, machine.promised
         kept = KeptMirrors(self.mirrors, lambda: clock.now)
         self.claims = claims = Claims(
             cluster, kept, sizes.quorum, SUSPECT_AFTER, sizes.unclean_after, side.randbytes, clock.now
@@ -273,12 +283,18 @@ class ClusterNode(SimNode):
         self.fence: tuple[bytes, Epoch] | None = None  # another node owns the log, by that epoch
         self.adopted = AdoptedLogs(self, machine)
         adoptions = self.adopted.adoptions
-        claims.on_won, claims.on_called_off, claims.on_fenced = adoptions.adopt, adoptions.lose, self._fenced
+        claims.on_won, claims.on_called_off, claims.on_fenced = self._won, adoptions.lose, self._fenced
         adoptions.parts.failed = claims.given_up
+
+    def _won(self, log_id: bytes, number: int) -> None:
+        self.machine.run.won(log_id, self.claims)
+        self.adopted.adoptions.adopt(log_id, number)
 
     def _fenced(self, log_id: bytes, epoch: Epoch) -> None:
         if log_id == self.cluster.own.log_id:
             self.fence = log_id, epoch
+        elif epoch.node == self.number:
+            self.adopted.adoptions.begin_again(log_id, epoch.number + 1)
         else:
             self.adopted.adoptions.lose(log_id)
 

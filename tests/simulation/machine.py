@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from apps.recover import RecoverError, choose, find_copies
 from nsqd.cluster.link import Link
+from nsqd.cluster.ownership import Promise
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import first_of_new_log
-from nsqd.replication.early import AtOnce, starting
+from nsqd.replication.early import AtOnce
 from nsqd.replication.facts import ClusterFacts, next_incarnation
 from nsqd.replication.mirrors import Mirrors
 from nsqd.replication.offers import Offer, Part, TransferError, find_offers
@@ -21,6 +22,8 @@ from nsqd.replication.port import safe_id
 from nsqd.replication.rejoin import OwnerSilentError, Rejoin, Taken, TakenOver, ask_taken_over
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers
+from nsqd.storage.log.frozen import FrozenDisk
+from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.records import HEADER_SIZE, VERSION, decode_header
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.succession import succeed
@@ -175,6 +178,12 @@ def _position(part: str) -> int:
     return int(part[:20]) + max(0, int(offset or 0) - HEADER_SIZE)
 
 
+def channels_of(disk: SimDisk) -> set[tuple[str, str]]:
+    """Return the names of all channels that a log knows, each with that of its topic."""
+    topics = LogReading(FrozenDisk(disk)).replay.topics.values()
+    return {(topic.name, reader.name) for topic in topics for reader in topic.readers.values()}
+
+
 class Machine:
     """See above. Implements tests.simulation.wires.Place."""
 
@@ -202,6 +211,7 @@ class Machine:
         self.log_id = b""
         self.fence: tuple[bytes, Epoch] | None = None  # the process goes on with another log than this one
         self.fenced_at = 0  # true ns
+        self.promised: dict[bytes, Promise] = {}  # to other nodes, or to itself as a claimant
         self.durable: dict[bytes, int] = {}  # by log id, how far its disks had logs when it was up last
 
     def new_disk(self) -> SimDisk:
@@ -242,7 +252,8 @@ class Machine:
         if asker is not None and not self.run.wires.connects(asker.address, self.address):
             return None
         figures: dict[str, Any] = {"mirrors": mirrors.states()}
-        figures["owned"] = self.node.owned() if self.node is not None else starting(SimAdopted(self))
+        early = [{"log_id": log_id.hex(), "opening": True} for log_id in SimAdopted(self).found()]
+        figures["owned"] = self.node.owned() if self.node is not None else early
         if self.node is not None:
             words, leases = self.node.cluster.membership.words.items(), self.node.cluster.leases
             figures["nodes"] = [
@@ -312,8 +323,11 @@ class Machine:
         try:
             node = self._opened(others)
         except TakenOver as error:
+            expected = channels_of(self.disks.log)
             self._succeed(error.taken)
             node = self._opened(others)
+            found = {(topic.name, channel) for topic in node.broker.topics.values() for channel in topic.channels}
+            assert expected <= found, f"the new log lacks channels of the old one: {expected - found}"
         except OwnerSilentError:
             self.disks, self.start_at = self.disks.kill(), run.now + SECOND
             run.books.counts["waits for the owner"] += 1
@@ -323,6 +337,9 @@ class Machine:
         assert not damage.spots or self.is_spoiled, f"a crash looks like damage: {damage.spots}"
         self.log_id = node.log.identity.log_id
         run.archives[self.log_id, self.name] = node.archive
+        kept = dict(disks.facts.promises)
+        broken = {log_id for log_id, promise in self.promised.items() if kept.get(log_id, Promise(0, 0)) < promise}
+        assert not broken, f"{self.name} does not know what it has promised of {broken}"
         incarnation = next_incarnation(disks.facts, self.clock.wall)
         disks.facts = replace(disks.facts, incarnation=incarnation)
         own = node.identity(incarnation, VERSION + self.skew)
@@ -372,7 +389,8 @@ class Machine:
         old = self.log_id
         disks.parted.append((old, disks.log))
         disks.log, self.log_id = partial, made.log_id
-        run.books.moved(old, made.log_id, made.common, self.name)
+        files = [partial.content(name) for name in partial.names()]
+        run.books.moved(old, made.log_id, made.common, self.name, files)
         run.books.counts["successions"] += 1
         run.note(f"{self.name} begins {made.log_id.hex()[:6]} after {old.hex()[:6]}, common {made.common}")
         if random.random() < 0.1:
@@ -453,7 +471,7 @@ class Machine:
         """The machine dies, and its disk with it."""
         self.crash(True)
         self.run.books.losses.append(Loss(self.run.now, self.name, {}, False))
-        self.disks, self.durable = Disks(self.new_disk()), {}
+        self.disks, self.durable, self.promised = Disks(self.new_disk()), {}, {}
         self.backup, self.vain_until = None, 0
         self.is_lost = True
         self.run.note(f"disk of {self.name} lost")
@@ -470,7 +488,7 @@ class Machine:
         assert self.backup is not None
         self.crash(False)
         self.run.books.losses.append(Loss(self.run.now, self.name, self.backup_kept, False))
-        self.disks, self.backup = self.backup, None
+        self.disks, self.backup, self.promised = self.backup, None, {}
         self.run.books.may_reuse_ids.add(self.name)
         self.run.note(f"old backup of {self.name} restored")
 

@@ -35,6 +35,8 @@ def test_much_is_promised_and_much_happens() -> None:
         "starts": 60,
         "recovered": 1,
         "upgrades": 5,
+        "take-overs": 5,
+        "successions": 3,
     }
     assert {what: counts[what] >= number for what, number in least.items()} == dict.fromkeys(least, True), counts
 

@@ -14,21 +14,29 @@ from typing import Any
 
 import pytest
 
+from nsqd.cluster.claims import Claims, Quorum
 from nsqd.cluster.link import Link
+from nsqd.cluster.ownership import Ownership
 from nsqd.core.message import ids
+from nsqd.core.message.epoch import Epoch
 from nsqd.core.records import GROUP, RecordKind
 from nsqd.core.sequence.mark import Promise
+from nsqd.core.topic_state import TopicState
 from nsqd.protocols.peer import stream
 from nsqd.replication import common, mirrors, origin
+from nsqd.replication.adoption import Adoptions
 from nsqd.replication.mirrors import Kept, Mirrors
-from nsqd.storage.log import reading
+from nsqd.storage.log import reading, succession
 from nsqd.storage.log.copies import Copies
+from nsqd.storage.log.opening import OpenLog
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.mirror.mirror import Mirror
-from tests.simulation import machine
+from nsqd.storage.sequence import Sequence
+from tests.simulation import adopted, cluster, machine
 from tests.simulation.cluster import ClusterRun
+from tests.simulation.cluster_node import ClusterNode
 
 pytestmark = pytest.mark.long
 MOST_SEEDS = 300
@@ -129,6 +137,7 @@ def segments_go_before_the_mirror_is_durable(patch: Patch) -> None:
         keep(self, min(position, self.durable), bases)
 
     patch.setattr(Mirror, "keep", keeping)
+    patch.setattr(cluster, "QUORUMS", (Quorum.NONE,))  # take-overs leave less time for it
 
 
 def durable_is_told_without_a_sync(patch: Patch) -> None:
@@ -141,18 +150,88 @@ def durable_is_told_without_a_sync(patch: Patch) -> None:
     patch.setattr(Mirror, "append", believing)
 
 
+# take-over
+
+
+def the_lower_epoch_wins(patch: Patch) -> None:
+    learn = Ownership.learn
+
+    def learning(self: Ownership, log_id: bytes, epoch: Epoch) -> bool:
+        known = self.epochs.get(log_id)
+        if known is None or known.node == epoch.node:
+            return learn(self, log_id, epoch)
+        if known > epoch:
+            self.epochs[log_id] = epoch
+        return known > epoch
+
+    patch.setattr(Ownership, "learn", learning)
+
+
+def a_promise_is_not_durable(patch: Patch) -> None:
+    facts = ClusterNode.facts
+    patch.setattr(ClusterNode, "facts", lambda self: replace(facts(self), promises=()))
+
+
+def an_out_of_date_mirror_adopts(patch: Patch) -> None:
+    patch.setattr(Claims, "_seems_clean", lambda self, case, mirror: True)
+    patch.setattr(Claims, "_is_clean", lambda self, attempt, mirror: True)
+    patch.setattr(Claims, "_is_longer", lambda self, case, claim: False)
+
+
+def a_new_log_lacks_the_channels(patch: Patch) -> None:
+    tail_of = succession.tail_of
+
+    def without(state: TopicState, sequence: Sequence, boundary: int, since: int) -> tuple[TopicState, Sequence]:
+        kept, messages = tail_of(state, sequence, boundary, since)
+        kept.readers.clear()
+        return kept, messages
+
+    patch.setattr(succession, "tail_of", without)
+
+
+def the_tail_is_left_out(patch: Patch) -> None:
+    patch.setattr(succession, "tail_segments", lambda segments, common, end: [])
+
+
+def an_epoch_is_told_before_it_is_durable(patch: Patch) -> None:
+    opened = adopted.open_log
+
+    def unsynced(*args: Any, **named: Any) -> OpenLog:
+        found = opened(*args, **named)
+        patch.setattr(found.writer, "sync", lambda: True)
+        return found
+
+    patch.setattr(adopted, "open_log", unsynced)
+
+
+def an_adopter_ignores_the_fence(patch: Patch) -> None:
+    patch.setattr(Adoptions, "lose", lambda self, log_id: None)
+
+
+def an_owner_ignores_the_fence(patch: Patch) -> None:
+    patch.setattr(ClusterNode, "_fenced", lambda self, log_id, epoch: None)
+
+
 BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (gate_off_by_one, 0),
     (hole_in_a_mirror, 0),
-    (marks_of_the_origin_are_believed, 185),
-    (epochs_are_told_apart_by_number, 24),
+    (marks_of_the_origin_are_believed, 2),
+    (epochs_are_told_apart_by_number, 49),
     (replay_begins_at_the_first_segment, 0),
     (a_recovery_skips_no_leases, 0),
     (a_mirror_is_removed_by_its_own_view, 0),
     (durable_is_told_before_the_switch, 0),
     (replies_leave_before_their_group, 0),
-    (segments_go_before_the_mirror_is_durable, 91),
+    (segments_go_before_the_mirror_is_durable, 175),
     (durable_is_told_without_a_sync, 0),
+    (the_lower_epoch_wins, 53),
+    (a_promise_is_not_durable, 4),
+    (an_out_of_date_mirror_adopts, 304),
+    (a_new_log_lacks_the_channels, 4),
+    (the_tail_is_left_out, 40),
+    (an_epoch_is_told_before_it_is_durable, 4),
+    (an_adopter_ignores_the_fence, 23),
+    (an_owner_ignores_the_fence, 116),
 ]
 
 

@@ -324,6 +324,8 @@ class Tube:
         due = self.next_due()
         if due is not None:
             agenda.schedule_scan(self, due)
+        if not self.arrivals.is_complete:
+            agenda.awake[self] = None  # `serve` goes on with them
 
     def scan(self, now: int, limit: int) -> int:
         """End up to `limit` delays and reservations that are over at `now`, and the pause if it is over. Return how many."""

@@ -219,7 +219,7 @@ def open_log(
     opened = OpenLog(
         disk, identity, clock, writer, syncer, cache, store, tidying, reading.start_results, tail, wake, snapshot
     )
-    opened.is_taken_over = taken_over is not None
+    opened.is_taken_over = store.is_taken_over = taken_over is not None
     return opened
 
 

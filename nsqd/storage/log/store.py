@@ -52,6 +52,7 @@ class LogStore:
         self._owes_sync = False  # True: a reply waits for the sync of a group that could not be written
         self.reshaped = 0  # how often extents older than the newest were replaced by others
         self.leased = 0  # message ids below this may be issued
+        self.is_taken_over = False  # another node has published into the log: all that is there counts as copied
         self.copies = Copies(writer.written.position)
         # Called when a group was written and not yet synced, with the result of Copies.wait; None: nobody keeps copies.
         self.after_write: Callable[[bool, bool], None] | None = None
@@ -175,7 +176,7 @@ class LogStore:
         """Return the marks that replies wait for which ask for so many copies, this node's included."""
         is_durable = mode is Durability.ALWAYS
         own = self._to_be_synced if is_durable else self._to_be_written
-        if replicate < 2:
+        if replicate < 2 or self.is_taken_over:
             return own
         known = self._replicated.get((replicate, is_durable))
         if known is None:
@@ -184,7 +185,7 @@ class LogStore:
 
     def gate(self, mode: Durability, replicate: int) -> Gate | None:
         """Return what holds messages back until so many nodes have them; None for one node."""
-        if replicate < 2:
+        if replicate < 2 or self.is_taken_over:
             return None
         return Gate(self.leaving(mode, replicate), self._recorder.promise, self._writer.written.position)
 

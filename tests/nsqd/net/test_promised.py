@@ -182,3 +182,17 @@ def test_nobody_who_waits_is_looked_at_before_a_mark_moves() -> None:
     bench.turn()
     assert [frames(client) for client in clients] == [[b"OK"]] * 3
     bench.close()
+
+
+def test_http_is_told_that_nobody_knows_when_the_reactor_hangs_up() -> None:
+    bench, _ = a_bench()
+    told: list[str] = []
+    replies = (lambda: told.append("done"), lambda: told.append("refused"), lambda: told.append("given up"))
+    bench.http.append(HttpReplies(*replies))
+    bench.node.broker.topic("c").publish([b"x"], 1)
+    bench.reactor.wake()
+    bench.turn()
+    assert told == []
+    bench.reactor.hang_up()
+    bench.close()
+    assert told == ["given up"]

@@ -159,6 +159,29 @@ def test_files_that_are_no_log_are_tried_again() -> None:
     assert name_files(disk) is not None, "nothing was removed"
 
 
+def test_a_log_is_opened_again_above_a_later_run_of_this_node_that_others_know() -> None:
+    node, log_id = adopter()
+    node.adoptions.adopt(log_id, 70)
+    node.run()
+    node.adoptions.begin_again(log_id, 75)
+    node.run()
+    assert node.announced[-1].number == 75
+    assert node.adoptions.logs[log_id].state == SERVING
+    assert node.directory.aside == []
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_a_later_run_of_this_node_is_noted_while_a_log_is_opened(steps: int) -> None:
+    node, log_id = adopter()
+    node.adoptions.adopt(log_id, 70)
+    for _ in range(steps):
+        node.work.step(Random(1))
+    node.adoptions.begin_again(log_id, 75)
+    node.run()
+    assert node.announced[-1].number >= 75
+    assert node.adoptions.logs[log_id].state == SERVING
+
+
 def test_memory_is_divided() -> None:
     assert shares(100, [0]) == [100]
     assert shares(100, [100]) == [100]

@@ -7,6 +7,7 @@ import pytest
 
 from nsqd.replication import offers as offers_module
 from nsqd.replication.offers import MOST_OWNED, Offer, ask, find_offers, is_enough
+from nsqd.replication.port import told_of_adopted
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.followers import Followers
 
@@ -42,6 +43,17 @@ def test_a_log_that_a_node_owns_is_told_apart_from_a_mirror() -> None:
         Offer("h:1", 500, ((bytes.fromhex(EPOCH), 0),), owner=2)
     ]
     assert find_offers("h:1", {"mirrors": []}, LOG_ID) == []
+
+
+def test_a_log_that_a_node_has_lost_to_another_one_is_not_its_own_and_one_that_is_opened_is_waited_for() -> None:
+    closed: dict[str, Any] = {"log_id": LOG_ID.hex(), "node": 2, "topics": 0, "failure": ""}
+    for state, offers in (("lost", []), ("reading", None), ("failed", None)):
+        told = told_of_adopted(closed | {"state": state}, None)
+        assert find_offers("h:1", {"mirrors": [], "owned": [told]}, LOG_ID) == offers
+    begun = {"log_id": LOG_ID.hex(), "epochs": OWNED["epochs"], "end": 500}
+    told = told_of_adopted(closed | {"state": "serving"}, begun)
+    (offer,) = find_offers("h:1", {"mirrors": [], "owned": [told]}, LOG_ID) or []
+    assert offer.end == 500
 
 
 @pytest.mark.parametrize(

@@ -46,3 +46,18 @@ def test_a_daemon_that_waits_for_copies_is_alive() -> None:
         return (await live(bridge)).status_code
 
     assert asyncio.run(ask()) == 200
+
+
+def test_a_bridge_that_is_closed_refuses_what_waits_and_what_comes() -> None:
+    async def ask() -> None:
+        bridge = Bridge(lambda: None)
+        waiting = asyncio.ensure_future(bridge.call(lambda: "OK"))
+        await asyncio.sleep(0)
+        bridge.close()
+        with pytest.raises(HttpError, match="EXITING"):
+            await waiting
+        with pytest.raises(HttpError, match="EXITING"):
+            await bridge.observe(lambda: "figures")
+        assert bridge.serve() == []
+
+    asyncio.run(ask())

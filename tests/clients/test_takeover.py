@@ -1,0 +1,75 @@
+"""Unchanged consumers of NSQ go on when a node dies: they find the node that has taken its log over."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.daemons import ROOT, Daemon, eventually, post, publish
+from tests.processes.test_cluster import in_sync
+from tests.processes.test_cluster import node as node  # the fixture
+from tests.requirements import require
+
+pytestmark = pytest.mark.process
+
+HERE = Path(__file__).parent
+FINISHED, STALLED = 20, 1
+TIMEOUT = 120.0  # s
+
+PYNSQ = (sys.executable, str(HERE / "pynsq_client.py"))
+GNSQ = (sys.executable, str(HERE / "gnsq_client.py"))
+NSQJS = ("node", str(HERE / "nsqjs" / "client.js"))
+
+
+CASES = {
+    "gnsq": (GNSQ, True),  # which asks nsqlookupd once a minute for nodes that have a topic
+    "pynsq": (PYNSQ, True),
+    "pynsq, topic on one node": (PYNSQ, False),
+    "nsqjs, topic on one node": (NSQJS, False),
+}
+
+
+@pytest.mark.parametrize(("command", "everywhere"), CASES.values(), ids=CASES)
+def test_a_consumer_gets_what_a_dead_node_owes(
+    node: Callable[..., Daemon], command: tuple[str, str], everywhere: bool
+) -> None:
+    if command is NSQJS:
+        require("node")
+    with ExitStack() as stack:
+        lookupd = stack.enter_context(Daemon("nsqlookupd"))
+        flags = {"takeover_quorum": "majority", "lookupd_tcp_address": lookupd.tcp}
+        nodes = [stack.enter_context(node(number, **flags)) for number in range(3)]
+        for daemon in nodes:
+            eventually(lambda daemon=daemon: len(in_sync(daemon)) == 2)
+        for daemon in nodes if everywhere else nodes[:1]:
+            post(daemon, "/topic/create", topic="orders", replicate="2")
+            post(daemon, "/channel/create", topic="orders", channel="c")
+        publish(nodes[0], "orders", *(f"finish {number}" for number in range(FINISHED)))
+        options = {"topic": "orders", "channel": "c", "lookupd": [lookupd.http], "count": FINISHED + STALLED}
+        with subprocess.Popen([*command, "consume", json.dumps(options)], stdout=subprocess.PIPE, cwd=ROOT) as consumer:
+            stack.callback(consumer.kill)
+            eventually(lambda: sum(waiting(nodes[0])) == 0)
+            # It does not finish this one before it comes a second time.
+            publish(nodes[0], "orders", *(f"stall {number}" for number in range(STALLED)))
+            eventually(lambda: waiting(nodes[0]) == (0, STALLED))
+            nodes[0].process.send_signal(signal.SIGKILL)
+            output, _ = consumer.communicate(timeout=TIMEOUT)
+        bodies = [delivery["body"] for delivery in json.loads(output)]
+        assert {*bodies} == {f"finish {n}" for n in range(FINISHED)} | {f"stall {n}" for n in range(STALLED)}
+        assert any(bodies.count(f"stall {number}") >= 2 for number in range(STALLED))
+        assert all(bodies.count(f"finish {number}") == 1 for number in range(FINISHED))
+
+
+def waiting(daemon: Daemon) -> tuple[int, int]:
+    """Return how many messages wait in a channel, and how many are in flight."""
+    topics = httpx.get(f"http://{daemon.http}/stats?format=json&topic=orders").json()["topics"]
+    (channel,) = topics[0]["channels"]
+    return channel["depth"], channel["in_flight_count"]

@@ -1,0 +1,297 @@
+"""Bad nights of nodes that take over the logs of lost ones, under load: kills of two of three, partitions, restarts.
+
+After each round each log has exactly one owner, everything that was acknowledged is delivered, and each duplicate is explained.
+PENSTOCK_CLUSTER_ROUNDS says how many rounds of each kind are run; below 10 only those kinds are run that take few seconds.
+
+It needs root and network namespaces (tests/namespaces.py); else it is skipped, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+import pytest
+
+from tests.processes.networked_cluster import LONG, NODES, NetworkedCluster, Play, player
+from tests.processes.takeover_cluster import Disturbance, DuplicateBooks, TakeoverCluster, TakeoverClusters
+from tests.processes.test_cluster_tls import certificates
+from tests.requirements import require
+
+pytestmark = pytest.mark.process
+
+ANY, MAJORITY = "any", "majority"
+FLAP = 3.0  # s
+needs_long = pytest.mark.skipif(not LONG, reason="only with PENSTOCK_CLUSTER_ROUNDS=10 or more")
+both = pytest.mark.parametrize("quorum", [ANY, MAJORITY])
+
+Trouble = Callable[[TakeoverCluster, Random], None]
+Rounds = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TakeoverClusters]:
+    require("namespaces")
+    made = TakeoverClusters(tmp_path_factory.mktemp("clusters"), certificates(tmp_path_factory.mktemp("own")))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def rounds(clusters: TakeoverClusters, request: pytest.FixtureRequest) -> Rounds:
+    """Run rounds of one fault, with one value of -takeover-quorum."""
+    play: Play = player(clusters, request, ANY)
+
+    def play_trouble(trouble: Trouble, quorum: str = ANY) -> None:
+        def fault(cluster: NetworkedCluster, random: Random) -> None:
+            assert isinstance(cluster, TakeoverCluster)
+            trouble(cluster, random)
+
+        play(fault, quorum)
+
+    return play_trouble
+
+
+def test_the_books_tell_which_duplicate_is_not_explained() -> None:
+    books = DuplicateBooks()
+    books.finished_at(0, b"a", b"content")
+    books.finished_at(1, b"b", b"other content")
+    assert books.explained([]) == ({}, [])
+    books.finished_at(1, b"a", b"content")
+    books.finished_at(2, b"b", b"other content")
+    at = books.first[b"a"][1]
+    counts, wrong = books.explained([Disturbance("a kill", frozenset({0}), at + 1)])
+    assert counts == {"duplicates after a kill": 1}
+    assert len(wrong) == 1
+    assert "node 1" in wrong[0]
+    assert len(books.explained([Disturbance("a kill", frozenset({0, 1}), at + 60)])[1]) == 2
+
+
+# kills
+
+
+def test_any_two_of_three_are_killed_one_after_the_other(rounds: Rounds) -> None:
+    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+        first, second, last = random.sample(NODES, 3)
+        logs = [cluster.own_log(number) for number in (first, second)]
+        cluster.kill(first)
+        adopter = cluster.adopter(logs[0], second, last)
+        cluster.delivers(adopter)
+        cluster.goes_on([second, last], 2)
+        if random.random() < 0.7:
+            other = last if adopter == second else second
+            cluster.until(lambda: cluster.may_adopt(other, logs[0]))
+            cluster.kill(second)
+            for log_id in logs:
+                assert cluster.adopter(log_id, last) == last
+        else:  # the last node may not have all, and waits for the others
+            cluster.kill(second)
+        cluster.refuses([last], 2)
+        cluster.answer(last)
+        for number in random.sample((first, second), 2):
+            cluster.start(number)
+            cluster.let_pass(random.choice((0.0, 2.0)))
+
+    rounds(trouble)
+
+
+@needs_long
+@both
+def test_any_two_of_three_are_killed_at_once(rounds: Rounds, quorum: str) -> None:
+    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+        *victims, last = random.sample(NODES, 3)
+        logs = [cluster.own_log(number) for number in victims]
+        cluster.kill(*victims)
+        cluster.refuses([last], 2, 3)
+        if quorum == ANY and random.random() < 0.5:
+            for log_id in logs:
+                cluster.adopter(log_id, last)
+        else:
+            cluster.let_pass(random.uniform(0, 8))
+        cluster.answer(last)
+        if random.random() < 0.5:
+            cluster.start(victims[0])
+            cluster.let_pass(random.choice((0.0, 5.0)))
+        cluster.start_all()
+
+    rounds(trouble, quorum)
+
+
+@both
+def test_a_node_is_killed_and_returns(rounds: Rounds, quorum: str) -> None:
+    if quorum == ANY and not LONG:
+        pytest.skip("only with PENSTOCK_CLUSTER_ROUNDS=10 or more")
+
+    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+        victim = random.choice(NODES)
+        log_id = cluster.own_log(victim)
+        cluster.kill(victim)
+        adopter = cluster.adopter(log_id, *cluster.living())
+        cluster.delivers(adopter)
+        cluster.goes_on(cluster.living(), 2)
+        cluster.start(victim)
+
+    rounds(trouble, quorum)
+
+
+@needs_long
+@both
+def test_a_node_is_killed_during_a_take_over(rounds: Rounds, quorum: str) -> None:
+    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+        first, second, _ = random.sample(NODES, 3)
+        cluster.kill(first)
+        cluster.let_pass(random.uniform(2.5, 5))
+        cluster.kill(second)
+        cluster.let_pass(random.uniform(0, 5))
+        for number in random.sample((first, second), 2):
+            cluster.start(number)
+
+    rounds(trouble, quorum)
+
+
+@needs_long
+@both
+def test_a_node_is_killed_while_it_returns(rounds: Rounds, quorum: str) -> None:
+    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+        victim = random.choice(NODES)
+        log_id = cluster.own_log(victim)
+        cluster.kill(victim)
+        adopter = cluster.adopter(log_id, *cluster.living())
+        for _ in range(random.randint(1, 3)):
+            cluster.kill_while_it_starts(victim, random.uniform(0.2, 3))
+        if random.random() < 0.5:
+            cluster.kill(adopter)
+        cluster.start_all()
+
+    rounds(trouble, quorum)
+
+
+@needs_long
+@both
+def test_the_adopter_and_its_adopter_are_killed(rounds: Rounds, quorum: str) -> None:
+    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+        owner = random.choice(NODES)
+        log_id = cluster.own_log(owner)
+        for _ in range(3):
+            cluster.kill(owner)
+            others = cluster.living()
+            adopter = cluster.adopter(log_id, *others)
+            cluster.start(owner)
+            cluster.all_in_sync()
+            cluster.until(
+                lambda adopter=adopter: any(cluster.may_adopt(one, log_id) for one in NODES if one != adopter)
+            )
+            owner = adopter
+
+    rounds(trouble, quorum)
+
+
+# partitions
+
+
+@needs_long
+@both
+def test_halves(rounds: Rounds, quorum: str) -> None:
+    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+        alone, *others = random.sample(NODES, 3)
+        log_id = cluster.own_log(alone)
+        cluster.cut({alone}, {*others})
+        cluster.refuses([alone], 2)
+        adopter = cluster.adopter(log_id, *others)
+        cluster.delivers(adopter)
+        cluster.answer(*NODES)
+        if random.random() < 0.3:
+            cluster.kill(alone)
+
+    rounds(trouble, quorum)
+
+
+@needs_long
+@both
+def test_packets_that_are_dropped_one_way(rounds: Rounds, quorum: str) -> None:
+    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+        sender, receiver, third = random.sample(NODES, 3)
+        cluster.drop(sender, receiver)
+        cluster.let_pass(random.uniform(3, 9))
+        if random.random() < 0.5:  # and now nobody hears the sender
+            cluster.drop(sender, third)
+            cluster.let_pass(random.uniform(3, 9))
+        cluster.answer(*NODES)
+
+    rounds(trouble, quorum)
+
+
+@needs_long
+@both
+def test_a_bridge_between_two_nodes_that_do_not_reach_each_other(rounds: Rounds, quorum: str) -> None:
+    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+        bridge, left, right = random.sample(NODES, 3)
+        cluster.cut({left}, {right})
+        cluster.let_pass(random.uniform(3, 12))
+        cluster.goes_on([bridge], 2)
+        cluster.answer(*NODES)
+
+    rounds(trouble, quorum)
+
+
+@needs_long
+@both
+def test_a_partition_that_comes_and_goes_every_three_seconds(rounds: Rounds, quorum: str) -> None:
+    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+        for alone in random.choices(NODES, k=4):
+            cluster.cut({alone}, {*NODES} - {alone})
+            cluster.let_pass(FLAP)
+            cluster.heal()
+            cluster.let_pass(FLAP)
+        cluster.answer(*NODES)
+
+    rounds(trouble, quorum)
+
+
+@needs_long
+def test_three_nodes_that_do_not_reach_each_other(rounds: Rounds) -> None:
+    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+        cluster.cut({0}, {1}, {2})
+        cluster.refuses(NODES, 2)
+        cluster.let_pass(random.uniform(3, 10))
+        cluster.answer(*NODES)
+
+    rounds(trouble)
+
+
+# nodes that stand still
+
+
+@needs_long
+@both
+def test_an_owner_that_stands_still(rounds: Rounds, quorum: str) -> None:
+    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+        victim = random.choice(NODES)
+        others = sorted({*NODES} - {victim})
+        log_id = cluster.own_log(victim)
+        cluster.stand_still(victim)
+        cluster.goes_on(others, 2)
+        cluster.let_pass(random.choice((8, 15, 30)))
+        cluster.adopter(log_id, *others)
+        cluster.stand_still_no_more(victim)
+
+    rounds(trouble, quorum)
+
+
+# announced restarts
+
+
+@needs_long
+@both
+def test_rolling_restarts(rounds: Rounds, quorum: str) -> None:
+    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+        before = {number: cluster.owned(number) for number in NODES}
+        for number in random.sample(NODES, 3):
+            cluster.restart(number)
+            cluster.all_in_sync()
+            cluster.goes_on(NODES, 2, 3)
+        cluster.until(lambda: {number: cluster.owned(number) for number in NODES} == before)
+
+    rounds(trouble, quorum)
