@@ -60,7 +60,7 @@ class ChaosError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of the set."""
+    """A node of the set, as `penstock up` and the node itself know it."""
 
     number: int
     name: str

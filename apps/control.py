@@ -42,7 +42,7 @@ class Question:
     answers: "queue.SimpleQueue[dict[str, Any]]" = field(default_factory=queue.SimpleQueue)
 
     def reply(self, answer: dict[str, Any]) -> None:
-        """Answer the question."""
+        """Answer the question, whose asker waits in another thread."""
         self.answers.put(answer)
 
 

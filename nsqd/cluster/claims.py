@@ -123,7 +123,7 @@ class _Case:
 
 @dataclass(slots=True)
 class _Attempt:
-    """A claim of this node."""
+    """A claim of this node on a log, and the votes on it so far."""
 
     case: _Case
     number: int
@@ -586,7 +586,7 @@ class Claims:
             self._judge(attempt, now)
 
     def _vote(self, link: Link, claim: Claim, now: int) -> None:
-        """Answer a claim."""
+        """Answer the claim of another node on a log."""
         assert link.peer is not None
         if self._ownership.owner(claim.log_id) is None:
             self._ownership.learn(claim.log_id, claim.lost)

@@ -137,4 +137,4 @@ class ClusterRoute:
 
 
 async def _nothing() -> None:
-    """Do nothing between two chunks."""
+    """Do nothing before the next chunk: a mirror is read without a limit of its rate."""

@@ -431,4 +431,4 @@ def shares(budget: int, used: Sequence[int]) -> list[int]:
 
 
 def _nothing() -> None:
-    """Do nothing, elsewhere."""
+    """Do nothing: what follows is only to happen in another turn."""

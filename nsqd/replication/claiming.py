@@ -18,7 +18,7 @@ class KeptMirrors:
     """The mirrors of this node, for claims. Implements nsqd.cluster.claims.MirrorView."""
 
     def __init__(self, mirrors: Mirrors, clock: Callable[[], int]) -> None:
-        """`clock`: monotonic ns."""
+        """Look at the mirrors that a node keeps. `clock` returns monotonic ns."""
         self._mirrors = mirrors
         self._clock = clock
         self._links: dict[bytes, Link] = {}  # by log id: the connection over which its bytes come, or came last

@@ -46,10 +46,7 @@ class MirrorDirectory:
         return RealDisk(self.path / log_id.hex())
 
     def set_aside(self, log_id: bytes) -> str:
-        aside = _free(self.path, log_id)
-        (self.path / log_id.hex()).rename(aside)
-        sync_directory(self.path)
-        return str(aside)
+        return _set_aside(self.path, log_id)
 
     def remove(self, log_id: bytes) -> None:
         shutil.rmtree(self.path / log_id.hex())
@@ -70,10 +67,10 @@ class AdoptedDirectory:
         return [bytes.fromhex(name) for name in sorted(names)]
 
     def open(self, log_id: bytes) -> Disk:
-        return RealDisk(self._log(log_id))
+        return RealDisk(self.place(log_id))
 
     def move_mirror(self, log_id: bytes) -> Disk:
-        target = self._log(log_id)
+        target = self.place(log_id)
         for path in (self.path, target.parent):
             if not path.is_dir():
                 path.mkdir(mode=0o700)
@@ -84,18 +81,18 @@ class AdoptedDirectory:
         return RealDisk(target)
 
     def set_aside(self, log_id: bytes) -> str:
-        aside = _free(self.path, log_id)
-        (self.path / log_id.hex()).rename(aside)
-        sync_directory(self.path)
-        return str(aside)
+        return _set_aside(self.path, log_id)
 
-    def _log(self, log_id: bytes) -> Path:
+    def place(self, log_id: bytes) -> Path:
+        """Return where the files of a log are."""
         return self.path / log_id.hex() / "log"
 
 
-def _free(path: Path, log_id: bytes) -> Path:
-    """Return a name for a directory that is set aside."""
+def _set_aside(path: Path, log_id: bytes) -> str:
+    """Rename the directory of a log below `path`, durably. Returns the new name. Raises OSError."""
     number = 1
     while (aside := path / f"{log_id.hex()}.parted-{number}").exists():
         number += 1
-    return aside
+    (path / log_id.hex()).rename(aside)
+    sync_directory(path)
+    return str(aside)

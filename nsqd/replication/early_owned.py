@@ -6,51 +6,46 @@ answer says that it is being opened, and the other node asks again.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nsqd.storage.log.disk import RealDisk
+from nsqd.replication.directory import AdoptedDirectory
 from nsqd.storage.log.epochs import NO_EPOCH
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.segments import LogError
 from shared.log import log
 
-NAME = "adopted"  # in the data directory: LOG-ID/log is the log with that id
-_LOG_ID = re.compile(r"[0-9a-f]{32}")
-
 
 class EarlyOwned:
     """The adopted logs of a data directory. One thread reads them, and any thread may ask for `states`."""
 
     def __init__(self, data_path: Path) -> None:
-        path = data_path / NAME
-        names = [one.name for one in path.iterdir() if _LOG_ID.fullmatch(one.name)] if path.is_dir() else []
-        self._logs = {name: path / name / "log" for name in sorted(names) if (path / name / "log").is_dir()}
-        self._states: dict[str, dict[str, Any]] = {name: {"log_id": name, "opening": True} for name in self._logs}
+        self._adopted = AdoptedDirectory(data_path)
+        self._logs = self._adopted.found()
+        self._states: dict[bytes, dict[str, Any]] = {one: {"log_id": one.hex(), "opening": True} for one in self._logs}
 
     def read_all(self, is_over: Callable[[], bool]) -> None:
         """Read the logs until `is_over`, without a change to any. What cannot be read stays one that is being opened."""
-        for name, path in self._logs.items():
+        for log_id in self._logs:
             if is_over():
                 return
             try:
-                self._states[name] = _state(name, LogReading(FrozenDisk(RealDisk(path))))
+                self._states[log_id] = _state(log_id, LogReading(FrozenDisk(self._adopted.open(log_id))))
             except (LogError, OSError) as error:
-                log.error("CLUSTER: cannot read the adopted log in %s: %s", path, error)
+                log.error("CLUSTER: cannot read the adopted log in %s: %s", self._adopted.place(log_id), error)
 
     def states(self) -> list[dict[str, Any]]:
         """Return an entry for each log, as /cluster has it in `owned`."""
         return list(self._states.values())
 
 
-def _state(name: str, reading: LogReading) -> dict[str, Any]:
+def _state(log_id: bytes, reading: LogReading) -> dict[str, Any]:
     epochs = list(reading.replay.epochs)
     latest = max([*reading.epochs, *(epoch for epoch, _ in epochs)], default=NO_EPOCH)
     return {
-        "log_id": name,
+        "log_id": log_id.hex(),
         "node": latest.node,
         "epochs": [[epoch.pack().hex(), start] for epoch, start in epochs],
         "end": reading.log_records.end,

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.membership import Member, Standing
 from nsqd.cluster.ownership import Promise
 from nsqd.core.message.epoch import MOST_NUMBER as MOST_EPOCH
@@ -31,7 +32,7 @@ NAME = "cluster.json"
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """The content of the file."""
+    """What `cluster.json` says of the cluster."""
 
     incarnation: int = 0  # of the last run that began; 0: none
     members: tuple[Member, ...] = ()
@@ -115,6 +116,18 @@ def _log_id(text: str) -> bytes:
     if len(log_id) != LOG_ID_SIZE:
         raise ValueError("a log id is not one")
     return log_id
+
+
+def facts_of(cluster: Cluster) -> ClusterFacts:
+    """Return what the file is to hold of what a node knows of its cluster."""
+    ownership = cluster.ownership
+    return ClusterFacts(
+        cluster.highest,
+        known_members(cluster.words()),
+        tuple(sorted(cluster.leases.items())),
+        tuple(sorted(ownership.epochs.items())),
+        tuple(sorted(ownership.promises.items())),
+    )
 
 
 def known_members(members: Iterable[Member]) -> tuple[Member, ...]:

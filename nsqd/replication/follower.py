@@ -47,7 +47,7 @@ class Work(Protocol):
 
 @dataclass(slots=True)
 class Follower:
-    """One follower over one connection."""
+    """What the owner of a log knows of one follower, over one connection."""
 
     number: int
     link: Link

@@ -54,7 +54,7 @@ class Directory(Protocol):
 
 @dataclass(slots=True)
 class Kept:
-    """One mirror, open or not."""
+    """One mirror that this node keeps, open or not."""
 
     log_id: bytes
     node: int  # number of the node that publishes into the log, or did so
@@ -83,7 +83,7 @@ class Mirrors:
     """The mirrors that this node keeps, by log id."""
 
     def __init__(self, directory: Directory, work: Work, clock: Callable[[], int]) -> None:
-        """`clock`: monotonic ns."""
+        """Find the mirrors in `directory`, and open none yet. `clock` returns monotonic ns."""
         self.kept: dict[bytes, Kept] = {}
         self._directory = directory
         self._work = work

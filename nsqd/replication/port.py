@@ -32,7 +32,7 @@ from nsqd.protocols.transport import Transport
 from nsqd.replication.adoption import LOST, SERVING, Adoptions
 from nsqd.replication.claiming import CountsTeller
 from nsqd.replication.copying import Copying
-from nsqd.replication.facts import ClusterFacts, known_members, write_facts
+from nsqd.replication.facts import ClusterFacts, facts_of, write_facts
 from nsqd.replication.origin import Origin
 from nsqd.storage.log.space import reserve_of
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
@@ -233,7 +233,7 @@ class ClusterPort:
 
     async def _keep(self) -> None:
         """Write cluster.json if anything in it has changed."""
-        known = self._facts()
+        known = facts_of(self.cluster)
         self._keep_now = trio.Event()
         if known != self._known and time.monotonic_ns() < self._keep_due and not self._until_kept:
             return
@@ -250,16 +250,6 @@ class ClusterPort:
             then(known == self._known)
         if waiting:
             self.wake()
-
-    def _facts(self) -> ClusterFacts:
-        cluster, ownership = self.cluster, self.cluster.ownership
-        return ClusterFacts(
-            cluster.highest,
-            known_members(cluster.words()),
-            tuple(sorted(cluster.leases.items())),
-            tuple(sorted(ownership.epochs.items())),
-            tuple(sorted(ownership.promises.items())),
-        )
 
     def keep(self, then: Callable[[bool], None]) -> None:
         """Write what is known of the cluster, and call `then` when it is durable (True) or cannot be written."""

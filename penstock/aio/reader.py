@@ -89,7 +89,7 @@ class Reader:
         await self._client.aclose()
 
     async def __aiter__(self) -> AsyncIterator[Record]:
-        """Yield the records. Raises ReadError."""
+        """Yield the records in the order of their offsets. Raises ReadError."""
         at, end = await self._begin()
         while self._follow or at < end:
             wanted: dict[str, str | int] = {"from": at, "max_bytes": ANSWER_BYTES}

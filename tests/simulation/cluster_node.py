@@ -26,7 +26,7 @@ from nsqd.protocols.peer.node_identity import NodeIdentity
 from nsqd.replication.adoption import SERVING
 from nsqd.replication.claiming import CountsTeller, KeptMirrors
 from nsqd.replication.copying import Copying
-from nsqd.replication.facts import ClusterFacts, known_members
+from nsqd.replication.facts import ClusterFacts, facts_of
 from nsqd.replication.mirrors import Directory, Mirrors
 from nsqd.replication.origin import Origin
 from nsqd.storage.log.checkpoint import Tail
@@ -319,15 +319,7 @@ class ClusterNode(SimNode):
 
     def facts(self) -> ClusterFacts:
         """Return what the port writes to cluster.json."""
-        cluster = self.cluster
-        ownership = cluster.ownership
-        return ClusterFacts(
-            cluster.highest,
-            known_members(cluster.words()),
-            tuple(sorted(cluster.leases.items())),
-            tuple(sorted(ownership.epochs.items())),
-            tuple(sorted(ownership.promises.items())),
-        )
+        return facts_of(self.cluster)
 
     def _copied_group(self, is_awaited: bool, is_durable: bool) -> None:
         for publish in self.unwritten:

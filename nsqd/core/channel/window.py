@@ -98,7 +98,7 @@ class Window:
     # members
 
     def add(self, stripe: Channel) -> None:
-        """Subscribe to a stripe."""
+        """Subscribe to a stripe as the home consumer did to its channel."""
         home = self.home
         member = stripe.subscribe(StripeSink(self), home.msg_timeout, home.sample_rate, home.distance)
         member.window = self

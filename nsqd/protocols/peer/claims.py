@@ -48,7 +48,7 @@ class Hold(IntEnum):
 
 
 class Stage(IntEnum):
-    """How far a claim is."""
+    """How far a claim is, and why a mirror that may lack something is enough for it."""
 
     CLEAN = 0  # the sender asks for promises; as far as it knows, its mirror has all that was acknowledged
     UNCLEAN = 1  # it asks for promises though its mirror may lack something
@@ -112,7 +112,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """The answer to a claim."""
+    """What a voter answers to a claim, and what it knows of the log."""
 
     log_id: bytes
     number: int
@@ -160,7 +160,7 @@ def pack_claim(claim: Claim) -> bytes:
 
 
 def unpack_claim(content: bytes) -> Claim:
-    """Return the claim. Raises PeerError."""
+    """Return the claim that a peer has sent. Raises PeerError."""
     if len(content) != _CLAIM.size:
         raise PeerError("CLAIM is not whole")
     log_id, number, serial, lost, epoch, end, ended, stage = _CLAIM.unpack(content)
@@ -178,7 +178,7 @@ def pack_vote(vote: Vote) -> bytes:
 
 
 def unpack_vote(content: bytes) -> Vote:
-    """Return the answer. Raises PeerError."""
+    """Return the answer that a peer has sent. Raises PeerError."""
     if len(content) < _VOTE.size:
         raise PeerError("VOTE is not whole")
     log_id, number, serial, answer, promised, heard, epoch, end = _VOTE.unpack_from(content)

@@ -34,7 +34,7 @@ _BUDGET = 16 * 1024 * 1024  # bytes of messages in memory: none are read
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was made."""
+    """What was made of the backup."""
 
     log_id: bytes  # of the new log
     parent: Parent  # the log of the backup

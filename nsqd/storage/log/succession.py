@@ -48,7 +48,7 @@ CHECKPOINTS = 2  # as many as a log keeps: replay uses the older one if the newe
 
 @dataclass(frozen=True, slots=True)
 class Succession:
-    """What was made."""
+    """What was made of a log that another node owns."""
 
     log_id: bytes  # of the new log
     parent: Parent  # the old log

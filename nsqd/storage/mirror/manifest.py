@@ -24,7 +24,7 @@ class ManifestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MirrorFile:
-    """One segment of a mirror."""
+    """The file that holds one segment of a mirror."""
 
     base: int  # log position of its first record
     generation: int  # how often the owner had rewritten the segment
@@ -43,7 +43,7 @@ class MirrorFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The content of the file."""
+    """What `manifest.json` says of a mirror."""
 
     log_id: bytes
     node: int  # number of the node that publishes into the log
