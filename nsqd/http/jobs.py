@@ -34,7 +34,7 @@ from nsqd.core.work_queue.tube import Tube
 from nsqd.http.arguments import bounded, numbers, tube_name
 from nsqd.http.inspection import Bodies, FrameLookup, read_page
 from nsqd.http.node import Node
-from nsqd.http.parts import at_page, following_page, parts_of_tube
+from nsqd.http.parts import page_of, parts_of_tube
 from nsqd.protocols.beanstalk.stats import STATES
 from shared.http.api import Handler, Routes, json_response, query
 from shared.http.errors import HttpError
@@ -70,16 +70,16 @@ class Jobs:
         def choose() -> tuple[Topic, list[int]]:
             parts = parts_of_tube(broker, name)
             try:
-                index, place = at_page(parts, page.after)
-                jobs_page.jobs, following = list_jobs(parts[index][1].table, state, place, page.limit)
+                topic, jobs_page.jobs, jobs_page.following = page_of(
+                    parts, page.after, lambda tube, place: list_jobs(tube.table, state, place, page.limit)
+                )
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
             jobs_page.client_ids = [broker.tubes.client_id(job) for job in jobs_page.jobs]
-            jobs_page.following = following_page(parts, index, following)
             jobs_page.total = sum(tube.table.counts[state] for _, tube in parts)
             jobs_page.now, jobs_page.wall = broker.now, broker.wall
             jobs_page.pause_left = max(0, parts[0][1].pause_until - jobs_page.now) // SECOND
-            return parts[index][0], [job.ordinal for job in jobs_page.jobs]
+            return topic, [job.ordinal for job in jobs_page.jobs]
 
         await lookup.fetch(choose)
         answer: dict[str, Any] = {"total": jobs_page.total, "jobs": jobs_page.describe(lookup, Bodies(page.preview))}

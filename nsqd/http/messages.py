@@ -5,11 +5,11 @@
     {"total": 3, "messages": [{"id","offset","timestamp","attempts","body_size","body" or "body_base64", ...}], "next": "..."}
 
 `next` is present if there may be more messages: give it as `after`. A page has messages of one of the logs that the node owns,
-and may be empty; offsets in logs adopted from other nodes are above 2^48. Bodies are cut after `preview` bytes. Messages
-published with headers, a key or a producer have "headers", "key", "producer" and "sequence". Deferred messages have `ready_at`,
-messages in flight `times_out_at`, buried ones `buried_at` and `reason`; times are ns since the epoch. A message that cannot be
-read has no id. In a cluster, a message that waits for its copies is listed with `waiting_for_copies`: true, without body and
-headers.
+and the last page may be empty; offsets in logs adopted from other nodes are above 2^48. Bodies are cut after `preview` bytes.
+Messages published with headers, a key or a producer have "headers", "key", "producer" and "sequence". Deferred messages have
+`ready_at`, messages in flight `times_out_at`, buried ones `buried_at` and `reason`; times are ns since the epoch. A message
+that cannot be read has no id. In a cluster, a message that waits for its copies is listed with `waiting_for_copies`: true,
+without body and headers.
 
     GET /channel/message?topic=t&channel=c&offset=7         the whole body of one message, as application/octet-stream
 
@@ -29,7 +29,7 @@ from nsqd.core.topic import Topic
 from nsqd.http.arguments import bounded, topic_and_channel
 from nsqd.http.inspection import Bodies, FrameLookup, read_page
 from nsqd.http.node import Node
-from nsqd.http.parts import at_page, following_page, offset_of, ordinals_in, parts_of_channel
+from nsqd.http.parts import offset_of, ordinals_in, page_of, parts_of_channel
 from shared.http.api import V1_HEADERS, Routes, json_response, query
 from shared.http.errors import HttpError
 
@@ -81,15 +81,15 @@ class Messages:
         def choose() -> tuple[Topic, list[int]]:
             parts = parts_of_channel(self._node.broker, topic, channel)
             try:
-                index, place = at_page(parts, page.after)
-                messages_page.messages, following = list_messages(parts[index][1], state, place, page.limit)
+                found, messages_page.messages, messages_page.following = page_of(
+                    parts, page.after, lambda one, place: list_messages(one, state, place, page.limit)
+                )
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
-            messages_page.following = following_page(parts, index, following)
-            messages_page.base = offset_of(parts[index][0], 0)
+            messages_page.base = offset_of(found, 0)
             messages_page.total = sum(_total(one, state) for _, one in parts)
             messages_page.wall_offset = self._node.broker.wall - self._node.broker.now
-            return parts[index][0], [one.ordinal for one in messages_page.messages]
+            return found, [one.ordinal for one in messages_page.messages]
 
         await lookup.fetch(choose)
         answer: dict[str, Any] = {

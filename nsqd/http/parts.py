@@ -5,7 +5,7 @@ the log's place stands in the bits from 48 on (nsqd/core/node_context.py), so an
 of one log; `after` names the log of the next page.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from nsqd.core.broker import Broker
@@ -16,6 +16,7 @@ from nsqd.http.arguments import existing_channel, existing_tube
 
 PLACE_BITS = 48  # of an offset: the bits below are the ordinal
 R = TypeVar("R", Channel, Tube)
+M = TypeVar("M")
 
 
 def parts_of_channel(broker: Broker, topic: str, channel: str) -> list[tuple[Topic, Channel]]:
@@ -43,6 +44,22 @@ def offset_of(topic: Topic, ordinal: int) -> int:
 def ordinals_in(topic: Topic, offsets: Iterable[int]) -> list[int]:
     """Return the ordinals of those messages that are in this topic's log."""
     return [offset & (1 << PLACE_BITS) - 1 for offset in offsets if offset >> PLACE_BITS == topic.place]
+
+
+def page_of(
+    parts: list[tuple[Topic, R]], after: str, list_in: Callable[[R, str], tuple[list[M], str]]
+) -> tuple[Topic, list[M], str]:
+    """Return the page behind `after`: its topic, what it lists, and where the next one begins ("": nowhere).
+
+    `list_in` lists a page of one part, from a place on, and returns where that part goes on. Parts that have nothing to list
+    are passed over. Raises ValueError if `after` is not a place.
+    """
+    index, place = at_page(parts, after)
+    while True:
+        listed, following = list_in(parts[index][1], place)
+        if listed or following or index + 1 == len(parts):
+            return parts[index][0], listed, following_page(parts, index, following)
+        index, place = index + 1, ""
 
 
 def at_page(parts: list[tuple[Topic, R]], after: str) -> tuple[int, str]:

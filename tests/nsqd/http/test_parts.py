@@ -152,6 +152,13 @@ def test_jobs_of_all_logs() -> None:
     node.broker.check()
 
 
+def test_a_page_passes_over_logs_that_have_nothing_to_list(node: Node, http: Http) -> None:
+    assert http("/channel/messages/bury", **CHANNEL, offset=2 * STRIPE) == {"buried": 1}
+    page = http("/channel/messages", **CHANNEL, state="buried", limit=1)
+    assert [one["offset"] for one in page["messages"]] == [2 * STRIPE]
+    assert "next" not in page
+
+
 def test_where_pages_begin(node: Node, http: Http) -> None:
     parts = parts_of_channel(node.broker, "t", "c")
     assert [topic.place for topic, _ in parts] == [0, 1, 2]
