@@ -100,7 +100,8 @@ class Server:
             flags += (*_certified(Path(self._data.name)), "-https-address", f"{self.host}:0")
         self._listening = threading.Event()  # set once all ports are known or standard error has ended
         addresses = [word for name in program.listens for word in (f"-{name.lower()}-address", f"{self.host}:0")]
-        addresses += ["-data-path", str(data or self._data.name)] if program.keeps else []
+        self.data = data or Path(self._data.name)
+        addresses += ["-data-path", str(self.data)] if program.keeps else []
         self._process = subprocess.Popen(
             [*program.command, *addresses, *flags], stderr=subprocess.PIPE, text=True, cwd=ROOT
         )

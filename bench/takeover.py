@@ -19,7 +19,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.copies import cluster, wait_for_copies
+from bench.copies import cluster
 from bench.load import Load
 from bench.log_line import Line
 from bench.rows import CHANNEL, TOPIC, Effort, fill
@@ -29,12 +29,29 @@ from bench.turns import Turns
 from bench.wire import FRAME, connect, expect_ok, identify, read_exactly
 
 _UNFINISHED = 1_000_000  # messages
+_LARGE = 40_000_000  # finished messages, which are kept: 10 GB
 _POLL = 0.005  # s
 _WAIT = 60.0  # s
+_CATCH_UP = 600.0  # s, for followers that fell behind the publishers
 _RUNS = 5  # of each number of logs, in turn
 _LOGS = (0, 1, 3, 10)  # adopted ones
 _AIMS = {0: "", 1: "CPU <= 1.05", 3: "CPU <= 1.1", 10: "CPU <= 1.2"}
 _TO_CONSUME = 1_000_000  # messages, over all logs
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen of a take-over."""
+
+    seconds: float  # from the suspicion to the first delivery
+    more: int  # bytes of memory that the adopter took
+    longest: str  # turn of the adopter
+
+    def __str__(self) -> str:
+        return (
+            f"first delivery {self.seconds:.2f} s after the suspicion, {self.more / 1e6:.0f} MB more, "
+            f"longest turn {self.longest}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,37 +65,58 @@ class TakeOver:
         """Kill the owner of a log, and return one line. Raises BenchError."""
         program = ours.with_flags(ours.name, "-durability", "os", "-takeover-quorum", "majority")
         with cluster(program, 3, 2) as nodes:
-            owner, others = nodes[0], nodes[1:]
-            messages = fill(owner, max(1000, int(_UNFINISHED * effort.scale)))
-            wait_for_copies(owner, 2)
-            _until(
-                lambda: all(each["behind"] == 0 for each in _cluster(owner)["followers"]), "the followers lag behind"
-            )
-            consumers = [_consumer(node) for node in others]
-            turns = [Turns(node) for node in others]
-            before = [node.rss() for node in others]
-            owner.end(signal.SIGKILL)
-            _until(
-                lambda: any(each["suspected"] for node in others for each in _cluster(node)["nodes"]), "no suspicion"
-            )
-            suspected = time.monotonic()
-            readable, _, _ = select.select(consumers, [], [], _WAIT)
-            took = time.monotonic() - suspected
-            if not readable:
-                raise BenchError(f"{self.name}: nobody delivers what the dead node owes within {_WAIT:.0f} s")
-            place = consumers.index(readable[0])
-            read_exactly(consumers[place], FRAME)
-            more, longest = others[place].rss() - before[place], turns[place].longest()
-            for consumer in consumers:
-                consumer.close()
-        return [
-            Line(
-                self.name,
-                f"os: the owner of {number(messages)} unfinished messages of 200 B is killed",
-                f"first delivery {took:.2f} s after the suspicion, {more / 1e6:.0f} MB more, longest turn {longest}",
-                aim=self.aim,
-            )
-        ]
+            messages = fill(nodes[0], max(1000, int(_UNFINISHED * effort.scale)))
+            seen = _kill_owner(nodes, 2)
+        what = f"os: the owner of {number(messages)} unfinished messages of 200 B is killed"
+        return [Line(self.name, what, str(seen), aim=self.aim)]
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOverLarge:
+    """A node is killed whose log has many finished messages, which are kept; implements bench.log_sizes.LogSize."""
+
+    name: str = "takeover-large"
+    aim: str = "no more than its replay"
+
+    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+        """Kill the owner of a log, start its log again alone, and return one line. Raises BenchError."""
+        kept = ours.with_flags(ours.name, "-durability", "os", "-retention", "24h", "-retention-bytes", str(1 << 40))
+        with cluster(kept.with_flags(ours.name, "-takeover-quorum", "majority"), 3, 1) as nodes:
+            fill(nodes[0], max(1000, int(_LARGE * effort.scale)))
+            nodes[0].post(f"/channel/empty?topic={TOPIC}&channel={CHANNEL}", b"")
+            messages = fill(nodes[0], max(1000, int(_UNFINISHED * effort.scale)))
+            seen = _kill_owner(nodes, 1)
+            size = sum(each.stat().st_size for each in (nodes[0].data / "log").iterdir())
+            began = time.monotonic()
+            with kept.start(data=nodes[0].data):
+                alone = time.monotonic() - began
+        what = f"os: the owner of {size / 1e9:.1f} GB, {number(messages)} messages of it unfinished, is killed"
+        started = f"a process that starts with this log listens after {alone:.2f} s"
+        return [Line(self.name, what, str(seen), started, self.aim)]
+
+
+def _kill_owner(nodes: list[Server], followers: int) -> Seen:
+    """Kill the first node when its followers have all of its log, and wait for a message of it. Raises BenchError."""
+    owner, others = nodes[0], nodes[1:]
+    _until(lambda: _has_copies(owner, followers), "the followers lag behind", _CATCH_UP)
+    consumers = [_consumer(node) for node in others]
+    turns = [Turns(node) for node in others]
+    before = [node.rss() for node in others]
+    owner.end(signal.SIGKILL)
+    _until(
+        lambda: any(each["suspected"] for node in others for each in _cluster(node)["nodes"]), "nobody misses the owner"
+    )
+    suspected = time.monotonic()
+    readable, _, _ = select.select(consumers, [], [], _WAIT)
+    took = time.monotonic() - suspected
+    if not readable:
+        raise BenchError(f"takeover: nobody delivers what the dead node owes within {_WAIT:.0f} s")
+    place = consumers.index(readable[0])
+    read_exactly(consumers[place], FRAME)
+    more, longest = others[place].rss() - before[place], turns[place].longest()
+    for consumer in consumers:
+        consumer.close()
+    return Seen(took, more, longest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +192,12 @@ def _cluster(node: Server) -> dict[str, Any]:
     return {"nodes": [], "owned": [], "followers": []} | found
 
 
+def _has_copies(node: Server, followers: int) -> bool:
+    """Return whether so many followers are in sync and have all of the node's log."""
+    found = [each for each in _cluster(node)["followers"] if each["state"] == "in sync"]
+    return len(found) >= followers and all(each["behind"] == 0 for each in found)
+
+
 def _serving(node: Server) -> list[Any]:
     return [each for each in _cluster(node)["owned"] if each["state"] == "serving"]
 
@@ -168,15 +212,15 @@ def _consumer(node: Server) -> socket.socket:
     return sock
 
 
-def _until(done: Callable[[], bool], why: str) -> None:
-    """Wait until something is true. Raises BenchError."""
-    deadline = time.monotonic() + _WAIT
+def _until(done: Callable[[], bool], why: str, seconds: float = _WAIT) -> None:
+    """Wait until something is true, at most for so long. Raises BenchError."""
+    deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:
             raise BenchError(f"takeover: {why}")
         time.sleep(_POLL)
 
 
-def takeovers() -> list[TakeOver | Stripes]:
+def takeovers() -> list[TakeOver | TakeOverLarge | Stripes]:
     """Return the rows of `make bench` about take-overs."""
-    return [TakeOver(), Stripes()]
+    return [TakeOver(), TakeOverLarge(), Stripes()]
