@@ -14,9 +14,12 @@ from typing import Any
 
 import pytest
 
-from nsqd.cluster.claims import Claims, Quorum
+from nsqd.cluster.cases import Cases
+from nsqd.cluster.claimant import Claimant
+from nsqd.cluster.claims import Quorum
 from nsqd.cluster.link import Link
 from nsqd.cluster.ownership import Ownership
+from nsqd.cluster.voter import Voter
 from nsqd.core.message import ids
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.records import GROUP, RecordKind
@@ -173,9 +176,9 @@ def a_promise_is_not_durable(patch: Patch) -> None:
 
 
 def an_out_of_date_mirror_adopts(patch: Patch) -> None:
-    patch.setattr(Claims, "_seems_clean", lambda self, case, mirror: True)
-    patch.setattr(Claims, "_is_clean", lambda self, attempt, mirror: True)
-    patch.setattr(Claims, "_is_longer", lambda self, case, claim: False)
+    patch.setattr(Cases, "seems_clean", lambda self, case, mirror: True)
+    patch.setattr(Claimant, "_is_clean", lambda self, attempt, mirror: True)
+    patch.setattr(Voter, "_is_longer", lambda self, case, claim: False)
 
 
 def a_new_log_lacks_the_channels(patch: Patch) -> None:

@@ -11,8 +11,11 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
-from nsqd.cluster.claims import Claims, MirrorState, Quorum
+from nsqd.cluster.cases import Case, MirrorState, Quorum
+from nsqd.cluster.claimant import Attempt
+from nsqd.cluster.claims import Claims
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link
 from nsqd.cluster.membership import Member
@@ -68,30 +71,48 @@ class Disk:
     mirrors: dict[bytes, Copy] = field(default_factory=dict)
 
 
-class CheckedClaims(Claims):
-    """Claims that tell the run what they decide."""
+def observe(thing: object, name: str, note: Callable[..., None]) -> None:
+    """Have `note` called with the arguments of a method before each call of it."""
+    method = getattr(thing, name)
 
-    node: ClaimNode
+    def noting(*args: Any) -> Any:
+        note(*args)
+        return method(*args)
 
-    def _promise(self, link: Link, case, claim: Claim, now: int) -> None:  # type: ignore[no-untyped-def]
-        self.node.run.check_voter(self.node, claim.log_id, claim.lost.node)
-        super()._promise(link, case, claim, now)
+    setattr(thing, name, noting)
 
-    def _send_vote(self, link: Link, case, claim: Claim, answer: Answer, now: int) -> None:  # type: ignore[no-untyped-def]
+
+class Observed:
+    """Tells the run what the claims of a node decide."""
+
+    def __init__(self, node: ClaimNode) -> None:
+        self.node, self.run, self.claims = node, node.run, node.claims
+        observe(self.claims.voter, "_promise", self.promise)
+        observe(self.claims.voter, "_send_vote", self.send_vote)
+        observe(self.claims.claimant, "_ask", self.ask)
+        note_counts = self.claims.cases.note_counts
+
+        def noting(link: Link, counts: Counts) -> None:
+            note_counts(link, counts)
+            self.noted(counts)
+
+        self.claims.cases.note_counts = noting  # type: ignore[method-assign]
+
+    def promise(self, link: Link, case: Case, claim: Claim, now: int) -> None:
+        self.run.check_voter(self.node, claim.log_id, claim.lost.node)
+
+    def send_vote(self, link: Link, case: Case, claim: Claim, answer: Answer, now: int) -> None:
         assert link.peer is not None
-        self.node.run.note_vote(self.node, link.peer.number, claim.log_id, case.counts)
+        self.run.note_vote(self.node, link.peer.number, claim.log_id, case.counts)
         if answer is Answer.PROMISED:
-            self.node.run.promised(self.node, claim.log_id, claim.number, link.peer.number)
-        super()._send_vote(link, case, claim, answer, now)
+            self.run.promised(self.node, claim.log_id, claim.number, link.peer.number)
 
-    def _ask(self, attempt) -> None:  # type: ignore[no-untyped-def]
-        if self.attempt is attempt and not attempt.has_asked:
-            self.node.run.promised(self.node, attempt.case.log_id, attempt.number, self.node.own.number)
-        super()._ask(attempt)
+    def ask(self, attempt: Attempt) -> None:
+        if self.claims.attempt is attempt and not attempt.has_asked:
+            self.run.promised(self.node, attempt.case.log_id, attempt.number, self.node.own.number)
 
-    def _note_counts(self, link: Link, counts: Counts) -> None:
-        super()._note_counts(link, counts)
-        case = self._cases.get(counts.log_id)
+    def noted(self, counts: Counts) -> None:
+        case = self.claims.cases.by_log.get(counts.log_id)
         if case is not None and case.counts is counts:
             self.node.confirmed.add(counts.log_id)
             if not counts.is_whole:
@@ -127,10 +148,8 @@ class ClaimNode(SimMember):
             self.now,
             ownership,
         )
-        self.claims = CheckedClaims(
-            self.cluster, self, run.quorum, SUSPECT_AFTER, UNCLEAN_AFTER, random.randbytes, self.now
-        )
-        self.claims.node = self
+        self.claims = Claims(self.cluster, self, run.quorum, SUSPECT_AFTER, UNCLEAN_AFTER, random.randbytes, self.now)
+        self.observed = Observed(self)
         self.claims.keep = self.keep
         self.claims.on_won = lambda log_id, number: run.won(self, log_id, number)
         self.claims.on_called_off = lambda log_id: self.cancel(log_id)
@@ -156,7 +175,7 @@ class ClaimNode(SimMember):
             if link is not None:
                 self.streams[log_id] = link
             last = self.streams.get(log_id)
-            ended_at = None if link is not None else last.received_at if last is not None else self.claims._now
+            ended_at = None if link is not None else last.received_at if last is not None else self.claims.cases.now
             states.append(MirrorState(log_id, copy.epochs[0][0].node, copy.end, copy.extent.epoch, True, ended_at))
         return states
 

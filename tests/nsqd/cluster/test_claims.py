@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nsqd.cluster import claims
-from nsqd.cluster.claims import MOST_AHEAD, STEP, Quorum
+from nsqd.cluster.cases import Quorum
+from nsqd.cluster.claimant import MOST_AHEAD, STEP
 from nsqd.cluster.ownership import Promise
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.claims import Claim as ClaimFrame
@@ -150,7 +151,7 @@ def test_an_adoption_is_called_off_when_the_owner_is_back_before_its_epoch_has_b
     assert nodes[1].adopting is not None
     run.advance(5)
     assert nodes[1].adopting is None
-    assert nodes[1].claims.called_off == 1
+    assert nodes[1].claims.claimant.called_off == 1
     assert owner(run) == 0
     run.duration = 200, 201
     run.kill(nodes[0])
@@ -177,29 +178,47 @@ def test_a_number_far_above_what_is_known_is_not_promised() -> None:
 def test_only_the_owner_says_who_counts() -> None:
     run, nodes = started()
     lost = nodes[2].cluster.ownership.epochs[LOG]
-    before = nodes[2].claims._cases[LOG].counts
+    before = nodes[2].claims.cases.by_log[LOG].counts
     for epoch in (lost, Epoch(9, 1, bytes(8))):
         counts = Counts(LOG, epoch, 1 << 40, frozenset({2}), True)
         nodes[1].cluster.links[2].send_claiming(pack_counts(counts))
     run.network.collect(nodes[1])
     run.advance(0.3)
-    assert nodes[2].claims._cases[LOG].counts == before
+    assert nodes[2].claims.cases.by_log[LOG].counts == before
 
 
 def test_a_follower_that_stood_still_counts_again_when_its_owner_says_so_again() -> None:
     _, nodes = started()
     owner, follower = nodes[0], nodes[1]
-    assert follower.claims._cases[LOG].is_fresh
+    assert follower.claims.cases.by_log[LOG].is_fresh
     follower.claims.tick(follower.now + 4 * SECOND)
-    assert not follower.claims._cases[LOG].is_fresh
+    assert not follower.claims.cases.by_log[LOG].is_fresh
     link, naming = owner.cluster.links[1], owner.naming[LOG]
     words = LOG, owner.serving[LOG], naming.position, naming.named, link, True
     owner.claims.counts(*words)
     size = len(link.output)
     owner.claims.counts(*words)
     assert len(link.output) == size  # it is no news
-    owner.claims._now += claims.REPEAT
+    owner.claims.cases.now += claims.REPEAT
     owner.claims.counts(*words)
     assert len(link.output) > size
     follower.cluster.links[0].receive(bytes(link.output), follower.now)
-    assert follower.claims._cases[LOG].is_fresh
+    assert follower.claims.cases.by_log[LOG].is_fresh
+
+
+def test_what_was_sent_over_a_connection_that_is_gone_is_forgotten() -> None:
+    run, nodes = started()
+    assert {number for number, _ in nodes[0].claims._sent.items()} == {1, 2}
+    before = nodes[0].claims._sent[1]
+    run.kill(nodes[1])
+    run.kill(nodes[2])
+    run.advance(8)
+    assert nodes[0].claims._sent == {}
+    run.start(1)
+    run.advance(10)
+    link, logs = nodes[0].claims._sent[1]
+    assert link is not before[0]
+    assert LOG in logs
+    nodes[0].cluster.drop_log(LOG)
+    nodes[0].claims.tick(nodes[0].now)
+    assert logs == {}

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from nsqd.cluster import claims
-from nsqd.cluster.claims import Claims, Quorum
+from nsqd.cluster import cases, claimant
+from nsqd.cluster.cases import Cases, Quorum
+from nsqd.cluster.claimant import Claimant
 from nsqd.cluster.link import Link
 from nsqd.cluster.ownership import Ownership, Promise
+from nsqd.cluster.voter import Voter
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.claims import Answer, Claim
 from tests.nsqd.cluster.claims_run import LONGEST_PAUSE, ClaimRun
@@ -24,8 +26,8 @@ Patch = pytest.MonkeyPatch
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(claims, "LONGEST_PAUSE", LONGEST_PAUSE)
-    monkeypatch.setattr(claims, "CALM", LONGEST_PAUSE)
+    monkeypatch.setattr(cases, "LONGEST_PAUSE", LONGEST_PAUSE)
+    monkeypatch.setattr(cases, "CALM", LONGEST_PAUSE)
 
 
 def run(seed: int, quorum: Quorum | None = None) -> ClaimRun:
@@ -52,12 +54,12 @@ def is_found(first: int, quorum: Quorum | None = None) -> bool:
 
 
 def promise_is_not_durable(patch: Patch) -> None:
-    def promise(self: Claims, link: Link, case: Any, claim: Claim, now: int) -> None:
+    def promise(self: Voter, link: Link, case: Any, claim: Claim, now: int) -> None:
         assert link.peer is not None
         self._ownership.promise(case.log_id, Promise(claim.number, link.peer.number))
         self._send_vote(link, case, claim, Answer.PROMISED, now)
 
-    patch.setattr(Claims, "_promise", promise)
+    patch.setattr(Voter, "_promise", promise)
 
 
 def promise_is_forgotten_at_a_start(patch: Patch) -> None:
@@ -66,14 +68,14 @@ def promise_is_forgotten_at_a_start(patch: Patch) -> None:
 
 
 def promise_fences(patch: Patch) -> None:
-    promise = Claims._promise
+    promise = Voter._promise
 
-    def fence(self: Claims, link: Link, case: Any, claim: Claim, now: int) -> None:
+    def fence(self: Voter, link: Link, case: Any, claim: Claim, now: int) -> None:
         assert link.peer is not None
         promise(self, link, case, claim, now)
         self._ownership.learn(case.log_id, Epoch(claim.number, link.peer.number, bytes(8)))
 
-    patch.setattr(Claims, "_promise", fence)
+    patch.setattr(Voter, "_promise", fence)
 
 
 def lower_epoch_wins(patch: Patch) -> None:
@@ -96,31 +98,32 @@ def learn_if(patch: Patch, is_news: Callable[[Epoch, Epoch], bool]) -> None:
 
 
 def out_of_date_mirror_adopts(patch: Patch) -> None:
-    patch.setattr(Claims, "_seems_clean", lambda self, case, mirror: True)
-    patch.setattr(Claims, "_is_clean", lambda self, attempt, mirror: True)
+    patch.setattr(Cases, "seems_clean", lambda self, case, mirror: True)
+    patch.setattr(Claimant, "_is_clean", lambda self, attempt, mirror: True)
 
 
 def longer_mirror_says_nothing(patch: Patch) -> None:
-    patch.setattr(Claims, "_is_longer", lambda self, case, claim: False)
-    patch.setattr(Claims, "_is_clean", lambda self, attempt, mirror: True)
+    patch.setattr(Voter, "_is_longer", lambda self, case, claim: False)
+    patch.setattr(Claimant, "_is_clean", lambda self, attempt, mirror: True)
 
 
 def majority_is_off_by_one(patch: Patch) -> None:
-    patch.setattr(claims, "_is_majority", lambda promised, voters: len(promised & voters) >= len(voters) // 2)
+    patch.setattr(claimant, "_is_majority", lambda promised, voters: len(promised & voters) >= len(voters) // 2)
 
 
 def who_stood_still_is_clean(patch: Patch) -> None:
-    patch.setattr(Claims, "_stood_still", lambda self: None)
+    patch.setattr(Cases, "stood_still", lambda self: None)
+    patch.setattr(Claimant, "stood_still", lambda self: None)
 
 
 def announced_restart_is_not_waited_for(patch: Patch) -> None:
-    lost = Claims._lost_since
+    lost = Cases._lost_since
 
-    def lost_since(self: Claims, log_id: bytes, now: int) -> int | None:
-        number = self._ownership.epochs[log_id].node
-        return now if number in self._cluster.membership._back_by else lost(self, log_id, now)
+    def lost_since(self: Cases, log_id: bytes, now: int) -> int | None:
+        number = self.ownership.epochs[log_id].node
+        return now if number in self.cluster.membership._back_by else lost(self, log_id, now)
 
-    patch.setattr(Claims, "_lost_since", lost_since)
+    patch.setattr(Cases, "_lost_since", lost_since)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,127 @@
+"""The voter: a node that answers the claims of others. Its promise is durable before the answer leaves.
+
+See docs/design/cluster.md#claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nsqd.cluster.cases import Case, Cases, Invitation, Quorum, extent_of
+from nsqd.cluster.claimant import MOST_AHEAD, PATIENT, Claimant
+from nsqd.cluster.link import Link
+from nsqd.cluster.ownership import Promise
+from nsqd.protocols.peer.claims import NEVER, Answer, Claim, Stage, Vote, pack_vote
+
+YIELD = 3_000_000_000  # ns for which a voter does not claim what it has promised to another node
+INVITED = 10_000_000_000  # ns for which a node with a longer mirror claims at once, after another node's claim
+
+
+class Voter:
+    """The votes of one node. All times are monotonic ns."""
+
+    def __init__(
+        self, cases: Cases, claimant: Claimant, quorum: Quorum, keep: Callable[[Callable[[bool], None]], None]
+    ) -> None:
+        """`claimant`: this node's own claims, which may have to yield; `keep`: see Claims."""
+        self._cases = cases
+        self._cluster = cases.cluster
+        self._ownership = cases.ownership
+        self._claimant = claimant
+        self._quorum = quorum
+        self._keep = keep
+
+    def vote(self, link: Link, claim: Claim, now: int) -> None:
+        """Answer the claim of another node on a log."""
+        assert link.peer is not None
+        if self._ownership.owner(claim.log_id) is None:
+            self._ownership.learn(claim.log_id, claim.lost)
+        case = self._cases.case(claim.log_id)
+        if claim.stage is Stage.ADOPTING:
+            self._yield(link, case, claim, now)
+            return
+        answer = self._answer(link.peer.number, case, claim, now)
+        if answer is Answer.PROMISED:
+            self._promise(link, case, claim, now)
+        else:
+            self._send_vote(link, case, claim, answer, now)
+
+    def _yield(self, link: Link, case: Case, claim: Claim, now: int) -> None:
+        """Take note that another node adopts a log, and answer if it should not."""
+        assert link.peer is not None
+        if case.epoch > claim.lost:
+            self._cluster.tell_owner(link, claim.log_id)
+            return
+        if self._cases.is_there(claim.log_id, now):
+            self._send_vote(link, case, claim, Answer.HEARD, now)
+            return
+        attempt, number = self._claimant.attempt, link.peer.number
+        if attempt is not None and attempt.is_won and attempt.case is case:
+            if (claim.number, number) < (attempt.number, self._cluster.own.number):
+                return
+            self._claimant.call_off(attempt, "another node adopts the log under a greater number")
+        case.yields_until, case.adopter = now + self._cases.takeover_after, number
+
+    def _answer(self, number: int, case: Case, claim: Claim, now: int) -> Answer:
+        """Return what to answer to a claim of a node; PROMISED: the promise is still to be written."""
+        if case.epoch > claim.lost or claim.number <= case.epoch.number:
+            return Answer.OWNED
+        if self._cases.is_there(case.log_id, now):
+            return Answer.HEARD
+        promised = self._ownership.promises.get(case.log_id, Promise(0, number))
+        if claim.number > max(case.epoch.number, promised.number) + MOST_AHEAD:
+            return Answer.CANNOT
+        attempt = self._claimant.attempt
+        if attempt is not None and attempt.is_won and attempt.case is case:
+            return Answer.ADOPTING
+        if case.adopter not in (None, number) and now < case.yields_until:
+            return Answer.ADOPTING
+        if self._is_longer(case, claim):
+            ended_at = now - claim.ended if claim.ended != NEVER else 0
+            case.invitation = Invitation(number, claim.stage, ended_at, now + INVITED)
+            case.is_ordered |= claim.stage is Stage.ORDERED and case.lost_since is not None
+            return Answer.LONGER
+        if claim.number > promised.number or promised == Promise(claim.number, number):
+            return Answer.PROMISED
+        if attempt is not None and attempt.case is case and number < self._cluster.own.number:
+            case.yields_until = now + YIELD  # both claim at once: the other one claims again, under a greater number
+            self._claimant.fail(attempt, "another node claims the log", now)
+        return Answer.TAKEN
+
+    def _is_longer(self, case: Case, claim: Claim) -> bool:
+        """Return True if this node's mirror is longer than a claimant's, and this node can be expected to adopt it."""
+        if extent_of(case.mirror) <= claim.mirror or (self._quorum is Quorum.NONE and claim.stage is not Stage.ORDERED):
+            return False
+        return claim.stage is Stage.CLEAN or case.failures < PATIENT
+
+    def _promise(self, link: Link, case: Case, claim: Claim, now: int) -> None:
+        """Promise a number to a node, and answer when that is durable."""
+        assert link.peer is not None
+        attempt = self._claimant.attempt
+        if attempt is not None and attempt.case is case:
+            self._claimant.fail(attempt, "another node claims the log", now)
+        case.yields_until, case.adopter = now + YIELD, None
+        self._ownership.promise(case.log_id, Promise(claim.number, link.peer.number))
+
+        def kept(is_kept: bool) -> None:
+            answer = Answer.PROMISED if is_kept else Answer.CANNOT
+            self._send_vote(link, case, claim, answer, self._cases.now)
+
+        self._keep(kept)
+
+    def _send_vote(self, link: Link, case: Case, claim: Claim, answer: Answer, now: int) -> None:
+        if answer is Answer.OWNED:
+            self._cluster.tell_owner(link, case.log_id)
+        heard = self._cluster.membership.heard_at(claim.lost.node)
+        promised = self._ownership.promises.get(case.log_id)
+        vote = Vote(
+            case.log_id,
+            claim.number,
+            claim.serial,
+            answer,
+            promised.number if promised is not None else 0,
+            NEVER if heard is None else max(0, now - heard),
+            extent_of(case.mirror),
+            case.counts,
+        )
+        link.send_claiming(pack_vote(vote))
