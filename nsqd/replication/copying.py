@@ -12,7 +12,7 @@ from typing import TypeVar
 import trio
 
 from nsqd.cluster.link import Link
-from nsqd.protocols.peer.frames import FrameKind, PeerError
+from nsqd.protocols.peer.frames import FrameKind
 from nsqd.protocols.peer.stream import unpack_log
 from nsqd.replication.mirrors import Mirrors
 from nsqd.replication.origin import Origin
@@ -45,8 +45,6 @@ class Copying:
             if origin is not None:  # otherwise this node does not own the log any more
                 origin.receive(link, kind, content)
             return
-        if kind is FrameKind.DROP and content:
-            raise PeerError("DROP has no content")
         self.mirrors.receive(link, kind, content, now)
 
     def add(self, origin: Origin) -> None:

@@ -73,7 +73,8 @@ class Kept:
     reported: tuple[int, int] = (-1, -1)  # positions that the owner was told last
     failure: str = ""
     retry_at: int = 0
-    is_dropped: bool = False  # the owner does not need the mirror, which goes when nothing is under way any more
+    # the owner does not need the mirror, which goes when nothing is under way any more; the log's epochs then. None: it does
+    dropped: stream.Epochs | None = None
     trusted: int | None = None  # a sync has failed: what lies behind this position cannot be trusted
     # this node is to own the log: who gets the mirror's directory, or an error, when nothing is under way any more
     on_released: Callable[[Disk | OSError], None] | None = None
@@ -122,11 +123,12 @@ class Mirrors:
             kept.link, kept.asked = link, number
             if log_id == link.peer.log_id:
                 kept.node = link.peer.number
-            kept.is_asked, kept.is_resumed, kept.is_dropped = True, False, False
+            kept.is_asked, kept.is_resumed, kept.dropped = True, False, None
             self._answer(kept)
             return
         if kind is FrameKind.DROP:
-            self._drop(kept)
+            kept.dropped = stream.unpack_drop(content)
+            self._drop(kept, kept.dropped)
             return
         mirror = kept.mirror
         if kept.link is not link or mirror is None or kept.failure:
@@ -223,15 +225,14 @@ class Mirrors:
 
     def _opened(self, kept: Kept, result: tuple[Disk, Mirror] | OSError) -> None:
         kept.is_opening = False
-        if kept.is_dropped:
-            kept.mirror = None if isinstance(result, OSError) else result[1]
-            self._drop(kept)
-            return
         if isinstance(result, OSError):
             self._fail(kept, str(result.strerror or result))
             self._release(kept)
             return
         kept.disk, kept.mirror = result
+        if kept.dropped is not None:
+            self._drop(kept, kept.dropped)
+            return
         kept.node = kept.mirror.manifest.node
         kept.trusted, kept.failure = None, ""
         for name, start, end in kept.mirror.damage:
@@ -250,11 +251,7 @@ class Mirrors:
         """Set a mirror aside that holds `size` bytes which the log does not have, and begin another one. Raises OSError."""
         mirror.close()
         kept.mirror = kept.disk = None
-        name = self._directory.set_aside(kept.log_id)
-        log.warning(
-            "MIRROR: the log of node %d continues without its last %d bytes that were copied here: they are kept in %s",
-            kept.node, size, name,
-        )  # fmt: skip
+        self._set_aside(kept, size)
         kept.disk, kept.mirror = self._open(kept)
         return kept.mirror
 
@@ -292,9 +289,9 @@ class Mirrors:
 
     def _synced(self, kept: Kept, mirror: Mirror, job: MirrorSync, result: int | OSError) -> None:
         kept.running = None
-        if kept.is_dropped:
+        if kept.dropped is not None:
             kept.mirror = mirror
-            self._drop(kept)
+            self._drop(kept, kept.dropped)
             return
         if kept.mirror is not mirror:  # it failed meanwhile
             if isinstance(result, OSError):
@@ -386,20 +383,35 @@ class Mirrors:
         if kept.link is not None:
             self._send(kept.link, kept.log_id, stream.pack_gave_up(why))
 
-    def _drop(self, kept: Kept) -> None:
-        """Remove a mirror: its owner says that it is not needed."""
+    def _drop(self, kept: Kept, epochs: stream.Epochs) -> None:
+        """Remove a mirror that its owner does not need, or set it aside if it holds what the log does not have.
+
+        `epochs`: those of the log. The owner may have an old copy of it, and this mirror alone what clients were told is kept.
+        """
         if kept.running is not None or kept.is_opening:
-            kept.is_dropped = True  # when that is over: the owner says it once
+            return  # it goes when that is over: the owner says it once
+        if kept.mirror is None:
+            self._begin_opening(kept)
             return
-        if kept.mirror is not None:
-            kept.mirror.close()
+        parted = self._part(kept, kept.mirror, epochs)
+        kept.mirror.close()
         del self.kept[kept.log_id]
         try:
-            self._directory.remove(kept.log_id)
+            if parted:
+                self._set_aside(kept, parted)
+            else:
+                self._directory.remove(kept.log_id)
+                log.info("MIRROR: removed the mirror of node %d, which other nodes keep now", kept.node)
         except OSError as error:
             log.error("MIRROR: cannot remove the mirror of node %d: %s", kept.node, error)
-        else:
-            log.info("MIRROR: removed the mirror of node %d, which other nodes keep now", kept.node)
+
+    def _set_aside(self, kept: Kept, size: int) -> None:
+        """Set a mirror aside that holds `size` bytes which the log does not have. Raises OSError."""
+        name = self._directory.set_aside(kept.log_id)
+        log.warning(
+            "MIRROR: the log of node %d continues without its last %d bytes that were copied here: they are kept in %s",
+            kept.node, size, name,
+        )  # fmt: skip
 
     # the mirror of a log that this node is to own
 
@@ -409,7 +421,7 @@ class Mirrors:
         From then on it is not among the mirrors. Raises KeyError if there is no mirror of that log.
         """
         kept = self.kept[log_id]
-        kept.on_released, kept.link, kept.is_asked, kept.is_dropped = on_released, None, False, False
+        kept.on_released, kept.link, kept.is_asked, kept.dropped = on_released, None, False, None
         self._release(kept)
 
     def _release(self, kept: Kept) -> None:

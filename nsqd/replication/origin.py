@@ -164,7 +164,7 @@ class Origin:
             if number not in wanted and self._dropped.get(number) is not link:
                 self._dropped[number] = link
                 self.followers.pop(number, None)
-                self._send(link, encode(FrameKind.DROP))
+                self._send(link, stream.pack_drop(self._source.epochs()))
         self._count()
 
     def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:

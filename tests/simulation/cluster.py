@@ -35,6 +35,7 @@ from tests.nsqd.storage.sim_disk import PowerCut
 from tests.simulation.books import Books, Loss, Publish, number_of
 from tests.simulation.cluster_node import PATIENCE, TOPICS, ClusterNode, Consumer, Reply, Sizes
 from tests.simulation.machine import CAPACITY, Machine
+from tests.simulation.trouble import Trouble
 from tests.simulation.wires import Wires
 
 HEALED_WITHIN = 200 * SECOND
@@ -70,11 +71,13 @@ def small_cluster(random: Random) -> Iterator[None]:
 class ClusterRun:
     """One run."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, nodes: int | None = None) -> None:
+        """`nodes`: how many there are; None: the seed chooses."""
         self.random = random = Random(seed)
         self.now = 1_800_000_000 * SECOND
         self.side = Random(f"side {seed}")  # for take-overs, so that seeds without them do what they did
-        count = random.choice((3, 3, 3, 3, 4, 5, 7))
+        chosen = random.choice((3, 3, 3, 3, 4, 5, 7))
+        count = nodes or chosen
         self.sizes = Sizes(random, count)
         self.sizes.quorum = self.side.choice(QUORUMS)
         self.sizes.unclean_after = self.side.choice((5, 20)) * SECOND
@@ -83,6 +86,7 @@ class ClusterRun:
         self.books = Books()
         self.archives: dict[tuple[bytes, int], Archive] = {}  # by log id and owner's machine
         self.numbers: dict[tuple[bytes, int], int] = {}  # the machine that adopted a log by an epoch of that number
+        self.owned_by: set[tuple[bytes, Epoch]] = set()  # epochs of adopters, by log id, that were told
         self.unclean: dict[bytes, int] = {}  # when a log was last adopted that may lack something, true ns
         self.lookups = [Lookup(number) for number in range(random.choice((1, 2)))]
         self.has_seeds = random.random() < 0.3
@@ -92,6 +96,7 @@ class ClusterRun:
         self.violence = random.choice((0.0, 0.3, 1.0, 2.0))
         self.budget = 0  # machines that may still lose something in this round
         self.cuts_until = 0
+        self.trouble = Trouble(self)
         self.lines: list[str] = []  # what happened
         self.is_healing = False
         self._lookup_due: dict[Machine, int] = {}
@@ -131,9 +136,15 @@ class ClusterRun:
         if self.sizes.quorum is Quorum.MAJORITY:
             first = self.numbers.setdefault((log_id, epoch.number), machine.name)
             assert first == machine.name, f"nodes {first} and {machine.name} both own a log by epoch {epoch.number}"
+        self.owned_by.add((log_id, epoch))
         self.books.upset([log_id], self.now)
         self.books.counts["take-overs"] += 1
         self.note(f"{machine.name} owns {log_id.hex()[:6]}")
+
+    def fenced(self, log_id: bytes, epoch: Epoch, machine: Machine) -> None:
+        """Note that a machine's node has lost a log to the owner by an epoch, and says so."""
+        is_owned = epoch.node == machine.number or (log_id, epoch) in self.owned_by
+        assert is_owned, f"{machine.name} is fenced by node {epoch.node}, which has not adopted the log"
 
     def won(self, log_id: bytes, claims: Claims) -> None:
         """Note that a claim on a log is won."""
@@ -160,17 +171,20 @@ class ClusterRun:
 
     def _round(self) -> None:
         self.budget = self.random.choice((0, 1, 1, 2))
+        if self.takes_over and self.side.random() < 0.3:
+            self.trouble.roll()
         for _ in range(STEPS // 2 if self.takes_over else STEPS):
             self._happen()
-            self._step(self.random.choice((1, 5, 20, 100, 400)) * MS)
+            self.step(self.random.choice((1, 5, 20, 100, 400)) * MS)
             for _ in range(self.side.choice((0, 0, 2, 5)) if self.takes_over else 0):
-                self._step(300 * MS)
+                self.step(300 * MS)
         self._heal()
         self._drain()
 
     # a step
 
-    def _step(self, ns: int) -> None:
+    def step(self, ns: int) -> None:
+        """Let time pass, and everybody do what there is to do."""
         self.now += ns
         for machine in self.machines:
             machine.clock.advance(ns)
@@ -261,7 +275,11 @@ class ClusterRun:
 
     def _publish(self, machine: Machine, node: ClusterNode) -> Reply | None:
         random = self.random
-        name, n = random.choice(list(TOPICS)), random.choice((1, 1, 2, 2, 3))
+        return self.publish(machine, node, random.choice(list(TOPICS)), random.choice((1, 1, 2, 2, 3)))
+
+    def publish(self, machine: Machine, node: ClusterNode, name: str, n: int) -> Reply | None:
+        """Publish one message, which asks for `n` copies. Returns what waits for the answer; None: it is refused."""
+        random = self.random
         topic = node.broker.topics[name]
         mode = topic.config.durability or self.sizes.durability
         n = max(n, topic.config.replicate or 1)
@@ -333,7 +351,8 @@ class ClusterRun:
 
     def _read(self, consumer: Consumer) -> None:
         for frame, at in consumer.fresh:
-            self.books.delivered(frame, self._name_of(consumer.node), at)
+            publish = self.books.delivered(frame, self._name_of(consumer.node), at)
+            assert publish.topic == consumer.channel.topic_name, f"delivered in another topic: {publish}"
         consumer.fresh.clear()
         if consumer.gone and consumer in consumer.node.consumers:
             consumer.node.consumers.remove(consumer)
@@ -362,6 +381,8 @@ class ClusterRun:
             for machine in self.machines:
                 if machine.is_up:
                     machine.crash(True, random.choice((1, 100, 3000)) * MS)
+        if self.takes_over:
+            self.trouble.happen()
 
     def _strike(self, machine: Machine) -> None:
         random = self.random
@@ -395,7 +416,7 @@ class ClusterRun:
                 machine.still_until += 30 * SECOND
             self.note(f"{machine.name} stopped until {machine.still_until}")
         elif deed == "restart" and machine.runs:
-            self._restart(machine)
+            self.restart(machine)
         elif deed == "clock":
             machine.clock.wall = self.now + random.choice((0, -1, 1, 24)) * 3600 * SECOND
         elif deed == "slow":
@@ -409,18 +430,18 @@ class ClusterRun:
             self.note(f"the disk of {machine.name} is {'full' if machine.disks.log.others else 'free'}")
         elif deed == "backup" and machine.is_up:
             machine.back_up()
-        elif deed == "restore" and machine.backup is not None and self._may_lose():
+        elif deed == "restore" and machine.backup is not None and self.may_lose():
             machine.restore()
-        elif deed == "vain" and machine.is_up and self._may_lose():  # the next two lives begin epochs of one number
+        elif deed == "vain" and machine.is_up and self.may_lose():  # the next two lives begin epochs of one number
             machine.back_up()
             machine.crash(False, 0)
             machine.vain_until = self.now + random.choice((3000, 6000)) * MS
-        elif deed == "lose" and self._may_lose():
+        elif deed == "lose" and self.may_lose():
             machine.lose_disk()
         elif deed == "upgrade" and machine.runs:  # or back again
             machine.skew = 1 - machine.skew
             self.books.counts["upgrades"] += 1
-            self._restart(machine)
+            self.restart(machine)
 
     def _isolate(self, machine: Machine) -> None:
         """Nobody hears the machine for a while."""
@@ -428,17 +449,18 @@ class ClusterRun:
         self.wires.cut.update((machine.address, other) for other in others)
         self.cuts_until = self.now + self.random.choice((300, 3000)) * MS
 
-    def _may_lose(self) -> bool:
+    def may_lose(self) -> bool:
         """Return True if one more machine may lose something, and note it."""
         self.budget -= 1
         return self.budget >= 0
 
-    def _restart(self, machine: Machine) -> None:
+    def restart(self, machine: Machine, away: int | None = None) -> None:
+        """Announce a restart and stop. `away`: after how many ns it starts; None: soon."""
         assert machine.node is not None
         self.note(f"{machine.name} announces its restart")
         machine.node.cluster.announce_restart(30_000)
         machine.node.events()
-        machine.stop()
+        machine.stop(away)
 
     def _spoil(self, machine: Machine) -> None:
         machine.note_durable()
@@ -495,13 +517,15 @@ class ClusterRun:
     def _heal(self) -> None:
         """Repair everything. Soon all nodes must be in sync."""
         self.is_healing = True
+        self.trouble.end()
         self.wires.cut.clear()
         for machine in self.machines:
             self._repair(machine)
+        self.send_clients_away()
         deadline = self.now + HEALED_WITHIN
-        while not self._is_whole():
-            assert self.now < deadline, f"not in sync: {self._trouble()}"
-            self._step(250 * MS)
+        while not self.is_whole():
+            assert self.now < deadline, f"not in sync: {self.state()}"
+            self.step(250 * MS)
         self._judge_copies()
         self.is_healing = False
 
@@ -518,34 +542,45 @@ class ClusterRun:
         machine.set_slowness()
         if not machine.is_up:
             machine.start_at = min(machine.start_at, self.now + 2 * SECOND)
-        else:
-            assert machine.node is not None
-            for consumer in list(machine.node.consumers):
-                machine.node.leave(consumer)
+
+    def send_clients_away(self) -> None:
+        """Let the consumers of all nodes leave."""
+        for node in [machine.node for machine in self.machines if machine.node is not None]:
+            for consumer in list(node.consumers):
+                node.leave(consumer)
 
     def _wanted(self) -> int:
         return min(self.sizes.mirrors, len(self.machines) - 1)
 
-    def _is_whole(self) -> bool:
+    def is_whole(self) -> bool:
+        """Return True if all nodes are in sync with their followers, and each log has one owner."""
         return all(machine.node is not None and self._is_in_sync(machine, machine.node) for machine in self.machines)
 
     def _is_in_sync(self, machine: Machine, node: ClusterNode) -> bool:
-        present = {one.number for one in self.machines}
-        if set(node.cluster.links) != present - {machine.number} or node.cluster.membership.suspected & present:
+        origins = node.copying.origins.items()
+        return self.is_joined(machine) and all(self._is_copied(log_id, origin) for log_id, origin in origins)
+
+    def is_joined(self, machine: Machine) -> bool:
+        """Return True if a node hears all others, serves all its logs, and has all its followers."""
+        node, present = machine.node, {one.number for one in self.machines}
+        if node is None or set(node.cluster.links) != present - {machine.number}:
+            return False
+        if node.cluster.membership.suspected & present:
             return False
         adoptions = node.adopted.adoptions.logs
         if any(one.state != SERVING for one in adoptions.values()) or self.is_orphaned:
             return False
-        return all(self._is_copied(log_id, origin) for log_id, origin in node.copying.origins.items())
+        return all(
+            len(origin.in_sync.named) == len(origin.followers) == self._wanted()
+            for origin in node.copying.origins.values()
+        )
 
     def _is_copied(self, log_id: bytes, origin: Origin) -> bool:
         """Return True if a log is with all its followers."""
         source, followers = origin._source, origin.followers
         end, bases = source.end, list(dict.fromkeys(source.bases()))
-        return (
-            len(origin.in_sync.named) == len(followers) == self._wanted()
-            and source.durable == end
-            and all(one.durable == end and self._has(number, log_id, bases) for number, one in followers.items())
+        return source.durable == end and all(
+            one.durable == end and self._has(number, log_id, bases) for number, one in followers.items()
         )
 
     def owners(self) -> dict[bytes, list[Machine]]:
@@ -583,7 +618,7 @@ class ClusterRun:
         found = [file.base for file in kept.mirror.manifest.files]
         return set(found) <= set(bases) and found[-1:] == bases[-1:]
 
-    def _trouble(self) -> str:
+    def state(self) -> str:
         lines = []
         for machine in self.machines:
             node = machine.node

@@ -33,6 +33,7 @@ from nsqd.storage.log.checkpoint import Tail
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.opening import Extend, Simulated
 from nsqd.storage.log.records import VERSION
+from nsqd.storage.log.space import reserve_of
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.replication.archive import Archive
@@ -347,6 +348,8 @@ class ClusterNode(SimNode):
             return []
         self._tick_due = now + TICK
         self.cluster.lease = self.log.store.leased
+        disks = self.machine.disks.all()
+        self.cluster.is_full = any(disk.free() < 3 * reserve_of(disk.total()) for disk in disks)
         self.cluster.tick(now)
         dials = []
         while (address := self.cluster.take_due(now)) is not None:
@@ -420,8 +423,11 @@ class ClusterNode(SimNode):
     # clients
 
     def make_topics(self) -> None:
-        """Create the topics, with their channel."""
-        for name, config in TOPICS.items():
+        """Create the topics, with their channel. Their numbers differ from node to node."""
+        names = list(TOPICS)
+        Random(self.number).shuffle(names)
+        for name in names:
+            config = TOPICS[name]
             topic = self.broker.topic(name)
             if topic.config != config:
                 topic.configure(config)

@@ -202,6 +202,7 @@ class Machine:
         self.is_lost = False  # the disk is gone: it must be made again
         self.backup: Disks | None = None
         self.backup_kept: dict[bytes, int] = {}
+        self.backup_log = b""  # id of the log that the node published into then
         self.vain_until = 0  # when its backup takes the place of what it writes meanwhile, true ns; 0: never
         self.slow = 0  # ns that a sync takes
         self.is_spoiled = False  # its disks fail
@@ -446,8 +447,8 @@ class Machine:
         self.clock = self.clock.after(0, random.choice((5, 1000, 10**6)) * SECOND, rebooted=is_cut)
         run.note(f"{'cut' if is_cut else 'kill'} of {self.name}")
 
-    def stop(self) -> None:
-        """The process ends as after SIGTERM."""
+    def stop(self, away: int | None = None) -> None:
+        """The process ends as after SIGTERM. `away`: after how many ns it is started; None: soon."""
         assert self.node is not None
         try:
             self.node.log.close()
@@ -456,11 +457,12 @@ class Machine:
         except PowerCut:
             self.crash(True)
             return
-        self.crash(False)
+        self.crash(False, away)
 
     def begin_again(self, fence: tuple[bytes, Epoch]) -> None:
         """Another node owns the log: the process closes everything, and goes on with another log."""
         self.run.books.counts["fenced"] += 1
+        self.run.fenced(*fence, self)
         self.run.note(f"{self.name} is fenced by node {fence[1].node}")
         self.stop()
         if self.start_at >= 0 and not self.node:
@@ -481,7 +483,7 @@ class Machine:
         if self.node is None or self.node.log.writer.failure:
             return
         self.note_durable()
-        self.backup, self.backup_kept = self.disks.kill(), dict(self.durable)
+        self.backup, self.backup_kept, self.backup_log = self.disks.kill(), dict(self.durable), self.log_id
 
     def restore(self) -> None:
         """An old copy of the whole directory takes the place of the directory."""
@@ -489,6 +491,7 @@ class Machine:
         self.crash(False)
         self.run.books.losses.append(Loss(self.run.now, self.name, self.backup_kept, False))
         self.disks, self.backup, self.promised = self.backup, None, {}
+        self.log_id = self.backup_log
         self.run.books.may_reuse_ids.add(self.name)
         self.run.note(f"old backup of {self.name} restored")
 

@@ -19,11 +19,14 @@ from nsqd.cluster.claimant import Claimant
 from nsqd.cluster.claims import Quorum
 from nsqd.cluster.link import Link
 from nsqd.cluster.ownership import Ownership
+from nsqd.cluster.ownership import Promise as Promised
 from nsqd.cluster.voter import Voter
 from nsqd.core.message import ids
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.records import GROUP, RecordKind
 from nsqd.core.sequence.mark import Promise
+from nsqd.core.stripes import Attachment
+from nsqd.core.topic import Topic
 from nsqd.core.topic_state import TopicState
 from nsqd.protocols.peer import stream
 from nsqd.replication import common, mirrors, origin
@@ -105,7 +108,8 @@ def a_mirror_is_removed_by_its_own_view(patch: Patch) -> None:
         mine = [kept for kept in self.kept.values() if kept.link is link and kept.mirror is not None]
         closed(self, link)
         for kept in mine:
-            self._drop(kept)
+            assert kept.mirror is not None
+            self._drop(kept, [(epoch.pack(), start) for epoch, start in kept.mirror.manifest.epochs])
 
     patch.setattr(Mirrors, "closed", closing)
 
@@ -215,6 +219,41 @@ def an_owner_ignores_the_fence(patch: Patch) -> None:
     patch.setattr(ClusterNode, "_fenced", lambda self, log_id, epoch: None)
 
 
+def owners_of_one_number_are_equal(patch: Patch) -> None:
+    learn = Ownership.learn
+
+    def by_number(self: Ownership, log_id: bytes, epoch: Epoch) -> bool:
+        known = self.epochs.get(log_id)
+        return (known is None or known.number != epoch.number) and learn(self, log_id, epoch)
+
+    patch.setattr(Ownership, "learn", by_number)
+    patch.setattr(cluster, "QUORUMS", (Quorum.ANY,))  # a majority promises a number once
+
+
+def a_promise_fences(patch: Patch) -> None:
+    promise = Ownership.promise
+
+    def fencing(self: Ownership, log_id: bytes, promised: Promised) -> None:
+        promise(self, log_id, promised)
+        self.learn(log_id, Epoch(promised.number, promised.node, bytes(8)))
+
+    patch.setattr(Ownership, "promise", fencing)
+
+
+def stripes_are_found_by_number(patch: Patch) -> None:
+    attach = Attachment._attach_topic
+
+    def by_number(self: Attachment, theirs: Topic) -> Topic:
+        name = theirs.name
+        theirs.name = next((one.name for one in self._home.topics.values() if one.number == theirs.number), name)
+        try:
+            return attach(self, theirs)
+        finally:
+            theirs.name = name
+
+    patch.setattr(Attachment, "_attach_topic", by_number)
+
+
 BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (gate_off_by_one, 0),
     (hole_in_a_mirror, 0),
@@ -235,6 +274,9 @@ BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (an_epoch_is_told_before_it_is_durable, 4),
     (an_adopter_ignores_the_fence, 23),
     (an_owner_ignores_the_fence, 116),
+    (owners_of_one_number_are_equal, 0),
+    (a_promise_fences, 0),
+    (stripes_are_found_by_number, 0),
 ]
 
 

@@ -13,7 +13,7 @@
     origin    SYNC      a client waits until the bytes sent before are written (0) or durable (1): COPIED is to follow at once
     follower  COPIED    the positions up to which the mirror is written, and durable
     follower  GAVE_UP   the mirror cannot be continued at present, with the reason in UTF-8
-    origin    DROP      the mirror is not needed any more
+    origin    DROP      the mirror is not needed any more: [[epoch, start], ...], the epochs of the log
     both      LOG       the frames that follow in this direction are about the log with this id, of 16 bytes; before the
                         first LOG, they are about the log that the origin publishes into
 
@@ -100,6 +100,16 @@ def pack_resume(epochs: Epochs) -> bytes:
 
 def unpack_resume(content: bytes) -> Epochs:
     """Return the epochs of the log that will be continued. Raises PeerError."""
+    return _epochs(_fields(content, 1)[0])
+
+
+def pack_drop(epochs: Epochs) -> bytes:
+    """Return the frame that says that a mirror is not needed. `epochs`: those of the log; a mirror that holds more is kept."""
+    return _pack(FrameKind.DROP, [epochs])
+
+
+def unpack_drop(content: bytes) -> Epochs:
+    """Return the epochs of a log whose mirror is not needed. Raises PeerError."""
     return _epochs(_fields(content, 1)[0])
 
 

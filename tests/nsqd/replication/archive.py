@@ -109,7 +109,8 @@ class Archive:
         assert key not in self.data, "two segments with the same base and epoch"
         if self._current:
             last, stop = self._current[-1]
-            self._current[-1] = last, min(stop, len(self.data[last]))
+            # another owner of the log may have written more into the file
+            self._current[-1] = last, min(stop, len(self.data[last]), HEADER_SIZE + header.base - last[0])
         self._before[key] = list(self._current)
         self._current.append((key, END))
         self.data[key] = bytearray(header.encode())

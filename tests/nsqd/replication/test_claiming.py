@@ -7,7 +7,6 @@ from typing import Any, cast
 from nsqd.cluster.claims import Claims, MirrorState
 from nsqd.core.message.epoch import NO_EPOCH
 from nsqd.protocols.peer import stream
-from nsqd.protocols.peer.frames import FrameKind, encode
 from nsqd.replication.claiming import CountsTeller, KeptMirrors
 from nsqd.replication.in_sync import InSync
 from nsqd.replication.origin import Origin
@@ -48,7 +47,7 @@ def test_a_mirror_ends_when_its_connection_is_gone_and_when_it_is_asked_for_anew
     side.now = 70
     side.say(stream.pack_anew(0, [(FIRST.pack(), 0)]))
     assert state(side, view).ended_at == 70  # what comes is written aside
-    side.say(encode(FrameKind.DROP))
+    side.say(stream.pack_drop([(FIRST.pack(), 0)]))
     assert list(view.mirrors()) == []
 
 

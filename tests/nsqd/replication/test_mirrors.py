@@ -10,7 +10,7 @@ from nsqd.cluster.link import Link
 from nsqd.protocols.peer import stream
 from nsqd.protocols.peer.frames import FrameKind, FrameReader, encode
 from nsqd.replication import mirrors as mirrors_module
-from nsqd.replication.mirrors import RETRY_AFTER, Mirrors
+from nsqd.replication.mirrors import RETRY_AFTER, Kept, Mirrors
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.records import VERSION
 from nsqd.storage.mirror.manifest import read_manifest
@@ -20,6 +20,8 @@ from tests.nsqd.replication.copying_run import SteppedWork, _Ear, proved_link
 from tests.nsqd.storage.mirror.test_mirror import FIRST, NODE, Log
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.small_log import LOG_ID, new_disk
+
+DROP = stream.pack_drop([(FIRST.pack(), 0)])
 
 
 class OneDirectory:
@@ -105,7 +107,7 @@ def test_a_log_of_a_later_format_is_not_copied() -> None:
 
 def test_only_a_node_that_asks_for_a_mirror_gets_one() -> None:
     side = Side()
-    assert side.say(stream.pack_sync(True), encode(FrameKind.DROP), stream.pack_keep(0, [])) == []
+    assert side.say(stream.pack_sync(True), DROP, stream.pack_keep(0, [])) == []
     assert side.mirrors.kept == {}
 
 
@@ -177,9 +179,49 @@ def test_a_mirror_that_holds_what_the_log_does_not_have_is_set_aside() -> None:
 def test_a_mirror_that_is_not_needed_is_removed() -> None:
     side = Side()
     side.follow()
-    assert side.say(encode(FrameKind.DROP)) == []
+    assert side.say(DROP) == []
     assert (side.directory.is_removed, side.mirrors.kept) == (True, {})
     assert side.directory.disk.open_files == 0
+
+
+def test_a_mirror_that_is_not_needed_is_set_aside_if_it_has_more_than_the_log() -> None:
+    side = Side()
+    side.follow()
+    later = FIRST._replace(number=2).pack()
+    assert side.say(stream.pack_drop([(FIRST.pack(), 0), (later, 5)])) == []
+    assert (side.directory.is_removed, len(side.directory.aside), side.mirrors.kept) == (False, 1, {})
+    assert side.directory.disk.open_files == 0
+
+
+def test_a_closed_mirror_that_is_not_needed_is_opened_before_it_is_removed_or_set_aside() -> None:
+    later = FIRST._replace(number=2).pack()
+    for epochs, is_removed in (([(FIRST.pack(), 0)], True), ([(FIRST.pack(), 0), (later, 5)], False)):
+        side = Side()
+        side.follow()
+        side.mirrors.close()
+        side.mirrors = Mirrors(side.directory, side.work, lambda: 0)
+        side.mirrors.kept[LOG_ID] = Kept(LOG_ID, NODE)
+        side.connect()
+        assert side.say(stream.pack_drop(epochs)) == []
+        assert (side.directory.is_removed, len(side.directory.aside)) == (is_removed, not is_removed)
+        assert side.mirrors.kept == {}
+
+
+def test_a_mirror_that_is_not_needed_is_kept_until_it_can_be_opened() -> None:
+    side = Side()
+    side.follow()
+    side.mirrors.close()
+    side.mirrors = Mirrors(side.directory, side.work, lambda: side.now)
+    side.mirrors.kept[LOG_ID] = Kept(LOG_ID, NODE)
+    side.connect()
+    side.directory.disk.fail("open", 1, errno.EIO)
+    side.say(DROP)
+    assert (side.directory.is_removed, list(side.mirrors.kept)) == (False, [LOG_ID])
+    side.directory.disk.repair()
+    side.now += RETRY_AFTER
+    side.mirrors.tick(side.now)
+    side.turn()
+    assert (side.directory.is_removed, side.mirrors.kept) == (True, {})
 
 
 def test_a_mirror_that_is_not_needed_while_it_is_opened_or_synced_is_removed_then() -> None:
@@ -194,7 +236,7 @@ def test_a_mirror_that_is_not_needed_while_it_is_opened_or_synced_is_removed_the
         frames = _bytes(*side.log.write(b"two"))
         side.link.receive(b"".join([frame, *frames, frame]), side.now)
         side.mirrors.turn(side.now)
-        side.link.receive(encode(FrameKind.DROP), side.now)
+        side.link.receive(DROP, side.now)
         assert not side.directory.is_removed
         assert side.turn() == [copied(side.log.end, side.log.end - 12)] * (frame == stream.pack_sync(True))
         assert (side.directory.is_removed, side.mirrors.kept) == (True, {})
@@ -218,7 +260,7 @@ def test_a_node_that_does_not_own_a_log_neither_writes_nor_drops_its_mirror() ->
     side = Side()
     side.follow()
     side.mirrors.may_write = lambda number, log_id: (number, log_id) != (NODE, LOG_ID)
-    assert side.say(stream.pack_sync(True), encode(FrameKind.DROP), encode(FrameKind.SEGMENT, side.log.begin())) == []
+    assert side.say(stream.pack_sync(True), DROP, encode(FrameKind.SEGMENT, side.log.begin())) == []
     assert list(side.mirrors.kept) == [LOG_ID]
     ((kind, content),) = side.say(stream.pack_follow(2))
     assert (kind, stream.unpack_gave_up(content)) == (FrameKind.GAVE_UP, stream.NOT_OWNER)

@@ -28,6 +28,7 @@ UNPACKERS: dict[FrameKind, Callable[[bytes], object]] = {
     FrameKind.SWITCH: stream.unpack_switch,
     FrameKind.COPIED: stream.unpack_copied,
     FrameKind.GAVE_UP: stream.unpack_gave_up,
+    FrameKind.DROP: stream.unpack_drop,
 }
 EPOCH = bytes(EPOCH_SIZE)
 
@@ -52,8 +53,9 @@ def test_have(have: Have) -> None:
 
 
 @given(POSITIONS, EPOCHS)
-def test_go_on_and_anew(base: int, epochs: stream.Epochs) -> None:
+def test_go_on_anew_and_drop(base: int, epochs: stream.Epochs) -> None:
     assert stream.unpack_resume(content(FrameKind.RESUME, stream.pack_resume(epochs))) == epochs
+    assert stream.unpack_drop(content(FrameKind.DROP, stream.pack_drop(epochs))) == epochs
     assert stream.unpack_anew(content(FrameKind.ANEW, stream.pack_anew(base, epochs))) == (base, epochs)
 
 
@@ -122,6 +124,9 @@ def test_the_largest_mirror_fits_into_a_frame() -> None:
         (FrameKind.RESUME, [[], []]),
         (FrameKind.RESUME, [0]),
         (FrameKind.ANEW, [[], 0]),
+        (FrameKind.DROP, None),
+        (FrameKind.DROP, []),
+        (FrameKind.DROP, [[[EPOCH, -1]]]),
         (FrameKind.KEEP, [0, 0]),
         (FrameKind.KEEP, [0, [b""]]),
         (FrameKind.KEEP, [0, [0] * (stream.MOST_SEGMENTS + 1)]),

@@ -1,0 +1,142 @@
+"""A history that a test tells: who publishes, who dies and who returns is said; sizes and delays are chosen by a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from nsqd.cluster.claims import Quorum
+from tests.nsqd.core.node import MS, SECOND
+from tests.simulation.books import Publish
+from tests.simulation.cluster import ClusterRun, small_cluster
+from tests.simulation.cluster_node import ClusterNode, Reply
+from tests.simulation.machine import Machine
+
+LONG = 1000 * SECOND  # longer than any history
+
+
+class History(ClusterRun):
+    """A cluster in which nothing happens but what a test says."""
+
+    def __init__(self, seed: int, quorum: Quorum, nodes: int = 3, mirrors: int = 2) -> None:
+        super().__init__(seed, nodes)
+        self.violence = 0.0
+        sizes = self.sizes
+        sizes.quorum, sizes.mirrors, sizes.unclean_after = quorum, mirrors, 20 * SECOND
+        sizes.replace_after, sizes.rate = 10 * SECOND, 0
+        self.cuts_until = LONG + self.now
+
+    def tell(self, story: Callable[[History], None]) -> History:
+        """Form the cluster, let `story` happen, repair everything, and compare. AssertionError if something is wrong."""
+        with small_cluster(self.random):
+            try:
+                self._heal()
+                self.is_healing = True  # no other commands of clients
+                story(self)
+                self._heal()
+                self._drain()
+            except AssertionError as error:
+                error.add_note("\n".join(self.lines[-60:]))
+                raise
+        return self
+
+    # time
+
+    def wait(self, seconds: float) -> None:
+        for _ in range(int(seconds * 10)):
+            self.step(100 * MS)
+
+    def until(self, is_so: Callable[[], bool], within: int = 120) -> None:
+        """Wait until something is so, which must be within so many seconds."""
+        deadline = self.now + within * SECOND
+        while not is_so():
+            assert self.now < deadline, f"it does not come to that: {self.state()}"
+            self.step(100 * MS)
+
+    # who is who
+
+    def node(self, machine: Machine) -> ClusterNode:
+        assert machine.node is not None
+        return machine.node
+
+    def followers(self, owner: Machine) -> list[Machine]:
+        """Return the machines that keep a mirror of the log into which a machine publishes, the first to claim it first."""
+        numbers = self.node(owner).origin.followers
+        return [machine for number in numbers for machine in self.machines if machine.number == number]
+
+    def owner_of(self, log_id: bytes) -> list[Machine]:
+        """Return the machines that serve a log now: it should be one."""
+        return self.owners().get(log_id, [])
+
+    def is_served(self, log_id: bytes, by: Iterable[Machine]) -> Callable[[], bool]:
+        """Return whether one of some machines serves a log."""
+        wanted = list(by)
+        return lambda: any(machine in wanted for machine in self.owner_of(log_id))
+
+    # what happens
+
+    def publish_some(
+        self, machine: Machine, n: int, count: int = 5, name: str = "os", is_acked: bool = True
+    ) -> list[Publish]:
+        """Publish messages that ask for `n` copies, and wait until they are acknowledged. Returns them.
+
+        `is_acked`: whether they must be; otherwise the answers are waited for in vain, or nobody waits.
+        """
+        node, before = self.node(machine), len(self.books.publishes)
+
+        def publish() -> Reply | None:
+            return self.publish(machine, node, name, n)
+
+        if is_acked:
+            self.until(lambda: node.may_publish(node.broker.topics[name], n) is not None, 30)
+        node.turn(*[publish] * count)
+        made = self.books.publishes[before:]
+        if is_acked:
+            assert len(made) == count, "publishes are refused"
+            self.until(lambda: all(one.acked for one in made), 5)
+        return made
+
+    def do(self, machine: Machine, deed: Callable[[], object]) -> None:
+        """Let an operator do something at a node."""
+
+        def command() -> None:
+            deed()
+
+        self.node(machine).turn(command)  # type: ignore[arg-type]
+
+    def finish_all(self, machine: Machine, name: str = "os") -> set[int]:
+        """Let a consumer finish all messages of a topic that a machine delivers. Returns the numbers of their publishes."""
+        node = self.node(machine)
+        consumer = node.subscribe(name, 1 << 20)
+        self.wait(6)  # until what is deferred is due
+        frames = list(consumer.seen)
+
+        def finish() -> None:
+            for frame in frames:
+                self._finish(consumer, frame)
+
+        node.turn(finish)  # type: ignore[arg-type]
+        self.wait(2)  # until the followers have it
+        node.leave(consumer)
+        return {int(frame[34:].removeprefix(b"message ")) for frame in frames}
+
+    def kill(self, machine: Machine, is_cut: bool = False) -> None:
+        """Kill a node, or let its power fail, until `start`."""
+        machine.crash(is_cut, LONG)
+
+    def start(self, *machines: Machine) -> None:
+        """Start nodes that were killed, and wait until they serve their logs."""
+        for machine in machines:
+            machine.start_at = self.now
+        self.until(lambda: all(machine.is_up for machine in machines))
+
+    def part(self, *sides: Iterable[Machine]) -> None:
+        """Cut the network between some sides. It is whole otherwise."""
+        self.wires.cut.clear()
+        groups = [[machine.address for machine in side] for side in sides]
+        for place, group in enumerate(groups):
+            for other in groups[:place] + groups[place + 1 :]:
+                self.wires.cut.update((one, another) for one in group for another in other)
+
+    def join(self) -> None:
+        """Heal the network."""
+        self.wires.cut.clear()

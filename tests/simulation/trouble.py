@@ -1,0 +1,137 @@
+"""What happens to simulated clusters that take logs over, besides what happens to all: it aims at take-overs.
+
+Adopters die while they adopt and afterwards, followers stand still until their mirrors are out of date and then their owner is
+lost, links flap, and restarts that are announced go through the whole cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from nsqd.replication.adoption import SERVING
+from tests.nsqd.core.node import MS, SECOND
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import ClusterRun
+    from tests.simulation.machine import Machine
+
+BACK_WITHIN = 200 * SECOND  # after an announced restart, all is well again
+
+
+class Trouble:
+    """The troubles of one run."""
+
+    def __init__(self, run: ClusterRun) -> None:
+        self._run, self._random = run, run.side
+        self._later: list[tuple[int, Callable[[], None]]] = []  # (when, what), true ns
+        self._flap: set[tuple[str, str]] = set()  # directions that are cut now and then
+        self._flap_due = self._flap_until = 0
+
+    def happen(self) -> None:
+        """What happens between two steps of a violent time."""
+        run, random = self._run, self._random
+        due = [deed for at, deed in self._later if at <= run.now]
+        self._later = [one for one in self._later if one[0] > run.now]
+        for deed in due:
+            deed()
+        self._go_on_flapping()
+        adopting = [machine for machine, states in self._adopters() if any(state != SERVING for state in states)]
+        if adopting and random.random() < 0.1 * run.violence:
+            self._strike(random.choice(adopting), "while it adopts")
+        if random.random() < 0.02 * run.violence:
+            random.choice((self._strike_an_adopter, self._leave_behind, self._leave_behind, self._begin_to_flap))()
+
+    def end(self) -> None:
+        """Nothing of that goes on."""
+        self._later.clear()
+        self._flap.clear()
+
+    # adopters
+
+    def _adopters(self) -> list[tuple[Machine, list[str]]]:
+        """Return the machines that own or adopt logs of others, with the states of these logs."""
+        found = [(one, one.node.adopted.adoptions.logs.values()) for one in self._run.machines if one.node is not None]
+        return [(machine, [one.state for one in logs]) for machine, logs in found if logs]
+
+    def _strike(self, machine: Machine, when: str) -> None:
+        run, random = self._run, self._random
+        run.books.counts[f"struck {when}"] += 1
+        run.note(f"{machine.name} is struck {when}")
+        deed = random.choice(("kill", "cut", "stop"))
+        if deed == "stop":
+            machine.still_until = run.now + random.choice((500, 5000, 30_000)) * MS
+        else:
+            machine.crash(deed == "cut")
+
+    def _strike_an_adopter(self) -> None:
+        if adopters := self._adopters():
+            self._strike(self._random.choice(adopters)[0], "after it has adopted")
+
+    # mirrors that are out of date
+
+    def _leave_behind(self) -> None:
+        """A node stands still while another one publishes; when it goes on, the other one is lost with its disk."""
+        run, random = self._run, self._random
+        owner = random.choice(run.machines)
+        if owner.node is None or not owner.node.origin.followers or not run.may_lose():
+            return
+        numbers = list(owner.node.origin.followers)
+        late = next(one for one in run.machines if one.number == random.choice(numbers) or one.number == numbers[0])
+        length = random.choice((1, 6, 9)) * SECOND
+        late.still_until = max(late.still_until, run.now + length)
+        run.books.counts["left behind"] += 1
+        run.note(f"{late.name} stands still, and then the disk of {owner.name} is lost")
+
+        def lose() -> None:
+            owner.lose_disk()
+            owner.start_at = run.now + 30 * SECOND
+
+        self._later.append((run.now + length - random.choice((0, 300, 2000)) * MS, lose))
+
+    # links
+
+    def _begin_to_flap(self) -> None:
+        run, random = self._run, self._random
+        addresses = [machine.address for machine in run.machines]
+        random.shuffle(addresses)
+        kind = random.choice(("one way", "one pair", "one node"))
+        others = addresses[1:2] if kind != "one node" else addresses[1:]
+        self._flap = {(addresses[0], other) for other in others}
+        if kind != "one way":
+            self._flap |= {(other, one) for one, other in self._flap}
+        self._flap_until = run.now + random.choice((10, 40)) * SECOND
+        run.note(f"{kind} flaps: {addresses}")
+
+    def _go_on_flapping(self) -> None:
+        run, random = self._run, self._random
+        if self._flap and run.now >= self._flap_due:
+            run.wires.cut ^= self._flap
+            run.cuts_until = max(run.cuts_until, run.now + 5 * SECOND)
+            self._flap_due = run.now + random.choice((300, 3000, 4000)) * MS
+            if run.now >= self._flap_until:
+                run.wires.cut -= self._flap
+                self._flap = set()
+
+    # announced restarts
+
+    def roll(self) -> None:
+        """Restart all nodes, one after the other, while clients go on: nobody takes anything over."""
+        run, random = self._run, self._random
+        owners = {log_id: [one.name for one in machines] for log_id, machines in run.owners().items()}
+        for machine in run.machines:
+            if machine.node is None:
+                continue
+            run.restart(machine, random.choice((300, 3000, 8000)) * MS)
+            for _ in range(random.choice((3, 15))):  # the others have clients, which it serves as well when it is up
+                run.step(random.choice((20, 100, 400)) * MS)
+            run.is_healing = True
+            run.send_clients_away()
+            deadline = run.now + BACK_WITHIN
+            while not all(run.is_joined(one) for one in run.machines):
+                assert run.now < deadline, f"a restart that was announced does not end: {run.state()}"
+                run.step(300 * MS)
+            run.is_healing = False
+        found = {log_id: [one.name for one in machines] for log_id, machines in run.owners().items()}
+        assert found == owners, f"announced restarts change owners: {owners}, {found}"
+        run.books.counts["rolling restarts"] += 1
