@@ -1,11 +1,12 @@
 """The program `penstock` and the list of its commands.
 
-Those that are in this room are in up.py, chaos.py, messages.py, backup.py, recover.py, cluster_certs.py and cluster_forget.py.
+Those that are in this room are in up.py, chaos.py, messages.py, backup.py, recover.py, leave.py, cluster_certs.py and
+cluster_forget.py.
 """
 
 import argparse
 
-from apps import backup, chaos, cluster_certs, cluster_forget, messages, recover, up
+from apps import backup, chaos, cluster_certs, cluster_forget, leave, messages, recover, up
 from shared.version import version_line
 
 
@@ -22,6 +23,8 @@ def main() -> int:
         return cluster_certs.run(arguments)
     if "forget" in arguments:
         return cluster_forget.run(arguments)
+    if "leave" in arguments:
+        return leave.run(arguments)
     if "chaos_command" in arguments:
         return chaos.run(arguments)
     return up.run(arguments)
@@ -36,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     backup.add_command(commands)
     recover.add_command(commands)
     add_cluster_commands(commands)
+    leave.add_command(commands)
     chaos.add_command(commands)
     commands.add_parser("import", help="import the data directory of an NSQ nsqd, or of beanstalkd -b", add_help=False)
     commands.add_parser("restore", help="make a data directory from a backup of a node that is lost", add_help=False)

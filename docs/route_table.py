@@ -87,6 +87,8 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
         "GET /metrics": ("", "Tell the [metrics](metrics.md)"),
         "GET /cluster/mirror": ("log, ?from", "Send the copy of another node's log that the node keeps, as a tar file"),
         "POST /cluster/forget": ("node", "Have the cluster forget a node that will not come back"),
+        "POST /cluster/leave": ("?limit", "Have the node hand its logs over, leave the cluster for good, and end"),
+        "GET /cluster/leave": ("", "Tell how far the node is with leaving the cluster"),
         "GET /cluster": ("", "Tell what the node knows of the nodes of its cluster"),
         "GET /livez": ("", "Answer 200 while the daemon runs its turns"),
         "GET /readyz": ("", "Answer 200 while the node takes messages"),

@@ -67,6 +67,7 @@ SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner
 # Allocations between collections, young and middle; the oldest generation is never collected automatically. A million waiting
 # messages make that a pause of half a second, so reference cycles are taken apart by hand when they end.
 GC_THRESHOLDS = (2_000, 5, 1_000_000)
+LINGER = 3.0  # s for which a node that has left its cluster still says so over HTTP, before it ends
 COPIES_WITHIN = 0.5  # s for the copies of publishes over HTTP when the node stops; the HTTP server stops within 1 s
 
 
@@ -120,10 +121,11 @@ async def _serve(
         daemon.open_shared_port()
         await daemon.start_http()
         note_slow_interpreter()
-        await _until_over(signals, options, listeners, daemon.is_fenced)
+        await _until_over(signals, options, listeners, daemon.is_fenced, daemon.has_left)
+        daemon.stop_adopting()
         if daemon.is_fenced.is_set():
             fence = daemon.hang_up()
-        else:
+        elif not daemon.has_left.is_set():
             daemon.announce_stop()
         daemon.close_shared_port()
         await daemon.stop_http()
@@ -133,17 +135,18 @@ async def _serve(
 
 
 async def _until_over(
-    signals: AsyncIterator[int], options: NsqdOptions, listeners: Listeners, is_fenced: trio.Event
+    signals: AsyncIterator[int], options: NsqdOptions, listeners: Listeners, *events: trio.Event
 ) -> None:
-    """Wait for SIGINT or SIGTERM among `signals`, or for the event."""
+    """Wait for SIGINT or SIGTERM among `signals`, or for one of the events."""
     reload = partial(_reload, options, listeners.certificates, listeners.cluster_tls)
     async with trio.open_nursery() as nursery:
 
-        async def until_fenced() -> None:
-            await is_fenced.wait()
+        async def until_set(event: trio.Event) -> None:
+            await event.wait()
             nursery.cancel_scope.cancel()
 
-        nursery.start_soon(until_fenced)
+        for event in events:
+            nursery.start_soon(until_set, event)
         await until_told_to_stop(signals, reload)
         nursery.cancel_scope.cancel()
 
@@ -179,6 +182,7 @@ class Daemon:
         self._cluster: ClusterPort | None = None
         self.is_fenced = trio.Event()  # set: another node owns the log
         self._fencing_epoch: Epoch | None = None  # by which it does
+        self.has_left = trio.Event()  # set: the node has left its cluster, or gave up leaving, and ends
 
     def listen_to_beanstalk(self) -> None:
         """Accept clients of beanstalkd, if there is a port for them."""
@@ -196,8 +200,26 @@ class Daemon:
         )
         if self._cluster is not None:
             self._cluster.on_fenced = self.fenced
+            self._prepare_leaving(self._cluster)
             self._nursery.start_soon(self._cluster.run, self._nursery)
             self._nursery.start_soon(self._cluster.discover, self._lookupds.find_cluster_peers)
+
+    def stop_adopting(self) -> None:
+        """Take over no log any more, so that no thread which does so holds up the end."""
+        if self._cluster is not None:
+            self._cluster.stop_adopting()
+
+    def _prepare_leaving(self, cluster: ClusterPort) -> None:
+        from nsqd.replication.joining import prepare_leaving
+
+        async def end() -> None:
+            await trio.sleep(LINGER)
+            self.has_left.set()
+
+        def hold() -> None:
+            self._drain(True)
+
+        prepare_leaving(cluster, self._broker, hold, partial(self._nursery.start_soon, end))
 
     def announce_stop(self) -> None:
         """Tell the other nodes of the cluster that this one stops, and will be back."""

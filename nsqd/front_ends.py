@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from nsqd.core.broker import Broker
-from nsqd.core.stripes import Attachment
+from nsqd.core.stripes import Attachment, Deletions
 from nsqd.http.node import Info
 from nsqd.identity import cluster_address
 from nsqd.listeners import Listeners
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from nsqd.replication.rejoin import Taken
     from nsqd.shared_port import SharedPort
     from nsqd.storage.log.epochs import Epoch
+    from nsqd.storage.log.followers import Followers
     from nsqd.storage.log.opening import OpenLog
-    from nsqd.storage.mirror.adopting import LogFacts
 
 
 def make_admission(options: NsqdOptions, listeners: Listeners, refused: Counter[str], budget: Budget) -> Admission:
@@ -120,13 +120,16 @@ def open_in_cluster(
     """
     _resume_succession(directory.path)
     if not options.cluster_address:
+        _warn_unserved(directory.path)
         return open_directory(options, directory)
     from nsqd.cluster.membership import Standing
+    from nsqd.replication.directory import AdoptedDirectory
     from nsqd.replication.early import EarlyMirrors
     from nsqd.replication.facts import read_facts
     from nsqd.replication.offers import HttpMirrors
     from nsqd.replication.rejoin import Rejoin, TakenOver
 
+    AdoptedDirectory(directory.path).put_back_unfinished()
     facts = read_facts(directory.path)
     members = [member.node for member in facts.members if member.standing is Standing.MEMBER]
     addresses = {node.number: node.http for node in members if node.number != options.node_id}
@@ -157,6 +160,20 @@ def open_in_cluster(
             return begin()
     except OSError as error:
         raise DirectoryError(f"failed to read the mirrors - {error}") from None
+
+
+def _warn_unserved(path: Path) -> None:
+    """Say what a node that is in no cluster does not serve, if an earlier run has taken over logs."""
+    if (path / "adopted").is_dir():
+        from nsqd.replication.directory import AdoptedDirectory
+
+        found = AdoptedDirectory(path).found()
+        if found:
+            log.warning(
+                "CLUSTER: %d logs of other nodes, in %s, are not served: this node has taken them over, and has no"
+                " -cluster-address now. Start it with the cluster's options again to deliver their messages",
+                len(found), path / "adopted",
+            )  # fmt: skip
 
 
 def _resume_succession(path: Path) -> None:
@@ -201,7 +218,7 @@ def open_cluster_port(
     from nsqd.cluster.claims import Quorum
     from nsqd.protocols.peer.node_identity import MOST_ZONE
     from nsqd.replication.copying import Threads
-    from nsqd.replication.joining import begin_claims, connect_claims, join, make_copying
+    from nsqd.replication.joining import begin_claims, begin_closing, begin_times, connect_claims, join, make_copying
     from nsqd.replication.port import ClusterPort
 
     own = cluster_address(listeners, info)
@@ -238,8 +255,11 @@ def open_cluster_port(
     cluster.on_stream = port.copying.receive
     quorum = Quorum(options.takeover_quorum)
     claims = begin_claims(port, port.copying, opened.log, quorum, options.takeover_after, options.unclean_after)
+    times = begin_times(port, opened.log, Threads(nursery, port.wake))
     port.adoptions = make_adoptions(options, port, directory, opened, Threads(nursery, port.wake))
+    port.adoptions.parts.noted = times.noted
     connect_claims(port, claims, port.adoptions)
+    begin_closing(port, port.adoptions, opened.log, directory, Threads(nursery, port.wake))
     store = opened.log.store
     store.after_write = port.copied_group
     store.copies.patience, store.copies.on_available = options.replicate_timeout, opened.broker.set_copies
@@ -264,29 +284,26 @@ def make_adoptions(options: NsqdOptions, port: ClusterPort, directory: Path, ope
     from nsqd.replication.directory import AdoptedDirectory
     from nsqd.replication.joining import copy_adopted, end_copying
     from nsqd.replication.offers import HttpMirrors
-    from nsqd.replication.rejoin import ask_taken_over
-    from nsqd.storage.log.followers import Followers
+    from nsqd.replication.rejoin import is_owned_by_another
 
     copying = port.copying
     assert copying is not None
     numbers = options.mirrors, options.rereplicate_after, options.replication_rate
     home, attachments = opened.broker, dict[Broker, Attachment]()
 
-    def attach(broker: Broker) -> Callable[[], bool]:
-        attachments[broker] = Attachment(home, broker)
+    def attach(broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:
+        attachments[broker] = Attachment(home, broker, deletions)
         return partial(attachments[broker].attach_some, AT_ONCE)
 
-    def detach(broker: Broker) -> None:
-        attachment = attachments.pop(broker, None) or Attachment(home, broker)
-        while attachment.detach_some(AT_ONCE):
-            pass
+    def detach(broker: Broker) -> Callable[[], bool]:
+        return partial(attachments.pop(broker).detach_some, AT_ONCE)
 
-    def is_lost(log_id: bytes, facts: LogFacts) -> bool:
+    def is_lost(log_id: bytes, epochs: Sequence[Epoch], followers: Followers) -> bool:
         members = port.cluster.membership.members
         addresses = {node.number: node.http for node in members if node.number != options.node_id}
         others = HttpMirrors(addresses, options.rejoin_timeout / SECOND)
-        epochs = [epoch for epoch, _ in facts.epochs]
-        return ask_taken_over(others, log_id, epochs, options.node_id, Followers()) is not None
+        known = port.cluster.ownership.owner(log_id)
+        return is_owned_by_another(others, log_id, epochs, options.node_id, followers, known)
 
     def copy(log: OpenLog) -> None:
         copy_adopted(*numbers, port, work, log)
@@ -300,12 +317,15 @@ def make_adoptions(options: NsqdOptions, port: ClusterPort, directory: Path, ope
         clocks=clocks,
         cache=opened.log.cache,
         budget=options.mem_budget,
+        node=options.node_id,
         announce=port.cluster.announce_owner,
         resume=port.cluster.resume_owner,
         give_up=port.cluster.give_up_log,
         attach=attach,
         detach=detach,
+        watch=partial(Deletions, home),
         is_lost=is_lost,
+        is_closed=port.cluster.ownership.closed.__contains__,
     )
     adoptions = Adoptions(AdoptedDirectory(directory), copying.mirrors, work, parts)
     try:

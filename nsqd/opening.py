@@ -87,15 +87,16 @@ def read_log(
         raise DirectoryError(f"failed to open the log in {directory.path / 'log'} - {error}") from None
 
 
-def open_adopted(options: NsqdOptions, wake: Callable[[], None], disk: Disk, least_epoch: int, durable: int) -> OpenLog:
+def open_adopted(
+    options: NsqdOptions, wake: Callable[[], None], disk: Disk, taken_over: TakenOver, extend: Extend | None
+) -> OpenLog:
     """Open a log that this node has taken over. Any thread may call it.
 
-    `least_epoch`, `durable`: see TakenOver. Its records are synced within a second, and nobody publishes into it. Raises
-    LogError, OSError.
+    Its records are synced within a second, and nobody publishes into it. Raises LogError, OSError, and what `extend` or
+    `taken_over.interrupt` raises.
     """
-    number = options.node_number()
-    log_options = LogOptions(number, Durability.INTERVAL, options.sync_every, options.mem_budget // 2)
-    return open_log(disk, log_options, wake, taken_over=TakenOver(number, least_epoch, durable))
+    log_options = LogOptions(taken_over.owner, Durability.INTERVAL, options.sync_every, options.mem_budget // 2)
+    return open_log(disk, log_options, wake, extend=extend, taken_over=taken_over)
 
 
 def make_adopted_broker(home: Broker, opened: OpenLog) -> Broker:

@@ -166,6 +166,8 @@ class Claimant:
         mirror, lost = case.mirror, case.lost_since
         if lost is None or mirror is None or not mirror.is_complete or self._ownership.holds(case.log_id):
             return None
+        if case.log_id in self._ownership.closed:
+            return None
         if case.epoch != self._ownership.epochs[case.log_id] or now < case.yields_until:
             return None
         if case.is_ordered:
@@ -262,6 +264,8 @@ class Claimant:
             if vote.answer is Answer.TAKEN and vote.promised < most:
                 case.least = max(case.least, vote.promised + 1)
         found = set(answers.values())
+        if case.log_id in self._ownership.closed:
+            return "the log is closed"
         if self._cases.is_there(case.log_id, self._cases.now):
             return "the owner is back"
         if case.mirror is None or not case.mirror.is_complete:

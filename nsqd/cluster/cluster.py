@@ -18,7 +18,8 @@ from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.epoch import unpack as unpack_epoch
 from nsqd.core.message.id_ranges import common_number
 from nsqd.protocols.peer.claims import Hold, Owned, pack_owners, unpack_owners
-from nsqd.protocols.peer.frames import FrameKind, PeerError
+from nsqd.protocols.peer.closed import pack_closed
+from nsqd.protocols.peer.frames import CLOSING, FrameKind, PeerError
 from nsqd.protocols.peer.handshake import NONCE_SIZE, Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
 
@@ -81,6 +82,12 @@ class Cluster:
         self.on_stream: Callable[[Link, FrameKind, bytes, int], None] = lambda link, kind, content, now: None
         # takes the frames about claims; may raise PeerError
         self.on_claiming: Callable[[Link, FrameKind, bytes, int], None] = lambda link, kind, content, now: None
+        # takes the frames about closed logs; may raise PeerError
+        self.on_closing: Callable[[Link, FrameKind, bytes], None] = lambda link, kind, content: None
+        # takes the request of a node that leaves to own a log; may raise PeerError
+        self.on_handover: Callable[[Link, bytes], None] = lambda link, content: None
+        # takes the time of a log; may raise PeerError
+        self.on_time: Callable[[Link, bytes], None] = lambda link, content: None
         self.on_owner: Callable[[bytes, Epoch], None] = lambda log_id, epoch: None  # is told of each new owner of a log
         self.ownership = ownership or Ownership()
         self.announce_owner(credentials.own.log_id, unpack_epoch(credentials.own.epoch))
@@ -104,6 +111,8 @@ class Cluster:
 
     def take_due(self, now: int) -> str | None:
         """Return an address to dial now, or None. `dialed` or `dial_failed` must follow."""
+        if self.membership.words[self.own.number].standing is not Standing.MEMBER:
+            return None  # this node has left
         busy = [dial.link for dial in self._dials.values() if dial.is_busy]
         if sum(link is None or link.peer is None for link in busy) >= MOST_DIALS:
             return None
@@ -290,6 +299,13 @@ class Cluster:
         self._withheld.pop(number, None)
         self._pass_on(None, self.membership.merge([replace(known, standing=Standing.FORGOTTEN)], now))
 
+    def leave(self) -> None:
+        """Tell all nodes that this one has left: it counts in no majority and gets no mirrors. A later run may join."""
+        word = Member(self.own, Standing.LEFT)
+        self.membership.words[self.own.number] = word
+        for link in self.links.values():
+            link.send_words([word])
+
     def receive_stream(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         if self.links.get(link.peer.number if link.peer is not None else -1) is link:
             self.on_stream(link, kind, content, now)
@@ -328,6 +344,8 @@ class Cluster:
 
     def may_write_mirror(self, number: int, log_id: bytes) -> bool:
         """Return True if a node may write the mirror of a log here: it owns the log, or proved its id and nobody owns it."""
+        if log_id in self.ownership.closed:
+            return False
         owner = self.ownership.owner(log_id)
         if owner is not None and owner.node == number:
             return True
@@ -337,12 +355,20 @@ class Cluster:
 
     def admitted(self, link: Link) -> None:
         link.send_claiming(pack_owners(self.ownership.words()))
+        for closed in self.ownership.closed.values():
+            link.send_claiming(pack_closed(closed))
 
     def receive_claiming(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         if self.links.get(link.peer.number if link.peer is not None else -1) is not link:
             return
         if kind is FrameKind.OWNERS:
             self._receive_owners(link, unpack_owners(content))
+        elif kind in CLOSING:
+            self.on_closing(link, kind, content)
+        elif kind is FrameKind.HANDOVER:
+            self.on_handover(link, content)
+        elif kind is FrameKind.TIME:
+            self.on_time(link, content)
         else:
             self.on_claiming(link, kind, content, now)
 

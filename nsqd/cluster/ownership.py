@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.claims import MOST_LOGS, Hold, Owned
+from nsqd.protocols.peer.closed import Closed
+
+MOST_CLOSED = 1000  # closed logs that a node remembers
 
 
 class Promise(NamedTuple):
@@ -26,11 +29,15 @@ class Ownership:
     """The owners of logs, as one node knows them."""
 
     def __init__(
-        self, known: Iterable[tuple[bytes, Epoch]] = (), promises: Iterable[tuple[bytes, Promise]] = ()
+        self,
+        known: Iterable[tuple[bytes, Epoch]] = (),
+        promises: Iterable[tuple[bytes, Promise]] = (),
+        closed: Iterable[Closed] = (),
     ) -> None:
-        """`known` and `promises`: what an earlier run of this node knew and promised."""
+        """`known`, `promises` and `closed`: what an earlier run of this node knew and promised."""
         self.epochs: dict[bytes, Epoch] = dict(known)  # by log id, at most MOST_LOGS
         self.promises: dict[bytes, Promise] = dict(promises)  # by log id, at most MOST_LOGS
+        self.closed: dict[bytes, Closed] = {word.log_id: word for word in closed}  # by log id, at most MOST_CLOSED
         self.held: dict[bytes, Epoch] = {}  # the logs that this node owns in this run, or gave up
         self.given_up: set[bytes] = set()  # those of them that it gave up
         # by node number: a run of the node, by its incarnation, and what that says of the logs that it owns
@@ -50,6 +57,8 @@ class Ownership:
         if known is None and len(self.epochs) >= MOST_LOGS:
             self._forget_one()
         self.epochs[log_id] = epoch
+        if log_id in self.closed and epoch > self.closed[log_id].epoch:
+            del self.closed[log_id]  # who closed it did not own it any more
         return True
 
     def _forget_one(self) -> None:
@@ -62,6 +71,16 @@ class Ownership:
         if log_id not in self.promises and len(self.promises) >= MOST_LOGS:
             del self.promises[next(iter(self.promises))]
         self.promises[log_id] = promise
+
+    def close(self, word: Closed) -> bool:
+        """Note that the owner of a log has closed it: nobody adopts it any more. Returns True if that is news."""
+        known, owner = self.closed.get(word.log_id), self.epochs.get(word.log_id)
+        if (known is not None and known.epoch >= word.epoch) or (owner is not None and owner > word.epoch):
+            return False
+        if known is None and len(self.closed) >= MOST_CLOSED:
+            del self.closed[next(iter(self.closed))]
+        self.closed[word.log_id] = word
+        return True
 
     # what nodes say that they own
 

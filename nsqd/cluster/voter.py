@@ -64,7 +64,7 @@ class Voter:
 
     def _answer(self, number: int, case: Case, claim: Claim, now: int) -> Answer:
         """Return what to answer to a claim of a node; PROMISED: the promise is still to be written."""
-        if case.epoch > claim.lost or claim.number <= case.epoch.number:
+        if case.epoch > claim.lost or claim.number <= case.epoch.number or case.log_id in self._ownership.closed:
             return Answer.OWNED
         if self._cases.is_there(case.log_id, now):
             return Answer.HEARD

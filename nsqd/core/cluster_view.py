@@ -26,6 +26,12 @@ class ClusterView(Protocol):
         has the number, ValueError if it is this node or one that is connected.
         """
 
+    def leave(self, limit: int) -> None:
+        """Begin to leave the cluster for good, within `limit` ns; then the process ends. Once is enough."""
+
+    def leaving_state(self) -> dict[str, Any]:
+        """Return how far the leaving is, as JSON has it."""
+
     def cut_off(self, number: int, duration: int) -> list[int]:
         """Be silent towards a node for so many ns, 0: until `heal`. Returns the numbers of all that are cut off.
 

@@ -23,6 +23,8 @@ class Directory:
         self.by_number: dict[int, Topic] = {}  # the same topics, by number
         self.ask_for_channels = False  # True: a new topic waits until Topic.start(), because nsqlookupd is asked first
         self.on_created: list[Callable[[Topic], None]] = []  # called with each new topic
+        # called with the topic and the channel that is deleted; channel "": the topic
+        self.on_deleted: list[Callable[[str, str], None]] = []
         self.adopted: list[Directory] = []  # of adopted logs: what is deleted here is deleted there, too
 
     def topic(self, name: str) -> Topic:
@@ -46,7 +48,16 @@ class Directory:
         return topic
 
     def delete(self, name: str) -> None:
-        """Drop the topic with its channels, messages and connections."""
+        """Drop the topic with its channels, messages and connections, also from adopted logs."""
+        self.drop(name)
+        for tell in self.on_deleted:
+            tell(name, "")
+        for other in self.adopted:
+            if name in other.topics:
+                other.delete(name)
+
+    def drop(self, name: str) -> None:
+        """Drop the topic of this log only."""
         topic = self.topics.pop(name)
         del self.named[name.encode()]
         del self.by_number[topic.number]
@@ -54,13 +65,12 @@ class Directory:
         registry = self.context.registry
         registry.pauses.forget((name, ""))
         registry.note_change(ChangeKind.TOPIC_DELETED, name)
-        for other in self.adopted:
-            if name in other.topics:
-                other.delete(name)
 
     def delete_channel(self, topic: Topic, name: str) -> None:
         """Drop the channel, its messages and its connections. An ephemeral topic goes with its last channel."""
         goes = topic.delete_channel(name)
+        for tell in self.on_deleted:
+            tell(topic.name, name)
         for other in self.adopted:
             theirs = other.topics.get(topic.name)
             if theirs is not None and name in theirs.channels:

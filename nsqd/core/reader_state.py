@@ -101,7 +101,7 @@ class ReaderState(ABC):
 
     @classmethod
     @abstractmethod
-    def load(cls, array: list[Any], offset: int, distributed: int, lane: Page, kinds: Kinds) -> Self:
+    def load(cls, array: list[Any], offset: int, distributed: int, lane: list[Page], kinds: Kinds) -> Self:
         """Return the state that `dump` returned as `array`, with every time moved by `offset` (ns).
 
         `lane`: the messages before `distributed`, the topic's, that wait in the topic's delay lane.

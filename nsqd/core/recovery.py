@@ -5,6 +5,7 @@ Messages that were in flight are ready again. Attempts, delays and burials are k
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from nsqd.core.broker import Broker
@@ -68,7 +69,7 @@ class Recovery:
         topic.cursors.update(state.cursors)
         keys = {key: stamp - offset for key, stamp in state.publishers.keys.items()}
         topic.intake.dedup.restore(keys, state.publishers.producers, now)
-        delayed = [(ordinal, max(now, due - offset) if due else 0) for ordinal, due in state.delayed.items()]
+        delayed = ((ordinal, max(now, due - offset) if due else 0) for ordinal, due in state.delayed.items())
         topic.resume(state.end, state.distributed, state.paused, delayed, now)
         kinds = topic.journal.extents(0, state.distributed)
         plain = [(first, end) for first, end, is_delayed in kinds if not is_delayed]
@@ -83,9 +84,9 @@ class Recovery:
         return f"<Recovery: {len(self._waiting)} topics to be made>"
 
 
-def recover(broker: Broker, snapshot: LogSnapshot, now: int) -> None:
-    """Fill an empty broker at the start of the node. See Recovery."""
+def recover(broker: Broker, snapshot: LogSnapshot, now: int, interrupt: Callable[[], None] = lambda: None) -> None:
+    """Fill an empty broker at the start of the node. `interrupt` is called after each topic; what it raises ends the work."""
     recovery = Recovery(broker, snapshot)
     while recovery.recover_some(now):
-        pass
+        interrupt()
     broker.fetch_changes()  # nsqlookupd is told of everything when it is connected

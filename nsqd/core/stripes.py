@@ -22,6 +22,7 @@ from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.store import Store
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.tube import Tube
+from penstock.protocol.names import is_ephemeral
 
 
 def adopted_broker(home: Broker, store: Store, ids: IdSource, history: History | None = None) -> Broker:
@@ -38,18 +39,54 @@ def adopted_broker(home: Broker, store: Store, ids: IdSource, history: History |
     return broker
 
 
+class Deletions:
+    """What is deleted at home while a log that this node owns is not attached: it goes from that log, too, when it is."""
+
+    def __init__(self, home: Broker) -> None:
+        """Begin to note what is deleted from now on."""
+        self._directory = home.directory
+        self._names: dict[tuple[str, str], None] = {}  # of topics, and of channels ("": the topic), in that order
+        home.directory.on_deleted.append(self._note)
+
+    def _note(self, topic: str, channel: str) -> None:
+        if not is_ephemeral(channel) and not is_ephemeral(topic):  # those are in no log
+            self._names[topic, channel] = None
+
+    def end(self) -> None:
+        """Note nothing more. It may be called more than once."""
+        if self._note in self._directory.on_deleted:
+            self._directory.on_deleted.remove(self._note)
+
+    def repeat(self, adopted: Broker) -> None:
+        """Delete the same from an adopted broker that has joined the home broker, and note nothing more."""
+        self.end()
+        for topic, channel in self._names:
+            theirs = adopted.topics.get(topic)
+            if theirs is None:
+                continue
+            if not channel:
+                adopted.delete_topic(topic)
+            elif channel in theirs.channels:
+                adopted.directory.delete_channel(theirs, channel)
+
+
 class Attachment:
     """The attachment of one adopted broker to the home broker, made and taken back step by step."""
 
-    def __init__(self, home: Broker, adopted: Broker) -> None:
-        """Begin without stripes, within a turn. `adopted` comes from `adopted_broker`, and has its topics."""
+    def __init__(self, home: Broker, adopted: Broker, deletions: Deletions | None = None) -> None:
+        """Begin without stripes, within a turn. `adopted` comes from `adopted_broker`, and has its topics.
+
+        `deletions`: what was deleted at home since this node owns the log; None: nothing.
+        """
         self._home = home
         self._adopted = adopted
         self._attached: set[str] = set()  # names of the topics whose channels at home get stripes
         self._shared: set[str] = set()  # names of adopted topics whose readers were all made for the home's channels
         self._held: Topic | None = None  # the home topic that distributes nothing until its channels are made
-        self._steps = self._attach(list(adopted.topics))
         adopted.join(home)
+        if deletions is not None:
+            deletions.repeat(adopted)
+        self._steps = self._attach(list(adopted.topics))
         home.registry.on_channel_created.append(self._channel_created)
 
     def attach_some(self, limit: int) -> bool:

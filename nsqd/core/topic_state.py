@@ -33,7 +33,7 @@ from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.finished import Span
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.deferred import pack
-from nsqd.core.timing.deferred_pages import DeferredPages, Page, page_of, shifted
+from nsqd.core.timing.deferred_pages import ENDLESS, DeferredPages, Page, between, page_of, pages_of
 from nsqd.core.timing.pause import Pause, dump_pause, load_pause
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.state import TubeState
@@ -186,7 +186,7 @@ class TopicState:
                     dues[ordinal] = max(dues[ordinal], due)
         waiting = page_of(b"".join([pack(ordinal, due, 0) for ordinal, due in dues.items()]))
         array = READERS[kind].begin(number, name, start)
-        self.readers[number] = READERS[kind].load(array, 0, self.distributed, waiting, kinds)
+        self.readers[number] = READERS[kind].load(array, 0, self.distributed, [waiting], kinds)
         for ordinal, due in self.delayed.items():
             if ordinal >= self.distributed:
                 self.readers[number].expect(ordinal, 1, JobOptions(due=due), [], 0)
@@ -263,17 +263,18 @@ class TopicState:
             TopicConfig(Durability(durability) if durability else None, *rest),
         )
         state.cursors = {name: Cursor(*of) for name, *of in cursors}
-        waiting = shifted(page_of(b"".join(delayed)), offset)
-        entries = list(zip(waiting[::3], waiting[1::3], strict=False))
-        lane: Page = page_of(b"".join([pack(ordinal, due, 0) for ordinal, due in entries if ordinal < distributed]))
+        lane: list[Page] = []
+        for page in pages_of(delayed, offset):
+            lane.append(between(page, 0, distributed))
+            ahead = between(page, distributed, ENDLESS)
+            state.delayed.update(zip(ahead[::3], ahead[1::3], strict=True))
         for kind, *its_array in readers:
             reader = READERS[ReaderKind(kind)].load(its_array, offset, distributed, lane, kinds)
             state.readers[reader.number] = reader
             known = before.readers.get(reader.number) if before is not None else None
             if known is not None:
                 reader.carry_over(known)
-        state.waiting = DeferredPages([lane])
-        state.delayed = {ordinal: due for ordinal, due in entries if ordinal >= distributed}
+        state.waiting = DeferredPages(lane)
         if before is not None:
             state.publishers_before = before.publishers.over(before.publishers_before)
         return state

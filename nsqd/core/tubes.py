@@ -105,7 +105,7 @@ class Tubes:
             return
         topic = self._topics.get(name)
         if topic is not None and tube is not None and self._is_needless(topic):
-            self._directory.delete(name)
+            self._directory.drop(name)  # jobs that an adopted log has in such a tube stay
         self.listed.hide(name)
 
     def _is_needless(self, topic: Topic) -> bool:

@@ -1,4 +1,4 @@
-"""/cluster, /cluster/mirror and /cluster/forget: the nodes of the cluster, as this node knows them, and copies of their logs.
+"""/cluster and the routes below it: the nodes of the cluster, as this node knows them, and copies of their logs.
 
     {"name": "penstock", "node": 0, "nodes": [{"node": 0, "address": "127.0.0.1:4154", "http_address": "127.0.0.1:4151",
       "standing": "member", "connected": false, "suspected": false, "restarting": false, "incarnation": 1790000000,
@@ -10,6 +10,7 @@
       "opening": false, "failure": ""}, ...],
      "mirror_failures": 0,
      "owned": [{"log_id": "...", "node": 0, "epochs": [["...", 0]], "end": 4711, "state": "serving"}, ...],
+     "closed": [{"log_id": "...", "node": 1, "epochs": [["...", 0]], "end": 4711}, ...],
      "claims": {"quorum": "none", "won": {"clean": 0, "unclean": 0}, "failed": 0, "called_off": 0, "logs": [
        {"log_id": "...", "owner": 1, "epoch": 3, "owner_lost": false, "clean": true, "state": "", "promised": null,
         "reason": ""}, ...]}}
@@ -27,8 +28,8 @@ log whose mirror is here, or that was claimed: its owner and its epoch, whether 
 adopted at once, what this node does (claiming, adopting), what it has promised as [number, node], and why its last claim
 failed. `owned` are the logs that this node owns, first that
 into which it publishes, then those that it has adopted: `node` has published into it, `epochs` each tell where one begins, and
-`state` is starting, waiting, reading, filling, attaching, serving, failed or lost. A node that is in no cluster answers 404
-NO_CLUSTER.
+`state` is starting, waiting, reading, filling, attaching, serving, failed, lost or closed. `closed` are the logs that owe
+nothing any more, and are removed: `node` owned it last. A node that is in no cluster answers 404 NO_CLUSTER.
 
 /cluster/mirror?log=ID sends a mirror as a tar stream. Unpacked, it is a data directory with which the owner of the log starts
 again. With `from`, a position, only what follows it is sent; a part that begins within a segment is named SEGMENT@OFFSET.
@@ -37,6 +38,16 @@ POST /cluster/forget?node=N says that a node will not come back. All nodes of th
 {"forgotten": N}, comes when the node that is asked has it on disk. The log of the node is never taken back: a run of it is
 refused. A new data directory may have the number again. 404 NODE_NOT_FOUND if no node has that number; 409 NODE_IS_CONNECTED if
 the node is connected, or is the one that is asked; 503 CANNOT_WRITE if it cannot be written: then the node tries again.
+
+POST /cluster/leave?limit=60s has the node that is asked leave the cluster for good: it takes no messages and delivers none,
+waits for what is in flight, hands its logs over to nodes that have all of them, says that it has left, and ends 3 s later. GET
+/cluster/leave tells how far it is:
+
+    {"state": "handing over", "in_flight": 0, "logs": [{"log_id": "...", "asked": 2}]}
+
+`state` is staying, waiting, handing over, telling, left or gave up; `logs` are those that are still to be handed over, with
+the node that was asked last. It gives up after `limit` (a day at most, else 400 INVALID_ARG_LIMIT): then it ends as a node
+that dies.
 """
 
 import json
@@ -53,13 +64,15 @@ from nsqd.http.node import Node
 from shared.http.api import V1_HEADERS, Routes, json_response, query
 from shared.http.errors import HttpError
 from shared.log import log
-from shared.values import parse_int
+from shared.values import SECOND, parse_duration, parse_int
 
 MOST_NUMBER = 1023  # of a node
+LEAVE_WITHIN = "60s"  # unless the request says otherwise
+MOST_LIMIT = 24 * 3600 * SECOND
 
 
 class ClusterRoute:
-    """The three routes about the cluster. Each answers 404 NO_CLUSTER on a node that is in none."""
+    """The routes about the cluster. Each answers 404 NO_CLUSTER on a node that is in none."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -70,6 +83,7 @@ class ClusterRoute:
             "/cluster": {"GET": self.cluster},
             "/cluster/mirror": {"GET": self.mirror},
             "/cluster/forget": {"POST": self.forget},
+            "/cluster/leave": {"GET": self.leaving, "POST": self.leave},
         }
 
     async def cluster(self, request: Request) -> Response:
@@ -103,6 +117,21 @@ class ClusterRoute:
         if not is_kept:
             raise HttpError(503, "CANNOT_WRITE")
         return json_response({"forgotten": number})
+
+    async def leave(self, request: Request) -> Response:
+        """Have this node leave the cluster, and answer how far that is."""
+        try:
+            limit = parse_duration(query(request).get("limit", LEAVE_WITHIN))
+        except ValueError:
+            raise HttpError(400, "INVALID_ARG_LIMIT") from None
+        if not 0 < limit <= MOST_LIMIT:
+            raise HttpError(400, "INVALID_ARG_LIMIT")
+        await self._node.bridge.call(lambda: self._view().leave(limit))
+        return await self.leaving(request)
+
+    async def leaving(self, request: Request) -> Response:
+        """Answer how far this node is with leaving the cluster."""
+        return json_response(await self._node.bridge.observe(lambda: self._view().leaving_state()))
 
     async def mirror(self, request: Request) -> Response:
         """Answer the mirror of a log as a tar stream that unpacks to a data directory."""

@@ -9,7 +9,9 @@
 * Copying: `origin` sends this node's log to its followers (`follower`). `choosing` says who they are, and `in_sync` which of
   them count. `mirrors` keeps the logs of others. `common` says where two copies part, `directory` where mirrors are. `copying`
   is both sides. `claiming` is what claims need of it.
-* Taking over: `adoption` opens and serves the logs of other nodes that this one owns now.
+* Taking over: `adoption` serves the logs of other nodes that this one owns now (`adopted_log`), `opening_adopted` is what a
+  thread does for it, and `closing` ends with those that owe nothing any more. `log_times` tells followers the time of a log,
+  so that due times go on in it.
 
 See docs/design/cluster.md.
 """

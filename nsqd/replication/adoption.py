@@ -13,105 +13,35 @@ See docs/design/cluster.md#adoption.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from nsqd.core.broker import Broker
-from nsqd.core.recovery import recover
+from nsqd.replication.adopted_log import (
+    ATTACHING,
+    CLOSED,
+    CLOSING,
+    FAILED,
+    FILLING,
+    LOST,
+    READING,
+    SERVING,
+    WAITING,
+    AdoptedLog,
+)
+from nsqd.replication.adopted_log import Directory as Directory
+from nsqd.replication.adopted_log import Parts as Parts
 from nsqd.replication.follower import Work
 from nsqd.replication.mirrors import Mirrors
-from nsqd.storage.log.cache import Cache
+from nsqd.replication.opening_adopted import Openings, Unopened
 from nsqd.storage.log.disk import Disk
-from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.opening import OpenLog
-from nsqd.storage.log.segments import LogError
-from nsqd.storage.mirror.adopting import LogFacts, Refused, check_replay, claim, drop_manifest, facts_of, name_files
-from nsqd.storage.mirror.manifest import ManifestError
-from nsqd.storage.mirror.mirror import Mirror, MirrorError
 from shared.log import log
 
 TIMER_EVERY = 750_000_000  # ns between two syncs of what nobody waits for, and two looks at the memory: with the time
 # between two ticks it is a second
 RETRY_AFTER = 10_000_000_000  # ns after which a log is opened again that could not be opened
-
-WAITING, READING, FILLING, ATTACHING, SERVING = "waiting", "reading", "filling", "attaching", "serving"
-CLOSING = "closing"
-FAILED, LOST = "failed", "lost"
-
-
-class Directory(Protocol):
-    """Where the adopted logs are, one directory for each log id: nsqd.replication.directory.AdoptedDirectory."""
-
-    def found(self) -> list[bytes]:
-        """Return the ids of the logs that this node has taken over. Raises OSError."""
-
-    def move_mirror(self, log_id: bytes) -> Disk:
-        """Make the directory of a mirror that of an adopted log, in one step and durably. Raises OSError."""
-
-    def open(self, log_id: bytes) -> Disk:
-        """Return the directory of an adopted log. Raises OSError."""
-
-    def set_aside(self, log_id: bytes) -> str:
-        """Rename an adopted log, because another node owns it now. Returns the new name. Raises OSError."""
-
-
-def _not_lost(log_id: bytes, facts: LogFacts) -> bool:
-    return False
-
-
-@dataclass(slots=True)
-class Parts:
-    """What the node does for a log that it adopts."""
-
-    open: Callable[[Disk, int, int], OpenLog]  # opens a log, see nsqd.opening.open_adopted; any thread calls it
-    make_broker: Callable[[OpenLog], Broker]  # returns an empty broker for a log; any thread calls it
-    copy: Callable[[OpenLog], None]  # begins to send the log to its followers
-    end_copying: Callable[[bytes], None]  # ends that
-    clocks: Callable[[], tuple[int, int]]  # monotonic ns, and ns since the epoch
-    cache: Cache  # that of the node's own log
-    budget: int  # bytes that messages of all logs may take in memory
-    # This node owns the log in that epoch from now on.
-    announce: Callable[[bytes, Epoch], None] = lambda log_id, epoch: None
-    # This node is about to open a log again that it owned in its last run.
-    resume: Callable[[bytes], None] = lambda log_id: None
-    # Begins to deliver what a broker owes; the result is called until it returns False, a slice of a turn each time. Then the
-    # reactor begins, serves and commits the turns of that broker. None: nobody does, so `tick` does what is needed.
-    attach: Callable[[Broker], Callable[[], bool]] | None = None
-    detach: Callable[[Broker], None] = lambda broker: None
-    failed: Callable[[bytes, str], None] = lambda log_id, why: (
-        None
-    )  # a claimed log cannot be adopted; it is a mirror again
-    # This node cannot go on with a log that it owns: another may take it over. `announce` takes that back.
-    give_up: Callable[[bytes], None] = lambda log_id: None
-    # Asks at a start, in a thread, whether another node has taken over the log since.
-    is_lost: Callable[[bytes, LogFacts], bool] = _not_lost
-
-
-@dataclass(slots=True)
-class AdoptedLog:
-    """One log that this node has taken over, or is taking over."""
-
-    log_id: bytes
-    number: int  # of the epoch in which this node is to own it; 0: it has owned it before
-    node: int  # number of the node that published into it; -1: not known yet
-    state: str = WAITING
-    log: OpenLog | None = None
-    broker: Broker | None = None
-    is_attached: bool = False  # the reactor does the turns of the broker
-    failure: str = ""
-    retry_at: int = 0  # monotonic ns
-    began: int = 0  # when its opening was begun, monotonic ns
-    least: int = 0  # the lowest number of the next epoch in which this node owns it
-
-
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    """A log could not be opened."""
-
-    why: str
-    is_taken: bool = True  # it is an adopted log, and no mirror
-    is_lost: bool = False  # another node owns it
+GIVE_UP_AFTER = 10_000_000_000  # ns for which a log cannot be written before others may take it over
 
 
 class Adoptions:
@@ -123,6 +53,7 @@ class Adoptions:
         self._directory = directory
         self._mirrors = mirrors
         self._work = work
+        self._openings = Openings(directory, parts)
         self._current: AdoptedLog | None = None  # the one that is being opened or filled
         self._timer_due = 0
         mirrors.is_taken_over = self.owns
@@ -145,9 +76,21 @@ class Adoptions:
     def reopen(self) -> None:
         """Open the logs again that earlier runs of this node have taken over. Raises OSError if they cannot be listed."""
         for log_id in self._directory.found():
-            self.logs[log_id] = AdoptedLog(log_id, 0, -1)
-            self.parts.resume(log_id)
+            self.logs[log_id] = owned = AdoptedLog(log_id, 0, -1, deletions=self.parts.watch())
+            if self.parts.is_closed(log_id):
+                owned.state = CLOSED
+            else:
+                self.parts.resume(log_id)
         self._begin_next()
+
+    def call_off(self, log_id: bytes) -> None:
+        """Do not take over a log after all: its owner is back. It stays a mirror, unless the epoch is durable already."""
+        owned = self.logs.get(log_id)
+        if owned is None or not owned.number or owned.is_announced:
+            return
+        owned.is_called_off = True
+        if owned.state == WAITING and log_id in self._mirrors.kept:
+            del self.logs[log_id]
 
     def lose(self, log_id: bytes) -> None:
         """Give up a log: another node owns it by a greater epoch. What is here is set aside."""
@@ -157,7 +100,7 @@ class Adoptions:
         is_busy = owned.state in (READING, FILLING)  # `_opened` or `_filled` goes on
         owned.state = LOST
         if not is_busy:
-            self._let_go(owned)
+            self._end(owned)
 
     def begin_again(self, log_id: bytes, number: int) -> None:
         """Open a log again in an epoch with that number or a higher one, because other nodes know a later run of this node.
@@ -169,18 +112,36 @@ class Adoptions:
             return
         owned.least = number
         if owned.state == SERVING:
-            owned.state, opened = CLOSING, self._detach(owned)
-            self._work.run(opened.close if opened is not None else _nothing, lambda result: self._was_closed(owned))
+            owned.state = CLOSING
+            self._end(owned)
 
-    def _was_closed(self, owned: AdoptedLog) -> None:
-        if owned.state == CLOSING:
-            owned.state = WAITING
-        self._begin_next()
+    # closing
+
+    def end(self, log_id: bytes) -> None:
+        """Serve a log no more, because it is closed. Its files stay until `remove`."""
+        owned = self.logs.get(log_id)
+        if owned is None or owned.state in (LOST, CLOSED):
+            return
+        is_busy = owned.state in (READING, FILLING)  # `_opened` or `_filled` goes on
+        owned.state = LOST if is_busy else CLOSED
+        if not is_busy:
+            self._end(owned)
+
+    def remove(self, log_id: bytes) -> None:
+        """Remove the files of a log that is closed, and what was set aside of it."""
+        self._work.run(partial(self._directory.remove, log_id), partial(self._removed, log_id))
+
+    def _removed(self, log_id: bytes, result: OSError | None) -> None:
+        if result is not None:
+            log.error("CLUSTER: cannot remove the closed log %s: %s", log_id.hex(), result)
+        elif self.logs.get(log_id) is not None and self.logs[log_id].state == CLOSED:
+            del self.logs[log_id]
+            log.info("CLUSTER: removed the log %s, which is closed", log_id.hex())
 
     # opening
 
     def _begin_next(self) -> None:
-        if self._current is not None:
+        if self._current is not None or self._openings.is_over:
             return
         owned = next((one for one in self.logs.values() if one.state == WAITING), None)
         if owned is None:
@@ -189,90 +150,41 @@ class Adoptions:
         if owned.number and owned.log_id in self._mirrors.kept:
             self._mirrors.release(owned.log_id, partial(self._released, owned))
         else:
-            self._work.run(partial(self._reopen, owned.log_id, owned.least), partial(self._opened, owned))
+            self._work.run(partial(self._openings.reopen, owned), partial(self._opened, owned))
 
     def _released(self, owned: AdoptedLog, result: Disk | OSError) -> None:
         if isinstance(result, OSError):
-            self._opened(owned, _Failed(str(result.strerror or result), is_taken=False))
-        elif owned.state == LOST:  # it was called off meanwhile
-            self._opened(owned, _Failed("", is_taken=False))
+            self._opened(owned, Unopened(str(result.strerror or result), is_taken=False))
         else:
-            self._work.run(partial(self._take, owned, result), partial(self._opened, owned))
+            self._work.run(partial(self._openings.take_over, owned, result), partial(self._opened, owned))
 
-    def _take(self, owned: AdoptedLog, disk: Disk) -> OpenLog | _Failed:
-        """Make a log of a mirror, and open it. Any thread."""
-        try:
-            mirror = Mirror(disk, owned.log_id, owned.node)  # it is synced, and ends with a whole record
-            mirror.close()
-            check_replay(disk, mirror.manifest)
-            if owned.state == LOST:
-                return _Failed("", is_taken=False)
-            claim(disk, mirror.manifest, owned.number)
-            self._directory.move_mirror(owned.log_id)
-        except (OSError, ManifestError, MirrorError, Refused) as error:
-            return _Failed(str(error), is_taken=owned.log_id in self._directory.found())
-        return self._open(owned.log_id)
-
-    def _reopen(self, log_id: bytes, least: int) -> OpenLog | _Failed:
-        """Open a log that an earlier run has taken over, unless another node owns it now. Any thread."""
-        try:
-            if self.parts.is_lost(log_id, facts_of(self._directory.open(log_id))):
-                return _Failed("", is_lost=True)
-        except (OSError, LogError) as error:
-            return _Failed(str(error))
-        return self._open(log_id, least)
-
-    def _open(self, log_id: bytes, least: int = 0) -> OpenLog | _Failed:
-        """Open an adopted log, and make the first record of the new epoch durable. Any thread."""
-        try:
-            disk = self._directory.open(log_id)
-            manifest = name_files(disk)
-            opened = self.parts.open(
-                disk, max(least, manifest.won if manifest else 0), manifest.mark if manifest else 0
-            )
-            try:
-                opened.writer.append_anchor()
-                opened.writer.write()
-                if opened.writer.group or not opened.writer.sync():
-                    raise OSError(opened.writer.failure)
-                drop_manifest(disk)
-            except OSError:
-                opened.close()
-                raise
-        except (OSError, ManifestError, LogError) as error:
-            return _Failed(str(error))
-        return opened
-
-    def _opened(self, owned: AdoptedLog, result: OpenLog | _Failed | OSError) -> None:
+    def _opened(self, owned: AdoptedLog, result: OpenLog | Unopened | OSError) -> None:
         if isinstance(result, OSError):
-            result = _Failed(str(result))
-        if isinstance(result, _Failed):
-            self._failed(owned, result)
+            result = Unopened(str(result))
+        if isinstance(result, Unopened):
+            if not self._openings.is_over:
+                self._failed(owned, result)
             return
         owned.log, owned.node, owned.failure = result, result.identity.node, ""
+        owned.failing_since, owned.is_given_up = None, False
         if owned.state == LOST:
-            self._let_go(owned)
+            self._end(owned)
             return
-        owned.state = FILLING
+        owned.state, owned.is_announced = FILLING, True
+        if owned.deletions is None:
+            owned.deletions = self.parts.watch()
         self.parts.announce(owned.log_id, result.identity.epoch)
-        self._work.run(partial(self._fill, result), partial(self._filled, owned, result))
+        self._work.run(partial(self._openings.fill, owned, result), partial(self._filled, owned, result))
 
-    def _fill(self, opened: OpenLog) -> Broker:
-        """Return a broker with what a log owes. Any thread."""
-        broker = self.parts.make_broker(opened)
-        broker.begin(*self.parts.clocks())
-        snapshot = opened.take_snapshot()
-        assert snapshot is not None
-        recover(broker, snapshot, broker.now)
-        broker.commit()
-        return broker
-
-    def _filled(self, owned: AdoptedLog, opened: OpenLog, broker: Broker | OSError) -> None:
+    def _filled(self, owned: AdoptedLog, opened: OpenLog, broker: Broker | OSError | None) -> None:
         if isinstance(broker, OSError):
             raise broker  # it reads and writes nothing but the log, which notes that a write has failed
-        if owned.state == LOST:
-            self._let_go(owned)
+        if self._openings.is_over:
             return
+        if owned.state == LOST:
+            self._end(owned)
+            return
+        assert broker is not None
         owned.state, owned.broker = ATTACHING, broker
         opened.serve(broker)
         self._share()
@@ -280,14 +192,17 @@ class Adoptions:
         if self.parts.attach is None:
             self._serve(owned)
         else:
-            self._attach(owned, self.parts.attach(broker))
+            deletions, owned.deletions = owned.deletions, None
+            self._attach(owned, self.parts.attach(broker, deletions))
 
-    def _failed(self, owned: AdoptedLog, failed: _Failed) -> None:
-        if failed.is_lost or owned.state == LOST:
-            self._let_go(owned)
+    def _failed(self, owned: AdoptedLog, failed: Unopened) -> None:
+        if failed.is_lost or (owned.state == LOST and failed.is_taken):
+            owned.state = LOST
+            self._end(owned)
             return
-        self._current, owned.state, owned.failure = None, FAILED, failed.why
+        self._current, owned.failure = None, failed.why
         if failed.is_taken:
+            owned.state = FAILED
             log.error(
                 "CLUSTER: cannot open the adopted log %s: %s; trying again",
                 owned.log_id.hex(),
@@ -296,10 +211,14 @@ class Adoptions:
             owned.retry_at = self.parts.clocks()[0] + RETRY_AFTER
             self.parts.give_up(owned.log_id)
         else:
-            log.error("CLUSTER: cannot adopt the log of node %d: %s", owned.node, failed.why)
-            del self.logs[owned.log_id]
+            node = owned.node if failed.node < 0 else failed.node
+            if failed.is_called_off:
+                log.info("CLUSTER: the log of node %d is not adopted: %s", node, failed.why)
+            else:
+                log.error("CLUSTER: cannot adopt the log of node %d: %s", node, failed.why)
+            self._forget(owned)
             if owned.log_id not in self._mirrors.kept:
-                self._mirrors.put_back(owned.log_id, owned.node)
+                self._mirrors.put_back(owned.log_id, node)
         self.parts.failed(owned.log_id, failed.why)
         self._begin_next()
 
@@ -331,28 +250,47 @@ class Adoptions:
 
     # the end
 
-    def _let_go(self, owned: AdoptedLog) -> None:
-        """End what was begun with a log that another node owns, and set its files aside."""
-        opened = self._detach(owned)
-        self._work.run(partial(self._put_aside, owned.log_id, opened), partial(self._was_put_aside, owned))
+    def _end(self, owned: AdoptedLog) -> None:
+        """Deliver nothing more of a log, in slices, copy it no more, and close it. `_closed` goes on by its state."""
+        if owned.is_ending:
+            return
+        owned.is_ending = True
+        if owned.broker is None:
+            self._close(owned)
+            return
+        self.parts.end_copying(owned.log_id)
+        owned.deletions = self.parts.watch()
+        self._detach(owned, self.parts.detach(owned.broker))
 
-    def _detach(self, owned: AdoptedLog) -> OpenLog | None:
-        """Deliver nothing more of a log, and copy it no more. Returns the log, which is to be closed; None: it was not open."""
-        if owned.broker is not None:
-            self.parts.end_copying(owned.log_id)
-            self.parts.detach(owned.broker)
-        opened, owned.log, owned.broker, owned.is_attached = owned.log, None, None, False
+    def _detach(self, owned: AdoptedLog, detach_some: Callable[[], bool]) -> None:
+        if detach_some():
+            self._work.run(_nothing, lambda result: self._detach(owned, detach_some))  # in another turn
+            return
+        owned.broker, owned.is_attached = None, False
+        self._close(owned)
+
+    def _close(self, owned: AdoptedLog) -> None:
+        opened = owned.log  # it stays there until it is closed: if this node stops before, `close` closes it
         if opened is not None:
             opened.upkeep = None  # it needs no checkpoint
-        return opened
+        self._work.run(opened.close if opened is not None else _nothing, lambda result: self._closed(owned))
 
-    def _put_aside(self, log_id: bytes, opened: OpenLog | None) -> str:
-        if opened is not None:
-            opened.close()
+    def _closed(self, owned: AdoptedLog) -> None:
+        owned.log, owned.is_ending = None, False
+        if owned.state == LOST:
+            self._work.run(partial(self._put_aside, owned.log_id), partial(self._was_put_aside, owned))
+            return
+        if owned.state == CLOSING:
+            owned.state = WAITING
+        if self._current is owned:
+            self._current = None
+        self._begin_next()
+
+    def _put_aside(self, log_id: bytes) -> str:
         return self._directory.set_aside(log_id) if log_id in self._directory.found() else ""
 
     def _was_put_aside(self, owned: AdoptedLog, result: str | OSError) -> None:
-        del self.logs[owned.log_id]
+        self._forget(owned)
         if self._current is owned:
             self._current = None
         if isinstance(result, OSError):
@@ -367,8 +305,17 @@ class Adoptions:
             self._mirrors.put_back(owned.log_id, owned.node)
         self._begin_next()
 
+    def _forget(self, owned: AdoptedLog) -> None:
+        del self.logs[owned.log_id]
+        if owned.deletions is not None:
+            owned.deletions.end()
+
+    def stop(self) -> None:
+        """Open no log any more: this node stops. What a thread does ends with the slice at hand."""
+        self._openings.is_over = True
+
     def close(self) -> None:
-        """Write what the next start needs, and close the logs, when all connections are gone."""
+        """Write what the next start needs, and close the logs, when all connections and threads are gone."""
         for owned in self.logs.values():
             if owned.log is not None:
                 if owned.broker is not None:
@@ -380,7 +327,7 @@ class Adoptions:
     def tick(self, now: int) -> None:
         """Do what is due by time. Call it several times a second."""
         for owned in self.logs.values():
-            if owned.state == FAILED and now >= owned.retry_at:
+            if owned.state == FAILED and now >= owned.retry_at and not owned.is_ending:
                 owned.state = WAITING
             if owned.state == SERVING and owned.broker is not None and not owned.is_attached:
                 owned.broker.begin(*self.parts.clocks())
@@ -390,8 +337,34 @@ class Adoptions:
             for owned in self.logs.values():
                 if owned.log is not None and owned.broker is not None:
                     owned.log.timer()
+                    self._look_at_disk(owned, owned.log, now)
             self._share()
         self._begin_next()
+
+    def _look_at_disk(self, owned: AdoptedLog, opened: OpenLog, now: int) -> None:
+        """Let others take a log over that this node cannot write (law R19). After a failed sync, open it again later."""
+        failure = opened.writer.failure
+        if owned.state != SERVING:
+            return
+        if not failure:
+            owned.failing_since = None
+            if owned.is_given_up:  # and nobody has taken it over
+                owned.is_given_up = False
+                self.parts.resume(owned.log_id)
+            return
+        owned.failing_since = now if owned.failing_since is None else owned.failing_since
+        is_broken = opened.writer.durable.broken
+        if (is_broken or now - owned.failing_since >= GIVE_UP_AFTER) and not owned.is_given_up:
+            log.error(
+                "CLUSTER: cannot write the adopted log %s: %s; another node may take it over",
+                owned.log_id.hex(),
+                failure,
+            )
+            owned.is_given_up = True
+            self.parts.give_up(owned.log_id)
+        if is_broken:
+            owned.state, owned.failure, owned.retry_at = FAILED, failure, now + RETRY_AFTER
+            self._end(owned)
 
     def _share(self) -> None:
         """Divide the memory among all logs of this node."""

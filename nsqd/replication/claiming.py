@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from nsqd.cluster.claims import Claims, MirrorState
+from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link
 from nsqd.core.message.epoch import NO_EPOCH, Epoch
 from nsqd.replication.mirrors import Kept, Mirrors
 from nsqd.replication.origin import Origin
+from shared.log import log
 
 
 class KeptMirrors:
@@ -49,6 +51,18 @@ class KeptMirrors:
         last = self._links.get(log_id)
         at = last.received_at if last is not None and link is None else self._clock()
         return self._ended.setdefault(log_id, at)
+
+
+def give_up_broken(cluster: Cluster, origin: Origin) -> None:
+    """Let others take over the log into which this node publishes, once a sync of it has failed (law R19).
+
+    From then on no publish is acknowledged until a restart, and nothing that comes later is sent to followers. Call it several
+    times a second.
+    """
+    log_id = cluster.own.log_id
+    if origin.is_broken and cluster.ownership.holds(log_id):
+        log.critical("CLUSTER: a sync of this node's log has failed: another node may take the log over")
+        cluster.give_up_log(log_id)
 
 
 class CountsTeller:

@@ -1,21 +1,25 @@
 """The directories of the mirrors, DATA-PATH/mirrors/<log id in hex>, and of those that were set aside.
 
-A log of another node that this one has taken over is in DATA-PATH/adopted/<log id in hex>/log.
+A log of another node that this one has taken over is in DATA-PATH/adopted/<log id in hex>/log. What was this node's own log,
+until another one took it over, is in DATA-PATH/remnants/<log id in hex>, or with .1 and so on behind it.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from nsqd.storage.log.disk import Disk, RealDisk
+from nsqd.storage.mirror.adopting import name_mirror_files
 from nsqd.storage.mirror.manifest import ManifestError, read_manifest
 from shared.files import sync_directory
 from shared.log import log
 
 NAME = "mirrors"  # in the data directory
 ADOPTED = "adopted"  # likewise
+REMNANTS = "remnants"  # likewise: logs that this node had before
 _LOG_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -80,12 +84,60 @@ class AdoptedDirectory:
         sync_directory(self._mirrors)
         return RealDisk(target)
 
+    def put_back(self, log_id: bytes) -> int | None:
+        manifest = name_mirror_files(self.open(log_id))
+        if manifest is None:
+            return None
+        place, mirror = self.place(log_id), self._mirrors / log_id.hex()
+        place.rename(mirror)
+        sync_directory(self._mirrors)
+        sync_directory(place.parent)
+        return manifest.node
+
+    def put_back_unfinished(self) -> None:
+        """Make mirrors again of logs that the last run has begun to take over. What fails is tried when the log is opened."""
+        for log_id in self.found():
+            with suppress(ManifestError, OSError):
+                if self.put_back(log_id) is not None:
+                    log.warning("CLUSTER: the adoption of the log %s had not ended: it is a mirror again", log_id.hex())
+
     def set_aside(self, log_id: bytes) -> str:
         return _set_aside(self.path, log_id)
+
+    def remove(self, log_id: bytes) -> None:
+        """Remove a closed log, and what was set aside of it when this node had lost it. Raises OSError."""
+        if not self.path.is_dir():
+            return
+        name = log_id.hex()
+        for path in [one for one in self.path.iterdir() if one.name == name or one.name.startswith(f"{name}.parted-")]:
+            shutil.rmtree(path)
+        sync_directory(self.path)
 
     def place(self, log_id: bytes) -> Path:
         """Return where the files of a log are."""
         return self.path / log_id.hex() / "log"
+
+
+class RemnantDirectory:
+    """The logs that a node had before. Implements nsqd.replication.closing.Remnants."""
+
+    def __init__(self, data_path: Path) -> None:
+        self.path = data_path / REMNANTS
+
+    def found(self) -> list[bytes]:
+        return sorted({log_id for _, log_id in self._all()})
+
+    def remove(self, log_id: bytes) -> None:
+        for path in [path for path, found in self._all() if found == log_id]:
+            shutil.rmtree(path)
+        sync_directory(self.path)
+
+    def _all(self) -> list[tuple[Path, bytes]]:
+        """Return the directories, each with the id of its log; several may be of one log. Raises OSError."""
+        if not self.path.is_dir():
+            return []
+        found = [(path, _LOG_ID.fullmatch(path.name.partition(".")[0])) for path in self.path.iterdir()]
+        return [(path, bytes.fromhex(match[0])) for path, match in found if match]
 
 
 def _set_aside(path: Path, log_id: bytes) -> str:

@@ -22,6 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 from nsqd.http.archive import archive_chunks, archive_size
 from nsqd.replication.directory import MirrorDirectory
 from nsqd.replication.early_owned import EarlyOwned
+from nsqd.replication.facts import describe_closed, read_facts
 from nsqd.replication.mirrors import Mirrors
 
 MOST_AT_ONCE = 32  # requests
@@ -50,6 +51,7 @@ class EarlyMirrors:
         self._socket = sock
         self.mirrors = Mirrors(MirrorDirectory(data_path), AtOnce(), time.monotonic_ns)
         self.owned = EarlyOwned(data_path)
+        self.closed = [describe_closed(word) for word in read_facts(data_path).closed]
         self._over = threading.Event()
         self._free = threading.BoundedSemaphore(MOST_AT_ONCE)
         self._thread = threading.Thread(target=self._serve, name="early mirrors", daemon=True)
@@ -65,7 +67,8 @@ class EarlyMirrors:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Accept no more requests; those that are being answered go on, for they only read."""
         self._over.set()
-        self._thread.join()  # what still reads adopted logs ends with the log at hand
+        self._thread.join()
+        self._reader.join()  # it ends with the records at hand
         self.mirrors.close()
 
     def _serve(self) -> None:
@@ -104,7 +107,8 @@ class _Handler(BaseHTTPRequestHandler):
         mirrors = early.mirrors
         url = urlsplit(self.path)
         if url.path == "/cluster":
-            self._send(200, json.dumps({"mirrors": mirrors.states(), "owned": early.owned.states()}).encode())
+            figures = {"mirrors": mirrors.states(), "owned": early.owned.states(), "closed": early.closed}
+            self._send(200, json.dumps(figures).encode())
             return
         if url.path != "/cluster/mirror":
             self.do_POST()

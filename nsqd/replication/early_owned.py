@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nsqd.replication.directory import AdoptedDirectory
+from nsqd.replication.opening_adopted import Interrupted, until
 from nsqd.storage.log.epochs import NO_EPOCH
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.reading import LogReading
@@ -29,10 +30,11 @@ class EarlyOwned:
     def read_all(self, is_over: Callable[[], bool]) -> None:
         """Read the logs until `is_over`, without a change to any. What cannot be read stays one that is being opened."""
         for log_id in self._logs:
-            if is_over():
-                return
             try:
-                self._states[log_id] = _state(log_id, LogReading(FrozenDisk(self._adopted.open(log_id))))
+                disk = FrozenDisk(self._adopted.open(log_id))
+                self._states[log_id] = _state(log_id, LogReading(disk, interrupt=until(is_over)))
+            except Interrupted:
+                return
             except (LogError, OSError) as error:
                 log.error("CLUSTER: cannot read the adopted log in %s: %s", self._adopted.place(log_id), error)
 

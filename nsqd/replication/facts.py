@@ -1,9 +1,9 @@
 """`cluster.json` in the data directory: what a node must know of its cluster before anybody tells it.
 
 It holds the number of the last run (the incarnation), the latest word about each node, the message ids that each may have
-issued, who owns which log, and what this node has promised to those that claim a log. The incarnation does not depend on the
-log: a node whose log is lost goes on above it, and a node that lost the file, too, takes the time, which is above every
-incarnation unless the clock was set back by more than the time since.
+issued, who owns which log, what this node has promised to those that claim a log, and which logs are closed. The incarnation
+does not depend on the log: a node whose log is lost goes on above it, and a node that lost the file, too, takes the time, which
+is above every incarnation unless the clock was set back by more than the time since.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from nsqd.core.message.epoch import SIZE as EPOCH_SIZE
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.epoch import unpack as unpack_epoch
 from nsqd.core.message.ids import MOST_LEASE
+from nsqd.protocols.peer.claims import MOST_POSITION
+from nsqd.protocols.peer.closed import Closed, make_closed
 from nsqd.protocols.peer.frames import PeerError
 from nsqd.protocols.peer.node_identity import LOG_ID_SIZE, MOST_INCARNATION, MOST_NUMBER, unpack
 from nsqd.storage.directory import DirectoryError
@@ -39,6 +41,7 @@ class ClusterFacts:
     leases: tuple[tuple[int, int], ...] = ()  # the message id below which each node may have issued ids, by node number
     owners: tuple[tuple[bytes, Epoch], ...] = ()  # the greatest epoch of each log, by log id
     promises: tuple[tuple[bytes, Promise], ...] = ()  # by log id
+    closed: tuple[Closed, ...] = ()
 
 
 def read_facts(directory: Path) -> ClusterFacts:
@@ -52,7 +55,8 @@ def read_facts(directory: Path) -> ClusterFacts:
         incarnation = _number(content["incarnation"], MOST_INCARNATION - 1)  # the next run has one that is greater
         owners = tuple(map(_owner, content.get("owners", ())))
         promises = tuple(map(_promise, content.get("promises", ())))
-        return ClusterFacts(incarnation, tuple(map(_member, content["members"])), leases, owners, promises)
+        closed = tuple(map(_closed, content.get("closed", ())))
+        return ClusterFacts(incarnation, tuple(map(_member, content["members"])), leases, owners, promises, closed)
     except FileNotFoundError:
         return ClusterFacts()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, PeerError) as error:
@@ -70,6 +74,7 @@ def write_facts(directory: Path, facts: ClusterFacts) -> None:
         "leases": facts.leases,
         "owners": [(log_id.hex(), epoch.pack().hex()) for log_id, epoch in facts.owners],
         "promises": [(log_id.hex(), *promise) for log_id, promise in facts.promises],
+        "closed": [describe_closed(word) for word in facts.closed],
     }
     replace_file(directory / NAME, json.dumps(content, indent=1).encode())
 
@@ -98,12 +103,27 @@ def _member(fields: dict[str, Any]) -> Member:
     return Member(unpack(list(fields.values())), standing)
 
 
+def describe_closed(word: Closed) -> dict[str, Any]:
+    """Return what cluster.json and /cluster tell of a closed log."""
+    epochs = [(epoch.pack().hex(), start) for epoch, start in word.epochs]
+    return {"log_id": word.log_id.hex(), "node": word.epoch.node, "epochs": epochs, "end": word.end}
+
+
+def _closed(fields: dict[str, Any]) -> Closed:
+    epochs = [(_epoch(epoch), _number(start, MOST_POSITION)) for epoch, start in fields["epochs"]]
+    return make_closed(_log_id(fields["log_id"]), _number(fields["end"], MOST_POSITION), epochs)
+
+
 def _owner(fields: list[Any]) -> tuple[bytes, Epoch]:
     log_id, epoch = fields
-    packed = bytes.fromhex(epoch)
+    return _log_id(log_id), _epoch(epoch)
+
+
+def _epoch(text: str) -> Epoch:
+    packed = bytes.fromhex(text)
     if len(packed) != EPOCH_SIZE or unpack_epoch(packed).node > MOST_NUMBER:
         raise ValueError("an epoch is not one")
-    return _log_id(log_id), unpack_epoch(packed)
+    return unpack_epoch(packed)
 
 
 def _promise(fields: list[Any]) -> tuple[bytes, Promise]:
@@ -127,6 +147,7 @@ def facts_of(cluster: Cluster) -> ClusterFacts:
         tuple(sorted(cluster.leases.items())),
         tuple(sorted(ownership.epochs.items())),
         tuple(sorted(ownership.promises.items())),
+        tuple(ownership.closed.values()),
     )
 
 

@@ -5,24 +5,30 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from nsqd.cluster.claims import Claims, Quorum
+from nsqd.cluster.closed import ClosedLogs
 from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.leaving import Handovers
 from nsqd.cluster.ownership import Ownership
+from nsqd.core.broker import Broker
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.id_ranges import MOST_RANGES, IdRange
+from nsqd.core.observation.drain_status import count_in_flight
 from nsqd.protocols.peer.handshake import Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
 from nsqd.replication.adoption import Adoptions
 from nsqd.replication.claiming import CountsTeller, KeptMirrors
+from nsqd.replication.closing import Closing
 from nsqd.replication.copying import Copying
-from nsqd.replication.directory import MirrorDirectory
+from nsqd.replication.directory import MirrorDirectory, RemnantDirectory
 from nsqd.replication.facts import next_incarnation, read_facts, write_facts
 from nsqd.replication.follower import Work
+from nsqd.replication.log_times import LogTimes
 from nsqd.replication.mirrors import Mirrors
 from nsqd.replication.origin import Origin
 from nsqd.replication.port import ClusterPort
@@ -69,7 +75,7 @@ def join(
             raise DirectoryError(f"failed to write what is known of the cluster - {error}") from None
         log.error("CLUSTER: cannot write what is known of the nodes: %s; trying again", error)
     credentials = Credentials(name, secret, own)
-    known = Ownership(facts.owners, facts.promises)
+    known = Ownership(facts.owners, facts.promises, facts.closed)
     return Cluster(
         credentials, peers, suspect_after, os.urandom, facts.members, facts.leases, time.monotonic_ns(), known
     )
@@ -107,6 +113,8 @@ def copy_adopted(mirrors: int, patience: int, rate: int, port: ClusterPort, work
     assert port.claims is not None
     writer, epoch = opened.writer, opened.identity.epoch
     port.tellers[log_id] = CountsTeller(port.claims, origin, log_id, epoch, lambda: writer.written.position)
+    if port.times is not None:
+        port.times.own[log_id] = opened.clock.now
 
 
 def end_copying(port: ClusterPort, log_id: bytes) -> None:
@@ -114,6 +122,8 @@ def end_copying(port: ClusterPort, log_id: bytes) -> None:
     assert port.copying is not None
     port.copying.remove(log_id)
     del port.tellers[log_id]
+    if port.times is not None:
+        port.times.own.pop(log_id, None)
 
 
 def begin_claims(
@@ -131,19 +141,67 @@ def begin_claims(
     return claims
 
 
+def begin_times(port: ClusterPort, opened: OpenLog, work: Work) -> LogTimes:
+    """Let followers know the times of logs."""
+    assert port.copying is not None
+    times = port.times = LogTimes(port.cluster, port.copying, opened.clock.clocks, work)
+    times.own[opened.identity.log_id] = opened.clock.now
+    return times
+
+
+def begin_closing(port: ClusterPort, adoptions: Adoptions, opened: OpenLog, directory: Path, work: Work) -> None:
+    """Let logs be closed that owe nothing, and what is left of closed ones be removed from the data directory."""
+    assert port.copying is not None
+    closed, writer = ClosedLogs(port.cluster), opened.writer
+    closed.keep = port.keep
+    remnants = RemnantDirectory(directory)
+    port.closing = Closing(
+        port.cluster, closed, adoptions, port.copying, remnants, work, lambda: writer.written.position
+    )
+
+
+def prepare_leaving(port: ClusterPort, broker: Broker, hold: Callable[[], None], end: Callable[[], None]) -> None:
+    """Let the node leave its cluster. `hold`: no publishes are taken from now on; `end`: the process is to end."""
+    assert port.copying is not None
+    cluster, copying = port.cluster, port.copying
+
+    def begin() -> None:
+        hold()
+        broker.agenda.is_held = True
+        # who takes a log over is not to make a mirror of it here
+        copying.mirrors.may_write = lambda number, log_id: (
+            log_id not in copying.origins and cluster.may_write_mirror(number, log_id)
+        )
+        log.info("CLUSTER: this node leaves the cluster: it takes no messages, delivers none, and hands its logs over")
+
+    def ended(is_left: bool) -> None:
+        if is_left:
+            log.info(
+                "CLUSTER: this node has left the cluster, and ends; its data directory is a copy of what others own"
+            )
+        else:
+            log.error("CLUSTER: this node ends as the owner of its log: no other node has taken it over in time")
+        end()
+
+    port.in_flight = partial(count_in_flight, broker)
+    port.leaving.on_begin, port.leaving.on_end = begin, ended
+
+
 def connect_claims(port: ClusterPort, claims: Claims, adoptions: Adoptions) -> None:
     """Let logs that were claimed with success be adopted, and those be given up that others own."""
 
     def fenced(log_id: bytes, epoch: Epoch) -> None:
         if log_id == port.cluster.own.log_id:
-            port.on_fenced(log_id, epoch)
+            if not port.leaving.is_under_way:  # otherwise it was handed over, and no other log is begun
+                port.on_fenced(log_id, epoch)
         elif epoch.node == port.cluster.own.number:
             adoptions.begin_again(log_id, epoch.number + 1)
         else:
             adoptions.lose(log_id)
             port.cluster.drop_log(log_id)
 
+    port.handovers = Handovers(port.cluster, claims)
     claims.on_won = adoptions.adopt
-    claims.on_called_off = adoptions.lose
+    claims.on_called_off = adoptions.call_off
     claims.on_fenced = fenced
     adoptions.parts.failed = claims.given_up

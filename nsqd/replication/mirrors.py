@@ -401,7 +401,7 @@ class Mirrors:
                 self._set_aside(kept, parted)
             else:
                 self._directory.remove(kept.log_id)
-                log.info("MIRROR: removed the mirror of node %d, which other nodes keep now", kept.node)
+                log.info("MIRROR: removed a mirror of node %d, which is no longer needed", kept.node)
         except OSError as error:
             log.error("MIRROR: cannot remove the mirror of node %d: %s", kept.node, error)
 
@@ -412,6 +412,13 @@ class Mirrors:
             "MIRROR: the log of node %d continues without its last %d bytes that were copied here: they are kept in %s",
             kept.node, size, name,
         )  # fmt: skip
+
+    def discard(self, log_id: bytes, epochs: stream.Epochs) -> None:
+        """Remove the mirror of a log that is closed, if there is one, or set it aside as `_drop` says."""
+        kept = self.kept.get(log_id)
+        if kept is not None and kept.on_released is None:
+            kept.link, kept.dropped = None, epochs
+            self._drop(kept, epochs)
 
     # the mirror of a log that this node is to own
 

@@ -173,13 +173,15 @@ def _bounded(chunks: Iterable[bytes], most: int) -> Iterable[bytes]:
 def find_offers(address: str, figures: Any, log_id: bytes) -> list[Offer] | None:
     """Return the mirror of a log in what /cluster of a node answers, and the log itself if that node owns it.
 
+    Of a log that is closed, the node tells how its owner had it.
+
     None: neither can be read now. Raises ValueError, KeyError, TypeError.
     """
     mirrors = [mirror for mirror in figures["mirrors"] if mirror["log_id"] == log_id.hex()]
     if any(mirror.get("opening") or mirror["failure"] for mirror in mirrors):
         return None
     nodes = figures.get("nodes", ())  # none while that node starts
-    owned = list(_owned(figures.get("owned", ()), log_id))
+    owned = [*_owned(figures.get("owned", ()), log_id), *_owned(figures.get("closed", ()), log_id)]
     if any(one["opening"] for one in owned):
         return None
     return [
@@ -193,7 +195,7 @@ def _owned(entries: Any, log_id: bytes) -> Iterator[dict[str, Any]]:
     if len(entries) > MOST_OWNED:
         raise ValueError("too many logs")
     for entry in entries:
-        if entry["log_id"] != log_id.hex() or entry.get("state") == "lost":
+        if entry["log_id"] != log_id.hex() or entry.get("state") in ("lost", "closed"):
             continue
         if entry.get("opening"):
             yield {"opening": True}

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.leaving import Followed, best_first
 from nsqd.cluster.link import Link
 from nsqd.protocols.peer import stream
 from nsqd.protocols.peer.frames import FrameKind, PeerError, encode
@@ -425,6 +426,11 @@ class Origin:
         """Return what a follower is told of those that count: the log's epoch, packed, its end, and their node numbers."""
         return self._source.epochs()[-1][0], self._source.end, self.in_sync.counting
 
+    @property
+    def is_broken(self) -> bool:
+        """Return True if a sync of the log has failed: nothing more of it is sent."""
+        return self._source.is_broken
+
     def close(self) -> None:
         """Let all followers go: this node does not own the log any more."""
         for number in self.followers:
@@ -451,6 +457,12 @@ class Origin:
         """Return for /cluster what others ask of a log that this node owns. An epoch is told in hex, with where it begins."""
         epochs = [(epoch.hex(), start) for epoch, start in self._source.epochs()]
         return {"log_id": self.log_id.hex(), "epochs": epochs, "end": self._source.end}
+
+    def followed(self) -> Followed:
+        """Return who has all of the log durably."""
+        counting = self.in_sync.counting
+        whole = [(one.number, one.number in counting, one.durable) for one in self.followers.values() if one.has_mirror]
+        return Followed(self.log_id, best_first(whole, self._source.end))
 
     def figures(self) -> dict[str, Any]:
         """Return for /cluster how many copies are possible, which nodes are away, and which count; and replies given up."""

@@ -19,6 +19,7 @@ import trio
 from nsqd.cluster.claims import Claims
 from nsqd.cluster.cluster import SECOND_CONNECTION, TICK, Cluster
 from nsqd.cluster.cut import CUT_OFF, UNTIL_HEALED, Cuts, CuttablePeer
+from nsqd.cluster.leaving import Handovers, Leaving
 from nsqd.cluster.link import Link
 from nsqd.cluster.membership import Standing
 from nsqd.cluster.peer import ClusterPeer
@@ -29,10 +30,13 @@ from nsqd.net.endpoint import Endpoint, OutputBounds
 from nsqd.net.reactor import Reactor
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import Transport
-from nsqd.replication.adoption import LOST, SERVING, Adoptions
-from nsqd.replication.claiming import CountsTeller
+from nsqd.replication.adopted_log import CLOSED, LOST, SERVING
+from nsqd.replication.adoption import Adoptions
+from nsqd.replication.claiming import CountsTeller, give_up_broken
+from nsqd.replication.closing import Closing
 from nsqd.replication.copying import Copying
-from nsqd.replication.facts import ClusterFacts, facts_of, write_facts
+from nsqd.replication.facts import ClusterFacts, describe_closed, facts_of, write_facts
+from nsqd.replication.log_times import LogTimes
 from nsqd.replication.origin import Origin
 from nsqd.storage.log.space import reserve_of
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
@@ -89,6 +93,12 @@ class ClusterPort:
         self.copying: Copying | None = None  # copies of logs, in both directions
         self.adoptions: Adoptions | None = None  # the logs that this node has taken over
         self.claims: Claims | None = None  # on the logs of nodes that are lost
+        self.closing: Closing | None = None  # of logs that owe nothing
+        self.leaving = Leaving(cluster)
+        self.leaving.keep = self.keep
+        self.times: LogTimes | None = None  # of logs
+        self.handovers: Handovers | None = None  # of nodes that leave, to this one
+        self.in_flight: Callable[[], int] = lambda: 0  # returns how many messages clients have
         # is told of each greater epoch by which another node owns the log into which this one publishes
         self.on_fenced: Callable[[bytes, Epoch], None] = lambda log_id, epoch: None
         self.tellers: dict[bytes, CountsTeller] = {}  # one for each log that this node owns, by log id
@@ -178,11 +188,32 @@ class ClusterPort:
                 self.adoptions.tick(now)
             if self.claims is not None:
                 self._tick_claims(self.claims, now)
+            if self.closing is not None and not self.leaving.is_under_way:
+                self.closing.tick(now)
+            self._tick_leaving(now)
+            if self.times is not None:
+                self.times.tick(now)
             self.events()
             self._reactor.wake()
             await trio.sleep(TICK / 1e9)
 
+    def _tick_leaving(self, now: int) -> None:
+        """Go on with leaving the cluster, if this node does."""
+        if self.leaving.is_under_way and self.copying is not None:
+            self.leaving.tick(now, self.in_flight(), [origin.followed() for origin in self.copying.origins.values()])
+
+    def leave(self, limit: int) -> None:
+        self.leaving.begin(limit, time.monotonic_ns())
+        self._reactor.wake()
+
+    def leaving_state(self) -> dict[str, Any]:
+        return self.leaving.figures()
+
     def _tick_claims(self, claims: Claims, now: int) -> None:
+        if self.copying is not None:
+            give_up_broken(self.cluster, self.copying.origin)
+        if self.handovers is not None:
+            self.handovers.tick(now)
         for teller in self.tellers.values():
             teller.tick(self.cluster.links.items())
         claims.tick(now)
@@ -262,6 +293,11 @@ class ClusterPort:
         self.cluster.announce_restart(grace // 1_000_000)
         self.flush()
         self._reactor.wake()
+
+    def stop_adopting(self) -> None:
+        """Take over no log any more: this node stops. No thread that does so is waited for longer than for what is at hand."""
+        if self.adoptions is not None:
+            self.adoptions.stop()
 
     def close(self) -> None:
         """Sync and close what this node keeps of other nodes' logs, when the reactor has closed all connections."""
@@ -351,6 +387,7 @@ class ClusterPort:
             figures["owned"] = self._owned(self.copying)
         if self.claims is not None:
             figures["claims"] = self.claims.figures()
+        figures["closed"] = [describe_closed(word) for word in self.cluster.ownership.closed.values()]
         return figures
 
     def _owned(self, copying: Copying) -> list[dict[str, object]]:
@@ -410,7 +447,7 @@ def told_of_adopted(adopted: dict[str, Any], begun: dict[str, Any] | None) -> di
     """Return what /cluster tells of an adopted log. `begun`: its epochs and its end; None: it is not open."""
     if begun is not None:
         return {"opening": False, **begun, **adopted}
-    return {"epochs": [], "end": 0, "opening": adopted["state"] != LOST, **adopted}
+    return {"epochs": [], "end": 0, "opening": adopted["state"] not in (LOST, CLOSED), **adopted}
 
 
 def _connect(address: str) -> socket.socket:

@@ -38,7 +38,9 @@ class Taken:
     """What is known of the take-over of a log."""
 
     epoch: Epoch  # the owner's, by which it is the owner
-    address: str  # of the node that told it, host:port of its HTTP clients
+    address: (
+        str  # of the node that told it, host:port of its HTTP clients; "": nobody did, and the owner may have any part
+    )
     epochs: tuple[tuple[bytes, int], ...]  # of the copy at that node, packed, with the position at which each begins
     end: int  # position at which that copy ends
     lease: int = 0  # the highest lease of message ids of this node that another node knows
@@ -81,14 +83,23 @@ def _epoch_of_another(offer: Offer, own: Epoch, node: int) -> Epoch | None:
     return last if last[:2] > own[:2] and last.node != node else None
 
 
-def ask_taken_over(
-    mirrors: OtherMirrors, log_id: bytes, epochs: Iterable[Epoch], node: int, followers: Followers
-) -> Taken | None:
-    """Ask the other nodes whether one of them owns the log by a greater epoch. See `taken_over`.
+def is_owned_by_another(
+    mirrors: OtherMirrors,
+    log_id: bytes,
+    epochs: Iterable[Epoch],
+    node: int,
+    followers: Followers,
+    known: Epoch | None = None,
+) -> bool:
+    """Return True if a node other than `node` owns a log by a greater epoch than these, as far as that can be found out.
 
-    `followers`: those that count, as the log states it: so many answers are waited for as for the log of this node.
+    `followers`: those that count, as the log states it: so many answers are waited for as for the log of this node. `known`: by
+    which epoch the log is owned, as this node has learned before; None: nothing was learned. See `taken_over`.
     """
-    return taken_over(mirrors.ask(log_id, followers), epochs, node)
+    epochs = list(epochs)
+    if known is not None and known.node != node and known[:2] > max(epochs, default=NO_EPOCH)[:2]:
+        return True
+    return taken_over(mirrors.ask(log_id, followers), epochs, node) is not None
 
 
 class Rejoin:

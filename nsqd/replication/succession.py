@@ -4,7 +4,7 @@ The new log is written to `log.partial`, beside the old one. When it is durable,
 becomes `remnants/LOG-ID`, and `log.partial` becomes `log`. A start that finds the first one done does the second. Without the
 first one, what is in `log.partial` is removed, and made again if the log is still another node's.
 
-Nothing removes a remnant but an operator.
+A remnant is removed when its log is closed (closing.py).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from nsqd.replication.directory import REMNANTS
 from nsqd.replication.rejoin import Taken
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.opening import Simulated
@@ -23,7 +24,7 @@ from shared.files import sync_directory
 from shared.log import log
 
 IN_DOUBT = ". Where the other node's copy ends, the log was rewritten: some messages may be delivered by both nodes"
-LOG, PARTIAL, REMNANTS = "log", "log.partial", "remnants"
+LOG, PARTIAL = "log", "log.partial"
 
 
 def resume_succession(path: Path) -> None:
@@ -99,6 +100,15 @@ def free_path(path: Path) -> Path:
 
 
 def _report(taken: Taken, made: Succession) -> None:
+    if not taken.address:
+        log.warning(
+            "CLUSTER: node %d owns this node's log %s, and nobody has said how much of it that node has. This node continues"
+            " with the log %s, and with all %d unfinished messages of the old one: those that the other node has, too, come"
+            " twice. The old log is kept in %s",
+            taken.epoch.node, made.parent.log_id.hex(), made.log_id.hex(), made.messages,
+            f"{REMNANTS}/{made.parent.log_id.hex()}",
+        )  # fmt: skip
+        return
     left_out = ", ".join(f"{name} of {count} messages" for name, count in sorted(made.dropped.items())) or "nothing"
     log.warning(
         "CLUSTER: node %d has adopted this node's log %s, and has it up to position %d. This node continues with the log %s,"

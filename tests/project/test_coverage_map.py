@@ -58,7 +58,7 @@ COVERED_BY = {
         "nsqd.storage.log.recorder", "nsqd.storage.log.upkeep",
     ),
     "processes/test_nsqd.py": (
-        "nsqd.daemon", "nsqd.front_ends", "nsqd.identity", "nsqd.main", "nsqd.opening",
+        "nsqd.daemon", "nsqd.identity", "nsqd.main", "nsqd.opening",
         "nsqd.storage.saver", "penstock.launch", "shared.files", "shared.trio_thread",
     ),
     "processes/test_cluster.py": (
@@ -66,6 +66,7 @@ COVERED_BY = {
         "nsqd.replication.joining",
     ),
     "processes/test_chaos.py": ("nsqd.http.cuts",),
+    "processes/test_leaving.py": ("apps.leave",),
     "processes/test_cursors.py": ("nsqd.http.cursors",),
     "processes/test_overview.py": ("nsqd.http.all_cursors", "nsqd.http.storage", "nsqd.time_slices"),
     "processes/test_configuration.py": ("nsqd.http.config", "shared.checks", "shared.daemon_options", "shared.http.options"),

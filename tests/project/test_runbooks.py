@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from admin.options import AdminOptions
-from apps import backup, chaos, messages, penstock, recover, up
+from apps import backup, chaos, leave, messages, penstock, recover, up
 from apps.to_file.options import Options as ToFileOptions
 from lookupd.options import LookupdOptions
 from nsqd.options import NsqdOptions
@@ -289,6 +289,7 @@ def test_commands_of_penstock_are_complete(pages: dict[str, str]) -> None:
     backup.add_command(subparsers)
     recover.add_command(subparsers)
     penstock.add_cluster_commands(subparsers)
+    leave.add_command(subparsers)
     up.add_command(subparsers)
     chaos.add_command(subparsers)
     found = [words for page in pages.values() for words in commands(page)]

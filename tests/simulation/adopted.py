@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, cast
@@ -11,15 +11,17 @@ from nsqd.core.broker import Broker
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import NoIds
 from nsqd.core.retention.policy import Durability
-from nsqd.core.stripes import Attachment, adopted_broker
-from nsqd.replication.adoption import Adoptions, Parts
+from nsqd.core.stripes import Attachment, Deletions, adopted_broker
+from nsqd.replication.adopted_log import Parts
+from nsqd.replication.adoption import Adoptions
 from nsqd.replication.claiming import CountsTeller
 from nsqd.replication.origin import Origin
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.disk import Disk
-from nsqd.storage.log.opening import LogOptions, OpenLog, TakenOver, open_log
+from nsqd.storage.log.followers import Followers
+from nsqd.storage.log.opening import Extend, LogOptions, OpenLog, TakenOver, open_log
 from nsqd.storage.log.reading import LogReading
-from nsqd.storage.mirror.adopting import LogFacts
+from nsqd.storage.mirror.adopting import name_mirror_files
 from tests.nsqd.replication.archive import Archive
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SYNC_EVERY, SimNode, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer
@@ -48,6 +50,15 @@ class SimAdopted:
         disk.act("taken")
         return disk
 
+    def put_back(self, log_id: bytes) -> int | None:
+        disk = self._disks.adopted[log_id]
+        manifest = name_mirror_files(disk)
+        if manifest is None:
+            return None
+        disk.act("put back")
+        self._disks.mirrors[log_id] = self._disks.adopted.pop(log_id)
+        return manifest.node
+
     def open(self, log_id: bytes) -> Disk:
         return self._disks.adopted[log_id]
 
@@ -55,6 +66,10 @@ class SimAdopted:
         self._machine.run.books.counts["adopted logs set aside"] += 1
         self._disks.parted.append((log_id, self._disks.adopted.pop(log_id)))
         return "aside"
+
+    def remove(self, log_id: bytes) -> None:
+        self._disks.adopted.pop(log_id, None)
+        self._disks.parted = [one for one in self._disks.parted if one[0] != log_id]
 
 
 class OpenedLog:
@@ -104,9 +119,11 @@ class AdoptedLogs:
             clocks=lambda: (node.clock.now, node.clock.wall),
             cache=node.log.cache,
             budget=node.sizes.budget,
+            node=node.number,
             announce=self._announce,
             attach=self._attach,
             detach=self._detach,
+            watch=lambda: Deletions(node.broker),
             is_lost=self._is_lost,
         )
         self.adoptions = Adoptions(SimAdopted(machine), node.mirrors, node.work, parts)
@@ -114,12 +131,12 @@ class AdoptedLogs:
 
     # Parts
 
-    def _open(self, disk: Disk, least: int, durable: int) -> OpenLog:
+    def _open(self, disk: Disk, taken_over: TakenOver, extend: Extend | None) -> OpenLog:
         node = self._node
         assert isinstance(disk, SimDisk)
         options = LogOptions(node.number, Durability.INTERVAL, SYNC_EVERY, node.sizes.budget)
         parts = node.sizes.simulated(node.clock, node.random)
-        opened = open_log(disk, options, node._wake, parts, taken_over=TakenOver(node.number, least, durable))
+        opened = open_log(disk, options, node._wake, parts, extend, taken_over)
         archive = self._machine.run.archive_of(opened.identity.log_id, self._machine)
         self._opening[opened.identity.log_id] = OpenedLog(opened, disk, archive, node.random)
         return opened
@@ -160,17 +177,16 @@ class AdoptedLogs:
             self._machine.run.taken_over(log_id, epoch, self._machine)
         self._node.cluster.announce_owner(log_id, epoch)
 
-    def _attach(self, broker: Broker) -> Callable[[], bool]:
-        self._attachments[broker] = Attachment(self._node.broker, broker)
+    def _attach(self, broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:
+        self._attachments[broker] = Attachment(self._node.broker, broker, deletions)
         return partial(self._attachments[broker].attach_some, AT_ONCE)
 
-    def _detach(self, broker: Broker) -> None:
-        attachment = self._attachments.pop(broker, None) or Attachment(self._node.broker, broker)
-        while attachment.detach_some(AT_ONCE):
-            pass
+    def _detach(self, broker: Broker) -> Callable[[], bool]:
+        return partial(self._attachments.pop(broker).detach_some, AT_ONCE)
 
-    def _is_lost(self, log_id: bytes, facts: LogFacts) -> bool:
-        return self._machine.is_taken_over(log_id, [epoch for epoch, _ in facts.epochs])
+    def _is_lost(self, log_id: bytes, epochs: Sequence[Epoch], followers: Followers) -> bool:
+        known = self._node.cluster.ownership.owner(log_id)
+        return self._machine.is_taken_over(log_id, epochs, followers, known)
 
     # the run
 

@@ -25,7 +25,7 @@ from nsqd.core.message import ids
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.claims import Stage
 from nsqd.replication import port
-from nsqd.replication.adoption import SERVING
+from nsqd.replication.adopted_log import SERVING
 from nsqd.replication.origin import Origin
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.replication.archive import Archive

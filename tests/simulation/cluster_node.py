@@ -23,7 +23,7 @@ from nsqd.core.topic import Topic
 from nsqd.protocols.peer.frames import FrameKind
 from nsqd.protocols.peer.handshake import Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
-from nsqd.replication.adoption import SERVING
+from nsqd.replication.adopted_log import SERVING
 from nsqd.replication.claiming import CountsTeller, KeptMirrors
 from nsqd.replication.copying import Copying
 from nsqd.replication.facts import ClusterFacts, facts_of
@@ -284,7 +284,7 @@ class ClusterNode(SimNode):
         self.fence: tuple[bytes, Epoch] | None = None  # another node owns the log, by that epoch
         self.adopted = AdoptedLogs(self, machine)
         adoptions = self.adopted.adoptions
-        claims.on_won, claims.on_called_off, claims.on_fenced = self._won, adoptions.lose, self._fenced
+        claims.on_won, claims.on_called_off, claims.on_fenced = self._won, adoptions.call_off, self._fenced
         adoptions.parts.failed = claims.given_up
 
     def _won(self, log_id: bytes, number: int) -> None:

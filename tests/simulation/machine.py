@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field, replace
 from io import BytesIO, StringIO
@@ -19,7 +19,7 @@ from nsqd.replication.facts import ClusterFacts, next_incarnation
 from nsqd.replication.mirrors import Mirrors
 from nsqd.replication.offers import Offer, Part, TransferError, find_offers
 from nsqd.replication.port import safe_id
-from nsqd.replication.rejoin import OwnerSilentError, Rejoin, Taken, TakenOver, ask_taken_over
+from nsqd.replication.rejoin import OwnerSilentError, Rejoin, Taken, TakenOver, is_owned_by_another
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.frozen import FrozenDisk
@@ -370,10 +370,10 @@ class Machine:
         """Return True if the owner of this machine's log was waited for long enough."""
         return self.fence is not None and self.run.now >= self.fenced_at + self.run.sizes.unclean_after
 
-    def is_taken_over(self, log_id: bytes, epochs: list[Epoch]) -> bool:
-        """Return True if another node says that it owns a log by a greater epoch."""
+    def is_taken_over(self, log_id: bytes, epochs: Sequence[Epoch], followers: Followers, known: Epoch | None) -> bool:
+        """Return True if another node says that it owns a log by a greater epoch, or this one has learned so."""
         mirrors = MemoryMirrors(self, self.others())
-        return ask_taken_over(mirrors, log_id, epochs, self.number, Followers()) is not None
+        return is_owned_by_another(mirrors, log_id, epochs, self.number, followers, known)
 
     def _succeed(self, taken: Taken) -> None:
         """Begin another log, because another node owns this one. The machine may die on the way."""

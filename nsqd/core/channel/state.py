@@ -29,7 +29,7 @@ from nsqd.core.records import RecordKind
 from nsqd.core.sequence.finished import Finished, Span
 from nsqd.core.sequence.spans import overlap, remove, without
 from nsqd.core.timing.deferred import MINUTE, Message, pack
-from nsqd.core.timing.deferred_pages import DeferredPages, Page, page_of, shifted
+from nsqd.core.timing.deferred_pages import DeferredPages, Page, between, in_order, page_of, pages_of, shifted
 from nsqd.core.timing.pause import Pause, dump_pause, load_pause
 from nsqd.core.written_chunks import WrittenChunks
 
@@ -168,7 +168,7 @@ class ChannelState(ReaderState):
         return [number, name, None, start, start, [], [], []]
 
     @classmethod
-    def load(cls, array: list[Any], offset: int, distributed: int, lane: Page, kinds: Kinds) -> ChannelState:
+    def load(cls, array: list[Any], offset: int, distributed: int, lane: list[Page], kinds: Kinds) -> ChannelState:
         number, name, paused, start, cursor, holes, pages, buried = array
         passed, position = Finished(cursor), cursor
         for first, end, is_delayed in kinds(cursor, distributed):
@@ -176,14 +176,9 @@ class ChannelState(ReaderState):
                 passed.add(position, begin)
                 position = stop
         passed.add(position, distributed)
-        waiting = [shifted(page_of(page), offset) for page in pages]
-        if lane and min(lane[::3]) < start:
-            entries = zip(lane[::3], lane[1::3], lane[2::3], strict=True)
-            lane = page_of(b"".join([pack(*entry) for entry in entries if entry[0] >= start]))
+        waiting = [*pages_of(pages, offset), *(between(page, start, distributed) for page in lane)]
         letters = {ordinal: (one, DeadLetter(ordinal, *of)) for one, ordinal, *of in buried}
-        return cls(
-            number, name, start, cursor, passed, load_pause(paused), DeferredPages([*waiting, lane]), {}, letters
-        )
+        return cls(number, name, start, cursor, passed, load_pause(paused), DeferredPages(waiting), {}, letters)
 
     def referenced_spans(self, distributed: int, kinds: Kinds) -> Iterator[Span]:
         yield from self.passed.missing(distributed)
@@ -228,19 +223,23 @@ class ChannelState(ReaderState):
         channel.backlog.resume(self.cursor, self._ready(channel.offsets.distributed, plain))
         for first, end in self.passed.spans(self.cursor):
             channel.skip(first, end, 0)
-        pages, timer_heap = [], [(ordinal, due, attempts) for ordinal, (attempts, due) in self.returned.items()]
-        for page in self.pages.pages():
-            if min(page[1::3]) - offset > now + MINUTE:
-                pages.append(shifted(page, -offset).tobytes())
-            else:
-                timer_heap += zip(page[::3], page[1::3], page[2::3], strict=True)
-        for ordinal, due, attempts in sorted(timer_heap):
+        later: list[Page] = []
+        for ordinal, due, attempts in in_order(self._due_soon(now + offset + MINUTE, later)):
             restore_message(channel, Message(ordinal, attempts), due - offset if due else 0, now)
-        for packed in pages:
-            channel.deferred.load(packed)
+        for page in later:
+            channel.deferred.load(shifted(page, -offset).tobytes())
         channel.schedule_deferred()
         for message_id, letter in self.buried.values():
             channel.buried.add(message_id, letter)
+
+    def _due_soon(self, until: int, later: list[Page]) -> Iterator[tuple[int, int, int]]:
+        """Yield (ordinal, due, attempts) of the messages that wait, but for pages due after `until`, which go to `later`."""
+        yield from ((ordinal, due, attempts) for ordinal, (attempts, due) in self.returned.items())
+        for page in self.pages.pages():
+            if min(page[1::3]) > until:
+                later.append(page)
+            else:
+                yield from zip(page[::3], page[1::3], page[2::3], strict=True)
 
 
 def restore_message(channel: Channel, message: Message, due: int, now: int) -> None:

@@ -44,6 +44,13 @@ def drain_statuses(broker: Broker, aside: str) -> Iterator[DrainStatus]:
                 yield _of_reader(reader)
 
 
+def count_in_flight(broker: Broker) -> int:
+    """Return how many messages and jobs clients have, of all logs of the node."""
+    topics = [topic for one in (broker, *broker.adopted) for topic in one.topics.values()]
+    readers = (reader for topic in topics for reader in topic.readers.values() if not reader.deleted)
+    return sum(reader.counts().in_flight for reader in readers)
+
+
 def _of_reader(reader: Reader) -> DrainStatus:
     counts = reader.counts()
     if reader.takes_job_options:

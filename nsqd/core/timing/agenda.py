@@ -45,11 +45,12 @@ class Source(Protocol):
 class Agenda:
     """The agenda of one broker: the time of this turn, and what is to be done in it or later."""
 
-    __slots__ = ("awake", "index", "now", "reclaimer", "unsealed", "unsealed_puts", "wall")
+    __slots__ = ("awake", "index", "is_held", "now", "reclaimer", "unsealed", "unsealed_puts", "wall")
 
     def __init__(self) -> None:
         self.now = 0  # monotonic ns, of this turn
         self.wall = 0  # ns since the epoch, of this turn
+        self.is_held = False  # nothing more is delivered in this run: the node leaves its cluster
         self.awake: dict[Server, None] = {}  # readers that may have messages for a consumer with room
         self.unsealed: list[Source] = []  # topics with messages published in this turn
         self.unsealed_puts: list[Source] = []  # topics with jobs put in this turn
@@ -75,6 +76,8 @@ class Agenda:
         """Have each reader that can deliver give each of its consumers a share, once."""
         if self.awake:
             awake, self.awake = self.awake, {}
+            if self.is_held:
+                return
             for reader in awake:
                 reader.serve(self.now)
 

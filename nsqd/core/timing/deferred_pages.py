@@ -7,11 +7,15 @@ nsqd/core/timing/deferred.py packs them; a due of 0 means at once.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 BLOCK = 4096  # messages per bytearray of flags
-SHIFTED_AT_ONCE = 65_536  # messages: bounds the memory of the int objects made meanwhile
+# Messages per page that is read from a checkpoint: a log may be read in a thread beside a running broker, and no built-in
+# may hold the interpreter for long.
+IN_A_PAGE = 4096
+_PAGE_BYTES = 24 * IN_A_PAGE
+ENDLESS = (1 << 63) - 1  # more than any ordinal
 _EMPTY = bytes(BLOCK)
 
 Page: TypeAlias = "array[int]"
@@ -121,7 +125,35 @@ def page_of(packed: bytes) -> Page:
 def shifted(page: Page, by: int) -> Page:
     """Return a copy of the page in which every due but 0 is later by `by` ns."""
     moved = array("q", page)
-    for first in range(1, len(moved) if by else 0, 3 * SHIFTED_AT_ONCE):
-        part = slice(first, first + 3 * SHIFTED_AT_ONCE, 3)
+    for first in range(1, len(moved) if by else 0, 3 * IN_A_PAGE):
+        part = slice(first, first + 3 * IN_A_PAGE, 3)
         moved[part] = array("q", [due and due + by for due in moved[part]])
     return moved
+
+
+def pages_of(chunks: Iterable[bytes], by: int) -> Iterator[Page]:
+    """Yield packed messages as pages of at most IN_A_PAGE messages, in which every due but 0 is later by `by` ns."""
+    for chunk in chunks:
+        for at in range(0, len(chunk), _PAGE_BYTES):
+            yield shifted(page_of(chunk[at : at + _PAGE_BYTES]), by)
+
+
+def between(page: Page, first: int, end: int) -> Page:
+    """Return a page with those of its messages whose ordinals are first..end; the page itself if that is all of them."""
+    ordinals = page[::3]
+    if not ordinals or (min(ordinals) >= first and max(ordinals) < end):
+        return page
+    left = array("q")
+    for at, ordinal in enumerate(ordinals):
+        if first <= ordinal < end:
+            left.extend(page[3 * at : 3 * at + 3])
+    return left
+
+
+def in_order(entries: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Yield (ordinal, due, attempts) by ordinal. A block of them is sorted at once, and let go before the next one."""
+    blocks: dict[int, list[tuple[int, int, int]]] = {}
+    for entry in entries:
+        blocks.setdefault(entry[0] // BLOCK, []).append(entry)
+    for number in sorted(blocks):
+        yield from sorted(blocks.pop(number))

@@ -148,7 +148,7 @@ class TubeState(ReaderState):
         return [number, name, start, start, [], []]
 
     @classmethod
-    def load(cls, array: list[Any], offset: int, distributed: int, lane: Page, kinds: Kinds) -> TubeState:
+    def load(cls, array: list[Any], offset: int, distributed: int, lane: list[Page], kinds: Kinds) -> TubeState:
         number, name, start, tube_distributed, holes, waiting = array
         options = {
             ordinal: JobOptions(priority, ttr, delay, due + offset if due else 0, put)

@@ -50,10 +50,16 @@ class FrameKind(IntEnum):
     COUNTS = 23
     CLAIM = 24
     VOTE = 25
+    # Logs that are closed: see closed.py
+    CLOSED = 26
+    CLOSED_KEPT = 27
+    HANDOVER = 28  # a node that leaves asks the receiver to own a log: see handover.py
+    TIME = 29  # from the owner of a log: its id, and its own time, in ns
 
 
 STREAM = frozenset(range(FrameKind.FOLLOW, FrameKind.LOG + 1))  # kinds by which a log is copied
-CLAIMING = frozenset((FrameKind.OWNERS, FrameKind.COUNTS, FrameKind.CLAIM, FrameKind.VOTE))  # who owns which log
+CLOSING = frozenset((FrameKind.CLOSED, FrameKind.CLOSED_KEPT))  # which logs are closed
+CLAIMING = frozenset(range(FrameKind.OWNERS, FrameKind.TIME + 1))  # who owns which log, if anybody does
 
 
 class PeerError(Exception):

@@ -7,17 +7,22 @@ tells it otherwise. So setting the wall clock, while the daemon runs or between 
 See docs/design/log.md#clocks.
 """
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from nsqd.storage.log.disk import Disk, read_from
 from shared.log import log
 
 ANCHOR_EVERY = 1_000_000_000  # ns between two anchors
 ABSURD = 400 * 86_400 * 1_000_000_000  # ns of downtime above which a clock was surely wrong
 JUMP = 1_000_000_000  # ns by which wall and boot clock may disagree about the downtime before a warning
 NO_BOOT = bytes(16)
+NOTE = "clock.json"  # in the directory of another node's log: that log's time, by this machine's clocks
+_TEMPORARY = f"{NOTE}.tmp"
+MOST_NOTE = 1000  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +66,15 @@ class LogClock:
         """Convert a time of the log to a monotonic time; 0 stays 0."""
         return steady - self.offset if steady else 0
 
-    def resume(self, anchor: Anchor | None, last: int) -> None:
+    def resume(self, anchor: Anchor | None, last: int, noted: Anchor | None = None) -> None:
         """Continue from the log's last time, `last`, and from the downtime since `anchor`, the log's last anchor.
 
-        `last` may be later than the anchor.
+        `last` may be later than the anchor. `noted`: what this machine noted when the log was another node's: its own clocks
+        then, and the log's time. It is better than the anchor, which has the clocks of that node.
         """
         wall = self.clocks.wall()
+        if noted is not None and noted.steady - last <= ABSURD:
+            anchor = noted
         if anchor is None:  # format 1: the log's time was the wall clock's
             anchor = Anchor(last, last, 0, NO_BOOT)
         away = wall - anchor.wall
@@ -86,6 +94,42 @@ class LogClock:
         """Return the current readings of the three clocks, to be noted in the log."""
         self.anchor_due = self.clocks.monotonic() + ANCHOR_EVERY
         return Anchor(self.now(), self.clocks.wall(), self.clocks.boot(), self.clocks.boot_id)
+
+
+def note_of(clocks: Clocks, steady: int) -> Anchor:
+    """Return what is to be noted of a log whose time is `steady` now, and of this machine's clocks."""
+    return Anchor(steady, clocks.wall(), clocks.boot(), clocks.boot_id)
+
+
+def write_note(disk: Disk, note: Anchor) -> None:
+    """Write a note beside the segments of a log, durably. Raises OSError."""
+    file = disk.create(_TEMPORARY)
+    try:
+        file.append([json.dumps([note.steady, note.wall, note.boot, note.boot_id.hex()]).encode()], 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(_TEMPORARY, NOTE)
+    disk.sync_directory()
+
+
+def read_note(disk: Disk) -> Anchor | None:
+    """Return the note in the directory of a log; None if there is none, or if it is damaged. Raises OSError."""
+    if NOTE not in disk.names():
+        return None
+    try:
+        steady, wall, boot, boot_id = json.loads(read_from(disk, NOTE, 0, MOST_NOTE))
+        note = Anchor(int(steady), int(wall), int(boot), bytes.fromhex(boot_id))
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return None
+    return note if len(note.boot_id) == len(NO_BOOT) and min(note.steady, note.wall, note.boot) >= 0 else None
+
+
+def drop_note(disk: Disk) -> None:
+    """Remove the note: the log itself has an anchor of this machine. Raises OSError."""
+    if NOTE in disk.names():
+        disk.remove(NOTE)
+        disk.sync_directory()
 
 
 def system_clocks() -> Clocks:

@@ -13,7 +13,7 @@ from nsqd.storage.log.backup import LogBackup
 from nsqd.storage.log.cache import Cache
 from nsqd.storage.log.checkpoint import Checkpoints, Tail
 from nsqd.storage.log.cleaner import Cleaner
-from nsqd.storage.log.clocks import Clocks, LogClock, system_clocks
+from nsqd.storage.log.clocks import Clocks, LogClock, read_note, system_clocks
 from nsqd.storage.log.contents import LogContents
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import RANDOM_SIZE, Epoch
@@ -56,6 +56,8 @@ class TakenOver:
     owner: int  # number of this node, which owns the log from now on
     least_epoch: int = 0  # the epoch that begins has this number or a higher one
     durable: int = 0  # position up to which the files are known to be durable, whatever the log states
+    # is called between records while the log is read; what it raises ends the opening
+    interrupt: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,15 +199,16 @@ def open_log(
     """
     parts = simulated or Simulated()
     try:
-        reading = _read(disk, extend, taken_over.durable if taken_over else 0)
+        reading = _read(disk, extend, taken_over)
         most = max(SMALLEST_SEGMENT, disk.total() // SEGMENTS_ON_DISK)
         segment_size = _segment_size(options, parts, most)
         spare = parts.spare(disk, segment_size)
+        noted = read_note(disk) if taken_over else None
     except OSError as error:
         raise LogError(f"cannot read the log: {error}") from None
     identity = _identify(disk, options.node, reading, parts.random, taken_over, least_epoch())
     clock, space = LogClock(parts.clocks), Space(disk)
-    snapshot = reading.resume(clock)
+    snapshot = reading.resume(clock, noted)
     writer = _writer(disk, identity, reading, clock, space, spare, segment_size)
     writer.followers, writer.parents = reading.replay.followers, list(reading.replay.parents.values())
     syncer = parts.syncer(writer, space, options.durability, options.sync_every, wake)
@@ -223,12 +226,13 @@ def open_log(
     return opened
 
 
-def _read(disk: Disk, extend: Extend | None, durable: int) -> LogReading:
+def _read(disk: Disk, extend: Extend | None, taken_over: TakenOver | None) -> LogReading:
     """Return what the log on a disk holds, after `extend` has fetched what it lacks. Raises OSError, LogError."""
-    reading = LogReading(disk, durable)
+    durable, interrupt = (taken_over.durable, taken_over.interrupt) if taken_over else (0, None)
+    reading = LogReading(disk, durable, interrupt)
     reading.report()
     if extend is not None and extend(disk, reading):
-        reading = LogReading(disk, durable)
+        reading = LogReading(disk, durable, interrupt)
         reading.report()
     return reading
 

@@ -1,13 +1,14 @@
 """The start of a log: its files are read once, its end is repaired, and its records are replayed."""
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from nsqd.core import records
 from nsqd.core.records import RecordKind
 from nsqd.core.recovery import LogSnapshot
 from nsqd.core.work_queue.job import ROW, of_node
-from nsqd.storage.log.clocks import LogClock
+from nsqd.storage.log.clocks import Anchor, LogClock
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import NO_EPOCH, Epoch
 from nsqd.storage.log.identity import LogIdentity
@@ -17,6 +18,7 @@ from nsqd.storage.log.replay import Replay
 from shared.log import log
 
 MISSING = "they are missing"
+CALL_EVERY = 100  # records between two looks at whether the reading is to end
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,14 @@ class StartResults:
 class LogReading:
     """The content of a log, as far as opening the log needs it. It may be large, and is dropped after the log is open."""
 
-    def __init__(self, disk: Disk, durable: int = 0) -> None:
-        """Read and replay the whole log, and repair its end. `durable` as for LogRecords. Raises LogError, OSError."""
+    def __init__(self, disk: Disk, durable: int = 0, interrupt: Callable[[], None] | None = None) -> None:
+        """Read and replay the whole log, and repair its end. `durable` as for LogRecords. Raises LogError, OSError.
+
+        `interrupt` is called now and then between records; what it raises ends the reading.
+        """
         began = time.perf_counter()
         self.log_records = LogRecords(disk, durable)
-        self.replay, root = replayed(self.log_records)
+        self.replay, root = replayed(self.log_records, interrupt)
         for header in self.headers:  # the record that began an epoch may be damaged, or its segment rewritten
             if header.epoch != NO_EPOCH and not header.generation:
                 self.replay.epochs.begin(header.epoch, header.base)
@@ -79,10 +84,13 @@ class LogReading:
         """Return the highest number of an epoch that the log knows; 0 if there is none."""
         return max([self.replay.epochs.highest, *(epoch.number for epoch in self.log_records.files.epochs)])
 
-    def resume(self, clock: LogClock) -> LogSnapshot | None:
-        """Set the clock to continue from the log's last time. Returns the state of the broker; None if the log is new."""
+    def resume(self, clock: LogClock, noted: Anchor | None = None) -> LogSnapshot | None:
+        """Set the clock to continue from the log's last time. Returns the state of the broker; None if the log is new.
+
+        `noted`: as in LogClock.resume.
+        """
         if self.replay.last:
-            clock.resume(self.replay.anchor, self.replay.last)
+            clock.resume(self.replay.anchor, self.replay.last, noted)
         if not self.log_records.end:  # a log that was only begun holds no state
             return None
         replay = self.replay
@@ -110,6 +118,14 @@ class LogReading:
             log.error(line, name, end - start, start, notes.get((name, start), MISSING))
 
 
+def interruptible(records: Iterator[Record], interrupt: Callable[[], None]) -> Iterator[Record]:
+    """Yield records, and call `interrupt` before the first one and after every CALL_EVERY, so that it may end the loop."""
+    for count, record in enumerate(records):
+        if not count % CALL_EVERY:
+            interrupt()
+        yield record
+
+
 def widened(record: Record, node: int) -> Record:
     """Return a record from a segment older than WHOLE_IDS in today's form. `node`: the segment's node number."""
     if record.kind == RecordKind.JOB:
@@ -126,8 +142,8 @@ def widened(record: Record, node: int) -> Record:
     return record
 
 
-def replayed(reader: LogRecords) -> tuple[Replay, int]:
-    """Replay the log from the latest good checkpoint on, or else from its beginning.
+def replayed(reader: LogRecords, interrupt: Callable[[], None] | None = None) -> tuple[Replay, int]:
+    """Replay the log from the latest good checkpoint on, or else from its beginning. `interrupt` as for LogReading.
 
     Returns the state with its messages, and the base of the segment where replay began. A checkpoint is good if it is complete
     and undamaged, and everything before it was durable: otherwise messages that it mentions may be lost.
@@ -137,7 +153,7 @@ def replayed(reader: LogRecords) -> tuple[Replay, int]:
     for root in reader.roots() if reader.segments else [0]:
         replay = Replay()
         whole = False
-        for record in reader.records(root):
+        for record in reader.records(root) if interrupt is None else interruptible(reader.records(root), interrupt):
             node = narrow.get(record.segment)
             if node is not None:
                 record = widened(record, node)

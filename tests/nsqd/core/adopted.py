@@ -2,7 +2,7 @@
 
 from nsqd.core.broker import Broker
 from nsqd.core.message.ids import IdSource
-from nsqd.core.stripes import Attachment, adopted_broker
+from nsqd.core.stripes import Attachment, Deletions, adopted_broker
 from nsqd.storage.memory import MemoryStore
 from tests.nsqd.core.node import SECOND, Node
 
@@ -31,9 +31,9 @@ class AdoptedLog:
         for name in names:
             self.broker.topic(topic).channel(name)
 
-    def attach(self, limit: int = ALL) -> bool:
+    def attach(self, limit: int = ALL, deletions: Deletions | None = None) -> bool:
         """Begin the attachment. Returns True if there is more to do."""
-        self.attachment = Attachment(self.node.broker, self.broker)
+        self.attachment = Attachment(self.node.broker, self.broker, deletions)
         return self.attach_some(limit)
 
     def attach_some(self, limit: int = 1) -> bool:

@@ -9,7 +9,7 @@ from nsqd.core.message.ids import NoIds
 from nsqd.core.registry import Change, ChangeKind
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.mark import Mark, Promise
-from nsqd.core.stripes import Attachment, adopted_broker
+from nsqd.core.stripes import Attachment, Deletions, adopted_broker
 from nsqd.storage.memory import MemoryStore
 from tests.nsqd.core.adopted import AdoptedLog, adopt
 from tests.nsqd.core.client import Client
@@ -360,6 +360,53 @@ def test_a_topic_that_is_deleted_during_the_attachment_is_not_made_again(node: N
     node.channel("t", "c")  # another topic
     node.turn()
     node.broker.check()
+
+
+def test_what_is_deleted_while_a_log_is_opened_is_not_made_again(node: Node) -> None:
+    for topic in "tuvw":
+        node.channel(topic, "c")
+    node.channel("u", "d")
+    node.channel("w", "e#ephemeral")
+    deletions = Deletions(node.broker)
+    delete_channel, topics = node.broker.directory.delete_channel, node.broker.topics
+    node.broker.delete_topic("t")
+    delete_channel(topics["u"], "d")
+    node.broker.delete_topic("v")
+    node.channel("v", "c")  # another topic of that name
+    delete_channel(topics["w"], "e#ephemeral")
+    log = AdoptedLog(node, 8)
+    for topic in "tuvw":
+        log.channels(topic, "c", "d")
+        log.publish(topic, b"a")
+    log.attach(deletions=deletions)
+    assert {name: list(topic.channels) for name, topic in topics.items()} == {
+        "u": ["c"],
+        "v": ["c"],
+        "w": ["c", "d"],
+    }
+    assert [topics[name].channels["c"].depth for name in "uvw"] == [0, 0, 0]
+    assert list(log.broker.topics) == ["u", "w"]
+    assert not topics["v"].stripes
+    node.channel("u", "d")
+    delete_channel(topics["u"], "d")
+    deletions.end()
+    node.broker.check()
+
+
+def test_a_tube_that_goes_with_its_last_user_takes_no_jobs_of_a_log_that_is_being_attached(node: Node) -> None:
+    log = AdoptedLog(node, 8)
+    log.channels("s", "c")
+    log.broker.topic("t").is_tubes_own = True
+    log.publish("t", b"job")
+    log.attach(1)
+    node.broker.topic("t").is_tubes_own = True
+    node.broker.tubes.attach(node.broker.topics["t"])
+    node.broker.tubes.leave_empty("t")
+    assert "t" not in node.broker.topics
+    while log.attach_some():
+        pass
+    assert log.broker.topics["t"].depth == 1
+    assert node.broker.topics["t"].stripes == (log.broker.topics["t"],)
 
 
 def test_emptying_empties_the_stripes(node: Node) -> None:

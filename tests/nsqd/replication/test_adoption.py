@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
-from nsqd.replication.adoption import ATTACHING, FAILED, READING, RETRY_AFTER, SERVING, TIMER_EVERY, WAITING, shares
-from nsqd.storage.mirror.adopting import name_files
-from nsqd.storage.mirror.manifest import Manifest, write_manifest
+from nsqd.core.message.ids import IdSource
+from nsqd.core.stripes import Deletions
+from nsqd.replication.adopted_log import ATTACHING, FAILED, READING, SERVING, WAITING
+from nsqd.replication.adoption import GIVE_UP_AFTER, RETRY_AFTER, TIMER_EVERY, shares
+from nsqd.replication.opening_adopted import Interrupted
+from nsqd.storage.log.clocks import NO_BOOT, NOTE, Anchor, write_note
+from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.epochs import Epoch
+from nsqd.storage.log.followers import Followers
+from nsqd.storage.log.opening import Extend, OpenLog, TakenOver
+from nsqd.storage.log.reading import LogReading
+from nsqd.storage.memory import MemoryStore
+from nsqd.storage.mirror.manifest import read_manifest
+from nsqd.storage.mirror.mirror import Mirror
+from nsqd.storage.mirror.reading import MirrorDisk
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.replication.adopting_run import Adopter, Places
 from tests.nsqd.storage.mirror.test_adopting import log_with_checkpoints, mirror_of
+from tests.nsqd.storage.sim_disk import PowerCut, SimDisk, SimFile
 from tests.nsqd.storage.sim_node import NODE, Clock, SteppedSyncer
 from tests.nsqd.storage.small_log import new_disk
+
+
+def mirror_disk(disk: SimDisk) -> Disk:
+    """Return the disk of a mirror as replay sees it."""
+    manifest = read_manifest(disk)
+    assert manifest is not None
+    return MirrorDisk(disk.kill(), manifest)
 
 
 def adopter() -> tuple[Adopter, bytes]:
@@ -134,29 +154,184 @@ def test_what_another_node_owns_is_set_aside_whenever_that_is_known(steps: int) 
     assert node.places.adopted is None
 
 
+def again(node: Adopter) -> Adopter:
+    """Return the next life of a node."""
+    node.places.restarted(False, Random(1))
+    return Adopter(node.places, node.clock, Random(1), Limits())
+
+
 def test_a_log_that_another_node_has_adopted_meanwhile_is_not_opened_at_a_start() -> None:
     node, log_id = adopter()
-    node.places.adopted, node.places.mirror = node.places.mirror, None
+    node.adoptions.adopt(log_id, 70)
+    node.run()
+    node.adoptions.close()
+    node = again(node)
     asked = []
-    node.adoptions.parts.is_lost = lambda log_id, facts: not asked.append((log_id, facts.node))
+
+    def is_lost(log_id: bytes, epochs: Sequence[Epoch], followers: Followers) -> bool:
+        asked.append((log_id, max(epochs)[:2], followers))
+        return True
+
+    node.adoptions.parts.is_lost = is_lost
     node.adoptions.reopen()
     node.run()
-    assert asked == [(log_id, NODE)]
+    assert asked == [(log_id, (70, 1), Followers())]
     assert len(node.directory.aside) == 1
     assert node.adoptions.logs == {}
     assert not node.announced
 
 
+def test_an_adoption_that_is_called_off_before_its_epoch_is_durable_leaves_the_mirror_as_it_was() -> None:
+    node, log_id = adopter()
+    opened = node.adoptions.parts.open
+    reads: list[Callable[[], None]] = []
+
+    def back_while_it_is_read(disk: Disk, taken_over: TakenOver, extend: Extend | None) -> OpenLog:
+        node.adoptions.call_off(log_id)
+        assert taken_over.interrupt is not None
+        reads.append(taken_over.interrupt)
+        return opened(disk, taken_over, extend)
+
+    node.adoptions.parts.open = back_while_it_is_read
+    node.adoptions.adopt(log_id, 70)
+    node.run()
+    assert len(reads) == 1
+    assert not node.announced
+    assert node.adoptions.logs == {}
+    kept = node.mirrors.kept[log_id]
+    assert kept.mirror is not None
+    assert (kept.mirror.end > 0, kept.mirror.manifest.won, kept.node) == (True, 0, NODE)
+    node.adoptions.parts.open = opened
+    node.adoptions.adopt(log_id, 170)  # the owner is lost again
+    node.run()
+    assert [epoch.number for epoch in node.announced] == [170]
+
+
+def test_an_adoption_that_is_called_off_when_its_epoch_is_durable_goes_on() -> None:
+    node, log_id = adopter()
+    opened = node.adoptions.parts.open
+
+    def back_when_it_was_read(disk: Disk, taken_over: TakenOver, extend: Extend | None) -> OpenLog:
+        log = opened(disk, taken_over, extend)
+        sync = log.writer.sync
+
+        def synced() -> bool:
+            is_synced = sync()
+            node.adoptions.call_off(log_id)
+            return is_synced
+
+        log.writer.sync = synced  # type: ignore[method-assign]
+        return log
+
+    node.adoptions.parts.open = back_when_it_was_read
+    node.adoptions.adopt(log_id, 70)
+    node.run()
+    assert [epoch.number for epoch in node.announced] == [70]
+    node.adoptions.call_off(log_id)
+    node.run()
+    assert node.adoptions.logs[log_id].state == SERVING
+
+
+def test_an_adoption_that_waits_is_called_off() -> None:
+    node, log_id = adopter()
+    node.adoptions.adopt(log_id, 70)
+    node.mirrors.put_back(bytes(16), 3)
+    node.adoptions.adopt(bytes(16), 71)
+    node.adoptions.call_off(bytes(16))
+    assert list(node.adoptions.logs) == [log_id]
+    assert not node.adoptions.owns(bytes(16))
+
+
+@pytest.mark.parametrize("cut_in", range(0, 30, 3))
+def test_a_kill_before_the_epoch_is_told_leaves_a_mirror_for_the_next_run(cut_in: int) -> None:
+    node, log_id = adopter()
+    node.places.disk.cut_in = cut_in
+    node.adoptions.adopt(log_id, 70)
+    try:
+        node.run()
+    except PowerCut:
+        assert not node.announced
+    else:
+        return  # it was over before
+    node = again(node)
+    node.mirrors.open_all()
+    node.adoptions.reopen()
+    node.run()
+    if node.adoptions.logs:  # the epoch was durable, and the manifest was gone
+        assert node.adoptions.logs[log_id].state == SERVING
+        return
+    assert node.places.mirror is not None
+    assert not node.announced
+    mirror = node.mirrors.kept[log_id].mirror
+    assert mirror is not None
+    assert not any(epoch.node == 1 for epoch, _ in mirror.manifest.epochs)
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_a_node_that_stops_opens_nothing_more_and_closes_what_is_open(steps: int) -> None:
+    node, log_id = adopter()
+    node.adoptions.adopt(log_id, 70)
+    for _ in range(steps):
+        node.work.step(node.random)
+    node.adoptions.stop()
+    node.run()
+    announced = list(node.announced)
+    node.adoptions.close()
+    assert all(owned.log is None or is_closed(owned.log) for owned in node.adoptions.logs.values())
+    assert node.announced == announced
+    node = again(node)
+    node.adoptions.reopen()
+    node.run()
+    assert (log_id in node.adoptions.logs) == bool(announced)
+
+
+def is_closed(opened: OpenLog) -> bool:
+    """Return True if the file that a log is written to is closed."""
+    file = opened.writer._file
+    return isinstance(file, SimFile) and file.closed
+
+
+def test_reading_and_filling_end_when_the_node_stops() -> None:
+    node, log_id = adopter()
+    node.adoptions.adopt(log_id, 70)
+    opened = node.adoptions.parts.open
+    ended: list[str] = []
+
+    def stop_in_the_midst(disk: Disk, taken_over: TakenOver, extend: Extend | None) -> OpenLog:
+        node.adoptions.stop()
+        try:
+            return opened(disk, taken_over, extend)
+        except Interrupted:
+            ended.append("reading")
+            raise
+
+    node.adoptions.parts.open = stop_in_the_midst
+    node.run()
+    assert ended == ["reading"]
+    assert not node.announced
+
+
+def test_a_log_whose_closing_was_cancelled_by_the_stop_is_closed_nevertheless() -> None:
+    node, log_id = adopter()
+    node.adoptions.adopt(log_id, 70)
+    node.run()
+    opened = node.adoptions.logs[log_id].log
+    assert opened is not None
+    node.adoptions.lose(log_id)  # what it has asked for is never done
+    node.adoptions.stop()
+    node.adoptions.close()
+    assert is_closed(opened)
+
+
 def test_files_that_are_no_log_are_tried_again() -> None:
     disk = new_disk()
-    write_manifest(disk, Manifest(bytes(16), NODE, won=3))
     places = Places(bytes(16), disk)
     places.adopted, places.mirror = places.mirror, None
     node = Adopter(places, Clock(5 * SECOND, 1_800_000_100 * SECOND), Random(1), Limits())
     node.adoptions.reopen()
     node.run()
     assert node.adoptions.figures()[0]["failure"]
-    assert name_files(disk) is not None, "nothing was removed"
+    assert node.adoptions.figures()[0]["state"] == FAILED
 
 
 def test_a_log_is_opened_again_above_a_later_run_of_this_node_that_others_know() -> None:
@@ -196,7 +371,7 @@ def test_a_broker_is_attached_in_slices_and_detached_when_the_log_is_lost() -> N
     left = [3]
     brokers: list[Broker] = []
 
-    def attach(broker: Broker) -> Callable[[], bool]:
+    def attach(broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:
         brokers.append(broker)
 
         def attach_some() -> bool:
@@ -206,7 +381,17 @@ def test_a_broker_is_attached_in_slices_and_detached_when_the_log_is_lost() -> N
         return attach_some
 
     gone: list[Broker] = []
-    node.adoptions.parts.attach, node.adoptions.parts.detach = attach, gone.append
+
+    def detach(broker: Broker) -> Callable[[], bool]:
+        slices = [True, True, False]
+
+        def detach_some() -> bool:
+            gone.append(broker)
+            return slices.pop(0)
+
+        return detach_some
+
+    node.adoptions.parts.attach, node.adoptions.parts.detach = attach, detach
     node.adoptions.adopt(log_id, 70)
     while not brokers:
         node.work.step(node.random)
@@ -214,9 +399,129 @@ def test_a_broker_is_attached_in_slices_and_detached_when_the_log_is_lost() -> N
     assert (owned.state, owned.is_attached, left) == (ATTACHING, False, [2]), "one slice in a turn"
     node.run()
     assert (owned.state, owned.is_attached, left) == (SERVING, True, [0])
+    log = owned.log
+    assert log is not None
+    node.adoptions.lose(log_id)
+    node.adoptions.lose(log_id)
+    assert (gone, is_closed(log)) == (brokers, False), "one slice in a turn"
+    node.run()
+    assert (gone, is_closed(log)) == (3 * brokers, True)
+    assert node.adoptions.logs == {}
+
+
+def test_what_is_deleted_is_noted_from_the_announcement_to_the_attachment_and_between_a_detachment_and_the_next() -> (
+    None
+):
+    node, log_id = adopter()
+    home = Broker(
+        Limits(), MemoryStore(lambda ceiling: True), IdSource(1, 1, lambda ceiling: True), Random(1).randrange
+    )
+    attached: list[Deletions | None] = []
+
+    def attach(broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:
+        attached.append(deletions)
+        assert deletions is not None
+        deletions.end()
+        return lambda: False
+
+    parts = node.adoptions.parts
+    parts.attach, parts.watch = attach, lambda: Deletions(home)
+    noted = home.directory.on_deleted
+    node.adoptions.adopt(log_id, 70)
+    assert not noted, "this node does not own it yet"
+    while not node.announced:
+        node.work.step(node.random)
+    assert len(noted) == 1
+    node.run()
+    assert (len(noted), len(attached)) == (0, 1)
+    node.adoptions.begin_again(log_id, 75)
+    assert len(noted) == 1
+    node.run()
+    assert (len(noted), len(attached)) == (0, 2)
     node.adoptions.lose(log_id)
     node.run()
-    assert gone == brokers
+    assert not noted
+
+
+def write_something(node: Adopter, log_id: bytes) -> None:
+    """Record something in an adopted log, and let the clock sync it."""
+    owned = node.adoptions.logs[log_id]
+    assert owned.broker is not None
+    assert owned.log is not None
+    owned.broker.begin(node.clock.now, node.clock.wall)
+    channel = owned.broker.topics["t"].channels["c"]
+    owned.broker.pause(channel, not channel.paused)
+    owned.broker.commit()
+    syncer = owned.log.syncer
+    for _ in range(3):
+        node.clock.advance(TIMER_EVERY)
+        node.adoptions.tick(node.clock.now)
+        assert isinstance(syncer, SteppedSyncer)
+        while syncer.job is not None:
+            syncer.step()
+
+
+def with_words(node: Adopter) -> list[str]:
+    """Note what a node tells others of its adopted log."""
+    words: list[str] = []
+    parts = node.adoptions.parts
+    parts.give_up, parts.resume = lambda log_id: words.append("gave up"), lambda log_id: words.append("owns")
+    return words
+
+
+def test_an_adopted_log_whose_sync_fails_is_given_up_and_opened_again_later() -> None:
+    node, log_id = adopter()
+    words = with_words(node)
+    node.adoptions.adopt(log_id, 70)
+    node.run()
+    node.places.disk.fail("sync", 1, errno.EIO)
+    write_something(node, log_id)
+    owned = node.adoptions.logs[log_id]
+    opened = owned.log
+    node.run()
+    assert (owned.state, words, owned.broker, owned.log) == (FAILED, ["gave up"], None, None)
+    assert opened is None or is_closed(opened)
+    node.clock.advance(RETRY_AFTER)
+    node.adoptions.tick(node.clock.now)
+    node.run()
+    assert [epoch.number for epoch in node.announced] == [70, 71]
+    assert (owned.state, owned.is_given_up) == (SERVING, False)
+    write_something(node, log_id)
+    assert (owned.state, words) == (SERVING, ["gave up"])
+
+
+def test_a_log_that_was_given_up_is_set_aside_when_another_node_has_adopted_it() -> None:
+    node, log_id = adopter()
+    node.adoptions.adopt(log_id, 70)
+    node.run()
+    node.places.disk.fail("sync", 1, errno.EIO)
+    write_something(node, log_id)
+    node.adoptions.lose(log_id)
+    node.run()
+    assert node.adoptions.logs == {}
+    assert len(node.directory.aside) == 1
+
+
+def test_an_adopted_log_that_cannot_be_written_for_long_may_be_taken_over_and_goes_on_meanwhile() -> None:
+    node, log_id = adopter()
+    words = with_words(node)
+    node.adoptions.adopt(log_id, 70)
+    node.run()
+    disk, owned = node.places.disk, node.adoptions.logs[log_id]
+    disk.capacity = 0
+    write_something(node, log_id)
+    assert owned.log is not None
+    assert (owned.log.writer.failure != "", words) == (True, []), "it may be over soon"
+    node.clock.advance(GIVE_UP_AFTER)
+    write_something(node, log_id)
+    write_something(node, log_id)
+    assert (owned.state, words) == (SERVING, ["gave up"])
+    disk.capacity = None
+    write_something(node, log_id)
+    assert (owned.state, words) == (SERVING, ["gave up", "owns"])
+    disk.capacity = 0
+    write_something(node, log_id)
+    assert words == ["gave up", "owns"]
 
 
 def test_what_nobody_waits_for_is_synced_by_the_clock() -> None:
@@ -248,3 +553,23 @@ def test_the_memory_of_all_logs_is_shared_when_one_is_opened() -> None:
     owned = node.adoptions.logs[log_id]
     assert owned.log is not None
     assert (node.own_cache.budget, owned.log.cache.budget) == (1 << 20, 1 << 19)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_the_time_of_a_log_goes_on_from_what_its_follower_noted(is_kept: bool) -> None:
+    node, log_id = adopter()
+    node.clock.wall += 3600 * SECOND  # the clocks of the two machines differ
+    disk = node.places.disk
+    last = LogReading(mirror_disk(disk)).replay.last
+    note = Anchor(last + 5 * SECOND, node.clock.wall - SECOND, 0, NO_BOOT)
+    if is_kept:  # by an earlier run
+        write_note(disk, note)
+        Mirror(disk, log_id, NODE).close()
+    else:
+        node.adoptions.parts.noted = {log_id: note}.get
+    node.adoptions.adopt(log_id, 70)
+    node.run()
+    owned = node.adoptions.logs[log_id]
+    assert owned.log is not None
+    assert owned.log.clock.now() == last + 6 * SECOND
+    assert NOTE not in disk.names(), "the log has an anchor of this machine"

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
+import pytest
+
 from nsqd.cluster.claims import Claims, MirrorState
-from nsqd.core.message.epoch import NO_EPOCH
+from nsqd.cluster.cluster import Cluster
+from nsqd.core.message.epoch import NO_EPOCH, Epoch
 from nsqd.protocols.peer import stream
-from nsqd.replication.claiming import CountsTeller, KeptMirrors
+from nsqd.protocols.peer.handshake import Credentials
+from nsqd.replication.claiming import CountsTeller, KeptMirrors, give_up_broken
 from nsqd.replication.in_sync import InSync
 from nsqd.replication.origin import Origin
 from nsqd.storage.log.followers import Followers
+from tests.nsqd.core.node import SECOND
+from tests.nsqd.protocols.peer.identities import node as identity
 from tests.nsqd.replication.test_mirrors import Side
 from tests.nsqd.storage.mirror.test_mirror import FIRST, NODE
 from tests.nsqd.storage.small_log import LOG_ID
@@ -94,3 +101,24 @@ def test_all_nodes_are_told_who_counts_since_when_and_whether_they_have_everythi
     origin.in_sync.change(Followers((), 2, 2), 210)
     teller.tick([(1, link)])
     assert told.words[-1] == (LOG_ID, FIRST, 200, frozenset(), link, False)
+
+
+class BrokenLog:
+    """In place of an Origin: whether a sync of the log has failed."""
+
+    is_broken = False
+
+
+def test_a_node_whose_sync_fails_lets_its_own_log_be_taken_over_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    own = replace(identity(3), epoch=Epoch(1, 3, bytes(8)).pack())
+    cluster = Cluster(Credentials("c", b"a secret of 16 bytes", own), [], 5 * SECOND, bytes, [])
+    origin = BrokenLog()
+    give_up_broken(cluster, cast(Origin, origin))
+    assert cluster.ownership.holds(own.log_id)
+    origin.is_broken = True
+    give_up_broken(cluster, cast(Origin, origin))
+    give_up_broken(cluster, cast(Origin, origin))
+    assert cluster.ownership.given_up == {own.log_id}
+    assert [record.levelname for record in caplog.records] == ["CRITICAL"]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from nsqd.replication.directory import AdoptedDirectory, MirrorDirectory
+from nsqd.storage.mirror.adopting import drop_manifest
 from nsqd.storage.mirror.manifest import NAME, Manifest, write_manifest
 
 GOOD, BAD = bytes(16), bytes([1] * 16)
@@ -44,3 +47,20 @@ def test_what_was_set_aside_is_never_replaced(tmp_path: Path) -> None:
         adopted.move_mirror(GOOD)
         asides.add(adopted.set_aside(GOOD))
     assert len(asides) == 2
+
+
+def test_what_was_not_finished_is_a_mirror_again_before_anybody_is_answered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mirrors, adopted = MirrorDirectory(tmp_path), AdoptedDirectory(tmp_path)
+    for log_id in (GOOD, BAD):
+        write_manifest(mirrors.open(log_id), Manifest(log_id, 7, won=9))
+        adopted.move_mirror(log_id)
+    drop_manifest(adopted.open(BAD))  # its epoch has begun
+    adopted.put_back_unfinished()
+    assert (mirrors.found(), adopted.found()) == ([(GOOD, 7)], [BAD])
+    assert f"the adoption of the log {GOOD.hex()} had not ended" in caplog.text
+    assert adopted.put_back(BAD) is None
+    (adopted.open(BAD).create(NAME)).close()  # a manifest that is damaged: what there is stays where it is
+    adopted.put_back_unfinished()
+    assert adopted.found() == [BAD]

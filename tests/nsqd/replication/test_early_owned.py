@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import socket
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import httpx
 import pytest
 
+from nsqd.replication import early_owned
 from nsqd.replication.early import EarlyMirrors
 from nsqd.replication.early_owned import EarlyOwned
 from nsqd.replication.offers import Offer, ask, find_offers
+from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.identity import read_identity
 from tests.daemons import eventually
 from tests.nsqd.storage.log.test_restore import start
@@ -72,3 +76,21 @@ def test_others_that_start_at_the_same_time_hear_of_it(tmp_path: Path) -> None:
             eventually(lambda: found.extend(ask(log_id, address, 5.0) or []) or found)
             assert found[0].owner == NODE
             assert httpx.get(f"http://{address}/stats").status_code == 503
+
+
+@pytest.mark.process
+def test_the_thread_that_reads_ends_with_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    adopted(tmp_path)
+    begun = threading.Event()
+
+    def endless(disk: Disk, durable: int = 0, interrupt: Callable[[], None] = lambda: None) -> None:
+        begun.set()
+        while True:
+            interrupt()
+
+    monkeypatch.setattr(early_owned, "LogReading", endless)
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        with EarlyMirrors(sock, tmp_path) as early:
+            assert begun.wait(10)
+        assert not early._reader.is_alive()
+    assert early.owned.states()[0]["opening"]

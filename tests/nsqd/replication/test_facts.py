@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.cluster.membership import Member, Standing
+from nsqd.core.message.epoch import Epoch
+from nsqd.protocols.peer.closed import Closed
 from nsqd.replication.facts import NAME, ClusterFacts, next_incarnation, read_facts, write_facts
 from nsqd.storage.directory import DirectoryError
 from tests.nsqd.protocols.peer.identities import NODES
@@ -21,7 +23,8 @@ def test_what_was_written_is_read(
     tmp_path_factory: pytest.TempPathFactory, incarnation: int, members: list[Member]
 ) -> None:
     directory = tmp_path_factory.mktemp("facts")
-    facts = ClusterFacts(incarnation, tuple(members))
+    closed = Closed(bytes(range(16)), 9, ((Epoch(1, 0, bytes(8)), 0), (Epoch(101, 3, b"01234567"), 5)))
+    facts = ClusterFacts(incarnation, tuple(members), closed=(closed,))
     write_facts(directory, facts)
     assert read_facts(directory) == facts
 
@@ -44,6 +47,7 @@ def test_a_new_directory_has_no_facts(tmp_path: Path) -> None:
         b'{"incarnation": -1, "members": [], "leases": []}',
         b'{"incarnation": 1, "members": [], "leases": [[1, 18446744073709551616]]}',
         b'{"incarnation": 1, "members": [], "leases": [[1024, 1]]}',
+        b'{"incarnation": 1, "members": [], "leases": [], "closed": [{"log_id": "00", "epochs": [], "end": 0}]}',
         b"[" * 100_000,
     ],
 )

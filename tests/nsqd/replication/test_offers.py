@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from nsqd.protocols.peer.closed import Closed
 from nsqd.replication import offers as offers_module
+from nsqd.replication.facts import describe_closed
 from nsqd.replication.offers import MOST_OWNED, Offer, ask, find_offers, is_enough
 from nsqd.replication.port import told_of_adopted
 from nsqd.storage.log.epochs import Epoch
@@ -33,7 +35,8 @@ def test_enough_answers_contain_one_that_has_what_was_acknowledged(followers: tu
 
 
 LOG_ID = bytes(range(16))
-EPOCH = Epoch(7, 2, b"01234567").pack().hex()
+LATEST = Epoch(7, 2, b"01234567")
+EPOCH = LATEST.pack().hex()
 OWNED: dict[str, Any] = {"log_id": LOG_ID.hex(), "node": 2, "epochs": [[EPOCH, 0]], "end": 500}
 
 
@@ -45,9 +48,15 @@ def test_a_log_that_a_node_owns_is_told_apart_from_a_mirror() -> None:
     assert find_offers("h:1", {"mirrors": []}, LOG_ID) == []
 
 
+def test_a_closed_log_is_told_of_as_its_owner_had_it() -> None:
+    word = Closed(LOG_ID, 500, ((LATEST, 0),))
+    figures = {"mirrors": [], "owned": [], "closed": [describe_closed(word)]}
+    assert find_offers("h:1", figures, LOG_ID) == [Offer("h:1", 500, ((LATEST.pack(), 0),), owner=2)]
+
+
 def test_a_log_that_a_node_has_lost_to_another_one_is_not_its_own_and_one_that_is_opened_is_waited_for() -> None:
     closed: dict[str, Any] = {"log_id": LOG_ID.hex(), "node": 2, "topics": 0, "failure": ""}
-    for state, offers in (("lost", []), ("reading", None), ("failed", None)):
+    for state, offers in (("lost", []), ("closed", []), ("reading", None), ("failed", None)):
         told = told_of_adopted(closed | {"state": state}, None)
         assert find_offers("h:1", {"mirrors": [], "owned": [told]}, LOG_ID) == offers
     begun = {"log_id": LOG_ID.hex(), "epochs": OWNED["epochs"], "end": 500}

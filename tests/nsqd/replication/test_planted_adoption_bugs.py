@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqd.replication import adoption
+from nsqd.replication import opening_adopted
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.mirror.adopting import claim, name_files
 from nsqd.storage.mirror.manifest import Manifest, read_manifest
@@ -26,7 +26,7 @@ def assert_found() -> None:
 
 
 def test_the_number_that_was_won_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adoption, "claim", lambda disk, manifest, number: manifest)
+    monkeypatch.setattr(opening_adopted, "claim", lambda disk, manifest, number: manifest)
     assert_found()
 
 
@@ -36,7 +36,7 @@ def test_files_are_renamed_while_they_are_a_mirror(monkeypatch: pytest.MonkeyPat
         name_files(disk)
         return claimed
 
-    monkeypatch.setattr(adoption, "claim", hasty)
+    monkeypatch.setattr(opening_adopted, "claim", hasty)
     assert_found()
 
 
@@ -49,5 +49,5 @@ def test_a_file_is_not_renamed(monkeypatch: pytest.MonkeyPatch) -> None:
             disk.rename(first.segment, first.name)
         return found
 
-    monkeypatch.setattr(adoption, "name_files", forgetful)
+    monkeypatch.setattr(opening_adopted, "name_files", forgetful)
     assert_found()

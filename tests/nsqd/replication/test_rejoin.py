@@ -11,7 +11,7 @@ import pytest
 from nsqd.core.message.ids import LEASE, SAFE_LEASES, SEQUENCE, first_of_new_log
 from nsqd.replication import offers as offers_module
 from nsqd.replication.offers import HttpMirrors, Offer, Part, ask_lease
-from nsqd.replication.rejoin import OwnerSilentError, Rejoin, Taken, TakenOver, ask_taken_over, taken_over
+from nsqd.replication.rejoin import OwnerSilentError, Rejoin, Taken, TakenOver, is_owned_by_another, taken_over
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.reading import LogReading
@@ -201,9 +201,28 @@ def test_a_log_that_was_taken_over_is_not_opened_and_gets_of_its_tail_what_other
         Rejoin(others, NODE, 0, lambda: WALL)(node.disk.kill(), reading)
     assert raised.value.taken.epoch == epoch(103, 1)
     assert others.fetched == ["2:1"], "the owner's bytes behind the end are not this node's"
-    assert ask_taken_over(Told(owner), b"", [first], NODE, Followers()) == Taken(
-        epoch(103, 1), "1:1", (own, its), end + 500
-    )
+    assert is_owned_by_another(Told(owner), b"", [first], NODE, Followers())
+    assert not is_owned_by_another(Told(mirror), b"", [first], NODE, Followers())
+
+
+def test_what_a_node_has_learned_of_an_owner_counts_without_an_answer() -> None:
+    own = [epoch(100, NODE), epoch(101, NODE)]
+    assert is_owned_by_another(Told(), b"", own, NODE, Followers(), epoch(102, 1))
+    assert not is_owned_by_another(Told(), b"", own, NODE, Followers(), epoch(102, NODE))
+    assert not is_owned_by_another(Told(), b"", own, NODE, Followers(), epoch(100, 1))
+    assert not is_owned_by_another(Told(), b"", own, NODE, Followers())
+
+
+def test_as_many_answers_are_waited_for_as_the_log_of_a_node_that_returns_needs() -> None:
+    asked: list[Followers] = []
+
+    class Counting(Told):
+        def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
+            asked.append(followers)
+            return []
+
+    assert not is_owned_by_another(Counting(), b"", [epoch(1, NODE)], NODE, Followers((1, 2), 2, 2))
+    assert asked == [Followers((1, 2), 2, 2)]
 
 
 def test_a_log_that_is_known_to_be_taken_over_is_not_opened_if_nobody_tells_of_it() -> None:

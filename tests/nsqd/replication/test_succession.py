@@ -8,8 +8,9 @@ from random import Random
 
 import pytest
 
+from nsqd.replication.directory import REMNANTS
 from nsqd.replication.rejoin import Taken
-from nsqd.replication.succession import LOG, PARTIAL, REMNANTS, replace_log, resume_succession, succeed_taken
+from nsqd.replication.succession import LOG, PARTIAL, replace_log, resume_succession, succeed_taken
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.frozen import FrozenDisk
@@ -118,3 +119,17 @@ def test_a_log_that_is_taken_over_again_succeeds_again(tmp_path: Path) -> None:
     assert ends(tmp_path / LOG) == {"t": [], "u": []}
     parents = LogReading(FrozenDisk(RealDisk(tmp_path / LOG))).replay.parents
     assert list(parents) == [first.parent.log_id, second.parent.log_id]
+
+
+def test_if_nobody_tells_what_the_owner_has_everything_that_is_owed_is_in_the_new_log_and_is_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken_log(tmp_path)
+    made = succeed_taken(tmp_path, Taken(OWNER, "", (), 0), LEAST, 0)
+    assert ends(tmp_path / LOG) == {"t": [(0, 4)], "u": [(0, 1)]}
+    assert made.messages == 5
+    assert "node 2 owns this node's log" in caplog.text
+    assert (
+        "with all 5 unfinished messages of the old one: those that the other node has, too, come twice" in caplog.text
+    )
+    assert "delivers these messages" not in caplog.text

@@ -2,7 +2,20 @@
 
 import pytest
 
-from nsqd.storage.log.clocks import ABSURD, NO_BOOT, Anchor, Clocks, LogClock, system_clocks
+from nsqd.storage.log.clocks import (
+    ABSURD,
+    NO_BOOT,
+    NOTE,
+    Anchor,
+    Clocks,
+    LogClock,
+    drop_note,
+    note_of,
+    read_note,
+    system_clocks,
+    write_note,
+)
+from tests.nsqd.storage.small_log import new_disk
 
 SECOND = 1_000_000_000
 HOUR = 3600 * SECOND
@@ -79,3 +92,43 @@ def test_this_machine_tells_its_clocks() -> None:
     assert len(clocks.boot_id) == 16
     assert clocks.boot() >= 0
     assert clocks.wall() > WALL // 2
+
+
+@pytest.mark.parametrize("skew", [-HOUR, 0, HOUR])
+def test_the_time_of_another_nodes_log_goes_on_by_what_this_machine_noted(skew: int) -> None:
+    before = clock(WALL + skew, 50 * SECOND, OTHER)  # this machine's clocks, when the owner's were those of ANCHOR
+    note = note_of(before.clocks, WALL)
+    log = clock(WALL + skew + 30 * SECOND, 80 * SECOND, OTHER)
+    log.resume(ANCHOR, WALL, note)
+    assert log.now() == WALL + 30 * SECOND
+
+
+def test_a_note_that_is_older_than_the_anchor_is_better_and_an_absurd_one_is_not_taken() -> None:
+    log = clock(WALL + HOUR, 100 * SECOND, OTHER)
+    log.resume(ANCHOR, WALL, Anchor(WALL - 4 * SECOND, WALL + HOUR - 10 * SECOND, 90 * SECOND, OTHER))
+    assert log.now() == WALL + 6 * SECOND
+    log = clock(WALL + 10 * SECOND, 110 * SECOND, BOOT)
+    log.resume(ANCHOR, WALL, Anchor(WALL + ABSURD + 1, WALL, 90 * SECOND, BOOT))
+    assert log.now() == WALL + 10 * SECOND
+
+
+def test_a_note_is_kept_beside_the_log_until_it_is_dropped() -> None:
+    disk = new_disk()
+    assert read_note(disk) is None
+    write_note(disk, ANCHOR)
+    write_note(disk, note := Anchor(5, 6, 7, OTHER))
+    assert read_note(disk) == note
+    drop_note(disk)
+    drop_note(disk)
+    assert read_note(disk) is None
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{}", b"[1,2,3]", b'[1,2,3,"00"]', b'[-1,2,3,"' + b"00" * 16 + b'"]', b"[1e999,1,1,1]"]
+)
+def test_a_damaged_note_is_none(content: bytes) -> None:
+    disk = new_disk()
+    file = disk.create(NOTE)
+    file.append([content or b" "], 0)
+    file.close()
+    assert read_note(disk) is None

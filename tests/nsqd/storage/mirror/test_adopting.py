@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -10,10 +12,11 @@ from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.opening import LogOptions, TakenOver, open_log
-from nsqd.storage.log.records import decode_header
+from nsqd.storage.log.records import HEADER_SIZE, decode_header
 from nsqd.storage.log.segments import LogError
-from nsqd.storage.mirror.adopting import Refused, check_replay, claim, drop_manifest, facts_of, name_files
+from nsqd.storage.mirror.adopting import Refused, check_replay, claim, drop_manifest, name_files, name_mirror_files
 from nsqd.storage.mirror.manifest import NAME, Manifest, MirrorFile, read_manifest, write_manifest
+from nsqd.storage.mirror.mirror import Mirror
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import NODE, Clock, SimNode
@@ -137,10 +140,6 @@ def test_an_adopted_log_keeps_its_node_number_and_gets_an_epoch_of_the_adopter()
         opened.writer.append_anchor()
         opened.close()
     assert [(epoch.number, epoch.node) for epoch in epochs] == [(100, ADOPTER), (101, ADOPTER)]
-    facts = facts_of(disk)
-    assert (facts.node, facts.log_id) == (NODE, manifest.log_id)
-    assert [epoch for epoch, _ in facts.epochs][-2:] == epochs
-    assert facts.epochs[-1][1] <= facts.end
 
 
 def test_a_directory_without_a_log_is_not_begun_as_one() -> None:
@@ -148,8 +147,6 @@ def test_a_directory_without_a_log_is_not_begun_as_one() -> None:
     options = LogOptions(ADOPTER, Durability.INTERVAL, 0, 1 << 20)
     with pytest.raises(LogError, match="holds no log"):
         open_log(disk, options, lambda: None, taken_over=TakenOver(ADOPTER))
-    with pytest.raises(LogError, match="holds no log"):
-        facts_of(disk)
     assert disk.names() == []
 
 
@@ -176,8 +173,35 @@ def test_a_kill_between_two_steps_leaves_files_that_can_be_named(cut_in: int, is
     drop_manifest(disk)
     assert NAME not in disk.names()
     assert name_files(disk) is None
-    assert facts_of(disk).log_id == manifest.log_id
     drop_manifest(disk)
+
+
+@pytest.mark.parametrize("is_opened", [False, True])
+@pytest.mark.parametrize("cut_in", range(12))
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_until_others_are_told_of_an_epoch_the_files_become_a_mirror_again(
+    is_opened: bool, cut_in: int, is_cut: bool
+) -> None:
+    disk, manifest = mirror_of(log_with_checkpoints())
+    contents = {file.name: disk.content(file.name) for file in manifest.files}
+    claim(disk, manifest, 7)
+    name_files(disk)
+    if is_opened:
+        options = LogOptions(ADOPTER, Durability.INTERVAL, 0, 1 << 20)
+        opened = open_log(disk, options, lambda: None, taken_over=TakenOver(ADOPTER, 7, manifest.mark))
+        opened.writer.append_anchor()
+        opened.close()
+    disk.cut_in = cut_in
+    random = Random(cut_in)
+    with suppress(PowerCut):
+        name_mirror_files(disk)
+    disk = disk.crash(random) if is_cut else disk.kill()
+    assert name_mirror_files(disk) == manifest
+    mirror = Mirror(disk.kill(), manifest.log_id, manifest.node)
+    assert (mirror.manifest, mirror.end) == (manifest, manifest.mark)
+    assert contents == {file.name: disk.content(file.name) for file in manifest.files}
+    drop_manifest(disk)
+    assert name_mirror_files(disk) is None, "the epoch has begun"
 
 
 def test_a_header_of_the_adopter_is_rebuilt_with_the_number_of_the_log() -> None:
@@ -194,3 +218,16 @@ def test_a_header_of_the_adopter_is_rebuilt_with_the_number_of_the_log() -> None
     again.close()
     header = decode_header(disk.content(name))
     assert (header.node, header.epoch) == (NODE, Epoch(100, ADOPTER, header.epoch.random))
+
+
+def test_an_epoch_that_was_begun_in_the_place_of_an_empty_last_segment_is_no_part_of_the_mirror() -> None:
+    disk, manifest = mirror_of(log_with_checkpoints())
+    empty = MirrorFile(manifest.mark, 0, 1)
+    disk.put(empty.name, disk.content(manifest.files[-1].name)[:HEADER_SIZE])
+    longer = replace(manifest, files=(*manifest.files, empty))
+    claim(disk, longer, 7)
+    disk.put(empty.name, b"the header of an epoch of this node")
+    name_files(disk)
+    assert name_mirror_files(disk) == manifest
+    mirror = Mirror(disk.kill(), manifest.log_id, manifest.node)
+    assert mirror.end == manifest.mark

@@ -1,0 +1,102 @@
+"""`penstock leave`: have a node hand its logs over to other nodes, and leave the cluster for good."""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from apps.messages import ADDRESS
+
+TIMEOUT = 10.0  # s for an answer
+ASK_EVERY = 0.5  # s between two questions how far the node is
+SILENT_FOR = 10.0  # s after which a node that does not answer is given up
+WHAT = "have a node hand its logs over to other nodes, and leave the cluster for good"
+DETAILS = """
+The node takes no messages and delivers none from then on. It waits for what is in flight, for half of the limit at most, and
+asks nodes that have all of its logs to own them. Then it says that it has left, and its process ends: make sure that nothing
+starts it again. What is not handed over within the limit stays its own; the process ends as well, and the other nodes take over
+as from a node that was lost. Its data directory is a copy then: keep it until they have. A node that left may join again, best
+with a new data directory. See docs/operations/draining.md.
+"""
+ADVICE = {
+    "NO_CLUSTER": "nsqd at {address} is in no cluster: it has no -cluster-address",
+    "INVALID_ARG_LIMIT": "the limit must be a duration from 1ns to 24h, such as 60s",
+}
+TEXTS = {
+    "waiting": "waiting for {in_flight} messages that are in flight",
+    "handing over": "handing over {count} logs",
+    "telling": "telling the other nodes",
+    "left": "the node has left the cluster",
+    "gave up": "{count} logs were not handed over within the limit: the node ends as their owner, and its disk is still a copy",
+}
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command `leave` to the parser."""
+    leave = commands.add_parser(
+        "leave", help=WHAT, description=WHAT, epilog=DETAILS, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    leave.add_argument(
+        "--nsqd-http-address",
+        default=ADDRESS,
+        metavar="HOST:PORT",
+        help=f"HTTP address of the node that is to leave (default: {ADDRESS})",
+    )
+    leave.add_argument("--limit", default="60s", metavar="DURATION", help="how long it may take (default: 60s)")
+    leave.set_defaults(leave=True)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return the exit code: 0 if the node has left, otherwise 1."""
+    address, last = arguments.nsqd_http_address, ""
+    url = f"http://{address}/cluster/leave"
+    answer = _ask(lambda: httpx.post(url, params={"limit": arguments.limit}, timeout=TIMEOUT))
+    if answer is None:
+        return _failed(f"cannot ask nsqd at {address}")
+    if answer.status_code != 200:
+        return _failed(_why(answer, address))
+    while True:
+        try:
+            state = dict(answer.json())
+            text = _text(state)
+        except (ValueError, KeyError, TypeError):
+            return _failed(f"{address} does not answer as an nsqd of Penstock")
+        if text != last:
+            print(text, flush=True)
+            last = text
+        if state["state"] in ("left", "gave up"):
+            return 0 if state["state"] == "left" else 1
+        time.sleep(ASK_EVERY)
+        silent_until = time.monotonic() + SILENT_FOR
+        while (found := _ask(lambda: httpx.get(url, timeout=TIMEOUT))) is None:
+            if time.monotonic() > silent_until:
+                return _failed(f"nsqd at {address} no longer answers: look at /cluster of another node")
+            time.sleep(ASK_EVERY)
+        answer = found
+
+
+def _ask(ask: Callable[[], httpx.Response]) -> httpx.Response | None:
+    try:
+        return ask()
+    except (httpx.HTTPError, httpx.InvalidURL):
+        return None
+
+
+def _text(state: dict[str, Any]) -> str:
+    return TEXTS[state["state"]].format(in_flight=int(state["in_flight"]), count=len(state["logs"]))
+
+
+def _why(answer: httpx.Response, address: str) -> str:
+    try:
+        word = str(answer.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"{address} answered {answer.status_code}: it may not be an nsqd of Penstock"
+    return ADVICE.get(word, f"nsqd at {address} answered {word[:200]}").format(address=address)
+
+
+def _failed(why: str) -> int:
+    print(f"penstock leave: {why}", file=sys.stderr)
+    return 1

@@ -1,0 +1,119 @@
+"""Logs that are closed: they owe nothing, retain nothing, and nobody publishes into them. A closed log is never adopted again.
+
+The owner says that it has closed a log. Every node keeps that durably, tells the others, and says that it has it. When enough
+nodes have it, the owner removes the log; the others remove their mirrors as soon as they have it themselves. So a node that
+returns with a copy is told by any of them. Words are merged by union; of two about one log, that with the greater epoch holds.
+A word is void if the log has a later owner than the one that has closed it.
+
+See docs/design/cluster.md#closed-logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.link import Link
+from nsqd.protocols.peer.closed import Closed, pack_closed, pack_closed_kept, unpack_closed, unpack_closed_kept
+from nsqd.protocols.peer.frames import FrameKind
+
+LEAST_COPIES = 2  # of the word about a closed log, as long as there is another member
+AGAIN = 10_000_000_000  # ns after which a word is kept, or told, again
+
+
+@dataclass(slots=True)
+class _Own:
+    """A log that this node closes."""
+
+    copies: int  # how many nodes are to have the word before the log goes, this one included
+    had_by: set[int] = field(default_factory=set)  # numbers of the other nodes that have it
+
+
+class ClosedLogs:
+    """The closed logs, as one node knows them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Begin with what cluster.json had."""
+        # has what the node knows written durably, and then says whether that has succeeded
+        self.keep: Callable[[Callable[[bool], None]], None] = lambda then: then(False)
+        self.on_closed: Callable[[bytes], None] = lambda log_id: None  # this node has durably that a log is closed
+        self.on_removable: Callable[[bytes], None] = lambda log_id: None  # so have enough nodes, of a log it has closed
+        self._cluster = cluster
+        self._ownership = cluster.ownership
+        self._durable = set(cluster.ownership.closed)  # ids of the logs of which this node has the word durably
+        self._own: dict[bytes, _Own] = {}
+        self._again_due = 0
+        cluster.on_closing = self.receive
+
+    def is_closed(self, log_id: bytes) -> bool:
+        """Return True if a log is closed, and this node has that durably."""
+        return log_id in self._durable and log_id in self._ownership.closed
+
+    def close(self, word: Closed, copies: int) -> None:
+        """Close a log that this node owns. `copies`: how many nodes are to have the word before the log is removed."""
+        self._own[word.log_id] = _Own(copies)
+        self._merge(word, None)
+        for link in self._cluster.links.values():  # those that have it say so again
+            link.send_claiming(pack_closed(word))
+        self._count(word.log_id)
+
+    def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:
+        """Take what another node says of closed logs. Raises PeerError."""
+        if kind is FrameKind.CLOSED_KEPT:
+            self._note_kept(link, unpack_closed_kept(content))
+            return
+        word = unpack_closed(content)
+        self._merge(word, link)
+        if self.is_closed(word.log_id):
+            link.send_claiming(pack_closed_kept(word.log_id))
+
+    def _merge(self, word: Closed, source: Link | None) -> None:
+        """Take over that a log is closed, and tell the others if that is news."""
+        log_id = word.log_id
+        if self._ownership.close(word):
+            for link in self._cluster.links.values():
+                if link is not source and source is not None:
+                    link.send_claiming(pack_closed(word))
+        if log_id not in self._durable and log_id in self._ownership.closed:
+            self.keep(lambda is_kept: self._kept(log_id) if is_kept else None)
+
+    def _kept(self, log_id: bytes) -> None:
+        if log_id in self._durable or log_id not in self._ownership.closed:
+            return
+        self._durable.add(log_id)
+        self._durable &= self._ownership.closed.keys()
+        for link in self._cluster.links.values():
+            link.send_claiming(pack_closed_kept(log_id))
+        self.on_closed(log_id)
+        self._count(log_id)
+
+    def _note_kept(self, link: Link, log_id: bytes) -> None:
+        own = self._own.get(log_id)
+        if own is not None and link.peer is not None:
+            own.had_by.add(link.peer.number)
+            self._count(log_id)
+
+    def _count(self, log_id: bytes) -> None:
+        """Let a log go that this node has closed, if enough nodes have the word."""
+        own = self._own.get(log_id)
+        if own is None or not self.is_closed(log_id):
+            return
+        members = {node.number for node in self._cluster.membership.members}
+        needed = min(max(own.copies, LEAST_COPIES), len(members))
+        if 1 + len(own.had_by & members) >= needed:
+            del self._own[log_id]
+            self.on_removable(log_id)
+
+    def tick(self, now: int) -> None:
+        """Do what is due by time. Call it several times a second; `now` in monotonic ns."""
+        if now < self._again_due:
+            return
+        self._again_due = now + AGAIN
+        for log_id in [one for one in self._ownership.closed if one not in self._durable]:
+            self.keep(lambda is_kept, log_id=log_id: self._kept(log_id) if is_kept else None)  # type: ignore[misc]
+        for log_id in list(self._own):
+            if log_id in self._ownership.closed:
+                self._count(log_id)  # a member may have been forgotten
+            else:
+                del self._own[log_id]  # another node owns the log

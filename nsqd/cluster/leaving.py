@@ -1,0 +1,165 @@
+"""How a node leaves the cluster for good: it hands its logs over to nodes that have all of them, and says that it has left.
+
+The node takes no publishes and delivers nothing more. It waits until nothing is in flight, but no longer than half of the
+limit. Then it gives its logs up: for each log it asks one follower that has everything to claim it, by the usual exchange, and
+another one if that takes too long. When every log has another owner, it says that it has left. What is not handed over within
+the limit stays its own: the others may take it over as from a node that was lost.
+
+Nothing here does input or output, or asks a clock.
+
+See docs/design/cluster.md#leaving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from nsqd.cluster.claims import Claims
+from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.link import Link
+from nsqd.core.message.epoch import Epoch
+from nsqd.protocols.peer.handover import pack_handover, unpack_handover
+
+ASK_AGAIN = 5_000_000_000  # ns after which another follower is asked
+ASKED_FOR = 10_000_000_000  # ns for which a node that was asked tries to claim
+MOST_ASKED = 1000  # logs that a node is asked to own at a time
+
+
+class LeavingState(StrEnum):
+    """How far a node that leaves is."""
+
+    STAYING = "staying"  # nobody has asked it to leave
+    WAITING = "waiting"  # for what is in flight
+    HANDING_OVER = "handing over"
+    TELLING = "telling"  # that it has left: all its logs have other owners
+    LEFT = "left"
+    GAVE_UP = "gave up"  # the limit is over, and this node still owns a log
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A log that a node owns, and who has everything of it."""
+
+    log_id: bytes
+    whole: tuple[int, ...]  # numbers of the nodes that have all of it durably, the best first
+
+
+class Leaving:
+    """The leaving of one node. All times are monotonic ns."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.state = LeavingState.STAYING
+        self.on_begin: Callable[[], None] = lambda: None  # take no publishes, and deliver nothing more
+        self.on_end: Callable[[bool], None] = lambda is_left: None  # the process is to end
+        # has what the node knows written durably, and then says whether that has succeeded
+        self.keep: Callable[[Callable[[bool], None]], None] = lambda then: then(False)
+        self._cluster = cluster
+        self._limit = self._begun = 0  # ns; when it began
+        self._in_flight = 0
+        self._owned: list[bytes] = []  # logs that are still to be handed over
+        self._asked: dict[bytes, tuple[int, int]] = {}  # by log id: the node that was asked last, and when
+
+    @property
+    def is_under_way(self) -> bool:
+        """Return True if this node has begun to leave, also when it has ended."""
+        return self.state is not LeavingState.STAYING
+
+    def begin(self, limit: int, now: int) -> None:
+        """Begin to leave, within `limit` ns. Nothing changes if the node leaves already."""
+        if not self.is_under_way:
+            self.state, self._limit, self._begun = LeavingState.WAITING, limit, now
+            self.on_begin()
+
+    def tick(self, now: int, in_flight: int, logs: Sequence[Followed]) -> None:
+        """Go on. `in_flight`: messages that clients have; `logs`: those that this node still serves, or served last."""
+        if self.state not in (LeavingState.WAITING, LeavingState.HANDING_OVER):
+            return
+        own = self._cluster.own.number
+        self._in_flight = in_flight
+        epochs = self._cluster.ownership.epochs
+        self._owned = [one.log_id for one in logs if one.log_id in epochs and epochs[one.log_id].node == own]
+        if self.state is LeavingState.WAITING and (not in_flight or now - self._begun >= self._limit // 2):
+            self.state = LeavingState.HANDING_OVER
+        if self.state is LeavingState.HANDING_OVER:
+            if not self._owned:
+                self._leave()
+                return
+            for one in logs:
+                if one.log_id in self._owned:
+                    self._hand_over(one, epochs[one.log_id], now)
+        if now - self._begun >= self._limit:
+            self.state = LeavingState.GAVE_UP
+            self.on_end(False)
+
+    def _hand_over(self, one: Followed, epoch: Epoch, now: int) -> None:
+        """Ask a node to own a log, unless one was just asked."""
+        asked, at = self._asked.get(one.log_id, (-1, 0))
+        links = self._cluster.links
+        able = [number for number in one.whole if number in links]
+        if not able or (asked in links and now - at < ASK_AGAIN):
+            return
+        number = next((other for other in able if other > asked), able[0])  # in turn
+        self._asked[one.log_id] = number, now
+        self._cluster.give_up_log(one.log_id)
+        links[number].send_claiming(pack_handover(one.log_id, epoch))
+
+    def _leave(self) -> None:
+        self.state = LeavingState.TELLING
+        self._cluster.leave()
+        self.keep(self._left)
+
+    def _left(self, is_kept: bool) -> None:
+        """End: the others know it, whether it could be written here or not."""
+        self.state = LeavingState.LEFT
+        self.on_end(True)
+
+    def figures(self) -> dict[str, Any]:
+        """Return how far it is, as JSON has it."""
+        asked = [(log_id.hex(), self._asked.get(log_id, (None, 0))[0]) for log_id in self._owned]
+        return {
+            "state": self.state.value,
+            "in_flight": self._in_flight,
+            "logs": [{"log_id": log_id, "asked": number} for log_id, number in asked],
+        }
+
+
+class Handovers:
+    """The logs that other nodes ask this one to own, because they leave."""
+
+    def __init__(self, cluster: Cluster, claims: Claims) -> None:
+        self._cluster, self._claims = cluster, claims
+        self._asked: dict[bytes, tuple[Epoch, int]] = {}  # by log id: the epoch that ends, and until when it is tried
+        self._now = 0  # time of the last tick
+        cluster.on_handover = self.receive
+
+    def receive(self, link: Link, content: bytes) -> None:
+        """Take note that the owner of a log asks this node to own it. Raises PeerError."""
+        log_id, epoch = unpack_handover(content)
+        assert link.peer is not None
+        if epoch.node == link.peer.number and self._is_owner(log_id, epoch) and len(self._asked) < MOST_ASKED:
+            self._asked[log_id] = epoch, self._now + ASKED_FOR
+
+    def _is_owner(self, log_id: bytes, epoch: Epoch) -> bool:
+        return self._cluster.ownership.owner(log_id) == epoch
+
+    def tick(self, now: int) -> None:
+        """Claim what can be claimed. Call it several times a second, before Claims.tick."""
+        self._now = now
+        for log_id, (epoch, until) in list(self._asked.items()):
+            if now >= until or not self._is_owner(log_id, epoch):
+                del self._asked[log_id]
+                continue
+            try:
+                self._claims.adopt(log_id)
+            except (KeyError, ValueError):  # the mirror is being opened, or the owner's word has not been looked at
+                continue
+            del self._asked[log_id]
+
+
+def best_first(followers: Iterable[tuple[int, bool, int]], end: int) -> tuple[int, ...]:
+    """Return the nodes that have a log up to `end` durably: of each its number, whether it counts, and how far it has it."""
+    whole = [(not counts, number) for number, counts, durable in followers if durable >= end]
+    return tuple(number for _, number in sorted(whole))

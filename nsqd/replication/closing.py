@@ -1,0 +1,155 @@
+"""When an adopted log is closed, and what then goes: its directory, mirrors of it, and what is left of it in remnants/.
+
+An adopted log is closed when it owes nothing and retains nothing, and the node that published into it publishes into another
+one, has left, or was forgotten. It is served no more from then on; its files go when enough nodes have durably that it is
+closed. A remnant of it goes on the node that publishes into the log that succeeds it, once the followers have what that log
+held at the start: everything that the remnant held and the owner had not.
+
+See docs/design/cluster.md#closed-logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from nsqd.cluster.closed import ClosedLogs
+from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.membership import Standing
+from nsqd.core.broker import Broker
+from nsqd.core.observation.drain_status import drain_statuses
+from nsqd.protocols.peer.closed import make_closed
+from nsqd.replication.adopted_log import CLOSED, LOST, SERVING, AdoptedLog
+from nsqd.replication.adoption import Adoptions
+from nsqd.replication.copying import Copying
+from nsqd.replication.follower import Work
+from nsqd.replication.origin import Origin
+from nsqd.storage.log.epochs import unpack
+from nsqd.storage.log.opening import OpenLog
+from shared.log import log
+
+LOOK_EVERY = 5_000_000_000  # ns between two looks at what may be closed or removed
+
+
+class Remnants(Protocol):
+    """The logs that this node had before: nsqd.replication.directory.RemnantDirectory."""
+
+    def found(self) -> list[bytes]:
+        """Return the ids of the logs of which something is left. Raises OSError."""
+
+    def remove(self, log_id: bytes) -> None:
+        """Remove all that is left of a log. Raises OSError."""
+
+
+class Closing:
+    """The closing of logs on one node. All methods are for the reactor's thread."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        closed: ClosedLogs,
+        adoptions: Adoptions,
+        copying: Copying,
+        remnants: Remnants,
+        work: Work,
+        own_end: Callable[[], int],
+    ) -> None:
+        """`own_end`: returns the position at which this node's own log ends."""
+        self._cluster, self._closed, self._adoptions = cluster, closed, adoptions
+        self._copying, self._remnants, self._work = copying, remnants, work
+        self._look_due = 0
+        self._is_busy = False  # remnants are being removed
+        self._start = own_end()  # what the own log held at the start of this run ends here
+        closed.on_closed, closed.on_removable = self._was_closed, adoptions.remove
+        for log_id, owned in adoptions.logs.items():
+            if owned.state == CLOSED:  # the last run has closed it, or was told so, and has not removed it
+                closed.close(cluster.ownership.closed[log_id], copying.origin.in_sync.stated.most)
+
+    def tick(self, now: int) -> None:
+        """Close what may be closed, and remove what is not needed. Call it several times a second; `now` in monotonic ns."""
+        self._closed.tick(now)
+        if now < self._look_due:
+            return
+        self._look_due = now + LOOK_EVERY
+        for owned in list(self._adoptions.logs.values()):
+            self._look_at(owned)
+        self._look_at_remnants()
+
+    def _look_at(self, owned: AdoptedLog) -> None:
+        log_id = owned.log_id
+        if owned.state != SERVING or owned.log is None or owned.broker is None:
+            if owned.state not in (LOST, CLOSED) and self._closed.is_closed(log_id):
+                self._was_closed(log_id)
+            return
+        origin = self._copying.origins.get(log_id)
+        if origin is not None and not self._is_published(owned) and owes_nothing(owned.log, owned.broker):
+            self._close(log_id, owned.node, origin)
+
+    def _is_published(self, owned: AdoptedLog) -> bool:
+        """Return True if the node that published into a log may return with what it has published since."""
+        membership = self._cluster.membership
+        word = membership.words.get(owned.node)
+        if word is None:
+            return owned.log_id not in membership.forgotten
+        return word.standing is Standing.MEMBER and word.node.log_id == owned.log_id
+
+    def _close(self, log_id: bytes, node: int, origin: Origin) -> None:
+        state = origin.owned()
+        epochs = [(unpack(bytes.fromhex(epoch)), start) for epoch, start in state["epochs"]]
+        copies = max(origin.in_sync.stated.most, origin.copies.asked[1])
+        word = make_closed(log_id, state["end"], epochs)
+        log.info("CLUSTER: the log %s of node %d owes nothing, and is closed", log_id.hex(), node)
+        self._adoptions.end(log_id)
+        self._cluster.drop_log(log_id)
+        self._closed.close(word, copies)
+
+    def _was_closed(self, log_id: bytes) -> None:
+        """Remove what this node has of a log that is closed. It has that durably."""
+        epochs = self._cluster.ownership.closed[log_id].epochs
+        self._copying.mirrors.discard(log_id, [(epoch.pack(), start) for epoch, start in epochs])
+        owned = self._adoptions.logs.get(log_id)
+        if owned is None:
+            self._adoptions.remove(log_id)  # what was set aside of it
+        elif owned.state != CLOSED:  # another node has closed it: this one had lost it, and did not know
+            self._adoptions.end(log_id)
+            self._adoptions.parts.failed(log_id, "the log is closed")  # if it was just being adopted
+            self._cluster.drop_log(log_id)
+            self._adoptions.remove(log_id)
+
+    # remnants
+
+    def _look_at_remnants(self) -> None:
+        """Remove what is left of logs that are closed, if this node's own log is safe as it was at the start."""
+        origin = self._copying.origin
+        others = max(origin.in_sync.stated.most, origin.copies.asked[1]) - 1
+        having = sum(
+            one.has_mirror and one.durable >= self._start and number in origin.in_sync.counting
+            for number, one in origin.followers.items()
+        )
+        if not self._is_busy and having >= others:
+            self._is_busy = True
+            self._work.run(self._remove_remnants, self._removed_remnants)
+
+    def _remove_remnants(self) -> list[bytes]:
+        """Remove the remnants of closed logs, and return the ids of these logs. Any thread."""
+        over = [log_id for log_id in self._remnants.found() if self._closed.is_closed(log_id)]
+        for log_id in over:
+            self._remnants.remove(log_id)
+        return over
+
+    def _removed_remnants(self, result: list[bytes] | OSError) -> None:
+        self._is_busy = False
+        if isinstance(result, OSError):
+            log.error("CLUSTER: cannot remove what is left of closed logs: %s; trying again", result)
+            return
+        for log_id in result:
+            log.info("CLUSTER: removed what was left of the log %s, which is closed", log_id.hex())
+
+
+def owes_nothing(opened: OpenLog, broker: Broker) -> bool:
+    """Return True if a log owes no message to anybody, buried ones included, and retains none."""
+    if any(any(one) for one in drain_statuses(broker, "")):
+        return False
+    store = opened.store
+    sequences = filter(None, map(store.find_sequence, store.logged()))
+    return not any(sequence.live() or sequence.all_retained() for sequence in sequences)

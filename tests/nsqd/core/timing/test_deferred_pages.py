@@ -1,0 +1,46 @@
+"""Pages of waiting messages: they are read in parts, so that no built-in takes long, and say the same as one page."""
+
+from __future__ import annotations
+
+from random import Random
+
+from nsqd.core.timing.deferred import pack
+from nsqd.core.timing.deferred_pages import BLOCK, ENDLESS, IN_A_PAGE, between, in_order, page_of, pages_of, shifted
+
+Entry = tuple[int, int, int]
+
+
+def entries(count: int) -> list[Entry]:
+    """Return (ordinal, due, attempts) of so many messages, some due at once."""
+    random = Random(count)
+    ordinals = random.sample(range(3 * count), count)
+    return [(one, random.choice((0, random.randrange(1, 1 << 60))), random.randrange(5)) for one in ordinals]
+
+
+def packed(some: list[Entry]) -> bytes:
+    return b"".join(pack(*one) for one in some)
+
+
+def test_long_chunks_become_short_pages_of_the_same_messages_at_another_time() -> None:
+    some = entries(2 * IN_A_PAGE + 5)
+    chunks = [packed(some[:3]), b"", packed(some[3:])]
+    pages = list(pages_of(chunks, 7))
+    assert [len(page) // 3 for page in pages] == [3, IN_A_PAGE, IN_A_PAGE, 2]
+    assert [at for page in pages for at in page] == list(shifted(page_of(packed(some)), 7))
+    assert [(page[0], page[1]) for page in pages_of([pack(1, 0, 2)], 7)] == [(1, 0)]
+
+
+def test_a_page_is_divided_by_ordinal() -> None:
+    page = page_of(packed([(5, 50, 1), (3, 30, 2), (9, 0, 3)]))
+    assert between(page, 3, 10) is page
+    assert list(between(page, 4, 9)) == [5, 50, 1]
+    assert list(between(page, 0, 5)) == [3, 30, 2]
+    assert list(between(page, 5, ENDLESS)) == [5, 50, 1, 9, 0, 3]
+    assert not between(page, 10, ENDLESS)
+    assert not between(page_of(b""), 0, ENDLESS)
+
+
+def test_messages_are_sorted_block_by_block() -> None:
+    some = entries(3 * BLOCK)
+    assert list(in_order(iter(some))) == sorted(some)
+    assert list(in_order([])) == []

@@ -1,0 +1,57 @@
+"""A log that was adopted and owes nothing any more is closed: its copies go, and a node that returns with one is told."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.daemons import OK, Conversation, Daemon, eventually, publish
+from tests.processes.test_cluster import node as node  # the fixture
+from tests.processes.test_cluster_chaos import again, create
+from tests.processes.test_takeover import cluster_of, log_of, owned, taken
+
+pytestmark = pytest.mark.process
+
+NodeMaker = Callable[..., Daemon]
+
+
+def copies(directory: Path, log_id: str) -> list[str]:
+    """The directories that nodes have of a log, whatever it is to them."""
+    return sorted(str(path.relative_to(directory)) for path in directory.glob(f"*/*/{log_id}*"))
+
+
+def closed(daemon: Daemon) -> set[str]:
+    return {one["log_id"] for one in httpx.get(f"http://{daemon.http}/cluster").json()["closed"]}
+
+
+def test_an_adopted_log_that_owes_nothing_is_closed_and_all_copies_of_it_go(node: NodeMaker, tmp_path: Path) -> None:
+    flags = {"takeover_quorum": "majority"}
+    with ExitStack() as stack:
+        nodes = cluster_of(stack, node, 3, **flags)
+        first, others = nodes[0], nodes[1:]
+        lost = log_of(first, 0)
+        create(first, two=2)
+        publish(first, "two", *(b"%d" % number for number in range(20)))
+        first.process.send_signal(signal.SIGKILL)
+        eventually(lambda: any(lost in owned(daemon) for daemon in others))
+        (adopter,) = [daemon for daemon in others if lost in owned(daemon)]
+        (third,) = [daemon for daemon in others if daemon is not adopter]
+        back = again(stack, node, 0, first, adopter, **flags)
+        eventually(lambda: log_of(back, 0) not in ("", lost))
+        eventually(lambda: len(copies(tmp_path, lost)) == 4)  # adopted, two mirrors, and a remnant
+        number = others.index(third) + 1
+        third.kill()  # it keeps its mirror while the others forget the log
+        with Conversation(adopter, b"  V2SUB two c\nRDY 10\n") as consumer:
+            assert consumer.frame() == OK
+            assert len(taken(consumer, 20)) == 20
+        eventually(lambda: copies(tmp_path, lost) == [f"{number}/mirrors/{lost}"])
+        assert closed(adopter) == closed(back) == {lost}
+        returned = again(stack, node, number, third, back, **flags)
+        eventually(lambda: not copies(tmp_path, lost))
+        assert closed(returned) == {lost}
+        assert not any(lost in owned(daemon) for daemon in (adopter, back, returned))
