@@ -9,6 +9,7 @@ from admin.roles import Who
 from admin.views import size
 
 MOST_FILES, MOST_TOPICS = 200, 100  # of a node: nsqd reports no more
+MOST_ADOPTED = 100  # logs of a node
 LOW, LEAST = 0.20, 0.05  # free share of a disk that calls for attention, and for action
 _NUMBERS = (
     "log_bytes", "live_bytes", "segments", "memory_bytes", "unsynced_bytes", "checkpoints", "damage", "torn", "retries",
@@ -57,6 +58,10 @@ def storage_view(data: JsonObject, who: Who) -> JsonObject:
         }
         for one in objects(data.get("files"))[:MOST_FILES]
     ]
+    view["adopted"] = [
+        {"log": text(one.get("log"))[:32], **{name: number(one.get(name)) for name in _ADOPTED}}
+        for one in objects(data.get("adopted"))[:MOST_ADOPTED]
+    ]
     view["topics"] = [
         {name: text(value) if name == "topic" else number(value) for name, value in one.items() if name in _TOPIC}
         for one in objects(data.get("topics"))[:MOST_TOPICS]
@@ -72,6 +77,7 @@ def drain_view(data: JsonObject) -> JsonObject:
     return flags | {name: number(data.get(name)) for name in names}
 
 
+_ADOPTED = ("node", "log_bytes", "live_bytes", "segments", "memory_bytes", "damage")
 _TOPIC = ("topic", "live_bytes", "messages", "retained")
 
 

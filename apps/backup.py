@@ -1,6 +1,7 @@
 """Run `penstock backup DIR`: copy the data directory of a running nsqd, as it was at one moment.
 
-DIR must not exist. The copy is written to `DIR.partial`, synced, and renamed to DIR only when it is complete.
+DIR must not exist. The copy is written to `DIR.partial`, synced, and renamed to DIR only when it is complete. Logs that the
+node has adopted are left out, and named: each is copied by itself (--log).
 """
 
 import argparse
@@ -34,6 +35,9 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     command.add_argument(
         "--nsqd-http-address", default=ADDRESS, metavar="HOST:PORT", help=f"HTTP address of nsqd (default: {ADDRESS})"
     )
+    command.add_argument(
+        "--log", metavar="ID", help="copy a log that the node has adopted, for penstock restore (default: its own log)"
+    )
     command.add_argument("--json", action="store_true", help="print a JSON object with the number of files and bytes")
     command.set_defaults(backup=True)
 
@@ -48,22 +52,37 @@ def run(arguments: argparse.Namespace) -> int:
         return _failed(f"{partial} exists: remove it, it is left from an interrupted backup")
     url = f"http://{arguments.nsqd_http_address}/backup"
     try:
-        with httpx.stream("GET", url, timeout=TIMEOUT) as answer:
+        with httpx.stream(
+            "GET", url, params={"log": arguments.log} if arguments.log else {}, timeout=TIMEOUT
+        ) as answer:
             if answer.status_code != 200:
                 why = answer.read().decode(errors="replace")[:200]
                 return _failed(f"nsqd at {arguments.nsqd_http_address} answered {answer.status_code}: {why}")
             partial.mkdir(parents=True, mode=0o700)
             count, size = unpack(answer, partial)
+            left_out = _left_out(answer)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return _failed(f"cannot back up nsqd at {arguments.nsqd_http_address}: {error}{leftover(partial)}")
     except (OSError, tarfile.TarError) as error:
         return _failed(f"cannot write the backup: {error}{leftover(partial)}")
     partial.rename(target)
     sync_directory(target.parent)
-    result = {"directory": str(target), "files": count, "bytes": size}
+    for log_id, node in left_out.items():
+        print(
+            f"penstock backup: left out the log {log_id} of node {node}, which this node has adopted: back it up with"
+            f" --log {log_id}",
+            file=sys.stderr,
+        )
+    result = {"directory": str(target), "files": count, "bytes": size, "left_out": list(left_out)}
     text = f"copied {count} files, {size} bytes to {target}; check the copy with: penstock verify {target}"
     print(json.dumps(result) if arguments.json else text)
     return 0
+
+
+def _left_out(answer: httpx.Response) -> dict[str, str]:
+    """Return the ids of the logs that are not in the backup, each with the number of the node that published into it."""
+    entries = (entry.partition(":") for entry in answer.headers.get("x-nsq-left-out", "").split(",") if entry)
+    return {log_id: node for log_id, _, node in entries}
 
 
 def unpack(answer: httpx.Response, target: Path) -> tuple[int, int]:

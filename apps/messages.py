@@ -1,7 +1,8 @@
-"""`penstock read`, `cursors`, `peek`, `finish`, `requeue`, `kick`, `bury`, `move`: one nsqd's messages, over its HTTP API.
+"""`penstock read`, `cursors`, `peek`, `finish`, `requeue`, `kick`, `bury`, `move`: messages, over nsqd's HTTP API.
 
     penstock read audit --from 2026-11-21T10:00:00Z --json     print all messages that a topic retains, finished or not
     penstock read audit --cursor archive                       print the messages since the last time
+    penstock read audit --all-nodes --from=-1h                 print those of all nodes of a cluster, also of dead ones
     penstock cursors audit                                     list the cursors, and how far behind they are
     penstock peek orders mail --state buried                   print messages of a channel, without changing them
     penstock kick orders mail --state buried --count 100       act on messages by --offset, or on the first in a state
@@ -15,9 +16,14 @@ import base64
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
+from heapq import merge
+from itertools import islice
 from typing import Any, BinaryIO
 
 import httpx
+
+from apps.past import LogAt, find_log, log_at, logs_of, members
 
 ADDRESS = "127.0.0.1:4151"
 STATES = ("ready", "in_flight", "deferred", "buried")
@@ -33,6 +39,13 @@ PAGE = 1000  # messages asked for at a time
 PAGE_BYTES = 8 * 1024 * 1024  # bytes of bodies asked for at a time
 WAIT = 30_000  # ms that nsqd waits for more messages, with --follow
 TIMEOUT = 60.0  # s for an answer
+UNLIMITED = 1 << 60  # messages
+_READ_MORE = (
+    "In a cluster, a node that is lost leaves its log to another one that adopts it, or at least a mirror. --log reads one log"
+    " at a node that has it, by its offsets: its id is `log` in /topic/offsets and `log_id` in /cluster. --all-nodes reads all"
+    " logs of the topic; each line of --json then tells the `log`, and the `node` that published into it. With --cursor, what"
+    " the cursor has not read of the log that the node had before a take-over comes first."
+)
 ADVICE = {
     "OFFSET_GONE": "the messages have expired, or the topic retains none: see /topic/offsets and /topic/config?retention=24h",
     "OFFSET_IN_FUTURE": "no message with this offset was published yet",
@@ -55,7 +68,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _add_read(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    read = _command(commands, "read", "print the messages that a topic retains, finished or not")
+    read = _command(commands, "read", "print the messages that a topic retains, finished or not", more=_READ_MORE)
     read.add_argument(
         "--from",
         dest="start",
@@ -75,6 +88,13 @@ def _add_read(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         "-n", "--limit", type=_count, default=0, metavar="N", help="maximum number of messages to print (default: all)"
     )
     read.add_argument("-f", "--follow", action="store_true", help="wait for further messages")
+    which = read.add_mutually_exclusive_group()
+    which.add_argument(
+        "--log", metavar="ID", help="the log to read, wherever a node of the cluster has it (default: the node's own)"
+    )
+    which.add_argument(
+        "--all-nodes", action="store_true", help="read all logs of the cluster that have the topic, merged by time"
+    )
     read.set_defaults(run=_read)
 
 
@@ -131,16 +151,92 @@ def _read(client: httpx.Client, arguments: argparse.Namespace) -> None:
         raise Refused("read: use either --follow or --to")
     if arguments.cursor and arguments.start:
         raise Refused("read: use either --from or --cursor")
-    progress = _Progress(sys.stderr.isatty() and not sys.stdout.isatty())
-    for message in _messages(client, arguments, progress):
+    if arguments.all_nodes:
+        messages = _of_all_nodes(client, arguments)
+    else:
+        messages = _of_one_log(client, arguments)
+    for message in messages:
         _print(message, arguments.json)
+
+
+def _of_one_log(client: httpx.Client, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield messages of one log: the node's own, or that which --log names."""
+    progress = _Progress(sys.stderr.isatty() and not sys.stdout.isatty())
+    address, log, left = arguments.nsqd_http_address, "", arguments.limit or UNLIMITED
+    if arguments.log:
+        ask = partial(_asked, client)
+        found = find_log(ask, members(ask, address), arguments.topic, arguments.log)
+        if found is None:
+            raise Refused(f"no node that answers has a log {arguments.log} with that topic: see /cluster of the nodes")
+        address, log = found.address, found.log
+    if arguments.cursor and not arguments.log:
+        for message in _of_predecessors(client, arguments):
+            left -= 1
+            yield message
+    start = arguments.start or "earliest"
+    if arguments.cursor:
+        start = _cursor_start(client, address, arguments, log)
+    yield from _messages(client, address, arguments, log, start, arguments.to, left, progress, arguments.follow)
     progress.end()
 
 
-def _messages(client: httpx.Client, arguments: argparse.Namespace, progress: "_Progress") -> Iterator[dict[str, Any]]:
-    start, left, log = arguments.start or "earliest", arguments.limit or 1 << 60, ""
-    if arguments.cursor:
-        start = _cursor_start(client, arguments.topic, arguments.cursor, arguments.owner)
+def _of_predecessors(client: httpx.Client, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield what the cursor has not read of logs that the node had before: others have adopted them. Raises Refused."""
+    ask, address = partial(_asked, client), arguments.nsqd_http_address
+    own, left = log_at(ask, address, arguments.topic), arguments.limit or UNLIMITED
+    for log in own.parents if own is not None else ():
+        found = find_log(ask, members(ask, address), arguments.topic, log)
+        if found is None:
+            continue
+        told = _request(client, "GET", "/topic/cursors", {"topic": arguments.topic, "log": log}, found.address).json()
+        offset = next((one["offset"] for one in told["cursors"] if one["name"] == arguments.cursor), found.next)
+        if max(offset, found.first) >= found.next:
+            continue
+        if found.kind == "mirror":
+            raise Refused(
+                f"cursor {arguments.cursor} has not read offsets {offset} to {found.next} of the log {log} that the node had"
+                f" before, which no node has adopted: read them with --log {log} --from {offset}"
+            )
+        start = _cursor_start(client, found.address, arguments, log)
+        for message in _messages(client, found.address, arguments, log, start, None, left):
+            left -= 1
+            yield message
+
+
+def _of_all_nodes(client: httpx.Client, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the messages of all logs that have the topic, by the time of their publish. Raises Refused."""
+    if arguments.follow or arguments.cursor:
+        raise Refused("read: --all-nodes goes with neither --follow nor --cursor")
+    if any(place and place.isdecimal() for place in (arguments.start, arguments.to)):
+        raise Refused("read: an offset belongs to one log: name it with --log, or give a time")
+    ask, topic = partial(_asked, client), arguments.topic
+    addresses = members(ask, arguments.nsqd_http_address)
+    logs = logs_of(ask, addresses, topic)
+    if not logs:
+        raise Refused("TOPIC_NOT_FOUND: no node that answers retains messages of the topic")
+
+    def read(one: LogAt) -> Iterator[dict[str, Any]]:
+        end = arguments.to or str(one.next)
+        start = arguments.start or "earliest"
+        for message in _messages(client, one.address, arguments, one.log, start, end, arguments.limit or UNLIMITED):
+            yield message | {"log": one.log, "node": one.origin}
+
+    merged = merge(*map(read, logs), key=lambda message: int(message["timestamp"]))
+    return islice(merged, arguments.limit or None)
+
+
+def _messages(
+    client: httpx.Client,
+    address: str,
+    arguments: argparse.Namespace,
+    log: str,
+    start: str,
+    end: str | None,
+    left: int,
+    progress: "_Progress | None" = None,
+    follow: bool = False,
+) -> Iterator[dict[str, Any]]:
+    """Yield `left` messages of a log at most, from `start` to `end`, and move the cursor, if any, behind what was yielded."""
     while left:
         query: dict[str, Any] = {
             "topic": arguments.topic,
@@ -148,29 +244,43 @@ def _messages(client: httpx.Client, arguments: argparse.Namespace, progress: "_P
             "limit": min(left, PAGE),
             "max_bytes": PAGE_BYTES,
         }
-        query |= {"wait_ms": WAIT} if arguments.follow else {}
-        query |= {"to": arguments.to} if arguments.to else {}
+        query |= {"wait_ms": WAIT} if follow else {}
+        query |= {"to": end} if end else {}
         query |= {"log": log} if log else {}
-        answer = _request(client, "GET", "/topic/read", query)
+        answer = _request(client, "GET", "/topic/read", query, address)
         log = answer.headers["x-nsq-log"]
         lines = answer.content.splitlines()
         left -= len(lines)
         yield from map(json.loads, lines)
-        start, end = answer.headers["x-nsq-next-offset"], int(answer.headers["x-nsq-end-offset"])
+        start, last = answer.headers["x-nsq-next-offset"], int(answer.headers["x-nsq-end-offset"])
         if arguments.cursor and lines:
-            moved = {"topic": arguments.topic, "name": arguments.cursor, "to": start}
-            _request(client, "POST", "/topic/cursor", moved | ({"owner": arguments.owner} if arguments.owner else {}))
-        progress.show(int(start), end)
-        if not arguments.follow and (int(start) >= end or not lines):
+            moved = {"topic": arguments.topic, "name": arguments.cursor, "to": start, "log": log}
+            moved |= {"owner": arguments.owner} if arguments.owner else {}
+            _request(client, "POST", "/topic/cursor", moved, address)
+        if progress is not None:
+            progress.show(int(start), last)
+        if not follow and (int(start) >= last or not lines):
             return
 
 
-def _cursor_start(client: httpx.Client, topic: str, name: str, owner: str | None) -> str:
+def _asked(client: httpx.Client, address: str, path: str, query: dict[str, str]) -> Any:
+    """Return what a node answers to a GET; None: an error, or nothing."""
+    try:
+        answer = client.get(f"http://{address}{path}", params=query)
+        return answer.json() if answer.status_code == 200 else None
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        print(f"penstock: {address} does not answer: {error}", file=sys.stderr)
+        return None
+
+
+def _cursor_start(client: httpx.Client, address: str, arguments: argparse.Namespace, log: str) -> str:
     """Return where to read from: the cursor's offset, or "earliest" if retention has passed it. Creates a missing cursor.
 
     Raises Refused if the cursor belongs to another owner.
     """
-    for one in _request(client, "GET", "/topic/cursors", {"topic": topic}).json()["cursors"]:
+    name, owner = arguments.cursor, arguments.owner
+    query = {"topic": arguments.topic} | ({"log": log} if log else {})
+    for one in _request(client, "GET", "/topic/cursors", query, address).json()["cursors"]:
         if one["name"] != name:
             continue
         if one["owner"] and one["owner"] != owner:
@@ -179,8 +289,8 @@ def _cursor_start(client: httpx.Client, topic: str, name: str, owner: str | None
             print(f"penstock: {one['gone']} messages expired before cursor {name} read them", file=sys.stderr)
             return "earliest"
         return str(one["offset"])
-    made = {"topic": topic, "name": name} | ({"owner": owner} if owner else {})
-    return str(_request(client, "POST", "/topic/cursor", made).json()["offset"])
+    made = query | {"name": name} | ({"owner": owner} if owner else {})
+    return str(_request(client, "POST", "/topic/cursor", made, address).json()["offset"])
 
 
 def _cursors(client: httpx.Client, arguments: argparse.Namespace) -> None:
@@ -235,8 +345,10 @@ def _act(client: httpx.Client, arguments: argparse.Namespace) -> None:
     print(json.dumps(result) if arguments.json else f"{result[done]} {done}")
 
 
-def _request(client: httpx.Client, method: str, path: str, query: dict[str, Any]) -> httpx.Response:
-    answer = client.request(method, path, params=query, headers={"Accept": "application/x-ndjson"})
+def _request(client: httpx.Client, method: str, path: str, query: dict[str, Any], address: str = "") -> httpx.Response:
+    """Return the answer of a node; address "": that which the user has named. Raises Refused, HTTPError."""
+    url = f"http://{address}{path}" if address else path
+    answer = client.request(method, url, params=query, headers={"Accept": "application/x-ndjson"})
     if answer.status_code == 200 and (path != "/topic/read" or "x-nsq-log" in answer.headers):
         return answer
     try:
@@ -279,9 +391,13 @@ class _Progress:
 
 
 def _command(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, what: str, channel: bool = False
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    what: str,
+    channel: bool = False,
+    more: str = "",
 ) -> argparse.ArgumentParser:
-    command = commands.add_parser(name, help=what, description=what)
+    command = commands.add_parser(name, help=what, description=f"{what}. {more}" if more else what)
     command.add_argument("topic", help="name of the topic")
     if channel:
         command.add_argument("channel", help="name of the channel")

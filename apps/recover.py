@@ -114,6 +114,7 @@ def find_copies(nodes: list[str], number: int, ask: Callable[[str], Any] = ask) 
         asked.add(address)
         try:
             figures = ask(address)
+            _tell_adopted(figures, address, number)
             copies += [
                 _copy(address, mirror, figures["nodes"]) for mirror in figures["mirrors"] if _counts(mirror, number)
             ]
@@ -126,6 +127,18 @@ def find_copies(nodes: list[str], number: int, ask: Callable[[str], Any] = ask) 
             silent.append(address)
             print(f"penstock recover: {address} does not answer: {error or type(error).__name__}", file=sys.stderr)
     return copies, silent
+
+
+def _tell_adopted(figures: dict[str, Any], address: str, number: int) -> None:
+    """Say which logs of node `number` the node at `address` has adopted: what is recovered of them is not delivered twice."""
+    if figures.get("node") == number:
+        return
+    for log_id in (one["log_id"] for one in figures.get("owned", ()) if one["node"] == number):
+        print(
+            f"penstock recover: {address} has adopted the log {log_id} of node {number}, and delivers its messages. The node"
+            " may start with an empty directory; with a copy of that log it begins another one, and has what the adopter lacks",
+            file=sys.stderr,
+        )
 
 
 def _is_other(node: dict[str, Any], number: int) -> bool:

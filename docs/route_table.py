@@ -44,10 +44,10 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
         "POST /channel/buried/kick": ("topic, channel, id or count", "Make dead letters ready again"),
         "GET /topic/offsets": ("topic, ?time, ?log", "Tell the retained range"),
         "GET /topic/read": ("topic, ?from, ?to, ?limit, ?max_bytes, ?wait_ms, ?min, ?log", "Read retained messages"),
-        "GET /backup": ("", "Send a copy of the data directory as a tar stream"),
-        "GET /topic/cursors": ("topic", "List the cursors of a topic"),
+        "GET /backup": ("?log", "Send a copy of the data directory, or of an adopted log, as a tar stream"),
+        "GET /topic/cursors": ("topic, ?log", "List the cursors of a topic"),
         "POST /topic/cursor": ("topic, name, ?to, ?owner, ?hold, ?hold_bytes, ?log", "Create or change a cursor"),
-        "POST /topic/cursor/delete": ("topic, name, ?owner", "Delete a cursor"),
+        "POST /topic/cursor/delete": ("topic, name, ?owner, ?log", "Delete a cursor"),
         "GET /cursors": ("?limit, ?after", "List the cursors of all topics"),
         "GET /channel/messages": (
             "topic, channel, state, ?limit, ?after, ?preview",

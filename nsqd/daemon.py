@@ -295,7 +295,8 @@ class Daemon:
     async def stop_http(self) -> None:
         """Answer the requests in progress, and accept no others."""
         if self._http is not None:
-            self._opened.log.history().end_waiting()
+            for broker in (self._broker, *self._broker.adopted):
+                (broker.context.history or self._opened.log.history()).end_waiting()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._give_up_waiting)
                 await self._http.stop(self.reactor)

@@ -4,8 +4,9 @@ BACKUP is a directory that `penstock backup` has made, a plain copy of the data 
 only read. DIR must not exist; it is written to DIR.partial, synced, and renamed in the end. Start nsqd with it as -data-path.
 
 The new directory has all messages, channels and cursors of the backup, and a log with an id of its own, which names the old
-one as its parent: offsets of the lost log that are not behind the backup stay valid. Message ids go on above every id that the
-lost node may have issued. What the directory knew of the members of a cluster is left out: start nsqd with -cluster-peer.
+one as its parent: offsets of the lost log that are not behind the backup stay valid. Logs that the node had adopted are left
+out, and named: each is restored by itself, for another node. Message ids go on above every id that the lost node may have
+issued. What the directory knew of the members of a cluster is left out: start nsqd with -cluster-peer.
 
 With --node, the new directory is that of another node. The messages keep their ids. So in a cluster the node is refused while
 the node with the number under which they were issued has messages with those ids, too.
@@ -23,6 +24,7 @@ from typing import Any
 
 from nsqd.core.message.ids import ClockError, first_of_new_log
 from nsqd.import_command import node_number
+from nsqd.replication.directory import ADOPTED, AdoptedDirectory
 from nsqd.replication.facts import ClusterFacts, read_facts, write_facts
 from nsqd.storage.directory import FILE, DataDirectory, DirectoryError, Metadata
 from nsqd.storage.log.disk import Disk, RealDisk
@@ -55,11 +57,18 @@ def main() -> int:
             backup.close()
         partial.rename(target)
         sync_directory(target.parent)
+        adopted = AdoptedDirectory(arguments.backup).found()
     except (RestoreError, ClockError, DirectoryError, LogError, ManifestError, OSError) as error:
         left = f"; remove {partial}, which is incomplete" if partial.exists() else ""
         print(f"{PROGRAM}: {error}{left}", file=sys.stderr)
         return FAILED
-    result = _as_json(target, findings, restored)
+    for log_id in adopted:
+        print(
+            f"{PROGRAM}: left out the log {log_id.hex()}, which the node had adopted. If no other node has a mirror of it:"
+            f" {PROGRAM} {arguments.backup / ADOPTED / log_id.hex()} ANOTHER-DIR",
+            file=sys.stderr,
+        )
+    result = _as_json(target, findings, restored) | {"left_out": [log_id.hex() for log_id in adopted]}
     print(json.dumps(result) if arguments.json else _text(target, result))
     return DONE if findings.whole else PARTLY
 

@@ -1,9 +1,31 @@
 """What HTTP asks of a node's cluster; nsqd.replication answers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from nsqd.core.retention.backup import BackupPart
+from nsqd.core.retention.backup import Backup, BackupPart
+from nsqd.core.retention.history import PastLog
+from nsqd.core.sequence.store import LogFigures
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableMirror:
+    """A mirror as it can be read now."""
+
+    files: Hashable  # another one when files came or went
+    durable: int  # position up to which it is durable
+    read: Callable[[], PastLog]  # reads it, in any thread; takes about as long as the log's start. Raises OSError
+
+
+class AdoptedLog(Protocol):
+    """A log that this node has adopted, and serves: nsqd.storage.log.opening.OpenLog. Its methods are for the trio thread."""
+
+    def figures(self) -> LogFigures:
+        """Return its current size, memory, losses and sync durations."""
+
+    def backup(self) -> Backup:
+        """Return the maker of one backup of it."""
 
 
 class ClusterView(Protocol):
@@ -18,6 +40,15 @@ class ClusterView(Protocol):
         A part that begins within a segment is named `<segment>@<offset>`. Raises KeyError if there is no such mirror, or it is
         not complete, OSError if it cannot be read.
         """
+
+    def readable_mirror(self, log_id: bytes) -> ReadableMirror:
+        """Return how to read this node's mirror of a log. Raises KeyError if there is none, or it is not complete."""
+
+    def adopted_logs(self) -> dict[bytes, tuple[int, AdoptedLog]]:
+        """Return the adopted logs that are served, by log id, each with the number of the node that published into it."""
+
+    def is_opening(self, log_id: bytes) -> bool:
+        """Return True if this node has a log, or a mirror of it, and cannot read it yet."""
 
     def forget(self, number: int, then: Callable[[bool], None]) -> None:
         """Tell all nodes that a node will not come back, and call `then` when this is durable here (True) or cannot be written.

@@ -7,7 +7,7 @@ Read `routes` (all paths), then `node` (what handlers know of the daemon), then 
   `series`, `overview`, `tubes`.
 * Messages: `messages`, `message_actions`, `dead_letters`, `jobs`, over `inspection` and `parts`
   (of a channel, in several logs).
-* Reading back: `read_back`, `offsets`, `cursors`, `all_cursors`.
+* Reading back: `logs` (a topic in one of several logs), `read_back`, `offsets`, `cursors`, `all_cursors`.
 * The node: `config`, `storage`, `backup`, `drain`, `story`, `cluster`, `cuts`.
 * Shared by routes: `arguments`, `archive` (tar streams), `coalescing` (expensive answers are made once at a time).
 

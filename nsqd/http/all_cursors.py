@@ -1,9 +1,10 @@
 """GET /cursors: tell how far every reader with a cursor is behind, in all topics.
 
-    GET /cursors[?limit=100][&after=TOPIC/NAME]     {"cursor_count": all of them, "cursors": [...]}
+    GET /cursors[?limit=100][&after=TOPIC/NAME[/ID]]     {"cursor_count": all of them, "cursors": [...]}
 
-The cursors are sorted by topic and name, beginning behind TOPIC/NAME. Each is told as in /topic/cursors, with its "topic"
-first.
+The cursors are sorted by topic, name and log, beginning behind TOPIC/NAME. Each is told as in /topic/cursors, with its "topic"
+and "log" first. Those of logs that the node has adopted follow that of its own log: a page that begins behind one of them is
+asked for with the id of its log (the first 32 characters of "log").
 """
 
 from itertools import islice
@@ -12,6 +13,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from nsqd.core.broker import Broker
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import bounded
 from nsqd.http.cursors import describe_cursor
@@ -23,7 +25,8 @@ LIMIT, MOST = 100, 1000  # cursors in an answer
 PORTION = 1000  # topics in one turn: most have no cursor; about a tenth of a millisecond
 PER_TURN = 200  # cursors described in one turn: less than a millisecond
 
-Key = tuple[str, str]  # topic and name: neither has a slash
+# topic and name, neither of which has a slash, and the id of an adopted log; "": the node's own log
+Key = tuple[str, str, str]
 
 
 class AllCursors:
@@ -51,32 +54,42 @@ class AllCursors:
     async def _keys(self) -> list[Key]:
         """Return the keys of all cursors."""
         call = self._node.bridge.call
-        topics = iter(await call(lambda: list(self._node.broker.topics.values())))
         keys: list[Key] = []
-        while portion := list(islice(topics, PORTION)):
-            keys += await call(lambda portion=portion: _keys_of(portion))  # type: ignore[misc]
+        for log_id, broker in await call(self._brokers):
+            topics = iter(await call(lambda broker=broker: list(broker.topics.values())))  # type: ignore[misc]
+            while portion := list(islice(topics, PORTION)):
+                keys += await call(lambda portion=portion, log_id=log_id: _keys_of(portion, log_id))  # type: ignore[misc]
         return keys
+
+    def _brokers(self) -> list[tuple[str, Broker]]:
+        """Return the brokers of all logs, each with the log's id; "": the node's own. Runs in the trio thread."""
+        home = self._node.broker
+        histories = [(adopted.context.history, adopted) for adopted in home.adopted]
+        return [("", home), *((one.log_id.hex(), adopted) for one, adopted in histories if one is not None)]
 
     def _describe(self, keys: list[Key]) -> list[dict[str, Any]]:
         """Describe the cursors that still exist. Runs in the trio thread."""
-        found = []
-        for name, cursor_name in keys:
-            topic = self._node.broker.topics.get(name)
+        found, brokers = [], dict(self._brokers())
+        for name, cursor_name, log_id in keys:
+            broker = brokers.get(log_id)
+            topic = broker.topics.get(name) if broker is not None else None
             cursor = topic.cursors.get(cursor_name) if topic is not None else None
-            if topic is not None and cursor is not None:
-                found.append(
-                    {"topic": name, **describe_cursor(cursor_name, cursor, self._node.history.window(topic.number))}
-                )
+            if broker is not None and topic is not None and cursor is not None:
+                window = (broker.context.history or self._node.history).window(topic.number)
+                described = describe_cursor(cursor_name, cursor, window)
+                found.append({"topic": name, "log": window.log, **described})
         return found
 
 
-def _keys_of(topics: list[Topic]) -> list[Key]:
+def _keys_of(topics: list[Topic], log_id: str) -> list[Key]:
     """Return the keys of the topics' cursors. Runs in the trio thread."""
-    return [(topic.name, name) for topic in topics if topic.cursors and not topic.deleted for name in topic.cursors]
+    held = [topic for topic in topics if topic.cursors and not topic.deleted]
+    return [(topic.name, name, log_id) for topic in held for name in topic.cursors]
 
 
 def _after(arguments: dict[str, str]) -> Key:
-    topic, slash, name = arguments.get("after", "/").partition("/")
+    topic, slash, rest = arguments.get("after", "/").partition("/")
     if not slash:
         raise HttpError(400, "INVALID_ARG_AFTER")
-    return topic, name
+    name, _, log_id = rest.partition("/")
+    return topic, name, log_id

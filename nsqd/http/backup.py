@@ -1,6 +1,13 @@
 """GET /backup: send the data directory of the running node as a tar stream, as it was at one moment. One at a time.
 
+    GET /backup[?log=ID]
+
 Unpacked, it is a data directory that nsqd starts with. While it is sent no file of the log is removed or cleaned.
+
+It has the log into which the node publishes. The logs that the node has adopted are left out, and X-Nsq-Left-Out names them:
+ID:NODE, separated by commas, with the number of the node that published into the log. With the id of such a log as `log`, a
+directory with that log alone is sent, from which `penstock restore` makes a data directory. 404 LOG_NOT_FOUND: the node has not
+adopted that log, or cannot read it now.
 """
 
 import asyncio
@@ -11,12 +18,14 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from nsqd.core.retention.backup import BackupPart, Busy
+from nsqd.core.retention.backup import Backup, BackupPart, Busy
 from nsqd.http.archive import METADATA, archive_size, stream_archive
 from nsqd.http.node import Node
-from shared.http.api import V1_HEADERS, Routes
+from shared.http.api import V1_HEADERS, Routes, query
 from shared.http.errors import HttpError
 from shared.log import log
+
+MOST_NAMED = 100  # adopted logs in a header
 
 
 class BackupRoute:
@@ -31,26 +40,47 @@ class BackupRoute:
 
     async def backup(self, request: Request) -> Response:
         """Answer the whole data directory as a tar stream."""
-        metadata = await asyncio.to_thread(_content, Path(self._node.options.data_path or ".") / METADATA)
-        copy, parts = await self._node.bridge.call(self._begin)
+        log_id, metadata = query(request).get("log", ""), b""
+        if not log_id:
+            metadata = await asyncio.to_thread(_content, Path(self._node.options.data_path or ".") / METADATA)
+        backup, left_out = await self._node.bridge.call(lambda: self._backup_of(log_id))
+        copy, parts = await self._node.bridge.call(lambda: self._begin(backup))
         size = archive_size(parts, metadata)
         headers = {"Content-Length": str(size), "Content-Disposition": 'attachment; filename="nsqd.tar"'}
+        headers |= {"X-Nsq-Left-Out": left_out} if left_out and not log_id else {}
         return StreamingResponse(
-            self._stream(copy, parts, metadata), media_type="application/x-tar", headers=V1_HEADERS | headers
+            self._stream(backup, copy, parts, metadata), media_type="application/x-tar", headers=V1_HEADERS | headers
         )
 
-    def _begin(self) -> tuple[int, Sequence[BackupPart]]:
-        """Begin a copy of the log, and return its number and its parts. Runs in the trio thread. Raises HttpError 409, 503."""
+    def _backup_of(self, log_id: str) -> tuple[Backup, str]:
+        """Return the maker of backups of a log, "": the node's own, and the header that names the adopted logs.
+
+        Runs in the trio thread. Raises HttpError 404.
+        """
+        adopted = self._node.cluster.adopted_logs() if self._node.cluster is not None else {}
+        left_out = ",".join(f"{one.hex()}:{node}" for one, (node, _) in list(adopted.items())[:MOST_NAMED])
+        if not log_id:
+            return self._node.backup, left_out
+        for one, (_, log_of_node) in adopted.items():
+            if one.hex() == log_id:
+                return log_of_node.backup(), left_out
+        raise HttpError(404, "LOG_NOT_FOUND")
+
+    @staticmethod
+    def _begin(backup: Backup) -> tuple[int, Sequence[BackupPart]]:
+        """Begin a copy of a log, and return its number and its parts. Runs in the trio thread. Raises HttpError 409, 503."""
         try:
-            return self._node.backup.begin()
+            return backup.begin()
         except Busy:
             raise HttpError(409, "BACKUP_RUNNING") from None
         except OSError as error:
             log.error("HTTP: cannot make a backup, syncing failed: %s", error)
             raise HttpError(503, "CANNOT_SYNC") from None
 
-    async def _stream(self, copy: int, parts: Sequence[BackupPart], metadata: bytes) -> AsyncIterator[bytes]:
-        call, backup = self._node.bridge.call, self._node.backup
+    async def _stream(
+        self, backup: Backup, copy: int, parts: Sequence[BackupPart], metadata: bytes
+    ) -> AsyncIterator[bytes]:
+        call = self._node.bridge.call
         try:
             async for chunk in stream_archive(parts, metadata, lambda: call(partial(backup.keep_alive, copy))):
                 yield chunk

@@ -1,14 +1,17 @@
 """Manage the named cursors of clients that read a topic back: position, lag, and what is held for them.
 
-    GET  /topic/cursors?topic=t
+    GET  /topic/cursors?topic=t[&log=ID]
     POST /topic/cursor?topic=t&name=n[&to=PLACE][&owner=o][&hold=24h][&hold_bytes=N][&log=ID]    make it, or change it
-    POST /topic/cursor/delete?topic=t&name=n[&owner=o]
+    POST /topic/cursor/delete?topic=t&name=n[&owner=o][&log=ID]
 
 A PLACE is one of those in read_back.py; a new cursor stands at the earliest message unless `to` says otherwise. Messages that a
 cursor has not passed are retained for `hold` after their publish, and within the newest `hold_bytes`, even when the topic's
 retention has passed them: within both bounds if both are given. So an abandoned cursor does not fill the disk. A cursor with an
 owner is moved and deleted only by requests that name that owner: 403 OTHER_OWNER. 409 NOT_RETAINED if the topic retains
 nothing, 429 TOO_MANY_CURSORS beyond 100 in a topic.
+
+`log` is as in read_back.py. An adopted log has the cursors that it had at its node, and they hold its messages here. Those of a
+mirror can be listed, and not be changed: 409 READ_ONLY_LOG.
 """
 
 from dataclasses import replace
@@ -21,6 +24,7 @@ from nsqd.core.retention.cursors import MOST, Cursor
 from nsqd.core.retention.history import Window
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import topic_name
+from nsqd.http.logs import Mirrors, find_topic
 from nsqd.http.node import Node
 from nsqd.http.offsets import (
     EARLIEST,
@@ -28,7 +32,6 @@ from nsqd.http.offsets import (
     OffsetFinder,
     check_offset,
     read_offset_argument,
-    topic_and_window,
 )
 from penstock.protocol.names import is_valid_name
 from shared.http.api import Routes, json_response, query
@@ -41,9 +44,10 @@ MOST_OWNER = 200  # bytes
 class Cursors:
     """The three routes for the cursors of a topic."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, mirrors: Mirrors) -> None:
         self._node = node
-        self._offset_finder = OffsetFinder(node)
+        self._mirrors = mirrors
+        self._offset_finder = OffsetFinder(node, mirrors)
 
     def routes(self) -> Routes:
         """Return every path, its method and its handler."""
@@ -57,10 +61,11 @@ class Cursors:
         """Answer all cursors of a topic, by name."""
         arguments = query(request)
         name, log_id = topic_name(arguments), arguments.get("log", "")
+        mirror = await self._mirrors.open(log_id)
 
         def work() -> tuple[dict[str, Cursor], Window]:
-            topic, window = topic_and_window(self._node, name, log_id)
-            return dict(topic.cursors), window
+            found = find_topic(self._node, name, log_id, 0, mirror)
+            return dict(found.cursors), found.window
 
         cursors, window = await self._node.bridge.call(work)
         cursors_told = [describe_cursor(cursor_name, cursor, window) for cursor_name, cursor in sorted(cursors.items())]
@@ -75,10 +80,11 @@ class Cursors:
         if "to" in arguments:
             place = read_offset_argument(arguments, "to", OffsetArgument(word=EARLIEST))
             offset, named = await self._offset_finder.offset(topic, log_id, place), place.offset or 0
+        mirror = await self._mirrors.open(log_id)
 
         def work() -> tuple[Cursor, Window]:
-            found, window = topic_and_window(self._node, topic, log_id, named)
-            return self._moved(found, window, name, owner, offset, changes), window
+            found = find_topic(self._node, topic, log_id, named, mirror, named)
+            return self._moved(found.changeable(), found.window, name, owner, offset, changes), found.window
 
         return json_response(describe_cursor(name, *await self._node.bridge.call(work)))
 
@@ -107,16 +113,19 @@ class Cursors:
 
     async def delete(self, request: Request) -> Response:
         """Delete a cursor, and answer its last state."""
-        topic, name, owner = _names(query(request))
+        arguments = query(request)
+        topic, name, owner = _names(arguments)
+        log_id = arguments.get("log", "")
+        mirror = await self._mirrors.open(log_id)
 
         def work() -> tuple[Cursor, Window]:
-            found, window = topic_and_window(self._node, topic, "")
-            cursor = found.cursors.get(name)
+            found = find_topic(self._node, topic, log_id, 0, mirror)
+            changed, cursor = found.changeable(), found.cursors.get(name)
             if cursor is None:
                 raise HttpError(404, "CURSOR_NOT_FOUND")
             _check_owner(cursor, owner)
-            found.set_cursor(name, None)
-            return cursor, window
+            changed.set_cursor(name, None)
+            return cursor, found.window
 
         return json_response(describe_cursor(name, *await self._node.bridge.call(work)))
 

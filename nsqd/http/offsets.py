@@ -7,11 +7,9 @@ from datetime import datetime
 from itertools import chain
 from typing import TypeVar
 
-from nsqd.core.broker import Broker
 from nsqd.core.message.frame import STAMP
-from nsqd.core.retention.history import History, MessageBatch, MessagesGone, Plan, Window
-from nsqd.core.topic import Topic
-from nsqd.http.arguments import existing_topic
+from nsqd.core.retention.history import MessageBatch, MessagesGone, Plan, Window
+from nsqd.http.logs import LogTopic, Mirrors, find_topic
 from nsqd.http.node import Node
 from shared.http.errors import HttpError
 from shared.log import log
@@ -78,19 +76,25 @@ class PendingOffset:
 class OffsetFinder:
     """Finds places in topics, and reads from disk."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, mirrors: Mirrors) -> None:
         self._node = node
+        self._mirrors = mirrors
 
     async def offset(self, name: str, log_id: str, argument: OffsetArgument) -> int:
-        """Return the offset of a place in a topic. For `log_id` see `topic_and_window`. Raises HttpError."""
+        """Return the offset of a place in a topic. For `log_id` see nsqd.http.logs. Raises HttpError."""
 
-        def work() -> PendingOffset:
-            topic, window = topic_and_window(self._node, name, log_id)
-            return find_offset(argument, self._node.history, topic, window, self._node.broker.wall)
+        async def plan() -> PendingOffset:
+            mirror = await self._mirrors.open(log_id)
+
+            def work() -> PendingOffset:
+                found = find_topic(self._node, name, log_id, 0, mirror)
+                return find_offset(argument, found, self._node.broker.wall)
+
+            return await self._node.bridge.call(work)
 
         if argument.offset is not None:
             return argument.offset
-        return await self.from_disk(lambda: self._node.bridge.call(work), PendingOffset.resolve)
+        return await self.from_disk(plan, PendingOffset.resolve)
 
     @staticmethod
     async def from_disk(plan: Callable[[], Awaitable[P]], read: Callable[[P], T]) -> T:
@@ -106,46 +110,20 @@ class OffsetFinder:
         raise HttpError(503, "CANNOT_READ")
 
 
-def find_offset(argument: OffsetArgument, history: History, topic: Topic, window: Window, wall: int) -> PendingOffset:
+def find_offset(argument: OffsetArgument, found: LogTopic, wall: int) -> PendingOffset:
     """Look for a place. `wall` is the present time in ns since the epoch. Runs in the trio thread."""
     if argument.offset is not None:
         return PendingOffset(argument.offset)
     if argument.word:
-        return PendingOffset(window.first if argument.word == EARLIEST else window.next)
+        return PendingOffset(found.window.first if argument.word == EARLIEST else found.window.next)
     stamp = argument.stamp if argument.stamp is not None else wall - (argument.ago or 0)
-    offset, plan = history.plan_for(topic.number, stamp)
+    offset, plan = found.history.plan_for(found.number, stamp)
     return PendingOffset(offset, stamp, plan)
 
 
 def _first_since(batches: list[MessageBatch], stamp: int, otherwise: int) -> int:
     messages = chain.from_iterable(batch.messages() for batch in batches)
     return next((offset for offset, frame in messages if int.from_bytes(frame[STAMP], "big") >= stamp), otherwise)
-
-
-def logged_topic(broker: Broker, name: str) -> Topic:
-    """Return the topic of that name, which must be in the log. Runs in the trio thread. Raises HttpError 400, 404."""
-    topic = existing_topic(broker, name)
-    if topic.ephemeral:
-        raise HttpError(400, "EPHEMERAL_TOPIC")
-    return topic
-
-
-def topic_and_window(node: Node, name: str, log_id: str, offset: int = 0) -> tuple[Topic, Window]:
-    """Return the topic, and the window of offsets that can be read. Runs in the trio thread.
-
-    `log_id` is the id of the log whose offsets the client knows; "": it does not say. `offset`: the highest one that the client
-    names. Raises HttpError 409 if the topic is in another log, unless that was restored from `log_id` and has the same messages
-    up to `offset`.
-    """
-    topic = logged_topic(node.broker, name)
-    window = node.history.window(topic.number)
-    if log_id and log_id != window.log:
-        end = dict(window.parents).get(log_id)
-        if end is None:
-            raise HttpError(409, "OTHER_LOG", {"X-Nsq-Log": window.log})
-        if offset > end:
-            raise HttpError(409, "OTHER_LOG", {"X-Nsq-Log": window.log, "X-Nsq-Restored-Offset": str(end)})
-    return topic, window
 
 
 def check_offset(start: int, window: Window) -> None:

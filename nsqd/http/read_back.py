@@ -1,13 +1,19 @@
 """Read a topic back, whether its messages are finished or not. This changes nothing, and shows only what survives a power cut.
 
     GET /topic/offsets?topic=t[&time=T][&log=ID]
-        the retained range: {"topic","node","log","first","next","bytes","first_timestamp","last_timestamp"}, and with `time`
-        the "offset" of the first message published then or later. If the node was restored from a backup, "parents": the logs
-        that this one continues, [{"log", "next"}, ...]
+        the retained range: {"topic","node","log","kind","origin","first","next","bytes","first_timestamp","last_timestamp"},
+        and with `time` the "offset" of the first message published then or later. `kind` is own, adopted or mirror, and
+        `origin` the number of the node that published into the log. If the log continues others, because the node was restored
+        from a backup or another one has adopted its log, "parents": [{"log", "next"}, ...]
     GET /topic/read?topic=t[&from=PLACE][&to=PLACE][&limit=N][&max_bytes=N][&wait_ms=N[&min=N]][&log=ID]
         messages from `from` (earliest) up to `to` (latest). At most `limit` and about `max_bytes`: go on at X-Nsq-Next-Offset.
         `wait_ms`: how long to wait until there are `min` (1). A client that follows a busy topic saves nsqd work with a higher
         `min`
+
+`log` is the "log" of an earlier answer, or the id of a log, with which that begins. Without it, the node's own log is read. It
+may name a log that this node has adopted, or of which it keeps a mirror: what a dead node has published can be read on others.
+A mirror is read as far as it was durable some seconds ago, and `wait_ms` waits that long. The first request for a mirror takes
+as long as the start of a node with that log.
 
 A PLACE is an offset, earliest, latest, a time (2026-11-21T10:00:00Z) or a duration ago (-15m). Accept chooses the form:
 
@@ -23,9 +29,10 @@ An answer counts in -buffer-budget until it is sent: 503 BUFFER_BUDGET_EXCEEDED 
 
 X-Nsq-Missing tells how many messages before X-Nsq-Next-Offset are damaged on disk, if there are any.
 
-400 for invalid arguments, 404 TOPIC_NOT_FOUND, 409 OTHER_LOG where `log` is not this topic's, 410 OFFSET_GONE below the first
-offset, 416 OFFSET_IN_FUTURE beyond the next one. Offsets of a parent are accepted up to its "next"; beyond that the answer is
-409, and X-Nsq-Restored-Offset tells up to where they hold.
+400 for invalid arguments, 404 TOPIC_NOT_FOUND, 404 LOG_NOT_FOUND where `log` is the id of no log here, 503 LOG_OPENING while
+the node cannot read it yet, 409 OTHER_LOG where `log` is not this topic's, 410 OFFSET_GONE below the first offset, 416
+OFFSET_IN_FUTURE beyond the next one. Offsets of a parent are accepted up to its "next"; beyond that the answer is 409, and
+X-Nsq-Restored-Offset tells up to where they hold.
 """
 
 import asyncio
@@ -40,8 +47,9 @@ from starlette.responses import Response
 
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
-from nsqd.core.retention.history import Amount, MessageBatch, Plan, Window
+from nsqd.core.retention.history import Amount, MessageBatch, PastLog, Plan, Window
 from nsqd.http.arguments import bounded, topic_name
+from nsqd.http.logs import LogTopic, Mirrors, find_topic
 from nsqd.http.node import Node
 from nsqd.http.offsets import (
     EARLIEST,
@@ -50,7 +58,6 @@ from nsqd.http.offsets import (
     OffsetFinder,
     check_offset,
     read_offset_argument,
-    topic_and_window,
 )
 from shared.http.api import V1_HEADERS, Routes, json_response, query
 from shared.http.errors import HttpError
@@ -90,9 +97,10 @@ class _ReadArguments:
 class ReadBack:
     """The two routes that read topics back."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, mirrors: Mirrors) -> None:
         self._node = node
-        self._offset_finder = OffsetFinder(node)
+        self._mirrors = mirrors
+        self._offset_finder = OffsetFinder(node, mirrors)
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     def routes(self) -> Routes:
@@ -105,11 +113,15 @@ class ReadBack:
         name, log_id = topic_name(arguments), arguments.get("log", "")
         at = read_offset_argument(arguments, "time", OffsetArgument())
 
-        window, amount = await self._node.bridge.call(lambda: self._amount(name, log_id))
+        mirror = await self._mirrors.open(log_id)
+        found, amount = await self._node.bridge.call(lambda: self._amount(name, log_id, mirror))
+        window = found.window
         answer: dict[str, Any] = {
             "topic": name,
             "node": self._node.options.node_number(),
             "log": window.log,
+            "kind": found.kind,
+            "origin": found.origin,
             "first": window.first,
             "next": window.next,
             "bytes": amount.size,
@@ -122,15 +134,16 @@ class ReadBack:
             answer["offset"] = await self._offset_finder.offset(name, log_id, at)
         return json_response(answer)
 
-    def _amount(self, name: str, log_id: str) -> tuple[Window, Amount]:
-        """Return the window of offsets, and the amount in it. Runs in the trio thread. Raises HttpError."""
-        topic, window = topic_and_window(self._node, name, log_id)
-        return window, self._node.history.amount(topic.number)
+    def _amount(self, name: str, log_id: str, mirror: PastLog | None) -> tuple[LogTopic, Amount]:
+        """Return the topic, and the amount that can be read of it. Runs in the trio thread. Raises HttpError."""
+        found = find_topic(self._node, name, log_id, 0, mirror)
+        return found, found.history.amount(found.number)
 
     async def read(self, request: Request) -> Response:
         """Answer messages from one place up to another."""
         wanted = _ReadArguments(request)
         name, log_id, named = wanted.name, wanted.log_id, wanted.named
+        await self._mirrors.open(log_id)  # it may take long, and keeps nobody out
         async with self._slots:
             start = await self._offset_finder.offset(name, log_id, wanted.first)
             stop = start + wanted.limit
@@ -140,18 +153,22 @@ class ReadBack:
             await self._wait(name, log_id, named, start, min(stop, start + wanted.least), wanted.wait)
         window = Window("", 0, 0)
 
-        def work() -> Plan:
-            nonlocal window
-            topic, window = topic_and_window(self._node, name, log_id, named)
-            check_offset(start, window)
-            return self._node.history.plan(topic.number, start, min(stop, window.next), wanted.most)
+        async def plan() -> Plan:
+            mirror = await self._mirrors.open(log_id)
+
+            def work() -> Plan:
+                nonlocal window
+                found = find_topic(self._node, name, log_id, named, mirror, start)
+                window = found.window
+                check_offset(start, window)
+                return found.history.plan(found.number, start, min(stop, window.next), wanted.most)
+
+            return await self._node.bridge.call(work)
 
         exchange = exchange_of(request.scope)
         async with self._slots:
             exchange.hold(wanted.most)
-            content, count, after = await self._offset_finder.from_disk(
-                lambda: self._node.bridge.call(work), _packed if wanted.packed else _lined
-            )
+            content, count, after = await self._offset_finder.from_disk(plan, _packed if wanted.packed else _lined)
         exchange.hold(len(content))
         missing = {"X-Nsq-Missing": str(after - start - count)} if after - start > count else {}
         headers = missing | {
@@ -165,18 +182,18 @@ class ReadBack:
     async def _wait(self, name: str, log_id: str, named: int, start: int, stop: int, ms: int) -> None:
         """Wait until everything from `start` to `stop` can be read, or for `ms` milliseconds. Raises HttpError.
 
-        `named`: as `offset` of `topic_and_window`.
+        `named`: as `offset` of `find_topic`.
         """
-        broker, history, bridge, readable = self._node.broker, self._node.history, self._node.bridge, asyncio.Event()
+        broker, bridge, readable = self._node.broker, self._node.bridge, asyncio.Event()
+        mirror = await self._mirrors.open(log_id)
 
         def work() -> bool:
-            topic, window = topic_and_window(self._node, name, log_id, named)
-            check_offset(start, window)
-            if window.next < stop:
-                history.await_messages(
-                    topic.number, stop, broker.now + ms * MILLISECOND, lambda: bridge.post(readable.set)
-                )
-            return window.next >= stop
+            found = find_topic(self._node, name, log_id, named, mirror, start)
+            check_offset(start, found.window)
+            if found.window.next < stop and found.topic is not None:  # nobody tells what comes to a mirror
+                until = broker.now + ms * MILLISECOND
+                found.history.await_messages(found.number, stop, until, lambda: bridge.post(readable.set))
+            return found.window.next >= stop
 
         if not await bridge.call(work):
             with contextlib.suppress(TimeoutError):

@@ -10,6 +10,7 @@ from nsqd.http.dead_letters import DeadLetters
 from nsqd.http.drain import Drain
 from nsqd.http.health import HealthRoutes
 from nsqd.http.jobs import Jobs
+from nsqd.http.logs import Mirrors
 from nsqd.http.message_actions import MessageActions
 from nsqd.http.messages import Messages
 from nsqd.http.metrics import MetricsRoute
@@ -31,6 +32,7 @@ from shared.http.debug import Debug
 
 def routes(node: Node) -> Routes:
     """Return the table of routes: path -> method -> handler."""
+    mirrors = Mirrors(node)
     observe, publishing, config = HealthRoutes(node), Publishing(node), Config(node)
     return {
         "/pub": {"POST": publishing.pub},
@@ -39,12 +41,12 @@ def routes(node: Node) -> Routes:
         "/info": {"GET": observe.info},
         "/stats": {"GET": Stats(node).stats},
         "/config/{option}": {"GET": config.get, "PUT": config.put},
-        **Topology(node).routes(),
+        **Topology(node, mirrors).routes(),
         **TopicConfigRoutes(node).routes(),
         **DeadLetters(node).routes(),
-        **ReadBack(node).routes(),
+        **ReadBack(node, mirrors).routes(),
         **BackupRoute(node).routes(),
-        **Cursors(node).routes(),
+        **Cursors(node, mirrors).routes(),
         **Messages(node).routes(),
         **MessageActions(node).routes(),
         **PausesRoute(node).routes(),

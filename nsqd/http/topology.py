@@ -25,8 +25,9 @@ from nsqd.http.arguments import (
     topic_and_channel,
     topic_name,
 )
+from nsqd.http.logs import Mirrors, topic_and_window
 from nsqd.http.node import Node
-from nsqd.http.offsets import OffsetArgument, OffsetFinder, check_offset, read_offset_argument, topic_and_window
+from nsqd.http.offsets import OffsetArgument, OffsetFinder, check_offset, read_offset_argument
 from nsqd.http.pauses import read_pause
 from nsqd.http.topic_config import read_config
 from shared.http.api import Handler, Routes, empty_response, query
@@ -38,9 +39,9 @@ Find = Callable[[dict[str, str]], Callable[[Broker], Topic | Channel]]
 class Topology:
     """The ten routes that create, delete, empty and pause topics and channels."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, mirrors: Mirrors) -> None:
         self._node = node
-        self._offset_finder = OffsetFinder(node)
+        self._offset_finder = OffsetFinder(node, mirrors)
 
     def routes(self) -> Routes:
         """Return every path, its method and its handler."""

@@ -23,6 +23,7 @@ from nsqd.cluster.leaving import Handovers, Leaving
 from nsqd.cluster.link import Link
 from nsqd.cluster.membership import Standing
 from nsqd.cluster.peer import ClusterPeer
+from nsqd.core.cluster_view import AdoptedLog, ReadableMirror
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import LEASE, SAFE_LEASES, ClockError, first_of_new_log
 from nsqd.core.retention.backup import BackupPart
@@ -39,6 +40,7 @@ from nsqd.replication.facts import ClusterFacts, describe_closed, facts_of, writ
 from nsqd.replication.log_times import LogTimes
 from nsqd.replication.origin import Origin
 from nsqd.storage.log.space import reserve_of
+from nsqd.storage.mirror.past import read_mirror
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from shared.listen import parse_address
 from shared.log import log
@@ -407,6 +409,26 @@ class ClusterPort:
             raise KeyError(log_id)
         kept = self.copying.mirrors.kept[log_id]
         return self.copying.mirrors.parts(kept, start), safe_id(self.cluster, kept.node, time.time_ns())
+
+    def readable_mirror(self, log_id: bytes) -> ReadableMirror:
+        if self.copying is None:
+            raise KeyError(log_id)
+        kept = self.copying.mirrors.kept[log_id]
+        mirror, disk = kept.mirror, kept.disk
+        if mirror is None or disk is None or not mirror.durable:
+            raise KeyError(log_id)
+        manifest, durable = mirror.manifest, mirror.durable
+        return ReadableMirror(manifest.files, durable, lambda: read_mirror(disk, manifest, durable))
+
+    def adopted_logs(self) -> dict[bytes, tuple[int, AdoptedLog]]:
+        owned = self.adoptions.logs.values() if self.adoptions is not None else ()
+        return {one.log_id: (one.node, one.log) for one in owned if one.state == SERVING and one.log is not None}
+
+    def is_opening(self, log_id: bytes) -> bool:
+        kept = self.copying.mirrors.kept.get(log_id) if self.copying is not None else None
+        if kept is not None:
+            return kept.mirror is None
+        return self.adoptions is not None and self.adoptions.owns(log_id)
 
     def _nodes(self) -> list[dict[str, object]]:
         """Return what is known of each node, by its number."""

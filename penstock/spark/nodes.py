@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.spark.ask import Asker, Refused, Unreachable
-from penstock.spark.offsets import LogPosition, NodeTopic, TopicRange
+from penstock.spark.offsets import MIRROR, OWN, LogPosition, NodeTopic, TopicRange
 from penstock.spark.options import ReadOptions
 
 
@@ -106,7 +106,8 @@ class Nodes:
 def range_of(address: str, answer: Any) -> TopicRange:
     """Convert the JSON answer of /topic/offsets from the node at `address`."""
     parents = tuple((str(one["log"]), int(one["next"])) for one in answer.get("parents", ()))
-    return TopicRange(address, answer["log"], answer["first"], answer["next"], answer["bytes"], parents)
+    kind = str(answer.get("kind", OWN))
+    return TopicRange(address, answer["log"], answer["first"], answer["next"], answer["bytes"], parents, kind)
 
 
 def move_cursors(
@@ -114,12 +115,13 @@ def move_cursors(
 ) -> list[str]:
     """Move the named cursor of each place, and return the reasons for which some were not moved.
 
-    A place is passed over if its node is unknown or has another log. A cursor that stays behind does no harm.
+    A place is passed over if its node is unknown or has another log, or only a mirror of it. A cursor that stays behind does no
+    harm.
     """
     failures = []
     for place, at in to.items():
         one = ranges.get(place)
-        if one is None or one.log != at.log:
+        if one is None or one.log != at.log or one.kind == MIRROR:
             continue
         arguments = {"topic": place.topic, "name": name, "to": str(at.next), "log": at.log}
         if hold:

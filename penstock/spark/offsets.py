@@ -8,11 +8,12 @@ See docs/design/spark.md#offsets.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 VERSION = 1
+OWN, ADOPTED, MIRROR = "own", "adopted", "mirror"  # how a node has a log
 
 
 class NodeTopic(NamedTuple):
@@ -43,6 +44,12 @@ class TopicRange:
     size: int  # bytes of all messages
     # the logs that this one was restored from, each with the offset up to which both have the same messages
     parents: tuple[tuple[str, int], ...] = ()
+    kind: str = OWN  # OWN, ADOPTED or MIRROR
+
+    def has(self, at: LogPosition) -> bool:
+        """Return True if this log has the message at the position."""
+        end = self.next if at.log == self.log else min(self.next, dict(self.parents).get(at.log, 0))
+        return self.first <= at.next < end
 
     def continues(self, at: LogPosition) -> bool:
         """Return True if this log has the messages that stood before the position, at the same offsets."""
@@ -114,6 +121,29 @@ def moved(
         if after is not None and one is not None and after.log != at.log and one.continues(at) and one.continues(after):
             found[place] = LogPosition(after.log, at.next)
     return found
+
+
+def holder_for(at: LogPosition, holders: Iterable[TopicRange]) -> TopicRange | None:
+    """Return who is to be read for the message at the position; None: nobody has it. Mirrors are the last choice."""
+    having = [one for one in holders if one.has(at)]
+    return min(having, key=lambda one: (one.kind == MIRROR, one.log != at.log, one.address), default=None)
+
+
+def is_behind(at: LogPosition, one: TopicRange | None) -> bool:
+    """Return True if a reader may have to read on elsewhere, before it goes on with what the node has now.
+
+    `one`: what the node has; None: it does not answer.
+    """
+    return one is None or (one.log != at.log and not (one.continues(at) and one.first <= at.next))
+
+
+def old_log(at: LogPosition, one: TopicRange | None, holders: Iterable[TopicRange]) -> TopicRange | None:
+    """Return what is left of the log of a reader that `is_behind`, up to where the node's new log goes on; None: nothing."""
+    left = [other for other in holders if other.log == at.log and other.has(at)]
+    found = holder_for(at, left)
+    if found is None or one is None or not one.continues(at):
+        return found
+    return replace(found, next=min(found.next, one.first))
 
 
 def clipped(

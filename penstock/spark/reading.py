@@ -1,7 +1,8 @@
 """Reads a span of messages from its node; the result is a pure function of the span. Runs on executors.
 
-If the node does not answer, the read waits for it. Messages that the node has lost are an error or, with
-failOnDataLoss=false, reported and skipped.
+If the node does not answer or has another log, the messages are read from whoever has its log now: its adopter, or a node with
+a mirror (holders.py). If nobody has them, the read waits for the nodes that do not answer. Messages that are lost are an error
+or, with failOnDataLoss=false, reported and skipped.
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ import pyarrow as pa
 
 from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.frames import batches
+from penstock.spark.holders import Holders
 from penstock.spark.nodes import Nobody, Nodes
-from penstock.spark.offsets import NodeTopic, Span, TopicRange
+from penstock.spark.offsets import LogPosition, NodeTopic, Span, TopicRange, holder_for
 from penstock.spark.options import ReadOptions
 
 _AGAIN = 0.5  # s between two tries at a node that does not answer
+_NOTHING = "it has nothing there"
+# what a node answers that has not, or not any more, what it had
+_LOST = ("OFFSET_GONE", "OTHER_LOG", "OFFSET_IN_FUTURE", "TOPIC_NOT_FOUND", _NOTHING)
+_BUSY = 503  # the status of a node that starts, or cannot answer now
 
 
 class DataLoss(Exception):
@@ -28,36 +34,58 @@ class DataLoss(Exception):
 def read(span: Span, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """Yield all messages of the span in order. Raises DataLoss, Unreachable and, for other errors of a node, Refused."""
     at, address, deadline = span.first, span.address, 0.0
+    tried: set[str] = set()  # addresses that have failed since the last message
     with Asker() as asker:
         while at < span.end:
             try:
-                if not address:
-                    address = _address(asker, span, options)
+                address = address or _address(asker, span, options)
                 content, headers = asker.get(
                     address, "/topic/read", _arguments(span, at, options), "application/msgpack"
                 )
-            except (Unreachable, Nobody) as gone:
+                after = min(int(headers["x-nsq-next-offset"]), span.end)
+                if after <= at:
+                    raise Refused(address, "/topic/read", 200, _NOTHING)
+            except (Unreachable, Nobody, Refused) as failed:
+                if isinstance(failed, Refused) and failed.message not in _LOST and failed.status != _BUSY:
+                    raise
+                tried.add(address)
+                other, must_wait = _elsewhere(asker, span, at, options)
                 deadline = deadline or time.monotonic() + options.node_wait
-                if time.monotonic() >= deadline:
-                    told = f"node {span.place.node} did not answer within nodeWaitMs={int(options.node_wait * 1000)}"
-                    raise Unreachable(f"{told}, for offsets {at} to {span.end} of {span.place.topic}: {gone}") from None
-                time.sleep(_AGAIN)
-                address = ""
-                continue
-            except Refused as refused:
-                at = _after_loss(asker, address, span, at, options, refused)
+                if other and other not in tried:
+                    address = other
+                elif (must_wait or _is_away(failed)) and time.monotonic() < deadline:
+                    time.sleep(_AGAIN)
+                    tried.clear()
+                    address = ""
+                elif isinstance(failed, Refused) and failed.status != _BUSY:
+                    at = _after_loss(asker, address, span, at, options, failed)
+                else:
+                    raise _not_answered(span, at, options, failed) from None
                 continue
             deadline = 0.0
-            after = min(int(headers["x-nsq-next-offset"]), span.end)
+            tried.clear()
             missing = int(headers.get("x-nsq-missing", 0))
             if missing:
                 lost(f"{missing} messages of {span.place} before {after} are damaged on disk", options)
             yield from batches(content, span.place.topic, span.place.node, span.log, options.headers)
-            if after <= at:
-                raise DataLoss(
-                    f"{address} has nothing at {at} of {span.place}, and said before that it had up to {span.end}"
-                )
             at = after
+
+
+def _is_away(failed: Exception) -> bool:
+    """Return True if a node may answer later."""
+    return not isinstance(failed, Refused) or failed.status == _BUSY
+
+
+def _not_answered(span: Span, at: int, options: ReadOptions, failed: Exception) -> Unreachable:
+    told = f"node {span.place.node} did not answer within nodeWaitMs={int(options.node_wait * 1000)}"
+    return Unreachable(f"{told}, for offsets {at} to {span.end} of {span.place.topic}: {failed}")
+
+
+def _elsewhere(asker: Asker, span: Span, at: int, options: ReadOptions) -> tuple[str, bool]:
+    """Return the address of a node that has the message at an offset, "" if none has, and whether one may have it later."""
+    holders, failures = Holders(asker, Nodes(options.nsqd, options.lookupd)).of(span.place.topic, span.log)
+    found = holder_for(LogPosition(span.log, at), holders)
+    return found.address if found is not None else "", bool(failures)
 
 
 def _arguments(span: Span, at: int, options: ReadOptions) -> dict[str, str]:
@@ -81,9 +109,7 @@ def _address(asker: Asker, span: Span, options: ReadOptions) -> str:
 
 
 def _after_loss(asker: Asker, address: str, span: Span, at: int, options: ReadOptions, refused: Refused) -> int:
-    """Return the offset at which to go on. Raises DataLoss; raises `refused` itself if it reports another error."""
-    if refused.message not in ("OFFSET_GONE", "OTHER_LOG", "OFFSET_IN_FUTURE", "TOPIC_NOT_FOUND"):
-        raise refused
+    """Return the offset at which to go on, nobody having the messages at `at`. Raises DataLoss, Refused, Unreachable."""
     place = span.place
     if refused.message == "OFFSET_GONE":
         told = asker.json(address, "/topic/offsets", {"topic": place.topic, "log": span.log})

@@ -26,8 +26,24 @@ from pyspark.sql.streaming.datasource import (
 from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.channel import NsqChannelReader
 from penstock.spark.frames import HEADERS, SCHEMA
+from penstock.spark.holders import Holders
 from penstock.spark.nodes import Nobody, Nodes, move_cursors, range_of
-from penstock.spark.offsets import LogPosition, NodeTopic, Span, TopicRange, clipped, decode, encode, ends, moved, spans
+from penstock.spark.offsets import (
+    ADOPTED,
+    OWN,
+    LogPosition,
+    NodeTopic,
+    Span,
+    TopicRange,
+    clipped,
+    decode,
+    encode,
+    ends,
+    is_behind,
+    moved,
+    old_log,
+    spans,
+)
 from penstock.spark.options import (
     EARLIEST,
     LATEST,
@@ -205,6 +221,7 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         self._target: dict[NodeTopic, LogPosition] | None = None
         self._ranges: dict[NodeTopic, TopicRange] = {}  # the last answers of the nodes
         self._looked = 0.0  # monotonic s when topics and nodes were last looked up
+        self._waited: dict[NodeTopic, float] = {}  # monotonic s until which an old log's messages are waited for
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_asker": None}
@@ -245,7 +262,10 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         """Return the end of the next batch; wait for new messages up to pollMs, since Spark asks again at once."""
         begin, deadline = decode(start), time.monotonic() + self._options.poll
         while True:
-            end = ends(begin, self._news()) if self._target is None else {**begin, **self._target}
+            if self._target is None:
+                end = ends(begin, self._news(begin))
+            else:
+                end = {**begin, **self._target, **ends({}, self._old_logs(begin, self._ranges))}
             end = {place: self._same_log(place, begin.get(place), at) for place, at in end.items()}
             if end != begin or self._target is not None or time.monotonic() >= deadline:
                 break
@@ -257,11 +277,44 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             end = clipped(begin, end, firsts, max(1, limit.max_bytes // self._message_size()))
         return encode(end)
 
-    def _news(self) -> dict[NodeTopic, TopicRange]:
-        """Ask the nodes for their offsets; a node that does not answer is left out and keeps the position it has."""
-        ranges, _ = self._ask_ranges(self._ask) if self._due() else (self._ask_known(), [])
+    def _news(self, begin: Mapping[NodeTopic, LogPosition]) -> dict[NodeTopic, TopicRange]:
+        """Ask the nodes for their offsets; a node that does not answer is left out and keeps the position it has.
+
+        What is left of a log that its node does not serve any more comes before what the node has now.
+        """
+        if self._due():
+            ranges, _ = self._ask_ranges(self._ask)
+            ranges |= self._old_logs(begin, ranges)
+        else:
+            ranges = self._ask_known()
         self._ranges |= ranges
         return ranges
+
+    def _old_logs(
+        self, begin: Mapping[NodeTopic, LogPosition], ranges: Mapping[NodeTopic, TopicRange]
+    ) -> dict[NodeTopic, TopicRange]:
+        """Return what is left to read of logs that other nodes serve now.
+
+        A place where something is missing before the node's new log, which a node that does not answer may have, stays where it
+        is for nodeWaitMs.
+        """
+        found, everybody = {}, Holders(self._ask, Nodes(self._options.nsqd, self._options.lookupd))
+        for place, at in begin.items():
+            one = ranges.get(place)
+            if not is_behind(at, one):
+                continue
+            holders, failures = everybody.of(place.topic, at.log)
+            left = old_log(at, one, holders)
+            if left is not None:
+                found[place] = left
+            elif one is not None and one.continues(at) and failures and self._may_wait(place):
+                found[place] = TopicRange(one.address, at.log, at.next, at.next, 0, (), ADOPTED)
+        return found
+
+    def _may_wait(self, place: NodeTopic) -> bool:
+        """Return True if a node that may have what is left of an old log has been waited for less than nodeWaitMs."""
+        now = time.monotonic()
+        return now < self._waited.setdefault(place, now + self._options.node_wait)
 
     def _due(self) -> bool:
         """Return True if topics and nodes must be looked up again."""
@@ -274,11 +327,12 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
     def _ask_known(self) -> dict[NodeTopic, TopicRange]:
         found = {}
         for place, one in self._ranges.items():
+            other = {} if one.kind == OWN else {"log": one.log}
             try:
-                told = self._ask.json(one.address, "/topic/offsets", {"topic": place.topic})
+                told = self._ask.json(one.address, "/topic/offsets", {"topic": place.topic, **other})
             except (Unreachable, Refused):
                 continue
-            if str(told["node"]) == place.node:
+            if told["log"] == one.log if other else str(told["node"]) == place.node:
                 found[place] = range_of(one.address, told)
         return found
 

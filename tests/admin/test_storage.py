@@ -20,8 +20,8 @@ _ANY = st.recursive(
     ),
 )
 _KEYS = st.sampled_from(
-    ["log_bytes", "live_bytes", "files", "topics", "sync_p99_ms", "disk_free", "disk_total", "refusal", "damage", "torn",
-     "since", "draining", "depth", "ready_count", "tube_name", "node", "path"]
+    ["log_bytes", "live_bytes", "files", "topics", "adopted", "sync_p99_ms", "disk_free", "disk_total", "refusal", "damage",
+     "torn", "since", "draining", "depth", "ready_count", "tube_name", "node", "path"]
 )  # fmt: skip
 
 
@@ -43,6 +43,13 @@ def test_alarms() -> None:
             "6 B at the end of the log were incomplete and were cut off; they may have held acknowledged messages",
         ),
     ]
+
+
+def test_adopted_logs_are_shown_with_their_node() -> None:
+    view = storage_view({"adopted": [{"log": "ab" * 40, "node": 7, "log_bytes": 5, "path": "/x"}, "no log"]}, VIC)
+    (row,) = view["adopted"]
+    assert (row["log"], row["node"], row["log_bytes"], row["damage"]) == ("ab" * 16, 7, 5, 0)
+    assert "path" not in row
 
 
 def test_shares_and_topics_that_one_sees() -> None:

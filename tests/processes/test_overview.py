@@ -146,8 +146,9 @@ def test_cursors_of_all_topics(fresh: Daemon) -> None:
         ("a-b", "x"),
         ("z", "spark"),
     ]
-    (same,) = get(fresh, "/topic/cursors?topic=z")["cursors"]
-    assert told["cursors"][3] == {"topic": "z", **same}
+    listed = get(fresh, "/topic/cursors?topic=z")
+    (same,) = listed["cursors"]
+    assert told["cursors"][3] == {"topic": "z", "log": listed["log"], **same}
     assert (same["owner"], same["offset"], same["lag"]) == ("me", 1, 2)
     page = get(fresh, "/cursors?limit=2&after=a/x")
     assert (page["cursor_count"], [one["topic"] for one in page["cursors"]]) == (4, ["a", "a-b"])

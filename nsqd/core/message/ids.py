@@ -99,6 +99,11 @@ class IdSource:
         self._renew_at = 0  # the sequence at which the next block is leased
         self._renew(first)
 
+    @property
+    def node(self) -> int:
+        """Return the number of the node that issues the ids, or has issued them."""
+        return self._node
+
     def issue_id(self) -> bytes:
         """Issue the next id: 16 hex digits."""
         number = self.next

@@ -4,12 +4,13 @@ An offset is a message's place in its topic's sequence on this node: dense, asce
 from `first` on can be read, except messages that are not durable yet. Reading changes nothing.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from nsqd.core.message.attributes import Attributes, unpack
 from nsqd.core.message.frame import cut, split
+from nsqd.core.retention.cursors import Cursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,11 @@ class Plan(Protocol):
 
 
 class History(Protocol):
-    """The reader of topics' histories. Its methods are for the trio thread."""
+    """The reader of topics' histories in one log. Its methods are for the trio thread."""
+
+    @property
+    def log_id(self) -> bytes:
+        """Return the id of the log."""
 
     def window(self, topic: int) -> Window:
         """Return the range of the topic's offsets that can be read."""
@@ -93,6 +98,9 @@ class History(Protocol):
         At the latest `ready` is called in the first turn from `until` (monotonic ns) on.
         """
 
+    def end_waiting(self) -> None:
+        """Call `ready` of all that await messages, now and from now on."""
+
     def plan(self, topic: int, start: int, end: int, most: int) -> Plan:
         """Plan to read from `start` up to `end` at most: about `most` bytes, but at least one message if there is one."""
 
@@ -104,3 +112,30 @@ class History(Protocol):
 
         Returns an offset and a plan. If the message is not in the plan, it is the one at the offset.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class PastTopic:
+    """A topic in a log that can only be read."""
+
+    number: int
+    cursors: Mapping[str, Cursor]
+
+
+class PastLog(Protocol):
+    """A log that can only be read, as it was at one moment: a mirror of another node's log. For the trio thread."""
+
+    @property
+    def log_id(self) -> bytes:
+        """Return the id of the log."""
+
+    @property
+    def node(self) -> int:
+        """Return the number of the node that published into the log."""
+
+    @property
+    def history(self) -> History:
+        """Return what reads the log's topics."""
+
+    def topic(self, name: str) -> PastTopic | None:
+        """Return the topic of that name; None if the log has none."""

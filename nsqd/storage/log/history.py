@@ -6,16 +6,17 @@ work for each message. If a segment was cleaned in the meantime, it is found und
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from nsqd.core.message.frame import that_fit
 from nsqd.core.retention.history import Amount, MessageBatch, MessagesGone, Window
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.files import SegmentFiles
 from nsqd.storage.log.locations import publishes, read_location
-from nsqd.storage.log.long_polls import LongPoll
+from nsqd.storage.log.long_polls import LongPoll, LongPolls
+from nsqd.storage.log.parent import Parent
 from nsqd.storage.log.retention import UNBOUNDED
-from nsqd.storage.log.store import LogStore
-from nsqd.storage.log.writer import Writer
+from nsqd.storage.sequence import Sequence
 from nsqd.storage.stored_extent import Location, StoredExtent
 
 
@@ -73,18 +74,39 @@ def log_of(log_id: bytes, topic: int) -> str:
     return f"{log_id.hex()}-{topic}"
 
 
+class Readable(Protocol):
+    """What a log knows of the messages in it: nsqd.storage.log.store.LogStore for one that is open."""
+
+    @property
+    def long_polls(self) -> LongPolls:
+        """Return the readers that wait for messages."""
+
+    def find_sequence(self, topic: int) -> Sequence | None:
+        """Return the topic's extents; None if the log has no such topic."""
+
+    def durable_end(self, topic: int) -> int:
+        """Return the ordinal up to which the topic's messages survive a power cut."""
+
+
+class Files(Protocol):
+    """Where a log is: nsqd.storage.log.writer.Writer for one that is open."""
+
+    files: SegmentFiles
+    parents: list[Parent]
+
+
 class LogHistory:
     """What can be read back from the log. Implements nsqd.core.retention.history.History."""
 
-    def __init__(self, store: LogStore, disk: Disk, log_id: bytes, writer: Writer) -> None:
+    def __init__(self, store: Readable, disk: Disk, log_id: bytes, writer: Files) -> None:
         self._store = store
         self._disk = disk
-        self._log_id = log_id
+        self.log_id = log_id
         self._parents = writer.parents
         self._files = writer.files
 
     def window(self, topic: int) -> Window:
-        log = log_of(self._log_id, topic)
+        log = log_of(self.log_id, topic)
         parents = tuple((log_of(one.log_id, topic), one.ends[topic]) for one in self._parents if topic in one.ends)
         sequence = self._store.find_sequence(topic)
         end = self._store.durable_end(topic)
@@ -100,11 +122,11 @@ class LogHistory:
         return Amount(sum(stored.size for stored in entries), entries[0].oldest, entries[-1].newest)
 
     def await_messages(self, topic: int, end: int, until: int, ready: Callable[[], None]) -> None:
-        self._store.retention.long_polls.add(LongPoll(topic, end, until, ready))
+        self._store.long_polls.add(LongPoll(topic, end, until, ready))
 
     def end_waiting(self) -> None:
         """Call `ready` of all that await messages, now and from now on: the node stops."""
-        self._store.retention.long_polls.end()
+        self._store.long_polls.end()
 
     def plan(self, topic: int, start: int, end: int, most: int) -> LogPlan:
         sequence = self._store.find_sequence(topic)

@@ -16,6 +16,7 @@ from nsqd.storage.log.cache import Cache, ReadRequest
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.journal import LogTopic
+from nsqd.storage.log.long_polls import LongPolls
 from nsqd.storage.log.recorder import Recorder
 from nsqd.storage.log.retention import Retention
 from nsqd.storage.log.syncer import Syncer
@@ -208,6 +209,11 @@ class LogStore:
     def logged(self) -> list[int]:
         """Return the numbers of the topics whose messages are in the log."""
         return list(self._topics)
+
+    @property
+    def long_polls(self) -> LongPolls:
+        """Return the readers that wait for messages."""
+        return self.retention.long_polls
 
     def durable_end(self, topic: int) -> int:
         """Return the ordinal up to which the topic's messages survive a power cut."""

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.spark.offsets import (
+    ADOPTED,
+    MIRROR,
     LogPosition,
     NodeTopic,
     OffsetError,
@@ -15,7 +17,10 @@ from penstock.spark.offsets import (
     decode,
     encode,
     ends,
+    holder_for,
+    is_behind,
     moved,
+    old_log,
     spans,
 )
 
@@ -102,3 +107,33 @@ def test_parts_are_the_whole(end: dict[NodeTopic, LogPosition], least: int) -> N
     total = sum(at.next for at in end.values())
     if total >= least:
         assert len(parts) >= min(least, total) or not total
+
+
+# the log "old" of a node that was lost, up to 20 at its adopter; the node has published into "new" from 20 on since then
+AT_ADOPTER = TopicRange("adopter", "old", 0, 20, 100, (), ADOPTED)
+RETURNED = TopicRange("node", "new", 20, 30, 100, (("old", 25),))
+
+
+def test_a_reader_finishes_the_old_log_before_it_goes_on_in_the_new_one() -> None:
+    before, drained, beyond = LogPosition("old", 7), LogPosition("old", 20), LogPosition("old", 23)
+    assert is_behind(before, None)
+    assert is_behind(before, RETURNED)
+    assert not is_behind(drained, RETURNED)
+    assert not is_behind(beyond, RETURNED), "the new log has the end that its adopter lacks"
+    assert not is_behind(LogPosition("new", 22), RETURNED)
+    assert old_log(before, None, [RETURNED, AT_ADOPTER]) == AT_ADOPTER
+    assert old_log(drained, None, [AT_ADOPTER]) is None
+    longer = TopicRange("third", "old", 0, 24, 100, (), MIRROR)
+    left = old_log(before, RETURNED, [longer])
+    assert left is not None
+    assert left.next == 20, "what follows is the new log's"
+
+
+def test_a_message_is_read_from_its_owner_before_a_mirror_and_where_it_is() -> None:
+    mirror = TopicRange("a mirror", "old", 0, 20, 100, (), MIRROR)
+    assert holder_for(LogPosition("old", 19), [mirror, AT_ADOPTER]) == AT_ADOPTER
+    assert holder_for(LogPosition("old", 19), [RETURNED, mirror]) == mirror
+    assert holder_for(LogPosition("old", 20), [mirror, AT_ADOPTER, RETURNED]) == RETURNED
+    assert holder_for(LogPosition("old", 25), [mirror, AT_ADOPTER, RETURNED]) is None, "the parent ends there"
+    assert holder_for(LogPosition("new", 29), [RETURNED]) == RETURNED
+    assert holder_for(LogPosition("other", 0), [mirror, AT_ADOPTER, RETURNED]) is None

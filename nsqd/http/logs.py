@@ -1,0 +1,220 @@
+"""Find a topic in one of the logs that can be read on this node, as `log` in a request names it.
+
+Without `log` it is the log into which the node publishes. `log` is what /topic/offsets tells, or only its first part, the id of
+the log. It may name a log that this node has adopted, or one of which it has a mirror: that is read as far as the mirror was
+durable when it was opened, and cannot be changed. The past of a dead node is read in this way before anybody adopts its log.
+
+404 LOG_NOT_FOUND: this node has no such log. 503 LOG_OPENING: it has, and cannot read it yet. 409 OTHER_LOG: the topic's number
+in the log is another one, because it was deleted and made again; or the node has no such log, but one that has a topic of that
+name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nsqd.core.broker import Broker
+from nsqd.core.cluster_view import ReadableMirror
+from nsqd.core.retention.cursors import Cursor
+from nsqd.core.retention.history import History, PastLog, Window
+from nsqd.core.topic import Topic
+from nsqd.http.arguments import existing_topic
+from nsqd.http.node import Node
+from shared.http.errors import HttpError
+from shared.log import log
+
+OWN, ADOPTED, MIRROR = "own", "adopted", "mirror"
+IDLE = 60.0  # s after the last request until what was read of a mirror is dropped
+FRESH = 5.0  # s in which a mirror is not read again though it has become longer
+_LOG = re.compile(r"([0-9a-f]{32})(?:-([0-9]{1,19}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class LogTopic:
+    """A topic in one log."""
+
+    number: int
+    history: History
+    window: Window
+    topic: Topic | None  # None: the log is a mirror, and cannot be changed
+    cursors: Mapping[str, Cursor]
+    kind: str  # OWN, ADOPTED or MIRROR
+    origin: int  # number of the node that published into the log
+
+    def changeable(self) -> Topic:
+        """Return the topic, to be changed. Raises HttpError 409 if the log is a mirror."""
+        if self.topic is None:
+            raise HttpError(409, "READ_ONLY_LOG")
+        return self.topic
+
+
+def find_topic(
+    node: Node, name: str, log_id: str, offset: int = 0, mirror: PastLog | None = None, start: int = 0
+) -> LogTopic:
+    """Return a topic in the log that `log_id` names; "": in the node's own. Runs in the trio thread. Raises HttpError.
+
+    `offset`: the highest one that the client names; `start`: the one from which it reads. `mirror`: what Mirrors.open has
+    returned for `log_id`.
+    """
+    named = _LOG.fullmatch(log_id)
+    if named is None or named[1] == node.history.log_id.hex():
+        return _own(node, name, log_id, offset)
+    for adopted in node.broker.adopted:
+        history = adopted.context.history
+        if history is not None and history.log_id.hex() == named[1]:
+            return _checked(_of_broker(adopted, history, logged_topic(adopted, name), ADOPTED), log_id)
+    if _continues(node, name, log_id) and (mirror is None or _has(node, name, start)):
+        return _own(node, name, log_id, offset)
+    if mirror is not None:
+        return _checked(_of_mirror(mirror, name), log_id)
+    if node.cluster is not None and node.cluster.is_opening(bytes.fromhex(named[1])):
+        raise HttpError(503, "LOG_OPENING")
+    if named[2] is None:
+        raise HttpError(404, "LOG_NOT_FOUND")
+    return _own(node, name, log_id, offset)
+
+
+def logged_topic(broker: Broker, name: str) -> Topic:
+    """Return the topic of that name, which must be in the log. Runs in the trio thread. Raises HttpError 400, 404."""
+    topic = existing_topic(broker, name)
+    if topic.ephemeral:
+        raise HttpError(400, "EPHEMERAL_TOPIC")
+    return topic
+
+
+def topic_and_window(node: Node, name: str, log_id: str, offset: int = 0) -> tuple[Topic, Window]:
+    """Return the topic in the node's own log, and the window of offsets that can be read. Runs in the trio thread.
+
+    `log_id` is the id of the log whose offsets the client knows; "": it does not say. `offset`: the highest one that the client
+    names. Raises HttpError 409 if the topic is in another log, unless that was restored from `log_id` and has the same messages
+    up to `offset`.
+    """
+    topic = logged_topic(node.broker, name)
+    window = node.history.window(topic.number)
+    if log_id and not _names(log_id, window.log):
+        end = next((end for parent, end in window.parents if _names(log_id, parent)), None)
+        if end is None:
+            raise HttpError(409, "OTHER_LOG", {"X-Nsq-Log": window.log})
+        if offset > end:
+            raise HttpError(409, "OTHER_LOG", {"X-Nsq-Log": window.log, "X-Nsq-Restored-Offset": str(end)})
+    return topic, window
+
+
+def _names(log_id: str, log_of_topic: str) -> bool:
+    """Return True if `log_id` is that log of a topic, or the id of the log without the topic's number."""
+    return log_of_topic in (log_id, f"{log_id}-{log_of_topic.rpartition('-')[2]}")
+
+
+def _own(node: Node, name: str, log_id: str, offset: int) -> LogTopic:
+    topic, window = topic_and_window(node, name, log_id, offset)
+    return LogTopic(topic.number, node.history, window, topic, topic.cursors, OWN, node.options.node_number())
+
+
+def _continues(node: Node, name: str, log_id: str) -> bool:
+    """Return True if the node's own topic continues that of the log `log_id`."""
+    topic = node.broker.topics.get(name)
+    if topic is None or topic.ephemeral:
+        return False
+    return any(_names(log_id, parent) for parent, _ in node.history.window(topic.number).parents)
+
+
+def _has(node: Node, name: str, offset: int) -> bool:
+    """Return True if the node's own topic has the messages from an offset on."""
+    return offset >= node.history.window(node.broker.topics[name].number).first
+
+
+def _of_broker(broker: Broker, history: History, topic: Topic, kind: str) -> LogTopic:
+    window = history.window(topic.number)
+    return LogTopic(topic.number, history, window, topic, topic.cursors, kind, broker.ids.node)
+
+
+def _of_mirror(mirror: PastLog, name: str) -> LogTopic:
+    topic = mirror.topic(name)
+    if topic is None:
+        raise HttpError(404, "TOPIC_NOT_FOUND")
+    window = mirror.history.window(topic.number)
+    return LogTopic(topic.number, mirror.history, window, None, topic.cursors, MIRROR, mirror.node)
+
+
+def _checked(found: LogTopic, log_id: str) -> LogTopic:
+    """Return what was found. Raises HttpError 409 if the topic has another number than `log_id` says."""
+    if not _names(log_id, found.window.log):
+        raise HttpError(409, "OTHER_LOG", {"X-Nsq-Log": found.window.log})
+    return found
+
+
+class Mirrors:
+    """The mirrors that are read: one at a time, read in a thread when a request needs it, and dropped when nobody asks for it.
+
+    For the HTTP thread.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._lock = asyncio.Lock()
+        self._reading: asyncio.Future[PastLog] | None = None  # also while the client that needed it is gone
+        self._opened: PastLog | None = None
+        self._source: ReadableMirror | None = None  # of what is open
+        self._read_at = self._used = 0.0  # monotonic s
+
+    async def open(self, log_id: str) -> PastLog | None:
+        """Return this node's mirror of the log that `log_id` names; None: it has none. Raises HttpError 503."""
+        named = _LOG.fullmatch(log_id)
+        if named is None or self._node.cluster is None:
+            return None
+        key = bytes.fromhex(named[1])
+        source = await self._node.bridge.observe(lambda: self._find(key))
+        if source is None:
+            return None
+        async with self._lock:
+            if not self._is_current(key, source):
+                await self._read(source)
+            if self._opened is not None and not self._used:
+                asyncio.get_running_loop().call_later(IDLE, self._drop)
+            self._used = time.monotonic()
+            return self._opened
+
+    def _find(self, log_id: bytes) -> ReadableMirror | None:
+        """Return how to read a mirror; None: there is none, or the node owns the log. Runs in the trio thread."""
+        node = self._node
+        assert node.cluster is not None
+        try:
+            return node.cluster.readable_mirror(log_id)
+        except KeyError:
+            return None
+
+    def _is_current(self, log_id: bytes, source: ReadableMirror) -> bool:
+        """Return True if what is open is this mirror, and recent enough."""
+        if self._opened is None or self._source is None or self._opened.log_id != log_id:
+            return False
+        if self._source.files != source.files:
+            return False
+        return self._source.durable == source.durable or time.monotonic() < self._read_at + FRESH
+
+    async def _read(self, source: ReadableMirror) -> None:
+        """Read a mirror in a thread. Raises HttpError 503."""
+        if self._reading is not None:  # whoever needed it is gone
+            await asyncio.wait([self._reading])
+        self._opened = None  # before the next one takes memory
+        self._reading = asyncio.ensure_future(asyncio.to_thread(source.read))
+        try:
+            self._opened, self._source = await asyncio.shield(self._reading), source
+        except OSError as error:
+            log.error("HTTP: cannot read messages back from a mirror: %s", error)
+            raise HttpError(503, "CANNOT_READ") from None
+        finally:
+            if self._reading.done():
+                self._reading = None
+        self._read_at = time.monotonic()
+
+    def _drop(self) -> None:
+        """Drop what was read if nobody has asked for it lately."""
+        left = self._used + IDLE - time.monotonic()
+        if left > 0:
+            asyncio.get_running_loop().call_later(left, self._drop)
+        else:
+            self._opened, self._used = None, 0.0

@@ -1,0 +1,77 @@
+"""Where the logs of a topic are read in a cluster: each once, at its owner, or at a mirror if it has none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apps.past import LogAt, find_log, log_at, logs_of, members
+
+A, B, C = "a:1", "b:1", "c:1"
+
+
+class Cluster:
+    """What nodes answer, by address: their own log and those that they have of others, by id."""
+
+    def __init__(self) -> None:
+        self.logs: dict[str, dict[str, dict[str, Any]]] = {A: {}, B: {}, C: {}}
+
+    def has(self, address: str, log: str, kind: str, first: int, following: int, parents: tuple[str, ...] = ()) -> None:
+        told = {"log": f"{log}-2", "kind": kind, "origin": 7, "first": first, "next": following}
+        told["parents"] = [{"log": f"{parent}-2", "next": 99} for parent in parents]
+        self.logs[address][log] = told
+
+    def ask(self, address: str, path: str, query: dict[str, str]) -> Any:
+        known = self.logs.get(address)
+        if known is None:
+            return None
+        if path == "/cluster":
+            nodes = [
+                {"node": place, "http_address": one, "standing": "left" if one == C else "member"}
+                for place, one in enumerate(self.logs)
+            ]
+            owned = [{"log_id": log} for log, told in known.items() if told["kind"] != "mirror"]
+            mirrors = [{"log_id": log} for log, told in known.items() if told["kind"] == "mirror"]
+            return {"node": list(self.logs).index(address), "nodes": nodes, "owned": owned, "mirrors": mirrors}
+        log = query.get("log", "")
+        found = [told for told in known.values() if log in (told["log"], told["log"][:-2])]
+        own = [told for told in known.values() if told["kind"] == "own" and not log]
+        return next(iter(own + found), None)
+
+
+def test_members_are_those_that_have_not_left_and_the_node_is_asked_at_the_address_that_the_user_gave() -> None:
+    cluster = Cluster()
+    assert members(cluster.ask, A) == [A, B]
+    assert members(cluster.ask, "nobody:1") == ["nobody:1"]
+    assert members(lambda *_: {"nodes": ["x", {"standing": "member"}], "node": 1}, A) == [A]
+    lost = {"standing": "member", "http_address": B, "node": 2, "suspected": True}
+    assert members(lambda *_: {"nodes": [lost], "node": 1}, A) == [A], "it would be waited for"
+
+
+def test_each_log_is_read_once_at_its_owner_or_at_the_longest_mirror() -> None:
+    cluster = Cluster()
+    cluster.has(A, "x", "own", 0, 10)
+    cluster.has(B, "y", "own", 0, 5)
+    cluster.has(B, "x", "mirror", 0, 12)
+    cluster.has(A, "dead", "mirror", 0, 3)
+    cluster.has(B, "dead", "mirror", 0, 4)
+    found = {one.log_id: (one.address, one.next) for one in logs_of(cluster.ask, [A, B, "nobody:1"], "t")}
+    assert found == {"x": (A, 10), "y": (B, 5), "dead": (B, 4)}
+    cluster.has(A, "dead", "adopted", 0, 3)
+    assert find_log(cluster.ask, [A, B], "t", "dead") == LogAt(A, "dead-2", "adopted", 7, 0, 3)
+    assert find_log(cluster.ask, [A, B], "t", "nobody") is None
+
+
+def test_what_a_log_continues_is_read_up_to_where_it_begins() -> None:
+    cluster = Cluster()
+    cluster.has(A, "new", "own", 8, 20, ("old",))
+    cluster.has(B, "old", "adopted", 0, 8)
+    found = {one.log_id: (one.first, one.next) for one in logs_of(cluster.ask, [A, B], "t")}
+    assert found == {"new": (8, 20), "old": (0, 8)}
+    cluster.has(B, "old", "mirror", 0, 11)
+    found = {one.log_id: (one.first, one.next) for one in logs_of(cluster.ask, [A, B], "t")}
+    assert found == {"new": (8, 20), "old": (0, 8)}, "no message twice"
+
+
+def test_an_answer_that_is_not_one_counts_as_none() -> None:
+    for told in ("text", [], {"log": "x"}, {"log": "x", "kind": "own", "origin": 1, "first": "?", "next": 2}):
+        assert log_at(lambda *_, told=told: told, A, "t") is None

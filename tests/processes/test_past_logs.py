@@ -1,0 +1,199 @@
+"""What a dead node has published is read back on another one: from a log that this one has adopted, and from a mirror."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from nsqd.storage.log.records import decode_header
+from tests.daemons import Daemon, eventually, nsqd, post, publish, run
+from tests.processes.test_cluster import in_sync
+from tests.processes.test_cluster import node as node  # the fixture
+
+pytestmark = pytest.mark.process
+
+NodeMaker = Callable[..., Daemon]
+COUNT = 30
+
+
+def get(daemon: Daemon, path: str, **arguments: object) -> httpx.Response:
+    params = {name.removesuffix("_"): str(value) for name, value in arguments.items()}
+    return httpx.get(f"http://{daemon.http}{path}", params=params, timeout=60)
+
+
+def bodies(daemon: Daemon, **arguments: object) -> list[str]:
+    answer = get(daemon, "/topic/read", **arguments)
+    assert answer.status_code == 200, answer.text
+    return [json.loads(line)["body"] for line in answer.text.splitlines()]
+
+
+def refused(daemon: Daemon, path: str = "/topic/read", **arguments: object) -> tuple[int, str]:
+    answer = get(daemon, path, **arguments)
+    return answer.status_code, answer.json()["message"]
+
+
+def post_refused(daemon: Daemon, path: str, **arguments: str) -> tuple[int, str]:
+    answer = httpx.post(f"http://{daemon.http}{path}", params=arguments)
+    return answer.status_code, answer.json()["message"]
+
+
+def fill(daemon: Daemon, name: str = "t") -> None:
+    """Publish COUNT messages that are retained, and set a cursor behind the fifth one."""
+    post(daemon, "/topic/create", topic=name, retention="1h")
+    publish(daemon, name, *(f"{name} {number}" for number in range(COUNT)))
+    post(daemon, "/topic/cursor", topic=name, name="reader", to="5")
+
+
+def adopted_directory(tmp_path: Path) -> str:
+    """Give node 0 the log of node 9, which is gone. Returns the id of that log."""
+    with nsqd(tmp_path / "gone", "-node-id", "9") as gone:
+        fill(gone)
+    files = tmp_path / "gone" / "log"
+    log_id = decode_header(max(files.glob("*.log")).read_bytes()).log_id.hex()
+    place = tmp_path / "0" / "adopted" / log_id
+    place.mkdir(parents=True)
+    shutil.copytree(files, place / "log")
+    return log_id
+
+
+def is_serving(daemon: Daemon, log_id: str) -> bool:
+    owned: list[dict[str, Any]] = get(daemon, "/cluster").json()["owned"]
+    return any(one["log_id"] == log_id and one["state"] == "serving" for one in owned)
+
+
+def test_an_adopted_log_is_read_and_its_cursors_are_kept(node: NodeMaker, tmp_path: Path) -> None:
+    log_id = adopted_directory(tmp_path)
+    with node(0) as first:
+        eventually(lambda: is_serving(first, log_id))
+        told = get(first, "/topic/offsets", topic="t", log=log_id).json()
+        assert told == told | {"node": 0, "origin": 9, "kind": "adopted", "first": 0, "next": COUNT}
+        assert told["log"].startswith(f"{log_id}-")
+        own = get(first, "/topic/offsets", topic="t").json()
+        assert (own["kind"], own["origin"], own["next"]) == ("own", 0, 0)
+        publish(first, "t", "mine")
+        assert bodies(first, topic="t", log=log_id) == [f"t {number}" for number in range(COUNT)]
+        assert bodies(first, topic="t", log=told["log"], from_=28) == ["t 28", "t 29"]
+        assert bodies(first, topic="t", log=log_id, from_="-1h", limit=1) == ["t 0"]
+        assert get(first, "/topic/read", topic="t", log=log_id, from_=COUNT).headers["x-nsq-log"] == told["log"]
+        (cursor,) = get(first, "/topic/cursors", topic="t", log=log_id).json()["cursors"]
+        assert (cursor["name"], cursor["offset"], cursor["lag"]) == ("reader", 5, COUNT - 5)
+        assert get(first, "/topic/cursors", topic="t").json()["cursors"] == []
+        moved = {"topic": "t", "log": log_id, "name": "reader", "to": "20", "hold": "1h"}
+        post(first, "/topic/cursor", **moved)
+        post(first, "/topic/cursor", topic="t", log=log_id, name="other")
+        post(first, "/topic/cursor/delete", topic="t", log=log_id, name="other")
+        listed = get(first, "/cursors").json()
+        assert [(one["name"], one["log"]) for one in listed["cursors"]] == [("reader", told["log"])]
+    with node(0) as first:
+        eventually(lambda: is_serving(first, log_id))
+        (cursor,) = get(first, "/topic/cursors", topic="t", log=log_id).json()["cursors"]
+        assert (cursor["name"], cursor["offset"]) == ("reader", 20)
+
+
+def test_what_log_names_and_is_not_there_is_refused(node: NodeMaker, tmp_path: Path) -> None:
+    log_id = adopted_directory(tmp_path)
+    with node(0) as first:
+        eventually(lambda: is_serving(first, log_id))
+        nobody = "0" * 32
+        assert refused(first, topic="t", log=nobody) == (404, "LOG_NOT_FOUND")
+        assert refused(first, "/topic/offsets", topic="t", log=nobody) == (404, "LOG_NOT_FOUND")
+        assert refused(first, "/topic/cursors", topic="t", log=nobody) == (404, "LOG_NOT_FOUND")
+        assert refused(first, topic="t", log=f"{nobody}-2") == (409, "OTHER_LOG")
+        assert refused(first, topic="t", log=f"{log_id}-999") == (409, "OTHER_LOG")
+        assert refused(first, topic="u", log=log_id) == (404, "TOPIC_NOT_FOUND")
+        assert refused(first, topic="t", log=log_id, from_=COUNT + 1) == (416, "OFFSET_IN_FUTURE")
+        where = {"topic": "t", "log": log_id, "name": "nobody"}
+        assert post_refused(first, "/topic/cursor/delete", **where) == (404, "CURSOR_NOT_FOUND")
+
+
+def test_a_mirror_of_a_dead_nodes_log_is_read_and_not_changed(node: NodeMaker) -> None:
+    with ExitStack() as stack:
+        first = stack.enter_context(node(0))
+        second = stack.enter_context(node(1, first))
+        eventually(lambda: in_sync(second) == {0})
+        fill(second, "only-there")
+        log_id = get(second, "/topic/offsets", topic="only-there").json()["log"]
+        wanted = [f"only-there {number}" for number in range(COUNT)]
+
+        def is_copied() -> bool:
+            answer = get(first, "/topic/read", topic="only-there", log=log_id)
+            return answer.status_code == 200 and len(answer.text.splitlines()) == COUNT
+
+        eventually(is_copied)
+        second.process.send_signal(signal.SIGKILL)
+        eventually(lambda: not in_sync(first))
+        assert bodies(first, topic="only-there", log=log_id) == wanted
+        told = get(first, "/topic/offsets", topic="only-there", log=log_id.partition("-")[0]).json()
+        assert told == told | {"node": 0, "origin": 1, "kind": "mirror", "first": 0, "next": COUNT, "log": log_id}
+        (cursor,) = get(first, "/topic/cursors", topic="only-there", log=log_id).json()["cursors"]
+        assert (cursor["name"], cursor["offset"]) == ("reader", 5)
+        where = {"topic": "only-there", "log": log_id, "name": "reader"}
+        assert post_refused(first, "/topic/cursor", **where) == (409, "READ_ONLY_LOG")
+        assert post_refused(first, "/topic/cursor/delete", **where) == (409, "READ_ONLY_LOG")
+        assert refused(first, topic="other", log=log_id) == (404, "TOPIC_NOT_FOUND")
+        later = get(first, "/topic/read", topic="only-there", log=log_id, from_=COUNT, wait_ms=10)
+        assert (later.status_code, later.text) == (200, "")
+
+
+def read(daemon: Daemon, *arguments: str) -> list[str]:
+    done = run("penstock", "read", "t", "--nsqd-http-address", daemon.http, *arguments)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_command_reads_one_log_or_those_of_all_nodes(node: NodeMaker, tmp_path: Path) -> None:
+    log_id = adopted_directory(tmp_path)
+    theirs = [f"t {number}" for number in range(COUNT)]
+    with node(0) as first, node(1, first) as second:
+        eventually(lambda: is_serving(first, log_id))
+        eventually(lambda: in_sync(second) == {0})
+        post(second, "/topic/create", topic="t", retention="1h")
+        publish(second, "t", "mine")
+        assert read(second, "--log", log_id) == theirs, "another node has it"
+        assert read(second, "--log", log_id, "--from", "28", "--limit", "1") == ["t 28"]
+        assert read(second, "--log", log_id, "--cursor", "reader") == theirs[5:]
+        assert read(second, "--log", log_id, "--cursor", "reader") == []
+        assert read(second, "--all-nodes") == [*theirs, "mine"]
+        told = [json.loads(line) for line in read(second, "--all-nodes", "--json", "--from=-1h")]
+        assert [one["node"] for one in told] == [9] * COUNT + [1]
+        assert told[0]["log"].startswith(log_id)
+        assert read(second, "--all-nodes", "--limit", "2") == theirs[:2]
+        for wrong, why in (("--from=5", "an offset belongs to one log"), ("--follow", "neither --follow")):
+            done = run("penstock", "read", "t", "--nsqd-http-address", second.http, "--all-nodes", wrong)
+            assert (done.returncode, why in done.stderr) == (1, True)
+        done = run("penstock", "read", "t", "--nsqd-http-address", second.http, "--log", "0" * 32)
+        assert (done.returncode, "no node that answers has a log" in done.stderr) == (1, True)
+
+
+def test_a_backup_names_the_adopted_logs_and_copies_one_of_them(node: NodeMaker, tmp_path: Path) -> None:
+    log_id, at = adopted_directory(tmp_path), ("--nsqd-http-address",)
+    with node(0) as first:
+        eventually(lambda: is_serving(first, log_id))
+        (told,) = get(first, "/storage").json()["adopted"]
+        assert (told["log"], told["node"]) == (log_id, 9)
+        assert told["segments"] > 0
+        assert 0 <= told["live_bytes"] < told["log_bytes"]
+        publish(first, "own", "mine")
+        done = run("penstock", "backup", str(tmp_path / "backup"), *at, first.http)
+        assert done.returncode == 0
+        assert f"left out the log {log_id} of node 9" in done.stderr
+        assert not (tmp_path / "backup" / "adopted").exists()
+        done = run("penstock", "backup", str(tmp_path / "one"), "--log", log_id, *at, first.http)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert run("penstock", "backup", str(tmp_path / "none"), "--log", "0" * 32, *at, first.http).returncode == 1
+        done = run("penstock", "recover", str(tmp_path / "gone-again"), "--node", "9", "--from", first.http)
+        assert f"{first.http} has adopted the log {log_id} of node 9" in done.stderr
+    assert run("penstock", "restore", str(tmp_path / "one"), str(tmp_path / "new")).returncode == 0
+    with nsqd(tmp_path / "new", "-node-id", "9") as restored:
+        assert bodies(restored, topic="t") == [f"t {number}" for number in range(COUNT)]
+    done = run("penstock", "restore", str(tmp_path / "0"), str(tmp_path / "other"), "--json")
+    assert (done.returncode, json.loads(done.stdout)["left_out"]) == (0, [log_id])
+    assert f"left out the log {log_id}" in done.stderr
