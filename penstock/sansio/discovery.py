@@ -9,25 +9,33 @@ from penstock.sansio.settings import Settings
 
 MAX_REPLY = 4 * 1024 * 1024  # bytes; the reply for 10,000 nsqds
 SHORTEST_S = 1.0  # between two polls: while no nsqd has the topic, which may be created at any moment, or after `hurry`
+SOON_S = 4.0  # between two polls at most, for HURRIED polls after `hurry`: 1, 2, 4, 4 ... s
+HURRIED = 16  # a minute; another node takes the log of a lost one over within 10 s, and registers its topics only then
 
 
 class Discovery:
     """The polls of one client. All times are in s, by the caller's clock."""
 
-    __slots__ = ("_next_at", "_polled_at", "_random", "_settings", "addresses")
+    __slots__ = ("_gap", "_hurried", "_next_at", "_polled_at", "_random", "_settings", "addresses")
 
     def __init__(self, settings: Settings, random: Random) -> None:
         self._settings = settings
         self._random = random
         self.addresses: frozenset[str] = frozenset()  # as the latest poll found them
         self._polled_at = self._next_at = float("-inf")
+        self._hurried = 0  # polls that still come soon
+        self._gap = SHORTEST_S  # s between the last two of them
 
     def wait(self, now: float) -> float:
         """Return the s until the next poll, 0 if it is due."""
         return max(0.0, self._next_at - now)
 
     def hurry(self) -> None:
-        """Poll soon: an nsqd went away and may be back at another address."""
+        """Poll soon, and often for a minute, because an nsqd went away.
+
+        It may be back at another address, or another node takes its log over and delivers what it owes.
+        """
+        self._hurried, self._gap = HURRIED, SHORTEST_S
         self._next_at = min(self._next_at, self._polled_at + SHORTEST_S)
 
     def polled(self, answers: Iterable[frozenset[str] | None], now: float) -> frozenset[str]:
@@ -38,6 +46,9 @@ class Discovery:
         known = self.addresses
         self.addresses = frozenset().union(*(known if answer is None else answer for answer in answers))
         interval = self._settings.lookupd_poll_interval_s
+        if self._hurried:
+            self._hurried, self._gap = self._hurried - 1, min(2 * self._gap, SOON_S)
+            interval = min(interval, self._gap)
         interval *= 1 + self._random.random() * self._settings.lookupd_poll_jitter
         self._polled_at = now
         self._next_at = now + (max(interval, SHORTEST_S) if self.addresses else SHORTEST_S)

@@ -13,48 +13,55 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.daemons import ROOT, Daemon, eventually, post, publish
-from tests.processes.test_cluster import in_sync
+from tests.daemons import ROOT, Daemon, eventually, nsqd, post, publish
 from tests.processes.test_cluster import node as node  # the fixture
+from tests.processes.test_takeover import cluster_of
 from tests.requirements import require
 
 pytestmark = pytest.mark.process
 
 HERE = Path(__file__).parent
 FINISHED, STALLED = 20, 1
-TIMEOUT = 120.0  # s
+TIMEOUT = 180.0  # s
 
 PYNSQ = (sys.executable, str(HERE / "pynsq_client.py"))
 GNSQ = (sys.executable, str(HERE / "gnsq_client.py"))
 NSQJS = ("node", str(HERE / "nsqjs" / "client.js"))
+PENSTOCK = (sys.executable, str(HERE / "penstock_client.py"))
 
-
-CASES = {
-    "gnsq": (GNSQ, True),  # which asks nsqlookupd once a minute for nodes that have a topic
-    "pynsq": (PYNSQ, True),
-    "pynsq, topic on one node": (PYNSQ, False),
-    "nsqjs, topic on one node": (NSQJS, False),
+CASES: dict[str, tuple[tuple[str, ...], bool, str]] = {
+    "gnsq": (GNSQ, True, "lookupd"),  # which asks nsqlookupd once a minute for nodes that have a topic
+    "pynsq": (PYNSQ, True, "lookupd"),
+    "pynsq, topic on one node": (PYNSQ, False, "lookupd"),
+    "pynsq, addresses of nodes": (PYNSQ, False, "nsqd"),
+    "nsqjs, topic on one node": (NSQJS, False, "lookupd"),
+    "penstock.client, topic on one node": (PENSTOCK, False, "lookupd"),
+    "penstock.client, addresses of nodes": (PENSTOCK, False, "nsqd"),
+    "penstock.aio, topic on one node": ((*PENSTOCK, "aio"), False, "lookupd"),
+    "penstock.aio, addresses of nodes": ((*PENSTOCK, "aio"), False, "nsqd"),
 }
 
 
-@pytest.mark.parametrize(("command", "everywhere"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("command", "everywhere", "where"), CASES.values(), ids=CASES)
 def test_a_consumer_gets_what_a_dead_node_owes(
-    node: Callable[..., Daemon], command: tuple[str, str], everywhere: bool
+    node: Callable[..., Daemon], tmp_path: Path, command: tuple[str, ...], everywhere: bool, where: str
 ) -> None:
     if command is NSQJS:
         require("node")
+    program, consume = command[:2], "-".join(["consume", *command[2:]])
     with ExitStack() as stack:
         lookupd = stack.enter_context(Daemon("nsqlookupd"))
-        flags = {"takeover_quorum": "majority", "lookupd_tcp_address": lookupd.tcp}
-        nodes = [stack.enter_context(node(number, **flags)) for number in range(3)]
-        for daemon in nodes:
-            eventually(lambda daemon=daemon: len(in_sync(daemon)) == 2)
+        nodes = cluster_of(stack, node, 3, takeover_quorum="majority", lookupd_tcp_address=lookupd.tcp)
+        if program == PENSTOCK and where == "lookupd":  # others learn of a further node once a minute
+            idle = stack.enter_context(nsqd(tmp_path / "idle", "-lookupd-tcp-address", lookupd.tcp))
+            post(idle, "/topic/create", topic="orders")
         for daemon in nodes if everywhere else nodes[:1]:
             post(daemon, "/topic/create", topic="orders", replicate="2")
             post(daemon, "/channel/create", topic="orders", channel="c")
         publish(nodes[0], "orders", *(f"finish {number}" for number in range(FINISHED)))
-        options = {"topic": "orders", "channel": "c", "lookupd": [lookupd.http], "count": FINISHED + STALLED}
-        with subprocess.Popen([*command, "consume", json.dumps(options)], stdout=subprocess.PIPE, cwd=ROOT) as consumer:
+        addresses = [lookupd.http] if where == "lookupd" else [daemon.tcp for daemon in nodes]
+        options = {"topic": "orders", "channel": "c", where: addresses, "count": FINISHED + STALLED}
+        with subprocess.Popen([*program, consume, json.dumps(options)], stdout=subprocess.PIPE, cwd=ROOT) as consumer:
             stack.callback(consumer.kill)
             eventually(lambda: sum(waiting(nodes[0])) == 0)
             # It does not finish this one before it comes a second time.

@@ -272,15 +272,21 @@ class Channel:
 
     # delivery
 
-    def wake(self) -> None:
-        """Enter the channel into the agenda if it can deliver: it has messages and ready consumers, and no pause or read."""
+    def wake(self) -> bool:
+        """Enter the channel into the agenda if it can deliver: it has messages and ready consumers, and no pause or read.
+
+        Return whether it can.
+        """
         if self.dispatch.ready and not self.paused and not self.backlog.reading and self.depth > 0:
             self._agenda.awake[self] = None
+            return True
+        return False
 
     def serve(self, now: int) -> None:
         """Give each ready consumer its share, once. The channel stays in the agenda if it can deliver more."""
         depth, before = self.depth, self.backlog.cursor
         if depth <= 0 or self.paused or self.backlog.reading:
+            self.dispatch.pass_on()
             return
         self.dispatch.serve(self, depth, now)
         if self.backlog.cursor != before:
@@ -415,11 +421,11 @@ class Channel:
         """Raise AssertionError if an invariant of this class does not hold."""
         for part in (self.backlog, self.in_flight, self.deferred, self.dispatch):
             part.check()
+        self.dispatch.check_consumers(self.consumers)
         assert self.start <= self.backlog.cursor
         assert self.depth >= 0
         assert self.spent <= {message.ordinal for _, message in self.backlog.retry}
         assert sum(consumer.in_flight for consumer in self.consumers.values()) <= self.in_flight_count
-        assert all(consumer in self.consumers for consumer in self.dispatch.ready)
         assert not (self.deleted and self.consumers)
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import Consumer
 from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER
-from nsqd.core.channel.window import NODE_DIGITS, Window
+from nsqd.core.channel.window import Window
 from nsqd.core.measurement.outcomes import REQUEUED
 from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.timing.deferred import Message
@@ -58,7 +58,7 @@ def _finish_in_stripes(window: Window, ids: bytes) -> list[tuple[bytes, str]]:
     """Carry out FIN for messages of a channel or its stripes. See `finish`."""
     failed: list[tuple[bytes, str]] = []
     while ids:
-        size = _of_one_node(ids) * ID_SIZE if len(ids) > ID_SIZE else ID_SIZE
+        size = _of_one_node(ids) if len(ids) > ID_SIZE else ID_SIZE
         some, ids = ids[:size], ids[size:]
         likely = window.likely_holder(some)
         missed = finish(likely, window.members[likely], some, True)
@@ -82,9 +82,16 @@ def _finish_elsewhere(window: Window, likely: Channel, missed: list[tuple[bytes,
 
 
 def _of_one_node(ids: bytes) -> int:
-    """Return how many of the first `ids` (16 bytes each) are those of one node: stripes seldom share one."""
-    columns = [ids[at::ID_SIZE] for at in range(NODE_DIGITS)]
-    return min(len(column) - len(column.lstrip(column[:1])) for column in columns)
+    """Return the size of the first of `ids` (16 bytes each) that are those of one node: stripes seldom share one.
+
+    It looks at the last three of NODE_DIGITS: the first one is the same for all numbers of nodes.
+    """
+    column = ids[3::ID_SIZE]
+    size = (len(column) - len(column.lstrip(column[:1]))) * ID_SIZE
+    column = ids[2:size:ID_SIZE]
+    size = (len(column) - len(column.lstrip(column[:1]))) * ID_SIZE
+    column = ids[1:size:ID_SIZE]
+    return (len(column) - len(column.lstrip(column[:1]))) * ID_SIZE
 
 
 def _in_stripes(

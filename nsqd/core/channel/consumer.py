@@ -59,6 +59,7 @@ class Consumer:
     """One subscriber of a channel. Channel.subscribe creates it; the channel, its Dispatch and its InFlight change it."""
 
     __slots__ = (
+        "counted",
         "distance",
         "finish_count",
         "in_flight",
@@ -81,6 +82,7 @@ class Consumer:
         # the RDY window; with stripes, what is in flight plus what is free of `window`
         self.ready = 0
         self.window: Window | None = None  # over the stripes of the channel; None: it has none
+        self.counted = 0  # of `in_flight`, what `window` knows of
         self.room = 0  # bytes that the sink had left when last asked; at most 0: Channel.refresh asks again
         self.in_flight = 0  # messages delivered, and neither finished nor requeued nor timed out
         self.runs: deque[Run] = deque()  # the runs of those messages that are in order: see DeliveryOwner

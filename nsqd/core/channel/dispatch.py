@@ -5,10 +5,11 @@ the ready messages, as far as its window and its room allow. A consumer with a s
 the rest is discarded. If delivery is topology-aware, the nearest consumers come first.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
+from nsqd.core.channel.inflight import DeliveryOwner
 from nsqd.core.message.frame import message_id
 
 
@@ -61,6 +62,9 @@ class Dispatch:
     def close(self) -> None:
         """Prepare for the end of the channel: let it have no stripes, and be none (window.py)."""
 
+    def pass_on(self) -> None:
+        """Take note that the channel was woken, and can deliver nothing after all."""
+
     def serve(self, supply: Supply, depth: int, now: int) -> None:
         """Give each ready consumer its share of `depth` messages, once."""
         if self.nearest_first:
@@ -72,16 +76,22 @@ class Dispatch:
         """Serve the nearest consumers first; farther ones get the rest, as in later versions of nsqd."""
         for distance in (SAME_ZONE, SAME_REGION, ELSEWHERE):
             group = [consumer for consumer in self.ready if consumer.distance == distance]
-            before = sum(consumer.message_count for consumer in group)
+            before = self._message_count(group)
             again, last = group, depth + 1
             while again and last > depth > 0:
                 last = depth
-                self.ready = dict.fromkeys(again) | self.ready  # to the front, in their order
+                order = dict.fromkeys(again) | self.ready  # they come to the front, in their order
+                self.ready.clear()
+                self.ready.update(order)  # in place: stripes share it
                 depth = self._serve(supply, len(again), depth, now)
                 # The shares were too small if some consumer had no room for its share, so the others are served again. A
                 # consumer that samples is served once: it could go on through the whole backlog.
                 again = [consumer for consumer in again if consumer in self.ready and not consumer.sample_rate]
-            self.deliveries[distance] += sum(consumer.message_count for consumer in group) - before
+            self.deliveries[distance] += self._message_count(group) - before
+
+    def _message_count(self, consumers: list[Consumer]) -> int:
+        """Return how many messages the channel has delivered to these consumers."""
+        return sum(consumer.message_count for consumer in consumers)
 
     def _serve(self, supply: Supply, waiting: int, depth: int, now: int) -> int:
         """Give each of the first `waiting` ready consumers its share, once. Return the number of messages that is left."""
@@ -119,6 +129,10 @@ class Dispatch:
         # the sink is full: being asked again, it knows that it must report when it has room
         consumer.room = room - size if room > size else consumer.sink.room()
         return depth
+
+    def check_consumers(self, consumers: Mapping[DeliveryOwner, Consumer]) -> None:
+        """Raise AssertionError if the ready consumers do not agree with `consumers`, those of the channel."""
+        assert all(consumer in consumers for consumer in self.ready)
 
     def check(self) -> None:
         """Raise AssertionError if an invariant of this class does not hold."""

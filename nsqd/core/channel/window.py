@@ -5,9 +5,13 @@ consumer has one `Consumer` in each of these channels, its *members*, and one `W
 together never exceeds its RDY. A channel without stripes knows nothing of all this; with the first stripe it is given another
 Dispatch.
 
-The law that this file keeps: a member is ready in its channel's Dispatch exactly if the window is not full and the sink has
-room. So a window that fills closes at all members, and one that opens wakes every channel that has messages. The channels take
-turns: the one that has just delivered is woken last.
+All channels share the consumers that are ready: those whose window is not full, and whose sink has room. A channel is *active*
+while it may have messages that wait for one of them. The others cost nothing, however many there are: they take no part until
+a message wakes them.
+
+The law that this file keeps: while a consumer is ready, each channel that can deliver is in the agenda, or one is that wakes
+the others when it has been served. So a window that opens wakes a single channel. The channels take turns: the one that has
+just delivered is woken last. One that delivers many messages at once keeps its turn for a short time.
 
 See docs/design/channel.md#stripes.
 """
@@ -18,73 +22,125 @@ from typing import TYPE_CHECKING
 
 from nsqd.core.channel.consumer import CLOSED_SINK, Consumer
 from nsqd.core.channel.dispatch import Dispatch, Supply
+from nsqd.core.channel.inflight import NOT_IN_FLIGHT
+from nsqd.core.message.frame import ID_SIZE
 
 if TYPE_CHECKING:
-    from nsqd.core.channel.channel import Channel
+    from collections.abc import Mapping
 
+    from nsqd.core.channel.channel import Channel
+    from nsqd.core.channel.inflight import DeliveryOwner
+
+BATCH = 64  # messages; a channel that delivers so many at once, to consumers that are fast, keeps its turn
+TURN = 25_000_000  # ns for which it keeps its turn: FINs and deliveries of one turn are then records of one log
 NODE_DIGITS = 4  # of a message id: the node that issued it
+# What a channel that is not active has for the ready consumers: somebody, so that it is served as soon as it has a message.
+SOMEBODY: dict[Consumer, None] = {Consumer(CLOSED_SINK, 0, 0, 0): None}
 
 
 class Stripes:
-    """A home channel and its stripes, in the order in which they take turns."""
+    """A home channel and its stripes, the consumers that are ready, and the channels that take turns."""
 
-    __slots__ = ("channels", "home", "routes")
+    __slots__ = ("_turn_ends", "active", "home", "ready", "routes")
 
     def __init__(self, home: Channel) -> None:
         """Begin without stripes. From now on each consumer of the channel has a window."""
         self.home = home
-        self.channels: dict[Channel, None] = {home: None}  # the next in turn first
+        self.ready = home.dispatch.ready  # consumers of the home channel, in the order in which they are served
+        self.active: dict[Channel, None] = {}  # channels that may have messages, the next in turn first
+        self._turn_ends = 0  # monotonic ns; the channel whose turn it is keeps it until then
         # by the first digits of message ids: the channel in which such an id was last found in flight
         self.routes: dict[bytes, Channel] = {}
         home.dispatch = StripedDispatch(home.dispatch, home, self)
         for consumer in home.consumers.values():
             consumer.window = Window(self, consumer)
+        home.wake()
 
     def add(self, stripe: Channel) -> None:
         """Let all consumers of the home channel consume from `stripe`, too. It must have no consumers."""
         stripe.dispatch = StripedDispatch(stripe.dispatch, stripe, self)
         stripe.count_with(self.home)
-        self.channels[stripe] = None
         self.home.stripes += (stripe,)
         for consumer in self.home.consumers.values():
-            window = window_of(consumer)
-            window.add(stripe)
-            self.home.refresh(consumer)
+            window_of(consumer).add(stripe)
+        stripe.wake()
 
     def remove(self, stripe: Channel) -> None:
         """Take `stripe` out. What its consumers have in flight from it counts no more; FINs for that will fail."""
+        home = self.home
         for consumer in list(stripe.consumers.values()):
             window_of(consumer).drop(stripe)
-        stripe.dispatch = plain(stripe.dispatch)
-        del self.channels[stripe]
-        self.home.stripes = tuple(one for one in self.home.stripes if one is not stripe)
+        stripe.dispatch = plain(stripe.dispatch, {})
+        self.active.pop(stripe, None)
+        home.stripes = tuple(one for one in home.stripes if one is not stripe)
         self.routes = {digits: channel for digits, channel in self.routes.items() if channel is not stripe}
-        if not self.home.stripes:
+        if not home.stripes:
             self._end()
-        for consumer in self.home.consumers.values():
-            self.home.refresh(consumer)
+        for consumer in home.consumers.values():
+            home.refresh(consumer)
+        self.wake_active()  # it may have been the one that wakes the others
 
     def _end(self) -> None:
         """Make the home channel one without stripes again."""
+        self.active.clear()
         for consumer in self.home.consumers.values():
             consumer.ready = window_of(consumer).rdy
             consumer.window = None
-        self.home.dispatch = plain(self.home.dispatch)
+        self.home.dispatch = plain(self.home.dispatch, self.ready)
+        self.home.wake()
 
-    def note_turn(self, channel: Channel) -> None:
-        """Note that a channel has delivered: all others are woken before it the next time."""
-        if channel in self.channels:
-            del self.channels[channel]
-            self.channels[channel] = None
+    # turns
+
+    def wake_next(self) -> None:
+        """Wake the next channel that can deliver, because a consumer has become ready.
+
+        When the channel has been served, it wakes the others if a consumer is still ready.
+        """
+        for channel in [*self.active]:
+            if channel.wake():
+                return
+            if channel.depth <= 0:
+                self._rest(channel)
+
+    def wake_active(self) -> None:
+        """Wake all channels that can deliver, if a consumer is ready."""
+        if self.ready:
+            for channel in [*self.active]:
+                if not channel.wake() and channel.depth <= 0:
+                    self._rest(channel)
+
+    def note_turn(self, channel: Channel, count: int, now: int) -> None:
+        """Note that a channel has delivered `count` messages: all others are woken before it, unless it keeps its turn."""
+        if count >= BATCH and now < self._turn_ends:
+            return
+        self._turn_ends = now + TURN
+        if channel in self.active:
+            del self.active[channel]
+            self.active[channel] = None
+
+    def _rest(self, channel: Channel) -> None:
+        """Let a channel that has no messages take no part until it has some."""
+        del self.active[channel]
+        channel.dispatch.ready = SOMEBODY
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant of this class does not hold."""
+        for consumer in self.ready:
+            window = window_of(consumer)
+            assert self.home.consumers[consumer] is consumer is window.home
+            assert window.count(consumer) > 0
+            assert consumer.room > 0
+            assert window.taken == sum(member.in_flight for member in window.members.values())
+        assert all(channel.dispatch.ready is self.ready for channel in self.active)
 
     def __repr__(self) -> str:
-        return f"<Stripes: {len(self.channels) - 1} beside {self.home.name}>"
+        return f"<Stripes: {len(self.home.stripes)} beside {self.home.name}>"
 
 
 class Window:
     """How many messages one consumer may have in flight, over a home channel and its stripes."""
 
-    __slots__ = ("_stripes", "home", "members", "rdy")
+    __slots__ = ("_stripes", "home", "members", "rdy", "taken")
 
     def __init__(self, stripes: Stripes, home: Consumer) -> None:
         """Take over the RDY count of `home`, the consumer of the home channel, and join all stripes there are."""
@@ -92,6 +148,7 @@ class Window:
         self.home = home
         self.rdy = home.ready  # messages; what the client asked for
         self.members: dict[Channel, Consumer] = {stripes.home: home}
+        self.taken = home.counted = home.in_flight  # the sum of `counted` of the members
         for stripe in stripes.home.stripes:
             self.add(stripe)
 
@@ -100,59 +157,53 @@ class Window:
     def add(self, stripe: Channel) -> None:
         """Subscribe to a stripe as the home consumer did to its channel."""
         home = self.home
-        member = stripe.subscribe(StripeSink(self), home.msg_timeout, home.sample_rate, home.distance)
+        sink = StripeSink(self)
+        member = sink.member = stripe.subscribe(sink, home.msg_timeout, home.sample_rate, home.distance)
         member.window = self
         self.members[stripe] = member
 
     def drop(self, stripe: Channel) -> None:
         """Forget the member of a stripe that goes, with what it has in flight."""
         member = self.members.pop(stripe)
+        self.taken -= member.counted
         del stripe.consumers[member]
-        stripe.dispatch.ready.pop(member, None)
         member.sink, member.window = CLOSED_SINK, None
 
     def end(self) -> None:
         """Unsubscribe from all stripes: the client leaves the home channel."""
         members, self.members = self.members, {}
         self.home.window = None
+        self._stripes.ready.pop(self.home, None)
         for channel, member in members.items():
             if member is not self.home:
                 member.window = None
                 channel.unsubscribe(member)
-            channel.dispatch.ready.pop(member, None)
 
     # what is free of it
 
-    @property
-    def free(self) -> int:
-        """Return how many more messages may be in flight; at most 0: none."""
-        return self.rdy - sum([member.in_flight for member in self.members.values()])
+    def count(self, member: Consumer) -> int:
+        """Take note of what `member` has in flight. Return how many more messages may be in flight; at most 0: none."""
+        self.taken += member.in_flight - member.counted
+        member.counted = member.in_flight
+        return self.rdy - self.taken
 
-    def refresh(self) -> None:
-        """Look again how much is free, and let all members deliver or none."""
-        free = self.free
-        self.home.ready = self.home.in_flight + free
-        if free > 0:
-            self._open()
-        else:
-            self.shut()
+    def refresh(self, member: Consumer) -> None:
+        """Look again how much is free after messages of `member` have ended, and whether the consumer is ready.
 
-    def shut(self) -> None:
-        """Let no member be ready: the window is full."""
-        for channel, member in self.members.items():
-            channel.dispatch.ready.pop(member, None)
-
-    def _open(self) -> None:
-        """Let all members be ready if the sink has room, and wake their channels in the order of their turns."""
-        members = self.members
-        for channel in self._stripes.channels:
-            member, ready = members[channel], channel.dispatch.ready
-            if member not in ready:
-                member.room = member.sink.room()
-                if member.room <= 0:
-                    return
-                ready[member] = None
-                channel.wake()
+        Wake a channel if it has just become so.
+        """
+        home, ready = self.home, self._stripes.ready
+        if member is not home:
+            self.count(member)
+        free = self.count(home)
+        home.ready = home.in_flight + free
+        if free <= 0:
+            ready.pop(home, None)
+        elif home not in ready:
+            home.room = home.sink.room()
+            if home.room > 0:
+                ready[home] = None
+                self._stripes.wake_next()
 
     # commands
 
@@ -160,9 +211,18 @@ class Window:
         """Return the members, each with its channel; the home channel's is the first."""
         return list(self.members.items())
 
-    def likely_holder(self, message_id: bytes) -> Channel:
-        """Return the channel that is likely to have the message in flight."""
-        return self._stripes.routes.get(message_id[:NODE_DIGITS], self._stripes.home)
+    def likely_holder(self, ids: bytes) -> Channel:
+        """Return the channel that is likely to have these messages of one node in flight (16 bytes each)."""
+        route = self._stripes.routes.get(ids[:NODE_DIGITS])
+        return self._find_route(ids) if route is None else route
+
+    def _find_route(self, ids: bytes) -> Channel:
+        first = ids[:ID_SIZE]
+        for channel in self.members:
+            if channel.in_flight.why_not(first) != NOT_IN_FLIGHT:
+                self.note_route(first, channel)
+                return channel
+        return self._stripes.home
 
     def note_route(self, message_id: bytes, channel: Channel) -> None:
         """Note where a message was found, for `likely_holder`. There are as many routes as nodes that issued messages."""
@@ -175,20 +235,23 @@ class Window:
         return sum(getattr(member, count) for member in self.members.values())
 
     def __repr__(self) -> str:
-        return f"<Window: RDY {self.rdy}, {self.free} free, {len(self.members)} members>"
+        return f"<Window: RDY {self.rdy}, {self.rdy - self.taken} free, {len(self.members)} members>"
 
 
 class StripeSink:
     """The sink of a member in a stripe: it passes everything to that of the home channel's. Implements ConsumerSink."""
 
-    __slots__ = ("_window",)
+    __slots__ = ("_window", "member")
+
+    member: Consumer
 
     def __init__(self, window: Window) -> None:
         self._window = window
 
     def deliver(self, frames: list[bytes], size: int, now: int) -> None:
-        window, home = self._window, self._window.home
-        home.ready = home.in_flight + window.free  # the connection looks whether more can follow
+        window = self._window
+        home = window.home
+        home.ready = home.in_flight + window.count(self.member)  # the connection looks whether more can follow
         home.sink.deliver(frames, size, now)
 
     def room(self) -> int:
@@ -210,9 +273,9 @@ class StripedDispatch(Dispatch):
     __slots__ = ("_channel", "stripes")
 
     def __init__(self, before: Dispatch, channel: Channel, stripes: Stripes) -> None:
-        """Go on for `before`, the channel's Dispatch until now."""
+        """Go on for `before`, the channel's Dispatch until now. The channel is to be woken next."""
         super().__init__(before.nearest_first, before.random_below)
-        self.ready, self.deliveries = before.ready, before.deliveries
+        self.ready, self.deliveries = SOMEBODY, before.deliveries
         self._channel = channel
         self.stripes = stripes
 
@@ -221,47 +284,64 @@ class StripedDispatch(Dispatch):
             consumer.window = Window(self.stripes, consumer)
 
     def refresh(self, consumer: Consumer) -> bool:
-        """Look again at the whole window. Return False: every channel that can deliver is awake already."""
-        window_of(consumer).refresh()
+        """Look again at the whole window. Return False: a channel that can deliver is awake already."""
+        window_of(consumer).refresh(consumer)
         return False
 
     def remove(self, consumer: Consumer) -> None:
         if consumer.window is not None and consumer is consumer.window.home:
             consumer.window.end()
-        super().remove(consumer)
+        consumer.ready = 0
 
     def close(self) -> None:
         stripes = self.stripes
         for stripe in stripes.home.stripes if self._channel is stripes.home else (self._channel,):
             stripes.remove(stripe)
 
+    def serve(self, supply: Supply, depth: int, now: int) -> None:
+        stripes = self.stripes
+        if self.ready is SOMEBODY:
+            self.ready = stripes.ready
+            stripes.active[self._channel] = None
+        if stripes.ready:
+            super().serve(supply, depth, now)
+            if stripes.ready:
+                stripes.wake_active()
+
+    def pass_on(self) -> None:
+        self.stripes.wake_active()
+
     def _serve(self, supply: Supply, waiting: int, depth: int, now: int) -> int:
-        ready, before = self.ready, depth
+        ready, channel, before = self.ready, self._channel, depth
         while waiting > 0 and depth > 0:
-            consumer = next(iter(ready))
-            del ready[consumer]
-            window = window_of(consumer)
-            most = consumer.ready = consumer.in_flight + window.free
+            home = next(iter(ready))
+            del ready[home]
+            window = window_of(home)
+            consumer = window.members[channel]
+            most = consumer.ready = consumer.in_flight + window.count(home)
             depth = self._deliver_share(supply, consumer, -(-depth // waiting), depth, now)
             waiting -= 1
-            if consumer.in_flight >= most:
-                window.shut()
-            elif consumer.room > 0:
-                ready[consumer] = None
+            if consumer.room > 0 and consumer.in_flight < most:
+                home.room = consumer.room
+                ready[home] = None
         if depth != before:
-            self.stripes.note_turn(self._channel)
+            self.stripes.note_turn(channel, before - depth, now)
         return depth
 
+    def _message_count(self, consumers: list[Consumer]) -> int:
+        channel = self._channel
+        return sum(window_of(home).members[channel].message_count for home in consumers)
+
     def check(self) -> None:
-        assert self._channel in self.stripes.channels
+        home = self.stripes.home
+        assert self._channel is home or self._channel in home.stripes
         assert self._channel.dispatch is self
-        for consumer in self.ready:
-            window = window_of(consumer)
-            assert window.members[self._channel] is consumer
-            assert window.free > 0
-            assert consumer.room > 0
-        for consumer in self._channel.consumers.values():
-            assert list(window_of(consumer).members) == [self.stripes.home, *self.stripes.home.stripes]
+        assert (self.ready is SOMEBODY) == (self._channel not in self.stripes.active)
+        self.stripes.check()
+
+    def check_consumers(self, consumers: Mapping[DeliveryOwner, Consumer]) -> None:
+        home = self.stripes.home
+        assert all(list(window_of(consumer).members) == [home, *home.stripes] for consumer in consumers.values())
 
 
 def window_of(consumer: Consumer) -> Window:
@@ -270,10 +350,10 @@ def window_of(consumer: Consumer) -> Window:
     return consumer.window
 
 
-def plain(striped: Dispatch) -> Dispatch:
-    """Return a Dispatch for a channel that has no stripes any more, and is none."""
+def plain(striped: Dispatch, ready: dict[Consumer, None]) -> Dispatch:
+    """Return a Dispatch for a channel that has no stripes any more, and is none. `ready`: its ready consumers."""
     dispatch = Dispatch(striped.nearest_first, striped.random_below)
-    dispatch.ready, dispatch.deliveries = striped.ready, striped.deliveries
+    dispatch.ready, dispatch.deliveries = ready, striped.deliveries
     return dispatch
 
 

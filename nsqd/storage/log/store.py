@@ -26,6 +26,10 @@ from nsqd.storage.sequence import Sequence
 from penstock.protocol.names import is_ephemeral
 from shared.log import log
 
+REST_NS = (
+    10_000_000  # in which the upkeep of a log that was taken over is looked at once, while nothing happens to the log
+)
+
 
 class LogStore:
     """A Store over the commit log. Implements nsqd.core.sequence.store.Store."""
@@ -54,6 +58,9 @@ class LogStore:
         self.reshaped = 0  # how often extents older than the newest were replaced by others
         self.leased = 0  # message ids below this may be issued
         self.is_taken_over = False  # another node has published into the log: all that is there counts as copied
+        self._rests_until = (
+            0  # monotonic ns; before, a turn in which nothing happened to a log that was taken over ends at once
+        )
         self.copies = Copies(writer.written.position)
         # Called when a group was written and not yet synced, with the result of Copies.wait; None: nobody keeps copies.
         self.after_write: Callable[[bool, bool], None] | None = None
@@ -67,16 +74,22 @@ class LogStore:
         self._recorder.wall = wall
         if self._syncer.done:
             self._syncer.collect()
+            self._rests_until = 0
         if self.retention.long_polls.waiting:
             self.retention.long_polls.wake_ready(now, self._is_readable)
         cache = self._cache
         cache.inline = 0
         if cache.done:
+            self._rests_until = 0
             for read in cache.collect():
                 self._drop_lost(read)
 
     def commit(self) -> list[Promise]:
         recorder, writer, cache = self._recorder, self._writer, self._cache
+        if self.is_taken_over:
+            if self._now < self._rests_until and not (recorder.collecting or writer.group or recorder.awaited):
+                return []
+            self._rests_until = self._now + REST_NS
         if recorder.collecting:
             recorder.flush()
         if writer.group and self._now >= self._clock.anchor_due:

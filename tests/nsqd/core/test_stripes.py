@@ -1,9 +1,12 @@
 """Stripes: consumers, operators and limits of a node that owns more than one log."""
 
+from itertools import pairwise
+
 import pytest
 
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_ZONE
 from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER
+from nsqd.core.channel.window import BATCH, TURN
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import NoIds
 from nsqd.core.registry import Change, ChangeKind
@@ -56,6 +59,59 @@ def test_with_endless_backlogs_each_log_gets_its_turn(node: Node, ready: int, st
         node.turn()
     for at in range(len(served) - stripes - 1):
         assert set.union(*served[at : at + stripes + 1]) == {b"%d" % log for log in range(stripes + 1)}
+
+
+def test_a_log_that_delivers_many_messages_at_once_keeps_its_turn_for_a_short_time(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", ready=0)
+    node.publish("t", *[b"0"] * 4000)
+    for log in (1, 2):
+        adopt(node, 7 + log, "t", "c", *[b"%d" % log] * 4000)
+    consumer.set_ready(BATCH)
+    turns: list[tuple[bytes, int]] = []
+    for at in range(100):
+        node.turn()
+        came = inbox.take()
+        (body,) = set(bodies(came))
+        turns.append((body, at))
+        consumer.finish(ids(came))
+        node.now += TURN // 5
+    logs = [body for body, _ in turns]
+    changes = [at for at in range(1, 100) if logs[at] != logs[at - 1]]
+    assert {*logs[: changes[2]]} == {b"0", b"1", b"2"}
+    assert {later - sooner for sooner, later in pairwise(changes)} == {5}
+
+
+@pytest.mark.parametrize("goes", ["emptied", "paused", "detached"])
+def test_a_channel_that_is_woken_and_has_nothing_left_lets_the_others_deliver(node: Node, goes: str) -> None:
+    consumer, inbox = node.subscribe("t", "c", ready=0)
+    logs = [adopt(node, 8 + origin, "t", "c", b"%d" % origin) for origin in range(3)]
+    node.turn()
+    consumer.set_ready(1)  # wakes the channel that is next
+    (woken,) = [log for log in logs if log.broker.topics["t"].channels["c"] in node.broker.agenda.awake]
+    stripe = woken.broker.topics["t"].channels["c"]
+    if goes == "emptied":
+        stripe.empty()
+    elif goes == "paused":
+        woken.broker.pause(stripe, True)
+    else:
+        while woken.attachment.detach_some(1):
+            pass
+    node.turn()
+    (came,) = bodies(inbox.take())
+    assert came != b"%d" % logs.index(woken)
+
+
+def test_a_stripe_that_goes_when_it_is_woken_lets_the_channel_at_home_deliver(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", ready=0)
+    log = adopt(node, 8, "t", "c", b"their")
+    node.publish("t", b"own")
+    consumer.set_ready(1)
+    stripe = log.broker.topics["t"].channels["c"]
+    assert stripe in node.broker.agenda.awake
+    while log.attachment.detach_some(1):
+        pass
+    node.turn()
+    assert bodies(inbox.take()) == [b"own"]
 
 
 def test_each_stripe_is_delivered_in_its_order(node: Node) -> None:

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from nsqd.core.channel import commands
+from nsqd.core.channel import commands, window
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_ZONE
 from nsqd.core.channel.window import Stripes, Window
@@ -551,19 +551,22 @@ def found_by_the_model() -> bool:
 
 
 def test_it_is_found_if_a_window_counts_only_its_own_channel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Window, "free", property(lambda self: self.rdy - self.home.in_flight))
+    monkeypatch.setattr(Window, "count", lambda self, member: self.rdy - member.in_flight)
     assert found_by_the_model()
 
 
 def test_it_is_found_if_a_window_that_opens_wakes_only_the_channel_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    def open_home(self: Window) -> None:
-        channel = self._stripes.home
-        self.home.room = self.home.sink.room()
-        if self.home.room > 0 and self.home not in channel.dispatch.ready:
-            channel.dispatch.ready[self.home] = None
-            channel.wake()
+    monkeypatch.setattr(Stripes, "wake_next", lambda self: self.home.wake())
+    assert found_by_the_model()
 
-    monkeypatch.setattr(Window, "_open", open_home)
+
+def test_it_is_found_if_a_channel_that_was_served_does_not_wake_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stripes, "wake_active", lambda self: None)
+    assert found_by_the_model()
+
+
+def test_it_is_found_if_a_message_does_not_wake_a_channel_that_had_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window, "SOMEBODY", {})
     assert found_by_the_model()
 
 
@@ -574,5 +577,5 @@ def test_it_is_found_if_fins_are_looked_for_at_home_only(monkeypatch: pytest.Mon
 
 
 def test_it_is_found_if_the_channels_do_not_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Stripes, "note_turn", lambda self, channel: None)
+    monkeypatch.setattr(Stripes, "note_turn", lambda self, channel, count, now: None)
     assert any(map(starving, range(100)))

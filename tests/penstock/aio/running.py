@@ -35,6 +35,10 @@ class Network:
         self._target = target
         self._open: set[SocketStream] = set()
 
+    def use(self, target: str) -> None:
+        """Lead new connections to another address."""
+        self._target = target
+
     async def cut(self) -> None:
         """Break all connections, of which there is at least one."""
         await until(lambda: self._open)

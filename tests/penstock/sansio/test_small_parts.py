@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from math import inf
 from random import Random
 
@@ -12,7 +13,16 @@ from hypothesis import strategies as st
 
 from penstock.sansio.address import check_address, split_address
 from penstock.sansio.backoff import Backoff, Flow
-from penstock.sansio.discovery import MAX_REPLY, SHORTEST_S, Discovery, Reply, lookup_url, producer_addresses
+from penstock.sansio.discovery import (
+    HURRIED,
+    MAX_REPLY,
+    SHORTEST_S,
+    SOON_S,
+    Discovery,
+    Reply,
+    lookup_url,
+    producer_addresses,
+)  # fmt: skip
 from penstock.sansio.rdy import shares
 from penstock.sansio.retries import FIRST_RETRY_S, LAST_RETRY_S, Retries
 from penstock.sansio.settings import Settings
@@ -137,6 +147,28 @@ def test_polls_come_in_their_interval_or_hurried() -> None:
     discovery.hurry()
     assert discovery.wait(6.5) == 0.5
     assert discovery.wait(9.0) == 0.0
+
+
+def test_after_a_loss_polls_come_soon_until_another_node_may_have_taken_over() -> None:
+    discovery = Discovery(Settings(lookupd_poll_interval_s=60, lookupd_poll_jitter=0.0), Random(1))
+    discovery.polled([frozenset({"a", "b"})], 0.0)
+    discovery.hurry()
+    now, polls = 0.0, []
+    while now < 150:
+        now += discovery.wait(now)
+        polls.append(now)
+        discovery.polled([frozenset({"b"})], now)
+    assert polls[:4] == [1.0, 3.0, 7.0, 11.0]
+    assert max(later - sooner for sooner, later in pairwise(polls[:HURRIED])) == SOON_S
+    assert polls[HURRIED + 1] - polls[HURRIED] == 60.0, "then as before"
+
+
+def test_a_loss_during_a_poll_is_not_forgotten() -> None:
+    discovery = Discovery(Settings(), Random(1))
+    discovery.polled([frozenset({"a"})], 0.0)
+    discovery.hurry()  # the question was asked before it
+    discovery.polled([frozenset({"a"})], 60.0)
+    assert discovery.wait(60.0) <= 2 * SOON_S
 
 
 def test_a_nsqlookupd_that_is_silent_makes_nobody_leave() -> None:

@@ -1,0 +1,189 @@
+"""The tools, beanstalkd's workers and producers go on when a node dies and another one takes its log over."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+import greenstalk
+import httpx
+import pytest
+
+from penstock import aio
+from penstock.client import Producer, PublishError
+from tests.daemons import Daemon, drained, eventually, nsqd, post, publish
+from tests.penstock.aio.running import network, until
+from tests.processes.test_cluster import in_sync
+from tests.processes.test_cluster import node as node  # the fixture
+from tests.processes.test_cluster_chaos import again, create
+from tests.processes.test_takeover import cluster_of, depth_of, log_of, owned
+from tests.processes.to_file import lines
+from tests.tools import Tool, ours
+
+pytestmark = pytest.mark.process
+
+NodeMaker = Callable[..., Daemon]
+PATIENCE_S = 240.0
+MAJORITY = {"takeover_quorum": "majority"}
+
+
+def killed(first: Daemon, others: list[Daemon]) -> Daemon:
+    """Kill a node, and return the one that takes its log over."""
+    lost = log_of(first, 0)
+    first.process.send_signal(signal.SIGKILL)
+    eventually(lambda: any(lost in owned(daemon) for daemon in others), PATIENCE_S)
+    return next(daemon for daemon in others if lost in owned(daemon))
+
+
+def left_in(daemon: Daemon, channel: str) -> int:
+    """How many messages a channel of the topic t has."""
+    topics = httpx.get(f"http://{daemon.http}/stats?format=json&topic=t&channel={channel}").json()["topics"]
+    found = [one for topic in topics for one in topic["channels"]]
+    return sum(one[name] for one in found for name in ("depth", "in_flight_count", "deferred_count"))
+
+
+def test_the_tools_go_on_with_what_a_dead_node_owes(node: NodeMaker, tmp_path: Path) -> None:
+    before, after = [[f"{when} {number}" for number in range(20)] for when in ("before", "after")]
+    with ExitStack() as stack:
+        lookupd = stack.enter_context(Daemon("nsqlookupd"))
+        # It has the topic, too: whoever asks nsqlookupd often only while no node has the topic does not find the adopter.
+        target = stack.enter_context(nsqd(tmp_path / "target", "-lookupd-tcp-address", lookupd.tcp))
+        nodes = cluster_of(stack, node, 3, lookupd_tcp_address=lookupd.tcp, **MAJORITY)
+        first, others = nodes[0], nodes[1:]
+        post(first, "/topic/create", topic="t", replicate="2")
+        source = "-topic=t", f"-lookupd-http-address={lookupd.http}", "-consumer-opt=lookupd_poll_interval,1h"
+        to = f"-destination-nsqd-tcp-address={target.tcp}", "-destination-topic=copy"
+        post(target, "/topic/create", topic="t")
+        post(target, "/topic/create", topic="copy")
+        post(target, "/channel/create", topic="copy", channel="c")
+        channels = "tail", "file", "copy"
+        for channel in channels:
+            post(first, "/channel/create", topic="t", channel=channel)
+        tail = stack.enter_context(Tool(ours("nsq_tail"), *source, "-channel=tail"))
+        files = stack.enter_context(
+            Tool(ours("nsq_to_file"), *source, "-channel=file", f"-output-dir={tmp_path / 'out'}", "-sync-interval=1s")
+        )
+        copies = stack.enter_context(Tool(ours("nsq_to_nsq"), *source, "-channel=copy", *to))
+        publish(first, "t", *before)
+        for channel in channels:
+            eventually(lambda channel=channel: left_in(first, channel) == 0)
+            post(first, "/channel/pause", topic="t", channel=channel)
+        publish(first, "t", *after)
+        adopter = killed(first, others)
+        for channel in channels:
+            assert left_in(adopter, channel) == 20
+            post(adopter, "/channel/unpause", topic="t", channel=channel)
+        for channel in channels:
+            eventually(lambda channel=channel: left_in(adopter, channel) == 0)
+        assert [tool.stop() for tool in (tail, files, copies)] == [0, 0, 0]
+        assert sorted(tail.out) == sorted(line + "\n" for line in before + after)
+        assert sorted(lines(tmp_path / "out")) == sorted(before + after)
+        assert sorted(drained(target, "copy", "c", 40)) == sorted(line.encode() for line in before + after)
+
+
+def worker(daemon: Daemon) -> greenstalk.Client[str]:
+    host, _, port = daemon.wait_for_line("BEANSTALK: listening on").split()[-1].rpartition(":")
+    return greenstalk.Client((host, int(port)), use="jobs", watch="jobs")
+
+
+def test_jobs_of_a_dead_node_are_reserved_at_another_one_by_greenstalk(node: NodeMaker) -> None:
+    with ExitStack() as stack:
+        nodes = cluster_of(stack, node, 3, beanstalk_address="127.0.0.1:0", replicate="2", **MAJORITY)
+        first, others = nodes[0], nodes[1:]
+        with worker(first) as mine:
+            ids = {body: mine.put(body, priority=100 - place) for place, body in enumerate("abcdef")}
+            mine.delete(ids["a"])
+            mine.bury(mine.reserve(timeout=5), priority=7)
+            job = mine.reserve(timeout=5)
+            assert job.body == "e"  # f, the most urgent one, is buried
+            last = mine.put("later", delay=3600)
+            eventually(lambda: all(one["behind"] == 0 for one in followers(first)))
+            adopter = killed(first, others)
+            with pytest.raises((ConnectionError, greenstalk.Error)):
+                mine.delete(job)
+        with worker(adopter) as other:
+            found = [other.reserve(timeout=5) for _ in range(4)]
+            assert [(one.body, one.id) for one in found] == [(body, ids[body]) for body in "edcb"]
+            for one in found:
+                other.delete(one)
+            with pytest.raises(greenstalk.TimedOutError):
+                other.reserve(timeout=0)
+            buried = other.peek_buried()
+            assert (buried.body, buried.id) == ("f", ids["f"])
+            assert other.kick(10) == 1
+            other.delete(other.reserve(timeout=5))
+            assert other.peek_delayed().id == last
+            other.delete(greenstalk.Job(last, ""))
+            with pytest.raises(greenstalk.NotFoundError):
+                other.delete(greenstalk.Job(ids["a"], ""))
+
+
+def followers(daemon: Daemon) -> list[dict[str, Any]]:
+    return [one for one in httpx.get(f"http://{daemon.http}/cluster").json()["followers"] if one["state"] == "in sync"]
+
+
+def test_a_producer_that_retries_after_the_return_of_its_node_has_one_copy(node: NodeMaker) -> None:
+    """It has numbered its publishes, and got no answer; the node returns with a new log, which remembers the numbers."""
+
+    async def main(stack: ExitStack, nodes: list[Daemon]) -> tuple[Daemon, Daemon]:
+        first, others = nodes[0], nodes[1:]
+        async with network(first.tcp) as net, aio.Producer(net.address, retry_s=PATIENCE_S) as producer:
+            await producer.publish("two", b"answered")
+            async with anyio.create_task_group() as tasks:
+                net.swallows_answers = True
+                for number in range(20):
+                    tasks.start_soon(producer.publish, "two", b"%d" % number)
+                await until(lambda: depth_of(first, "two") == 21)
+                await until(lambda: all(one["behind"] == 0 for one in followers(first)))
+                net.refuses = True
+                adopter = await anyio.to_thread.run_sync(killed, first, others)
+                back = again(stack, node, 0, first, adopter, **MAJORITY)
+                await until(lambda: len(in_sync(back)) == 2)
+                net.use(back.tcp)
+                net.refuses = net.swallows_answers = False
+            await producer.publish_many("two", [b"new 0", b"new 1"])
+            return adopter, back
+
+    with ExitStack() as stack:
+        nodes = cluster_of(stack, node, 3, **MAJORITY)
+        create(nodes[0], two=2)
+        adopter, back = anyio.run(main, stack, nodes)
+        assert sorted(drained(adopter, "two", "c", 21)) == sorted([b"answered", *(b"%d" % one for one in range(20))])
+        assert drained(back, "two", "c", 2) == [b"new 0", b"new 1"]
+
+
+def test_a_producer_of_several_nodes_goes_on_at_the_next_one_and_doubles_only_what_it_sent_again(
+    node: NodeMaker,
+) -> None:
+    acknowledged: list[bytes] = []
+    uncertain: set[bytes] = set()
+    with ExitStack() as stack:
+        nodes = cluster_of(stack, node, 3, **MAJORITY)
+        for daemon in nodes:
+            create(daemon, two=2)
+        first, others = nodes[0], nodes[1:]
+        with Producer([daemon.tcp for daemon in nodes]) as producer:
+            for number in range(400):
+                if number == 150:
+                    first.process.send_signal(signal.SIGKILL)
+                for _ in nodes:
+                    try:
+                        producer.publish("two", b"%d" % number)
+                    except PublishError:
+                        uncertain.add(b"%d" % number)
+                        continue
+                    acknowledged.append(b"%d" % number)
+                    break
+        assert len(acknowledged) == 400
+        assert len(uncertain) <= 1
+        eventually(lambda: sum(len(owned(daemon)) for daemon in others) == 3, PATIENCE_S)
+        found = Counter[bytes]()
+        for daemon in others:
+            found += Counter(drained(daemon, "two", "c", depth_of(daemon, "two")))
+        assert {*found} == {*acknowledged}
+        assert {body for body, copies in found.items() if copies > 1} <= uncertain
