@@ -2,8 +2,8 @@
 
 Read `penstock` (the list of commands), then `up` (`penstock up`) over `supervisor` (which daemons to start, stop and
 restart) and `daemon_set` (their flags and ports); then `messages` (read, peek, finish, requeue, ...) over `past` (where the
-logs of a topic are in a cluster), `backup` and `recover`. `leave`
-has a node leave its cluster.
+logs of a topic are in a cluster), `backup` and `recover`. `leave` has a node
+leave its cluster.
 `chaos` breaks nodes of `penstock up` on purpose, which it reaches over `control`.
 `cluster_certs` over `certificate_authority` makes the certificates of a cluster's nodes, and `cluster_forget` tells them which
 one is gone.

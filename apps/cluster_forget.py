@@ -18,7 +18,7 @@ the number. Copies of the log stay on the other nodes until you remove them. See
 """
 ADVICE = {
     "NODE_NOT_FOUND": "no node of the cluster has the number {node}; see http://{address}/cluster",
-    "NODE_IS_CONNECTED": "node {node} is up: stop it first; it cannot be forgotten while it is connected, nor by itself",
+    "NODE_IS_CONNECTED": "node {node} is up, or was a moment ago: stop it first; a node cannot forget itself",
     "NO_CLUSTER": "nsqd at {address} is in no cluster: it has no -cluster-address",
     "CANNOT_WRITE": "nsqd at {address} cannot write to its data directory; it tries again, see its log",
 }

@@ -291,11 +291,12 @@ class Cluster:
     def forget(self, number: int, now: int) -> None:
         """Note that an operator says that a node will not come back, and tell all nodes. Its log is never taken back.
 
-        Raises KeyError if no node has that number, ValueError if it is this node or one that is connected.
+        Raises KeyError if no node has that number, ValueError if it is this node or one that may be up: it is connected, or
+        its connection broke lately, as those do that are about to be replaced.
         """
         known = self.membership.words[number]
-        if known.node is self.own or number in self.links:
-            raise ValueError(f"node {number} is connected")
+        if known.node is self.own or number in self.links or self.membership.is_awaited(number):
+            raise ValueError(f"node {number} may be up")
         self._withheld.pop(number, None)
         self._pass_on(None, self.membership.merge([replace(known, standing=Standing.FORGOTTEN)], now))
 

@@ -148,6 +148,11 @@ class Membership:
         """Return True if the present run of a node is silent for too long, or has announced that it stops."""
         return number in self._suspected or number in self._back_by
 
+    def is_awaited(self, number: int) -> bool:
+        """Return True if a member may be up: it is not suspected, and has not said that it stops."""
+        word = self.words.get(number)
+        return word is not None and word.standing is Standing.MEMBER and not self.is_going(number)
+
     def must_read_first(self, now: int) -> bool:
         """Return True if this node stood still since the last check: it must read its peers before it judges or delivers."""
         return self._checked > 0 and now - self._checked > self._suspect_after // 2

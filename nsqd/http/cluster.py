@@ -37,7 +37,8 @@ again. With `from`, a position, only what follows it is sent; a part that begins
 POST /cluster/forget?node=N says that a node will not come back. All nodes of the cluster are told; the answer,
 {"forgotten": N}, comes when the node that is asked has it on disk. The log of the node is never taken back: a run of it is
 refused. A new data directory may have the number again. 404 NODE_NOT_FOUND if no node has that number; 409 NODE_IS_CONNECTED if
-the node is connected, or is the one that is asked; 503 CANNOT_WRITE if it cannot be written: then the node tries again.
+the node is connected, or is not suspected yet, or is the one that is asked; 503 CANNOT_WRITE if it cannot be written: then
+the node tries again.
 
 POST /cluster/leave?limit=60s has the node that is asked leave the cluster for good: it takes no messages and delivers none,
 waits for what is in flight, hands its logs over to nodes that have all of them, says that it has left, and ends 3 s later. GET

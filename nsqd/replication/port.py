@@ -349,7 +349,8 @@ class ClusterPort:
             if self._connected.get(number) is not link:
                 log.info("CLUSTER: connected to node %d at %s", number, self._address(number))
         for number in self._connected.keys() - links.keys():
-            log.info("CLUSTER: no connection to node %d at %s", number, self._address(number))
+            why = self._connected[number].closing
+            log.info("CLUSTER: no connection to node %d at %s: %s", number, self._address(number), why)
         if links != self._connected:
             self._connected = dict(links)
         forgotten = self.cluster.membership.forgotten

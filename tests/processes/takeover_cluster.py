@@ -34,6 +34,14 @@ class Disturbance:
     nodes: frozenset[int]
     at: float  # s, monotonic
 
+    def explains(self, node: int, at: float) -> bool:
+        """Return True if others may not have been told what a node finished then."""
+        return node in self.nodes and at >= self.at - LAG
+
+    def explains_again(self, node: int, at: float) -> bool:
+        """Return True if a node that others did not hear may have delivered then what its log owed, not told of the adopter."""
+        return self.kind != "a kill" and node in self.nodes and at >= self.at
+
 
 @dataclass(slots=True)
 class DuplicateBooks(Books):
@@ -41,7 +49,8 @@ class DuplicateBooks(Books):
 
     live: set[bytes] = field(default_factory=set)  # contents that were delivered to LIVE
     first: dict[bytes, tuple[int, float]] = field(default_factory=dict)  # message id: the node, and when
-    again: list[tuple[bytes, int]] = field(default_factory=list)  # message id, and the node that has delivered it again
+    # message id, the node that has delivered it again, and when
+    again: list[tuple[bytes, int, float]] = field(default_factory=list)
     per_node: Counter[int] = field(default_factory=Counter)  # deliveries
 
     def finished_at(self, node: int, message_id: bytes, content: bytes) -> None:
@@ -50,16 +59,16 @@ class DuplicateBooks(Books):
             self.live.add(content)
             self.per_node[node] += 1
             if message_id in self.first:
-                self.again.append((message_id, node))
+                self.again.append((message_id, node, time.monotonic()))
             else:
                 self.first[message_id] = node, time.monotonic()
 
     def explained(self, disturbances: Iterable[Disturbance]) -> tuple[Counter[str], list[str]]:
         """Return how many duplicates each kind of disturbance explains, and those that none explains."""
         counts, wrong = Counter[str](), []
-        for message_id, node in self.again:
+        for message_id, node, later in self.again:
             first, at = self.first[message_id]
-            kinds = {one.kind for one in disturbances if first in one.nodes and at >= one.at - LAG}
+            kinds = {one.kind for one in disturbances if one.explains(first, at) or one.explains_again(node, later)}
             if kinds:
                 counts[f"duplicates after {' and '.join(sorted(kinds))}"] += 1
             else:
