@@ -34,7 +34,8 @@ from shared.listen import display
 from shared.log import log
 from shared.values import SECOND
 
-AT_ONCE = 100  # channels of an adopted log that are attached in one turn
+AT_ONCE = 5  # channels of an adopted log that are attached between two looks at the clock
+SLICE = 2_000_000  # ns of a turn for which channels are attached or detached: each consumer of a channel takes 5 us
 MEND_WITHIN = 2.0  # s for other nodes to say whether they have bytes that are damaged here
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from nsqd.auth.servers import AuthServers
     from nsqd.beanstalk import FrontEnd
+    from nsqd.protocols.peer.configs import VersionedConfig
     from nsqd.replication.adoption import Adoptions
     from nsqd.replication.follower import Work
     from nsqd.replication.mending import Mending
@@ -280,6 +282,7 @@ def make_mending(port: ClusterPort, log: OpenLog) -> Mending:
 
 def make_adoptions(options: NsqdOptions, port: ClusterPort, directory: Path, opened: Opened, work: Work) -> Adoptions:
     """Return the logs that this node has taken over, which are opened again in the background. Raises DirectoryError."""
+    from nsqd.cluster.topic_configs import use
     from nsqd.replication.adoption import Adoptions, Parts
     from nsqd.replication.directory import AdoptedDirectory
     from nsqd.replication.joining import copy_adopted, end_copying
@@ -291,12 +294,19 @@ def make_adoptions(options: NsqdOptions, port: ClusterPort, directory: Path, ope
     numbers = options.mirrors, options.rereplicate_after, options.replication_rate
     home, attachments = opened.broker, dict[Broker, Attachment]()
 
+    def configured(word: VersionedConfig) -> None:
+        for broker in attachments:
+            use(word, broker)
+
+    port.cluster.on_config = configured
+
     def attach(broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:
         attachments[broker] = Attachment(home, broker, deletions)
-        return partial(attachments[broker].attach_some, AT_ONCE)
+        port.cluster.configs.use_in(broker)
+        return partial(for_a_slice, attachments[broker].attach_some)
 
     def detach(broker: Broker) -> Callable[[], bool]:
-        return partial(attachments.pop(broker).detach_some, AT_ONCE)
+        return partial(for_a_slice, attachments.pop(broker).detach_some)
 
     def is_lost(log_id: bytes, epochs: Sequence[Epoch], followers: Followers) -> bool:
         members = port.cluster.membership.members
@@ -333,6 +343,15 @@ def make_adoptions(options: NsqdOptions, port: ClusterPort, directory: Path, ope
     except OSError as error:
         raise DirectoryError(f"failed to find the adopted logs - {error}") from None
     return adoptions
+
+
+def for_a_slice(some: Callable[[int], bool], clock: Callable[[], int] = time.monotonic_ns) -> bool:
+    """Call `some` with AT_ONCE until it returns False, but for no longer than a SLICE. Returns True if there is more to do."""
+    until = clock() + SLICE
+    while some(AT_ONCE):
+        if clock() >= until:
+            return True
+    return False
 
 
 def listen_to_beanstalk(reactor: Reactor, listeners: Listeners, front_end: FrontEnd) -> None:

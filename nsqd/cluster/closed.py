@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link
-from nsqd.protocols.peer.closed import Closed, pack_closed, pack_closed_kept, unpack_closed, unpack_closed_kept
-from nsqd.protocols.peer.frames import FrameKind
+from nsqd.protocols.peer.closed import Closed, is_kept, pack_closed, pack_closed_kept, unpack_closed
 
 LEAST_COPIES = 2  # of the word about a closed log, as long as there is another member
 AGAIN = 10_000_000_000  # ns after which a word is kept, or told, again
@@ -58,10 +57,10 @@ class ClosedLogs:
             link.send_claiming(pack_closed(word))
         self._count(word.log_id)
 
-    def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:
+    def receive(self, link: Link, content: bytes) -> None:
         """Take what another node says of closed logs. Raises PeerError."""
-        if kind is FrameKind.CLOSED_KEPT:
-            self._note_kept(link, unpack_closed_kept(content))
+        if is_kept(content):
+            self._note_kept(link, content)
             return
         word = unpack_closed(content)
         self._merge(word, link)
@@ -76,7 +75,7 @@ class ClosedLogs:
                 if link is not source and source is not None:
                     link.send_claiming(pack_closed(word))
         if log_id not in self._durable and log_id in self._ownership.closed:
-            self.keep(lambda is_kept: self._kept(log_id) if is_kept else None)
+            self.keep(lambda is_written: self._kept(log_id) if is_written else None)
 
     def _kept(self, log_id: bytes) -> None:
         if log_id in self._durable or log_id not in self._ownership.closed:
@@ -111,7 +110,7 @@ class ClosedLogs:
             return
         self._again_due = now + AGAIN
         for log_id in [one for one in self._ownership.closed if one not in self._durable]:
-            self.keep(lambda is_kept, log_id=log_id: self._kept(log_id) if is_kept else None)  # type: ignore[misc]
+            self.keep(lambda is_written, log_id=log_id: self._kept(log_id) if is_written else None)  # type: ignore[misc]
         for log_id in list(self._own):
             if log_id in self._ownership.closed:
                 self._count(log_id)  # a member may have been forgotten

@@ -14,12 +14,15 @@ from dataclasses import dataclass, replace
 from nsqd.cluster.link import Link, Superseded, make_link
 from nsqd.cluster.membership import Member, Membership, Standing
 from nsqd.cluster.ownership import Ownership
+from nsqd.cluster.topic_configs import TopicConfigs
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.epoch import unpack as unpack_epoch
 from nsqd.core.message.id_ranges import common_number
+from nsqd.core.retention.policy import TopicConfig
 from nsqd.protocols.peer.claims import Hold, Owned, pack_owners, unpack_owners
 from nsqd.protocols.peer.closed import pack_closed
-from nsqd.protocols.peer.frames import CLOSING, FrameKind, PeerError
+from nsqd.protocols.peer.configs import VersionedConfig, pack_configs, unpack_configs
+from nsqd.protocols.peer.frames import FrameKind, PeerError
 from nsqd.protocols.peer.handshake import NONCE_SIZE, Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
 
@@ -83,7 +86,9 @@ class Cluster:
         # takes the frames about claims; may raise PeerError
         self.on_claiming: Callable[[Link, FrameKind, bytes, int], None] = lambda link, kind, content, now: None
         # takes the frames about closed logs; may raise PeerError
-        self.on_closing: Callable[[Link, FrameKind, bytes], None] = lambda link, kind, content: None
+        self.on_closing: Callable[[Link, bytes], None] = lambda link, content: None
+        self.configs = TopicConfigs()  # of topics
+        self.on_config: Callable[[VersionedConfig], None] = lambda word: None  # is told of each that is news
         # takes the request of a node that leaves to own a log; may raise PeerError
         self.on_handover: Callable[[Link, bytes], None] = lambda link, content: None
         # takes the time of a log; may raise PeerError
@@ -358,14 +363,18 @@ class Cluster:
         link.send_claiming(pack_owners(self.ownership.words()))
         for closed in self.ownership.closed.values():
             link.send_claiming(pack_closed(closed))
+        if self.configs.known:
+            link.send_claiming(pack_configs(self.configs.known.values()))
 
     def receive_claiming(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         if self.links.get(link.peer.number if link.peer is not None else -1) is not link:
             return
         if kind is FrameKind.OWNERS:
             self._receive_owners(link, unpack_owners(content))
-        elif kind in CLOSING:
-            self.on_closing(link, kind, content)
+        elif kind is FrameKind.CLOSED:
+            self.on_closing(link, content)
+        elif kind is FrameKind.CONFIGS:
+            self._learn_configs(link, unpack_configs(content))
         elif kind is FrameKind.HANDOVER:
             self.on_handover(link, content)
         elif kind is FrameKind.TIME:
@@ -398,6 +407,19 @@ class Cluster:
         for link in self.links.values():
             if link is not source and words:
                 link.send_claiming(pack_owners(words))
+
+    def configure(self, topic: str, config: TopicConfig, at: int) -> None:
+        """Note that an operator has configured a topic here, at `at` (ms since the epoch), and tell all nodes."""
+        self._learn_configs(None, [self.configs.change(topic, config, at, self.own.number)])
+
+    def _learn_configs(self, source: Link | None, words: list[VersionedConfig]) -> None:
+        """Note configurations of topics, and tell all peers but the source of the news."""
+        news = [word for word in words if self.configs.learn(word)]
+        for link in self.links.values():
+            if link is not source and news:
+                link.send_claiming(pack_configs(news))
+        for word in news:
+            self.on_config(word)
 
     def heard_of_space(self, link: Link, is_full: bool) -> None:
         assert link.peer is not None

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from nsqd.core.retention.backup import Backup, BackupPart
 from nsqd.core.retention.history import PastLog
+from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.store import LogFigures
 
 
@@ -56,6 +57,9 @@ class ClusterView(Protocol):
         Its log is never taken back, so a node may have the number again with a new data directory. Raises KeyError if no node
         has the number, ValueError if it is this node or one that is connected.
         """
+
+    def configured(self, topic: str, config: TopicConfig) -> None:
+        """Tell all nodes how an operator has configured a topic, within a turn: it holds for adopted logs everywhere."""
 
     def leave(self, limit: int) -> None:
         """Begin to leave the cluster for good, within `limit` ns; then the process ends. Once is enough."""

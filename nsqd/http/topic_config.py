@@ -43,8 +43,15 @@ class TopicConfigRoutes:
         if change is None:
             raise HttpError(400, "MISSING_ARG_DURABILITY_OR_RETENTION")
         broker = self._node.broker
-        await self._node.bridge.call(lambda: change(existing_topic(broker, name)))
+        await self._node.bridge.call(lambda: configure(self._node, existing_topic(broker, name), change))
         return empty_response()
+
+
+def configure(node: Node, topic: Topic, change: Callable[[Topic], None]) -> None:
+    """Change the settings of a topic in a turn, and tell the other nodes of the cluster, if there is one."""
+    change(topic)
+    if node.cluster is not None:
+        node.cluster.configured(topic.name, topic.config)
 
 
 def read_config(arguments: dict[str, str], most_copies: int) -> Callable[[Topic], None] | None:

@@ -29,7 +29,7 @@ from nsqd.http.logs import Mirrors, topic_and_window
 from nsqd.http.node import Node
 from nsqd.http.offsets import OffsetArgument, OffsetFinder, check_offset, read_offset_argument
 from nsqd.http.pauses import read_pause
-from nsqd.http.topic_config import read_config
+from nsqd.http.topic_config import configure, read_config
 from shared.http.api import Handler, Routes, empty_response, query
 from shared.http.errors import HttpError
 
@@ -66,7 +66,7 @@ class Topology:
         def create() -> bool:
             topic = made_topic(self._node.broker, name)
             if change is not None:
-                change(topic)
+                configure(self._node, topic, change)
             return topic.starting
 
         if await self._node.bridge.call(create):

@@ -1,9 +1,9 @@
 """`cluster.json` in the data directory: what a node must know of its cluster before anybody tells it.
 
 It holds the number of the last run (the incarnation), the latest word about each node, the message ids that each may have
-issued, who owns which log, what this node has promised to those that claim a log, and which logs are closed. The incarnation
-does not depend on the log: a node whose log is lost goes on above it, and a node that lost the file, too, takes the time, which
-is above every incarnation unless the clock was set back by more than the time since.
+issued, who owns which log, what this node has promised to those that claim a log, which logs are closed, and how topics
+are configured. The incarnation does not depend on the log: a node whose log is lost goes on above it, and a node that lost the
+file, too, takes the time, which is above every incarnation unless the clock was set back by more than the time since.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from nsqd.core.message.epoch import unpack as unpack_epoch
 from nsqd.core.message.ids import MOST_LEASE
 from nsqd.protocols.peer.claims import MOST_POSITION
 from nsqd.protocols.peer.closed import Closed, make_closed
+from nsqd.protocols.peer.configs import VersionedConfig, from_fields, to_fields
 from nsqd.protocols.peer.frames import PeerError
 from nsqd.protocols.peer.node_identity import LOG_ID_SIZE, MOST_INCARNATION, MOST_NUMBER, unpack
 from nsqd.storage.directory import DirectoryError
@@ -42,6 +43,7 @@ class ClusterFacts:
     owners: tuple[tuple[bytes, Epoch], ...] = ()  # the greatest epoch of each log, by log id
     promises: tuple[tuple[bytes, Promise], ...] = ()  # by log id
     closed: tuple[Closed, ...] = ()
+    configs: tuple[VersionedConfig, ...] = ()  # of topics
 
 
 def read_facts(directory: Path) -> ClusterFacts:
@@ -56,7 +58,9 @@ def read_facts(directory: Path) -> ClusterFacts:
         owners = tuple(map(_owner, content.get("owners", ())))
         promises = tuple(map(_promise, content.get("promises", ())))
         closed = tuple(map(_closed, content.get("closed", ())))
-        return ClusterFacts(incarnation, tuple(map(_member, content["members"])), leases, owners, promises, closed)
+        configs = tuple(map(from_fields, content.get("configs", ())))
+        members = tuple(map(_member, content["members"]))
+        return ClusterFacts(incarnation, members, leases, owners, promises, closed, configs)
     except FileNotFoundError:
         return ClusterFacts()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, PeerError) as error:
@@ -75,6 +79,7 @@ def write_facts(directory: Path, facts: ClusterFacts) -> None:
         "owners": [(log_id.hex(), epoch.pack().hex()) for log_id, epoch in facts.owners],
         "promises": [(log_id.hex(), *promise) for log_id, promise in facts.promises],
         "closed": [describe_closed(word) for word in facts.closed],
+        "configs": [to_fields(word) for word in facts.configs],
     }
     replace_file(directory / NAME, json.dumps(content, indent=1).encode())
 
@@ -148,6 +153,7 @@ def facts_of(cluster: Cluster) -> ClusterFacts:
         tuple(sorted(ownership.epochs.items())),
         tuple(sorted(ownership.promises.items())),
         tuple(ownership.closed.values()),
+        tuple(sorted(cluster.configs.known.values(), key=lambda word: word.topic)),
     )
 
 

@@ -15,6 +15,7 @@ from nsqd.cluster.closed import ClosedLogs
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.leaving import Handovers
 from nsqd.cluster.ownership import Ownership
+from nsqd.cluster.topic_configs import TopicConfigs
 from nsqd.core.broker import Broker
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.id_ranges import MOST_RANGES, IdRange
@@ -76,9 +77,11 @@ def join(
         log.error("CLUSTER: cannot write what is known of the nodes: %s; trying again", error)
     credentials = Credentials(name, secret, own)
     known = Ownership(facts.owners, facts.promises, facts.closed)
-    return Cluster(
+    cluster = Cluster(
         credentials, peers, suspect_after, os.urandom, facts.members, facts.leases, time.monotonic_ns(), known
     )
+    cluster.configs = TopicConfigs(facts.configs)
+    return cluster
 
 
 def make_copying(

@@ -87,6 +87,7 @@ class Openings:
             return Unopened(str(error))
         if node is not None:
             return Unopened(why, is_taken=False, node=node)
+        owned.is_called_off = False  # its epoch is durable, which cannot be taken back
         try:
             return self._open(owned)
         except _OwnedByAnotherError:
@@ -94,8 +95,8 @@ class Openings:
 
     def _mirror_again(self, owned: AdoptedLog, failed: Unopened) -> Unopened:
         try:
-            if owned.log_id in self._directory.found():
-                self._directory.put_back(owned.log_id)
+            if owned.log_id in self._directory.found() and self._directory.put_back(owned.log_id) is None:
+                return failed  # its epoch is durable: the log is opened again later
         except (OSError, ManifestError) as error:
             return Unopened(f"{failed.why}; {error}")
         return failed.as_mirror()

@@ -27,6 +27,7 @@ from nsqd.core.cluster_view import AdoptedLog, ReadableMirror
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import LEASE, SAFE_LEASES, ClockError, first_of_new_log
 from nsqd.core.retention.backup import BackupPart
+from nsqd.core.retention.policy import TopicConfig
 from nsqd.net.endpoint import Endpoint, OutputBounds
 from nsqd.net.reactor import Reactor
 from nsqd.protocols.conversation import Conversation
@@ -207,6 +208,10 @@ class ClusterPort:
     def leave(self, limit: int) -> None:
         self.leaving.begin(limit, time.monotonic_ns())
         self._reactor.wake()
+
+    def configured(self, topic: str, config: TopicConfig) -> None:
+        self.cluster.configure(topic, config, time.time_ns() // 1_000_000)
+        self.flush()
 
     def leaving_state(self) -> dict[str, Any]:
         return self.leaving.figures()

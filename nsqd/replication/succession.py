@@ -102,7 +102,7 @@ def free_path(path: Path) -> Path:
 def _report(taken: Taken, made: Succession) -> None:
     if not taken.address:
         log.warning(
-            "CLUSTER: node %d owns this node's log %s, and nobody has said how much of it that node has. This node continues"
+            "CLUSTER: node %d owns this node's log %s, and no node has said how much of it that node has. This node continues"
             " with the log %s, and with all %d unfinished messages of the old one: those that the other node has, too, come"
             " twice. The old log is kept in %s",
             taken.epoch.node, made.parent.log_id.hex(), made.log_id.hex(), made.messages,

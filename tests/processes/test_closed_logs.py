@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.daemons import OK, Conversation, Daemon, eventually, publish
+from tests.daemons import OK, Conversation, Daemon, eventually, post, publish
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster_chaos import again, create
 from tests.processes.test_takeover import cluster_of, log_of, owned, taken
@@ -55,3 +55,18 @@ def test_an_adopted_log_that_owes_nothing_is_closed_and_all_copies_of_it_go(node
         eventually(lambda: not copies(tmp_path, lost))
         assert closed(returned) == {lost}
         assert not any(lost in owned(daemon) for daemon in (adopter, back, returned))
+
+
+def test_an_adopted_log_is_served_as_its_topics_were_configured_last(node: NodeMaker) -> None:
+    flags = {"takeover_quorum": "majority"}
+    with ExitStack() as stack:
+        first, second, third = cluster_of(stack, node, 3, **flags)
+        lost = log_of(first, 0)
+        create(first, two=2)
+        publish(first, "two", b"one")
+        post(third, "/topic/create", topic="two", retention="5m")  # node 1, which claims first, has no such topic
+        first.process.send_signal(signal.SIGKILL)
+        eventually(lambda: any(lost in owned(daemon) for daemon in (second, third)))
+        (adopter,) = [daemon for daemon in (second, third) if lost in owned(daemon)]
+        config = httpx.get(f"http://{adopter.http}/topic/config?topic=two").json()
+        assert (config["retention"], config["of_its_own"][:1]) == ("5m0s", ["retention"])

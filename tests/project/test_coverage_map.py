@@ -66,7 +66,6 @@ COVERED_BY = {
         "nsqd.replication.joining",
     ),
     "processes/test_chaos.py": ("nsqd.http.cuts",),
-    "processes/test_leaving.py": ("apps.leave",),
     "processes/test_cursors.py": ("nsqd.http.cursors",),
     "processes/test_overview.py": ("nsqd.http.all_cursors", "nsqd.http.storage", "nsqd.time_slices"),
     "processes/test_configuration.py": ("nsqd.http.config", "shared.checks", "shared.daemon_options", "shared.http.options"),

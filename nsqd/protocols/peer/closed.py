@@ -1,8 +1,8 @@
-"""The frames about logs that are closed. All numbers are big-endian.
+"""The frame about logs that are closed, in two forms. All numbers are big-endian.
 
-    CLOSED       a log owes nothing, and nobody publishes into it: its id, its end, and its epochs, each with the position at
-                 which it begins
-    CLOSED_KEPT  the sender has durably that a log is closed: its id
+    CLOSED  a log owes nothing, and nobody publishes into it: its id, its end, and its epochs, each with the position at
+            which it begins
+    CLOSED  the sender has durably that a log is closed: its id, and nothing else
 
 See docs/design/cluster.md#closed-logs.
 """
@@ -67,11 +67,9 @@ def unpack_closed(content: bytes) -> Closed:
 
 def pack_closed_kept(log_id: bytes) -> bytes:
     """Return the frame that says that the sender has durably that a log is closed."""
-    return encode(FrameKind.CLOSED_KEPT, log_id)
+    return encode(FrameKind.CLOSED, log_id)
 
 
-def unpack_closed_kept(content: bytes) -> bytes:
-    """Return the id of the log. Raises PeerError."""
-    if len(content) != LOG_ID_SIZE:
-        raise PeerError("CLOSED_KEPT is not whole")
-    return content
+def is_kept(content: bytes) -> bool:
+    """Return True if the content of a frame is the id of a closed log, of which the sender knows that durably."""
+    return len(content) == LOG_ID_SIZE

@@ -50,15 +50,13 @@ class FrameKind(IntEnum):
     COUNTS = 23
     CLAIM = 24
     VOTE = 25
-    # Logs that are closed: see closed.py
-    CLOSED = 26
-    CLOSED_KEPT = 27
+    CLOSED = 26  # a log that is closed: see closed.py
+    CONFIGS = 27  # the configurations of topics: see configs.py
     HANDOVER = 28  # a node that leaves asks the receiver to own a log: see handover.py
     TIME = 29  # from the owner of a log: its id, and its own time, in ns
 
 
 STREAM = frozenset(range(FrameKind.FOLLOW, FrameKind.LOG + 1))  # kinds by which a log is copied
-CLOSING = frozenset((FrameKind.CLOSED, FrameKind.CLOSED_KEPT))  # which logs are closed
 CLAIMING = frozenset(range(FrameKind.OWNERS, FrameKind.TIME + 1))  # who owns which log, if anybody does
 
 

@@ -9,7 +9,6 @@ from nsqd.cluster.link import Link
 from nsqd.cluster.ownership import MOST_CLOSED, Ownership
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.closed import Closed, pack_closed, pack_closed_kept
-from nsqd.protocols.peer.frames import FrameKind
 from tests.nsqd.cluster.network import Network, SimMember
 from tests.nsqd.cluster.test_claims import LOG, owner, started
 
@@ -133,7 +132,7 @@ def test_a_word_that_another_owner_makes_void_lets_nothing_be_removed() -> None:
     first.write()
     first.member.cluster.ownership.learn(WORD.log_id, Epoch(201, 1, bytes(8)))
     link: Link = first.member.cluster.links[1]
-    first.closed.receive(link, FrameKind.CLOSED_KEPT, pack_closed_kept(WORD.log_id)[5:])
+    first.closed.receive(link, pack_closed_kept(WORD.log_id)[5:])
     first.closed.tick(first.member.now + AGAIN)
     assert first.removable == []
     assert not first.closed.is_closed(WORD.log_id)
@@ -167,6 +166,6 @@ def test_a_word_that_is_no_news_is_answered_all_the_same() -> None:
     for node in (first, second):
         node.member.cluster.ownership.close(WORD)
     link = second.member.cluster.links[0]
-    second.closed.receive(link, FrameKind.CLOSED, pack_closed(WORD)[5:])
+    second.closed.receive(link, pack_closed(WORD)[5:])
     second.write()
     assert bytes(link.output).endswith(pack_closed_kept(WORD.log_id))

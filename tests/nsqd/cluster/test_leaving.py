@@ -138,3 +138,18 @@ def test_the_frame_is_read_as_it_was_packed_and_others_are_refused() -> None:
     for content in (b"", pack_handover(LOG, epoch)[HEAD:-1], pack_handover(LOG, epoch._replace(node=1024))[HEAD:]):
         with pytest.raises(PeerError):
             unpack_handover(content)
+
+
+def test_another_node_cannot_ask_for_a_claim_on_a_log_that_its_owner_gave_up() -> None:
+    run, nodes = started(Quorum.NONE)
+    _hears_handovers(nodes[1])
+    epoch = nodes[0].cluster.ownership.epochs[LOG]
+    nodes[0].cluster.give_up_log(LOG)
+    run.advance(2)
+    nodes[2].cluster.links[1].send_claiming(pack_handover(LOG, epoch))
+    run.advance(20)
+    assert owner(run) == 0
+    nodes[0].cluster.links[1].send_claiming(pack_handover(LOG, epoch))
+    run.fenced = lambda node, log_id, epoch: None  # type: ignore[method-assign]
+    run.advance(20)
+    assert nodes[1].cluster.ownership.epochs[LOG].node == 1

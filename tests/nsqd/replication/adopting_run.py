@@ -31,6 +31,7 @@ from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.sources import LiveSource
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.mirror.adopting import name_mirror_files
+from nsqd.storage.mirror.manifest import read_manifest
 from nsqd.storage.mirror.mirror import Mirror
 from nsqd.storage.mirror.reading import MirrorDisk
 from tests.nsqd.core.node import MS, SECOND
@@ -447,10 +448,11 @@ class AdoptingRun(CopyingRun):
             if left:
                 disk.cut_in = random.randrange(40)
             try:
+                is_told = places.adopted is not None and read_manifest(places.adopted) is None
                 adopter.adoptions.reopen()
                 adopter.run()
+                assert bool(adopter.announced) == is_told, "a claim has outlived the run of its node"
                 if places.mirror is not None:
-                    assert not adopter.announced
                     adopter.adoptions.adopt(places.log_id, number)
                     adopter.run()
                 assert adopter.adoptions.logs[places.log_id].state == SERVING, adopter.adoptions.figures()

@@ -111,7 +111,7 @@ def test_a_mirror_that_fails_is_not_adopted() -> None:
 
 
 @pytest.mark.parametrize("operation", ["sync", "append", "create", "rename", "sync_directory", "remove", "take"])
-@pytest.mark.parametrize("number", [1, 2, 3, 4])
+@pytest.mark.parametrize("number", range(1, 10))
 def test_after_a_failure_a_log_is_a_mirror_or_is_opened_later(operation: str, number: int) -> None:
     node, log_id = adopter()
     node.places.disk.fail(operation, number, errno.EIO)
@@ -130,6 +130,21 @@ def test_after_a_failure_a_log_is_a_mirror_or_is_opened_later(operation: str, nu
     node.run()
     assert node.adoptions.logs[log_id].state == SERVING
     assert node.announced[-1].number >= 70
+
+
+def test_an_adoption_that_is_called_off_and_fails_when_its_epoch_is_durable_is_finished_later() -> None:
+    node, log_id = adopter()
+    node.places.disk.fail("sync_directory", 6, errno.EIO)  # when the manifest is gone
+    node.adoptions.adopt(log_id, 70)
+    node.run()
+    assert node.places.mirror is None
+    node.adoptions.call_off(log_id)
+    for _ in range(2):
+        node.clock.advance(RETRY_AFTER)
+        node.adoptions.tick(node.clock.now)
+        node.run()
+    assert node.adoptions.logs[log_id].state == SERVING
+    assert [epoch.number for epoch in node.announced] == [71]
 
 
 def test_one_log_is_opened_at_a_time() -> None:

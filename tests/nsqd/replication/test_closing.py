@@ -12,6 +12,7 @@ from nsqd.cluster.closed import ClosedLogs
 from nsqd.cluster.membership import Member, Standing
 from nsqd.core.broker import Broker
 from nsqd.core.message.epoch import Epoch
+from nsqd.core.retention.policy import TopicConfig
 from nsqd.protocols.peer.closed import make_closed
 from nsqd.replication.adoption import CLOSED, SERVING
 from nsqd.replication.closing import LOOK_EVERY, Closing
@@ -210,3 +211,24 @@ def test_a_mirror_that_holds_more_than_a_closed_log_is_set_aside() -> None:
     node.look()
     assert aside == [node.log_id]
     assert node.node.mirrors.kept == {}
+
+
+def test_a_log_that_retains_finished_messages_is_not_closed() -> None:
+    node = ClosingNode()
+    broker = node.adopt()
+    node.know(b"n" * 16, Standing.LEFT)
+    opened, topic = node.node.adoptions.logs[node.log_id].log, broker.topics["t"]
+    assert opened is not None
+    broker.begin(broker.now, broker.wall)
+    topic.configure(TopicConfig(retention=3600 * 10**9))
+    sequence = opened.store.find_sequence(topic.number)
+    assert sequence is not None
+    sequence.retain(0)  # as if that had been set before the messages were published
+    emptied(broker)
+    node.look()
+    assert not node.closed.is_closed(node.log_id)
+    broker.begin(broker.now, broker.wall)
+    broker.topics["t"].configure(TopicConfig())
+    broker.commit()
+    node.look()
+    assert node.closed.is_closed(node.log_id)

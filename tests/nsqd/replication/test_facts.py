@@ -14,6 +14,7 @@ from nsqd.protocols.peer.closed import Closed
 from nsqd.replication.facts import NAME, ClusterFacts, next_incarnation, read_facts, write_facts
 from nsqd.storage.directory import DirectoryError
 from tests.nsqd.protocols.peer.identities import NODES
+from tests.nsqd.protocols.peer.test_configs import CONFIG
 
 MEMBERS = st.lists(st.builds(Member, NODES, st.sampled_from(Standing)), max_size=3)
 
@@ -24,7 +25,7 @@ def test_what_was_written_is_read(
 ) -> None:
     directory = tmp_path_factory.mktemp("facts")
     closed = Closed(bytes(range(16)), 9, ((Epoch(1, 0, bytes(8)), 0), (Epoch(101, 3, b"01234567"), 5)))
-    facts = ClusterFacts(incarnation, tuple(members), closed=(closed,))
+    facts = ClusterFacts(incarnation, tuple(members), closed=(closed,), configs=(CONFIG,))
     write_facts(directory, facts)
     assert read_facts(directory) == facts
 
@@ -47,6 +48,7 @@ def test_a_new_directory_has_no_facts(tmp_path: Path) -> None:
         b'{"incarnation": -1, "members": [], "leases": []}',
         b'{"incarnation": 1, "members": [], "leases": [[1, 18446744073709551616]]}',
         b'{"incarnation": 1, "members": [], "leases": [[1024, 1]]}',
+        b'{"incarnation": 1, "members": [], "leases": [], "configs": [["t", 1, 1, null, -1, null, null]]}',
         b'{"incarnation": 1, "members": [], "leases": [], "closed": [{"log_id": "00", "epochs": [], "end": 0}]}',
         b"[" * 100_000,
     ],

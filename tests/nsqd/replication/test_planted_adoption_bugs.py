@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nsqd.replication import opening_adopted
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.mirror.adopting import claim, name_files
-from nsqd.storage.mirror.manifest import Manifest, read_manifest
+from nsqd.storage.mirror.manifest import Manifest, read_manifest, write_manifest
+from tests.nsqd.replication import adopting_run
 from tests.nsqd.replication.adopting_run import AdoptingRun
 from tests.nsqd.replication.test_adopting_runs import STEPS
 
@@ -37,6 +40,28 @@ def test_files_are_renamed_while_they_are_a_mirror(monkeypatch: pytest.MonkeyPat
         return claimed
 
     monkeypatch.setattr(opening_adopted, "claim", hasty)
+    assert_found()
+
+
+def test_an_adoption_is_continued_by_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adopting_run.Adopted, "put_back", lambda self, log_id: None)
+    assert_found()
+
+
+def test_a_segment_in_which_the_epoch_was_begun_becomes_part_of_the_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
+    def trusting(disk: Disk) -> Manifest | None:
+        manifest = read_manifest(disk)
+        if manifest is None:
+            return None
+        names = set(disk.names())
+        for file in manifest.files:
+            if file.segment in names and file.name not in names:
+                disk.rename(file.segment, file.name)
+        disk.sync_directory()
+        write_manifest(disk, replace(manifest, won=0))
+        return manifest
+
+    monkeypatch.setattr(adopting_run, "name_mirror_files", trusting)
     assert_found()
 
 

@@ -1,0 +1,78 @@
+"""The frame about the configurations of topics.
+
+    CONFIGS  how messages of topics are kept, in msgpack: for each topic its name, the version (ms since the epoch, node
+             number), and the four parts of the configuration, nil where the node's setting applies
+
+See docs/design/cluster.md#configurations-of-topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import msgpack
+
+from nsqd.core.retention.policy import Durability, TopicConfig
+from nsqd.protocols.peer.frames import FrameKind, PeerError, encode
+from nsqd.protocols.peer.node_identity import MOST_NUMBER, unpack_message
+from penstock.protocol.names import is_valid_name
+
+MOST_CONFIGS = 1000  # in one frame, and that a node remembers
+MOST_VALUE = (1 << 62) - 1
+
+
+class VersionedConfig(NamedTuple):
+    """The configuration of a topic. Of two versions the greater one (time, node) holds."""
+
+    topic: str
+    at: int  # ms since the epoch
+    node: int  # number of the node at which it was set
+    config: TopicConfig
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Return what orders the words about one topic."""
+        return self.at, self.node
+
+
+def to_fields(word: VersionedConfig) -> list[Any]:
+    """Return a word as a list, for the frame and for cluster.json."""
+    config = word.config
+    durability = config.durability.value if config.durability is not None else None
+    return [word.topic, word.at, word.node, durability, config.retention, config.retention_bytes, config.replicate]
+
+
+def from_fields(fields: Any) -> VersionedConfig:
+    """Return the word that a list holds. Raises ValueError."""
+    if not isinstance(fields, list) or len(fields) != 7:
+        raise ValueError("a configuration has not seven fields")
+    topic, at, node, durability, *numbers = fields
+    if type(topic) is not str or not is_valid_name(topic):
+        raise ValueError("a configuration is of no topic")
+    if not _is_number(at, MOST_VALUE) or not _is_number(node, MOST_NUMBER):
+        raise ValueError("a configuration has no version")
+    if any(number is not None and not _is_number(number, MOST_VALUE) for number in numbers) or numbers[2] == 0:
+        raise ValueError("a part of a configuration is not a number")
+    mode = Durability(durability) if durability is not None else None
+    return VersionedConfig(topic, at, node, TopicConfig(mode, *numbers))
+
+
+def pack_configs(words: Iterable[VersionedConfig]) -> bytes:
+    """Return the frame about up to MOST_CONFIGS topics."""
+    return encode(FrameKind.CONFIGS, msgpack.packb([to_fields(word) for word in words]))
+
+
+def unpack_configs(content: bytes) -> list[VersionedConfig]:
+    """Return what the peer knows of topics. Raises PeerError."""
+    found = unpack_message(content, MOST_CONFIGS)
+    if not isinstance(found, list):
+        raise PeerError("CONFIGS is not a list")
+    try:
+        return [from_fields(fields) for fields in found]
+    except ValueError as error:
+        raise PeerError(str(error)) from None
+
+
+def _is_number(value: object, most: int) -> bool:
+    return type(value) is int and 0 <= value <= most

@@ -1,0 +1,85 @@
+"""The frame about the configurations of topics: what is packed is read again, and nothing else is accepted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd.core.retention.policy import Durability, TopicConfig
+from nsqd.protocols.peer.configs import (
+    MOST_CONFIGS,
+    MOST_VALUE,
+    VersionedConfig,
+    pack_configs,
+    to_fields,
+    unpack_configs,
+)
+from nsqd.protocols.peer.frames import PeerError
+
+HEAD = 5  # bytes of a frame before its content
+CONFIG = VersionedConfig("orders", 1_800_000_000_000, 7, TopicConfig(Durability.OS, 3600 * 10**9, None, 2))
+NUMBERS = st.none() | st.integers(0, MOST_VALUE)
+CONFIGS = st.builds(
+    TopicConfig, st.none() | st.sampled_from(Durability), NUMBERS, NUMBERS, st.none() | st.integers(1, MOST_VALUE)
+)
+WORDS = st.builds(
+    VersionedConfig,
+    st.from_regex(r"[a-z0-9_-]{1,64}", fullmatch=True),
+    st.integers(0, MOST_VALUE),
+    st.integers(0, 1023),
+    CONFIGS,
+)
+
+
+@given(st.lists(WORDS, max_size=3))
+def test_what_was_packed_is_read(words: list[VersionedConfig]) -> None:
+    assert unpack_configs(pack_configs(words)[HEAD:]) == words
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused(content: bytes) -> None:
+    try:
+        unpack_configs(content)
+    except PeerError:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (0, "not a topic"),
+        (0, 7),
+        (0, "t" * 65),
+        (1, -1),
+        (1, MOST_VALUE + 1),
+        (1, True),
+        (2, 1024),
+        (3, "never"),
+        (4, -1),
+    ]
+    + [(4, "1"), (5, MOST_VALUE + 1), (6, 0), (6, [])],
+)
+def test_a_field_that_no_configuration_has_is_refused(place: int, value: Any) -> None:
+    fields = to_fields(CONFIG)
+    fields[place] = value
+    with pytest.raises(PeerError):
+        unpack_configs(msgpack.packb([fields]))
+
+
+@pytest.mark.parametrize(
+    "content", [{}, 7, [7], [[]], [to_fields(CONFIG)[:-1]], [to_fields(CONFIG)] * (MOST_CONFIGS + 1)]
+)
+def test_what_is_no_list_of_configurations_is_refused(content: Any) -> None:
+    with pytest.raises(PeerError):
+        unpack_configs(msgpack.packb(content))
+
+
+def test_as_many_as_a_node_remembers_fit_into_a_frame() -> None:
+    words = [CONFIG._replace(topic=f"{number:064}", at=MOST_VALUE) for number in range(MOST_CONFIGS)]
+    frame = pack_configs(words)
+    assert len(frame) < 1 << 20
+    assert unpack_configs(frame[HEAD:]) == words
