@@ -54,7 +54,7 @@ COVERED_BY = {
     "nsqd/core/channel/test_channel.py": ("nsqd.core.sequence.delay_lane",),
     "nsqd/storage/log/test_contents.py": ("nsqd.core.retention.contents",),
     "nsqd/storage/log/test_retention.py": (
-        "nsqd.core.retention.history", "nsqd.storage.log.history", "nsqd.storage.log.journal",
+        "nsqd.storage.log.history", "nsqd.storage.log.journal",
         "nsqd.storage.log.recorder", "nsqd.storage.log.upkeep",
     ),
     "processes/test_nsqd.py": (
