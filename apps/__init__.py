@@ -5,8 +5,8 @@ restart) and `daemon_set` (their flags and ports); then `messages` (read, peek, 
 logs of a topic are in a cluster), `backup` and `recover`. `leave` has a node
 leave its cluster.
 `chaos` breaks nodes of `penstock up` on purpose, which it reaches over `control`.
-`cluster_certs` over `certificate_authority` makes the certificates of a cluster's nodes, and `cluster_forget` tells them which
-one is gone.
+`cluster_certs` over `certificate_authority` makes the certificates of a cluster's nodes, `cluster_forget` tells them which
+one is gone, and `cluster_adopt` has one of them take over the log of another one.
 
 `nsq_tail` prints a topic, and `to_nsq` publishes standard input. `passthrough` reads the options of go-nsq's clients;
 `addresses` checks the address flags of all tools; `interrupts` ends a program between two pieces of work. `nsq_stat` (the

@@ -29,7 +29,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     forget = commands.add_parser(
         "forget", help=WHAT, description=WHAT, epilog=DETAILS, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    forget.add_argument("--node", type=_number, required=True, metavar="N", help="number of the node (-node-id)")
+    forget.add_argument("--node", type=number_of_node, required=True, metavar="N", help="number of the node (-node-id)")
     forget.add_argument(
         "--nsqd-http-address",
         default=ADDRESS,
@@ -67,7 +67,8 @@ def _failed(why: str) -> int:
     return 1
 
 
-def _number(text: str) -> int:
+def number_of_node(text: str) -> int:
+    """Return the number of a node that an argument gives. Raises argparse.ArgumentTypeError."""
     if not (text.isascii() and text.isdigit() and len(text) < 5 and int(text) <= MOST_NUMBER):
         raise argparse.ArgumentTypeError(f"expected a number from 0 to {MOST_NUMBER}")
     return int(text)

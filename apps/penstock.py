@@ -1,12 +1,12 @@
 """The program `penstock` and the list of its commands.
 
-Those that are in this room are in up.py, chaos.py, messages.py, backup.py, recover.py, leave.py, cluster_certs.py and
-cluster_forget.py.
+Those that are in this room are in up.py, chaos.py, messages.py, backup.py, recover.py, leave.py, cluster_certs.py,
+cluster_forget.py and cluster_adopt.py.
 """
 
 import argparse
 
-from apps import backup, chaos, cluster_certs, cluster_forget, leave, messages, recover, up
+from apps import backup, chaos, cluster_adopt, cluster_certs, cluster_forget, leave, messages, recover, up
 from shared.version import version_line
 
 
@@ -25,6 +25,8 @@ def main() -> int:
         return cluster_forget.run(arguments)
     if "leave" in arguments:
         return leave.run(arguments)
+    if "adopt" in arguments:
+        return cluster_adopt.run(arguments)
     if "chaos_command" in arguments:
         return chaos.run(arguments)
     return up.run(arguments)
@@ -57,7 +59,8 @@ def _parser() -> argparse.ArgumentParser:
 def add_cluster_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command `cluster`, with those below it, to the parser."""
     what = "prepare a cluster of nsqd, and tell it which node is gone"
-    cluster = commands.add_parser("cluster", help=f"{what}: certs, forget", description=f"{what.capitalize()}.")
+    cluster = commands.add_parser("cluster", help=f"{what}: certs, forget, adopt", description=f"{what.capitalize()}.")
     below = cluster.add_subparsers(required=True, metavar="command")
     cluster_certs.add_command(below)
     cluster_forget.add_command(below)
+    cluster_adopt.add_command(below)

@@ -89,6 +89,7 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
         "POST /cluster/forget": ("node", "Have the cluster forget a node that will not come back"),
         "POST /cluster/leave": ("?limit", "Have the node hand its logs over, leave the cluster for good, and end"),
         "GET /cluster/leave": ("", "Tell how far the node is with leaving the cluster"),
+        "POST /cluster/adopt": ("log", "Have the node take over the log of a lost node, whatever its copy may lack"),
         "GET /cluster": ("", "Tell what the node knows of the nodes of its cluster"),
         "GET /livez": ("", "Answer 200 while the daemon runs its turns"),
         "GET /readyz": ("", "Answer 200 while the node takes messages"),

@@ -19,7 +19,7 @@ import trio
 from nsqd.core.limits import MAY_BE_DELIVERED
 from nsqd.core.observation.series import Series
 from nsqd.core.registry import Change
-from nsqd.discovery.lookupds import Lookupds
+from nsqd.discovery.lookupds import PING_INTERVAL, Lookupds, ping_interval
 from nsqd.fence import Fence, open_patiently
 from nsqd.front_ends import (
     all_peers,
@@ -172,7 +172,8 @@ class Daemon:
         self._saver = Saver(broker, directory, self._health, nursery)
         timeouts = (options.http_client_connect_timeout / 1e9, options.http_client_request_timeout / 1e9)
         identity = lookup_identity(options, listeners, self._info, opened.log.identity.log_id)
-        self._lookupds = Lookupds(broker, identity, timeouts, opened.wake, nursery)
+        ping = ping_interval(options.takeover_after) if options.cluster_address else PING_INTERVAL
+        self._lookupds = Lookupds(broker, identity, timeouts, opened.wake, nursery, ping)
         self.context = Context(broker, options.settings(), until_registered=self._lookupds.until_registered)
         admission = make_admission(options, listeners, broker.refused, self._budget)
         self.reactor = Reactor(broker, clocks, self._answer_http_requests, self._report_changes, admission)
@@ -203,6 +204,9 @@ class Daemon:
             self._prepare_leaving(self._cluster)
             self._nursery.start_soon(self._cluster.run, self._nursery)
             self._nursery.start_soon(self._cluster.discover, self._lookupds.find_cluster_peers)
+            if self._cluster.claims is not None:
+                name = self._options.cluster_name
+                self._cluster.claims.ask_witnesses = partial(self._lookupds.ask_witnesses, name)
 
     def stop_adopting(self) -> None:
         """Take over no log any more, so that no thread which does so holds up the end."""

@@ -21,6 +21,7 @@ from nsqd.protocols.peer.claims import NEVER, Answer, Claim, Counts, Hold, Stage
 STEP = 100  # a claim's number is so much above the greatest known: an origin that restarts alone does not outbid its adopter
 MOST_AHEAD = 1000  # a voter promises no number that is further above what it knows and has promised
 STAGGER = 500_000_000  # ns between the claims of two nodes whose mirrors may be equal
+WITNESS_WITHIN = 1_000_000_000  # ns for which answers of nsqlookupds are waited for: without one, nothing is postponed
 VOTE_WITHIN = 2_000_000_000  # ns for which answers are waited for
 PATIENT = 3  # claims of its own that fail before a node promises to one with a shorter mirror
 SOON = 100_000_000  # ns: a claim is repeated so long after the last node should have lost the owner
@@ -34,7 +35,7 @@ class Listener(Protocol):
     keep: Callable[[Callable[[bool], None]], None]  # see Claims, as for all of these
     on_won: Callable[[bytes, int], None]
     on_called_off: Callable[[bytes], None]
-    heard_by_witness: Callable[[int], int | None]
+    ask_witnesses: Callable[[int, Callable[[int | None], None]], None]
 
 
 @dataclass(slots=True)
@@ -51,6 +52,7 @@ class Attempt:
     asked: frozenset[int] = frozenset()  # numbers of nodes
     votes: dict[int, Vote] = field(default_factory=dict)
     heard_at: dict[int, int] = field(default_factory=dict)  # when each voter heard the owner, by this node's clock
+    awaits_witness: bool = False  # the nsqlookupds are asked first; nothing is promised yet
     has_asked: bool = False  # this node's own promise is durable, and the others are asked
     is_won: bool = False
     tell_due: int = 0
@@ -63,7 +65,7 @@ class Claimant:
         """`random` returns so many random bytes."""
         self.attempt: Attempt | None = None
         self.won = {"clean": 0, "unclean": 0}  # how many claims were won, since the start
-        self.failed = self.called_off = 0
+        self.failed = self.called_off = self.postponed = 0
         self._cases = cases
         self._cluster = cases.cluster
         self._ownership = cases.ownership
@@ -81,6 +83,9 @@ class Claimant:
             self._begin_one(now)
         elif attempt.is_won:
             self._go_on(attempt, now)
+        elif attempt.awaits_witness:
+            if now >= attempt.deadline:
+                self._promise(attempt)
         else:
             self._judge(attempt, now)
 
@@ -192,10 +197,7 @@ class Claimant:
         )
 
     def _begin(self, case: Case, now: int) -> None:
-        """Claim a log: promise it to this node, and when that is durable, ask the others."""
-        if self._is_witnessed(case.epoch.node):
-            case.retry_at, case.why = now + FIRST_RETRY, "an nsqlookupd hears the owner"
-            return
+        """Claim a log: ask the nsqlookupds, promise the log to this node, and when that is durable, ask the others."""
         own, promises = self._cluster.own.number, self._ownership.promises
         promised = promises.get(case.log_id)
         number = case.number
@@ -214,14 +216,39 @@ class Claimant:
         if case.is_ordered:
             stage = Stage.ORDERED
         self._serial = (self._serial + 1) % (1 << 32)
-        attempt = Attempt(case, number, self._serial, case.epoch, stage, invitation, now + VOTE_WITHIN)
-        case.number, self.attempt = number, attempt
-        self._ownership.promise(case.log_id, Promise(number, own))
-        self._listener.keep(lambda is_kept: self._ask(attempt) if is_kept else None)
+        attempt = Attempt(case, number, self._serial, case.epoch, stage, invitation, now + WITNESS_WITHIN)
+        self.attempt = attempt
+        if self._needs_witness(attempt):
+            attempt.awaits_witness = True
+            self._listener.ask_witnesses(case.epoch.node, lambda ago: self._witnessed(attempt, ago))
+        else:
+            self._promise(attempt)
 
-    def _is_witnessed(self, number: int) -> bool:
-        ago = self._listener.heard_by_witness(number)
-        return ago is not None and ago < self._cases.takeover_after
+    def _needs_witness(self, attempt: Attempt) -> bool:
+        """Return True if a log is claimed because its owner is silent, and it has not given the log up."""
+        membership, number = self._cluster.membership, attempt.lost.node
+        is_silent = number not in membership.words or number in membership.suspected
+        return is_silent and not self._has_given_up(attempt.lost, attempt.case.log_id)
+
+    def _witnessed(self, attempt: Attempt, ago: int | None) -> None:
+        """Take the word of the nsqlookupds: one heard the owner so many ns ago, None: none has. A late one says nothing."""
+        if self.attempt is not attempt or not attempt.awaits_witness:
+            return
+        left = self._cases.takeover_after - ago if ago is not None else 0
+        if left <= 0:
+            self._promise(attempt)
+            return
+        case, self.attempt = attempt.case, None
+        self.postponed += 1
+        case.retry_at, case.why = self._cases.now + left + SOON, "an nsqlookupd hears the owner"
+
+    def _promise(self, attempt: Attempt) -> None:
+        """Promise the log to this node, and ask the others when that is durable."""
+        case, own = attempt.case, Promise(attempt.number, self._cluster.own.number)
+        attempt.awaits_witness, attempt.deadline = False, self._cases.now + VOTE_WITHIN
+        case.number = attempt.number
+        self._ownership.promise(case.log_id, own)
+        self._listener.keep(lambda is_kept: self._ask(attempt) if is_kept else None)
 
     def _ask(self, attempt: Attempt) -> None:
         """Ask all nodes for their promise: this node's own one is durable."""

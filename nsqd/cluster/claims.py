@@ -52,8 +52,8 @@ class Claims:
             None
         )  # the owner is back before the log was adopted
         self.on_fenced: Callable[[bytes, Epoch], None] = lambda log_id, epoch: None
-        # ns since any nsqlookupd heard a node, by its number; None: it was not heard
-        self.heard_by_witness: Callable[[int], int | None] = lambda number: None
+        # asks all nsqlookupds about a node, by its number, and then tells how many ns ago one heard it last; None: none has
+        self.ask_witnesses: Callable[[int, Callable[[int | None], None]], None] = lambda number, then: then(None)
         self.cases = Cases(cluster, mirrors, takeover_after, unclean_after, now)
         self.claimant = Claimant(self.cases, quorum, random, self)
         self.voter = Voter(self.cases, self.claimant, quorum, lambda then: self.keep(then))
@@ -156,6 +156,7 @@ class Claims:
             "won": dict(self.claimant.won),
             "failed": self.claimant.failed,
             "called_off": self.claimant.called_off,
+            "postponed": self.claimant.postponed,
             "logs": [self._figures(case) for _, case in sorted(self.cases.by_log.items())],
         }
 

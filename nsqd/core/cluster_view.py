@@ -67,6 +67,12 @@ class ClusterView(Protocol):
     def leaving_state(self) -> dict[str, Any]:
         """Return how far the leaving is, as JSON has it."""
 
+    def adopt(self, log_id: bytes) -> None:
+        """Claim the log of a lost node, whatever this node's mirror of it may lack, because an operator says so.
+
+        Raises KeyError if there is no complete mirror of the log here, ValueError if its owner is there.
+        """
+
     def cut_off(self, number: int, duration: int) -> list[int]:
         """Be silent towards a node for so many ns, 0: until `heal`. Returns the numbers of all that are cut off.
 

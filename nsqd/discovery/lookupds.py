@@ -24,6 +24,7 @@ from shared.http.bounded import AnswerError
 from shared.log import log
 
 PING_INTERVAL = 15.0  # s
+WITNESS_WITHIN = 0.9  # s for all nsqlookupds to tell when they heard a node: a claim waits for 1 s
 MOST_QUESTIONS = 16  # questions about new topics in progress at once: each is a connection
 PATIENCE = 1.0  # s that a client waits, at most, until the topic or channel that it created is registered
 # s; doubled with each failure up to PING_INTERVAL, so that an nsqlookupd that is just starting is found soon
@@ -92,7 +93,10 @@ class Lookupds:
         timeouts: tuple[float, float],
         wake: Callable[[], None],
         nursery: trio.Nursery,
+        ping_interval: float = PING_INTERVAL,
     ) -> None:
+        """`ping_interval`: s between two words to each nsqlookupd."""
+        self._ping_interval = ping_interval
         self._broker = broker
         self._identity = identity
         self._timeouts = timeouts  # s: to connect, and for each wait for more of an answer
@@ -171,7 +175,7 @@ class Lookupds:
                 lookupd.patience = FIRST_RETRY
                 lookupd.acknowledged()
                 log.info("LOOKUPD(%s): connected, its HTTP API is at %s", link.address, link.http_address or "?")
-            with trio.move_on_after(PING_INTERVAL) as waiting:
+            with trio.move_on_after(self._ping_interval) as waiting:
                 await lookupd.news.wait()
             commands = lookupd.pop_commands()
             if waiting.cancelled_caught:
@@ -248,6 +252,30 @@ class Lookupds:
                     found.update(dict.fromkeys(await question.cluster_peers_of(url, cluster, self._timeouts)))
         return list(found)
 
+    def ask_witnesses(self, cluster: str, number: int, then: Callable[[int | None], None]) -> None:
+        """Call `then` with how many ns ago any nsqlookupd heard a node of a cluster; None: none says so.
+
+        That is when all have answered, or WITNESS_WITHIN is over. It comes between turns.
+        """
+        self._nursery.start_soon(self._ask_witnesses, cluster, number, then)
+
+    async def _ask_witnesses(self, cluster: str, number: int, then: Callable[[int | None], None]) -> None:
+        found: list[float] = []
+
+        async def ask(address: str) -> None:
+            question = await trio.to_thread.run_sync(_import_question)
+            with contextlib.suppress(AnswerError):  # what does not answer postpones nothing
+                heard = await question.heard_nodes_of(f"http://{address}/nodes", cluster, self._timeouts)
+                found.extend([heard[number]] if number in heard else [])
+
+        with trio.move_on_after(WITNESS_WITHIN):
+            async with trio.open_nursery() as nursery:
+                for lookupd in list(self._lookupds.values()):
+                    if lookupd.link.http_address:
+                        nursery.start_soon(ask, lookupd.link.http_address)
+        then(int(min(found) * 1e9) if found else None)
+        self._wake()
+
     async def _query(self, address: str, topic: str, found: dict[str, None]) -> None:
         url = f"http://{address}/channels"
         if self._ask is None:
@@ -257,6 +285,14 @@ class Lookupds:
                 found.update(dict.fromkeys(await self._ask(url, topic, self._timeouts)))
         except AnswerError as error:  # the topic starts without that answer
             log.warning("LOOKUPD: failed to query channels of %s at %s - %s", topic, url, error)
+
+
+def ping_interval(takeover_after: int) -> float:
+    """Return the s between two words of a node of a cluster to each nsqlookupd. `takeover_after` is in ns.
+
+    A node that goes on was heard within half of `takeover_after`, also if an answer takes a while.
+    """
+    return min(PING_INTERVAL, takeover_after / 3e9)
 
 
 def _import_question() -> ModuleType:

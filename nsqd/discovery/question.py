@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import trio
 
-from nsqd.protocols.peer.node_identity import is_address
+from nsqd.protocols.peer.node_identity import MOST_NUMBER, is_address
 from penstock.protocol.names import is_valid_name
 from shared.http.bounded import IDENTITY, AnswerError, parse_object, read_answer, valid_names
 from shared.http.extensions import HEADER
@@ -20,6 +20,7 @@ MOST_ANSWER = 1024 * 1024  # bytes of an answer
 MOST_ANSWER_MEMORY = 4 * MOST_ANSWER  # bytes of memory that an answer may take once it is parsed
 MOST_CHANNELS = 10_000  # channels named in an answer
 MOST_PEERS = 64  # nodes of the cluster in an answer
+LONGEST_AGO = 1e6  # s: what was heard before is forgotten by then
 
 _HEADERS = {**IDENTITY, "Accept": "application/vnd.nsq", HEADER: "true"}
 _NO_ANSWER = (httpx.HTTPError, httpx.InvalidURL, ValueError, trio.TooSlowError)  # the nsqlookupd is down, or lies
@@ -42,6 +43,24 @@ async def cluster_peers_of(url: str, cluster: str, timeouts: tuple[float, float]
     nodes = [node for node in producers if isinstance(node, dict) and node.get("cluster") == cluster]
     addresses = [address for node in nodes if isinstance(address := node.get("cluster_address"), str)]
     return [address for address in addresses[:MOST_PEERS] if is_address(address)]
+
+
+async def heard_nodes_of(url: str, cluster: str, timeouts: tuple[float, float]) -> dict[int, float]:
+    """Return how many s ago an nsqlookupd heard each node of a cluster, by node number. For `timeouts` see `_ask`.
+
+    A node of which it says nothing was not heard. Raises AnswerError.
+    """
+    nodes = (await _ask(url, {}, timeouts)).get("cluster_nodes")
+    heard: dict[int, float] = {}
+    for node in nodes if isinstance(nodes, list) else ():
+        if not isinstance(node, dict) or node.get("cluster") != cluster:
+            continue
+        number, ago = node.get("node_id"), node.get("last_heard")
+        if type(number) is not int or not 0 <= number <= MOST_NUMBER or not isinstance(ago, int | float):
+            continue
+        if 0 <= ago < LONGEST_AGO:
+            heard[number] = min(float(ago), heard.get(number, math.inf))
+    return heard
 
 
 async def _ask(url: str, params: dict[str, str], timeouts: tuple[float, float]) -> dict[str, Any]:

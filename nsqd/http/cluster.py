@@ -11,7 +11,7 @@
      "mirror_failures": 0,
      "owned": [{"log_id": "...", "node": 0, "epochs": [["...", 0]], "end": 4711, "state": "serving"}, ...],
      "closed": [{"log_id": "...", "node": 1, "epochs": [["...", 0]], "end": 4711}, ...],
-     "claims": {"quorum": "none", "won": {"clean": 0, "unclean": 0}, "failed": 0, "called_off": 0, "logs": [
+     "claims": {"quorum": "none", "won": {"clean": 0, "unclean": 0}, "failed": 0, "called_off": 0, "postponed": 0, "logs": [
        {"log_id": "...", "owner": 1, "epoch": 3, "owner_lost": false, "clean": true, "state": "", "promised": null,
         "reason": ""}, ...]}}
 
@@ -23,8 +23,9 @@ keeps of the logs of others; what one holds is not known while it is `opening`. 
 `copies`: how many copies of a message are possible now, this node's included; the nodes that shall keep a copy and have no
 connection; those whose copies count for replies; how many replies were given up since the start, because no copy was made in
 time. `mirror_failures`: how often this node gave up a mirror for a while. `claims`: how many claims on logs of lost nodes
-this node has won (clean: with a mirror that has everything), has lost, and has called off because the owner came back. For each
-log whose mirror is here, or that was claimed: its owner and its epoch, whether the owner is lost, whether the mirror would be
+this node has won (clean: with a mirror that has everything), has lost, has called off because the owner came back, and has
+postponed because an nsqlookupd hears the owner. For each log
+whose mirror is here, or that was claimed: its owner and its epoch, whether the owner is lost, whether the mirror would be
 adopted at once, what this node does (claiming, adopting), what it has promised as [number, node], and why its last claim
 failed. `owned` are the logs that this node owns, first that
 into which it publishes, then those that it has adopted: `node` has published into it, `epochs` each tell where one begins, and
@@ -49,10 +50,15 @@ waits for what is in flight, hands its logs over to nodes that have all of them,
 `state` is staying, waiting, handing over, telling, left or gave up; `logs` are those that are still to be handed over, with
 the node that was asked last. It gives up after `limit` (a day at most, else 400 INVALID_ARG_LIMIT): then it ends as a node
 that dies.
+
+POST /cluster/adopt?log=ID has the node that is asked claim the log of a lost node, though its copy may lack messages that were
+acknowledged, or that some were finished. The answer, {"claimed": "ID"}, says that it tries: other nodes
+must promise as for any claim, an nsqlookupd that hears the owner postpones it, and a node with a longer copy adopts the log
+instead. /cluster tells what comes of it. 404 NO_MIRROR if the node has no whole copy; 409 OWNER_IS_THERE.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -85,6 +91,7 @@ class ClusterRoute:
             "/cluster/mirror": {"GET": self.mirror},
             "/cluster/forget": {"POST": self.forget},
             "/cluster/leave": {"GET": self.leaving, "POST": self.leave},
+            "/cluster/adopt": {"POST": self.adopt},
         }
 
     async def cluster(self, request: Request) -> Response:
@@ -134,13 +141,27 @@ class ClusterRoute:
         """Answer how far this node is with leaving the cluster."""
         return json_response(await self._node.bridge.observe(lambda: self._view().leaving_state()))
 
+    async def adopt(self, request: Request) -> Response:
+        """Have this node claim the log of a lost node, whatever its copy may lack."""
+        log_id = _log_id(query(request))
+        await self._node.bridge.observe(lambda: self._adopt(log_id))
+        log.warning("HTTP: an operator has the log %s adopted, whatever the copy here may lack", log_id.hex())
+        return json_response({"claimed": log_id.hex()})
+
+    def _adopt(self, log_id: bytes) -> None:
+        try:
+            self._view().adopt(log_id)
+        except KeyError:
+            raise HttpError(404, "NO_MIRROR") from None
+        except ValueError:
+            raise HttpError(409, "OWNER_IS_THERE") from None
+
     async def mirror(self, request: Request) -> Response:
         """Answer the mirror of a log as a tar stream that unpacks to a data directory."""
         arguments = query(request)
+        log_id = _log_id(arguments)
         try:
-            log_id, start = bytes.fromhex(arguments["log"]), parse_int(arguments.get("from", "0"))
-        except KeyError:
-            raise HttpError(400, "MISSING_ARG_LOG") from None
+            start = parse_int(arguments.get("from", "0"))
         except ValueError:
             raise HttpError(400, "INVALID_ARG_LOG") from None
         parts, ids = await self._node.bridge.observe(lambda: self._mirror(log_id, start))
@@ -164,6 +185,15 @@ class ClusterRoute:
         if self._node.cluster is None:
             raise HttpError(404, "NO_CLUSTER")
         return self._node.cluster
+
+
+def _log_id(arguments: Mapping[str, str]) -> bytes:
+    try:
+        return bytes.fromhex(arguments["log"])
+    except KeyError:
+        raise HttpError(400, "MISSING_ARG_LOG") from None
+    except ValueError:
+        raise HttpError(400, "INVALID_ARG_LOG") from None
 
 
 async def _nothing() -> None:

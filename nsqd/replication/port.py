@@ -318,6 +318,11 @@ class ClusterPort:
         self.keep(then)
         self.events()
 
+    def adopt(self, log_id: bytes) -> None:
+        if self.claims is None:
+            raise KeyError(log_id)
+        self.claims.adopt(log_id)
+
     def allow_cuts(self) -> None:
         """Let `cut_off` be called. It must come before the first connection."""
         self._cuts = Cuts()

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.daemons import Daemon, eventually
+from tests.daemons import Daemon, eventually, run
 from tests.processes.test_cluster import connected, in_sync, node, publish_to
 
 __all__ = ["node"]  # the fixture
@@ -45,3 +45,52 @@ def test_the_followers_of_a_killed_node_agree_on_one_that_has_everything(
         for number in (1, 2):
             facts = json.loads((tmp_path / str(number) / "cluster.json").read_text())
             assert [promise for promise in facts["promises"] if promise[0] == log_id]
+
+
+def test_nobody_takes_over_from_a_node_that_an_nsqlookupd_hears(node: Callable[..., Daemon]) -> None:
+    """Two nodes do not hear the third, which goes on: a partition, of which nsqlookupd hears both sides."""
+    with Daemon("nsqlookupd") as lookupd:
+        flags: dict[str, Any] = {
+            "takeover_quorum": "majority",
+            "lookupd_tcp_address": lookupd.tcp,
+            "debug_routes=true": "-topology-zone=",  # the flag takes no word of its own
+        }
+        with node(1, **flags) as second, node(2, second, **flags) as third, node(0, second, **flags) as first:
+            others = second, third
+            eventually(lambda: connected(first) == {1, 2} and in_sync(first) == {1, 2})
+            for daemon in (first, *others):
+                daemon.wait_for_line("its HTTP API is at")
+            eventually(lambda: all(of_node(one, 0)["clean"] for one in others))
+            for daemon in others:
+                httpx.post(f"http://{daemon.http}/debug/cluster/cut?node=0").raise_for_status()
+            eventually(lambda: sum(claims(one)["postponed"] for one in others) > 2)
+            assert [claims(one)["won"] for one in others] == [{"clean": 0, "unclean": 0}] * 2
+            assert publish_to(first, "orders")[0] == 200
+            first.kill()
+            eventually(lambda: sum(claims(one)["won"]["clean"] for one in others) > 0)
+
+
+def test_an_operator_has_a_log_adopted_that_nobody_would_adopt_by_itself(node: Callable[..., Daemon]) -> None:
+    with node(1) as second, node(2, second) as third:
+
+        def adopt(*words: str) -> tuple[int, str, str]:
+            done = run("penstock", "cluster", "adopt", "--nsqd-http-address", second.http, *words)
+            return done.returncode, done.stdout, done.stderr
+
+        with node(0, second) as first:
+            eventually(lambda: connected(first) == {1, 2} and in_sync(first) == {1, 2})
+            eventually(lambda: all(of_node(one, 0)["clean"] for one in (second, third)))
+            lost = of_node(second, 0)["log_id"]
+            for words, why in (
+                (("--log", lost), "it is not lost"),
+                (("--node", "0"), "knows no log whose owner is node 0 and is lost"),
+                (("--log", "00" * 16), "no whole copy"),
+                (("--log", "x"), "is not a log id"),
+            ):
+                code, _, told = adopt(*words)
+                assert (code, why in told) == (1, True), told
+            assert httpx.post(f"http://{second.http}/cluster/adopt").json()["message"] == "MISSING_ARG_LOG"
+            first.kill()
+        eventually(lambda: of_node(second, 0)["owner_lost"])
+        assert adopt("--node", "0", "--json")[:2] == (0, json.dumps({"claimed": [lost]}) + "\n")
+        eventually(lambda: sum(claims(one)["won"]["unclean"] for one in (second, third)) == 1)

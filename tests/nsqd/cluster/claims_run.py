@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from nsqd.cluster.cases import Case, MirrorState, Quorum
-from nsqd.cluster.claimant import Attempt
+from nsqd.cluster.claimant import WITNESS_WITHIN, Attempt
 from nsqd.cluster.claims import Claims
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link
@@ -128,6 +128,46 @@ class Naming:
         self.copied_at: dict[int, tuple[int, Link]] = {}  # when each follower had everything, and over which connection
 
 
+class Witness:
+    """An nsqlookupd: it hears nodes, and answers claimants late or not at all."""
+
+    def __init__(self, run: ClaimRun, random: Random) -> None:
+        self.run, self.random = run, random
+        self.heard: dict[int, int] = {}  # when each node was heard
+        self.cut: set[int] = set()  # numbers of nodes that do not reach it
+        self.is_dead = False
+        self.answers: list[tuple[int, ClaimNode, int, Callable[[int | None], None], int]] = []
+        self.postponing = 0  # answers that must postpone a claim
+
+    def turn(self, now: int) -> None:
+        """Hear who reaches it, each third of the time after which a node is lost; answer what is due."""
+        for node in self.run.running():
+            number = node.own.number
+            if number not in self.cut and now - self.heard.get(number, 0) >= SUSPECT_AFTER // 3:
+                self.heard[number] = now
+        due = [one for one in self.answers if one[0] <= now]
+        self.answers = [one for one in self.answers if one[0] > now]
+        for _, node, number, then, asked in due:
+            if not node.runs or node.own.number in self.cut or self.is_dead:
+                continue
+            ago = now - self.heard[number] if number in self.heard else None
+            attempt = node.claims.attempt
+            awaits = attempt is not None and attempt.awaits_witness and attempt.lost.node == number
+            is_late = now - asked >= WITNESS_WITHIN
+            then(ago)
+            if awaits and not is_late and ago is not None and ago < SUSPECT_AFTER:
+                self.postponing += 1
+                assert node.claims.attempt is not attempt, "a claim went on, and a witness hears the owner"
+
+    def ask(self, node: ClaimNode, number: int, then: Callable[[int | None], None]) -> None:
+        now = self.run.network.now
+        self.answers.append((now + self.random.choice((0, 20, 300, 1500)) * MS, node, number, then, now))
+
+    def happen(self) -> None:
+        self.is_dead = self.random.random() < 0.2
+        self.cut = {number for number in range(self.run.size) if self.random.random() < 0.3}
+
+
 class ClaimNode(SimMember):
     """One run of a node. Implements nsqd.cluster.claims.MirrorView."""
 
@@ -154,6 +194,8 @@ class ClaimNode(SimMember):
         self.claims.on_won = lambda log_id, number: run.won(self, log_id, number)
         self.claims.on_called_off = lambda log_id: self.cancel(log_id)
         self.claims.on_fenced = lambda log_id, epoch: run.fenced(self, log_id, epoch)
+        if run.witness is not None:
+            self.claims.ask_witnesses = self.ask_witnesses
         self.waiting: list[Callable[[bool], None]] = []
         self.writing: tuple[int, Facts, list[Callable[[bool], None]]] | None = None
         self.adopting: tuple[bytes, int, int] | None = None  # log, number, when it is done
@@ -164,6 +206,7 @@ class ClaimNode(SimMember):
         self.confirmed: set[bytes] = set()
         self.streams: dict[bytes, Link] = {}
         self.must_restart = False
+        self.asked_at: dict[int, int] = {}  # when the witness was asked about each node
         self.turned = self.network.now
 
     def mirrors(self) -> list[MirrorState]:
@@ -178,6 +221,11 @@ class ClaimNode(SimMember):
             ended_at = None if link is not None else last.received_at if last is not None else self.claims.cases.now
             states.append(MirrorState(log_id, copy.epochs[0][0].node, copy.end, copy.extent.epoch, True, ended_at))
         return states
+
+    def ask_witnesses(self, number: int, then: Callable[[int | None], None]) -> None:
+        assert self.run.witness is not None
+        self.asked_at[number] = self.network.now
+        self.run.witness.ask(self, number, then)
 
     # cluster.json
 
@@ -259,6 +307,8 @@ class ClaimRun:
         self.random: Random = self.network.random
         self.quorum = quorum
         self.size = size or self.random.choice((3, 3, 4, 5, 5, 7))
+        witnessed = seed % 7 in (4, 6)
+        self.witness = Witness(self, Random(f"witness {seed}")) if witnessed else None
         self.failing = 0.15  # share of adoptions that fail
         self.duration = 200, 6000  # of an adoption, ms
         self.disks = {number: Disk(number.to_bytes(16)) for number in range(self.size)}
@@ -328,6 +378,8 @@ class ClaimRun:
         end = self.network.now + int(seconds * SECOND)
         while self.network.now < end:
             self.network.run(0.1)
+            if self.witness is not None:
+                self.witness.turn(self.network.now)
             for node in self.running():
                 for log_id in list(node.serving):
                     self.stream(node, log_id)
@@ -404,12 +456,21 @@ class ClaimRun:
             assert not promisers & others, "a voter has promised one number twice"
         self.wins[log_id, number].append((own, frozenset(promisers)))
         self.check_voter(node, log_id, owner)
+        self.check_witness(node, owner)
         if attempt.stage is Stage.CLEAN:
             self.won_clean += 1
             self.check_clean(node, log_id)
         else:
             self.won_unclean += 1
         node.adopting = log_id, number, node.now + self.random.randrange(*self.duration) * MS
+
+    def check_witness(self, node: ClaimNode, owner: int) -> None:
+        """Whoever is silent to the claimant has been asked about, and a witness that answers hears it no more."""
+        witness = self.witness
+        if witness is not None and owner in node.cluster.membership.suspected:
+            asked = node.asked_at.get(owner)
+            assert asked is not None, "no witness was asked"
+            assert self.network.now - asked <= 4 * SECOND, "no witness was asked about this claim"
 
     def check_clean(self, node: ClaimNode, log_id: bytes) -> None:
         """Whoever adopts at once has all that any voter knows of."""
@@ -445,6 +506,8 @@ class ClaimRun:
 
     def happen(self) -> None:
         """Something happens."""
+        if self.witness is not None:
+            self.witness.happen()
         random, network = self.random, self.network
         what = random.choice(HAPPENINGS)
         node = random.choice(list(self.nodes.values()))
@@ -486,6 +549,8 @@ class ClaimRun:
             self.happen()
             self.advance(self.random.choice((0.3, 1, 6, 12, 25, 60)))
         self.network.cut = set()
+        if self.witness is not None:
+            self.witness.cut = set()
         most = (self.size - 1) // 2 if self.quorum is Quorum.MAJORITY else self.size - 1
         dead = set(self.random.sample(range(self.size), self.random.randrange(most + 1)))
         self.history.append(f"{self.network.now // MS}: all hear each other, but {dead}")

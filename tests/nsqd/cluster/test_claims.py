@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from nsqd.cluster import claims
@@ -123,13 +125,40 @@ def test_an_owner_that_gave_the_log_up_or_is_forgotten_is_not_waited_for() -> No
 def test_an_nsqlookupd_that_hears_the_owner_postpones_a_claim() -> None:
     run, nodes = started()
     for node in nodes:
-        node.claims.heard_by_witness = lambda number: SECOND
+        node.claims.ask_witnesses = lambda number, then: then(SECOND)
     run.kill(nodes[0])
     run.advance(30)
     assert owner(run) == 0
-    nodes[2].claims.heard_by_witness = lambda number: None
+    assert nodes[1].claims.claimant.postponed > 1
+    assert nodes[1].claims.claimant.failed == 0
+    assert LOG not in nodes[1].cluster.ownership.promises
+    nodes[2].claims.ask_witnesses = lambda number, then: None  # no answer
     run.advance(20)
     assert owner(run) == 2
+
+
+def test_no_nsqlookupd_is_asked_about_an_owner_that_gave_the_log_up() -> None:
+    run, nodes = started()
+    for node in nodes:
+        node.claims.ask_witnesses = lambda number, then: then(0)
+    nodes[0].cluster.give_up_log(LOG)
+    run.advance(10)
+    assert owner(run) == 1
+
+
+def test_a_word_of_an_nsqlookupd_that_comes_late_stops_nothing() -> None:
+    run, nodes = started()
+    words: list[Callable[[int | None], None]] = []
+    nodes[1].claims.ask_witnesses = lambda number, then: words.append(then)
+    nodes[2].claims.ask_witnesses = lambda number, then: then(0)
+    run.duration = 60_000, 60_001
+    run.kill(nodes[0])
+    run.advance(5 + 3)
+    attempt = nodes[1].claims.attempt
+    assert attempt is not None
+    assert attempt.is_won
+    words[0](0)
+    assert nodes[1].claims.attempt is attempt
 
 
 def test_an_adoption_that_failed_is_tried_again_after_a_pause() -> None:

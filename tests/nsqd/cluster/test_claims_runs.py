@@ -41,6 +41,7 @@ def test_any_history_ends_with_one_owner_of_each_log() -> None:
     assert sum(one.won_clean for one in runs) > SEEDS
     assert sum(one.won_unclean for one in runs) > 0
     assert sum(one.fences for one in runs) > 0
+    assert sum(one.witness.postponing for one in runs if one.witness is not None) > 0
 
 
 def is_found(first: int, quorum: Quorum | None = None) -> bool:
@@ -126,9 +127,25 @@ def announced_restart_is_not_waited_for(patch: Patch) -> None:
     patch.setattr(Cases, "_lost_since", lost_since)
 
 
+def no_witness_is_asked(patch: Patch) -> None:
+    patch.setattr(Claimant, "_needs_witness", lambda self, attempt: False)
+
+
+def a_witness_that_hears_the_owner_is_not_believed(patch: Patch) -> None:
+    witnessed = Claimant._witnessed
+    patch.setattr(Claimant, "_witnessed", lambda self, attempt, ago: witnessed(self, attempt, None))
+
+
+def a_silent_witness_is_waited_for(patch: Patch) -> None:
+    patch.setattr(claimant, "WITNESS_WITHIN", 1 << 60)
+
+
 @pytest.mark.parametrize(
     ("bug", "first"),
     [
+        (no_witness_is_asked, 4),
+        (a_witness_that_hears_the_owner_is_not_believed, 4),
+        (a_silent_witness_is_waited_for, 4),
         (promise_is_not_durable, 26),
         (promise_is_forgotten_at_a_start, 1),
         (promise_fences, 0),

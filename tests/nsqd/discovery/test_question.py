@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from nsqd.discovery import question
-from nsqd.discovery.question import MOST_PEERS, cluster_peers_of
+from nsqd.discovery.question import MOST_PEERS, cluster_peers_of, heard_nodes_of
 from shared.http.bounded import AnswerError
 
 REAL = httpx.AsyncClient
@@ -56,3 +56,29 @@ async def test_an_error_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, {}, 500)
     with pytest.raises(AnswerError):
         await ask()
+
+
+def heard(cluster: Any, number: Any, ago: Any) -> dict[str, Any]:
+    return {"cluster": cluster, "node_id": number, "last_heard": ago}
+
+
+async def heard_nodes() -> dict[int, float]:
+    return await heard_nodes_of("http://lookup/nodes", "c", (1.0, 1.0))
+
+
+async def test_the_latest_word_about_each_node_of_the_cluster_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(
+        monkeypatch, {"cluster_nodes": [heard("c", 1, 7.5), heard("c", 1, 2), heard("d", 2, 1), heard("c", 0, 0)]}
+    )
+    assert await heard_nodes() == {1: 2.0, 0: 0.0}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{}, {"cluster_nodes": None}, {"cluster_nodes": "c"}, {"cluster_nodes": [None, 1, [], {"cluster": "c"}]},
+     {"cluster_nodes": [heard("c", number, 1.0) for number in (-1, 1024, 1.0, "1", None, True)]},
+     {"cluster_nodes": [heard("c", 1, ago) for ago in (-1, 1e7, "1", None, [])]}],
+)  # fmt: skip
+async def test_a_word_about_a_node_that_lies_says_nothing(monkeypatch: pytest.MonkeyPatch, content: Any) -> None:
+    answering(monkeypatch, content)
+    assert await heard_nodes() == {}

@@ -1,0 +1,84 @@
+"""`penstock cluster adopt`: have a node take over the log of a lost node, though its copy may lack something."""
+
+import argparse
+import json
+import sys
+
+import httpx
+
+from apps.cluster_forget import TIMEOUT, number_of_node
+from apps.messages import ADDRESS
+
+WHAT = "have a node take over the log of a lost node, though its copy may lack something"
+DETAILS = """
+The owner of the log must be lost. A node that has everything adopts the log by itself, unless -takeover-quorum=none; this
+command is for copies that may lack something. What it costs: messages that were acknowledged and are not in the copy are not
+delivered, unless the lost node comes back with its disk; messages that were finished, and whose finish is not in the copy, are
+delivered again. The take-over is final. A majority of the nodes must promise it, an nsqlookupd that hears the owner postpones
+it, and a node with a longer copy adopts the log instead. See what comes of it at /cluster, and docs/operations/lost-node.md.
+"""
+ADVICE = {
+    "NO_MIRROR": "nsqd at {address} has no whole copy of the log {log}; see http://{address}/cluster",
+    "OWNER_IS_THERE": "the owner of the log {log} is there: it is not lost",
+    "NO_CLUSTER": "nsqd at {address} is in no cluster: it has no -cluster-address",
+    "INVALID_ARG_LOG": "{log} is not a log id, which has 32 hexadecimal digits",
+}
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command `adopt` to those of `penstock cluster`."""
+    adopt = commands.add_parser(
+        "adopt", help=WHAT, description=WHAT, epilog=DETAILS, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    which = adopt.add_mutually_exclusive_group(required=True)
+    which.add_argument("--log", metavar="ID", help="id of the log, as /cluster tells it")
+    which.add_argument(
+        "--node", type=number_of_node, metavar="N", help="number of the lost node: all logs that it owns"
+    )
+    adopt.add_argument(
+        "--nsqd-http-address",
+        default=ADDRESS,
+        metavar="HOST:PORT",
+        help=f"HTTP address of the node that is to adopt (default: {ADDRESS})",
+    )
+    adopt.add_argument("--json", action="store_true", help="print a JSON object with the ids of the logs")
+    adopt.set_defaults(adopt=True)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return the exit code: 0, or 1 if a log is not claimed."""
+    address = arguments.nsqd_http_address
+    try:
+        logs = [arguments.log] if arguments.log is not None else _lost_logs(address, arguments.node)
+        for log in logs:
+            answer = httpx.post(f"http://{address}/cluster/adopt", params={"log": log}, timeout=TIMEOUT)
+            if answer.status_code != 200:
+                return _failed(_why(answer, log, address))
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        return _failed(f"cannot ask nsqd at {address}: {error}")
+    except (ValueError, KeyError, TypeError):
+        return _failed(f"{address} did not answer as an nsqd in a cluster")
+    if not logs:
+        return _failed(f"nsqd at {address} knows no log whose owner is node {arguments.node} and is lost")
+    text = f"nsqd at {address} claims {', '.join(logs)}; see http://{address}/cluster"
+    print(json.dumps({"claimed": logs}) if arguments.json else text)
+    return 0
+
+
+def _lost_logs(address: str, node: int) -> list[str]:
+    """Return the ids of the logs of a lost node, as a node knows them.
+
+    Raises httpx.HTTPError, ValueError, KeyError, TypeError.
+    """
+    logs = httpx.get(f"http://{address}/cluster", timeout=TIMEOUT).json()["claims"]["logs"]
+    return [str(one["log_id"]) for one in logs if one["owner"] == node and one["owner_lost"]]
+
+
+def _why(answer: httpx.Response, log: str, address: str) -> str:
+    word = str(answer.json()["message"])
+    return ADVICE.get(word, f"nsqd at {address} answered {word[:200]}").format(log=log, address=address)
+
+
+def _failed(why: str) -> int:
+    print(f"penstock cluster adopt: {why}", file=sys.stderr)
+    return 1
