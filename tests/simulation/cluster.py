@@ -171,8 +171,8 @@ class ClusterRun:
 
     def _round(self) -> None:
         self.budget = self.random.choice((0, 1, 1, 2))
-        if self.takes_over and self.side.random() < 0.3:
-            self.trouble.roll()
+        if self.takes_over:
+            self.trouble.begin()
         for _ in range(STEPS // 2 if self.takes_over else STEPS):
             self._happen()
             self.step(self.random.choice((1, 5, 20, 100, 400)) * MS)

@@ -149,7 +149,7 @@ class MemoryMirrors:
         self._machine.run.books.counts["ends fetched"] += 1
         breaks = random.random() < 0.2
         if breaks:
-            self._machine.unheard.append(self._machine.run.now)
+            self._machine.hears_all = False
         try:
             parts = mirrors.parts(mirrors.kept[log_id], start)
         except (KeyError, OSError) as error:
@@ -157,13 +157,11 @@ class MemoryMirrors:
         end = start
         for part in parts:
             if _position(part.name) != end:
-                self._machine.unheard.append(
-                    self._machine.run.now
-                )  # an old backup: the mirror has no such segment any more
+                self._machine.hears_all = False  # an old backup: the mirror has no such segment any more
             if breaks and random.random() < 0.5:
                 raise TransferError("the connection is lost")
             if part.name[20:23] != ".0.":
-                self._machine.unheard.append(self._machine.run.now)  # it was rewritten, so it cannot be appended
+                self._machine.hears_all = False  # it was rewritten, so it cannot be appended
             try:
                 data = part.read(0, part.size)
             except OSError as error:
@@ -208,7 +206,11 @@ class Machine:
         self.is_spoiled = False  # its disks fail
         # 1: its log is of a later format than the others know. It knows no such logs itself: then it keeps fewer mirrors.
         self.skew = 0
-        self.unheard: list[int] = []  # starts at which not all nodes that it knew have answered, true ns
+        self.unheard: list[
+            int
+        ] = []  # starts that went on with the log though not all that others had of it was heard, true ns
+        self.hears_all = True  # at this start
+        self.is_recovered = False  # its log is the longest copy of all
         self.log_id = b""
         self.fence: tuple[bytes, Epoch] | None = None  # the process goes on with another log than this one
         self.fenced_at = 0  # true ns
@@ -299,8 +301,9 @@ class Machine:
         has_all = all(mirrors.offers_of(other, self.log_id) is not None for other in others)
         if not has_all and self.run.now < self.open_at:
             return
-        if not has_all or not others or any(other.is_spoiled for other in others):
-            self.unheard.append(self.run.now)
+        has_asked = has_all and (bool(others) or self.is_recovered)
+        self.hears_all = has_asked and not any(other.is_spoiled for other in others)
+        self.is_recovered = False
         try:
             assert self.early is not None
             self.early.close()
@@ -323,6 +326,8 @@ class Machine:
         run = self.run
         try:
             node = self._opened(others)
+            if not self.hears_all:
+                self.unheard.append(run.now)
         except TakenOver as error:
             expected = channels_of(self.disks.log)
             self._succeed(error.taken)
@@ -379,13 +384,14 @@ class Machine:
         """Begin another log, because another node owns this one. The machine may die on the way."""
         run, random, disks = self.run, self.run.side, self.disks
         partial = self.new_disk()
-        if random.random() < 0.2:
+        is_unlucky = not run.is_healing  # what is repaired stays so
+        if is_unlucky and random.random() < 0.2:
             partial.cut_in = random.randrange(40)
         parts = run.sizes.simulated(self.clock, run.random)
         least = first_of_new_log(self.clock.true, 0)
         made = succeed(disks.log, partial, taken.common, least, max(taken.lease, disks.first_id), parts)
         partial.cut_in = None
-        if random.random() < 0.1:
+        if is_unlucky and random.random() < 0.1:
             raise PowerCut  # nothing was renamed yet, so the next start removes what was made
         old = self.log_id
         disks.parted.append((old, disks.log))
@@ -394,7 +400,7 @@ class Machine:
         run.books.moved(old, made.log_id, made.common, self.name, files)
         run.books.counts["successions"] += 1
         run.note(f"{self.name} begins {made.log_id.hex()[:6]} after {old.hex()[:6]}, common {made.common}")
-        if random.random() < 0.1:
+        if is_unlucky and random.random() < 0.1:
             raise PowerCut  # `log.partial` waits for its rename, which the next start does
 
     def keep_facts(self, facts: ClusterFacts) -> None:
@@ -527,7 +533,7 @@ class Machine:
             disk.put(part.name, part.read(0, part.size))
         self.disks = Disks(disk, first_id=safe_id(other.node.cluster, self.number, self.clock.true))
         self.log_id = log_id
-        self.is_lost = False
+        self.is_lost, self.is_recovered = False, not silent
         self.run.books.counts["recovered"] += 1
         self.run.note(f"{self.name} recovered from {other.name}")
         return True

@@ -7,7 +7,8 @@ from itertools import permutations
 import pytest
 
 from nsqd.cluster.claims import Quorum
-from tests.simulation.history import History
+from tests.nsqd.core.node import SECOND
+from tests.simulation.history import LONG, History
 from tests.simulation.machine import CAPACITY
 
 pytestmark = pytest.mark.long
@@ -188,3 +189,42 @@ def test_restarts_that_are_announced_change_no_owner_and_repeat_nothing() -> Non
         run = History(seed, Quorum.ANY).tell(lambda run: run.trouble.roll())
         again = {what for what in run.books.counts if what.startswith("delivered again")}
         assert again <= {"delivered again: it was on its way"}, again
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_mirror_that_is_out_of_date_does_not_adopt(seed: int) -> None:
+    """A follower that the owner did not hear is the only one that can claim, when the owner's disk is lost."""
+
+    def story(run: History) -> None:
+        owner = run.machines[0]
+        holder, late = run.followers(owner)
+        run.wait(6)
+        run.wires.cut |= {(owner.address, late.address), (late.address, owner.address)}
+        run.wait(7)
+        run.publish_some(owner, 2)
+        owner.lose_disk()
+        owner.start_at = run.now + 60 * SECOND
+        holder.still_until = run.now + 4 * SECOND  # from now on it does not know that it has everything
+        log_id = owner.log_id
+        run.until(run.is_served(log_id, run.machines))
+        assert run.owner_of(log_id) == [holder]
+
+    assert History(seed, Quorum.MAJORITY).tell(story).books.counts["kept aside"] == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_node_that_is_recovered_from_a_copy_of_the_adopters_log_has_its_log_again(seed: int) -> None:
+    def story(run: History) -> None:
+        owner, *others = run.machines
+        log_id = owner.log_id
+        run.publish_some(owner, 3)
+        run.wait(6)
+        owner.lose_disk()
+        owner.start_at = run.now + LONG
+        run.until(run.is_served(log_id, others))
+        run.wait(20)  # until the copy at the third node is that of the adopter's log
+        run.start(owner)
+        run.until(lambda: run.owner_of(log_id) == [owner])
+        assert owner.log_id == log_id
+
+    assert History(seed, Quorum.MAJORITY).tell(story).books.counts["adopted logs set aside"] == 1

@@ -28,6 +28,14 @@ class Trouble:
         self._flap: set[tuple[str, str]] = set()  # directions that are cut now and then
         self._flap_due = self._flap_until = 0
 
+    def begin(self) -> None:
+        """What happens at the beginning of a round, while all is well."""
+        chosen = self._random.random()
+        if chosen < 0.3:
+            self.roll()
+        elif chosen < 0.6 and self._run.violence:
+            self._leave_behind()
+
     def happen(self) -> None:
         """What happens between two steps of a violent time."""
         run, random = self._run, self._random
@@ -71,21 +79,28 @@ class Trouble:
     # mirrors that are out of date
 
     def _leave_behind(self) -> None:
-        """A node stands still while another one publishes; when it goes on, the other one is lost with its disk."""
+        """A follower and the owner do not hear each other for a while, and then the owner is lost with its disk.
+
+        The other followers, which have more, may stand still then: so none of them claims the log first.
+        """
         run, random = self._run, self._random
         owner = random.choice(run.machines)
         if owner.node is None or not owner.node.origin.followers or not run.may_lose():
             return
-        numbers = list(owner.node.origin.followers)
-        late = next(one for one in run.machines if one.number == random.choice(numbers) or one.number == numbers[0])
+        followers = [one for one in run.machines if one.number in owner.node.origin.followers]
+        late = random.choice(followers)
         length = random.choice((1, 6, 9)) * SECOND
-        late.still_until = max(late.still_until, run.now + length)
+        run.wires.cut |= {(owner.address, late.address), (late.address, owner.address)}
+        run.cuts_until = max(run.cuts_until, run.now + length)
         run.books.counts["left behind"] += 1
-        run.note(f"{late.name} stands still, and then the disk of {owner.name} is lost")
+        run.note(f"{late.name} does not hear {owner.name} for {length // MS} ms, whose disk is lost then")
 
         def lose() -> None:
             owner.lose_disk()
             owner.start_at = run.now + 30 * SECOND
+            for other in followers:
+                if other is not late:
+                    other.still_until = max(other.still_until, run.now + random.choice((0, 2, 4)) * SECOND)
 
         self._later.append((run.now + length - random.choice((0, 300, 2000)) * MS, lose))
 
