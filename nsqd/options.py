@@ -131,7 +131,7 @@ class NsqdOptions(DaemonOptions):
         5 * SECOND, "silence after which a node of the cluster is suspected to be dead", least=3 * SECOND
     )
     takeover_quorum: str = option(
-        "none",
+        "majority",
         "whose promise a node needs to take over a lost log: majority, any (all that can be reached), none (nobody does)",
         read=read_word("none", "majority", "any"),
     )

@@ -7,19 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from nsqd.options import NsqdOptions
-from shared.options import specs
 from tests.daemons import ROOT, eventually
 from tests.processes.test_penstock_up import free_offset
 from tests.processes.test_rehearsal import BLOCK, shell
 from tests.tools import Tool, ours
 
-FLAGS = {spec.flag for spec in specs(NsqdOptions, "nsqd")}
-
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.skipif("takeover-quorum" not in FLAGS, reason="nodes do not take logs over yet"),
-]
+pytestmark = pytest.mark.process
 
 PAGE = ROOT / "docs/operations/rehearsal-takeover.md"
 # What the last line of each block is; None: it prints nothing that matters
@@ -29,7 +22,7 @@ ENDS = (None, "1000", None, "2000", "3000", "4000", "5000", "6000")
 def test_the_rehearsal_loses_nothing_and_gives_nothing_twice(tmp_path: Path) -> None:
     offset = free_offset(3)
     blocks = BLOCK.findall(PAGE.read_text())
-    words = ("--nodes", "3", "--chaos", "--port-offset", str(offset), "--set", "takeover-quorum=majority")
+    words = ("--nodes", "3", "--chaos", "--port-offset", str(offset))
     with Tool([*ours("penstock"), "up", *words, "--data", str(tmp_path / "data")]) as tool:
         try:
             eventually(lambda: any("Ctrl-C" in line for line in tool.out))
