@@ -136,6 +136,7 @@ class Cases:
             case.lost_since, case.heard_since = None, now
             case.pause = longer(case.pause)
             case.failures, case.invitation, case.retry_at, case.retry = 0, None, 0, FIRST_RETRY
+            case.is_ordered = False  # the order was about that loss
             return True
         if case.pause and now - case.heard_since >= CALM:
             case.pause = 0

@@ -70,7 +70,10 @@ class ClosedLogs:
     def _merge(self, word: Closed, source: Link | None) -> None:
         """Take over that a log is closed, and tell the others if that is news."""
         log_id = word.log_id
+        if self._ownership.learn(log_id, word.epoch):
+            self._cluster.on_owner(log_id, word.epoch)  # a node that has lost the log learns it from this, too
         if self._ownership.close(word):
+            self._durable.discard(log_id)  # an earlier word about it may have been void
             for link in self._cluster.links.values():
                 if link is not source and source is not None:
                     link.send_claiming(pack_closed(word))

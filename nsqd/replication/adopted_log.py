@@ -45,7 +45,7 @@ class Directory(Protocol):
         """Rename an adopted log, because another node owns it now. Returns the new name. Raises OSError."""
 
     def remove(self, log_id: bytes) -> None:
-        """Remove a log that is closed, and what was set aside of it. Raises OSError."""
+        """Remove a log that is closed. Raises OSError."""
 
 
 def _not_lost(log_id: bytes, epochs: Sequence[Epoch], followers: Followers) -> bool:
@@ -106,6 +106,7 @@ class AdoptedLog:
     is_announced: bool = False  # others were told that this node owns it, in this run or an earlier one
     is_called_off: bool = False  # its owner came back before others were told
     is_ending: bool = False  # it is being detached, or closed
+    is_removable: bool = False  # its files are to go after that
     failure: str = ""
     retry_at: int = 0  # monotonic ns
     began: int = 0  # when its opening was begun, monotonic ns

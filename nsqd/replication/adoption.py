@@ -128,14 +128,18 @@ class Adoptions:
             self._end(owned)
 
     def remove(self, log_id: bytes) -> None:
-        """Remove the files of a log that is closed, and what was set aside of it."""
+        """Remove the files of a log that this node has closed, as soon as nothing uses them."""
+        owned = self.logs.get(log_id)
+        if owned is not None and owned.is_ending:
+            owned.is_removable = True
+            return
         self._work.run(partial(self._directory.remove, log_id), partial(self._removed, log_id))
 
     def _removed(self, log_id: bytes, result: OSError | None) -> None:
         if result is not None:
             log.error("CLUSTER: cannot remove the closed log %s: %s", log_id.hex(), result)
-        elif self.logs.get(log_id) is not None and self.logs[log_id].state == CLOSED:
-            del self.logs[log_id]
+        elif (owned := self.logs.get(log_id)) is not None and owned.state == CLOSED:
+            self._forget(owned)
             log.info("CLUSTER: removed the log %s, which is closed", log_id.hex())
 
     # opening
@@ -282,6 +286,8 @@ class Adoptions:
             return
         if owned.state == CLOSING:
             owned.state = WAITING
+        elif owned.state == CLOSED and owned.is_removable:
+            self.remove(owned.log_id)
         if self._current is owned:
             self._current = None
         self._begin_next()

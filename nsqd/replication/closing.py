@@ -63,7 +63,14 @@ class Closing:
         closed.on_closed, closed.on_removable = self._was_closed, adoptions.remove
         for log_id, owned in adoptions.logs.items():
             if owned.state == CLOSED:  # the last run has closed it, or was told so, and has not removed it
-                closed.close(cluster.ownership.closed[log_id], copying.origin.in_sync.stated.most)
+                self._go_on_closing(log_id)
+
+    def _go_on_closing(self, log_id: bytes) -> None:
+        word = self._cluster.ownership.closed[log_id]
+        if word.epoch.node == self._cluster.own.number:
+            self._closed.close(word, self._copying.origin.in_sync.stated.most)
+        else:
+            self._adoptions.lose(log_id)
 
     def tick(self, now: int) -> None:
         """Close what may be closed, and remove what is not needed. Call it several times a second; `now` in monotonic ns."""
@@ -71,6 +78,8 @@ class Closing:
         if now < self._look_due:
             return
         self._look_due = now + LOOK_EVERY
+        for log_id in [one for one in self._copying.mirrors.kept if self._closed.is_closed(one)]:
+            self._discard(log_id)  # it was begun before this node knew, or in use
         for owned in list(self._adoptions.logs.values()):
             self._look_at(owned)
         self._look_at_remnants()
@@ -80,6 +89,8 @@ class Closing:
         if owned.state != SERVING or owned.log is None or owned.broker is None:
             if owned.state not in (LOST, CLOSED) and self._closed.is_closed(log_id):
                 self._was_closed(log_id)
+            if owned.state == CLOSED and self._is_void(log_id):
+                self._adoptions.lose(log_id)
             return
         origin = self._copying.origins.get(log_id)
         if origin is not None and not self._is_published(owned) and owes_nothing(owned.log, owned.broker):
@@ -103,18 +114,26 @@ class Closing:
         self._cluster.drop_log(log_id)
         self._closed.close(word, copies)
 
+    def _is_void(self, log_id: bytes) -> bool:
+        """Return True if another node owns a log that this one has closed, by a later epoch."""
+        owner = self._cluster.ownership.owner(log_id)
+        is_closed = log_id in self._cluster.ownership.closed
+        return not is_closed and owner is not None and owner.node != self._cluster.own.number
+
     def _was_closed(self, log_id: bytes) -> None:
-        """Remove what this node has of a log that is closed. It has that durably."""
-        epochs = self._cluster.ownership.closed[log_id].epochs
-        self._copying.mirrors.discard(log_id, [(epoch.pack(), start) for epoch, start in epochs])
+        """Remove the mirror that this node has of a log that is closed, and end with the log. It has that durably."""
+        self._discard(log_id)
         owned = self._adoptions.logs.get(log_id)
-        if owned is None:
-            self._adoptions.remove(log_id)  # what was set aside of it
-        elif owned.state != CLOSED:  # another node has closed it: this one had lost it, and did not know
-            self._adoptions.end(log_id)
+        if (
+            owned is not None and owned.state != CLOSED
+        ):  # another node has closed what this one had lost without knowing
+            self._adoptions.lose(log_id)
             self._adoptions.parts.failed(log_id, "the log is closed")  # if it was just being adopted
             self._cluster.drop_log(log_id)
-            self._adoptions.remove(log_id)
+
+    def _discard(self, log_id: bytes) -> None:
+        epochs = self._cluster.ownership.closed[log_id].epochs
+        self._copying.mirrors.discard(log_id, [(epoch.pack(), start) for epoch, start in epochs])
 
     # remnants
 
@@ -147,7 +166,12 @@ class Closing:
 
 
 def owes_nothing(opened: OpenLog, broker: Broker) -> bool:
-    """Return True if a log owes no message to anybody, buried ones included, and retains none."""
+    """Return True if a log owes no message to anybody, buried ones included, and retains none.
+
+    What was lost to damage here may be whole in a mirror, so a log with damage is kept.
+    """
+    if opened.start_results.damage.size or opened.cache.failures or not opened.store.is_whole:
+        return False
     if any(any(one) for one in drain_statuses(broker, "")):
         return False
     store = opened.store

@@ -105,13 +105,11 @@ class AdoptedDirectory:
         return _set_aside(self.path, log_id)
 
     def remove(self, log_id: bytes) -> None:
-        """Remove a closed log, and what was set aside of it when this node had lost it. Raises OSError."""
-        if not self.path.is_dir():
-            return
-        name = log_id.hex()
-        for path in [one for one in self.path.iterdir() if one.name == name or one.name.startswith(f"{name}.parted-")]:
+        """Remove a closed log. What was set aside of it may hold what its owner did not have, and stays. Raises OSError."""
+        path = self.path / log_id.hex()
+        if path.is_dir():
             shutil.rmtree(path)
-        sync_directory(self.path)
+            sync_directory(self.path)
 
     def place(self, log_id: bytes) -> Path:
         """Return where the files of a log are."""

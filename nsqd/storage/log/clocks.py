@@ -21,7 +21,7 @@ ABSURD = 400 * 86_400 * 1_000_000_000  # ns of downtime above which a clock was 
 JUMP = 1_000_000_000  # ns by which wall and boot clock may disagree about the downtime before a warning
 NO_BOOT = bytes(16)
 NOTE = "clock.json"  # in the directory of another node's log: that log's time, by this machine's clocks
-_TEMPORARY = f"{NOTE}.tmp"
+NOTE_BEGUN = f"{NOTE}.tmp"
 MOST_NOTE = 1000  # bytes
 
 
@@ -103,13 +103,13 @@ def note_of(clocks: Clocks, steady: int) -> Anchor:
 
 def write_note(disk: Disk, note: Anchor) -> None:
     """Write a note beside the segments of a log, durably. Raises OSError."""
-    file = disk.create(_TEMPORARY)
+    file = disk.create(NOTE_BEGUN)
     try:
         file.append([json.dumps([note.steady, note.wall, note.boot, note.boot_id.hex()]).encode()], 0)
         file.sync()
     finally:
         file.close()
-    disk.rename(_TEMPORARY, NOTE)
+    disk.rename(NOTE_BEGUN, NOTE)
     disk.sync_directory()
 
 

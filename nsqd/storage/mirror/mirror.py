@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nsqd.storage.log.clocks import NOTE
+from nsqd.storage.log.clocks import NOTE, NOTE_BEGUN
 from nsqd.storage.log.disk import Disk, File, read_from
 from nsqd.storage.log.epochs import NO_EPOCH, Epoch
 from nsqd.storage.log.records import HEADER_SIZE, NotASegment, SegmentHeader, WrongVersion, decode, decode_header
@@ -77,7 +77,7 @@ class Mirror:
 
     def _remove_others(self) -> None:
         """Remove the files that the manifest does not name: what was written aside, and what a switch has replaced."""
-        named = {NAME, NOTE, *(file.name for file in self.manifest.files)}
+        named = {NAME, NOTE, NOTE_BEGUN, *(file.name for file in self.manifest.files)}
         others = [name for name in self._disk.names() if name not in named]
         for name in others:
             self._disk.remove(name)

@@ -80,6 +80,21 @@ def test_an_operators_word_at_a_node_with_a_shorter_mirror_goes_to_the_one_with_
     assert owner(run) == 2
 
 
+def test_an_operators_word_ends_when_the_owner_is_back() -> None:
+    run, nodes = started(Quorum.NONE)
+    run.kill(nodes[0])
+    run.kill(nodes[2])  # so that no majority promises
+    run.advance(20)
+    nodes[1].claims.adopt(LOG)
+    run.advance(20)
+    assert nodes[1].claims.cases.by_log[LOG].is_ordered
+    run.start(0)
+    run.start(2)
+    run.advance(20)
+    assert owner(run) == 0
+    assert not nodes[1].claims.cases.by_log[LOG].is_ordered
+
+
 def test_a_node_without_a_majority_waits_for_ever_and_one_with_any_adopts() -> None:
     for quorum, adopter in ((Quorum.MAJORITY, 0), (Quorum.ANY, 1)):
         run, nodes = started(quorum)

@@ -97,7 +97,7 @@ def test_who_waits_for_a_node_that_is_forgotten_waits_no_more() -> None:
     network = Network(5)
     first, second = nodes_of(network, 2)
     network.kill(second.member)
-    network.run(1)
+    network.run(60)  # so that it is suspected
     first.closed.close(WORD, 2)
     first.write()
     assert first.removable == []
@@ -169,3 +169,28 @@ def test_a_word_that_is_no_news_is_answered_all_the_same() -> None:
     second.closed.receive(link, pack_closed(WORD)[5:])
     second.write()
     assert bytes(link.output).endswith(pack_closed_kept(WORD.log_id))
+
+
+def test_a_word_that_replaces_one_is_kept_before_it_counts() -> None:
+    node = Node(Network(6).start(0))
+    node.closed.close(WORD, 1)
+    node.write()
+    assert node.closed.is_closed(WORD.log_id)
+    epoch = WORD.epoch._replace(number=WORD.epoch.number + 1)
+    later = WORD._replace(epochs=(*WORD.epochs, (epoch, WORD.end)))
+    node.closed.close(later, 1)
+    assert not node.closed.is_closed(WORD.log_id), "it is not durable"
+    node.write()
+    assert node.closed.is_closed(WORD.log_id)
+    assert node.heard == [WORD.log_id] * 2
+
+
+def test_a_node_learns_from_the_word_that_it_has_lost_the_log() -> None:
+    network = Network(7)
+    first, second = nodes_of(network, 2)
+    lost: list[object] = []
+    second.member.cluster.on_owner = lambda log_id, epoch: lost.append((log_id, epoch))
+    first.closed.close(WORD, 2)
+    network.run(1)
+    assert lost == [(WORD.log_id, WORD.epoch)]
+    assert second.member.cluster.ownership.owner(WORD.log_id) == WORD.epoch

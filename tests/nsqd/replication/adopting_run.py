@@ -144,7 +144,6 @@ class Adopted:
     def remove(self, log_id: bytes) -> None:
         if log_id == self._places.log_id:
             self._places.adopted = None
-            self.aside.clear()
 
 
 @dataclass

@@ -176,8 +176,63 @@ def test_a_node_that_is_told_that_its_adopted_log_is_closed_serves_it_no_more() 
     node.closing.tick(0)
     node.node.run()
     assert node.node.places.adopted is None
+    assert len(node.node.directory.aside) == 1, "it may hold what the node that has closed the log did not have"
     assert node.node.adoptions.logs == {}
     assert failed == [node.log_id]
+
+
+def test_a_start_sets_aside_what_another_node_has_closed() -> None:
+    node = closing_node(owes=True)
+    epoch = node.node.announced[-1]._replace(number=170, node=2)
+    node.cluster.ownership.close(make_closed(node.log_id, 100, [(epoch, 0)]))
+    node.closed = ClosedLogs(node.cluster)
+    node.closed.keep = lambda then: then(True)
+    node.node.adoptions.logs.clear()
+    node.node.adoptions.parts.is_closed = node.closed.is_closed
+    node.node.adoptions.reopen()
+    node.closing = node.make()
+    node.node.run()
+    assert len(node.node.directory.aside) == 1
+    assert node.node.adoptions.logs == {}
+
+
+def test_a_log_that_was_lost_to_damage_in_part_is_not_closed() -> None:
+    node = closing_node()
+    opened = node.node.adoptions.logs[node.log_id].log
+    assert opened is not None
+    opened.cache.failures = 1
+    node.know(b"n" * 16, Standing.LEFT)
+    node.look()
+    assert not node.closed.is_closed(node.log_id), "a mirror may have it whole"
+
+
+def test_a_log_that_another_node_owns_by_a_later_epoch_is_not_closed_any_more() -> None:
+    node = closing_node()
+    node.know(b"n" * 16)
+    node.look()
+    assert node.node.adoptions.logs[node.log_id].state == CLOSED
+    node.cluster.ownership.learn(node.log_id, node.node.announced[-1]._replace(number=999, node=2))
+    node.look()
+    assert node.node.adoptions.logs == {}, "so a mirror of it may be begun"
+    assert len(node.node.directory.aside) == 1
+
+
+def test_a_mirror_that_was_in_use_when_its_log_was_closed_goes_later() -> None:
+    node = ClosingNode()
+    node.node.mirrors.open_all()
+    node.node.run()
+    kept = node.node.mirrors.kept[node.log_id]
+    assert kept.mirror is not None
+    removed: list[bytes] = []
+    node.node.places.remove = removed.append  # type: ignore[method-assign]
+    word = make_closed(node.log_id, kept.mirror.end, list(kept.mirror.manifest.epochs))
+    kept.on_released = lambda result: None  # this node is about to adopt it
+    node.cluster.ownership.close(word)
+    node.look()
+    assert removed == []
+    kept.on_released = None
+    node.look()
+    assert removed == [node.log_id]
 
 
 def test_a_mirror_of_a_closed_log_goes_and_so_does_a_remnant_once_the_own_log_has_its_copies() -> None:
