@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from admin.cluster_state import LogCopy
+from admin.cluster_state import LogCopy, Refusal
 from admin.merge import JsonObject, number, objects, text
 
 MOST_NUMBER = 1023  # of a node
@@ -36,6 +36,28 @@ NO_WORD = Word("", "", MEMBER, connected=False, suspected=False, restarting=Fals
 
 
 @dataclass(frozen=True, slots=True)
+class OwnedWord:
+    """A log that a node says it owns."""
+
+    log_id: str
+    node: int  # that publishes or has published into it
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimWord:
+    """What a node says of a log that it has a copy of, or has claimed."""
+
+    log_id: str
+    owner: int
+    epoch: int  # the owner's number
+    is_lost: bool  # the owner is
+    is_clean: bool
+    state: str  # claiming, adopting or ""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What a node answered, with nothing in it that may not be there."""
 
@@ -48,6 +70,15 @@ class Answer:
     away: list[int]
     followers: dict[int, LogCopy]  # copies of its own log
     mirrors: dict[tuple[int, str], LogCopy]  # copies that it has, by owner and log
+
+    owned: list[OwnedWord]
+    claims: list[ClaimWord]
+    closed: dict[str, int | None]  # by log id: the node that owned it last
+    refused: list[Refusal]
+
+    def holds(self, log_id: str) -> bool:
+        """Return True if the node has a complete copy of a log."""
+        return any(one.log_id == log_id and one.state == "complete" for one in self.mirrors.values())
 
     def incarnation_of(self, number: int) -> int:
         """Return the incarnation of a node that this one knows, 0 for none."""
@@ -74,6 +105,13 @@ def read_answer(asked: str, data: JsonObject) -> Answer | None:
         away=sorted({one for one in numbers if one is not None and one != own}),
         followers={one: _follower(own, one, log_id, raw) for one, raw in _numbered(data.get("followers")) if one != own},
         mirrors={(one.owner, one.log_id): one for one in _mirrors(own, data.get("mirrors"))},
+        owned=list(_owned(data.get("owned"))),
+        claims=list(_claims(data.get("claims"))),
+        closed={log_id: _node_number(one.get("node")) for log_id, one in _with_log_id(data.get("closed"))},
+        refused=[
+            Refusal(own, one, _short(raw.get("address")), _short(raw.get("reason")))
+            for one, raw in _numbered(data.get("refused"))
+        ],
     )  # fmt: skip
 
 
@@ -122,6 +160,35 @@ def _mirrors(follower: int, value: object) -> Iterator[LogCopy]:
             "failed" if failure else "complete" if raw.get("complete") is True else "incomplete",
             behind=None, written=_count(raw.get("written")) or 0, durable=_count(raw.get("durable")) or 0, failure=failure,
         )  # fmt: skip
+
+
+def _with_log_id(value: object) -> Iterator[tuple[str, JsonObject]]:
+    """Yield the objects of a list that have a log id, with it; the first of each id."""
+    known = set()
+    for one in objects(value[:MOST_LISTED]) if isinstance(value, list) else ():
+        log_id = _short(one.get("log_id"))
+        if log_id and log_id not in known and log_id.isascii() and log_id.isalnum():
+            known.add(log_id)
+            yield log_id, one
+
+
+def _owned(value: object) -> Iterator[OwnedWord]:
+    for log_id, raw in _with_log_id(value):
+        node, state = _node_number(raw.get("node")), _short(raw.get("state"))
+        if node is not None and state not in ("lost", "closed"):
+            yield OwnedWord(log_id, node, state)
+
+
+def _claims(value: object) -> Iterator[ClaimWord]:
+    told: JsonObject = value if isinstance(value, dict) else {}
+    unless = "-takeover-quorum is none" if told.get("quorum") == "none" else ""
+    for log_id, raw in _with_log_id(told.get("logs")):
+        owner, state = _node_number(raw.get("owner")), text(raw.get("state"))
+        if owner is not None:
+            yield ClaimWord(
+                log_id, owner, _count(raw.get("epoch")) or 0, raw.get("owner_lost") is True, raw.get("clean") is True,
+                state if state in ("claiming", "adopting") else "", _short(raw.get("reason")) or unless,
+            )  # fmt: skip
 
 
 def _node_number(value: object) -> int | None:

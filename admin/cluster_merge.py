@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from admin.cluster_answer import FORGOTTEN, MEMBER, NO_WORD, STANDINGS, Answer, Word, read_answer
+from admin.cluster_logs import MOST_LOGS, adopters, logs_of, several_owners
 from admin.cluster_state import (
     DOWN,
     NO_ANSWER,
@@ -53,6 +54,11 @@ def _merged(name: str, found: Iterable[Answer]) -> ClusterState:
             answers[answer.node] = answer
     cluster.issues += _older_runs(answers)
     cluster.issues += _forgotten_runs(answers)
+    logs = logs_of(answers)
+    cluster.issues += several_owners(logs)
+    cluster.logs, cluster.logs_left_out = logs[:MOST_LOGS], max(0, len(logs) - MOST_LOGS)
+    cluster.refused = [one for _, answer in sorted(answers.items()) for one in answer.refused][:MOST_ISSUES]
+    taken = adopters(logs)
     latest = _latest(answers)
     links = _links(answers)
     suspects: dict[int, list[int]] = {}
@@ -71,7 +77,8 @@ def _merged(name: str, found: Iterable[Answer]) -> ClusterState:
         node = _node(one, word, state, answers.get(one))
         node = replace(
             node,
-            connected_to=sorted(links.get(one, ())), others=len(members - {one}), suspected_by=suspected_by
+            connected_to=sorted(links.get(one, ())), others=len(members - {one}), suspected_by=suspected_by,
+            adopted_by=taken.get(word.log_id),
         )  # fmt: skip
         cluster.nodes.append(_with_recovery(node, answers, copies) if state == DOWN else node)
     # What only others tell of is left out first: a node that lies may have made it up.
@@ -208,7 +215,7 @@ def _with_lag(copies: Iterable[LogCopy], answers: Mapping[int, Answer]) -> list[
 def _with_recovery(node: MemberState, answers: Mapping[int, Answer], copies: Iterable[LogCopy]) -> MemberState:
     """Return a node that is down with the figures of the longest copy of its log, and the command that fetches it."""
     usable = [copy for copy in copies if copy.owner == node.node and copy.state == "complete"]
-    if not usable:
+    if not usable or node.adopted_by is not None:  # its log goes on elsewhere
         return node
     longest = max(usable, key=lambda copy: (copy.written or 0, copy.durable or 0))
     source = shlex.quote(answers[longest.follower].asked)

@@ -12,6 +12,7 @@ from admin.cluster import PartialResult
 from admin.merge import JsonObject
 from admin.views import count, size
 
+LOST, CLOSED = "owner lost", "closed"  # states of a log
 UP, DOWN, SUSPECTED, RESTARTING, NO_ANSWER = "up", "down", "suspected", "restarting", "no answer"
 
 
@@ -52,12 +53,70 @@ class MemberState:
     copies_wanted: int | None
     replies_given_up: int | None
     last_position: int | None = None  # of a node that is down: how far the longest copy of its log is; None: no copy
+    adopted_by: int | None = None  # the node that has adopted its log
     recover: str = ""  # the command that makes its data directory again, if it is down
 
     @property
     def is_bad(self) -> bool:
         """True if somebody has to act: no node, or not every node, is connected to this one."""
         return self.state in (DOWN, SUSPECTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """What a node does about a log whose owner is lost."""
+
+    node: int
+    state: str  # claiming, adopting, or "": it waits
+    is_clean: bool  # as far as it knows, its copy has everything that was acknowledged
+    reason: str  # why its last claim failed
+    has_copy: bool  # its copy is complete, so it may adopt the log
+
+    @property
+    def may_adopt(self) -> bool:
+        """True if an operator can have the node adopt the log."""
+        return self.has_copy and not self.state
+
+    @property
+    def words(self) -> str:
+        """What the page says of it."""
+        if self.state:
+            return f"node {self.node} is {self.state} it"
+        copy = "" if self.is_clean else ", its copy may be incomplete" if self.has_copy else ", it has no copy"
+        return f"node {self.node} waits{copy}" + (f": {self.reason}" if self.reason else "")
+
+
+@dataclass(slots=True)
+class LogState:
+    """A log, and who owns it."""
+
+    log_id: str
+    node: int | None  # that publishes or has published into it; None: unknown
+    owner: int | None  # the node that owns it, or owned it last; None: unknown, or it is closed
+    # what the owner says (serving if all is well), owner lost, or closed (it no longer owes any message)
+    state: str
+    takers: list[Taker] = field(default_factory=list)
+    also_owned_by: list[int] = field(default_factory=list)
+
+    @property
+    def able(self) -> list[Taker]:
+        """The nodes that an operator can have adopt the log."""
+        return [one for one in self.takers if one.may_adopt] if self.state == LOST else []
+
+    @property
+    def is_bad(self) -> bool:
+        """True if somebody has to act, or soon would."""
+        return self.state in (LOST, "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A node that another one does not accept, or that does not accept it."""
+
+    by: int
+    node: int
+    address: str
+    reason: str
 
 
 @dataclass(slots=True)
@@ -67,6 +126,9 @@ class ClusterState:
     name: str
     nodes: list[MemberState] = field(default_factory=list)
     copies: list[LogCopy] = field(default_factory=list)
+    logs: list[LogState] = field(default_factory=list)
+    logs_left_out: int = 0
+    refused: list[Refusal] = field(default_factory=list)
     nodes_left_out: int = 0
     copies_left_out: int = 0
     issues: list[str] = field(default_factory=list)
@@ -83,6 +145,10 @@ class ClusterState:
         for one in self.nodes:
             if words := shortage(one):
                 yield "warn", f"node {one.node} of cluster {self.name}: {words}"
+        for log in self.logs:
+            if log.is_bad:
+                node = "an unknown node" if log.node is None else f"node {log.node}"
+                yield "bad", f"the log of {node} is not served: {log.state} (node {log.owner})"
         for copy in self.copies:
             if copy.state == "failed":
                 yield "bad", f"node {copy.follower} cannot copy the log of node {copy.owner}: {copy.failure}"

@@ -13,7 +13,7 @@ from admin.actions import CHANGES, Actions, counted_of
 from admin.api import parameters
 from admin.browsing import BULK_ACTIONS, BULK_JOB_ACTIONS, one_number
 from admin.cluster import Outcome
-from admin.cluster_state import DOWN
+from admin.cluster_state import DOWN, LOST, ClusterState
 from admin.layout import Do, Form, PageRenderer, Partly
 from admin.options import AdminOptions
 from admin.queries import Queries
@@ -52,7 +52,7 @@ class Forms:
             "/messages/{topic}/{channel}": self.change_messages,
             "/tube": self.change_tube,
             "/nodes/{node}": self.change_node,
-            "/cluster": self.forget_node,
+            "/cluster": self.change_cluster,
             "/tasks/{task}": self.cancel,
             "/lookup": self.create_or_forget,
         }
@@ -254,17 +254,23 @@ class Forms:
         _check(outcome)
         return self.renderer.url("nodes", node, did=action)
 
-    async def forget_node(self, request: Request, form: Form) -> str:
-        """Have a cluster forget a node that is down, at a node that answers."""
-        name, node = form.get("cluster", ""), form.get("node", "")
-        if form.get("action") != "forget":
+    async def change_cluster(self, request: Request, form: Form) -> str:
+        """Have a cluster forget a node that is down, or have a node adopt the log of a lost one."""
+        action, node = form.get("action", ""), form.get("node", "")
+        if action not in ("forget", "adopt"):
             raise HttpError(400, "Unknown action.")
-        check_action(who_asks(request), "forget")
+        check_action(who_asks(request), action)
         if not node or form.get("confirm") != node:
             raise HttpError(400, f"The number does not match. Type {node} to confirm. Nothing was changed.")
-        found = next((one for one in (await self.queries.clusters()).clusters if one.name == name), None)
+        clusters = (await self.queries.clusters()).clusters
+        found = next((one for one in clusters if one.name == form.get("cluster", "")), None)
         if found is None:  # so that a request cannot direct nsqadmin to other servers
             raise HttpError(404, "No node that answers is in this cluster.")
+        return await (self._forget_node if action == "forget" else self._adopt_log)(request, form, found)
+
+    async def _forget_node(self, request: Request, form: Form, found: ClusterState) -> str:
+        """Have a cluster forget a node that is down, at a node that answers."""
+        node = form["node"]
         gone = next((one for one in found.nodes if str(one.node) == node), None)
         if gone is None or gone.state != DOWN:
             raise HttpError(409, f"Node {node} is not down. Only a node that is down can be forgotten.")
@@ -272,6 +278,18 @@ class Forms:
         asked = {"node": node}
         await self.actions.at_node("forget", there, "/cluster/forget", asked, self.access.actor(request))
         return self.renderer.url("cluster", did="forget")
+
+    async def _adopt_log(self, request: Request, form: Form, found: ClusterState) -> str:
+        """Have a node adopt the log of a lost node though its copy may lack something."""
+        node, log_id, by = form["node"], form.get("log", ""), form.get("by", "")
+        lost = next((one for one in found.logs if one.log_id == log_id and str(one.node) == node), None)
+        if lost is None or lost.state != LOST:
+            raise HttpError(409, f"No node that answers has lost the owner of this log of node {node}.")
+        if by not in (str(one.node) for one in lost.takers if one.may_adopt):
+            raise HttpError(409, f"Node {by} has no complete copy of this log, or is adopting it.")
+        there = next((one.asked for one in found.nodes if str(one.node) == by), "")
+        await self.actions.at_node("adopt", there, "/cluster/adopt", {"log": log_id}, self.access.actor(request))
+        return self.renderer.url("cluster", did="adopt")
 
     async def create_or_forget(self, request: Request, form: Form) -> str:
         """Create or delete a topic, and perhaps create a channel, at nsqlookupd."""

@@ -63,6 +63,7 @@ DID = {
     "publish": "Published.", "create": "Created.", "pause": "Paused.", "unpause": "Unpaused.", "empty": "Emptied.",
     "delete": "Deleted.", "tombstone": "Tombstoned.", "drain": "Draining started.",
     "undrain": "The node accepts messages again.", "forget": "The node is forgotten.",
+    "adopt": "The node claims the log. This page shows what comes of it.",
     "finish": "Finished", "requeue": "Requeued", "kick": "Kicked", "bury": "Buried", "deletejob": "Deleted",
     "release": "Released", "cancel": "Cancelled.",
 }  # fmt: skip

@@ -187,7 +187,7 @@ class NodePages:
 # Columns of the exported table of nodes.
 _MEMBER = (
     "node", "address", "http_address", "state", "others", "copies_possible", "copies_wanted", "replies_given_up",
-    "last_position", "recover",
+    "last_position", "adopted_by", "recover",
 )  # fmt: skip
 
 

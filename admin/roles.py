@@ -22,7 +22,8 @@ class Role(IntEnum):
     VIEWER = 1  # all pages except messages' bodies
     BODY_VIEWER = 2  # bodies, too
     OPERATOR = 3  # publishes, pauses, requeues, finishes and kicks; creates
-    ADMIN = 4  # empties, deletes, drains, tombstones, has a cluster forget a node; sees the audit trail and the configuration
+    # empties, deletes, drains, tombstones, has nodes forgotten and logs adopted; sees the audit trail and the configuration
+    ADMIN = 4
 
     @property
     def word(self) -> str:
@@ -107,6 +108,7 @@ ACTIONS: dict[str, Role] = {
     "drain": Role.ADMIN,
     "undrain": Role.ADMIN,
     "forget": Role.ADMIN,
+    "adopt": Role.ADMIN,
 }
 
 

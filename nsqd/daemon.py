@@ -247,9 +247,10 @@ class Daemon:
     def hang_up(self) -> Fence:
         """Close all connections at once. Returns what is needed to serve again. Raises ListenError, OSError."""
         assert self._fencing_epoch is not None
+        in_flight = self._cluster.in_flight() if self._cluster is not None else 0
         self._bridge.close()
         self.reactor.hang_up()
-        return Fence(self._opened.log.identity.log_id, self._fencing_epoch, again(self._listeners))
+        return Fence(self._opened.log.identity.log_id, self._fencing_epoch, again(self._listeners), in_flight)
 
     def start(self) -> None:
         """Begin to serve TCP clients, and start the tasks that run by the clock."""

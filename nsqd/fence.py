@@ -33,6 +33,7 @@ class Fence:
     log_id: bytes
     epoch: Epoch  # of the owner
     listeners: Listeners  # at which connections wait until the node serves again
+    in_flight: int  # how many messages clients had
 
 
 async def open_patiently(
@@ -49,6 +50,7 @@ async def open_patiently(
     """
     if not options.cluster_address:
         return open_in_cluster(options, directory, listeners)
+    from nsqd.replication.duplicates import UNFINISHED
     from nsqd.replication.rejoin import OwnerSilentError
 
     is_told, gives_up_at = False, trio.current_time() + options.unclean_after / SECOND
@@ -56,7 +58,9 @@ async def open_patiently(
         is_last_try = trio.current_time() >= gives_up_at
         try:
             owners = {fence.log_id: fence.epoch} if fence else {}
-            return open_in_cluster(options, directory, listeners, owners, is_last_try)
+            opened = open_in_cluster(options, directory, listeners, owners, is_last_try)
+            opened.possible_duplicates[UNFINISHED] += fence.in_flight if fence else 0
+            return opened
         except OwnerSilentError as error:
             if not is_told:
                 log.error("CLUSTER: this node cannot continue: %s", error)

@@ -152,8 +152,10 @@ def open_in_cluster(
         try:
             return opening()
         except TakenOver as error:
-            _succeed(directory, error.taken, lease)
-            return opening()
+            twice = _succeed(directory, error.taken, lease)
+            opened = opening()
+            opened.possible_duplicates.update(twice)
+            return opened
 
     if listeners.http is None or not addresses:
         return begin()
@@ -190,19 +192,24 @@ def _resume_succession(path: Path) -> None:
         raise DirectoryError(f"failed to put {path / 'log.partial'} in place - {error}") from None
 
 
-def _succeed(directory: DataDirectory, taken: Taken, lease: int) -> None:
-    """Begin another log, because another node has taken over the one of the directory. Raises DirectoryError."""
+def _succeed(directory: DataDirectory, taken: Taken, lease: int) -> Counter[str]:
+    """Begin another log, because another node has taken over the one of the directory. Raises DirectoryError.
+
+    Returns how many messages may come twice because of that, by reason.
+    """
     from nsqd.core.message.ids import ClockError, first_of_new_log
+    from nsqd.replication.duplicates import of_return
     from nsqd.replication.succession import succeed_taken
     from nsqd.storage.log.segments import LogError
 
     try:
         least_id = first_of_new_log(time.time_ns(), 0)
-        succeed_taken(directory.path, taken, least_id, max(lease, directory.load().ids))
+        made = succeed_taken(directory.path, taken, least_id, max(lease, directory.load().ids))
     except (ClockError, LogError, OSError) as error:
         raise DirectoryError(
             f"node {taken.epoch.node} has adopted the log in {directory.path}, and another one cannot be made - {error}"
         ) from None
+    return of_return(made, bool(taken.address))
 
 
 def open_cluster_port(
@@ -260,6 +267,7 @@ def open_cluster_port(
     times = begin_times(port, opened.log, Threads(nursery, port.wake))
     port.adoptions = make_adoptions(options, port, directory, opened, Threads(nursery, port.wake))
     port.adoptions.parts.noted = times.noted
+    port.adoptions.takeovers.possible_duplicates.update(opened.possible_duplicates)
     connect_claims(port, claims, port.adoptions)
     begin_closing(port, port.adoptions, opened.log, directory, Threads(nursery, port.wake))
     store = opened.log.store

@@ -6,8 +6,9 @@ import itertools
 import math
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import trio
@@ -113,6 +114,8 @@ class Opened:
     log: OpenLog
     broker: Broker
     wake: Wake  # wakes the reactor that is built later
+    # messages that may come twice because another node has taken over the log before, by nsqd.replication.duplicates.REASONS
+    possible_duplicates: Counter[str] = field(default_factory=Counter)
 
 
 def open_directory(

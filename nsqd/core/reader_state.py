@@ -79,6 +79,13 @@ class ReaderState(ABC):
     def figures(self, distributed: int, plain: list[Span]) -> dict[str, int]:
         """Count the messages that a start will put into each state. The state is settled. `plain`: as in `revive`."""
 
+    @abstractmethod
+    def delivered(self) -> int:
+        """Count the messages that were delivered, are not finished, and are ready after a start. The state is settled.
+
+        They were in flight, or had come back at once: of messages, the log does not tell these apart.
+        """
+
     def dues(self, ordinals: Collection[int], delayed: Mapping[int, int]) -> dict[int, int]:
         """Return, by ordinal, when those of `ordinals` are due that still wait here for the delay of their publish.
 

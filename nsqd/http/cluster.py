@@ -13,7 +13,9 @@
      "closed": [{"log_id": "...", "node": 1, "epochs": [["...", 0]], "end": 4711}, ...],
      "claims": {"quorum": "none", "won": {"clean": 0, "unclean": 0}, "failed": 0, "called_off": 0, "postponed": 0, "logs": [
        {"log_id": "...", "owner": 1, "epoch": 3, "owner_lost": false, "clean": true, "state": "", "promised": null,
-        "reason": ""}, ...]}}
+        "reason": ""}, ...]},
+     "takeovers": {"last_seconds": null, "possible_duplicates": {"ready_again": 0, "unclean": 0, "unfinished": 0, "untold": 0,
+       "moved": 0, "moved_all": 0}}}
 
 `connected` is false for the node that answers. `standing` is member, left or forgotten. `lease`: the message id of that node
 below which ids may have been issued, as far as this node was told. `refused` are nodes that have the secret and are not
@@ -30,7 +32,9 @@ adopted at once, what this node does (claiming, adopting), what it has promised 
 failed. `owned` are the logs that this node owns, first that
 into which it publishes, then those that it has adopted: `node` has published into it, `epochs` each tell where one begins, and
 `state` is starting, waiting, reading, filling, attaching, serving, failed, lost or closed. `closed` are the logs that owe
-nothing any more, and are removed: `node` owned it last. A node that is in no cluster answers 404 NO_CLUSTER.
+nothing any more, and are removed: `node` owned it last. `takeovers`: how long the last take-over by this node took, in
+seconds, and how many messages may be delivered twice because a log has changed its owner; docs/guarantees.md
+says what the reasons mean. A node that is in no cluster answers 404 NO_CLUSTER.
 
 /cluster/mirror?log=ID sends a mirror as a tar stream. Unpacked, it is a data directory with which the owner of the log starts
 again. With `from`, a position, only what follows it is sent; a part that begins within a segment is named SEGMENT@OFFSET.

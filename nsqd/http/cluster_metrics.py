@@ -8,6 +8,9 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 NODE_STATES = ("connected", "suspected", "restarting", "away")
+ADOPTED_STATES = (
+    "starting", "waiting", "reading", "filling", "attaching", "serving", "closing", "failed", "lost", "closed",
+)  # fmt: skip
 _NODE = ["node"]
 
 
@@ -27,6 +30,7 @@ def cluster_families(own: int, figures: Mapping[str, Any]) -> Iterator[Metric]:
             "How often this node gave up a copy of another node's log for a while: its disk failed, or has too little space",
             figures["mirror_failures"],
         )
+        yield from _take_overs(figures)
 
 
 def _state(node: Mapping[str, Any]) -> str:
@@ -81,3 +85,44 @@ def _mirrors(mirrors: list[Mapping[str, Any]]) -> Iterator[Metric]:
         failed.add_metric([str(number)], int(bool(one["failure"])))
     yield position
     yield failed
+
+
+def _take_overs(figures: Mapping[str, Any]) -> Iterator[Metric]:
+    """Yield what became of claims on the logs of lost nodes, and of the logs that this node has adopted."""
+    claims, takeovers = figures["claims"], figures["takeovers"]
+    results = {f"won_{copy}": count for copy, count in claims["won"].items()}
+    results |= {result: claims[result] for result in ("failed", "called_off", "postponed")}
+    counted = CounterMetricFamily(
+        "nsqd_cluster_claims",
+        "Claims of this node on the logs of lost nodes, by what became of them",
+        labels=["result"],
+    )
+    for result, count in results.items():
+        counted.add_metric([result], count)
+    yield counted
+    yield GaugeMetricFamily(
+        "nsqd_cluster_lost_logs", "Copies on this node of logs whose owner is lost, and that no node has adopted yet",
+        sum(one["owner_lost"] for one in claims["logs"]),
+    )  # fmt: skip
+    states = Counter(one["state"] for one in figures["owned"][1:])  # the first one is its own
+    adopted = GaugeMetricFamily(
+        "nsqd_cluster_adopted_logs", "Logs of other nodes that this node has adopted, by state", labels=["state"]
+    )
+    for state in ADOPTED_STATES:
+        adopted.add_metric([state], states[state])
+    yield adopted
+    yield GaugeMetricFamily(
+        "nsqd_cluster_closed_logs", "Closed logs: they no longer owe any message, and this node remembers them",
+        len(figures["closed"]),
+    )  # fmt: skip
+    seconds = takeovers["last_seconds"]
+    yield GaugeMetricFamily(
+        "nsqd_cluster_takeover_seconds", "Duration of this node's last take-over: until it delivered what the log owes", seconds
+    )  # fmt: skip
+    twice = CounterMetricFamily(
+        "nsqd_cluster_possible_duplicates", "Messages that may be delivered twice because a log has changed its owner",
+        labels=["reason"],
+    )  # fmt: skip
+    for reason, count in takeovers["possible_duplicates"].items():
+        twice.add_metric([reason], count)
+    yield twice

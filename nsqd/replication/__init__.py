@@ -11,7 +11,7 @@
   is both sides. `claiming` is what claims need of it.
 * Taking over: `adoption` serves the logs of other nodes that this one owns now (`adopted_log`), `opening_adopted` is what a
   thread does for it, and `closing` ends with those that owe nothing any more. `log_times` tells followers the time of a log,
-  so that due times go on in it.
+  so that due times go on in it. `duplicates` counts what may be delivered twice because of that.
 
 See docs/design/cluster.md.
 """

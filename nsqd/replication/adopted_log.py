@@ -109,6 +109,9 @@ class AdoptedLog:
     is_removable: bool = False  # its files are to go after that
     failure: str = ""
     retry_at: int = 0  # monotonic ns
+    is_clean: bool = True  # the mirror was known to have all that clients were told that it is kept
+    delivered: int = 0  # messages that had been delivered before, and were ready when it was opened
+    unfinished: int = 0  # messages that waited to be delivered then
     began: int = 0  # when its opening was begun, monotonic ns
     least: int = 0  # the lowest number of the next epoch in which this node owns it
     failing_since: int | None = None  # since when its records cannot be written, monotonic ns; None: they can

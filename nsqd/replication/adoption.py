@@ -31,6 +31,7 @@ from nsqd.replication.adopted_log import (
 )
 from nsqd.replication.adopted_log import Directory as Directory
 from nsqd.replication.adopted_log import Parts as Parts
+from nsqd.replication.duplicates import TakeoverFigures
 from nsqd.replication.follower import Work
 from nsqd.replication.mirrors import Mirrors
 from nsqd.replication.opening_adopted import Openings, Unopened
@@ -50,6 +51,7 @@ class Adoptions:
     def __init__(self, directory: Directory, mirrors: Mirrors, work: Work, parts: Parts) -> None:
         self.logs: dict[bytes, AdoptedLog] = {}  # by log id
         self.parts = parts
+        self.takeovers = TakeoverFigures()
         self._directory = directory
         self._mirrors = mirrors
         self._work = work
@@ -60,8 +62,11 @@ class Adoptions:
 
     # what the cluster decides
 
-    def adopt(self, log_id: bytes, number: int) -> None:
-        """Take over a log of which this node has a mirror, in the epoch with that number. It was claimed with success."""
+    def adopt(self, log_id: bytes, number: int, is_clean: bool = True) -> None:
+        """Take over a log of which this node has a mirror, in the epoch with that number. It was claimed with success.
+
+        `is_clean`: the mirror has all that clients were told that it is kept.
+        """
         kept = self._mirrors.kept.get(log_id)
         if log_id in self.logs:
             self.parts.failed(log_id, "it is being adopted, or set aside")
@@ -70,7 +75,7 @@ class Adoptions:
             self.parts.failed(log_id, "this node has no mirror of it")
             log.error("CLUSTER: cannot adopt the log %s: this node keeps no mirror of it", log_id.hex())
             return
-        self.logs[log_id] = AdoptedLog(log_id, number, kept.node)
+        self.logs[log_id] = AdoptedLog(log_id, number, kept.node, is_clean=is_clean)
         self._begin_next()
 
     def reopen(self) -> None:
@@ -247,6 +252,8 @@ class Adoptions:
             self.begin_again(owned.log_id, owned.least)
             return
         if owned.number:
+            self.takeovers.taken_over(took / 1e9, owned.delivered, owned.unfinished, owned.is_clean)
+            owned.is_clean = True  # if it is opened again, what was incomplete then was counted
             log.warning("CLUSTER: adopted the log of node %d, in epoch %d: %d topics, after %.1f s", *figures)
         else:
             log.info("CLUSTER: opened the log of node %d again, in epoch %d: %d topics, after %.1f s", *figures)

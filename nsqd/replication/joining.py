@@ -20,6 +20,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.id_ranges import MOST_RANGES, IdRange
 from nsqd.core.observation.drain_status import count_in_flight
+from nsqd.protocols.peer.claims import Stage
 from nsqd.protocols.peer.handshake import Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
 from nsqd.replication.adoption import Adoptions
@@ -203,8 +204,11 @@ def connect_claims(port: ClusterPort, claims: Claims, adoptions: Adoptions) -> N
             adoptions.lose(log_id)
             port.cluster.drop_log(log_id)
 
+    def won(log_id: bytes, number: int) -> None:
+        adoptions.adopt(log_id, number, claims.attempt is not None and claims.attempt.stage is Stage.CLEAN)
+
     port.handovers = Handovers(port.cluster, claims)
-    claims.on_won = adoptions.adopt
+    claims.on_won = won
     claims.on_called_off = adoptions.call_off
     claims.on_fenced = fenced
     adoptions.parts.failed = claims.given_up

@@ -15,6 +15,7 @@ from functools import partial
 from nsqd.core.broker import Broker
 from nsqd.core.recovery import recover
 from nsqd.replication.adopted_log import LOST, AdoptedLog, Directory, Parts
+from nsqd.replication.duplicates import delivered_before, unfinished
 from nsqd.storage.log.clocks import write_note
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.opening import OpenLog, TakenOver
@@ -138,10 +139,12 @@ class Openings:
         broker.begin(*self._parts.clocks())
         snapshot = opened.take_snapshot()
         assert snapshot is not None
+        owned.delivered = delivered_before(snapshot.topics)
         try:
             recover(broker, snapshot, broker.now, partial(self._interrupt, owned, True))
         except Interrupted:
             return None
+        owned.unfinished = unfinished(broker)
         broker.commit()
         return broker
 

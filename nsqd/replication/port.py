@@ -400,6 +400,8 @@ class ClusterPort:
             figures["owned"] = self._owned(self.copying)
         if self.claims is not None:
             figures["claims"] = self.claims.figures()
+        if self.adoptions is not None:
+            figures["takeovers"] = self.adoptions.takeovers.figures()
         figures["closed"] = [describe_closed(word) for word in self.cluster.ownership.closed.values()]
         return figures
 

@@ -150,6 +150,51 @@ def test_a_node_that_is_down_is_forgotten(tmp_path: Path) -> None:
             eventually(lambda node=node: {one["node"]: one["standing"] for one in known(node)}[2] == "forgotten")
 
 
+def test_an_operator_has_a_node_adopt_the_log_of_a_lost_one(tmp_path: Path) -> None:
+    with three_nodes(tmp_path) as (nodes, admin), httpx.Client(base_url=f"http://{admin.http}", timeout=20) as client:
+        (tmp_path / "users").write_text(written([with_password("ann", Role.ADMIN)]))
+        ours = {"Origin": f"http://{admin.http}"}
+
+        def adopt(log_id: str, by: str = "0", confirm: str = "2", node: str = "2") -> httpx.Response:
+            form = {"action": "adopt", "cluster": "penstock", "log": log_id, "node": node, "by": by, "confirm": confirm}
+            token = re.search(r'name="csrf" value="([^"]+)"', client.get("/cluster").text)
+            return client.post("/cluster", data=form | {"csrf": token[1] if token else ""}, headers=ours)
+
+        def owner() -> tuple[int, str]:
+            return next(
+                ((one["owner"], one["state"]) for one in state(admin).get("logs", ()) if one["node"] == 2), (-1, "")
+            )
+
+        everything = {(owner, at, "in sync") for owner in range(3) for at in range(3) if owner != at}
+        eventually(lambda: copies(admin) == everything)
+        eventually(lambda: owner() == (2, "serving"))
+        (log_id,) = [one["log_id"] for one in state(admin)["logs"] if one["node"] == 2]
+        assert adopt(log_id).status_code in (401, 403), "a viewer may not"
+        login = {"user": "ann", "password": PASSWORD, "next": ""}
+        eventually(lambda: client.post("/login", data=login, headers=ours).status_code == 303)
+        assert adopt(log_id).status_code == 409, "its owner is there"
+        assert "Adopt the log" not in client.get("/cluster").text
+        nodes[2].kill()
+        eventually(lambda: owner() == (2, "owner lost"))
+        eventually(lambda: "Adopt the log of node 2 in cluster penstock" in client.get("/cluster").text)
+        assert "Adopt the log" not in page(admin), "a viewer has no button"
+        assert "waits: -takeover-quorum is none" in page(admin)
+        assert "the log of node 2 is not served: owner lost" in page(admin, "/")
+        assert adopt(log_id, confirm="1").status_code == 400
+        assert adopt(log_id, by="2").status_code == 409
+        assert adopt("00" * 16).status_code == 409
+        assert adopt(log_id, node="1", confirm="1").status_code == 409
+        eventually(lambda: all(known(one)[2]["suspected"] for one in nodes[:2]))
+        done = adopt(log_id)
+        assert (done.status_code, done.headers["location"]) == (303, "/cluster?did=adopt"), done.text
+        assert "The node claims the log." in client.get("/cluster?did=adopt").text
+        audit = client.get("/audit").text
+        assert all(words in audit for words in ("adopt", "ann", nodes[0].http, log_id))
+        eventually(lambda: owner() in ((0, "serving"), (1, "serving")))  # 1: if its copy is longer
+        eventually(lambda: "has adopted its log, and delivers its messages." in page(admin))
+        assert next(one for one in state(admin)["nodes"] if one["node"] == 2)["adopted_by"] == owner()[0]
+
+
 def known(node: Daemon) -> list[dict[str, Any]]:
     """What a node says of the nodes of its cluster."""
     return list(httpx.get(f"http://{node.http}/cluster").json()["nodes"])

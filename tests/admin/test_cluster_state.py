@@ -140,6 +140,72 @@ def test_a_node_that_has_left_is_no_alarm() -> None:
     assert list(cluster.alarms()) == []
 
 
+# Logs and take-overs
+
+
+def own(number: int) -> Raw:
+    return {"log_id": f"log{number}", "node": number, "state": "serving"}
+
+
+def claims(log_id: str, owner: int, lost: bool = True, quorum: str = "majority", **more: Any) -> Raw:
+    one = {"log_id": log_id, "owner": owner, "epoch": 3, "owner_lost": lost, "clean": True, "state": "", "reason": ""}
+    return {"quorum": quorum, "logs": [one | more]}
+
+
+def test_each_log_has_its_owner_and_what_is_adopted_is_served_by_another_node() -> None:
+    first = answer(0, word(1), word(2, False)) | {
+        "owned": [
+            own(0),
+            {"log_id": "log2", "node": 2, "state": "reading"},
+            {"log_id": "x", "node": 1, "state": "lost"},
+        ],
+        "closed": [{"log_id": "old", "node": 1}],
+        "claims": claims("log2", 0, lost=False),
+        "refused": [{"node": 9, "address": "h:1", "reason": "its log holds ids"}],
+    }
+    cluster = merged(first, answer(1, word(0), word(2, False), mirrors=[mirror(2)]) | {"owned": [own(1)]})
+    assert [(one.log_id, one.node, one.owner, one.state) for one in cluster.logs] == [
+        ("log0", 0, 0, "serving"), ("log1", 1, 1, "serving"), ("old", 1, None, "closed"), ("log2", 2, 0, "reading"),
+    ]  # fmt: skip
+    assert (node(cluster, 2).adopted_by, node(cluster, 2).recover, node(cluster, 1).adopted_by) == (0, "", None)
+    assert [(one.by, one.node, one.reason) for one in cluster.refused] == [(0, 9, "its log holds ids")]
+    assert cluster.issues == []
+
+
+def test_a_lost_log_waits_for_those_that_have_a_copy() -> None:
+    first = answer(0, word(1), word(2, False), mirrors=[mirror(2)])
+    second = answer(1, word(0), word(2, False), mirrors=[mirror(2, complete=False)])
+    first |= {"owned": [own(0)], "claims": claims("log2", 2, clean=False, reason="node 1 hears it")}
+    second |= {"owned": [own(1)], "claims": claims("log2", 2, quorum="none")}
+    cluster = merged(first, second)
+    lost = cluster.logs[-1]
+    assert (lost.log_id, lost.node, lost.owner, lost.state, lost.is_bad) == ("log2", 2, 2, "owner lost", True)
+    assert [one.words for one in lost.takers] == [
+        "node 0 waits, its copy may be incomplete: node 1 hears it",
+        "node 1 waits: -takeover-quorum is none",
+    ]
+    assert [one.node for one in lost.able] == [0]
+    assert ("bad", "the log of node 2 is not served: owner lost (node 2)") in list(cluster.alarms())
+    second["claims"] = claims("log2", 2, lost=False)
+    assert [one.node for one in merged(first, second).logs[-1].takers] == [0]
+    first["claims"] = claims("log2", 2, state="adopting")
+    (taker,) = merged(first, second).logs[-1].takers
+    assert (taker.words, taker.may_adopt) == ("node 0 is adopting it", False)
+
+
+def test_the_owner_by_the_latest_epoch_is_the_one_that_is_lost() -> None:
+    first = answer(0, word(1, False), word(2, False), mirrors=[mirror(2)]) | {"claims": claims("log2", 2)}
+    other = answer(3, word(1, False), word(2, False)) | {"claims": claims("log2", 1, epoch=103)}
+    (lost,) = merged(first, other).logs
+    assert (lost.node, lost.owner, [one.node for one in lost.takers]) == (2, 1, [3])
+
+
+def test_two_nodes_that_own_one_log_are_an_issue() -> None:
+    told = {"owned": [{"log_id": "log2", "node": 2, "state": "serving"}]}
+    cluster = merged(answer(0, word(1)) | told, answer(1, word(0)) | told)
+    assert cluster.issues == ["Nodes 0, 1 all say that they own the log log2 of node 2."]
+
+
 # Contradictions
 
 
@@ -250,16 +316,21 @@ _ANY = st.recursive(
 _NUMBER = st.integers(-1, 3) | _ANY
 _FIELDS = [
     "address", "http_address", "standing", "connected", "suspected", "restarting", "incarnation", "log_id", "state", "behind",
-    "written", "durable", "failure", "complete",
+    "written", "durable", "failure", "complete", "owner", "owner_lost", "clean", "epoch", "reason",
 ]  # fmt: skip
 _ENTRY = st.builds(
     lambda number, rest: {"node": number} | rest, _NUMBER, st.dictionaries(st.sampled_from(_FIELDS), _ANY, max_size=4)
 )
+_ENTRY |= st.builds(
+    lambda log_id, owner, rest: {"log_id": log_id, "owner": owner, "node": owner, "owner_lost": True} | rest,
+    st.sampled_from(["log1", "log2"]), _NUMBER, st.dictionaries(st.sampled_from(_FIELDS), _ANY, max_size=2),
+)  # fmt: skip
 _LIST = st.lists(_ENTRY | _ANY, max_size=4) | _ANY
 _LIES = st.fixed_dictionaries(
     {},
     optional={
         "name": st.sampled_from(["c", "d"]) | _ANY, "node": _NUMBER, "nodes": _LIST, "followers": _LIST, "mirrors": _LIST,
+        "owned": _LIST, "closed": _LIST, "refused": _LIST, "claims": st.fixed_dictionaries({"logs": _LIST}) | _ANY,
         "copies": st.dictionaries(st.sampled_from(["available", "away", "replies_given_up"]), _ANY | st.lists(_NUMBER)) | _ANY,
     },
 )  # fmt: skip
@@ -277,6 +348,9 @@ def test_whatever_nodes_answer_is_merged(answers: dict[str, Any]) -> None:
         for one in cluster.nodes:
             assert one.node not in one.connected_to
             assert (one.state == "down") <= (not one.asked and not one.connected_to)
+        for log in cluster.logs:
+            assert set(log.able) <= set(log.takers)
+            assert all(taker.words for taker in log.takers)
         for each in cluster.copies:
             assert each.owner != each.follower
             copy_row(each)

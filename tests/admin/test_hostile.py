@@ -65,6 +65,11 @@ def lie(value: Any) -> dict[str, Any]:
             "copies": {"available": value, "away": [value, 3], "replies_given_up": value},
             "followers": [value, dict.fromkeys(_COPY, value) | {"node": 2}],
             "mirrors": [value, dict.fromkeys(_COPY, value) | {"node": 2}],
+            "refused": [value, {"node": 2, "address": value, "reason": value}],
+            "owned": [value, {"log_id": "ab", "node": value, "state": value}, {"log_id": "cd", "node": 1, "state": value}],
+            "closed": [value, {"log_id": "ef", "node": value}],
+            "claims": {"quorum": value, "logs": [value, {"log_id": "09", "owner": 2, "owner_lost": True} | dict.fromkeys(
+                ("epoch", "clean", "state", "reason"), value)]},
         },
     }  # fmt: skip
 

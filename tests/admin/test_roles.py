@@ -51,7 +51,7 @@ FORMS = {
     "create": "/lookup", "finish": "/messages/t/c", "requeue": "/messages/t/c", "kick": "/messages/t/c",
     "bury": "/messages/t/c",
     "release": "/tube", "drain": "/nodes/127.0.0.1:1", "undrain": "/nodes/127.0.0.1:1", "tombstone": "/nodes/127.0.0.1:1",
-    "cancel": "/tasks/1", "forget": "/cluster",
+    "cancel": "/tasks/1", "forget": "/cluster", "adopt": "/cluster",
 }  # fmt: skip
 
 

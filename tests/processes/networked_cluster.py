@@ -327,7 +327,7 @@ class Clusters:
         """Return a cluster that is not running, with its data below `place`."""
         volumes = [self._volume(number) for number in NODES]
         network = self.stack.enter_context(Network(len(NODES)))
-        return NetworkedCluster(network, place, self.certificates, volumes, durability=mode)
+        return NetworkedCluster(network, place, self.certificates, volumes, durability=mode, takeover_quorum="none")
 
     def _volume(self, number: int) -> LoopDevice:
         kinds, why = volume.kinds()

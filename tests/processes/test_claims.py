@@ -53,7 +53,7 @@ def test_nobody_takes_over_from_a_node_that_an_nsqlookupd_hears(node: Callable[.
         flags: dict[str, Any] = {
             "takeover_quorum": "majority",
             "lookupd_tcp_address": lookupd.tcp,
-            "debug_routes=true": "-topology-zone=",  # the flag takes no word of its own
+            "debug_routes": "true",
         }
         with node(1, **flags) as second, node(2, second, **flags) as third, node(0, second, **flags) as first:
             others = second, third

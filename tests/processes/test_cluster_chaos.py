@@ -156,9 +156,10 @@ def test_kills_of_the_origin_lose_nothing_that_was_acknowledged(node: NodeMaker,
 
 
 def test_two_nodes_are_lost_one_after_the_other(node: NodeMaker, tmp_path: Path) -> None:
+    flags = {"takeover_quorum": "none"}  # an operator recovers what is lost
     with ExitStack() as stack:
-        nodes = [stack.enter_context(node(0))]
-        nodes += [stack.enter_context(node(number, nodes[0])) for number in (1, 2)]
+        nodes = [stack.enter_context(node(0, **flags))]
+        nodes += [stack.enter_context(node(number, nodes[0], **flags)) for number in (1, 2)]
         publishers = []
         for number in (0, 1):
             eventually(lambda number=number: len(in_sync(nodes[number])) == 2)
@@ -172,7 +173,7 @@ def test_two_nodes_are_lost_one_after_the_other(node: NodeMaker, tmp_path: Path)
                 "penstock", "recover", str(tmp_path / str(number)), "--node", str(number), "--from", nodes[2].http
             )
             assert recovered.returncode == 0, recovered.stderr
-            nodes[number] = again(stack, node, number, nodes[number], nodes[2])
+            nodes[number] = again(stack, node, number, nodes[number], nodes[2], **flags)
             publishers[number].use(nodes[number])
             for daemon in nodes:
                 eventually(lambda daemon=daemon: len(in_sync(daemon)) == 2)

@@ -286,7 +286,7 @@ TEXT = {  # strings stand as they are
     "tls_root_ca_file": "",
     "log_format": "nsq",
     "auth_http_request_method": "get",
-    "takeover_quorum": "any",
+    "takeover_quorum": "majority",
     "durability": "always",
     "topology_region": "",
     "topology_zone": "",

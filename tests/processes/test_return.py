@@ -119,6 +119,12 @@ def log_id(daemon: Daemon) -> str:
     return str(next(each["log_id"] for each in nodes if each["node"] == 1))
 
 
+def possible_duplicates(daemon: Daemon) -> dict[str, int]:
+    """How many messages may come twice because the log has changed its owner, as the node says, by reason."""
+    counts = httpx.get(f"http://{daemon.http}/cluster").json()["takeovers"]["possible_duplicates"]
+    return {reason: count for reason, count in counts.items() if count}
+
+
 def make_topics(daemon: Daemon) -> None:
     post(daemon, "/topic/create", topic="t")
     post(daemon, "/channel/create", topic="t", channel="c")
@@ -140,6 +146,7 @@ def test_a_node_returns_with_a_new_log_and_what_its_adopter_did_not_have(
         adopter = Adopter(member_address(node, first, directory))
         make_topics(first)
         adopter.adopt(directory)
+        assert drained(first, "t", "c", 2) == [b"a", b"b"]  # the adopter is not told
         tail(first)
         old, port = log_id(first), first.addresses["CLUSTER"]
         first.kill()
@@ -149,6 +156,7 @@ def test_a_node_returns_with_a_new_log_and_what_its_adopter_did_not_have(
         assert "the 3 unfinished messages" in line
         assert log_id(again) != old
         assert channels(again) == {"t": ["c"], "u": ["x"]}
+        assert possible_duplicates(again) == {"untold": 2, "moved": 3}
         publish(again, "t", "e")
         assert drained(again, "t", "c", 3) == [b"c", b"d", b"e"]
         assert drained(again, "u", "x", 1) == [b"y"]
@@ -181,6 +189,7 @@ def test_a_node_that_learns_it_while_it_runs_serves_again_at_the_same_addresses_
                     eventually(lambda consumer=consumer: consumer.frame() is None)
                 first.wait_until(lambda: said(first, "HTTP: listening") > round_, 60)  # noqa: B023
                 assert log_id(first) != old
+                assert possible_duplicates(first) == {"unfinished": 1, "moved": 3}
                 assert drained(first, "t", "c", 2) == [b"c", b"d"]
                 assert drained(first, "u", "x", 1) == [b"y"]
                 assert said(first, "has adopted this node's log") == round_

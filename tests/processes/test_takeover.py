@@ -48,6 +48,16 @@ def cluster_of(stack: ExitStack, node: NodeMaker, count: int, **flags: str) -> l
     return nodes
 
 
+def possible_duplicates(daemon: Daemon) -> dict[str, int]:
+    """What a node says of messages that may be delivered twice because a log has changed its owner."""
+    return dict(httpx.get(f"http://{daemon.http}/cluster").json()["takeovers"]["possible_duplicates"])
+
+
+def followers(daemon: Daemon) -> list[dict[str, Any]]:
+    """What a node says of those that copy its log."""
+    return list(httpx.get(f"http://{daemon.http}/cluster").json()["followers"])
+
+
 def taken(consumer: Conversation, count: int) -> list[bytes]:
     """Receive and finish so many messages, and return their bodies."""
     bodies = []
@@ -96,6 +106,12 @@ def test_an_owner_that_stood_still_gives_its_log_up_and_serves_another_one_in_th
         lost = log_of(first, 0)
         create(first, two=2)
         publish(first, "two", *(b"%d" % number for number in range(20)))
+        consumer = stack.enter_context(Conversation(first, b"  V2SUB two c\nRDY 5\n"))
+        assert consumer.frame() == OK
+        for _ in range(5):
+            consumer.message()
+        assert all(count == 0 for daemon in nodes for count in possible_duplicates(daemon).values())
+        eventually(lambda: {one["behind"] for one in followers(first)} == {0})  # they know of the deliveries
         first.process.send_signal(signal.SIGSTOP)
         eventually(lambda: any(lost in owned(daemon) for daemon in others))
         (adopter,) = [daemon for daemon in others if lost in owned(daemon)]
@@ -110,6 +126,13 @@ def test_an_owner_that_stood_still_gives_its_log_up_and_serves_another_one_in_th
         with Conversation(adopter, b"  V2SUB two c\nRDY 10\n") as consumer:
             assert consumer.frame() == OK
             assert sorted(taken(consumer, 20), key=int) == [b"%d" % number for number in range(20)]
+        # The five that the client had came again, and each of the two nodes says so.
+        assert possible_duplicates(adopter)["ready_again"] == 5
+        assert possible_duplicates(first)["unfinished"] == 5
+        text = httpx.get(f"http://{adopter.http}/metrics").text
+        assert 'nsqd_cluster_possible_duplicates_total{reason="ready_again"} 5.0' in text
+        assert 'nsqd_cluster_claims_total{result="won_clean"} 1.0' in text
+        assert "\nnsqd_cluster_takeover_seconds " in text
 
 
 def test_two_of_three_die_one_after_the_other_and_the_third_delivers_what_both_owed(node: NodeMaker) -> None:

@@ -83,12 +83,13 @@ def is_connected(daemon: Daemon, other: int) -> bool:
 
 
 def each_log_has_one_owner(nodes: Nodes, logs: set[str]) -> bool:
-    """Return True if all are connected and copied, and each node has a log of its own, and all logs have exactly one owner."""
+    """Return True if all are connected and copied, each node has a log of its own, and all open logs have exactly one owner."""
     if not all(copies(daemon) == len(nodes) - 1 for daemon in nodes.values()):
         return False
     found = [log_id for daemon in nodes.values() for log_id in owned(daemon)]
     own = {own_log(daemon) for daemon in nodes.values()}
-    return len(found) == len({*found}) and {*found} == logs | own and len(own) == len(nodes)
+    closed = {one["log_id"] for daemon in nodes.values() for one in figures(daemon).get("closed", ())}
+    return len(found) == len({*found}) and {*found} == logs - closed | own and len(own) == len(nodes)
 
 
 def ask(daemon: Daemon, route: str, other: int) -> None:

@@ -76,7 +76,7 @@ COVERED_BY = {
         "nsqd.http.stats_text", "nsqd.http.topology", "shared.http.extensions",
     ),
     "processes/test_nsq_to_file.py": ("apps.to_file.discovery", "apps.to_file.main"),
-    "admin/test_cluster_state.py": ("admin.cluster_answer",),
+    "admin/test_cluster_state.py": ("admin.cluster_answer", "admin.cluster_logs"),
     "processes/test_messages.py": ("nsqd.http.inspection",),
     "processes/test_read_back.py": ("nsqd.http.offsets", "nsqd.http.read_back"),
     "processes/test_nsqd_observation.py": (

@@ -144,6 +144,10 @@ class ChannelState(ReaderState):
         ready = self._ready(distributed, plain) + len(waiting) - due
         return {"ready": ready, "deferred": due, "buried": len(self.buried)}
 
+    def delivered(self) -> int:
+        known = sum(attempts > 0 and not due for attempts, due in self.returned.values())
+        return known + sum(attempts > 0 and not due for _, due, attempts in self.pages.entries())
+
     def _ready(self, distributed: int, plain: list[Span]) -> int:
         """Return how many messages the cursor will come by; `plain` are the spans of messages without a delay."""
         return overlap(plain, [(self.cursor, distributed)]) - overlap(plain, self.passed.spans(self.cursor))

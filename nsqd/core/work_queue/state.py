@@ -127,6 +127,9 @@ class TubeState(ReaderState):
         ready = found[JobState.READY] + found[JobState.RESERVED]
         return {"ready": ready, "delayed": found[JobState.DELAYED], "buried": found[JobState.BURIED]}
 
+    def delivered(self) -> int:
+        return self.jobs.states()[JobState.RESERVED]
+
     # checkpoints
 
     def dump(self) -> list[Any]:

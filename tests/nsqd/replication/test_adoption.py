@@ -68,6 +68,19 @@ def test_a_log_is_served_and_copied_from_its_directory_and_no_mirror_of_it_is_ke
     assert owned.log.writer.durable.position == owned.log.writer.written.position
 
 
+@pytest.mark.parametrize(("is_clean", "unclean"), [(True, 0), (False, 110)])
+def test_what_may_come_twice_after_a_take_over_is_counted_once(is_clean: bool, unclean: int) -> None:
+    node, log_id = adopter()
+    node.adoptions.adopt(log_id, 70, is_clean)
+    node.run()
+    assert node.adoptions.takeovers.last_seconds is not None
+    assert node.adoptions.takeovers.possible_duplicates["unclean"] == unclean
+    node.adoptions.begin_again(log_id, 80)
+    node.run()
+    assert [epoch.number for epoch in node.announced] == [70, 80]
+    assert node.adoptions.takeovers.possible_duplicates["unclean"] == unclean
+
+
 def test_a_start_gives_back_no_message_ids_and_tells_which_logs_it_will_open() -> None:
     node, log_id = adopter()
     node.adoptions.adopt(log_id, 70)

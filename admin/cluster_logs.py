@@ -1,0 +1,77 @@
+"""Who owns which log of a cluster, and what nodes do about the logs of lost nodes, merged from all answers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from admin.cluster_answer import Answer, ClaimWord
+from admin.cluster_state import CLOSED, LOST, LogState, Taker
+
+MOST_LOGS = 1000  # that are listed
+
+
+def logs_of(answers: Mapping[int, Answer]) -> list[LogState]:
+    """Return all logs that nodes own, have closed, or know the lost owner of; by the node that published into them."""
+    found: dict[str, LogState] = {}
+    for by, answer in sorted(answers.items()):
+        for one in answer.owned:
+            known = found.get(one.log_id)
+            if known is None:
+                found[one.log_id] = LogState(one.log_id, one.node, by, one.state)
+            else:
+                known.also_owned_by.append(by)
+    for log_id, owner, takers in _lost(answers):
+        if log_id not in found:
+            found[log_id] = LogState(log_id, _publisher(answers, log_id), owner, LOST, takers)
+        else:  # its owner answers, and others do not hear it: what they do about it matters only once they do it
+            found[log_id].takers = [one for one in takers if one.state]
+    for _, answer in sorted(answers.items()):
+        for log_id, node in answer.closed.items():
+            found.setdefault(log_id, LogState(log_id, node, None, CLOSED))
+    return sorted(found.values(), key=lambda one: (one.node is None, one.node or 0, one.state == CLOSED, one.log_id))
+
+
+def several_owners(logs: list[LogState]) -> Iterator[str]:
+    """Yield which logs several nodes own, by their own answers."""
+    for one in logs:
+        if one.also_owned_by:
+            names = ", ".join(map(str, [one.owner, *one.also_owned_by[:10]]))
+            yield f"Nodes {names} all say that they own the log {one.log_id} of node {one.node}."
+
+
+def adopters(logs: list[LogState]) -> dict[str, int]:
+    """Return which node has adopted a log of another one, by log id."""
+    return {
+        one.log_id: one.owner
+        for one in logs
+        if one.owner is not None and one.owner != one.node and one.state not in (LOST, CLOSED)
+    }
+
+
+def _lost(answers: Mapping[int, Answer]) -> Iterator[tuple[str, int, list[Taker]]]:
+    """Yield each log whose owner a node has lost: its id, the owner by the latest epoch, and what each such node does."""
+    by_log: dict[str, list[tuple[int, ClaimWord]]] = {}
+    for by, answer in sorted(answers.items()):
+        for word in answer.claims:
+            by_log.setdefault(word.log_id, []).append((by, word))
+    for log_id, words in by_log.items():
+        latest = max((word for _, word in words), key=lambda word: word.epoch)
+        takers = [
+            Taker(by, word.state, word.is_clean, word.reason, answers[by].holds(log_id))
+            for by, word in words
+            if word.is_lost and word.epoch == latest.epoch
+        ]
+        if takers:
+            yield log_id, latest.owner, takers
+
+
+def _publisher(answers: Mapping[int, Answer], log_id: str) -> int | None:
+    """Return which node published into a log, as nodes that have a copy of it or know its publisher say; None: unknown."""
+    for answer in answers.values():
+        for owner, known in answer.mirrors:
+            if known == log_id:
+                return owner
+        for node, word in answer.words.items():
+            if word.log_id == log_id:
+                return node
+    return None

@@ -1,0 +1,64 @@
+"""How many messages may be delivered twice because a log has changed its owner, as far as a node can count them. Pure.
+
+See docs/guarantees.md#what-is-counted-of-it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from nsqd.core.broker import Broker
+from nsqd.core.topic_state import TopicState
+from nsqd.storage.log.succession import Succession
+
+READY_AGAIN, UNCLEAN = "ready_again", "unclean"  # at the node that takes a log over
+UNFINISHED, UNTOLD, MOVED, MOVED_ALL = "unfinished", "untold", "moved", "moved_all"  # at the node that has lost its log
+REASONS = (READY_AGAIN, UNCLEAN, UNFINISHED, UNTOLD, MOVED, MOVED_ALL)
+
+
+@dataclass(slots=True)
+class TakeoverFigures:
+    """What the take-overs of logs were like since this node has its log."""
+
+    last_seconds: float | None = None  # that the last take-over took; None: there was none
+    possible_duplicates: Counter[str] = field(default_factory=Counter)  # messages by reason, one of REASONS
+
+    def taken_over(self, seconds: float, delivered: int, unfinished: int, is_clean: bool) -> None:
+        """Note that this node has taken a log over.
+
+        `delivered`: messages that are ready and had been delivered before; `unfinished`: all that readers wait for; `is_clean`:
+        the copy was known to be complete.
+        """
+        self.last_seconds = seconds
+        self.possible_duplicates[READY_AGAIN] += delivered
+        if not is_clean:
+            self.possible_duplicates[UNCLEAN] += max(0, unfinished - delivered)
+
+    def figures(self) -> dict[str, Any]:
+        """Return them for /cluster."""
+        duplicates = {reason: self.possible_duplicates[reason] for reason in REASONS}
+        return {"last_seconds": self.last_seconds, "possible_duplicates": duplicates}
+
+
+def of_return(made: Succession, is_owner_known: bool) -> Counter[str]:
+    """Count what may come twice because another node has taken over this node's log. `made`: the log that succeeds it.
+
+    `is_owner_known`: somebody said how much of the log the other node has.
+    """
+    moved = MOVED if is_owner_known else MOVED_ALL
+    return Counter({UNTOLD: made.dropped["FINISH"], moved: made.messages})
+
+
+def delivered_before(topics: Iterable[TopicState]) -> int:
+    """Count the messages and jobs of settled states that are ready after a start though they had been delivered."""
+    return sum(reader.delivered() for topic in topics for reader in topic.readers.values())
+
+
+def unfinished(broker: Broker) -> int:
+    """Count the messages and jobs that wait to be delivered, once for each reader; those that are buried do not."""
+    topics = broker.topics.values()
+    counts = [reader.counts() for topic in topics for reader in topic.readers.values()]
+    return sum(sum(one) - one.buried for one in counts)
