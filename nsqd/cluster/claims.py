@@ -47,6 +47,7 @@ class Claims:
         self.quorum = quorum
         # has what the node knows and has promised written durably, and then says whether that has succeeded
         self.keep: Callable[[Callable[[bool], None]], None] = lambda then: then(False)
+        self.may_claim: Callable[[], bool] = lambda: True  # returns False once this node leaves the cluster
         self.on_won: Callable[[bytes, int], None] = lambda log_id, number: None
         self.on_called_off: Callable[[bytes], None] = lambda log_id: (
             None
@@ -84,8 +85,15 @@ class Claims:
             if cases.watch(case, now):
                 self.claimant.owner_is_back(case, now)
         self._tell_fences()
-        self.claimant.tick(now)
+        self._claim(now)
         self._forget_connections()
+
+    def _claim(self, now: int) -> None:
+        attempt = self.claimant.attempt
+        if self.may_claim() or (attempt is not None and attempt.is_won):  # what was won is adopted
+            self.claimant.tick(now)
+        elif attempt is not None:
+            self.claimant.fail(attempt, "this node leaves the cluster", now)
 
     def _forget_connections(self) -> None:
         """Forget what was sent over connections that are gone, and of logs that this node does not own any more."""
@@ -127,7 +135,9 @@ class Claims:
             self.claimant.count(link, unpack_vote(content), now)
 
     def adopt(self, log_id: bytes) -> None:
-        """Claim a log because an operator says so. Raises KeyError or ValueError, as Claimant.adopt."""
+        """Claim a log because an operator says so. Raises as Claimant.adopt, and KeyError if this node leaves."""
+        if not self.may_claim():
+            raise KeyError(log_id)
         self.claimant.adopt(log_id)
 
     def given_up(self, log_id: bytes, why: str) -> None:

@@ -56,6 +56,7 @@ class Leaving:
         self.on_end: Callable[[bool], None] = lambda is_left: None  # the process is to end
         # has what the node knows written durably, and then says whether that has succeeded
         self.keep: Callable[[Callable[[bool], None]], None] = lambda then: then(False)
+        self.adopting: Callable[[], Iterable[bytes]] = tuple  # returns the logs of whose adoption nobody was told yet
         self._cluster = cluster
         self._limit = self._begun = 0  # ns; when it began
         self._in_flight = 0
@@ -74,13 +75,11 @@ class Leaving:
             self.on_begin()
 
     def tick(self, now: int, in_flight: int, logs: Sequence[Followed]) -> None:
-        """Go on. `in_flight`: messages that clients have; `logs`: those that this node still serves, or served last."""
+        """Go on. `in_flight`: messages that clients have; `logs`: those that are copied, of those that this node owns."""
         if self.state not in (LeavingState.WAITING, LeavingState.HANDING_OVER):
             return
-        own = self._cluster.own.number
         self._in_flight = in_flight
-        epochs = self._cluster.ownership.epochs
-        self._owned = [one.log_id for one in logs if one.log_id in epochs and epochs[one.log_id].node == own]
+        epochs, self._owned = self._cluster.ownership.epochs, self._find_owned()
         if self.state is LeavingState.WAITING and (not in_flight or now - self._begun >= self._limit // 2):
             self.state = LeavingState.HANDING_OVER
         if self.state is LeavingState.HANDING_OVER:
@@ -88,11 +87,25 @@ class Leaving:
                 self._leave()
                 return
             for one in logs:
-                if one.log_id in self._owned:
+                if self._is_own(one.log_id):
                     self._hand_over(one, epochs[one.log_id], now)
         if now - self._begun >= self._limit:
             self.state = LeavingState.GAVE_UP
             self.on_end(False)
+
+    def asked(self, log_id: bytes) -> int | None:
+        """Return the number of the node that was asked last to own a log; None: none was."""
+        return self._asked[log_id][0] if log_id in self._asked else None
+
+    def _find_owned(self) -> list[bytes]:
+        """Return the logs that this node owns, opened or not, and those that it is taking over."""
+        own = [log_id for log_id in self._cluster.ownership.held if self._is_own(log_id)]
+        return [*own, *(log_id for log_id in self.adopting() if log_id not in own)]
+
+    def _is_own(self, log_id: bytes) -> bool:
+        ownership = self._cluster.ownership
+        epoch = ownership.epochs.get(log_id)
+        return epoch is not None and epoch.node == self._cluster.own.number and log_id not in ownership.closed
 
     def _hand_over(self, one: Followed, epoch: Epoch, now: int) -> None:
         """Ask a node to own a log, unless one was just asked."""
@@ -139,7 +152,8 @@ class Handovers:
         """Take note that the owner of a log asks this node to own it. Raises PeerError."""
         log_id, epoch = unpack_handover(content)
         assert link.peer is not None
-        if epoch.node == link.peer.number and self._is_owner(log_id, epoch) and len(self._asked) < MOST_ASKED:
+        is_owner = epoch.node == link.peer.number and self._is_owner(log_id, epoch)
+        if is_owner and len(self._asked) < MOST_ASKED and self._claims.may_claim():
             self._asked[log_id] = epoch, self._now + ASKED_FOR
 
     def _is_owner(self, log_id: bytes, epoch: Epoch) -> bool:
@@ -149,7 +163,7 @@ class Handovers:
         """Claim what can be claimed. Call it several times a second, before Claims.tick."""
         self._now = now
         for log_id, (epoch, until) in list(self._asked.items()):
-            if now >= until or not self._is_owner(log_id, epoch):
+            if now >= until or not self._is_owner(log_id, epoch) or not self._claims.may_claim():
                 del self._asked[log_id]
                 continue
             try:

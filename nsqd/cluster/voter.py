@@ -11,7 +11,7 @@ from nsqd.cluster.cases import Case, Cases, Invitation, Quorum, extent_of
 from nsqd.cluster.claimant import MOST_AHEAD, PATIENT, Claimant
 from nsqd.cluster.link import Link
 from nsqd.cluster.ownership import Promise
-from nsqd.protocols.peer.claims import NEVER, Answer, Claim, Stage, Vote, pack_vote
+from nsqd.protocols.peer.claims import NEVER, NO_MIRROR, Answer, Claim, Extent, Stage, Vote, pack_vote
 
 YIELD = 3_000_000_000  # ns for which a voter does not claim what it has promised to another node
 INVITED = 10_000_000_000  # ns for which a node with a longer mirror claims at once, after another node's claim
@@ -30,6 +30,10 @@ class Voter:
         self._claimant = claimant
         self._quorum = quorum
         self._keep = keep
+        # returns how far the log goes that this node owned and gave up; NO_MIRROR: it does not know
+        self.own_extent: Callable[[bytes], Extent] = lambda log_id: NO_MIRROR
+        # returns the node that this one, which leaves, asked last to own a log; None: it has asked none
+        self.asked: Callable[[bytes], int | None] = lambda log_id: None
 
     def vote(self, link: Link, claim: Claim, now: int) -> None:
         """Answer the claim of another node on a log."""
@@ -68,6 +72,8 @@ class Voter:
             return Answer.OWNED
         if self._cases.is_there(case.log_id, now):
             return Answer.HEARD
+        if self._gave_up(case) and (answer := self._answer_for_own(number, case, claim)) is not Answer.PROMISED:
+            return answer
         promised = self._ownership.promises.get(case.log_id, Promise(0, number))
         if claim.number > max(case.epoch.number, promised.number) + MOST_AHEAD:
             return Answer.CANNOT
@@ -87,6 +93,22 @@ class Voter:
             case.yields_until = now + YIELD  # both claim at once: the other one claims again, under a greater number
             self._claimant.fail(attempt, "another node claims the log", now)
         return Answer.TAKEN
+
+    def _gave_up(self, case: Case) -> bool:
+        """Return True if this node is the owner of a log, and gave it up."""
+        return case.log_id in self._ownership.given_up and self._ownership.held.get(case.log_id) == case.epoch
+
+    def _answer_for_own(self, number: int, case: Case, claim: Claim) -> Answer:
+        """Return what this node has against a claim on a log that it gave up; PROMISED: nothing.
+
+        It knows how far its log goes, and promises it to no node that may lack messages which others have. A node that leaves
+        promises it to the node that it asked.
+        """
+        asked = self.asked(case.log_id)
+        is_short = claim.mirror < self.own_extent(case.log_id)
+        if is_short and (claim.stage is Stage.CLEAN or asked is not None):
+            return Answer.LONGER
+        return Answer.PROMISED if asked in (None, number) else Answer.CANNOT
 
     def _is_longer(self, case: Case, claim: Claim) -> bool:
         """Return True if this node's mirror is longer than a claimant's, and this node can be expected to adopt it."""
@@ -121,7 +143,7 @@ class Voter:
             answer,
             promised.number if promised is not None else 0,
             NEVER if heard is None else max(0, now - heard),
-            extent_of(case.mirror),
+            self.own_extent(case.log_id) if self._gave_up(case) else extent_of(case.mirror),
             case.counts,
         )
         link.send_claiming(pack_vote(vote))

@@ -130,8 +130,11 @@ class Broker:
         return found
 
     def drain(self, draining: bool) -> bool:
-        """Stop taking messages and jobs while deliveries go on, or take them again. Returns False if nothing changes."""
-        if draining == bool(self.draining_since):
+        """Stop taking messages and jobs while deliveries go on, or take them again. Returns False if nothing changes.
+
+        A node that leaves its cluster takes none again.
+        """
+        if draining == bool(self.draining_since) or (self.agenda.is_held and not draining):
             return False
         self.draining_since = self.agenda.wall if draining else 0
         self.refusal = self.store.refusal or (DRAINING if draining else "")

@@ -62,6 +62,7 @@ def give_up_broken(cluster: Cluster, origin: Origin) -> None:
     log_id = cluster.own.log_id
     if origin.is_broken and cluster.ownership.holds(log_id):
         log.critical("CLUSTER: a sync of this node's log has failed: another node may take the log over")
+        origin.extent()  # notes how far the followers are: they may be lost, too
         cluster.give_up_log(log_id)
 
 

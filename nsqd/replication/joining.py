@@ -114,6 +114,7 @@ def copy_adopted(mirrors: int, patience: int, rate: int, port: ClusterPort, work
     source.tap(origin)
     opened.store.after_write = partial(port.copied_group, origin=origin)
     copying.add(origin)
+    port.ends.pop(log_id, None)
     assert port.claims is not None
     writer, epoch = opened.writer, opened.identity.epoch
     port.tellers[log_id] = CountsTeller(port.claims, origin, log_id, epoch, lambda: writer.written.position)
@@ -124,6 +125,7 @@ def copy_adopted(mirrors: int, patience: int, rate: int, port: ClusterPort, work
 def end_copying(port: ClusterPort, log_id: bytes) -> None:
     """Copy a log that this node had taken over no more."""
     assert port.copying is not None
+    port.ends[log_id] = port.copying.origins[log_id].extent()
     port.copying.remove(log_id)
     del port.tellers[log_id]
     if port.times is not None:
@@ -138,6 +140,7 @@ def begin_claims(
     mirrors = KeptMirrors(copying.mirrors, time.monotonic_ns)
     claims = Claims(cluster, mirrors, quorum, takeover_after, unclean_after, os.urandom, time.monotonic_ns())
     claims.keep = port.keep
+    claims.voter.own_extent, claims.voter.asked = port.own_extent, port.leaving.asked
     writer = opened.writer
     own = CountsTeller(claims, copying.origin, identity.log_id, identity.epoch, lambda: writer.written.position)
     port.claims, port.tellers = claims, {identity.log_id: own}
@@ -189,6 +192,13 @@ def prepare_leaving(port: ClusterPort, broker: Broker, hold: Callable[[], None],
 
     port.in_flight = partial(count_in_flight, broker)
     port.leaving.on_begin, port.leaving.on_end = begin, ended
+    port.leaving.adopting = partial(_unannounced, port)
+
+
+def _unannounced(port: ClusterPort) -> list[bytes]:
+    """Return the logs that this node is taking over, of which it has told nobody yet."""
+    logs = port.adoptions.logs.values() if port.adoptions is not None else ()
+    return [one.log_id for one in logs if one.number and not one.is_announced]
 
 
 def connect_claims(port: ClusterPort, claims: Claims, adoptions: Adoptions) -> None:
@@ -208,6 +218,7 @@ def connect_claims(port: ClusterPort, claims: Claims, adoptions: Adoptions) -> N
         adoptions.adopt(log_id, number, claims.attempt is not None and claims.attempt.stage is Stage.CLEAN)
 
     port.handovers = Handovers(port.cluster, claims)
+    claims.may_claim = lambda: not port.leaving.is_under_way
     claims.on_won = won
     claims.on_called_off = adoptions.call_off
     claims.on_fenced = fenced

@@ -17,7 +17,10 @@ from typing import Any
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.leaving import Followed, best_first
 from nsqd.cluster.link import Link
+from nsqd.core.message.epoch import NO_EPOCH
+from nsqd.core.message.epoch import unpack as unpack_epoch
 from nsqd.protocols.peer import stream
+from nsqd.protocols.peer.claims import Extent
 from nsqd.protocols.peer.frames import FrameKind, PeerError, encode
 from nsqd.replication.choosing import Candidate, chosen
 from nsqd.replication.common import common_end, continued, first_missing
@@ -83,6 +86,7 @@ class Origin:
         self._last_seen: dict[int, int] = {}  # when each node had a connection last, monotonic ns
         self._keep_due = 0
         self._now = 0  # time of the last tick
+        self._reached = 0  # position up to which a follower had a log whose sync has failed
         self._dropped: dict[int, Link] = {}  # nodes that were told that they need no mirror, with the connection
 
     # connections
@@ -463,6 +467,15 @@ class Origin:
         counting = self.in_sync.counting
         whole = [(one.number, one.number in counting, one.durable) for one in self.followers.values() if one.has_mirror]
         return Followed(self.log_id, best_first(whole, self._source.end))
+
+    def extent(self) -> Extent:
+        """Return how far the log goes. Once a sync has failed: as far as a follower was known to have it at a call of this."""
+        end = self._source.end
+        if self._source.is_broken:
+            self._reached = max([self._reached, *(one.written for one in self.followers.values() if one.has_mirror)])
+            end = self._reached
+        epochs = [epoch for epoch, start in self._source.epochs() if start < end]
+        return Extent(unpack_epoch(epochs[-1]) if epochs else NO_EPOCH, end)
 
     def figures(self) -> dict[str, Any]:
         """Return for /cluster how many copies are possible, which nodes are away, and which count; and replies given up."""

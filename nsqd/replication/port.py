@@ -31,6 +31,7 @@ from nsqd.core.retention.policy import TopicConfig
 from nsqd.net.endpoint import Endpoint, OutputBounds
 from nsqd.net.reactor import Reactor
 from nsqd.protocols.conversation import Conversation
+from nsqd.protocols.peer.claims import NO_MIRROR, Extent
 from nsqd.protocols.transport import Transport
 from nsqd.replication.adopted_log import CLOSED, LOST, SERVING
 from nsqd.replication.adoption import Adoptions
@@ -105,6 +106,7 @@ class ClusterPort:
         # is told of each greater epoch by which another node owns the log into which this one publishes
         self.on_fenced: Callable[[bytes, Epoch], None] = lambda log_id, epoch: None
         self.tellers: dict[bytes, CountsTeller] = {}  # one for each log that this node owns, by log id
+        self.ends: dict[bytes, Extent] = {}  # how far adopted logs went that are not copied any more, by log id
         self._keep_now = trio.Event()  # somebody waits until cluster.json is written
 
     def listen(self, sock: socket.socket) -> None:
@@ -208,6 +210,11 @@ class ClusterPort:
     def leave(self, limit: int) -> None:
         self.leaving.begin(limit, time.monotonic_ns())
         self._reactor.wake()
+
+    def own_extent(self, log_id: bytes) -> Extent:
+        """Return how far a log goes that this node owns, or how far it went; NO_MIRROR: this was not known in this run."""
+        origin = self.copying.origins.get(log_id) if self.copying is not None else None
+        return origin.extent() if origin is not None else self.ends.get(log_id, NO_MIRROR)
 
     def configured(self, topic: str, config: TopicConfig) -> None:
         self.cluster.configure(topic, config, time.time_ns() // 1_000_000)

@@ -12,7 +12,7 @@ from nsqd.cluster.membership import Standing
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.frames import PeerError
 from nsqd.protocols.peer.handover import pack_handover, unpack_handover
-from tests.nsqd.cluster.claims_run import ClaimNode
+from tests.nsqd.cluster.claims_run import UNCLEAN_AFTER, ClaimNode, ClaimRun
 from tests.nsqd.cluster.network import SECOND
 from tests.nsqd.cluster.test_claims import LOG, owner, started
 
@@ -153,3 +153,110 @@ def test_another_node_cannot_ask_for_a_claim_on_a_log_that_its_owner_gave_up() -
     run.fenced = lambda node, log_id, epoch: None  # type: ignore[method-assign]
     run.advance(20)
     assert nodes[1].cluster.ownership.epochs[LOG].node == 1
+
+
+def test_a_log_that_is_owned_and_not_copied_yet_is_waited_for() -> None:
+    leaver = Leaver()
+    other = (7).to_bytes(16)
+    leaver.node.cluster.announce_owner(other, Epoch(3, 0, bytes(8)))  # and it is being opened again
+    leaver.leaving.begin(LIMIT, leaver.node.now)
+    leaver.advance(20, 1, 2)
+    assert leaver.node.cluster.ownership.epochs[LOG].node != 0
+    assert leaver.leaving.figures()["logs"] == [{"log_id": other.hex(), "asked": None}]
+    assert leaver.ended == []
+    leaver.advance(45, 1, 2)
+    assert leaver.ended == [False]
+
+
+def test_an_adoption_of_which_nobody_was_told_is_waited_for() -> None:
+    leaver = Leaver()
+    adopting = [(7).to_bytes(16)]
+    leaver.leaving.adopting = lambda: adopting
+    leaver.leaving.begin(LIMIT, leaver.node.now)
+    leaver.advance(20, 1, 2)
+    assert leaver.leaving.figures()["state"] == "handing over"
+    adopting.clear()
+    leaver.advance(1, 1, 2)
+    assert leaver.ended == [True]
+
+
+def test_a_node_that_leaves_claims_nothing() -> None:
+    run, nodes = started()
+    run.kill(nodes[0])
+    while nodes[1].claims.attempt is None:
+        run.advance(0.1)
+    assert not nodes[1].claims.attempt.is_won
+    nodes[1].claims.may_claim = lambda: False
+    run.advance(0.2)
+    assert nodes[1].claims.attempt is None
+    with pytest.raises(KeyError):
+        nodes[1].claims.adopt(LOG)
+    run.advance(30)
+    assert owner(run) == 2
+    assert nodes[1].claims.attempt is None
+
+
+def test_two_nodes_that_leave_do_not_hand_their_logs_to_each_other() -> None:
+    leaver = Leaver(size=2)
+    second = Leaving(leaver.nodes[1].cluster)
+    second.begin(LIMIT, leaver.node.now)
+    leaver.nodes[1].claims.may_claim = lambda: not second.is_under_way
+    leaver.leaving.begin(LIMIT, leaver.node.now)
+    leaver.advance(30, 1)
+    assert leaver.leaving.figures()["logs"] == [{"log_id": LOG.hex(), "asked": 1}]
+    assert owner(leaver.run) == 0
+    assert leaver.nodes[1].claims.claimant.failed == 0
+
+
+def _one_lags(run: ClaimRun, nodes: list[ClaimNode]) -> None:
+    """Node 2 has 1000 bytes that node 1 lacks, and is cut off; nothing is written or copied any more."""
+    node, whole = nodes[0], nodes[2]
+    run.stream = lambda owner, log_id: None  # type: ignore[method-assign]
+    node.disk.owned[LOG].end += 1000
+    whole.disk.mirrors[LOG] = node.disk.owned[LOG].copy()
+    node.claims.voter.own_extent = lambda log_id: node.disk.owned[log_id].extent
+    pairs = [(one.own.address, whole.own.address) for one in nodes[:2]]
+    run.network.cut = {*pairs, *((there, here) for here, there in pairs)}
+    run.advance(8)
+
+
+def test_a_node_that_leaves_promises_its_log_to_nobody_who_lacks_a_part_of_it() -> None:
+    leaver = Leaver()
+    run, leaving = leaver.run, leaver.leaving
+    leaver.node.claims.voter.asked = leaving.asked
+    leaving.begin(LIMIT, leaver.node.now)
+    leaving.tick(leaver.node.now, 0, [Followed(LOG, (2,))])
+    assert leaving.asked(LOG) == 2
+    _one_lags(run, leaver.nodes)
+    run.advance(UNCLEAN_AFTER / SECOND + 10)
+    assert leaver.node.cluster.ownership.epochs[LOG].node == 0
+    assert leaver.nodes[1].claims.claimant.failed > 1
+    run.network.cut = set()
+    run.advance(100)
+    assert owner(run) == 2
+
+
+def test_a_node_that_leaves_promises_its_log_to_the_node_that_it_asked() -> None:
+    leaver = Leaver(size=2)
+    leaver.run.stream = lambda owner, log_id: None  # type: ignore[method-assign]
+    leaver.nodes[1].disk.mirrors[LOG] = leaver.node.disk.owned[LOG].copy()
+    asked: list[int | None] = [5]
+    leaver.node.claims.voter.asked = lambda log_id: asked[-1]
+    leaver.node.cluster.give_up_log(LOG)
+    leaver.run.advance(20)
+    assert owner(leaver.run) == 0
+    asked.append(1)
+    leaver.run.advance(60)
+    assert owner(leaver.run) == 1
+
+
+def test_an_owner_whose_disk_is_broken_promises_its_log_to_nobody_who_lacks_a_part_before_that_must_be() -> None:
+    run, nodes = started()
+    run.fenced = lambda node, log_id, epoch: None  # type: ignore[method-assign]
+    _one_lags(run, nodes)
+    nodes[0].cluster.give_up_log(LOG)
+    run.advance(UNCLEAN_AFTER / SECOND - 5)
+    assert nodes[0].cluster.ownership.epochs[LOG].node == 0
+    assert nodes[1].claims.claimant.failed > 1
+    run.advance(60)
+    assert nodes[0].cluster.ownership.epochs[LOG].node == 1

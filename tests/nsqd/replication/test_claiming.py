@@ -107,6 +107,10 @@ class BrokenLog:
     """In place of an Origin: whether a sync of the log has failed."""
 
     is_broken = False
+    noted = 0
+
+    def extent(self) -> None:
+        self.noted += 1
 
 
 def test_a_node_whose_sync_fails_lets_its_own_log_be_taken_over_and_says_so_once(
@@ -121,4 +125,5 @@ def test_a_node_whose_sync_fails_lets_its_own_log_be_taken_over_and_says_so_once
     give_up_broken(cluster, cast(Origin, origin))
     give_up_broken(cluster, cast(Origin, origin))
     assert cluster.ownership.given_up == {own.log_id}
+    assert origin.noted == 1, "how far the followers are"
     assert [record.levelname for record in caplog.records] == ["CRITICAL"]

@@ -10,6 +10,7 @@ import pytest
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link, Listener
 from nsqd.protocols.peer import stream
+from nsqd.protocols.peer.claims import Extent
 from nsqd.protocols.peer.frames import AFTER_PROOF, FrameKind, FrameReader
 from nsqd.replication import origin as origin_module
 from nsqd.replication.origin import Origin
@@ -117,6 +118,21 @@ def test_a_mirror_with_nothing_is_sent_everything() -> None:
         *_bytes(second, HEADER_SIZE, log.files[second][HEADER_SIZE:]),
         (FrameKind.SWITCH, stream.pack_switch(log.end)[5:]),
     ]
+
+
+def test_a_log_goes_to_its_end_and_a_broken_one_as_far_as_a_follower_had_it() -> None:
+    log, second = two_segments()
+    side = Side(log)
+    side.source.table.append((SECOND.pack(), log.end))
+    assert side.origin.extent() == Extent(FIRST, log.end), "nothing was written in the second epoch"
+    side.source.table[1] = SECOND.pack(), second
+    assert side.origin.extent() == Extent(SECOND, log.end)
+    side.have(stream.Have(second, [(FIRST.pack(), 0)], {0: 0}))
+    side.origin.followers[FOLLOWER].has_mirror, side.origin.followers[FOLLOWER].written = True, second
+    side.source.is_broken = True
+    assert side.origin.extent() == Extent(FIRST, second)
+    side.origin.followers.clear()
+    assert side.origin.extent() == Extent(FIRST, second), "the follower was lost, too"
 
 
 def test_a_mirror_goes_on_where_it_ends() -> None:

@@ -39,6 +39,13 @@ def test_publishing_is_refused_and_taken_again(node: Node, command: bytes, name:
     assert Wire(node).send(command).replies() == [b"OK"]
 
 
+def test_a_node_that_leaves_its_cluster_takes_no_messages_again(node: Node) -> None:
+    assert node.broker.drain(True)
+    node.broker.agenda.is_held = True
+    assert not node.broker.drain(False)
+    assert Wire(node).send(b"PUB t\n" + X).frames() == [(ERROR, b"E_PUB_FAILED PUB failed DRAINING")]
+
+
 def test_an_mpub_under_way_is_refused(node: Node) -> None:
     command = mpub(b"t", b"1", b"2")
     wire = Wire(node).send(command[:-3])
