@@ -32,6 +32,11 @@ TEXTS = {
     "left": "the node has left the cluster",
     "gave up": "{count} logs were not handed over within the limit: the node ends as their owner, and its disk is still a copy",
 }
+LACKING = (
+    "the node ends, and has not left: the nodes that own these logs now may lack messages that its disk has: {logs}; "
+    "{count} other logs were not handed over"
+)
+UNCLAIMED = "; its disk has a copy of these logs, whose owner is lost and which no other node owns: {logs}"
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -61,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     while True:
         try:
             state = dict(answer.json())
-            text = _text(state)
+            text = describe(state)
         except (ValueError, KeyError, TypeError):
             return _failed(f"{address} does not answer as an nsqd of Penstock")
         if text != last:
@@ -85,8 +90,18 @@ def _ask(ask: Callable[[], httpx.Response]) -> httpx.Response | None:
         return None
 
 
-def _text(state: dict[str, Any]) -> str:
-    return TEXTS[state["state"]].format(in_flight=int(state["in_flight"]), count=len(state["logs"]))
+def describe(state: dict[str, Any]) -> str:
+    """Return a line that tells how far a node is. Raises KeyError, ValueError or TypeError if that is no answer of a node."""
+    text = TEXTS[state["state"]].format(in_flight=int(state["in_flight"]), count=len(state["logs"]))
+    if state["state"] == "gave up" and state["lacking"]:
+        text = LACKING.format(logs=_named(state["lacking"]), count=len(state["logs"]))
+    if state["state"] in ("left", "gave up") and state["unclaimed"]:
+        text += UNCLAIMED.format(logs=_named(state["unclaimed"]))
+    return text
+
+
+def _named(logs: list[Any]) -> str:
+    return ", ".join(str(log_id)[:32] for log_id in logs)
 
 
 def _why(answer: httpx.Response, address: str) -> str:

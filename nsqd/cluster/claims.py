@@ -159,6 +159,14 @@ class Claims:
 
     # figures
 
+    def unclaimed(self) -> list[bytes]:
+        """Return the logs of which this node has a whole mirror, and whose owner is lost: no node has taken them over."""
+        cases, own, closed = self.cases.by_log.values(), self._cluster.own.number, self._ownership.closed
+        lost = [case for case in cases if case.lost_since is not None and case.epoch.node != own]
+        return [
+            one.log_id for one in lost if one.mirror is not None and one.mirror.is_complete and one.log_id not in closed
+        ]
+
     def figures(self) -> dict[str, Any]:
         """Return for /cluster what is known of the owners of logs, and of claims."""
         return {

@@ -3,7 +3,8 @@
 The node takes no publishes and delivers nothing more. It waits until nothing is in flight, but no longer than half of the
 limit. Then it gives its logs up: for each log it asks one follower that has everything to claim it, by the usual exchange, and
 another one if that takes too long. When every log has another owner, it says that it has left. What is not handed over within
-the limit stays its own: the others may take it over as from a node that was lost.
+the limit stays its own: the others may take it over as from a node that was lost. If a log got an owner that may lack a part
+of it, because the node was cut off, it does not say that it has left: its disk may have messages that nobody else has.
 
 Nothing here does input or output, or asks a clock.
 
@@ -36,7 +37,7 @@ class LeavingState(StrEnum):
     HANDING_OVER = "handing over"
     TELLING = "telling"  # that it has left: all its logs have other owners
     LEFT = "left"
-    GAVE_UP = "gave up"  # the limit is over, and this node still owns a log
+    GAVE_UP = "gave up"  # this node still owns a log, or another node owns one without all of its messages, maybe
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,16 @@ class Leaving:
         # has what the node knows written durably, and then says whether that has succeeded
         self.keep: Callable[[Callable[[bool], None]], None] = lambda then: then(False)
         self.adopting: Callable[[], Iterable[bytes]] = tuple  # returns the logs of whose adoption nobody was told yet
+        # returns the logs of which there is a whole mirror here and whose owner is lost: no node has taken them over
+        self.unclaimed: Callable[[], Iterable[bytes]] = tuple
+        self.lacking: list[bytes] = []  # logs that another node owns now, of which it may lack what this node has
+        self.left_behind: list[bytes] = []  # what `unclaimed` returned last
         self._cluster = cluster
         self._limit = self._begun = 0  # ns; when it began
         self._in_flight = 0
-        self._owned: list[bytes] = []  # logs that are still to be handed over
+        self.owned: list[bytes] = []  # logs that are still to be handed over
+        self._own: set[bytes] = set()  # those of them that others know as this node's
+        self._whole: dict[bytes, set[int]] = {}  # by log id: the nodes that had all of it since no messages are taken
         self._asked: dict[bytes, tuple[int, int]] = {}  # by log id: the node that was asked last, and when
 
     @property
@@ -72,35 +79,43 @@ class Leaving:
         """Begin to leave, within `limit` ns. Nothing changes if the node leaves already."""
         if not self.is_under_way:
             self.state, self._limit, self._begun = LeavingState.WAITING, limit, now
+            self._find_owned()
             self.on_begin()
 
     def tick(self, now: int, in_flight: int, logs: Sequence[Followed]) -> None:
         """Go on. `in_flight`: messages that clients have; `logs`: those that are copied, of those that this node owns."""
         if self.state not in (LeavingState.WAITING, LeavingState.HANDING_OVER):
             return
-        self._in_flight = in_flight
-        epochs, self._owned = self._cluster.ownership.epochs, self._find_owned()
+        self._in_flight, self.left_behind = in_flight, list(self.unclaimed())
+        self._find_owned()
+        for one in logs:
+            self._whole.setdefault(one.log_id, set()).update(one.whole)
         if self.state is LeavingState.WAITING and (not in_flight or now - self._begun >= self._limit // 2):
             self.state = LeavingState.HANDING_OVER
         if self.state is LeavingState.HANDING_OVER:
-            if not self._owned:
-                self._leave()
+            if not self.owned:
+                self._end()
                 return
             for one in logs:
                 if self._is_own(one.log_id):
-                    self._hand_over(one, epochs[one.log_id], now)
+                    self._hand_over(one, self._cluster.ownership.epochs[one.log_id], now)
         if now - self._begun >= self._limit:
-            self.state = LeavingState.GAVE_UP
-            self.on_end(False)
+            self._give_up()
 
     def asked(self, log_id: bytes) -> int | None:
         """Return the number of the node that was asked last to own a log; None: none was."""
         return self._asked[log_id][0] if log_id in self._asked else None
 
-    def _find_owned(self) -> list[bytes]:
-        """Return the logs that this node owns, opened or not, and those that it is taking over."""
-        own = [log_id for log_id in self._cluster.ownership.held if self._is_own(log_id)]
-        return [*own, *(log_id for log_id in self.adopting() if log_id not in own)]
+    def _find_owned(self) -> None:
+        """Find the logs that this node owns, opened or not, and those that it is taking over; and who owns the others now."""
+        ownership = self._cluster.ownership
+        own = [log_id for log_id in ownership.held if self._is_own(log_id)]
+        for log_id in self._own.difference(own, ownership.closed):
+            owner = ownership.epochs.get(log_id)
+            if owner is not None and owner.node not in self._whole.get(log_id, ()):
+                self.lacking.append(log_id)
+        self._own = set(own)
+        self.owned = [*own, *(log_id for log_id in self.adopting() if log_id not in self._own)]
 
     def _is_own(self, log_id: bytes) -> bool:
         ownership = self._cluster.ownership
@@ -119,7 +134,15 @@ class Leaving:
         self._cluster.give_up_log(one.log_id)
         links[number].send_claiming(pack_handover(one.log_id, epoch))
 
-    def _leave(self) -> None:
+    def _give_up(self) -> None:
+        self.state = LeavingState.GAVE_UP
+        self.on_end(False)
+
+    def _end(self) -> None:
+        """End: all logs have other owners."""
+        if self.lacking:
+            self._give_up()
+            return
         self.state = LeavingState.TELLING
         self._cluster.leave()
         self.keep(self._left)
@@ -131,11 +154,13 @@ class Leaving:
 
     def figures(self) -> dict[str, Any]:
         """Return how far it is, as JSON has it."""
-        asked = [(log_id.hex(), self._asked.get(log_id, (None, 0))[0]) for log_id in self._owned]
+        asked = [(log_id.hex(), self._asked.get(log_id, (None, 0))[0]) for log_id in self.owned]
         return {
             "state": self.state.value,
             "in_flight": self._in_flight,
             "logs": [{"log_id": log_id, "asked": number} for log_id, number in asked],
+            "lacking": [log_id.hex() for log_id in self.lacking],
+            "unclaimed": [log_id.hex() for log_id in self.left_behind],
         }
 
 

@@ -49,11 +49,12 @@ POST /cluster/leave?limit=60s has the node that is asked leave the cluster for g
 waits for what is in flight, hands its logs over to nodes that have all of them, says that it has left, and ends 3 s later. GET
 /cluster/leave tells how far it is:
 
-    {"state": "handing over", "in_flight": 0, "logs": [{"log_id": "...", "asked": 2}]}
+    {"state": "handing over", "in_flight": 0, "logs": [{"log_id": "...", "asked": 2}], "lacking": [], "unclaimed": []}
 
 `state` is staying, waiting, handing over, telling, left or gave up; `logs` are those that are still to be handed over, with
-the node that was asked last. It gives up after `limit` (a day at most, else 400 INVALID_ARG_LIMIT): then it ends as a node
-that dies.
+the node that was asked last; `lacking` are those that got an owner which may lack messages that this node has, because it was
+cut off; `unclaimed` are those of which it has a copy, and whose owner is lost: no node has taken them over. It gives up
+after `limit` (a day at most, else 400 INVALID_ARG_LIMIT), or at the end if a log is `lacking`: then it ends as one that dies.
 
 POST /cluster/adopt?log=ID has the node that is asked claim the log of a lost node, though its copy may lack messages that were
 acknowledged, or that some were finished. The answer, {"claimed": "ID"}, says that it tries: other nodes

@@ -13,7 +13,7 @@ from pathlib import Path
 from nsqd.cluster.claims import Claims, Quorum
 from nsqd.cluster.closed import ClosedLogs
 from nsqd.cluster.cluster import Cluster
-from nsqd.cluster.leaving import Handovers
+from nsqd.cluster.leaving import Handovers, Leaving
 from nsqd.cluster.ownership import Ownership
 from nsqd.cluster.topic_configs import TopicConfigs
 from nsqd.core.broker import Broker
@@ -187,12 +187,27 @@ def prepare_leaving(port: ClusterPort, broker: Broker, hold: Callable[[], None],
                 "CLUSTER: this node has left the cluster, and ends; its data directory is a copy of what others own"
             )
         else:
-            log.error("CLUSTER: this node ends as the owner of its log: no other node has taken it over in time")
+            _tell_why_not(port.leaving)
+        if port.leaving.left_behind:
+            behind = ", ".join(log_id.hex() for log_id in port.leaving.left_behind)
+            log.warning(
+                "CLUSTER: a copy ends with this node, and no node owns the log, because its owner is lost: %s", behind
+            )
         end()
 
     port.in_flight = partial(count_in_flight, broker)
     port.leaving.on_begin, port.leaving.on_end = begin, ended
     port.leaving.adopting = partial(_unannounced, port)
+
+
+def _tell_why_not(leaving: Leaving) -> None:
+    for log_id in leaving.lacking:
+        log.error(
+            "CLUSTER: this node ends, and has not left: the node that owns the log %s now may lack messages that are here",
+            log_id.hex(),
+        )
+    if leaving.owned:
+        log.error("CLUSTER: this node ends as the owner of its log: no other node has taken it over in time")
 
 
 def _unannounced(port: ClusterPort) -> list[bytes]:
@@ -218,6 +233,7 @@ def connect_claims(port: ClusterPort, claims: Claims, adoptions: Adoptions) -> N
         adoptions.adopt(log_id, number, claims.attempt is not None and claims.attempt.stage is Stage.CLEAN)
 
     port.handovers = Handovers(port.cluster, claims)
+    port.leaving.unclaimed = claims.unclaimed
     claims.may_claim = lambda: not port.leaving.is_under_way
     claims.on_won = won
     claims.on_called_off = adoptions.call_off

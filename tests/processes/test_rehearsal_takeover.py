@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.daemons import ROOT, eventually
@@ -19,15 +20,31 @@ PAGE = ROOT / "docs/operations/rehearsal-takeover.md"
 ENDS = (None, "1000", None, "2000", "3000", "4000", "5000", "6000")
 
 
-def test_the_rehearsal_loses_nothing_and_gives_nothing_twice(tmp_path: Path) -> None:
+SECOND_SET = "## Two of three nodes die"
+
+
+def rehearse(text: str, ends: tuple[str | None, ...], place: Path, *options: str) -> list[str]:
+    """Run the blocks of a part of the page with a cluster of its own; return the ids of the logs that its nodes own then."""
     offset = free_offset(3)
-    blocks = BLOCK.findall(PAGE.read_text())
-    words = ("--nodes", "3", "--chaos", "--port-offset", str(offset))
-    with Tool([*ours("penstock"), "up", *words, "--data", str(tmp_path / "data")]) as tool:
+    words = ("--nodes", "3", "--chaos", "--port-offset", str(offset), *options)
+    with Tool([*ours("penstock"), "up", *words, "--data", str(place / "data")]) as tool:
         try:
             eventually(lambda: any("Ctrl-C" in line for line in tool.out))
-            for block, end in zip(blocks, ENDS, strict=True):
-                said = shell(block, offset, tmp_path)
+            for block, end in zip(BLOCK.findall(text), ends, strict=True):
+                said = shell(block, offset, place)
                 assert end is None or said.splitlines()[-1] == end
+            found = [httpx.get(f"http://127.0.0.1:{port + offset}/cluster").json() for port in (4151, 4251, 4351)]
+            return [one["log_id"] for figures in found for one in figures["owned"]]
         finally:
             tool.stop(signal.SIGINT)
+
+
+def test_the_rehearsal_loses_nothing_and_gives_nothing_twice(tmp_path: Path) -> None:
+    rehearse(PAGE.read_text().partition(SECOND_SET)[0], ENDS, tmp_path)
+
+
+def test_two_of_three_nodes_die_and_each_log_has_one_owner_when_they_are_back(tmp_path: Path) -> None:
+    logs = rehearse(
+        PAGE.read_text().partition(SECOND_SET)[2], ("1000", "2000"), tmp_path, "--set", "takeover-quorum=any"
+    )
+    assert len(logs) == len({*logs}) >= 3

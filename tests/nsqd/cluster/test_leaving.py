@@ -30,6 +30,7 @@ class Leaver:
         self.ended: list[bool] = []
         self.leaving = Leaving(self.node.cluster)
         self.leaving.keep = lambda then: then(True)
+        self.node.claims.voter.asked = self.leaving.asked
         self.leaving.on_begin, self.leaving.on_end = lambda: self.begun.append(None), self.ended.append
         for node in self.nodes[1:]:
             _hears_handovers(node)
@@ -58,7 +59,7 @@ def test_a_log_is_handed_over_at_once_whatever_the_quorum_and_then_the_node_has_
     leaver.leaving.begin(LIMIT, leaver.node.now)
     leaver.leaving.begin(1, leaver.node.now)
     assert len(leaver.begun) == 1
-    leaver.advance(12, 2)
+    leaver.advance(12, 2, 1)
     assert leaver.ended == [True]
     assert leaver.leaving.state is LeavingState.LEFT
     others = [node.cluster for node in leaver.nodes[1:]]
@@ -83,6 +84,8 @@ def test_what_is_in_flight_is_waited_for_but_not_for_ever() -> None:
         "state": "waiting",
         "in_flight": 3,
         "logs": [{"log_id": LOG.hex(), "asked": None}],
+        "lacking": [],
+        "unclaimed": [],
     }
     assert owner(leaver.run) == 0
     leaver.advance(10, 1, 2, in_flight=1)
@@ -223,7 +226,6 @@ def _one_lags(run: ClaimRun, nodes: list[ClaimNode]) -> None:
 def test_a_node_that_leaves_promises_its_log_to_nobody_who_lacks_a_part_of_it() -> None:
     leaver = Leaver()
     run, leaving = leaver.run, leaver.leaving
-    leaver.node.claims.voter.asked = leaving.asked
     leaving.begin(LIMIT, leaver.node.now)
     leaving.tick(leaver.node.now, 0, [Followed(LOG, (2,))])
     assert leaving.asked(LOG) == 2
@@ -260,3 +262,40 @@ def test_an_owner_whose_disk_is_broken_promises_its_log_to_nobody_who_lacks_a_pa
     assert nodes[1].claims.claimant.failed > 1
     run.advance(60)
     assert nodes[0].cluster.ownership.epochs[LOG].node == 1
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_node_that_was_cut_off_has_not_left_if_who_took_its_log_over_may_lack_a_part_of_it(is_whole: bool) -> None:
+    leaver = Leaver()
+    run, leaving = leaver.run, leaver.leaving
+    run.stream = lambda owner, log_id: None  # type: ignore[method-assign]
+    leaving.begin(20 * LIMIT, leaver.node.now)
+    leaver.advance(1, *((1, 2) if is_whole else ()), in_flight=1)
+    pairs = [(leaver.node.own.address, one.own.address) for one in leaver.nodes[1:]]
+    run.network.cut = {*pairs, *((there, here) for here, there in pairs)}
+    leaver.advance(60, in_flight=1)
+    assert leaver.nodes[1].cluster.ownership.epochs[LOG].node != 0
+    assert leaver.ended == []
+    run.network.cut = set()
+    leaver.advance(60)
+    assert leaver.ended == [is_whole]
+    assert leaving.lacking == ([] if is_whole else [LOG])
+    assert leaving.state is (LeavingState.LEFT if is_whole else LeavingState.GAVE_UP)
+    standing = Standing.LEFT if is_whole else Standing.MEMBER
+    assert leaver.nodes[1].cluster.membership.words[0].standing is standing
+
+
+def test_logs_of_dead_nodes_that_nobody_has_taken_over_are_named() -> None:
+    leaver = Leaver(Quorum.NONE)
+    leaver.leaving.unclaimed = leaver.node.claims.unclaimed
+    theirs = (2).to_bytes(16)
+    leaver.leaving.begin(LIMIT, leaver.node.now)
+    leaver.advance(1, in_flight=1)
+    assert leaver.leaving.figures()["unclaimed"] == []
+    leaver.run.kill(leaver.nodes[2])
+    leaver.advance(10, in_flight=1)
+    assert leaver.leaving.figures()["unclaimed"] == [theirs.hex()]
+    leaver.nodes[1].claims.adopt(theirs)
+    leaver.advance(10, in_flight=1)
+    assert leaver.nodes[1].cluster.ownership.epochs[theirs].node == 1
+    assert leaver.leaving.figures()["unclaimed"] == []
