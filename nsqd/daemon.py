@@ -28,7 +28,6 @@ from nsqd.front_ends import (
     make_admission,
     make_auth_servers,
     nsq_peers,
-    open_cluster_port,
     open_shared_port,
 )
 from nsqd.http.node import Node
@@ -196,17 +195,19 @@ class Daemon:
 
     def join_cluster(self, directory: DataDirectory) -> None:
         """Connect to the other nodes of the cluster, if this one is in a cluster. Raises DirectoryError."""
-        self._cluster = open_cluster_port(
+        if self._listeners.cluster is None:
+            return
+        from nsqd.clustering import open_cluster_port
+
+        self._cluster = cluster = open_cluster_port(
             self._options, self._listeners, self._info, directory.path, self._opened, self.reactor, self._nursery
         )
-        if self._cluster is not None:
-            self._cluster.on_fenced = self.fenced
-            self._prepare_leaving(self._cluster)
-            self._nursery.start_soon(self._cluster.run, self._nursery)
-            self._nursery.start_soon(self._cluster.discover, self._lookupds.find_cluster_peers)
-            if self._cluster.claims is not None:
-                name = self._options.cluster_name
-                self._cluster.claims.ask_witnesses = partial(self._lookupds.ask_witnesses, name)
+        cluster.on_fenced = self.fenced
+        self._prepare_leaving(cluster)
+        self._nursery.start_soon(cluster.run, self._nursery)
+        self._nursery.start_soon(cluster.discover, self._lookupds.find_cluster_peers)
+        if cluster.claims is not None:
+            cluster.claims.ask_witnesses = partial(self._lookupds.ask_witnesses, self._options.cluster_name)
 
     def stop_adopting(self) -> None:
         """Take over no log any more, so that no thread which does so holds up the end."""

@@ -8,21 +8,17 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
-from nsqd.core.broker import Broker
-from nsqd.core.stripes import Attachment, Deletions
-from nsqd.http.node import Info
-from nsqd.identity import cluster_address
 from nsqd.listeners import Listeners
 from nsqd.net.admission import Admission
 from nsqd.net.reactor import Reactor
-from nsqd.opening import Opened, clocks, make_adopted_broker, open_adopted, open_directory
+from nsqd.opening import Opened, open_directory
 from nsqd.options import NsqdOptions
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.nsq.context import Context
@@ -30,13 +26,8 @@ from nsqd.protocols.nsq.peer import Peer
 from nsqd.storage.directory import DataDirectory, DirectoryError
 from shared.budget import Budget
 from shared.connection_limiter import ConnectionLimits
-from shared.listen import display
 from shared.log import log
 from shared.values import SECOND
-
-AT_ONCE = 5  # channels of an adopted log that are attached between two looks at the clock
-SLICE = 2_000_000  # ns of a turn for which channels are attached or detached: each consumer of a channel takes 5 us
-MEND_WITHIN = 2.0  # s for other nodes to say whether they have bytes that are damaged here
 
 if TYPE_CHECKING:
     import ssl
@@ -44,16 +35,9 @@ if TYPE_CHECKING:
 
     from nsqd.auth.servers import AuthServers
     from nsqd.beanstalk import FrontEnd
-    from nsqd.protocols.peer.configs import VersionedConfig
-    from nsqd.replication.adoption import Adoptions
-    from nsqd.replication.follower import Work
-    from nsqd.replication.mending import Mending
-    from nsqd.replication.port import ClusterPort
     from nsqd.replication.rejoin import Taken
     from nsqd.shared_port import SharedPort
     from nsqd.storage.log.epochs import Epoch
-    from nsqd.storage.log.followers import Followers
-    from nsqd.storage.log.opening import OpenLog
 
 
 def make_admission(options: NsqdOptions, listeners: Listeners, refused: Counter[str], budget: Budget) -> Admission:
@@ -210,156 +194,6 @@ def _succeed(directory: DataDirectory, taken: Taken, lease: int) -> Counter[str]
             f"node {taken.epoch.node} has adopted the log in {directory.path}, and another one cannot be made - {error}"
         ) from None
     return of_return(made, bool(taken.address))
-
-
-def open_cluster_port(
-    options: NsqdOptions,
-    listeners: Listeners,
-    info: Info,
-    directory: Path,
-    opened: Opened,
-    reactor: Reactor,
-    nursery: trio.Nursery,
-) -> ClusterPort | None:
-    """Join the cluster and accept connections of its nodes, or return None if the node is in none. Raises DirectoryError."""
-    if listeners.cluster is None:
-        return None
-    from nsqd.cluster.claims import Quorum
-    from nsqd.protocols.peer.node_identity import MOST_ZONE
-    from nsqd.replication.copying import Threads
-    from nsqd.replication.joining import begin_claims, begin_closing, begin_times, connect_claims, join, make_copying
-    from nsqd.replication.port import ClusterPort
-
-    own = cluster_address(listeners, info)
-    http = display(info.broadcast_address, info.http_port) if info.http_port > 0 else ""
-    log_identity, name = opened.log.identity, options.cluster_name
-    try:
-        ids = opened.log.held_ids(opened.broker.ids.next)
-    except OSError as error:
-        raise DirectoryError(f"failed to read message ids in the log - {error}") from None
-    cluster = join(
-        directory,
-        log_identity,
-        ids,
-        name,
-        listeners.secret,
-        (own, http),
-        options.cluster_peer,
-        options.takeover_after,
-        options.topology_zone.encode()[:MOST_ZONE].decode(errors="ignore"),
-    )
-    lease, refused = (lambda: opened.log.store.leased), opened.broker.refused
-    port = ClusterPort(cluster, reactor, directory, lease, refused, listeners.cluster_tls)
-    if options.debug_routes:
-        port.allow_cuts()
-    port.copying = make_copying(
-        options.mirrors,
-        options.rereplicate_after,
-        options.replication_rate,
-        cluster,
-        opened.log,
-        directory,
-        Threads(nursery, port.wake),
-    )
-    cluster.on_stream = port.copying.receive
-    quorum = Quorum(options.takeover_quorum)
-    claims = begin_claims(port, port.copying, opened.log, quorum, options.takeover_after, options.unclean_after)
-    times = begin_times(port, opened.log, Threads(nursery, port.wake))
-    port.adoptions = make_adoptions(options, port, directory, opened, Threads(nursery, port.wake))
-    port.adoptions.parts.noted = times.noted
-    port.adoptions.takeovers.possible_duplicates.update(opened.possible_duplicates)
-    connect_claims(port, claims, port.adoptions)
-    begin_closing(port, port.adoptions, opened.log, directory, Threads(nursery, port.wake))
-    store = opened.log.store
-    store.after_write = port.copied_group
-    store.copies.patience, store.copies.on_available = options.replicate_timeout, opened.broker.set_copies
-    port.listen(listeners.cluster.socket)
-    opened.log.writer.files.mend = make_mending(port, opened.log)
-    log.info("CLUSTER: listening on %s as node %d of %s", listeners.cluster.address, log_identity.node, name)
-    return port
-
-
-def make_mending(port: ClusterPort, log: OpenLog) -> Mending:
-    """Return what replaces damaged bytes of a log by those of mirrors that other nodes keep."""
-    from nsqd.replication.mending import Mending
-    from nsqd.replication.offers import HttpMirrors
-
-    others = partial(HttpMirrors, timeout=MEND_WITHIN)
-    return Mending(log.disk, log.identity.log_id, lambda: others(port.http_addresses()), time.monotonic_ns)
-
-
-def make_adoptions(options: NsqdOptions, port: ClusterPort, directory: Path, opened: Opened, work: Work) -> Adoptions:
-    """Return the logs that this node has taken over, which are opened again in the background. Raises DirectoryError."""
-    from nsqd.cluster.topic_configs import use
-    from nsqd.replication.adoption import Adoptions, Parts
-    from nsqd.replication.directory import AdoptedDirectory
-    from nsqd.replication.joining import copy_adopted, end_copying
-    from nsqd.replication.offers import HttpMirrors
-    from nsqd.replication.rejoin import is_owned_by_another
-
-    copying = port.copying
-    assert copying is not None
-    numbers = options.mirrors, options.rereplicate_after, options.replication_rate
-    home, attachments = opened.broker, dict[Broker, Attachment]()
-
-    def configured(word: VersionedConfig) -> None:
-        for broker in attachments:
-            use(word, broker)
-
-    port.cluster.on_config = configured
-
-    def attach(broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:
-        attachments[broker] = Attachment(home, broker, deletions)
-        port.cluster.configs.use_in(broker)
-        return partial(for_a_slice, attachments[broker].attach_some)
-
-    def detach(broker: Broker) -> Callable[[], bool]:
-        return partial(for_a_slice, attachments.pop(broker).detach_some)
-
-    def is_lost(log_id: bytes, epochs: Sequence[Epoch], followers: Followers) -> bool:
-        members = port.cluster.membership.members
-        addresses = {node.number: node.http for node in members if node.number != options.node_id}
-        others = HttpMirrors(addresses, options.rejoin_timeout / SECOND)
-        known = port.cluster.ownership.owner(log_id)
-        return is_owned_by_another(others, log_id, epochs, options.node_id, followers, known)
-
-    def copy(log: OpenLog) -> None:
-        copy_adopted(*numbers, port, work, log)
-        log.writer.files.mend = make_mending(port, log)
-
-    parts = Parts(
-        open=partial(open_adopted, options, opened.wake),
-        make_broker=partial(make_adopted_broker, home),
-        copy=copy,
-        end_copying=partial(end_copying, port),
-        clocks=clocks,
-        cache=opened.log.cache,
-        budget=options.mem_budget,
-        node=options.node_id,
-        announce=port.cluster.announce_owner,
-        resume=port.cluster.resume_owner,
-        give_up=port.cluster.give_up_log,
-        attach=attach,
-        detach=detach,
-        watch=partial(Deletions, home),
-        is_lost=is_lost,
-        is_closed=port.cluster.ownership.closed.__contains__,
-    )
-    adoptions = Adoptions(AdoptedDirectory(directory), copying.mirrors, work, parts)
-    try:
-        adoptions.reopen()
-    except OSError as error:
-        raise DirectoryError(f"failed to find the adopted logs - {error}") from None
-    return adoptions
-
-
-def for_a_slice(some: Callable[[int], bool], clock: Callable[[], int] = time.monotonic_ns) -> bool:
-    """Call `some` with AT_ONCE until it returns False, but for no longer than a SLICE. Returns True if there is more to do."""
-    until = clock() + SLICE
-    while some(AT_ONCE):
-        if clock() >= until:
-            return True
-    return False
 
 
 def listen_to_beanstalk(reactor: Reactor, listeners: Listeners, front_end: FrontEnd) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nsqd.front_ends import AT_ONCE, SLICE, _warn_unserved, for_a_slice
+from nsqd.clustering import AT_ONCE, SLICE, for_a_slice
+from nsqd.front_ends import _warn_unserved
 from tests.nsqd.replication.test_early_owned import adopted
 
 

@@ -104,7 +104,7 @@ class OpenedLog:
 
 
 class AdoptedLogs:
-    """The logs that a node has taken over, wired as nsqd/front_ends.py and nsqd/replication/joining.py do it."""
+    """The logs that a node has taken over, wired as nsqd/clustering.py and nsqd/replication/joining.py do it."""
 
     def __init__(self, node: ClusterNode, machine: Machine) -> None:
         self._node, self._machine = node, machine

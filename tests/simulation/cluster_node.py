@@ -1,6 +1,6 @@
 """A whole node of a simulated cluster: broker, log, its side of the cluster, and clients that publish and consume.
 
-It is wired as nsqd/front_ends.py and nsqd/replication/port.py do it.
+It is wired as nsqd/clustering.py and nsqd/replication/port.py do it.
 """
 
 from __future__ import annotations
