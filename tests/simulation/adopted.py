@@ -68,8 +68,22 @@ class SimAdopted:
         return "aside"
 
     def remove(self, log_id: bytes) -> None:
-        self._disks.adopted.pop(log_id, None)
-        self._disks.parted = [one for one in self._disks.parted if one[0] != log_id]
+        if self._disks.adopted.pop(log_id, None) is not None:
+            self._machine.run.note(f"{self._machine.name} removes {log_id.hex()[:6]}, which is closed")
+            self._machine.run.books.counts["closed logs"] += 1
+
+
+class SimRemnants:
+    """The logs that a machine's node had before. Implements nsqd.replication.closing.Remnants."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._disks = machine.disks
+
+    def found(self) -> list[bytes]:
+        return sorted({log_id for log_id, _ in self._disks.remnants})
+
+    def remove(self, log_id: bytes) -> None:
+        self._disks.remnants = [one for one in self._disks.remnants if one[0] != log_id]
 
 
 class OpenedLog:
@@ -125,6 +139,7 @@ class AdoptedLogs:
             detach=self._detach,
             watch=lambda: Deletions(node.broker),
             is_lost=self._is_lost,
+            is_closed=node.cluster.ownership.closed.__contains__,
         )
         self.adoptions = Adoptions(SimAdopted(machine), node.mirrors, node.work, parts)
         self.adoptions.reopen()

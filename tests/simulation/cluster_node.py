@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from nsqd.cluster import ownership
 from nsqd.cluster.claims import Claims, Quorum
+from nsqd.cluster.closed import ClosedLogs
 from nsqd.cluster.cluster import TICK, Cluster
 from nsqd.cluster.link import Link
 from nsqd.cluster.ownership import Ownership
@@ -25,6 +26,7 @@ from nsqd.protocols.peer.handshake import Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
 from nsqd.replication.adopted_log import SERVING
 from nsqd.replication.claiming import CountsTeller, KeptMirrors
+from nsqd.replication.closing import Closing
 from nsqd.replication.copying import Copying
 from nsqd.replication.facts import ClusterFacts, facts_of
 from nsqd.replication.mirrors import Directory, Mirrors
@@ -39,7 +41,7 @@ from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.replication.archive import Archive
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer
-from tests.simulation.adopted import AdoptedLogs
+from tests.simulation.adopted import AdoptedLogs, SimRemnants
 from tests.simulation.books import Publish
 
 if TYPE_CHECKING:
@@ -257,7 +259,7 @@ class ClusterNode(SimNode):
             facts.members,
             facts.leases,
             clock.now,
-            Ownership(facts.owners, facts.promises),
+            Ownership(facts.owners, facts.promises, facts.closed),
         )
         self.source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
         copies = log.store.copies
@@ -286,6 +288,11 @@ class ClusterNode(SimNode):
         adoptions = self.adopted.adoptions
         claims.on_won, claims.on_called_off, claims.on_fenced = self._won, adoptions.call_off, self._fenced
         adoptions.parts.failed = claims.given_up
+        closed = ClosedLogs(cluster)
+        closed.keep = self.facts_file.keep
+        self.closing = Closing(
+            cluster, closed, adoptions, self.copying, SimRemnants(machine), self.work, lambda: writer.written.position
+        )
 
     def _won(self, log_id: bytes, number: int) -> None:
         self.machine.run.won(log_id, self.claims)
@@ -359,6 +366,7 @@ class ClusterNode(SimNode):
         for teller in list(self.tellers.values()):
             teller.tick(self.cluster.links.items())
         self.claims.tick(now)
+        self.closing.tick(now)
         self.events()
         return dials
 

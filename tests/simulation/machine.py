@@ -15,7 +15,7 @@ from nsqd.cluster.ownership import Promise
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import first_of_new_log
 from nsqd.replication.early import AtOnce
-from nsqd.replication.facts import ClusterFacts, next_incarnation
+from nsqd.replication.facts import ClusterFacts, describe_closed, next_incarnation
 from nsqd.replication.mirrors import Mirrors
 from nsqd.replication.offers import Offer, Part, TransferError, find_offers
 from nsqd.replication.port import safe_id
@@ -50,8 +50,8 @@ class Disks:
 
     log: SimDisk
     mirrors: dict[bytes, SimDisk] = field(default_factory=dict)  # by log id
-    # mirrors and adopted logs that were set aside, and remnants
-    parted: list[tuple[bytes, SimDisk]] = field(default_factory=list)
+    parted: list[tuple[bytes, SimDisk]] = field(default_factory=list)  # mirrors and adopted logs that were set aside
+    remnants: list[tuple[bytes, SimDisk]] = field(default_factory=list)  # logs that the node had before
     adopted: dict[bytes, SimDisk] = field(default_factory=dict)  # logs that this machine has taken over, by log id
     facts: ClusterFacts = field(default_factory=ClusterFacts)
     first_id: int = 1  # in nsqd.dat
@@ -67,9 +67,9 @@ class Disks:
 
     def _each(self, deed: Callable[[SimDisk], SimDisk]) -> Disks:
         mirrors = {log_id: deed(disk) for log_id, disk in self.mirrors.items()}
-        parted = [(log_id, disk.kill()) for log_id, disk in self.parted]
+        parted, remnants = [[(log_id, disk.kill()) for log_id, disk in kept] for kept in (self.parted, self.remnants)]
         adopted = {log_id: deed(disk) for log_id, disk in self.adopted.items()}
-        return Disks(deed(self.log), mirrors, parted, adopted, self.facts, self.first_id)
+        return Disks(deed(self.log), mirrors, parted, remnants, adopted, self.facts, self.first_id)
 
 
 class SimDirectory:
@@ -257,6 +257,9 @@ class Machine:
         figures: dict[str, Any] = {"mirrors": mirrors.states()}
         early = [{"log_id": log_id.hex(), "opening": True} for log_id in SimAdopted(self).found()]
         figures["owned"] = self.node.owned() if self.node is not None else early
+        ownership = self.node.cluster.ownership if self.node is not None else None
+        closed = self.disks.facts.closed if ownership is None else ownership.closed.values()
+        figures["closed"] = [describe_closed(word) for word in closed]
         if self.node is not None:
             words, leases = self.node.cluster.membership.words.items(), self.node.cluster.leases
             figures["nodes"] = [
@@ -394,7 +397,7 @@ class Machine:
         if is_unlucky and random.random() < 0.1:
             raise PowerCut  # nothing was renamed yet, so the next start removes what was made
         old = self.log_id
-        disks.parted.append((old, disks.log))
+        disks.remnants.append((old, disks.log))
         disks.log, self.log_id = partial, made.log_id
         files = [partial.content(name) for name in partial.names()]
         run.books.moved(old, made.log_id, made.common, self.name, files)

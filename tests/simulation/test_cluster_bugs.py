@@ -29,7 +29,7 @@ from nsqd.core.stripes import Attachment
 from nsqd.core.topic import Topic
 from nsqd.core.topic_state import TopicState
 from nsqd.protocols.peer import stream
-from nsqd.replication import common, mirrors, origin
+from nsqd.replication import closing, common, mirrors, origin
 from nsqd.replication.adoption import Adoptions
 from nsqd.replication.mirrors import Kept, Mirrors
 from nsqd.storage.log import reading, succession
@@ -255,6 +255,10 @@ def stripes_are_found_by_number(patch: Patch) -> None:
     patch.setattr(Attachment, "_attach_topic", by_number)
 
 
+def a_log_that_owes_something_is_closed(patch: Patch) -> None:
+    patch.setattr(closing, "owes_nothing", lambda opened, broker: True)
+
+
 BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (gate_off_by_one, 0),
     (hole_in_a_mirror, 0),
@@ -278,6 +282,7 @@ BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (owners_of_one_number_are_equal, 0),
     (a_promise_fences, 4),
     (stripes_are_found_by_number, 4),
+    (a_log_that_owes_something_is_closed, 4),
 ]
 
 
