@@ -57,6 +57,9 @@ class Deletions:
         if self._note in self._directory.on_deleted:
             self._directory.on_deleted.remove(self._note)
 
+    def __repr__(self) -> str:
+        return f"Deletions({len(self._names)} names)"
+
     def repeat(self, adopted: Broker) -> None:
         """Delete the same from an adopted broker that has joined the home broker, and note nothing more."""
         self.end()

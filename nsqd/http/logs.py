@@ -30,6 +30,7 @@ from shared.log import log
 OWN, ADOPTED, MIRROR = "own", "adopted", "mirror"
 IDLE = 60.0  # s after the last request until what was read of a mirror is dropped
 FRESH = 5.0  # s in which a mirror is not read again though it has become longer
+SHARE = 10  # times as long as its reading took is a mirror that grows not read again
 _LOG = re.compile(r"([0-9a-f]{32})(?:-([0-9]{1,19}))?")
 
 
@@ -160,6 +161,7 @@ class Mirrors:
         self._opened: PastLog | None = None
         self._source: ReadableMirror | None = None  # of what is open
         self._read_at = self._used = 0.0  # monotonic s
+        self._took = 0.0  # s that reading what is open has taken
 
     async def open(self, log_id: str) -> PastLog | None:
         """Return this node's mirror of the log that `log_id` names; None: it has none. Raises HttpError 503."""
@@ -193,13 +195,14 @@ class Mirrors:
             return False
         if self._source.files != source.files:
             return False
-        return self._source.durable == source.durable or time.monotonic() < self._read_at + FRESH
+        fresh = max(FRESH, SHARE * self._took)
+        return self._source.durable == source.durable or time.monotonic() < self._read_at + fresh
 
     async def _read(self, source: ReadableMirror) -> None:
         """Read a mirror in a thread. Raises HttpError 503."""
         if self._reading is not None:  # whoever needed it is gone
             await asyncio.wait([self._reading])
-        self._opened = None  # before the next one takes memory
+        self._opened, began = None, time.monotonic()  # dropped before the next one takes memory
         self._reading = asyncio.ensure_future(asyncio.to_thread(source.read))
         try:
             self._opened, self._source = await asyncio.shield(self._reading), source
@@ -210,6 +213,7 @@ class Mirrors:
             if self._reading.done():
                 self._reading = None
         self._read_at = time.monotonic()
+        self._took = self._read_at - began
 
     def _drop(self) -> None:
         """Drop what was read if nobody has asked for it lately."""

@@ -66,6 +66,7 @@ class LogTimes:
                 if follower.has_mirror and (known is not follower.link or now - at >= TELL_EVERY):
                     self._told[log_id, follower.number] = follower.link, now
                     follower.link.send_claiming(encode(FrameKind.TIME, _TIME.pack(log_id, time())))
+        self._told = {key: at for key, at in self._told.items() if key[0] in self.own}
         if now >= self._write_due:
             self._write_due = now + WRITE_EVERY
             for kept in self._copying.mirrors.kept.values():

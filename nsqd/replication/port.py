@@ -107,6 +107,7 @@ class ClusterPort:
         self.on_fenced: Callable[[bytes, Epoch], None] = lambda log_id, epoch: None
         self.tellers: dict[bytes, CountsTeller] = {}  # one for each log that this node owns, by log id
         self.ends: dict[bytes, Extent] = {}  # how far adopted logs went that are not copied any more, by log id
+        self._is_stopping = False
         self._keep_now = trio.Event()  # somebody waits until cluster.json is written
 
     def listen(self, sock: socket.socket) -> None:
@@ -310,6 +311,7 @@ class ClusterPort:
 
     def stop_adopting(self) -> None:
         """Take over no log any more: this node stops. No thread that does so is waited for longer than for what is at hand."""
+        self._is_stopping = True
         if self.adoptions is not None:
             self.adoptions.stop()
 
@@ -438,7 +440,12 @@ class ClusterPort:
         if mirror is None or disk is None or not mirror.durable:
             raise KeyError(log_id)
         manifest, durable = mirror.manifest, mirror.durable
-        return ReadableMirror(manifest.files, durable, lambda: read_mirror(disk, manifest, durable))
+        return ReadableMirror(manifest.files, durable, lambda: read_mirror(disk, manifest, durable, self._interrupt))
+
+    def _interrupt(self) -> None:
+        """Raise OSError if this node stops: no thread that reads a mirror is waited for."""
+        if self._is_stopping:
+            raise OSError("this node stops")
 
     def adopted_logs(self) -> dict[bytes, tuple[int, AdoptedLog]]:
         owned = self.adoptions.logs.values() if self.adoptions is not None else ()

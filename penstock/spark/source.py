@@ -302,11 +302,13 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         for place, at in begin.items():
             one = ranges.get(place)
             if not is_behind(at, one):
+                self._waited.pop(place, None)
                 continue
             holders, failures = everybody.of(place.topic, at.log)
             left = old_log(at, one, holders)
             if left is not None:
                 found[place] = left
+                self._waited.pop(place, None)
             elif one is not None and one.continues(at) and failures and self._may_wait(place):
                 found[place] = TopicRange(one.address, at.log, at.next, at.next, 0, (), ADOPTED)
         return found

@@ -33,7 +33,12 @@ def member(directory: Path, number: int, *flags: str) -> Daemon:
     secret, data = directory / "secret", directory / str(number)
     secret.write_text("the secret of this cluster")
     data.mkdir(exist_ok=True)
-    told = ("-cluster-address", "127.0.0.1:0", "-cluster-secret-file", str(secret), "-takeover-after", "3s")
+    told = (
+        "-cluster-address=127.0.0.1:0",
+        f"-cluster-secret-file={secret}",
+        "-takeover-after=3s",
+        "-takeover-quorum=none",
+    )
     return Daemon(
         "nsqd", "-data-path", str(data), "-node-id", str(number), *told, *flags, listens=("TCP", "HTTP", "CLUSTER")
     )

@@ -60,7 +60,7 @@ def test_a_log_that_is_fenced_off_is_not_opened_before_a_node_tells_of_its_owner
     before = {one.name: one.read_bytes() for one in (tmp_path / "log").iterdir()}
     with closing(DataDirectory(str(tmp_path))) as directory, closing(listening(tmp_path / "socket").tcp) as tcp:
         found = Listeners(tcp, None, None, None, None, None, None, b"", None, None, None)
-        fence = Fence(identity.log_id, OWNER, found)
+        fence = Fence(identity.log_id, OWNER, found, 0)
 
         class Again:
             """Signals that are asked for anew each time."""

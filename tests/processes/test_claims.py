@@ -71,13 +71,14 @@ def test_nobody_takes_over_from_a_node_that_an_nsqlookupd_hears(node: Callable[.
 
 
 def test_an_operator_has_a_log_adopted_that_nobody_would_adopt_by_itself(node: Callable[..., Daemon]) -> None:
-    with node(1) as second, node(2, second) as third:
+    flags = {"takeover_quorum": "none"}
+    with node(1, **flags) as second, node(2, second, **flags) as third:
 
         def adopt(*words: str) -> tuple[int, str, str]:
             done = run("penstock", "cluster", "adopt", "--nsqd-http-address", second.http, *words)
             return done.returncode, done.stdout, done.stderr
 
-        with node(0, second) as first:
+        with node(0, second, **flags) as first:
             eventually(lambda: connected(first) == {1, 2} and in_sync(first) == {1, 2})
             eventually(lambda: all(of_node(one, 0)["clean"] for one in (second, third)))
             lost = of_node(second, 0)["log_id"]

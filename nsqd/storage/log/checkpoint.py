@@ -96,10 +96,10 @@ class Checkpoints:
         self._due = 0  # until this time (monotonic ns) `turn` has nothing to do ...
         self._due_end = self._due_records = 0  # ... unless the log's end or its number of records exceeds these
 
-    def turn(self, now: int) -> None:
+    def turn(self, now: int) -> bool:
         """Continue a checkpoint, or begin one if it is time. Most turns end with the first comparisons: nothing is due.
 
-        `now`: time of the turn, monotonic ns.
+        `now`: time of the turn, monotonic ns. Returns True if it goes on in the next turn, which it has asked for.
         """
         writer = self._writer
         if (
@@ -108,10 +108,10 @@ class Checkpoints:
             and writer.records <= self._due_records
             and not writer.begun
         ):
-            return
+            return False
         self._now = now
         if writer.failure:
-            return
+            return False
         self._tidying.turn()
         if self._ended:
             if writer.durable.position >= self._ended:
@@ -122,9 +122,11 @@ class Checkpoints:
             self._begin()
         elif self._now >= self._look_at:
             self._request_census()
-        if self._contents is not None or self._tidying.active:
+        goes_on = self._contents is not None or self._tidying.active
+        if goes_on:
             self._wake()
         self._plan()
+        return goes_on
 
     def _plan(self) -> None:
         """Set the time, the position and the number of records up to which `turn` has nothing to do."""

@@ -64,8 +64,8 @@ class LogStore:
         self.copies = Copies(writer.written.position)
         # Called when a group was written and not yet synced, with the result of Copies.wait; None: nobody keeps copies.
         self.after_write: Callable[[bool, bool], None] | None = None
-        # Called after the commit of the turn at `now`; the upkeep installs checkpoints here.
-        self.after_commit: Callable[[int], None] = lambda now: None
+        # Called after the commit of the turn at `now`; the upkeep installs checkpoints here. True: it goes on in the next turn.
+        self.after_commit: Callable[[int], bool] = lambda now: False
 
     # The turn
 
@@ -118,7 +118,8 @@ class LogStore:
         self._syncer.written(wants_sync, published)
         if self.retention.long_polls.waiting:  # the log may be synced in this turn; if not, `wake_ready` asks for it
             self.retention.long_polls.wake_ready(self._now, self._is_readable)
-        self.after_commit(self._now)
+        if self.after_commit(self._now):
+            self._rests_until = 0
         return [Promise(mark, position) for mark in awaited if mark.position < position] if awaited else []
 
     def write_anchor(self) -> None:

@@ -6,6 +6,7 @@ that retain messages, and cursors. Any thread may read a mirror; what comes of i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from nsqd.core.retention.history import History, PastTopic
@@ -73,10 +74,11 @@ class MirrorPast:
         return self._topics.get(name)
 
 
-def read_mirror(disk: Disk, manifest: Manifest, end: int) -> MirrorPast:
+def read_mirror(disk: Disk, manifest: Manifest, end: int, interrupt: Callable[[], None] = lambda: None) -> MirrorPast:
     """Read the mirror in the directory `disk`, which has the files of `manifest` and is durable up to the position `end`.
 
-    Raises OSError if it cannot be read, or replay cannot begin in it.
+    `interrupt` is called now and then; what it raises ends the reading. Raises OSError if the mirror cannot be read, or replay
+    cannot begin in it.
     """
     files = [file for place, file in enumerate(manifest.files) if not place or file.base < end]
     if not files:
@@ -84,9 +86,9 @@ def read_mirror(disk: Disk, manifest: Manifest, end: int) -> MirrorPast:
     durable = replace(manifest, files=tuple(files), mark=end)
     ended = _EndedDisk(disk, files[-1], end)
     try:
-        check_replay(ended, durable)
+        check_replay(ended, durable, interrupt)
         frozen = MirrorDisk(ended, durable)
-        reading = LogReading(frozen, end)
+        reading = LogReading(frozen, end, interrupt)
     except (Refused, LogError) as error:
         raise OSError(str(error)) from None
     reading.replay.conclude()

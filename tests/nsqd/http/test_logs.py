@@ -75,9 +75,12 @@ def test_what_has_grown_is_read_again_when_it_is_not_fresh_any_more(monkeypatch:
         cluster = Cluster()
         mirrors = mirrors_of(cluster)
         monkeypatch.setattr(logs, "FRESH", 0.0)
+        monkeypatch.setattr(logs, "SHARE", 10**9)
         first = await mirrors.open(A.hex())
         assert await mirrors.open(A.hex()) is first
         cluster.mirrors[A] = (1, 20)
+        assert await mirrors.open(A.hex()) is first, "reading it again and again would take all the time"
+        monkeypatch.setattr(logs, "SHARE", 0)
         assert await mirrors.open(A.hex()) is not first
 
     asyncio.run(run())
