@@ -33,14 +33,15 @@ class Disturbance:
     kind: str
     nodes: frozenset[int]
     at: float  # s, monotonic
+    until: float = float("inf")  # when it was over, for the node that has finished something
 
     def explains(self, node: int, at: float) -> bool:
-        """Return True if others may not have been told what a node finished then."""
-        return node in self.nodes and at >= self.at - LAG
+        """Return True if others may not know what a node finished then, or the node did not read it before it stopped."""
+        return node in self.nodes and self.at - LAG <= at < self.until
 
     def explains_again(self, node: int, at: float) -> bool:
         """Return True if a node that others did not hear may have delivered then what its log owed, not told of the adopter."""
-        return self.kind != "a kill" and node in self.nodes and at >= self.at
+        return self.kind not in ("a kill", "a restart") and node in self.nodes and at >= self.at
 
 
 @dataclass(slots=True)
@@ -133,7 +134,9 @@ class TakeoverCluster(NetworkedCluster):
 
     def restart(self, number: int) -> None:
         """Stop a node, which says that it is back soon, and start it again."""
+        began = time.monotonic()
         assert self.nodes[number].stop() == 0, self.nodes[number].stderr
+        self.disturbances.append(Disturbance("a restart", frozenset({number}), began, time.monotonic()))
         self.counts["restarts"] += 1
         self.start(number)
 
