@@ -33,7 +33,7 @@ class ClosedLogs:
     """The closed logs, as one node knows them."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Begin with what cluster.json had."""
+        """Begin with the closed logs that an earlier run of this node has kept in cluster.json."""
         # has what the node knows written durably, and then says whether that has succeeded
         self.keep: Callable[[Callable[[bool], None]], None] = lambda then: then(False)
         self.on_closed: Callable[[bytes], None] = lambda log_id: None  # this node has durably that a log is closed

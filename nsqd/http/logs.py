@@ -36,7 +36,7 @@ _LOG = re.compile(r"([0-9a-f]{32})(?:-([0-9]{1,19}))?")
 
 @dataclass(frozen=True, slots=True)
 class LogTopic:
-    """A topic in one log."""
+    """A topic as one log has it, with what can be read back of it and its cursors."""
 
     number: int
     history: History

@@ -38,7 +38,7 @@ class TakeoverFigures:
             self.possible_duplicates[UNCLEAN] += max(0, unfinished - delivered)
 
     def figures(self) -> dict[str, Any]:
-        """Return them for /cluster."""
+        """Return how long the last take-over took, in s, and the possible duplicates by reason, as /cluster tells them."""
         duplicates = {reason: self.possible_duplicates[reason] for reason in REASONS}
         return {"last_seconds": self.last_seconds, "possible_duplicates": duplicates}
 

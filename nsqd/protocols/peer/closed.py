@@ -23,7 +23,7 @@ _HEAD, _EPOCH = Struct(">16sQ"), Struct(f">{SIZE}sQ")
 
 
 class Closed(NamedTuple):
-    """A log that is closed."""
+    """The word of a log's owner that nothing is owed of it any more, and how far its copy went."""
 
     log_id: bytes
     end: int  # position at which its owner's copy ends
