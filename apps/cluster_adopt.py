@@ -6,8 +6,8 @@ import sys
 
 import httpx
 
+from apps.cluster_asking import add_address, why_refused
 from apps.cluster_forget import TIMEOUT, number_of_node
-from apps.messages import ADDRESS
 
 WHAT = "have a node take over the log of a lost node, though its copy may lack something"
 DETAILS = """
@@ -35,12 +35,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     which.add_argument(
         "--node", type=number_of_node, metavar="N", help="number of the lost node: all logs that it owns"
     )
-    adopt.add_argument(
-        "--nsqd-http-address",
-        default=ADDRESS,
-        metavar="HOST:PORT",
-        help=f"HTTP address of the node that is to adopt (default: {ADDRESS})",
-    )
+    add_address(adopt, "the node that is to adopt")
     adopt.add_argument("--json", action="store_true", help="print a JSON object with the ids of the logs")
     adopt.set_defaults(adopt=True)
 
@@ -53,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         for log in logs:
             answer = httpx.post(f"http://{address}/cluster/adopt", params={"log": log}, timeout=TIMEOUT)
             if answer.status_code != 200:
-                return _failed(_why(answer, log, address))
+                return _failed(why_refused(answer, ADVICE, address, log=log))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return _failed(f"cannot ask nsqd at {address}: {error}")
     except (ValueError, KeyError, TypeError):
@@ -72,11 +67,6 @@ def _lost_logs(address: str, node: int) -> list[str]:
     """
     logs = httpx.get(f"http://{address}/cluster", timeout=TIMEOUT).json()["claims"]["logs"]
     return [str(one["log_id"]) for one in logs if one["owner"] == node and one["owner_lost"]]
-
-
-def _why(answer: httpx.Response, log: str, address: str) -> str:
-    word = str(answer.json()["message"])
-    return ADVICE.get(word, f"nsqd at {address} answered {word[:200]}").format(log=log, address=address)
 
 
 def _failed(why: str) -> int:

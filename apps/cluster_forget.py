@@ -6,7 +6,7 @@ import sys
 
 import httpx
 
-from apps.messages import ADDRESS
+from apps.cluster_asking import add_address, why_refused
 
 TIMEOUT = 60.0  # s for the answer, which waits until the node has written it
 MOST_NUMBER = 1023  # of a node
@@ -30,12 +30,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "forget", help=WHAT, description=WHAT, epilog=DETAILS, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     forget.add_argument("--node", type=number_of_node, required=True, metavar="N", help="number of the node (-node-id)")
-    forget.add_argument(
-        "--nsqd-http-address",
-        default=ADDRESS,
-        metavar="HOST:PORT",
-        help=f"HTTP address of another node of the cluster (default: {ADDRESS})",
-    )
+    add_address(forget, "another node of the cluster")
     forget.add_argument("--json", action="store_true", help="print a JSON object with the number of the node")
     forget.set_defaults(forget=True)
 
@@ -48,18 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return _failed(f"cannot ask nsqd at {address}: {error}")
     if answer.status_code != 200:
-        return _failed(_why(answer, node, address))
+        return _failed(why_refused(answer, ADVICE, address, node=node))
     text = f"node {node} is forgotten, by {address} and all nodes that are connected to it"
     print(json.dumps({"forgotten": node}) if arguments.json else text)
     return 0
-
-
-def _why(answer: httpx.Response, node: int, address: str) -> str:
-    try:
-        word = str(answer.json()["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"{address} answered {answer.status_code}: it may not be an nsqd of Penstock"
-    return ADVICE.get(word, f"nsqd at {address} answered {word[:200]}").format(node=node, address=address)
 
 
 def _failed(why: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from apps.messages import ADDRESS
+from apps.cluster_asking import add_address, why_refused
 
 TIMEOUT = 10.0  # s for an answer
 ASK_EVERY = 0.5  # s between two questions how far the node is
@@ -44,12 +44,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     leave = commands.add_parser(
         "leave", help=WHAT, description=WHAT, epilog=DETAILS, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    leave.add_argument(
-        "--nsqd-http-address",
-        default=ADDRESS,
-        metavar="HOST:PORT",
-        help=f"HTTP address of the node that is to leave (default: {ADDRESS})",
-    )
+    add_address(leave, "the node that is to leave")
     leave.add_argument("--limit", default="60s", metavar="DURATION", help="how long it may take (default: 60s)")
     leave.set_defaults(leave=True)
 
@@ -62,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     if answer is None:
         return _failed(f"cannot ask nsqd at {address}")
     if answer.status_code != 200:
-        return _failed(_why(answer, address))
+        return _failed(why_refused(answer, ADVICE, address))
     while True:
         try:
             state = dict(answer.json())
@@ -102,14 +97,6 @@ def describe(state: dict[str, Any]) -> str:
 
 def _named(logs: list[Any]) -> str:
     return ", ".join(str(log_id)[:32] for log_id in logs)
-
-
-def _why(answer: httpx.Response, address: str) -> str:
-    try:
-        word = str(answer.json()["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"{address} answered {answer.status_code}: it may not be an nsqd of Penstock"
-    return ADVICE.get(word, f"nsqd at {address} answered {word[:200]}").format(address=address)
 
 
 def _failed(why: str) -> int:
