@@ -140,7 +140,7 @@ def test_a_node_that_goes_and_comes_back(tmp_path: Path) -> None:
             eventually(lambda: len(tool.out) >= 3)
             goes.kill()
             eventually(lambda: " 3 " in tool.out[-1])
-            assert any("cannot ask" in line and goes.http in line for line in tool.err)
+            tool.wait_for_line(f"cannot ask {goes.http}")
             with nsqd(tmp_path / "b", "-http-address", goes.http):
                 eventually(lambda: tool.out[-1].split()[3] == "5")
                 assert tool.stop(signal.SIGHUP) == 0
