@@ -11,7 +11,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from nsqd.storage.log.disk import Disk, RealDisk
+from nsqd.storage.log.disk import RESERVE_NAME, Disk, RealDisk
 from nsqd.storage.mirror.adopting import name_mirror_files
 from nsqd.storage.mirror.manifest import ManifestError, read_manifest
 from shared.files import sync_directory
@@ -143,6 +143,7 @@ def _set_aside(path: Path, log_id: bytes) -> str:
     number = 1
     while (aside := path / f"{log_id.hex()}.parted-{number}").exists():
         number += 1
+    (path / log_id.hex() / "log" / RESERVE_NAME).unlink(missing_ok=True)  # nothing is written to it any more
     (path / log_id.hex()).rename(aside)
     sync_directory(path)
     return str(aside)

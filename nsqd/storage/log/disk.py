@@ -14,7 +14,7 @@ from typing import Protocol
 
 from shared.files import sync_directory
 
-_RESERVE = "reserve"  # name of the file that reserves space
+RESERVE_NAME = "reserve"  # name of the file that reserves space
 _MOST_BUFFERS = 512  # buffers of one writev: half of the number that Linux accepts
 
 
@@ -218,12 +218,12 @@ class RealDisk:
 
     def reserved(self) -> int:
         try:
-            return os.stat(self.path / _RESERVE).st_size
+            return os.stat(self.path / RESERVE_NAME).st_size
         except FileNotFoundError:
             return 0
 
     def reserve(self, size: int) -> None:
-        fd = os.open(self.path / _RESERVE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(self.path / RESERVE_NAME, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(fd, 0, size)
         except OSError:
@@ -233,4 +233,4 @@ class RealDisk:
             os.close(fd)
 
     def release(self) -> None:
-        os.unlink(self.path / _RESERVE)
+        os.unlink(self.path / RESERVE_NAME)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from nsqd.replication.directory import AdoptedDirectory, MirrorDirectory
+from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.mirror.adopting import drop_manifest
 from nsqd.storage.mirror.manifest import NAME, Manifest, write_manifest
 
@@ -44,9 +45,10 @@ def test_what_was_set_aside_is_never_replaced(tmp_path: Path) -> None:
     asides = set()
     for _ in range(2):
         write_manifest(mirrors.open(GOOD), Manifest(GOOD, 7))
-        adopted.move_mirror(GOOD)
+        adopted.move_mirror(GOOD).reserve(4096)  # as the log did while it was open
         asides.add(adopted.set_aside(GOOD))
     assert len(asides) == 2
+    assert not any(RealDisk(Path(aside, "log")).reserved() for aside in asides)
 
 
 def test_what_was_not_finished_is_a_mirror_again_before_anybody_is_answered(
