@@ -44,9 +44,8 @@ class RecordKind(IntEnum):
     ANCHOR = 21  # the readings of the clocks
     CURSOR = 22  # a cursor of a topic was set; its name and its owner follow. Offset GONE: it was deleted
     SEEN = 23  # in a checkpoint: part of what a topic remembers of publishers follows, in msgpack
-    JOB = 24  # jobs of a tube changed; for each follow its ordinal and row (job.py), due in log time
-    # In a checkpoint: all jobs of a tube whose ordinals belong to one page. The rows follow; add `offset` to each due.
-    JOBS = 25
+    SHORT_JOB = 24  # up to format 9: as JOB, with rows of SHORT_SIZE bytes
+    SHORT_JOBS = 25  # up to format 9: as JOBS, with rows of SHORT_SIZE bytes
     NEXT_ID = 26  # a clean stop gives back leased ids: the ids from this one on were never issued
     READER = 27  # a reader of a topic was made: a channel or another kind; the name follows
     # In a checkpoint, before the topic's STATE_TOPIC, which may name it by its number: messages that wait, packed as in
@@ -55,6 +54,9 @@ class RecordKind(IntEnum):
     EPOCH = 29  # an epoch of the log begins (nsqd/storage/log/epochs.py); in a checkpoint: each one that has a segment
     FOLLOWERS = 30  # which nodes keep a copy of the log that counts (nsqd/storage/log/followers.py)
     PARENT = 31  # the log was made from a backup of another one (nsqd/storage/log/parent.py)
+    JOB = 32  # jobs of a tube changed; for each follow its ordinal and row (job.py), due in log time
+    # In a checkpoint: all jobs of a tube whose ordinals belong to one page. The rows follow; add `offset` to each due.
+    JOBS = 33
 
 
 EPOCH = Struct(">IH8sQ")  # number, node, random, log position at which it begins

@@ -31,7 +31,7 @@ from nsqd.core.records import RecordKind
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.finished import Span
-from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.sequence.put_batch import JobOptions, unpacked
 from nsqd.core.timing.deferred import pack
 from nsqd.core.timing.deferred_pages import ENDLESS, DeferredPages, Page, between, page_of, pages_of
 from nsqd.core.timing.pause import Pause, dump_pause, load_pause
@@ -143,7 +143,7 @@ class TopicState:
             self.delayed.update(dict.fromkeys(range(first, first + count), due))
         if attributes.job is None and not due:
             return
-        options = JobOptions(due=due) if attributes.job is None else JobOptions(*attributes.job, due, True)
+        options = JobOptions(due=due) if attributes.job is None else unpacked(attributes.job, due)
         numbers = numbers_of(content, at, count, largest) if distributed and options.was_put else []
         for reader in self.readers.values():
             reader.expect(first, count, options, numbers, created)

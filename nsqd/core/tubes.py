@@ -233,18 +233,22 @@ class Tubes:
 
     def put(self, worker: Worker, bodies: list[bytes], options: JobOptions) -> int:
         """Put jobs into the tube that the worker uses. Returns the first client id; the others follow it. Raises TooMany."""
-        job_id = self._topic(worker.using).intake.put(bodies, options, "")
+        return self.index.client_id(self.put_into(worker.using, bodies, options))
+
+    def put_into(self, name: str, bodies: list[bytes], options: JobOptions) -> int:
+        """Put jobs into the tube of that name. Returns the first message id; the others follow it. Raises TooMany."""
+        job_id = self._topic(name).intake.put(bodies, options, "")
         self.total += len(bodies)
         if self.waiters.count:
             self.match()
-        return self.index.client_id(job_id)
+        return job_id
 
-    def ask_for_copies(self, worker: Worker, count: int) -> tuple[Mark, ...]:
-        """Have the jobs that are put in this turn into the tube that the worker uses wait for so many copies.
+    def ask_for_copies(self, name: str, count: int) -> tuple[Mark, ...]:
+        """Have the jobs that are put in this turn into the tube of that name wait for so many copies.
 
         Returns the marks that replies wait for. Raises TooMany, TooFewCopies.
         """
-        return self._topic(worker.using).ask_for_copies(count)
+        return self._topic(name).ask_for_copies(count)
 
     def put_unique(self, worker: Worker, body: bytes, options: JobOptions, key: str) -> int:
         """Put a job into the tube that the worker uses, unless the topic still remembers one with this key.

@@ -57,8 +57,8 @@ class MemoryReader:
     def __init__(self, sequence: Sequence) -> None:
         self._sequence = sequence
 
-    def promise(self) -> None:
-        pass
+    def promise(self) -> tuple[Mark, ...]:
+        return ()
 
     def finish(self, first: int, count: int) -> None:
         self._sequence.drop_references(first, first + count)

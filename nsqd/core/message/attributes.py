@@ -6,7 +6,7 @@ were published together have their attributes in common. The log has them before
     [headers, key, producer, sequence minus the ordinal of the first message]
 
 so that any part of the messages keeps the same bytes. Jobs (nsqd/core/work_queue/tube.py) have a fifth element,
-[priority, ttr, delay].
+[priority, ttr, delay], or [priority, ttr, delay, ttl, copies].
 """
 
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ class Attributes:
     key: str = ""  # one for all the messages together
     producer: str = ""
     sequence: int = 0  # the producer's number for the first message; the others have the numbers after it
-    job: tuple[int, int, int] | None = None  # priority, time to run and delay (s)
+    job: tuple[int, ...] | None = None  # priority, time to run and delay (s), and perhaps time to live (s) and copies
 
     def __bool__(self) -> bool:
         return bool(self.headers or self.key or self.producer or self.job)
@@ -56,7 +56,7 @@ class Attributes:
         if self.producer:
             fields |= {"producer": self.producer, "sequence": self.sequence}
         if self.job is not None:
-            fields |= dict(zip(("priority", "ttr", "delay"), self.job, strict=True))
+            fields |= dict(zip(("priority", "ttr", "delay", "ttl", "copies"), self.job, strict=False))
         return fields
 
 
@@ -73,14 +73,14 @@ def _unpacked(packed: bytes) -> Attributes:
     """Return the attributes with the difference in place of the sequence. Jobs with the same options share a cache entry."""
     headers, key, producer, difference, *job = msgpack.unpackb(packed)
     pairs = tuple((name, value) for name, value in headers)
-    options = (job[0][0], job[0][1], job[0][2]) if job else None
+    options = tuple(job[0]) if job else None
     return Attributes(pairs, key, producer, difference, options)
 
 
 @lru_cache(maxsize=1024)
-def pack_job(priority: int, ttr: int, delay: int) -> bytes:
-    """Return the packed attributes of a job that has no other attributes. `ttr` and `delay` are in s."""
-    return Attributes(job=(priority, ttr, delay)).pack(0)
+def pack_job(job: tuple[int, ...]) -> bytes:
+    """Return the packed attributes of a job that has no other attributes."""
+    return Attributes(job=job).pack(0)
 
 
 def is_word(text: str) -> bool:

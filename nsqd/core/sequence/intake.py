@@ -199,9 +199,9 @@ class Intake:
         put_batch.first = first
         self._pack(NONE, first)
         if put_batch.key:
-            packed = Attributes(key=put_batch.key, job=(options.priority, options.ttr, options.delay)).pack(first)
+            packed = Attributes(key=put_batch.key, job=options.packed).pack(first)
         else:
-            packed = pack_job(options.priority, options.ttr, options.delay)
+            packed = pack_job(options.packed)
         frames, ids, largest = put_batch.encode()
         return Sealed(frames, ids, largest, options.due, packed)
 

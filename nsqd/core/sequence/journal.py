@@ -59,8 +59,8 @@ class Extents(Protocol):
 class ReaderJournal(Protocol):
     """The journal of one reader: what happens to messages there."""
 
-    def promise(self) -> None:
-        """Note that a reply waits until the topic's marks have reached the records of this turn."""
+    def promise(self) -> tuple[Mark, ...]:
+        """Note that a reply waits until the topic's marks, which are returned, have reached the records of this turn."""
 
     def finish(self, first: int, count: int) -> None:
         """Record that the reader is done with messages first..first+count."""

@@ -7,13 +7,27 @@ from nsqd.core.message.ids import IdSource, ids_from
 
 
 class JobOptions(NamedTuple):
-    """The options with which a client puts a job."""
+    """The options with which a client puts a job. `ttr` 0: the job is delivered once at most."""
 
     priority: int = 65_536  # the default of clients of beanstalkd, which published messages get, too
     ttr: int = 60  # s
     delay: int = 0  # s
     due: int = 0  # monotonic ns: when the delay is over; 0: there is none
-    was_put: bool = False  # True: a client of beanstalkd put it, as the message's record says
+    was_put: bool = False  # True: a client put it as a job, as the message's record says
+    ttl: int = 0  # s after which the job goes, in whatever state it is; 0: never
+    copies: int = 0  # how many nodes are to have it before the client is answered; 0: as many as the topic asks for
+
+    @property
+    def packed(self) -> tuple[int, ...]:
+        """Return what the message's record says of the job: what `unpacked` reads."""
+        terms = (self.ttl, self.copies) if self.ttl or self.copies else ()
+        return self.priority, self.ttr, self.delay, *terms
+
+
+def unpacked(packed: tuple[int, ...], due: int) -> JobOptions:
+    """Return the options that `packed` packed, of a job that was put with a delay until `due` (ns; 0: without)."""
+    priority, ttr, delay, *terms = packed
+    return JobOptions(priority, ttr, delay, due, True, *terms)
 
 
 USUAL = JobOptions()

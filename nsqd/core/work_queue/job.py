@@ -1,17 +1,25 @@
-"""A job, and its row of 57 bytes, the form in which the table and the log hold it.
+"""A job, and its row of 63 bytes, the form in which the table and the log hold it.
 
 A million jobs as objects would take 400 MB. So a job is kept as a row: code that needs the job unpacks the row, changes the
 object and packs it again.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 
-ROW = Struct("<QIIIQQIIIIIB")  # the fields of Job in their order, without the ordinal
+from nsqd.core.sequence.put_batch import JobOptions
+from shared.values import SECOND
+
+ROW = Struct("<QIIIQQIIIIIIHB")  # the fields of Job in their order, without the ordinal
 STATE_AT = ROW.size - 1  # offset of the state in a row; a state of 0 means that there is no job
-BRIEF = Struct("<QI16xQ20xB")  # unpacks id, priority, due and state of a row
+BRIEF = Struct("<QI16xQ26xB")  # unpacks id, priority, due and state of a row
+LIFE = Struct("<20xQ28xI3x")  # unpacks when the job was created, and its ttl
 DUE, DUE_AT = Struct("<Q"), 28  # the due time of a row, and its offset
+SHORT_SIZE = 57  # bytes of a row up to format 9 of the log, which had neither ttl nor copies
+_TERMS_AT = SHORT_SIZE - 1  # offset of ttl and copies in a row
+_NO_TERMS = bytes(ROW.size - SHORT_SIZE)
 _ID = Struct("<Q")  # a row begins with it
 _NODE_AT = 6  # the last two bytes of the id, from this offset on, are the node number
 
@@ -45,14 +53,26 @@ class Job:
     releases: int = 0
     buries: int = 0
     kicks: int = 0
+    ttl: int = 0  # s from its creation until the job goes, whatever its state is; 0: never
+    copies: int = 0  # how many nodes were to have it before its put was answered; 0: as many as the topic asks for
     state: JobState = JobState.READY
+
+    @property
+    def expires(self) -> int:
+        """Return when the job goes, in s since the epoch; 0: never."""
+        return self.ttl and expiry(self.created, self.ttl)
 
     def pack(self) -> bytes:
         """Return the job packed as a row."""
         return ROW.pack(
             self.id, self.priority, self.delay, self.ttr, self.created, self.due, self.reserves, self.timeouts,
-            self.releases, self.buries, self.kicks, self.state,
+            self.releases, self.buries, self.kicks, self.ttl, self.copies, self.state,
         )  # fmt: skip
+
+
+def expiry(created: int, ttl: int) -> int:
+    """Return when a job goes that was created at `created` (ns since the epoch) and lives `ttl` s: s since the epoch."""
+    return -(-created // SECOND) + ttl
 
 
 def unpack(ordinal: int, row: bytes | bytearray, at: int = 0) -> Job:
@@ -77,22 +97,35 @@ def have_times(rows: bytes | bytearray) -> bool:
 
 
 def of_node(rows: bytes, node: int) -> bytes:
-    """Return the rows (end to end) with this node number (16 bits) in their ids, unless they have one already.
+    """Return rows of SHORT_SIZE bytes (end to end) with this node number (16 bits) in their ids, unless they have one already.
 
     The node is the one that wrote the rows. In an old log that was renumbered, the id of the message itself may have another
     node number.
     """
-    if any(rows[_NODE_AT :: ROW.size]) or any(rows[_NODE_AT + 1 :: ROW.size]):
+    if any(rows[_NODE_AT::SHORT_SIZE]) or any(rows[_NODE_AT + 1 :: SHORT_SIZE]):
         return rows
-    whole, states = bytearray(rows), rows[STATE_AT :: ROW.size]
+    whole, states = bytearray(rows), rows[_TERMS_AT::SHORT_SIZE]
     for at, byte in enumerate(node.to_bytes(2, "little"), _NODE_AT):
-        whole[at :: ROW.size] = states.translate(b"\0" + bytes((byte,)) * 255)  # a row without a job stays as it is
+        whole[at::SHORT_SIZE] = states.translate(b"\0" + bytes((byte,)) * 255)  # a row without a job stays as it is
     return bytes(whole)
 
 
-def rows_with_options(
-    ids: list[int], priority: int, ttr: int, delay: int, created: int, due: int, state: JobState
-) -> list[bytes]:
-    """Return the rows of new jobs that differ only in their ids. `ttr` and `delay` are in s, `created` and `due` in ns."""
-    row = ROW.pack(0, priority, delay, ttr, created, due, 0, 0, 0, 0, 0, state)[_ID.size :]
+def rows_with_options(ids: list[int], options: JobOptions, created: int, state: JobState) -> list[bytes]:
+    """Return the rows of new jobs in that state that differ only in their ids. `created`: ns since the epoch."""
+    priority, ttr, delay, due, _, ttl, copies = options
+    row = ROW.pack(0, priority, delay, ttr, created, due, 0, 0, 0, 0, 0, ttl, copies, state)[_ID.size :]
     return [job_id + row for job_id in map(_ID.pack, ids)]
+
+
+def grown(rows: bytes) -> bytes:
+    """Return rows of SHORT_SIZE bytes (end to end) in today's form."""
+    starts = range(0, len(rows), SHORT_SIZE)
+    return b"".join([rows[at : at + _TERMS_AT] + _NO_TERMS + rows[at + _TERMS_AT : at + SHORT_SIZE] for at in starts])
+
+
+def lives(rows: bytes | bytearray) -> Iterator[tuple[int, int]]:
+    """Yield, for each of the rows (end to end) with a ttl, its index and when its job goes (s since the epoch)."""
+    if any(any(rows[_TERMS_AT + byte :: ROW.size]) for byte in range(4)):
+        for index, (created, ttl) in enumerate(LIFE.iter_unpack(rows)):
+            if ttl and rows[index * ROW.size + STATE_AT]:
+                yield index, expiry(created, ttl)

@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 from nsqd.core.message.ids import SEQUENCE
-from nsqd.core.work_queue.job import BRIEF, DUE, DUE_AT, ROW, STATE_AT, Job, JobState, have_times, unpack
+from nsqd.core.work_queue.job import BRIEF, DUE, DUE_AT, ROW, STATE_AT, Job, JobState, have_times, lives, unpack
 
 PAGE = 64  # jobs: the memory of a page is released when the last of its jobs is gone
 _ABSENT = bytes(ROW.size)
@@ -133,6 +133,12 @@ class JobPages:
                 DUE.pack_into(rows, at * ROW.size + DUE_AT, due)
                 briefs[at] = job_id, priority, due, state
             yield number * PAGE, briefs
+
+    def lives(self) -> Iterator[tuple[int, int]]:
+        """Yield the ordinals of the jobs that have a ttl, and when each goes (s since the epoch)."""
+        for number, rows in self._pages.items():
+            for index, at in lives(rows):
+                yield number * PAGE + index, at
 
     def pop_page(self) -> tuple[list[int], list[int]]:
         """Remove some page, of which there must be one. Return the ordinals and the ids of its jobs."""

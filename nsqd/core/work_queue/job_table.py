@@ -3,9 +3,10 @@
 The table knows no log, no worker and no topic: the caller that changes a job records the row that it gets back. Each order is a
 heap of integers, the *entries*: the priority of a ready job, or the due time of another, in the high bits, and the ordinal in
 the low ones. A stale entry, whose job has changed since, stays until it is first, or until stale entries outnumber the jobs.
+Jobs with a time to live have an entry in one more heap, by when they go, in whatever state they are.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 from nsqd.core.timing.duequeue import SLACK
@@ -28,7 +29,7 @@ def entry_of(job: Job) -> int:
 class JobTable:
     """All jobs of one tube: their rows, their counts by state, and which comes next in each state."""
 
-    __slots__ = ("_heaps", "_last_burial", "buried", "counts", "jobs", "urgent")
+    __slots__ = ("_expiring", "_heaps", "_last_burial", "buried", "counts", "jobs", "urgent")
 
     def __init__(self, jobs: JobPages | None = None) -> None:
         """Begin with `jobs`, the rows from before a restart, for which the caller must then call `restart`; or with none."""
@@ -38,6 +39,7 @@ class JobTable:
         self.buried: dict[int, None] = {}  # ordinals, the first buried first
         self._last_burial = 0  # the number that the last burial got
         self._heaps: dict[JobState, list[int]] = {state: [] for state in _IN_ORDER}  # with an entry for every job
+        self._expiring: list[int] = []  # a heap: when each job with a ttl goes (s since the epoch), and its ordinal
 
     # commands
 
@@ -46,12 +48,21 @@ class JobTable:
         row = job.pack()
         self.jobs.put_row(job.ordinal, row)
         self._enter(job)
+        if job.ttl:
+            self._expire(range(job.ordinal, job.ordinal + 1), job.expires)
         return row
 
-    def add_together(self, first: int, rows: list[bytes], state: JobState, priority: int, due: int) -> None:
-        """Add jobs with ordinals from `first` on, all of this state (ready or delayed), priority and due time (ns)."""
+    def add_together(
+        self, first: int, rows: list[bytes], state: JobState, priority: int, due: int, expires: int = 0
+    ) -> None:
+        """Add jobs with ordinals from `first` on, all of this state (ready or delayed), priority and due time (ns).
+
+        `expires`: when they go, in s since the epoch; 0: never.
+        """
         count = len(rows)
         self.jobs.put_rows(first, rows)
+        if expires:
+            self._expire(range(first, first + count), expires)
         self.counts[state] += count
         if state is _READY and priority < URGENT:
             self.urgent += count
@@ -93,6 +104,20 @@ class JobTable:
         if len(heap) > 2 * self.counts[state] + SLACK:
             heap[:] = {entry for entry in heap if self.found(state, entry) is not None}
             heapify(heap)
+
+    def _expire(self, ordinals: Iterable[int], at: int) -> None:
+        """Note that these jobs go at `at` (s since the epoch)."""
+        heap = self._expiring
+        for ordinal in ordinals:
+            heappush(heap, at << _BITS | ordinal)
+        if len(heap) > 2 * self.jobs.count + SLACK:
+            heap[:] = {entry for entry in heap if self._lives(entry) is not None}
+            heapify(heap)
+
+    def _lives(self, entry: int) -> Job | None:
+        """Return the job of an entry of `_expiring`, or None if it is gone."""
+        job = self.jobs.get(entry & _ORDINAL)
+        return job if job is not None and job.expires == entry >> _BITS else None
 
     def _leave(self, job: Job) -> None:
         state = job.state
@@ -148,12 +173,14 @@ class JobTable:
         for state_in_order, heap in self._heaps.items():
             self.counts[state_in_order] = len(heap)
             heapify(heap)
+        self._expiring = [at << _BITS | ordinal for ordinal, at in self.jobs.lives()]
+        heapify(self._expiring)
 
     def take_apart(self) -> Iterator[tuple[list[int], list[int]]]:
         """Free everything, which nobody needs any more. Yield the ordinals and the ids of the jobs of each step."""
         while self.jobs.count:
             yield self.jobs.pop_page()
-        for heap in self._heaps.values():
+        for heap in (*self._heaps.values(), self._expiring):
             while heap:
                 del heap[-FREED_AT_ONCE:]
                 yield [], []
@@ -184,6 +211,16 @@ class JobTable:
         job = self.jobs.get(entry & _ORDINAL)
         return job if job is not None and job.state is state and entry_of(job) == entry else None
 
+    def first_expiring(self) -> Job | None:
+        """Return the job that goes first of those that go by themselves, or None if there is none."""
+        heap = self._expiring
+        while heap:
+            job = self._lives(heap[0])
+            if job is not None:
+                return job
+            heappop(heap)
+        return None
+
     def first_buried(self, count: int = 1) -> list[Job]:
         """Return the jobs that were buried first, at most `count` of them."""
         ordinals = [ordinal for ordinal, _ in zip(self.buried, range(count), strict=False)]
@@ -210,8 +247,10 @@ class JobTable:
         self.jobs.check()
         found = dict.fromkeys(JobState, 0)
         entries = {state: set(heap) for state, heap in self._heaps.items()}
+        expiring = set(self._expiring)
         for job in self.jobs:
             found[job.state] += 1
+            assert not job.ttl or job.expires << _BITS | job.ordinal in expiring
             assert job.state is _BURIED or entry_of(job) in entries[job.state]
             assert (job.state is _BURIED) == (job.ordinal in self.buried)
         assert found == self.counts

@@ -9,8 +9,8 @@ everything that is not finished; `conclude` ends that. Changes of jobs that are 
 pages, too.
 
 A checkpoint holds [number, name, start, distributed offset, holes, options]: holes are the spans (first, end) from the
-distributed offset on that are finished; options are (ordinal, priority, ttr, delay, due, was put) of messages that are not jobs
-yet and have unusual options.
+distributed offset on that are finished; options are (ordinal, priority, ttr, delay, due, was put, ttl, copies) of messages that
+are not jobs yet and have unusual options; up to format 9 without the last two.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nsqd.core.sequence.finished import Finished, Span
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.sequence.spans import remove
 from nsqd.core.timing.deferred_pages import Page
-from nsqd.core.work_queue.job import ROW, JobState, rows_with_options
+from nsqd.core.work_queue.job import ROW, SHORT_SIZE, JobState, grown, rows_with_options
 from nsqd.core.work_queue.job_pages import JobPages, moved
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.written_chunks import WrittenChunks
@@ -49,19 +49,23 @@ class TubeState(ReaderState):
     # records of the log
 
     def apply(self, kind: RecordKind, content: bytes) -> Iterable[Span]:
-        if kind is RecordKind.JOB:
-            for at in range(records.CHANNEL_OF.size, len(content), records.ORDINAL.size + ROW.size):
+        if kind is RecordKind.JOB or kind is RecordKind.SHORT_JOB:
+            size = ROW.size if kind is RecordKind.JOB else SHORT_SIZE
+            for at in range(records.CHANNEL_OF.size, len(content), records.ORDINAL.size + size):
                 (ordinal,) = records.ORDINAL.unpack_from(content, at)
                 at += records.ORDINAL.size
-                self.jobs.put_row(ordinal, content[at : at + ROW.size])
+                row = content[at : at + size]
+                self.jobs.put_row(ordinal, row if kind is RecordKind.JOB else grown(row))
                 self.options.pop(ordinal, None)
         elif kind is RecordKind.FINISH:
             return self._finish(content)
         elif kind is RecordKind.FINISH_ALL:
             return self._finish_all(records.FINISH_ALL.unpack_from(content)[2])
-        elif kind is RecordKind.JOBS:  # a whole page, which replaces the old one: jobs missing in it are gone
+        elif kind is RecordKind.JOBS or kind is RecordKind.SHORT_JOBS:
+            # a whole page, which replaces the old one: jobs missing in it are gone
             _, _, page, offset = records.JOBS.unpack_from(content)
-            self.jobs.put_page(page, moved(content[records.JOBS.size :], offset))
+            rows = content[records.JOBS.size :]
+            self.jobs.put_page(page, moved(rows if kind is RecordKind.JOBS else grown(rows), offset))
         return ()
 
     def _finish_all(self, end: int) -> list[Span]:
@@ -86,9 +90,7 @@ class TubeState(ReaderState):
         """
         if numbers:
             state = JobState.DELAYED if options.due else JobState.READY
-            priority, ttr, delay = options.priority, options.ttr, options.delay
-            rows = rows_with_options(numbers, priority, ttr, delay, created, options.due, state)
-            self.jobs.put_rows(first, rows)
+            self.jobs.put_rows(first, rows_with_options(numbers, options, created, state))
         else:
             self.options.update(dict.fromkeys(range(first, first + count), options))
 
@@ -154,8 +156,8 @@ class TubeState(ReaderState):
     def load(cls, array: list[Any], offset: int, distributed: int, lane: list[Page], kinds: Kinds) -> TubeState:
         number, name, start, tube_distributed, holes, waiting = array
         options = {
-            ordinal: JobOptions(priority, ttr, delay, due + offset if due else 0, put)
-            for ordinal, priority, ttr, delay, due, put in waiting
+            ordinal: JobOptions(priority, ttr, delay, due + offset if due else 0, put, *terms)
+            for ordinal, priority, ttr, delay, due, put, *terms in waiting
         }
         finished, position = Finished(start, holes), start
         # gaps were finished, but another reader may reference them again

@@ -15,7 +15,7 @@ from nsqd.core.sequence.put_batch import USUAL, JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
 from nsqd.core.work_queue.arrivals import Arrivals
-from nsqd.core.work_queue.job import Job, JobState, rows_with_options
+from nsqd.core.work_queue.job import Job, JobState, expiry, rows_with_options
 from nsqd.core.work_queue.job_index import JobIndex
 from nsqd.core.work_queue.job_pages import JobPages
 from nsqd.core.work_queue.job_table import JobTable
@@ -43,8 +43,10 @@ class Tube:
         "arrivals",
         "delayed",
         "deleted",
+        "expire_at",
         "extents",
         "index",
+        "is_shut",
         "jobs",
         "journal",
         "key",
@@ -85,6 +87,8 @@ class Tube:
         self.reserved: dict[int, Worker] = {}  # the worker that has reserved a job, by ordinal
         self.total = 0  # jobs that came since the process started
         self.pause_until = self.pause_asked = 0  # end of the pause (monotonic ns); length asked for (ns); 0: not paused
+        self.is_shut = False  # True: clients of Disque put nothing into it
+        self.expire_at: int | None = None  # monotonic ns: when to look for jobs that go; None: none has a ttl
         self.reading = False  # True: a body is being read from disk
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of this tube's entry in the agenda
 
@@ -157,6 +161,7 @@ class Tube:
     def _add_job(self, ordinal: int, frame: bytes, options: JobOptions) -> None:
         job_id, created = int(message_id(frame), 16), int.from_bytes(frame[STAMP], "big")
         job = Job(ordinal, job_id, options.priority, options.delay, options.ttr, created)
+        job.ttl, job.copies = options.ttl, options.copies
         if options.due > self.agenda.now:
             job.state, job.due = JobState.DELAYED, options.due
         if not self.jobs.count:
@@ -164,6 +169,8 @@ class Tube:
         self.index.add_job(job_id, self.number, ordinal)
         self.total += 1
         self._note(job, self.table.add(job))
+        if job.ttl:
+            self._watch_expiry()
 
     def _add_batch(self, put_batch: PutBatch) -> None:
         """Make jobs of the batch, at a fifth of the cost of `_add_job` for each job.
@@ -175,12 +182,13 @@ class Tube:
         state, due = (JobState.DELAYED, options.due) if late else (JobState.READY, 0)
         if not self.jobs.count:
             self.listed.show(self.topic_name)
-        rows = rows_with_options(
-            put_batch.numbers, options.priority, options.ttr, options.delay, put_batch.created, due, state
-        )
-        self.table.add_together(first, rows, state, options.priority, due)
+        rows = rows_with_options(put_batch.numbers, options._replace(due=due), put_batch.created, state)
+        expires = options.ttl and expiry(put_batch.created, options.ttl)
+        self.table.add_together(first, rows, state, options.priority, due, expires)
         self.index.add_jobs(put_batch.numbers, self.number, first)
         self.total += count
+        if expires:
+            self._watch_expiry()
         if late:
             self.agenda.schedule_scan(self, due)
         else:
@@ -208,6 +216,7 @@ class Tube:
             self.bury(job, job.priority)
         if self.table.counts[JobState.READY]:
             self._offer()
+        self._watch_expiry()
         self._schedule_scan()
 
     # actions for workers
@@ -224,18 +233,26 @@ class Tube:
         return extent.frames[job.ordinal - extent.first][HEADER_SIZE:]
 
     def reserve(self, job: Job, worker: Worker, now: int) -> None:
-        """Reserve a job that is not reserved for the worker, until its time to run is over. `now`: monotonic ns."""
+        """Reserve a job that is not reserved for the worker, until its time to run is over. `now`: monotonic ns.
+
+        A job without a time to run is finished instead, and leaves when that is as durable as the topic promises: it is
+        delivered once at most.
+        """
         job.reserves += 1
         gate = self.offsets.gate
         if gate is not None and (marks := gate.pass_through()):
             worker.sink.wait_for(marks)
-        self.touch(job, worker, now)
+        if job.ttr:
+            self.touch(job, worker, now)
+            return
+        worker.sink.wait_for(self.journal.promise())
+        self.finish(job)
 
     def touch(self, job: Job, worker: Worker, now: int) -> None:
         """Restart the time to run of a job that the worker has reserved. `now`: monotonic ns."""
         due = now + job.ttr * SECOND
-        self.reserved[job.ordinal] = worker
-        worker.hold(self.key, job.ordinal, due)
+        self.reserved[job.ordinal] = holder = worker.holder
+        holder.hold(self.key, job.ordinal, due)
         self._note(job, self.table.move(job, JobState.RESERVED, job.priority, due))
 
     def let_go(self, job: Job) -> None:
@@ -340,6 +357,8 @@ class Tube:
                         self.bury(job, job.priority)
                         continue
                 self._move(job, JobState.READY, job.priority, 0)
+        if self.expire_at is not None and self.expire_at <= now:
+            moved += self._end_lives(limit)
         if 0 < self.pause_until <= now:
             self.pause_until = self.pause_asked = 0
             moved += 1
@@ -350,8 +369,31 @@ class Tube:
         """Return when `scan` has something to do (monotonic ns), or None if nothing waits for a time."""
         due = self.table.next_due()
         if self.pause_until and (due is None or self.pause_until < due):
-            return self.pause_until
+            due = self.pause_until
+        if self.expire_at is not None and (due is None or self.expire_at < due):
+            due = self.expire_at
         return due
+
+    def _end_lives(self, limit: int) -> int:
+        """Finish up to `limit` jobs whose time to live is over. Return how many."""
+        gone, wall = 0, self.agenda.wall
+        while gone < limit and (job := self.table.first_expiring()) is not None and job.expires * SECOND <= wall:
+            gone += 1
+            self.listed.expired += 1
+            self.finish(job)
+        self.expire_at = None
+        self._watch_expiry()
+        return gone
+
+    def _watch_expiry(self) -> None:
+        """Look after the job that goes first, when its time to live is over by the present clocks."""
+        job = self.table.first_expiring()
+        if job is None:
+            return
+        due = self.agenda.now + max(0, job.expires * SECOND - self.agenda.wall)
+        if self.expire_at is None or due < self.expire_at:
+            self.expire_at = due
+            self.agenda.schedule_scan(self, due)
 
     def _schedule_scan(self) -> None:
         due = self.next_due()
@@ -382,7 +424,7 @@ class Tube:
         del self.index.holders[self.number]
         left = self.arrivals.give_up()
         self.agenda.reclaimer.add(release_jobs(self.table, left, self.index, self.number, self.journal))
-        self.start, self.delayed = self.offsets.distributed, 0
+        self.start, self.delayed, self.expire_at = self.offsets.distributed, 0, None
         self.table = JobTable()
         self.jobs = self.table.jobs
         self.waiters.forget(self)

@@ -24,10 +24,11 @@ class Users:
 class TubeList:
     """All tubes of a node that clients see. A node has one list."""
 
-    __slots__ = ("counters", "names", "timeouts", "users")
+    __slots__ = ("counters", "expired", "names", "timeouts", "users")
 
     def __init__(self) -> None:
         self.timeouts = 0  # reservations of all tubes that timed out since the start
+        self.expired = 0  # jobs of all tubes that went at the end of their time to live since the start
         self.names = Names()  # names of the tubes that are shown
         self.counters: dict[str, Counter[str]] = {}  # of tubes that are shown: successful deletes, pauses
         self.users: dict[str, Users] = {}  # by name of a tube that any worker uses or watches

@@ -18,6 +18,7 @@ from nsqd.core.work_queue.worker import Worker
 class JobQueue(Protocol):
     """The part of a tube that this file needs."""
 
+    topic_name: str
     table: JobTable
 
     stripes: Any  # tubes of the same name of adopted logs: a sequence of queues of the same class
@@ -150,7 +151,7 @@ class Waiters(Generic[Q]):
                 self.stop_waiting(worker)
                 best, job, body = found
                 best.reserve(job, worker, now)
-                worker.sink.reserved(job, body)
+                worker.sink.reserved(best.topic_name, job, body)
 
     def read_completed(self, queue: JobQueue) -> None:
         """Wake the workers that are blocked on this tube, since it has read from disk."""

@@ -1,5 +1,7 @@
 """A worker: one client of the tubes, with the tube it uses, the tubes it watches and the jobs it has reserved."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Protocol
@@ -53,8 +55,8 @@ class Names:
 class WorkerSink(Protocol):
     """The receiving end of a worker: its connection, or a test."""
 
-    def reserved(self, job: Job, body: bytes) -> None:
-        """Send the job that the worker waited for. It has been reserved for the worker."""
+    def reserved(self, tube: str, job: Job, body: bytes) -> None:
+        """Send the job that the worker waited for, of the tube of that name. It has been reserved for the worker."""
 
     def wait_for(self, marks: tuple[Mark, ...]) -> None:
         """Hold the job that follows back until these marks have reached the records of this turn."""
@@ -66,10 +68,12 @@ class WorkerSink(Protocol):
 class Worker:
     """One client as the tubes see it."""
 
-    __slots__ = ("_ends", "holds", "produces", "sink", "using", "waiting", "watching", "works")
+    __slots__ = ("_ends", "holder", "holds", "produces", "sink", "using", "waiting", "watching", "works")
 
-    def __init__(self, sink: WorkerSink) -> None:
+    def __init__(self, sink: WorkerSink, holder: Worker | None = None) -> None:
+        """`holder`: has what this worker reserves, which so stays reserved when the worker leaves; None: the worker itself."""
         self.sink = sink
+        self.holder = holder if holder is not None else self
         self.using = DEFAULT
         self.watching = Names(DEFAULT)
         # by (number of the tube, ordinal): when the reservation ends, monotonic ns

@@ -307,7 +307,7 @@ class Client(ABC):
     def wait_for(self, marks: tuple[Mark, ...]) -> None:
         self.outbox.wait_for(marks)
 
-    def reserved(self, job: Job, body: bytes) -> None:
+    def reserved(self, tube: str, job: Job, body: bytes) -> None:
         """Answer the waiting reserve with its job."""
         self._answer(job_reply(b"RESERVED", self._broker.tubes.client_id(job), body))
 

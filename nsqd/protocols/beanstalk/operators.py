@@ -126,7 +126,9 @@ class Operator(Client):
             self._reply(NOT_FOUND)
             return
         due = job.due if job.state is JobState.DELAYED else 0
-        number = tubes.put_to(name, body, JobOptions(job.priority, job.ttr, job.delay if due else 0, due, True))
+        ttl = max(1, job.expires - self._broker.wall // SECOND) if job.ttl else 0
+        options = JobOptions(job.priority, job.ttr, job.delay if due else 0, due, True, ttl, job.copies)
+        number = tubes.put_to(name, body, options)
         self._promise(name)
         self._finish(job_id)
         self._reply(b"MOVED %d\r\n" % number)

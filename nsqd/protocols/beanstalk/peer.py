@@ -110,7 +110,7 @@ class Peer(Operator):
             options, body = JobOptions(priority, ttr or 1, delay, due, True), data[at : end - 2]
             try:
                 if put.copies:
-                    self.outbox.wait_for(tubes.ask_for_copies(self.worker, put.copies))
+                    self.outbox.wait_for(tubes.ask_for_copies(self.worker.using, put.copies))
                 if put.key:
                     number = tubes.put_unique(self.worker, body, options, put.key)
                 else:

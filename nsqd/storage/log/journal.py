@@ -287,8 +287,9 @@ class LogReader:
         self._finished: list[tuple[int, int]] = []  # runs (first, count) finished in this turn
         self._jobs: list[bytes] = []  # ordinals and rows of the jobs that changed in this turn
 
-    def promise(self) -> None:
+    def promise(self) -> tuple[Mark, ...]:
         self._topic.promise()
+        return self._topic.marks
 
     # Collected
 

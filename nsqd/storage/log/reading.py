@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from nsqd.core import records
 from nsqd.core.records import RecordKind
 from nsqd.core.recovery import LogSnapshot
-from nsqd.core.work_queue.job import ROW, of_node
+from nsqd.core.work_queue.job import SHORT_SIZE, of_node
 from nsqd.storage.log.clocks import Anchor, LogClock
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import NO_EPOCH, Epoch
@@ -127,16 +127,16 @@ def interruptible(records: Iterator[Record], interrupt: Callable[[], None]) -> I
 
 
 def widened(record: Record, node: int) -> Record:
-    """Return a record from a segment older than WHOLE_IDS in today's form. `node`: the segment's node number."""
-    if record.kind == RecordKind.JOB:
-        step = records.ORDINAL.size + ROW.size
+    """Return a record from a segment older than WHOLE_IDS, with whole ids. `node`: the segment's node number."""
+    if record.kind == RecordKind.SHORT_JOB:
+        step = records.ORDINAL.size + SHORT_SIZE
         content = record.content
         parts = [content[: records.CHANNEL_OF.size]]
         for at in range(records.CHANNEL_OF.size, len(content), step):
             row = at + records.ORDINAL.size
             parts += content[at:row], of_node(content[row : at + step], node)
         return record._replace(content=b"".join(parts))
-    if record.kind == RecordKind.JOBS:
+    if record.kind == RecordKind.SHORT_JOBS:
         head, rows = record.content[: records.JOBS.size], record.content[records.JOBS.size :]
         return record._replace(content=head + of_node(rows, node))
     return record

@@ -249,6 +249,8 @@ _OF_A_TOPIC: dict[int, RecordKind] = {
         RecordKind.BURY,
         RecordKind.FINISH_ALL,
         RecordKind.DROP_CHANNEL,
+        RecordKind.SHORT_JOB,
+        RecordKind.SHORT_JOBS,
         RecordKind.JOB,
         RecordKind.JOBS,
         RecordKind.PAUSE,

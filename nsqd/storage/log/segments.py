@@ -18,9 +18,9 @@ from nsqd.storage.log.identity import UNFINISHED as UNFINISHED_IDENTITY
 from nsqd.storage.log.identity import LogIdentity, read_identity
 from nsqd.storage.log.quarantine import DAMAGED, Quarantine
 from nsqd.storage.log.records import (
-    EPOCHS,
     HEADER_SIZE,
     PREFIX_SIZE,
+    VERSION,
     WHOLE_IDS,
     NotASegment,
     SegmentHeader,
@@ -143,7 +143,7 @@ class Segments:
             self._guessed.add(segment_name(base, generation))
         else:
             self.epochs.add(known)
-        version = WHOLE_IDS - 1 if epoch == NO_EPOCH else EPOCHS
+        version = WHOLE_IDS - 1 if epoch == NO_EPOCH else VERSION
         seed = seed_of(log_id, base, generation, epoch)
         data = read_from(self._disk, segment_name(base, generation), 0, FIRST_RECORDS)
         group = decode(data, HEADER_SIZE, seed)

@@ -23,7 +23,7 @@ from nsqd.core import records
 from nsqd.core.message.ids import LEASE, SAFE_LEASES
 from nsqd.core.records import RecordKind
 from nsqd.core.topic_state import TopicState
-from nsqd.core.work_queue.job import ROW
+from nsqd.core.work_queue.job import ROW, SHORT_SIZE
 from nsqd.storage.log.checkpoint import SLICE_BYTES, begin_state
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk
@@ -155,14 +155,14 @@ class TailRecords:
 
 
 _BEHIND_ALL = 1 << 64  # every ordinal is below this
-_OF_MESSAGES = (RecordKind.FINISH, RecordKind.REQUEUE, RecordKind.BURY, RecordKind.JOB)
+_OF_MESSAGES = (RecordKind.FINISH, RecordKind.REQUEUE, RecordKind.BURY, RecordKind.JOB, RecordKind.SHORT_JOB)
 
 
 def _spans(kind: RecordKind, content: bytes) -> list[tuple[int, int]]:
     """Return the spans (first, end) of the messages that a record names."""
-    if kind is not RecordKind.JOB:
+    if kind is not RecordKind.JOB and kind is not RecordKind.SHORT_JOB:
         return records.named_spans(kind, content)
-    step = records.ORDINAL.size + ROW.size
+    step = records.ORDINAL.size + (ROW.size if kind is RecordKind.JOB else SHORT_SIZE)
     ordinals = [
         records.ORDINAL.unpack_from(content, at)[0] for at in range(records.CHANNEL_OF.size, len(content), step)
     ]

@@ -226,7 +226,7 @@ class Anybody:
 
     # workers
 
-    def reserved(self, job: Job, body: bytes) -> None:
+    def reserved(self, tube: str, job: Job, body: bytes) -> None:
         """Do nothing: this sink never waits for a job."""
 
     def read_completed(self) -> None:

@@ -59,7 +59,7 @@ class Client:
         self.bodies: dict[int, bytes] = {}
         node.broker.tubes.join(self.worker)
 
-    def reserved(self, job: Job, body: bytes) -> None:
+    def reserved(self, tube: str, job: Job, body: bytes) -> None:
         self.bodies[job.id] = body
 
     def read_completed(self) -> None:
@@ -75,7 +75,7 @@ class Reader:
         self._worker = Worker(self)
         self.read_completed()
 
-    def reserved(self, job: Job, body: bytes) -> None:
+    def reserved(self, tube: str, job: Job, body: bytes) -> None:
         raise AssertionError("it has not asked")
 
     def read_completed(self) -> None:

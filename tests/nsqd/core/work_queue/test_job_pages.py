@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import ROW, Job, JobState, delayed_by, rows_with_options, unpack
 from nsqd.core.work_queue.job_pages import PAGE, JobPages, moved
 from tests.effort import examples
@@ -16,7 +17,7 @@ STATES = st.sampled_from(list(JobState))
 
 def job_of(ordinal: int, state: JobState = JobState.READY, due: int = 0) -> Job:
     """A job whose id tells its ordinal. The log had three node numbers."""
-    return Job(ordinal, ordinal % 3 << 48 | 1000 + ordinal, 5, 1, 60, 77, due, 1, 2, 3, 4, 5, state)
+    return Job(ordinal, ordinal % 3 << 48 | 1000 + ordinal, 5, 1, 60, 77, due, 1, 2, 3, 4, 5, 0, 0, state)
 
 
 def rows_of(jobs: list[Job]) -> list[bytes]:
@@ -101,7 +102,7 @@ def test_a_copy_made_of_pages_is_the_same(commands: list[tuple[str, int, object]
 
 def test_a_row_is_what_was_packed() -> None:
     job = job_of(3, JobState.DELAYED, 99)
-    assert len(job.pack()) == ROW.size == 57
+    assert len(job.pack()) == ROW.size == 63
     assert unpack(3, b"xx" + job.pack(), 2) == job
 
 
@@ -128,9 +129,9 @@ def test_moving_a_page_changes_times_and_nothing_else() -> None:
 
 
 def test_rows_on_the_same_terms() -> None:
-    rows = rows_with_options([4, 6], 9, 60, 3, 77, 88, JobState.DELAYED)
+    rows = rows_with_options([4, 6], JobOptions(9, 60, 3, 88, True, 70, 2), 77, JobState.DELAYED)
     assert [unpack(0, row) for row in rows] == [
-        Job(0, number, 9, 3, 60, 77, 88, state=JobState.DELAYED) for number in (4, 6)
+        Job(0, number, 9, 3, 60, 77, 88, ttl=70, copies=2, state=JobState.DELAYED) for number in (4, 6)
     ]
 
 

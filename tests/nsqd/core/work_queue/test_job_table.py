@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState, rows_with_options, unpack
 from nsqd.core.work_queue.job_table import URGENT, JobTable, entry_of
+from shared.values import SECOND
 from tests.effort import examples
 
 READY, RESERVED, BURIED, DELAYED = JobState
@@ -62,7 +64,8 @@ class Model:
             job = Job(self.next, 100 + self.next, priority, 0, 60, 7, due, state=state)
             assert unpack(self.next, self.table.add(job)) == job
         else:
-            rows = rows_with_options([100 + self.next + index for index in range(3)], priority, 60, 0, 7, due, state)
+            ids = [100 + self.next + index for index in range(3)]
+            rows = rows_with_options(ids, JobOptions(priority, 60, 0, due, True), 7, state)
             self.table.add_together(self.next, rows, state, priority, due)
         self.jobs.update(dict.fromkeys(range(self.next, self.next + count), (state, priority, due)))
         self.next += count
@@ -166,3 +169,32 @@ def test_going_round_leaves_a_bounded_heap() -> None:
         table.move(job, READY, due % 3, 0)
     table.check()
     assert len(table.heap(RESERVED)) <= 66
+
+
+def test_jobs_go_in_the_order_in_which_their_lives_end() -> None:
+    table = JobTable()
+    for ordinal, ttl in enumerate((30, 0, 10, 20)):
+        table.add(Job(ordinal, 100 + ordinal, 5, 0, 60, 7 * SECOND, ttl=ttl))
+    options = JobOptions(5, 60, 0, 0, True, 15, 1)
+    table.add_together(4, rows_with_options([104, 105], options, 7 * SECOND, READY), READY, 5, 0, 22)
+    for one in (table, JobTable(table.jobs)):
+        if one is not table:
+            assert len(list(one.restart(0, 0))) == 1
+        one.check()
+    gone = []
+    while (job := table.first_expiring()) is not None:
+        gone.append((job.ordinal, job.expires))
+        table.remove(job)
+        table.check()
+    assert gone == [(2, 17), (4, 22), (5, 22), (3, 27), (0, 37)]
+    assert [job.ordinal for job in table.jobs] == [1]
+
+
+def test_ends_of_lives_are_not_kept_for_jobs_that_are_gone() -> None:
+    table = JobTable()
+    for ordinal in range(5000):
+        job = Job(ordinal, 1 + ordinal, 5, 0, 60, 7, ttl=9)
+        table.add(job)
+        table.remove(job)
+    assert len(table._expiring) < 1000
+    assert table.first_expiring() is None

@@ -8,6 +8,7 @@ from nsqd.core.limits import Limits
 from nsqd.core.message.frame import encode_one
 from nsqd.core.message.ids import IdSource
 from nsqd.core.reader import DistributedBatch, Parts
+from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda
@@ -37,9 +38,13 @@ class Journal:
         self.emptied = 0  # the end of what was emptied
         self.released: list[int] = []
         self.dropped = False
+        self.mark = Mark("durable")
 
     def job(self, ordinal: int, row: bytes) -> None:
         self.rows[ordinal] = unpack(ordinal, row)
+
+    def promise(self) -> tuple[Mark, ...]:
+        return (self.mark,)
 
     def finish(self, first: int, count: int) -> None:
         self.finished += range(first, first + count)
@@ -82,9 +87,10 @@ class Bench:
         first = self._append(frames)
         self.tube.extend(DistributedBatch(first, self.offsets.end, count, 0, None))
 
-    def put(self, *bodies: bytes, priority: int = 5, delay: int = 0) -> list[Job]:
-        """Put a job as a client of beanstalkd does."""
-        put_batch = PutBatch(JobOptions(priority, 60, delay, NOW + delay * SECOND if delay else 0, True), 77)
+    def put(self, *bodies: bytes, priority: int = 5, delay: int = 0, ttr: int = 60, ttl: int = 0) -> list[Job]:
+        """Put a job as a client does that has options."""
+        due = NOW + delay * SECOND if delay else 0
+        put_batch = PutBatch(JobOptions(priority, ttr, delay, due, True, ttl), 77)
         put_batch.add(list(bodies), self.ids)
         first = put_batch.first = self._append(put_batch.encode()[0])
         self.tube.extend(DistributedBatch(first, self.offsets.end, len(bodies), 0, put_batch))
@@ -467,3 +473,50 @@ def test_after_a_restart_what_was_reserved_too_often_is_buried() -> None:
     assert bench.journal.rows == {1: bench.job(1)}
     assert bench.job(1).buries == 1
     bench.check()
+
+
+def test_a_job_that_is_delivered_once_at_most_is_finished_before_it_leaves() -> None:
+    bench = Bench()
+    once, again = bench.put(b"once", ttr=0)[0], bench.put(b"again")[0]
+    worker, hand = bench.worker()
+    for job in (once, again):
+        bench.tube.reserve(job, worker, NOW)
+    assert hand.marks == [bench.journal.mark]  # the delivery leaves when this has reached the record of the finish
+    assert bench.journal.finished == [once.ordinal]
+    assert worker.holds.keys() == {(9, again.ordinal)}
+    assert bench.index.find(bench.index.client_id(once.id)) is None
+    bench.check()
+
+
+def test_a_job_goes_when_its_life_is_over_whatever_its_state_is() -> None:
+    bench = Bench()
+    bench.agenda.wall = 77
+    jobs = bench.put(b"ready", b"reserved", b"buried", ttl=10) + bench.put(b"delayed", delay=50, ttl=10)
+    (stays,) = bench.put(b"stays")
+    (later,) = bench.put(b"later", ttl=30)
+    worker, _ = bench.worker()
+    bench.tube.reserve(jobs[1], worker, NOW)
+    bench.tube.bury(jobs[2], 5)
+    due = bench.tube.next_due()
+    assert due == NOW + 11 * SECOND - 77  # the second in which it was put counts as a whole
+    bench.agenda.now, bench.agenda.wall = NOW + 10 * SECOND, 77 + 10 * SECOND
+    assert bench.tube.scan(bench.agenda.now, 100) == 0
+    bench.agenda.now, bench.agenda.wall = due, 11 * SECOND
+    assert bench.tube.scan(due, 3) == 3
+    assert bench.tube.scan(due, 3) == 1
+    assert bench.journal.finished == [job.ordinal for job in jobs]
+    assert (bench.listed.expired, worker.holds) == (4, {})
+    assert [job.ordinal for job in bench.tube.jobs] == [stays.ordinal, later.ordinal]
+    assert bench.tube.next_due() == due + 20 * SECOND
+    bench.check()
+
+
+def test_a_life_counts_from_the_creation_also_after_a_restart() -> None:
+    bench = Bench()
+    bench.agenda.wall = 40 * SECOND
+    bench._append([b""] * 2)
+    bench.resume([Job(0, 1, 5, 0, 60, 30 * SECOND, ttl=60), Job(1, 2, 5, 0, 60, 30 * SECOND, ttl=5)], 2, [])
+    assert bench.tube.next_due() == NOW  # the second one is overdue
+    bench.tube.scan(NOW, 10)
+    assert [job.id for job in bench.tube.jobs] == [1]
+    assert bench.tube.next_due() == NOW + 50 * SECOND

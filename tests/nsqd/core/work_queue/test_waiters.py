@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nsqd.core.sequence.mark import Mark
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.job_table import JobTable
 from nsqd.core.work_queue.waiters import Reading, Waiters
@@ -14,8 +15,12 @@ class Hand:
     def __init__(self) -> None:
         self.got: list[int] = []
         self.asked_again = 0
+        self.marks: list[Mark] = []
 
-    def reserved(self, job: Job, body: bytes) -> None:
+    def wait_for(self, marks: tuple[Mark, ...]) -> None:
+        self.marks += marks
+
+    def reserved(self, tube: str, job: Job, body: bytes) -> None:
         assert body == b"%d" % job.id
         self.got.append(job.id)
 
@@ -28,6 +33,7 @@ class Queue:
 
     def __init__(self, *jobs: tuple[int, int]) -> None:
         """Make a queue of `jobs`, each given as (id, priority)."""
+        self.topic_name = "of a test"
         self.table = JobTable()
         self.pause_until = 0
         self.damaged: set[int] = set()  # ids

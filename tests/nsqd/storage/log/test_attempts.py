@@ -89,7 +89,7 @@ def test_many_of_them_are_buried_before_what_is_good_is_delivered() -> None:
 class Hand:
     """The sink of a worker's connection, which keeps what it was given."""
 
-    def reserved(self, job: object, body: bytes) -> None:
+    def reserved(self, tube: str, job: object, body: bytes) -> None:
         """Do nothing: this worker never waits for a job."""
 
     def read_completed(self) -> None:

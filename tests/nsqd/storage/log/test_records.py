@@ -55,6 +55,8 @@ CONTENTS = {
     RecordKind.ANCHOR: records.ANCHOR,
     RecordKind.CURSOR: records.CURSOR,
     RecordKind.SEEN: records.SEEN,
+    RecordKind.SHORT_JOB: records.CHANNEL_OF,
+    RecordKind.SHORT_JOBS: records.JOBS,
     RecordKind.JOB: records.CHANNEL_OF,
     RecordKind.JOBS: records.JOBS,
     RecordKind.NEXT_ID: records.NEXT_ID,
