@@ -11,7 +11,7 @@ from shared.listen import Listener, ListenError, bind_shared, listen
 
 HOST = "127.0.0.1"
 LOOKUPD_TCP, LOOKUPD_HTTP = 4160, 4161
-NSQD_TCP, NSQD_HTTP, CLUSTER, BEANSTALK = 4150, 4151, 4154, 11300
+NSQD_TCP, NSQD_HTTP, CLUSTER, BEANSTALK, DISQUE = 4150, 4151, 4154, 11300, 7711
 ADMIN_HTTP = 4171
 SECRET = "cluster.secret"  # file with the secret of the cluster, in the directory for the data of all daemons
 NODE_STEP = 100  # difference between the ports of two nsqd: 4150, 4250, ...
@@ -28,6 +28,7 @@ class Daemon:
     tcp_port: int  # 0: none
     http_port: int
     beanstalk_port: int = 0  # 0: none
+    disque_port: int = 0  # 0: none
     shared_port: int = 0  # where all nsqd take producers; 0: none
     cluster_port: int = 0  # 0: the node is in no cluster
 
@@ -39,7 +40,8 @@ class Daemon:
     @property
     def ports(self) -> list[int]:
         """The ports that it has for itself."""
-        return [port for port in (self.tcp_port, self.http_port, self.beanstalk_port, self.cluster_port) if port]
+        own = (self.tcp_port, self.http_port, self.beanstalk_port, self.disque_port, self.cluster_port)
+        return [port for port in own if port]
 
     @property
     def command(self) -> list[str]:
@@ -73,11 +75,13 @@ def _node(
     name = (
         f"nsqd-{number + 1}" if number else "nsqd"
     )  # the first one keeps its directory when the number of nodes changes
-    tcp, http, beanstalk = (base + number * NODE_STEP + port_offset for base in (NSQD_TCP, NSQD_HTTP, BEANSTALK))
+    bases = (NSQD_TCP, NSQD_HTTP, BEANSTALK, DISQUE)
+    tcp, http, beanstalk, disque = (base + number * NODE_STEP + port_offset for base in bases)
     flags = [
         f"-tcp-address={HOST}:{tcp}",
         f"-http-address={HOST}:{http}",
         f"-beanstalk-address={HOST}:{beanstalk}",
+        f"-disque-address={HOST}:{disque}",
         f"-lookupd-tcp-address={HOST}:{lookupd_tcp}",
         f"-data-path={data / name}",
         f"-node-id={number}",
@@ -90,7 +94,7 @@ def _node(
         flags += [f"-cluster-address={HOST}:{cluster[number]}", f"-cluster-secret-file={data / SECRET}"]
         flags += [f"-cluster-peer={HOST}:{port}" for port in cluster if port != cluster[number]]
     own = cluster[number] if cluster else 0
-    return Daemon(name, "nsqd", (*flags, *options), tcp, http, beanstalk, shared_port, own)
+    return Daemon(name, "nsqd", (*flags, *options), tcp, http, beanstalk, disque, shared_port, own)
 
 
 def port_problems(daemons: Sequence[Daemon]) -> list[str]:
@@ -124,6 +128,7 @@ def welcome(daemons: Sequence[Daemon], chaos_in: Path | None = None) -> str:
         + (f"TCP {HOST}:{d.tcp_port}  " if d.tcp_port else "")
         + f"HTTP http://{HOST}:{d.http_port}"
         + (f"  beanstalkd {HOST}:{d.beanstalk_port}" if d.beanstalk_port else "")
+        + (f"  Disque {HOST}:{d.disque_port}" if d.disque_port else "")
         for d in daemons
     ]
     node, lookupd = daemons[1], f"{HOST}:{daemons[0].http_port}"

@@ -48,6 +48,7 @@ OWN_OPTIONS = (
     "tcp-address",
     "http-address",
     "beanstalk-address",
+    "disque-address",
     "lookupd-tcp-address",
     "data-path",
     "node-id",

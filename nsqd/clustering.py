@@ -18,7 +18,7 @@ from nsqd.cluster.topic_configs import use
 from nsqd.core.broker import Broker
 from nsqd.core.stripes import Attachment, Deletions
 from nsqd.http.node import Info
-from nsqd.identity import cluster_address
+from nsqd.identity import cluster_address, disque_address
 from nsqd.listeners import Listeners
 from nsqd.net.reactor import Reactor
 from nsqd.opening import Opened, clocks, make_adopted_broker, open_adopted
@@ -103,7 +103,7 @@ def _join(options: NsqdOptions, listeners: Listeners, info: Info, directory: Pat
         ids,
         options.cluster_name,
         listeners.secret,
-        (own, http),
+        (own, http, disque_address(listeners, info)),
         options.cluster_peer,
         options.takeover_after,
         options.topology_zone.encode()[:MOST_ZONE].decode(errors="ignore"),
@@ -169,6 +169,7 @@ class Adopting:
 
     def _attach(self, broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:
         self._attachments[broker] = attachment = Attachment(self._opened.broker, broker, deletions)
+        self._port.on_attach(broker)
         self._port.cluster.configs.use_in(broker)
         return partial(for_a_slice, attachment.attach_some)
 

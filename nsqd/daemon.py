@@ -24,6 +24,7 @@ from nsqd.fence import Fence, open_patiently
 from nsqd.front_ends import (
     all_peers,
     listen_to_beanstalk,
+    listen_to_disque,
     listen_to_nsq,
     make_admission,
     make_auth_servers,
@@ -56,6 +57,7 @@ from shared.trio_thread import TrioThread
 
 if TYPE_CHECKING:
     from nsqd.auth.servers import AuthServers
+    from nsqd.lent_jobs import LentJobs
     from nsqd.listeners import Listeners
     from nsqd.replication.port import ClusterPort
     from nsqd.shared_port import SharedPort
@@ -115,6 +117,7 @@ async def _serve(
         listen_to_nsq(daemon.reactor, listeners, daemon.context, auth_servers, nursery)
         daemon.listen_to_beanstalk()
         daemon.join_cluster(directory)
+        daemon.listen_to_disque()
         daemon.start()
         daemon.start_reporting()
         daemon.open_shared_port()
@@ -180,6 +183,7 @@ class Daemon:
         self._http: HttpFrontEnd | None = None
         self._shared_port: SharedPort | None = None
         self._cluster: ClusterPort | None = None
+        self._lent_jobs: LentJobs | None = None
         self.is_fenced = trio.Event()  # set: another node owns the log
         self._fencing_epoch: Epoch | None = None  # by which it does
         self.has_left = trio.Event()  # set: the node has left its cluster, or gave up leaving, and ends
@@ -192,6 +196,26 @@ class Daemon:
             peers = partial(all_peers, self.reactor)
             front_end = FrontEnd(self._broker, self._options.max_job_size, peers, self._opened.log.files)
             listen_to_beanstalk(self.reactor, self._listeners, front_end)
+
+    def listen_to_disque(self) -> None:
+        """Accept clients of Disque, if there is a port for them, and share jobs with the other nodes, if there are any."""
+        if self._listeners.disque is None and self._cluster is None:
+            return
+        from nsqd.disque import FrontEnd, cluster_facts
+
+        options, identity = self._options, self._opened.log.identity
+        port = self._listeners.disque.port if self._listeners.disque is not None else 0
+        cluster = cluster_facts(identity.node, port, self._cluster)
+        name = options.cluster_name.encode() if self._cluster is not None else identity.log_id
+        front_end = FrontEnd(self._broker, name, cluster, options.max_msg_size, partial(all_peers, self.reactor))
+        front_end.context.has_debug, front_end.port = options.debug_routes, port
+        if self._listeners.disque is not None:
+            listen_to_disque(self.reactor, self._listeners, front_end)
+        if self._cluster is not None:
+            from nsqd.lent_jobs import LentJobs
+
+            self._lent_jobs = LentJobs(self._broker, front_end.context, self._cluster)
+            self.reactor.others_replies = self._lent_jobs.replies
 
     def join_cluster(self, directory: DataDirectory) -> None:
         """Connect to the other nodes of the cluster, if this one is in a cluster. Raises DirectoryError."""
@@ -361,6 +385,8 @@ class Daemon:
 
     def _answer_http_requests(self) -> HttpReplies:
         """Do what the HTTP thread asked for in this turn, and return its replies."""
+        if self._lent_jobs is not None:
+            self._lent_jobs.tick()
         calls = self._bridge.serve()
         refuse = partial(self._bridge.refuse, calls)
         return HttpReplies(partial(self._bridge.deliver, calls), refuse, partial(refuse, MAY_BE_DELIVERED))

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from nsqd.auth.servers import AuthServers
     from nsqd.beanstalk import FrontEnd
+    from nsqd.disque import FrontEnd as DisqueFrontEnd
     from nsqd.replication.rejoin import Taken
     from nsqd.shared_port import SharedPort
     from nsqd.storage.log.epochs import Epoch
@@ -205,6 +206,13 @@ def listen_to_beanstalk(reactor: Reactor, listeners: Listeners, front_end: Front
         if listener is not None:
             reactor.listen(listener.socket, make_peer)
             log.info("%s: listening on %s", name, listener.address)
+
+
+def listen_to_disque(reactor: Reactor, listeners: Listeners, front_end: DisqueFrontEnd) -> None:
+    """Accept clients of Disque on the port that is open for them."""
+    assert listeners.disque is not None
+    reactor.listen(listeners.disque.socket, front_end.make_peer)
+    log.info("DISQUE: listening on %s", listeners.disque.address)
 
 
 def all_peers(reactor: Reactor) -> list[Conversation]:

@@ -7,7 +7,7 @@ from nsqd.http.node import Info
 from nsqd.listeners import Listeners
 from nsqd.options import NsqdOptions
 from shared.daemon import broadcast_address
-from shared.listen import WILDCARDS, display, parse_address
+from shared.listen import WILDCARDS, Listener, display, parse_address
 from shared.version import NSQ_VERSION
 
 CAPABILITIES = ["log"]  # nsqlookupd passes them on; `log`: topics can be read back by offset
@@ -30,10 +30,20 @@ def node_info(options: NsqdOptions, listeners: Listeners) -> Info:
 
 def cluster_address(listeners: Listeners, info: Info) -> str:
     """Return host:port where other nodes of the cluster reach this one; "" if it is in none."""
-    if listeners.cluster is None:
+    return _reached_at(listeners.cluster, info)
+
+
+def disque_address(listeners: Listeners, info: Info) -> str:
+    """Return host:port where clients of Disque reach this node; "" if there is no port for them."""
+    return _reached_at(listeners.disque, info)
+
+
+def _reached_at(listener: Listener | None, info: Info) -> str:
+    """Return host:port where others reach a listener of this node; "" if there is none, or it is a unix socket."""
+    if listener is None or not listener.port:
         return ""
-    host = parse_address(listeners.cluster.address).host
-    return display(info.broadcast_address if host in WILDCARDS else host, listeners.cluster.port)
+    host = parse_address(listener.address).host
+    return display(info.broadcast_address if host in WILDCARDS else host, listener.port)
 
 
 def lookup_identity(options: NsqdOptions, listeners: Listeners, info: Info, log_id: bytes) -> dict[str, object]:

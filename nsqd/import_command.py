@@ -1,10 +1,11 @@
-"""`penstock import DIR`: import the data directory of an NSQ nsqd, or of beanstalkd -b, as the first start of nsqd would.
+"""`penstock import DIR`: import the data directory of NSQ's nsqd, beanstalkd -b or Disque, as the first start of nsqd would.
 
-Everything is published into a log in DIR and synced, then NSQ's files are moved to imported-from-nsq, in DIR. If it is
-interrupted, the next import or the next start of nsqd starts again: NSQ's files are unchanged until all is imported.
+Everything is published into a log in DIR and synced, then the other daemon's files are moved to imported-from-nsq (-beanstalkd,
+-disque) in DIR. If it is interrupted, the next import or the next start of nsqd starts again: the files are unchanged until all
+is imported.
 
-Exit code 0: done, or nothing to import; 1: it failed, and nothing was changed; 3: done, but some bytes were not messages. It
-fails if DIR has both a log and files of NSQ.
+Exit code 0: done, or nothing to import; 1: it failed, and nothing was changed; 3: done, but some bytes were not messages, or
+jobs were left out because Disque may have delivered them. It fails if DIR has both a log and such files.
 """
 
 import argparse
@@ -15,12 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nsqd.opening import imports, make_broker, read_log
+from nsqd.opening import Imports, imports, make_broker, read_log
 from nsqd.options import NsqdOptions
 from nsqd.storage.binlog_import import ASIDE as ASIDE_JOBS
-from nsqd.storage.binlog_import import BinlogImport
 from nsqd.storage.directory import DataDirectory, DirectoryError, Metadata
-from nsqd.storage.nsq_import import ASIDE, NsqImport
+from nsqd.storage.disque_import import ASIDE as ASIDE_AOF
+from nsqd.storage.nsq_import import ASIDE
 from shared.log import log
 from shared.startup import start_log
 
@@ -42,8 +43,8 @@ def main() -> int:
     start_log(options)
     try:
         with contextlib.closing(DataDirectory(options.data_path)) as directory:
-            taking, binlogs = _take_over(options, directory)
-            if taking.leftovers or binlogs.leftovers:
+            found = _take_over(options, directory)
+            if found.leftovers:
                 log.critical(
                     "start the daemon that wrote the files on a copy of DIR, and publish the missing messages from there"
                 )
@@ -51,52 +52,65 @@ def main() -> int:
     except DirectoryError as error:
         log.critical("%s", error)
         return FAILED
-    print(json.dumps(_as_json(taking, binlogs)) if arguments.json else _text(taking, binlogs, arguments.directory))
-    return PARTLY if _as_json(taking, binlogs)["unreadable"] else DONE
+    told = _as_json(found)
+    print(json.dumps(told) if arguments.json else _text(found, arguments.directory))
+    return PARTLY if told["unreadable"] or told["perhaps_delivered"] else DONE
 
 
-def _take_over(options: NsqdOptions, directory: DataDirectory) -> tuple[NsqImport, BinlogImport]:
+def _take_over(options: NsqdOptions, directory: DataDirectory) -> Imports:
     metadata = directory.load()
-    taking, binlogs = imports(directory)
-    if taking.queues or binlogs.wanted:
-        _read(options, directory, metadata, taking, binlogs)
-    return taking, binlogs
+    found = imports(directory)
+    if found.wanted:
+        _read(options, directory, metadata, found)
+    return found
 
 
-def _read(
-    options: NsqdOptions, directory: DataDirectory, metadata: Metadata, taking: NsqImport, binlogs: BinlogImport
-) -> None:
+def _read(options: NsqdOptions, directory: DataDirectory, metadata: Metadata, found: Imports) -> None:
     """Publish everything into a log in the directory."""
     opened = read_log(options, directory, lambda: None)
     try:
-        make_broker(options, metadata, opened, taking, binlogs)
+        make_broker(options, metadata, opened, found)
     finally:
         opened.close()
 
 
-def _as_json(taking: NsqImport, binlogs: BinlogImport) -> dict[str, Any]:
-    unreadable = [one for queue, _ in taking.taken for one in queue.unreadable] + binlogs.binlog.unreadable
+def _as_json(found: Imports) -> dict[str, Any]:
+    taken, binlog, disque = found.nsq.taken, found.beanstalkd.binlog, found.disque
+    unreadable = [one for queue, _ in taken for one in queue.unreadable] + binlog.unreadable + disque.unreadable
     return {
-        "messages": sum(count for _, count in taking.taken),
-        "queues": [
-            {"topic": queue.topic, "channel": queue.channel, "messages": count} for queue, count in taking.taken
-        ],
-        "jobs": len(binlogs.binlog.jobs),
+        "messages": sum(count for _, count in taken),
+        "queues": [{"topic": queue.topic, "channel": queue.channel, "messages": count} for queue, count in taken],
+        "jobs": len(binlog.jobs) + disque.imported,
+        "perhaps_delivered": disque.perhaps_delivered,
+        "expired": disque.aof.expired if disque.aof is not None else 0,
+        "renamed": {name.decode("latin-1"): here for name, here in disque.renamed.items()},
         "unreadable": [{"file": path.name, "from": start, "to": end} for path, start, end in unreadable],
     }
 
 
-def _text(taking: NsqImport, binlogs: BinlogImport, directory: Path) -> str:
-    if binlogs.wanted:
-        jobs = len(binlogs.binlog.jobs)
+def _text(found: Imports, directory: Path) -> str:
+    if found.disque.wanted:
+        return _text_of_disque(found, directory)
+    if found.beanstalkd.wanted:
+        jobs = len(found.beanstalkd.binlog.jobs)
         aside = directory / ASIDE_JOBS
         return f"Imported {jobs} jobs; beanstalkd's files were moved to {aside}. Start beanstalkd -b {directory}"
-    if not taking.taken:
-        return f"Nothing to import: {directory} has no files of NSQ or beanstalkd"
-    messages = sum(count for _, count in taking.taken)
+    taken = found.nsq.taken
+    if not taken:
+        return f"Nothing to import: {directory} has no files of NSQ, beanstalkd or Disque"
+    messages = sum(count for _, count in taken)
     return (
-        f"Imported {messages} messages from {len(taking.taken)} queues; NSQ's files were moved to {directory / ASIDE}."
+        f"Imported {messages} messages from {len(taken)} queues; NSQ's files were moved to {directory / ASIDE}."
         f" Start nsqd -data-path {directory}"
+    )
+
+
+def _text_of_disque(found: Imports, directory: Path) -> str:
+    told, imported = _as_json(found), found.disque.imported
+    return (
+        f"Imported {imported} jobs, with new ids; {told['expired']} had expired."
+        f" Not imported: {told['perhaps_delivered']} jobs with retry 0, which may have been delivered."
+        f" Disque's file was moved to {directory / ASIDE_AOF}. Start disque-server --dir {directory} --appendonly yes"
     )
 
 
@@ -113,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
         "directory",
         type=Path,
         metavar="DIR",
-        help="-data-path of NSQ's nsqd, or -b of beanstalkd; no daemon may be using it",
+        help="-data-path of NSQ's nsqd, -b of beanstalkd, or dir of Disque; no daemon may be using it",
     )
     parser.add_argument(
         "--node-id",

@@ -34,6 +34,7 @@ class Listeners:
     https: Listener | None  # never set without certificates
     beanstalk: Listener | None
     beanstalk_tls: Listener | None  # never set without certificates
+    disque: Listener | None
     cluster: Listener | None
     secret: bytes  # of the cluster; b"": there is none
     cluster_tls: MutualCertificates | None  # for the connections to other nodes; None: they have no TLS
@@ -48,9 +49,9 @@ class SecretError(Exception):
 
 def files_needed(options: NsqdOptions) -> int:
     """Return how many file descriptors nsqd opens before the first client comes."""
-    beanstalk = (options.beanstalk_address, options.beanstalk_tls_address)
+    jobs = (options.beanstalk_address, options.beanstalk_tls_address, options.disque_address)
     given = (options.http_address, options.tls_cert and options.https_address)
-    return OWN_FILES + 1 + sum(map(bool, (*given, options.tcp_shared_address, options.cluster_address, *beanstalk)))
+    return OWN_FILES + 1 + sum(map(bool, (*given, options.tcp_shared_address, options.cluster_address, *jobs)))
 
 
 @contextlib.contextmanager
@@ -69,9 +70,10 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
         listening_if_given(options.https_address if certificates else "") as https,
         listening_if_given(options.beanstalk_address) as beanstalk,
         listening_if_given(options.beanstalk_tls_address) as beanstalk_tls,
+        listening_if_given(options.disque_address) as disque,
         listening_if_given(options.cluster_address) as cluster,
     ):
-        clients = (tcp, tcp_shared, http, https, beanstalk, beanstalk_tls)
+        clients = (tcp, tcp_shared, http, https, beanstalk, beanstalk_tls, disque)
         yield Listeners(*clients, cluster, secret, cluster_tls, certificates, auth_tls)
 
 
@@ -95,6 +97,7 @@ def again(listeners: Listeners) -> Listeners:
         https=copied(listeners.https),
         beanstalk=copied(listeners.beanstalk),
         beanstalk_tls=copied(listeners.beanstalk_tls),
+        disque=copied(listeners.disque),
         cluster=copied(listeners.cluster),
     )
 
@@ -102,7 +105,8 @@ def again(listeners: Listeners) -> Listeners:
 def close_sockets(listeners: Listeners) -> None:
     """Close the descriptors of the listeners. Socket files stay: others may listen there."""
     clients = (listeners.tcp, listeners.tcp_shared, listeners.http, listeners.https)
-    for listener in (*clients, listeners.beanstalk, listeners.beanstalk_tls, listeners.cluster):
+    jobs = (listeners.beanstalk, listeners.beanstalk_tls, listeners.disque)
+    for listener in (*clients, *jobs, listeners.cluster):
         if listener is not None:
             listener.socket.close()
 

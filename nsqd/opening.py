@@ -1,4 +1,4 @@
-"""Build a broker from a data directory: read the log, or take over NSQ's files. Runs in the thread that owns the state."""
+"""Build a broker from a data directory: read the log, or import what another daemon left. Runs in the thread of the state."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ from nsqd.storage.binlog_import import BinlogImport
 from nsqd.storage.data_import import DataImportError
 from nsqd.storage.directory import DataDirectory, DirectoryError, Metadata
 from nsqd.storage.diskqueue import QueueError
+from nsqd.storage.disque_aof import FILE as AOF
+from nsqd.storage.disque_aof import AofError
+from nsqd.storage.disque_import import DisqueImport
 from nsqd.storage.log.disk import Disk, RealDisk
 from nsqd.storage.log.opening import Extend, LogOptions, OpenLog, TakenOver, open_log
 from nsqd.storage.log.segments import LogError
@@ -56,18 +59,43 @@ class Wake:
             self.reactor.wake()
 
 
-def imports(directory: DataDirectory) -> tuple[NsqImport, BinlogImport]:
-    """Return what can be taken over from NSQ, and from beanstalkd. Raises DirectoryError."""
+@dataclass(frozen=True, slots=True)
+class Imports:
+    """What can be taken over from the files of other daemons: of one of them at most."""
+
+    nsq: NsqImport
+    beanstalkd: BinlogImport
+    disque: DisqueImport
+
+    @property
+    def leftovers(self) -> list[str]:
+        """Return the names of files that were found beside an existing log."""
+        return [*self.nsq.leftovers, *self.beanstalkd.leftovers, *self.disque.leftovers]
+
+    @property
+    def wanted(self) -> bool:
+        """Return True if there is anything to take over."""
+        return bool(self.nsq.queues) or self.beanstalkd.wanted or self.disque.wanted
+
+
+def imports(directory: DataDirectory) -> Imports:
+    """Return what can be taken over. Raises DirectoryError."""
     path = directory.path
-    taking, binlogs = NsqImport(path), BinlogImport(path)
+    found = Imports(NsqImport(path), BinlogImport(path), DisqueImport(path))
     try:
-        if find_binlogs(path) and any(path.glob("*.diskqueue.*")):
-            raise DirectoryError(f"{path} holds files of both NSQ's queues and beanstalkd's: move one of them away")
-        binlogs.prepare()
-        taking.prepare()
-    except (QueueError, DataImportError, OSError) as error:
+        owners = [
+            *(["NSQ's queues"] if any(path.glob("*.diskqueue.*")) else []),
+            *(["beanstalkd"] if find_binlogs(path) else []),
+            *(["Disque"] if (path / AOF).exists() else []),
+        ]
+        if len(owners) > 1:
+            raise DirectoryError(f"{path} holds files of both {' and '.join(owners)}: move one of them away")
+        found.beanstalkd.prepare()
+        found.nsq.prepare()
+        found.disque.prepare()
+    except (QueueError, DataImportError, AofError, OSError) as error:
         raise DirectoryError(f"failed to import the data in {path} - {error}") from None
-    return taking, binlogs
+    return found
 
 
 def read_log(
@@ -131,21 +159,19 @@ def open_directory(
     `least_id` returns, once the log is read, the sequence below which no message id is issued.
     """
     metadata, wake = directory.load(), Wake()
-    taking, binlogs = imports(directory)
+    found = imports(directory)
     opened = read_log(options, directory, wake, segment_size, extend, least_epoch)
     metadata = replace(metadata, ids=max(metadata.ids, least_id()))
-    return Opened(metadata, opened, make_broker(options, metadata, opened, taking, binlogs), wake)
+    return Opened(metadata, opened, make_broker(options, metadata, opened, found), wake)
 
 
-def make_broker(
-    options: NsqdOptions, metadata: Metadata, opened: OpenLog, taking: NsqImport, binlogs: BinlogImport
-) -> Broker:
+def make_broker(options: NsqdOptions, metadata: Metadata, opened: OpenLog, found: Imports) -> Broker:
     """Build the core from what the log remembers.
 
-    While there is no log yet, the core is built from nsqd.dat and from the files that NSQ and beanstalkd have left. Raises
+    While there is no log yet, the core is built from nsqd.dat and from the files that another daemon has left. Raises
     DirectoryError.
     """
-    first = max(metadata.ids, opened.start_results.lease, binlogs.binlog.highest + 1)
+    first = max(metadata.ids, opened.start_results.lease, found.beanstalkd.binlog.highest + 1)
     ids = IdSource(options.node_number(), first, opened.store.lease)
     if opened.writer.failure:
         raise DirectoryError(f"failed to open the log - {opened.writer.failure}")
@@ -153,9 +179,9 @@ def make_broker(
     broker = Broker(options.limits(), opened.store, ids, random.Random().randrange, story)
     broker.begin(*clocks())
     log_snapshot = opened.take_snapshot()
-    topics = taking.topology(metadata.topics) if log_snapshot is None else []
+    topics = found.nsq.topology(metadata.topics) if log_snapshot is None else []
     if log_snapshot is None:
-        restore(broker, map(unpaused, topics) if taking.queues else topics)
+        restore(broker, map(unpaused, topics) if found.nsq.queues else topics)
     else:
         recover(broker, log_snapshot, broker.now)
         if not metadata.is_ours:
@@ -168,28 +194,27 @@ def make_broker(
         if has_taken:  # the next nsqd.dat has them no more
             _commit(broker, opened)
             _sync(opened)
-        _import(broker, opened, taking, binlogs, topics)
-    except OSError as error:
+        _import(broker, opened, found, topics)
+    except (OSError, DataImportError) as error:
         raise DirectoryError(f"failed to import data - {error}; the next start tries again") from None
     return broker
 
 
-def _import(
-    broker: Broker, opened: OpenLog, taking: NsqImport, binlogs: BinlogImport, topics: list[TopicEntry]
-) -> None:
-    """Take over the messages of beanstalkd and of NSQ. `topics` are those that NSQ knows. Raises OSError."""
+def _import(broker: Broker, opened: OpenLog, found: Imports, topics: list[TopicEntry]) -> None:
+    """Take over messages and jobs. `topics` are those that NSQ knows. Raises OSError, DataImportError."""
     commit = partial(_commit, broker, opened)
-    if binlogs.wanted:
-        binlogs.run(broker, commit)
-        _sync(opened)
-        binlogs.finish()
-    if taking.queues:
-        taking.run(broker, True, commit)
+    for jobs in (found.beanstalkd, found.disque):
+        if jobs.wanted:
+            jobs.run(broker, commit)
+            _sync(opened)
+            jobs.finish()
+    if found.nsq.queues:
+        found.nsq.run(broker, True, commit)
         restore(broker, topics)  # topics and channels that are paused are paused from now on
-        taking.run(broker, False, commit)
+        found.nsq.run(broker, False, commit)
         commit()
         _sync(opened)
-        taking.finish()
+        found.nsq.finish()
 
 
 def _warn_ignored(metadata: Metadata, topics: list[TopicEntry]) -> None:

@@ -89,6 +89,7 @@ class NsqdOptions(DaemonOptions):
     beanstalk_tls_address: str = option(
         "", "<addr>:<port> to listen on for beanstalkd clients over TLS, when tls-cert and tls-key are given"
     )
+    disque_address: str = option("", '<addr>:<port> or unix socket path to listen on for Disque clients ("": none)')
     max_job_size: int = option(65_535, "maximum size of a beanstalkd job in bytes", check=at_least(1))
     broadcast_address: str = option("", "address registered with lookupd (default: loopback address, or OS hostname)")
     broadcast_tcp_port: int = option(0, "TCP port registered with lookupd (default: the one listened on)")
@@ -350,6 +351,7 @@ class NsqdOptions(DaemonOptions):
             *complaints("https-address", filter(None, [self.tls_cert and self.https_address]), obstructed),
             *complaints("beanstalk-address", filter(None, [self.beanstalk_address]), obstructed),
             *complaints("beanstalk-tls-address", filter(None, [self.beanstalk_tls_address]), obstructed),
+            *complaints("disque-address", filter(None, [self.disque_address]), obstructed),
             *complaints("cluster-address", filter(None, [self.cluster_address]), no_address_of_nodes),
             *complaints("data-path", [self.data_path], missing_directory),
         ]
@@ -376,6 +378,7 @@ class NsqdOptions(DaemonOptions):
             *complaints("http-address", [self.http_address], accidental_path),
             *complaints("beanstalk-address", [self.beanstalk_address], accidental_path),
             *complaints("beanstalk-tls-address", [self.beanstalk_tls_address], accidental_path),
+            *complaints("disque-address", [self.disque_address], accidental_path),
             *complaints("cluster-peer", self.cluster_peer, no_host_port),
             *complaints("lookupd-tcp-address", self.lookupd_tcp_address, not_dialable),
             *complaints("auth-http-address", self.auth_http_address, odd_auth_address),

@@ -93,6 +93,9 @@ class Cluster:
         self.on_handover: Callable[[Link, bytes], None] = lambda link, content: None
         # takes the time of a log; may raise PeerError
         self.on_time: Callable[[Link, bytes], None] = lambda link, content: None
+        # takes the frames about jobs; may raise PeerError
+        self.on_lending: Callable[[Link, FrameKind, bytes, int], None] = lambda link, kind, content, now: None
+        self.on_admitted: Callable[[Link], None] = lambda link: None  # is told of each node that is connected
         self.on_owner: Callable[[bytes, Epoch], None] = lambda log_id, epoch: None  # is told of each new owner of a log
         self.ownership = ownership or Ownership()
         self.announce_owner(credentials.own.log_id, unpack_epoch(credentials.own.epoch))
@@ -111,6 +114,11 @@ class Cluster:
     def set_found(self, addresses: Iterable[str]) -> None:
         """Note addresses of other nodes that were found, in place of those found before; at most MOST_FOUND count."""
         self._found = [address for address in addresses if address != self.own.address][:MOST_FOUND]
+
+    def meet(self, address: str) -> None:
+        """Dial an address from now on, as if it had been given at the start. The latest MOST_FOUND count."""
+        if address not in self._seeds and address != self.own.address:
+            self._seeds = [*self._seeds, address][-MOST_FOUND:]
 
     # connections
 
@@ -365,6 +373,11 @@ class Cluster:
             link.send_claiming(pack_closed(closed))
         if self.configs.known:
             link.send_claiming(pack_configs(self.configs.known.values()))
+        self.on_admitted(link)
+
+    def receive_lending(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        if self.links.get(link.peer.number if link.peer is not None else -1) is link:
+            self.on_lending(link, kind, content, now)
 
     def receive_claiming(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         if self.links.get(link.peer.number if link.peer is not None else -1) is not link:

@@ -14,7 +14,7 @@ import msgpack
 
 from nsqd.cluster.membership import Member, Standing
 from nsqd.core.message.ids import MOST_LEASE
-from nsqd.protocols.peer.frames import AFTER_PROOF, CLAIMING, STREAM, FrameKind, FrameReader, PeerError, encode
+from nsqd.protocols.peer.frames import AFTER_PROOF, CLAIMING, LENDING, STREAM, FrameKind, FrameReader, PeerError, encode
 from nsqd.protocols.peer.handshake import Credentials, Handshake, refusal
 from nsqd.protocols.peer.node_identity import NodeIdentity, pack, unpack, unpack_message
 from shared.node_certificates import certified_number
@@ -57,6 +57,9 @@ class Listener(Protocol):
 
     def receive_claiming(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         """Take a frame about who owns which log. Raises PeerError."""
+
+    def receive_lending(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        """Take a frame by which jobs are lent, or asked about. Raises PeerError."""
 
     def admitted(self, link: Link) -> None:
         """Tell the peer what else this node knows: it is proved, and has been told of the nodes."""
@@ -135,6 +138,8 @@ class Link:
             self.listener.receive_stream(self, kind, content, now)
         elif kind in CLAIMING:
             self.listener.receive_claiming(self, kind, content, now)
+        elif kind in LENDING:
+            self.listener.receive_lending(self, kind, content, now)
         elif kind is FrameKind.REFUSED:
             self.handshake.receive(kind, content)  # it raises the reason
         else:

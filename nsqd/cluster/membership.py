@@ -44,7 +44,7 @@ class Member:
     def _order(self) -> tuple[object, ...]:
         # The standing is last: if the log of both words is forgotten, their order stays what it was.
         node = self.node
-        place = node.address, node.http, node.zone
+        place = node.address, node.http, node.zone, node.disque
         return node.incarnation, node.log_id, node.epoch, node.log_format, *place, node.ids, self.standing
 
 

@@ -47,6 +47,11 @@ class Tubes:
         """Take part in the turns of another agenda from now on."""
         self._agenda = agenda
 
+    @property
+    def now(self) -> int:
+        """Return the time of this turn, in monotonic ns."""
+        return self._agenda.now
+
     # tubes
 
     def tube(self, name: str) -> Tube | None:
@@ -85,7 +90,7 @@ class Tubes:
         made = self.waiters.queues
         return [*made, *(name for name in self.listed.users if name != DEFAULT and name not in made)]
 
-    def _prepare(self, name: str) -> None:
+    def prepare(self, name: str) -> None:
         """Prepare a tube that a worker is about to use or watch: the topic's messages become jobs. Raises TooMany."""
         topic = self._topics.get(name)
         most = self._limits.max_topics
@@ -140,7 +145,7 @@ class Tubes:
     def use(self, worker: Worker, name: str) -> None:
         """Direct the jobs that the worker puts to that tube from now on. Raises TooMany."""
         if name != worker.using:
-            self._prepare(name)
+            self.prepare(name)
             self.listed.use(name)
             self._unuse(worker)
             worker.using = name
@@ -154,7 +159,7 @@ class Tubes:
         if name not in worker.watching:
             if len(worker.watching) >= MOST_WATCHED:
                 raise self._registry.exceeded("max_watched_tubes", f"watched tubes exceed limit of {MOST_WATCHED}")
-            self._prepare(name)
+            self.prepare(name)
             self.listed.watch(name)
             worker.watching.add(name)
 
@@ -288,14 +293,14 @@ class Tubes:
 
     def count(self, state: JobState) -> int:
         """Return how many jobs of all tubes are in that state."""
-        return sum(tube.table.counts[state] for tube in self._all())
+        return sum(tube.table.counts[state] for tube in self.all())
 
     @property
     def urgent(self) -> int:
         """Return how many jobs of all tubes are ready and urgent."""
-        return sum(tube.table.urgent for tube in self._all())
+        return sum(tube.table.urgent for tube in self.all())
 
-    def _all(self) -> Iterator[Tube]:
+    def all(self) -> Iterator[Tube]:
         """Yield all tubes and all stripes."""
         yield from self.waiters.queues.values()
         yield from self.waiters.striped.values()

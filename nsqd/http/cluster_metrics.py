@@ -31,6 +31,8 @@ def cluster_families(own: int, figures: Mapping[str, Any]) -> Iterator[Metric]:
             figures["mirror_failures"],
         )
         yield from _take_overs(figures)
+    if figures.get("lending"):
+        yield from _lending(figures["lending"])
 
 
 def _state(node: Mapping[str, Any]) -> str:
@@ -65,6 +67,27 @@ def _copies(figures: Mapping[str, Any]) -> Iterator[Metric]:
         "nsqd_cluster_replies_given_up", "Replies to publishes that failed because no copy was made in time",
         copies["replies_given_up"],
     )  # fmt: skip
+
+
+def _lending(lending: Mapping[str, int]) -> Iterator[Metric]:
+    """Yield how many jobs went to clients of other nodes, and what is kept for other nodes."""
+    yield CounterMetricFamily("nsqd_cluster_jobs_lent", "Jobs that clients of other nodes got", lending["lent"])
+    yield CounterMetricFamily(
+        "nsqd_cluster_jobs_borrowed", "Jobs of other nodes that clients got here", lending["borrowed"]
+    )
+    yield CounterMetricFamily(
+        "nsqd_cluster_jobs_returned",
+        "Jobs of other nodes that came when no client waited any more",
+        lending["returned"],
+    )
+    yield GaugeMetricFamily(
+        "nsqd_cluster_kept_acknowledgements", "Acknowledgements that wait for the owners of their jobs", lending["kept"]
+    )
+    yield CounterMetricFamily(
+        "nsqd_cluster_dropped_acknowledgements",
+        "Acknowledgements that were dropped because too many waited: their jobs are delivered again",
+        lending["dropped"],
+    )
 
 
 def _mirrors(mirrors: list[Mapping[str, Any]]) -> Iterator[Metric]:

@@ -93,6 +93,7 @@ class NodeFigures:
     refused: Counter[str]  # what clients were refused, by reason
     log: LogFigures
     buffers: BudgetFigures
+    expired_jobs: int  # since the start
     cluster: dict[str, Any] | None  # as /cluster has it; None: the node is in no cluster
 
 
@@ -165,6 +166,7 @@ def _whole(node: Node, rows: dict[str, list[FigureRow]]) -> NodeFigures:
         refused=node.refused(),
         log=node.log(),
         buffers=node.buffers(),
+        expired_jobs=node.broker.tubes.listed.expired,
         cluster=node.cluster.figures() if node.cluster is not None else None,
     )
 

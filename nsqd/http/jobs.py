@@ -135,6 +135,8 @@ class JobsPage:
             "buries": job.buries,
             "kicks": job.kicks,
         }
+        if job.ttl:
+            entry["ttl_left"] = max(0, job.expires - self.wall // SECOND)
         if job.state in _TIMED:
             entry["time_left"] = max(0, job.due - self.now) // SECOND
         frame = lookup.frames[job.ordinal]

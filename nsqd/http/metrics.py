@@ -139,6 +139,9 @@ def _totals(figures: NodeFigures) -> Iterator[Metric]:
     yield CounterMetricFamily("nsqd_timed_out", _HELP["timed_out"], timed_out)
     yield CounterMetricFamily("nsqd_dropped", _HELP["dropped"], dropped + dropped_by_topics)
     yield CounterMetricFamily("nsqd_duplicates", _HELP["duplicates"], duplicates)
+    yield CounterMetricFamily(
+        "nsqd_jobs_expired", "Jobs that nobody finished before their time to live was over", figures.expired_jobs
+    )
     yield CounterMetricFamily("nsqd_turns", "Passes of the reactor", figures.turns.count)
     yield _histogram("nsqd_turn_seconds", "Duration of a pass of the reactor", figures.turns, TURN_BOUNDS)
     longest = figures.turns.max / 1e9

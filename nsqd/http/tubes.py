@@ -4,7 +4,8 @@
     POST /tube/pause?tube=NAME&seconds=N     hand out no job for N seconds, or until a restart; 0: end the pause
 
 Each tube has `tube_name`, `urgent_count`, `ready_count`, `reserved_count`, `delayed_count`, `buried_count`, `job_count` (all
-jobs that ever came), `using_count`, `watching_count` and `waiting_count` (clients), and `pause_left` in s. /stats tells the
+jobs that ever came), `using_count`, `watching_count` and `waiting_count` (clients), and `pause_left` in s; 4294967295 if
+clients of Disque have paused it until they end that. /stats tells the
 same about a topic that is a tube. For the jobs in tubes see nsqd/http/jobs.py.
 """
 
@@ -77,5 +78,5 @@ def tube_figures(tubes: Tubes, name: str, now: int) -> dict[str, int]:
         "using_count": users.using if users is not None else 0,
         "watching_count": users.watching if users is not None else 0,
         "waiting_count": tubes.waiters.count_at(name),
-        "pause_left": max(0, tube.pause_until - now) // SECOND if tube is not None else 0,
+        "pause_left": min(LONGEST, max(0, tube.pause_until - now) // SECOND) if tube is not None else 0,
     }

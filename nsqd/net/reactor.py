@@ -95,6 +95,8 @@ class Reactor:
         self.set_timer = self.timers.set
         self.now, self.wall = clock()
         self.turn_times = TurnTimes()
+        # returns what leaves to other nodes when the promises of the turn are kept, or None; None: there are no others
+        self.others_replies: Callable[[], HttpReplies | None] | None = None
         self._is_halted = False
 
     def listen(
@@ -393,10 +395,13 @@ class Reactor:
             self._release()
         if promises:
             self._seal(promises)
-            if served is not None:
-                self._promised.add_http_replies(served, promises)
-        elif served is not None:
-            served.deliver()
+        for replies in (served,) if self.others_replies is None else (served, self.others_replies()):
+            if replies is None:
+                continue
+            if promises:
+                self._promised.add_http_replies(replies, promises)
+            else:
+                replies.deliver()
 
     def _seal(self, promises: Sequence[Promise]) -> None:
         """Hold back the output of this turn for each connection that waits for the mark of one of these promises."""

@@ -12,6 +12,7 @@
 * Taking over: `adoption` serves the logs of other nodes that this one owns now (`adopted_log`), `opening_adopted` is what a
   thread does for it, and `closing` ends with those that owe nothing any more. `log_times` tells followers the time of a log,
   so that due times go on in it. `duplicates` counts what may be delivered twice because of that.
+* Jobs: `job_owners` says who may own a job, and keeps acknowledgements for those that are away.
 
 See docs/design/cluster.md.
 """

@@ -50,15 +50,16 @@ def join(
     ids: tuple[IdRange, ...],
     name: str,
     secret: bytes,
-    addresses: tuple[str, str],
+    addresses: tuple[str, str, str],
     peers: Iterable[str],
     suspect_after: int,
     zone: str = "",
 ) -> Cluster:
     """Begin a new run of the node, durably, and return its view of the cluster `name`. Raises DirectoryError.
 
-    `ids`: the message ids that the log holds or may issue; `addresses`: where other nodes, and clients of HTTP, reach this one;
-    `peers`: cluster addresses of other nodes; `suspect_after` is in ns; `zone`: where the node is, "": not known.
+    `ids`: the message ids that the log holds or may issue; `addresses`: where other nodes, clients of HTTP, and clients of
+    Disque reach this one; `peers`: cluster addresses of other nodes; `suspect_after` is in ns; `zone`: where the node is, "":
+    not known.
     """
     if len(ids) > MOST_RANGES:
         raise DirectoryError(
@@ -68,7 +69,9 @@ def join(
     wall = time.time_ns()
     incarnation = next_incarnation(facts, wall)
     epoch = identity.epoch.pack()
-    own = NodeIdentity(identity.node, incarnation, identity.log_id, epoch, VERSION, *addresses, zone, ids)
+    address, http, disque = addresses
+    places = address, http, zone
+    own = NodeIdentity(identity.node, incarnation, identity.log_id, epoch, VERSION, *places, ids, disque)
     try:
         write_facts(directory, replace(facts, incarnation=incarnation))
     except OSError as error:

@@ -23,6 +23,7 @@ from nsqd.cluster.leaving import Handovers, Leaving
 from nsqd.cluster.link import Link
 from nsqd.cluster.membership import Standing
 from nsqd.cluster.peer import ClusterPeer
+from nsqd.core.broker import Broker
 from nsqd.core.cluster_view import AdoptedLog, ReadableMirror
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import LEASE, SAFE_LEASES, ClockError, first_of_new_log
@@ -104,6 +105,13 @@ class ClusterPort:
         self.handovers: Handovers | None = None  # of nodes that leave, to this one
         self.in_flight: Callable[[], int] = lambda: 0  # returns how many messages clients have
         # is told of each greater epoch by which another node owns the log into which this one publishes
+        self.on_closed: Callable[[int, Link], None] = lambda number, link: (
+            None
+        )  # is told of each link to a node that is gone
+        # returns what is told of jobs that are lent
+        self.lending_figures: Callable[[], dict[str, int]] = dict
+        # is told of an adopted log within the turn in which its topics begin to be attached
+        self.on_attach: Callable[[Broker], None] = lambda broker: None
         self.on_fenced: Callable[[bytes, Epoch], None] = lambda log_id, epoch: None
         self.tellers: dict[bytes, CountsTeller] = {}  # one for each log that this node owns, by log id
         self.ends: dict[bytes, Extent] = {}  # how far adopted logs went that are not copied any more, by log id
@@ -130,6 +138,8 @@ class ClusterPort:
             if peer.link.peer is None and peer.link.closing and not peer.link.closing.endswith(SECOND_CONNECTION):
                 self._report_refusal(peer)
             self.cluster.closed(peer.link, time.monotonic_ns())
+            if peer.link.peer is not None:
+                self.on_closed(peer.link.peer.number, peer.link)
             if self.copying is not None:
                 self.copying.closed(peer.link)
             self.events()
@@ -407,6 +417,7 @@ class ClusterPort:
             figures |= {"copies": origin.figures(), "followers": origin.states(), "mirrors": mirrors.states()}
             figures["mirror_failures"] = mirrors.failures
             figures["owned"] = self._owned(self.copying)
+        figures["lending"] = self.lending_figures()
         if self.claims is not None:
             figures["claims"] = self.claims.figures()
         if self.adoptions is not None:

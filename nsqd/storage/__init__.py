@@ -6,7 +6,7 @@ ephemeral), then the package `log` (the store of everything else).
 * `mirror`: the package of copies of other nodes' logs.
 * `directory` and `saver`: the locked data directory, and nsqd.dat.
 * `data_import`: the first start on another daemon's directory; `nsq_import` over `diskqueue` for NSQ, `binlog_import` over
-  `binlog` for beanstalkd.
+  `binlog` for beanstalkd, `disque_import` over `disque_aof` for Disque.
 
 Of nsqd, this package may import only `core` and `protocols`.
 """

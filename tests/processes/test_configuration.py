@@ -274,6 +274,7 @@ TEXT = {  # strings stand as they are
     "tcp_shared_address": "",
     "beanstalk_address": "",
     "beanstalk_tls_address": "",
+    "disque_address": "",
     "http_address": "127.0.0.1:0",
     "https_address": "127.0.0.1:0",
     "broadcast_address": "node.example",

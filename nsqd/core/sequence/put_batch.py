@@ -20,14 +20,14 @@ class JobOptions(NamedTuple):
     @property
     def packed(self) -> tuple[int, ...]:
         """Return what the message's record says of the job: what `unpacked` reads."""
-        terms = (self.ttl, self.copies) if self.ttl or self.copies else ()
-        return self.priority, self.ttr, self.delay, *terms
+        life = (self.ttl, self.copies) if self.ttl or self.copies else ()
+        return self.priority, self.ttr, self.delay, *life
 
 
 def unpacked(packed: tuple[int, ...], due: int) -> JobOptions:
     """Return the options that `packed` packed, of a job that was put with a delay until `due` (ns; 0: without)."""
-    priority, ttr, delay, *terms = packed
-    return JobOptions(priority, ttr, delay, due, True, *terms)
+    priority, ttr, delay, *life = packed
+    return JobOptions(priority, ttr, delay, due, True, *life)
 
 
 USUAL = JobOptions()

@@ -18,8 +18,8 @@ BRIEF = Struct("<QI16xQ26xB")  # unpacks id, priority, due and state of a row
 LIFE = Struct("<20xQ28xI3x")  # unpacks when the job was created, and its ttl
 DUE, DUE_AT = Struct("<Q"), 28  # the due time of a row, and its offset
 SHORT_SIZE = 57  # bytes of a row up to format 9 of the log, which had neither ttl nor copies
-_TERMS_AT = SHORT_SIZE - 1  # offset of ttl and copies in a row
-_NO_TERMS = bytes(ROW.size - SHORT_SIZE)
+_LIFE_AT = SHORT_SIZE - 1  # offset of ttl and copies in a row
+_NO_LIFE = bytes(ROW.size - SHORT_SIZE)
 _ID = Struct("<Q")  # a row begins with it
 _NODE_AT = 6  # the last two bytes of the id, from this offset on, are the node number
 
@@ -104,7 +104,7 @@ def of_node(rows: bytes, node: int) -> bytes:
     """
     if any(rows[_NODE_AT::SHORT_SIZE]) or any(rows[_NODE_AT + 1 :: SHORT_SIZE]):
         return rows
-    whole, states = bytearray(rows), rows[_TERMS_AT::SHORT_SIZE]
+    whole, states = bytearray(rows), rows[_LIFE_AT::SHORT_SIZE]
     for at, byte in enumerate(node.to_bytes(2, "little"), _NODE_AT):
         whole[at::SHORT_SIZE] = states.translate(b"\0" + bytes((byte,)) * 255)  # a row without a job stays as it is
     return bytes(whole)
@@ -120,12 +120,12 @@ def rows_with_options(ids: list[int], options: JobOptions, created: int, state: 
 def grown(rows: bytes) -> bytes:
     """Return rows of SHORT_SIZE bytes (end to end) in today's form."""
     starts = range(0, len(rows), SHORT_SIZE)
-    return b"".join([rows[at : at + _TERMS_AT] + _NO_TERMS + rows[at + _TERMS_AT : at + SHORT_SIZE] for at in starts])
+    return b"".join([rows[at : at + _LIFE_AT] + _NO_LIFE + rows[at + _LIFE_AT : at + SHORT_SIZE] for at in starts])
 
 
 def lives(rows: bytes | bytearray) -> Iterator[tuple[int, int]]:
     """Yield, for each of the rows (end to end) with a ttl, its index and when its job goes (s since the epoch)."""
-    if any(any(rows[_TERMS_AT + byte :: ROW.size]) for byte in range(4)):
+    if any(any(rows[_LIFE_AT + byte :: ROW.size]) for byte in range(4)):
         for index, (created, ttl) in enumerate(LIFE.iter_unpack(rows)):
             if ttl and rows[index * ROW.size + STATE_AT]:
                 yield index, expiry(created, ttl)

@@ -158,6 +158,24 @@ class JobPages:
             if state
         ]
 
+    def ordinals_from(self, first: int) -> Iterator[int]:
+        """Yield the ordinals of the jobs from `first` on, ascending. The pages must not change meanwhile."""
+        pages = sorted(self._pages)
+        for page in pages[bisect_left(pages, first // PAGE) :]:
+            for index, state in enumerate(self._pages[page][STATE_AT :: ROW.size]):
+                if state and page * PAGE + index >= first:
+                    yield page * PAGE + index
+
+    def last_in_state(self, state: JobState) -> Iterator[Job]:
+        """Yield the jobs in that state, those with the highest ordinals first. The pages must not change meanwhile."""
+        for page in sorted(self._pages, reverse=True):
+            rows = self._pages[page]
+            states = bytes(rows[STATE_AT :: ROW.size])
+            index = states.rfind(state)
+            while index >= 0:
+                yield unpack(page * PAGE + index, rows, index * ROW.size)
+                index = states.rfind(state, 0, index)
+
     def absent(self, first: int, end: int) -> Iterator[int]:
         """Yield the ordinals of first..end that have no job."""
         while first < end:

@@ -156,8 +156,8 @@ class TubeState(ReaderState):
     def load(cls, array: list[Any], offset: int, distributed: int, lane: list[Page], kinds: Kinds) -> TubeState:
         number, name, start, tube_distributed, holes, waiting = array
         options = {
-            ordinal: JobOptions(priority, ttr, delay, due + offset if due else 0, put, *terms)
-            for ordinal, priority, ttr, delay, due, put, *terms in waiting
+            ordinal: JobOptions(priority, ttr, delay, due + offset if due else 0, put, *life)
+            for ordinal, priority, ttr, delay, due, put, *life in waiting
         }
         finished, position = Finished(start, holes), start
         # gaps were finished, but another reader may reference them again

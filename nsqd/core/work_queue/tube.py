@@ -114,7 +114,7 @@ class Tube:
         """Make jobs of the messages that have come and can be read, and offer ready jobs to waiting workers."""
         self._absorb()
         if self.table.counts[JobState.READY]:
-            self._offer()
+            self.offer()
 
     def skip(self, first: int, end: int, ordinary: int) -> None:
         """Leave out messages first..end, which are not for this tube, or no longer. Forget those that are jobs already."""
@@ -192,7 +192,7 @@ class Tube:
         if late:
             self.agenda.schedule_scan(self, due)
         else:
-            self._offer()
+            self.offer()
 
     # after a restart
 
@@ -215,7 +215,7 @@ class Tube:
             assert job is not None
             self.bury(job, job.priority)
         if self.table.counts[JobState.READY]:
-            self._offer()
+            self.offer()
         self._watch_expiry()
         self._schedule_scan()
 
@@ -313,7 +313,7 @@ class Tube:
         """Record the job's row in the log. Offer a ready job to waiting workers; watch the due time of other jobs."""
         self.journal.job(job.ordinal, row)
         if job.state is JobState.READY:
-            self._offer()
+            self.offer()
         elif job.state is not JobState.BURIED and (self.scan_entry is None or job.due < self.scan_entry[0]):
             self.agenda.schedule_scan(self, job.due)
 
@@ -333,7 +333,7 @@ class Tube:
         for stripe in self.stripes:
             stripe.pause_for(ns, now)
         self.pause_until, self.pause_asked = (now + ns if ns else 0), ns
-        self._offer()
+        self.offer()
         self._schedule_scan()
 
     def move(self, agenda: Agenda) -> None:
@@ -362,7 +362,7 @@ class Tube:
         if 0 < self.pause_until <= now:
             self.pause_until = self.pause_asked = 0
             moved += 1
-            self._offer()
+            self.offer()
         return moved
 
     def next_due(self) -> int | None:
@@ -400,7 +400,7 @@ class Tube:
         if due is not None:
             self.agenda.schedule_scan(self, due)
 
-    def _offer(self) -> None:
+    def offer(self) -> None:
         """Enter the tube for serving if any worker waits. If none does, the next one to reserve looks for a job itself."""
         if self.waiters.count:
             self.agenda.awake[self] = None
@@ -448,7 +448,7 @@ class Tube:
             self.listed.show(self.topic_name)
         self._schedule_scan()
         if self.table.counts[JobState.READY]:
-            self._offer()
+            self.offer()
 
     def end_stripe(self, home: Tube | None) -> None:
         """Take the jobs away from the workers again, also reserved ones. `home`: as before; None: it is deleted."""

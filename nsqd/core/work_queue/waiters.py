@@ -59,7 +59,7 @@ def _earlier(found: tuple[Q, Job] | None, stripes: Sequence[Q], now: int) -> tup
 class Waiters(Generic[Q]):
     """All workers of a node that wait for a job or for the disk. A node has one such object."""
 
-    __slots__ = ("_blocked", "_by_tube", "awake", "count", "queues", "striped")
+    __slots__ = ("_blocked", "_by_tube", "awake", "changed", "count", "guests", "queues", "striped")
 
     def __init__(self) -> None:
         self.queues: dict[str, Q] = {}  # all tubes of the node's own log, by name
@@ -67,6 +67,9 @@ class Waiters(Generic[Q]):
         self.striped: dict[int, Q] = {}
         self.awake: dict[Q, None] = {}  # tubes that may have a job for a waiting worker
         self.count = 0  # number of workers that wait for a job
+        self.guests = 0  # of these, those that stand for another node of the cluster
+        # names of the tubes that more or fewer workers of this node wait for; None: nobody asks for them
+        self.changed: set[str] | None = None
         self._by_tube: dict[str, dict[Worker, None]] = {}  # those workers by name of the tube, first come first
         self._blocked: dict[Worker, JobQueue] = {}  # workers that wait for a read from disk, with the tube that reads
 
@@ -86,6 +89,9 @@ class Waiters(Generic[Q]):
         """Let the worker wait for the next job in any of the tubes that it watches."""
         worker.waiting = True
         self.count += 1
+        self.guests += worker.is_guest
+        if self.changed is not None and not worker.is_guest:
+            self.changed.update(worker.watching)
         for name in worker.watching:
             self._by_tube.setdefault(name, {})[worker] = None
 
@@ -95,6 +101,9 @@ class Waiters(Generic[Q]):
             return
         worker.waiting = False
         self.count -= 1
+        self.guests -= worker.is_guest
+        if self.changed is not None and not worker.is_guest:
+            self.changed.update(worker.watching)
         for name in worker.watching:
             waiting = self._by_tube[name]
             del waiting[worker]
@@ -104,6 +113,14 @@ class Waiters(Generic[Q]):
     def count_at(self, name: str) -> int:
         """Return how many workers wait for a job of this tube."""
         return len(self._by_tube.get(name, ()))
+
+    def own_at(self, name: str) -> list[Worker]:
+        """Return the workers of this node that wait for a job of this tube, the longest wait first."""
+        return [worker for worker in self._by_tube.get(name, ()) if not worker.is_guest]
+
+    def names(self) -> list[str]:
+        """Return the names of the tubes that any worker waits for."""
+        return list(self._by_tube)
 
     def block(self, worker: Worker, queue: JobQueue) -> None:
         """Block a worker until `queue` has read from disk; then its sink's `read_completed` is called."""
@@ -140,7 +157,10 @@ class Waiters(Generic[Q]):
 
     def serve(self, name: str, queue: Q, now: int) -> None:
         """Give jobs to the workers that wait for this tube, while it has ready ones."""
-        for worker in list(self._by_tube.get(name, ())):
+        waiting = list(self._by_tube.get(name, ()))
+        if self.guests:
+            waiting.sort(key=lambda worker: worker.is_guest)  # those of this node come first
+        for worker in waiting:
             if queue.pause_until > now or queue.table.head() is None:
                 return
             try:

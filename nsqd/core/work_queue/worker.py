@@ -68,12 +68,26 @@ class WorkerSink(Protocol):
 class Worker:
     """One client as the tubes see it."""
 
-    __slots__ = ("_ends", "holder", "holds", "produces", "sink", "using", "waiting", "watching", "works")
+    __slots__ = (
+        "_ends",
+        "holder",
+        "holds",
+        "is_guest",
+        "produces",
+        "sink",
+        "takes_loans",
+        "using",
+        "waiting",
+        "watching",
+        "works",
+    )
 
     def __init__(self, sink: WorkerSink, holder: Worker | None = None) -> None:
         """`holder`: has what this worker reserves, which so stays reserved when the worker leaves; None: the worker itself."""
         self.sink = sink
         self.holder = holder if holder is not None else self
+        self.is_guest = False  # True: it stands for clients of another node
+        self.takes_loans = False  # True: it takes jobs that other nodes own
         self.using = DEFAULT
         self.watching = Names(DEFAULT)
         # by (number of the tube, ordinal): when the reservation ends, monotonic ns

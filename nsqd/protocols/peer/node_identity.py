@@ -12,7 +12,7 @@ from nsqd.core.message.id_ranges import MOST_RANGES, NO_END, IdRange
 from nsqd.protocols.peer.frames import PeerError
 
 MOST_NUMBER = 1023  # node numbers are those of -node-id
-FIELDS = 9  # of an identity
+FIELDS = 10  # of an identity
 MOST_ADDRESS = 300  # characters: a host name has at most 253
 MOST_ZONE = 100  # bytes
 MOST_BYTES = 1 << 20  # of a field: no frame has more
@@ -35,6 +35,7 @@ class NodeIdentity:
     http: str = ""  # host:port of its HTTP clients; "": it serves none
     zone: str = ""  # -topology-zone; "": none is known
     ids: tuple[IdRange, ...] = ()  # message ids that its log held at the start of the run, or may issue in it
+    disque: str = ""  # host:port of its Disque clients; "": it serves none
 
 
 def pack(identity: NodeIdentity) -> list[Any]:
@@ -46,16 +47,17 @@ def unpack(fields: Any) -> NodeIdentity:
     """Return the identity that a peer has sent. Raises PeerError."""
     if not isinstance(fields, list) or len(fields) != FIELDS:
         raise PeerError(f"an identity has {FIELDS} fields")
-    number, incarnation, log_id, epoch, log_format, address, http, zone, ids = fields
+    number, incarnation, log_id, epoch, log_format, address, http, zone, ids, disque = fields
     if not _is_int(number, MOST_NUMBER) or not _is_int(incarnation, MOST_INCARNATION) or not _is_int(log_format, 65535):
         raise PeerError("an identity's number, incarnation or log format is not one")
     if type(log_id) is not bytes or type(epoch) is not bytes or (len(log_id), len(epoch)) != (LOG_ID_SIZE, EPOCH_SIZE):
         raise PeerError("an identity's log id or epoch is not one")
-    if not is_address(address) or not (http == "" or is_address(http)):
+    if not is_address(address) or not all(one == "" or is_address(one) for one in (http, disque)):
         raise PeerError("an identity's address is not host:port")
     if not isinstance(zone, str) or len(zone.encode(errors="replace")) > MOST_ZONE or not zone.isprintable():
         raise PeerError("an identity's zone is not one")
-    return NodeIdentity(number, incarnation, log_id, epoch, log_format, address, http, zone, _id_ranges(ids))
+    places = address, http, zone
+    return NodeIdentity(number, incarnation, log_id, epoch, log_format, *places, _id_ranges(ids), disque)
 
 
 def _id_ranges(fields: Any) -> tuple[IdRange, ...]:

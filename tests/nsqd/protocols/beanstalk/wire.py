@@ -1,5 +1,7 @@
 """A client's end of a beanstalkd peer: bytes in, bytes out, in virtual time. No socket."""
 
+from typing import Any, Self
+
 from nsqd.core.limits import Limits
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.peer import Peer
@@ -13,7 +15,7 @@ class Wire:
     def __init__(self, node: Node | None = None, context: BeanstalkContext | None = None) -> None:
         self.node = node or Node(Limits())
         self.received = bytearray()
-        self.peer = Peer(self.node.broker, context or BeanstalkContext(), self, "10.0.0.1", "5555", self.node.now)
+        self.peer = self.make_peer(context)
         before = self.node.after_turn
 
         def after_turn() -> None:
@@ -21,6 +23,10 @@ class Wire:
             self._collect()
 
         self.node.after_turn = after_turn
+
+    def make_peer(self, context: BeanstalkContext | None) -> Any:
+        """The peer of the connection. Other protocols have other ones."""
+        return Peer(self.node.broker, context or BeanstalkContext(), self, "10.0.0.1", "5555", self.node.now)
 
     # Transport
 
@@ -42,7 +48,7 @@ class Wire:
 
     # the test's side
 
-    def send(self, data: bytes) -> "Wire":
+    def send(self, data: bytes) -> Self:
         """Bytes arrive; the node takes its turn."""
         self.peer.receive(data, self.node.now)
         self._go_on()
@@ -65,7 +71,7 @@ class Wire:
         """Send the bytes, and return the answer."""
         return self.send(data).said()
 
-    def eof(self) -> "Wire":
+    def eof(self) -> Self:
         """Tell the peer that the client sends no more."""
         self.peer.receive_eof()
         self._go_on()
@@ -76,7 +82,7 @@ class Wire:
         self.peer.disconnected()
         self.node.turn()
 
-    def advance(self, ms: int) -> "Wire":
+    def advance(self, ms: int) -> Self:
         """Time passes, with the peer's timer served."""
         end = self.node.now + ms * MS
         while self.node.now < end:

@@ -1,0 +1,335 @@
+"""Jobs for clients of other nodes, and questions to other nodes about their jobs.
+
+A node tells the others for which queues its clients wait, and for how many jobs: WANT. The owner of a job for which no client
+of its own waits gives it to a client of another node, as if that client had fetched it here: LOAN. So the job comes back by
+itself after its retry time, and whoever works on it asks the owner, which follows from the job's id: ASK.
+
+A loan that came when nobody waited any more goes back at once: RETURN. A loan that did not come, because a connection was lost,
+is taken back when the other node says what came: TOOK.
+
+See docs/design/cluster.md#lending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from nsqd.cluster.link import Link
+from nsqd.core.limits import TooMany
+from nsqd.core.queues import Queues
+from nsqd.core.sequence.mark import Mark
+from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.work_queue.job import Job, JobState
+from nsqd.core.work_queue.loan import Loan
+from nsqd.core.work_queue.worker import Names, Worker
+from nsqd.protocols.peer.frames import FrameKind, PeerError
+from nsqd.protocols.peer.jobs import (
+    MOST_REPLY,
+    MOST_WANTED,
+    pack_loan,
+    pack_number,
+    pack_want,
+    unpack_loan,
+    unpack_number,
+    unpack_want,
+)
+
+MOST_QUEUES = 10_000  # for which clients of one other node wait
+ANSWER_WITHIN = 2_000_000_000  # ns for other nodes to answer a question
+TOO_LARGE = b"-ERR the reply is too large to be sent to another node: ask the owner of the job\r\n"
+
+
+class Borrower(Protocol):
+    """The sink of a worker that takes jobs of other nodes."""
+
+    def lent(self, loan: Loan) -> None:
+        """Send the job of another node that the worker waited for."""
+
+
+class _Credit:
+    """The clients of another node that wait for jobs of one queue. It is the sink of a worker that stands for all of them."""
+
+    def __init__(self, guest: _Guest, queue: str) -> None:
+        self.guest = guest
+        self.left = 0  # jobs
+        self.worker = Worker(self, guest.lending.queues.holder)
+        self.worker.is_guest = True
+        self.worker.watching = Names(queue)
+
+    def reserved(self, tube: str, job: Job, body: bytes) -> None:
+        """Lend the job."""
+        self.left -= 1
+        self.guest.lend(tube, job, body)
+        if self.left > 0:
+            self.guest.lending.queues.wait(self.worker)
+
+    def wait_for(self, marks: tuple[Mark, ...]) -> None:
+        """Do nothing: what is lent in a turn leaves when all promises of that turn are kept."""
+
+    def read_completed(self) -> None:
+        """Do nothing: the tube offers the job again."""
+
+
+@dataclass(slots=True)
+class _Guest:
+    """Another node, as far as it borrows jobs of this one."""
+
+    lending: Lending
+    incarnation: int
+    link: Link | None = None
+    credits: dict[str, _Credit] = field(default_factory=dict)  # by queue
+    last: int = 0  # number of the last loan
+    uncertain: int = 0  # loans up to this number went over an earlier connection
+    unconfirmed: dict[int, int] = field(default_factory=dict)  # message ids of loans by number, ascending
+
+    def lend(self, queue: str, job: Job, body: bytes) -> None:
+        assert self.link is not None
+        self.last += 1
+        self.unconfirmed[self.last] = job.id
+        more = job.timeouts + job.kicks
+        loan = Loan(self.last, queue, job.id, job.ttl, job.ttr, job.releases, more, body)
+        self.lending.output += ((self.link, frame) for frame in pack_loan(loan))
+        self.lending.lent += 1
+        self.lending.queues.note_fetched(queue, self.lending.now)
+
+    def leave(self) -> None:
+        """Give nothing more: the connection is gone."""
+        for credit in self.credits.values():
+            self.lending.queues.stop_waiting(credit.worker)
+        self.credits.clear()
+        self.link = None
+
+
+@dataclass(slots=True)
+class _Question:
+    """A question that other nodes were asked."""
+
+    waiting: set[int]  # numbers of the nodes that have not answered
+    then: Callable[[list[bytes]], None]
+    due: int  # monotonic ns: when nobody is waited for any more
+    replies: list[bytes] = field(default_factory=list)
+
+
+class Lending:
+    """What one node lends, borrows and asks. All methods belong to a turn, but for `closed`."""
+
+    def __init__(
+        self,
+        queues: Queues,
+        links: Mapping[int, Link],
+        execute: Callable[[bytes, Callable[[bytes], None]], None],
+        most_bytes: int,
+    ) -> None:
+        """`links`: the connections to other nodes, by their numbers. `most_bytes`: of the body of a job.
+
+        `execute` does a command of a client of another node, and calls its second argument with the reply, now or later.
+        """
+        self.queues = queues
+        self._links = links
+        self._execute = execute
+        self._most_bytes = most_bytes
+        self.now = 0  # monotonic ns of this turn
+        self.output: list[tuple[Link, bytes]] = []  # frames that leave when the promises of this turn are kept
+        self.lent = self.borrowed = self.returned = 0  # loans since the start
+        self._guests: dict[int, _Guest] = {}  # by node number
+        self._told: dict[int, dict[str, int]] = {}  # what each node was told that clients here wait for; none: nothing
+        self._parts: dict[int, bytearray] = {}  # of the body of the next loan, by node number
+        self._came: dict[
+            int, tuple[int, int]
+        ] = {}  # the incarnation of each lender, and the number of its last loan that came
+        self._questions: dict[int, _Question] = {}
+        self._last_question = 0
+        queues.tubes.waiters.changed = set()
+
+    # connections
+
+    def admitted(self, link: Link) -> None:
+        """Tell another node, which is connected now, what came of its loans, and what clients here wait for."""
+        assert link.peer is not None
+        number, incarnation = link.peer.number, link.peer.incarnation
+        guest = self._guests.get(number)
+        if guest is not None and guest.incarnation != incarnation:
+            guest.leave()
+            self._take_back(guest, 0, guest.last)
+            guest = None
+        if guest is None:
+            guest = self._guests[number] = _Guest(self, incarnation)
+        else:
+            guest.leave()
+        guest.link, guest.uncertain = link, guest.last
+        if self._came.get(number, (0, 0))[0] != incarnation:
+            self._came[number] = incarnation, 0
+        self._parts.pop(number, None)
+        self.output.append((link, pack_number(FrameKind.TOOK, self._came[number][1])))
+        self._told[number] = {}
+        waiters = self.queues.tubes.waiters
+        for name in waiters.names():
+            self._tell_of(name)
+
+    def closed(self, number: int, link: Link) -> None:
+        """Note that a connection to a node is gone."""
+        guest = self._guests.get(number)
+        if guest is None or guest.link is not link:
+            return
+        guest.leave()
+        self._told.pop(number, None)
+        for question in self._questions.values():
+            question.waiting.discard(number)
+
+    def _take_back(self, guest: _Guest, behind: int, last: int) -> None:
+        """Take back the loans with numbers above `behind`, up to `last`, that nobody has got."""
+        for loan in [one for one in guest.unconfirmed if behind < one <= last]:
+            self._returned(guest.unconfirmed.pop(loan))
+
+    # frames
+
+    def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:
+        """Take a frame. Raises PeerError."""
+        assert link.peer is not None
+        number = link.peer.number
+        match kind:
+            case FrameKind.WANT:
+                self._wanted(number, *unpack_want(content))
+            case FrameKind.BODY:
+                parts = self._parts.setdefault(number, bytearray())
+                parts += content
+                if len(parts) > self._most_bytes:
+                    raise PeerError("the body of a loan is too large")
+            case FrameKind.LOAN:
+                self._borrow(link, unpack_loan(content, bytes(self._parts.pop(number, b""))))
+            case FrameKind.TOOK:
+                self._confirm(number, unpack_number(content, has_data=False)[0])
+            case FrameKind.RETURN:
+                self._returned(unpack_number(content, has_data=False)[0])
+            case FrameKind.ASK:
+                question, request = unpack_number(content, has_data=True)
+                self._execute(request, lambda reply: self._say(link, question, reply))
+            case FrameKind.SAID:
+                self._said(number, *unpack_number(content, has_data=True))
+
+    # the lender's side
+
+    def _wanted(self, number: int, queue: str, count: int) -> None:
+        guest = self._guests.get(number)
+        if guest is None or guest.link is None:
+            return
+        credit = guest.credits.get(queue)
+        if credit is None:
+            if not count or len(guest.credits) >= MOST_QUEUES:
+                return
+            try:
+                self.queues.tubes.prepare(queue)
+            except TooMany:
+                return
+            credit = guest.credits[queue] = _Credit(guest, queue)
+        credit.left = count
+        if not count:
+            self.queues.stop_waiting(credit.worker)
+            del guest.credits[queue]
+        elif not credit.worker.waiting:
+            self.queues.wait(credit.worker)
+            for tube in self.queues.all_of(queue):
+                tube.offer()
+
+    def _confirm(self, number: int, loan: int) -> None:
+        guest = self._guests.get(number)
+        if guest is None:
+            return
+        for one in [one for one in guest.unconfirmed if one <= loan]:
+            del guest.unconfirmed[one]
+        self._take_back(guest, loan, guest.uncertain)
+        guest.uncertain = 0
+
+    def _returned(self, message_id: int) -> None:
+        """Take back a job that was lent and that nobody has got: it does not count as fetched."""
+        found = self.queues.find(message_id)
+        if found is None:
+            return
+        tube, job = found
+        if job.state is JobState.RESERVED and tube.reserved.get(job.ordinal) is self.queues.holder:
+            job.reserves = max(0, job.reserves - 1)
+            tube.let_go(job)
+
+    # the borrower's side
+
+    def tell(self) -> None:
+        """Tell the other nodes for what clients of this node wait, as far as that has changed."""
+        changed = self.queues.tubes.waiters.changed
+        if changed:
+            names = list(changed)
+            changed.clear()
+            for name in names:
+                self._tell_of(name)
+
+    def _tell_of(self, name: str) -> None:
+        count = sum(worker.takes_loans for worker in self.queues.tubes.waiters.own_at(name))
+        for number, told in self._told.items():
+            link = self._links.get(number)
+            if link is None or told.get(name, 0) == min(count, MOST_WANTED):
+                continue
+            if count:
+                told[name] = min(count, MOST_WANTED)
+            else:
+                del told[name]
+            self.output.append((link, pack_want(name, count)))
+
+    def _borrow(self, link: Link, loan: Loan) -> None:
+        """Give a loan to the client that has waited longest; if none waits, return it."""
+        assert link.peer is not None
+        number = link.peer.number
+        told = self._told.get(number, {})
+        if loan.queue in told:  # the lender has counted it
+            told[loan.queue] -= 1
+            if not told[loan.queue]:
+                del told[loan.queue]
+        waiting = [one for one in self.queues.tubes.waiters.own_at(loan.queue) if one.takes_loans]
+        if waiting:
+            self.borrowed += 1
+            sink: Borrower = waiting[0].sink  # type: ignore[assignment]  # that of a worker which takes loans
+            sink.lent(loan)
+        elif loan.retry:
+            self.returned += 1
+            self.output.append((link, pack_number(FrameKind.RETURN, loan.message_id)))
+        else:  # its owner has forgotten it
+            options = JobOptions(ttr=0, was_put=True, ttl=loan.ttl, copies=1)
+            self.queues.tubes.put_into(loan.queue, [loan.body], options)
+        self._came[number] = link.peer.incarnation, loan.number
+        self.output.append((link, pack_number(FrameKind.TOOK, loan.number)))
+
+    # questions
+
+    def ask(self, numbers: set[int], request: bytes, then: Callable[[list[bytes]], None]) -> None:
+        """Ask nodes to do a command, and call `then`, in this turn or later, with the replies of those that have answered."""
+        asked = {number: self._links[number] for number in numbers if number in self._links}
+        self._last_question += 1
+        for link in asked.values():
+            self.output.append((link, pack_number(FrameKind.ASK, self._last_question, request)))
+        self._questions[self._last_question] = _Question(set(asked), then, self.now + ANSWER_WITHIN)
+
+    def _say(self, link: Link, question: int, reply: bytes) -> None:
+        self.output.append(
+            (link, pack_number(FrameKind.SAID, question, reply if len(reply) <= MOST_REPLY else TOO_LARGE))
+        )
+
+    def _said(self, number: int, question: int, reply: bytes) -> None:
+        asked = self._questions.get(question)
+        if asked is not None and number in asked.waiting:
+            asked.waiting.discard(number)
+            asked.replies.append(reply)
+
+    def conclude(self) -> None:
+        """Go on with what waited for other nodes, as far as they have answered or will not answer any more."""
+        over = [one for one, asked in self._questions.items() if not asked.waiting or asked.due <= self.now]
+        for one in over:
+            asked = self._questions.pop(one)
+            asked.then(asked.replies)
+
+    def take_output(self) -> list[tuple[Link, bytes]]:
+        """Return the frames that leave when the promises of this turn are kept, and forget them."""
+        output, self.output = self.output, []
+        return output
+
+    def __repr__(self) -> str:
+        return f"<Lending: {len(self._guests)} nodes, {self.lent} lent, {self.borrowed} borrowed>"

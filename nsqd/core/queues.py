@@ -1,0 +1,271 @@
+"""The queues of Disque's clients: what they do to jobs by message id.
+
+A queue is the tube of the same name, so clients of Disque and of beanstalkd share its jobs. They differ in two ways. Who
+fetches a job does not own it: the job stays out for its time to run, which Disque calls retry, whatever becomes of the
+connection, and any client may act on it. And a queue appears with its first use, and goes when nobody has used it for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from nsqd.core.sequence.mark import Mark
+from nsqd.core.tubes import Tubes
+from nsqd.core.work_queue.job import Job, JobState
+from nsqd.core.work_queue.listing import list_jobs
+from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.waiters import Reading, turn_of
+from nsqd.core.work_queue.worker import Names, Worker
+from shared.values import SECOND
+
+IDLE = 300 * SECOND  # ns after which an empty queue that nobody uses goes
+LOOKED_AT = 2  # queues that are looked at, for each that appears, whether they can go
+FOR_EVER = 1 << 61  # ns: a pause that lasts until it is ended
+
+Found = tuple[Tube, Job]
+
+
+class TooLateError(Exception):
+    """More than half of a job's time to live is over, so its next delivery can not be postponed."""
+
+
+@dataclass(slots=True)
+class QueueUse:
+    """The use of one queue since it appeared, or since the node started."""
+
+    since: int  # monotonic ns
+    last: int  # monotonic ns
+    fetched: int = 0  # jobs
+
+
+class _Nobody:
+    """The sink of a worker that never waits."""
+
+    def reserved(self, tube: str, job: Job, body: bytes) -> None:
+        raise AssertionError("the holder does not wait")
+
+    def wait_for(self, marks: tuple[Mark, ...]) -> None:
+        raise AssertionError("the holder is sent nothing")
+
+    def read_completed(self) -> None:
+        raise AssertionError("the holder does not wait")
+
+    def __repr__(self) -> str:
+        return "<Nobody>"
+
+
+class Queues:
+    """All queues of one node."""
+
+    def __init__(self, tubes: Tubes) -> None:
+        self.tubes = tubes
+        self.holder = Worker(_Nobody())  # has all jobs that clients of Disque have fetched
+        self.uses: dict[str, QueueUse] = {}  # by name of the queue, the longest unused first
+        self._waiting: set[Worker] = set()  # those whose queues are listed as watched
+
+    # queues
+
+    def use(self, name: str, now: int) -> QueueUse:
+        """Note that the queue is used at `now` (monotonic ns). Queues that are idle go when others appear."""
+        use = self.uses.pop(name, None)
+        if use is None:
+            self._evict(now)
+            use = QueueUse(now, now)
+        self.uses[name] = use
+        use.last = now
+        return use
+
+    def _evict(self, now: int) -> None:
+        for name, use in [one for one, _ in zip(self.uses.items(), range(LOOKED_AT), strict=False)]:
+            if use.last + IDLE > now:
+                return
+            del self.uses[name]
+            tube = self.tubes.tube(name)
+            if tube is None or not (tube.is_shut or tube.pause_until):
+                self.tubes.leave_empty(name)
+            else:
+                self.uses[name] = use
+
+    def drop_empty(self) -> None:
+        """Drop all queues without jobs that nobody waits for, also paused ones."""
+        for name in list(self.tubes.waiters.queues):
+            tube = self.tubes.made(name)
+            if tube.is_shut or tube.pause_until:
+                tube.is_shut = False
+                tube.pause_for(0, self.tubes.now)
+            self.tubes.leave_empty(name)
+        self.uses.clear()
+
+    def is_known(self, name: str) -> bool:
+        """Return True if there is such a queue."""
+        return name in self.uses or self.tubes.tube(name) is not None
+
+    def length(self, name: str) -> int:
+        """Return how many jobs are queued."""
+        return sum(tube.table.counts[JobState.READY] for tube in self.tubes.everywhere(name))
+
+    def pause(self, name: str, into: bool, out: bool, now: int) -> None:
+        """Refuse jobs that are added to the queue, keep back those in it, or both, until the next call. Raises TooMany."""
+        tube = self.tubes.made(name)
+        self.use(name, now)
+        tube.is_shut = into
+        tube.pause_for(FOR_EVER if out else 0, now)
+
+    def pauses(self, name: str) -> tuple[bool, bool]:
+        """Return whether the queue is paused for jobs that come, and for those that go."""
+        tube = self.tubes.tube(name)
+        return (tube.is_shut, tube.pause_until > 0) if tube is not None else (False, False)
+
+    # those who wait
+
+    def watch(self, worker: Worker, names: Iterable[str]) -> None:
+        """Have the worker take jobs of these queues, in this order. Raises TooMany."""
+        worker.watching = Names(*names)
+        for name in worker.watching:
+            self.tubes.prepare(name)
+
+    def wait(self, worker: Worker) -> None:
+        """Let the worker wait for one job of the queues that it watches. Topics that others make become queues meanwhile."""
+        if worker not in self._waiting:
+            self._waiting.add(worker)
+            for name in worker.watching:
+                self.tubes.listed.watch(name)
+        self.tubes.waiters.wait(worker)
+
+    def stop_waiting(self, worker: Worker) -> None:
+        """End that, if the worker waits or has just got a job. Its queues stay until they are idle."""
+        self.tubes.waiters.stop_waiting(worker)
+        if worker not in self._waiting:
+            return
+        self._waiting.remove(worker)
+        listed = self.tubes.listed
+        for name in worker.watching:
+            if listed.ignore(name) and self.tubes.tube(name) is None:
+                listed.hide(name)
+
+    def take(self, worker: Worker, count: int, now: int) -> list[tuple[str, Job, bytes]]:
+        """Fetch up to `count` jobs for the worker: one of each queue in turn, of a queue the one that was added first.
+
+        Returns (queue, job, body) of each. Raises Reading if a body must be read from disk and there is none before it.
+        """
+        taken: list[tuple[str, Job, bytes]] = []
+        names = list(worker.watching)
+        while names and len(taken) < count:
+            for name in list(names):
+                try:
+                    found = self._take_one(name, worker, now)
+                except Reading:
+                    if taken:
+                        return taken
+                    raise
+                if found is None:
+                    names.remove(name)
+                    continue
+                taken.append((name, *found))
+                if len(taken) == count:
+                    break
+        return taken
+
+    def _take_one(self, name: str, worker: Worker, now: int) -> tuple[Job, bytes] | None:
+        while True:
+            ready = [
+                (tube, job)
+                for tube in self.tubes.everywhere(name)
+                if tube.pause_until <= now and (job := tube.table.head()) is not None
+            ]
+            if not ready:
+                return None
+            tube, job = min(ready, key=_turn) if len(ready) > 1 else ready[0]
+            body = tube.body(job)
+            if body is not None:
+                tube.reserve(job, worker, now)
+                self.note_fetched(name, now)
+                return job, body
+
+    def note_fetched(self, name: str, now: int) -> None:
+        """Count a job of that queue that was fetched."""
+        self.use(name, now).fetched += 1
+
+    # jobs
+
+    def find(self, message_id: int) -> Found | None:
+        """Return the job whose message has this id, and its tube; None: this node does not own such a job."""
+        index = self.tubes.index
+        found = self.tubes.find(index.client_id(message_id))
+        return found if found is not None and found[1].id == message_id else None
+
+    def acknowledge(self, found: Found) -> None:
+        """Finish the job: it is done, or nobody wants it."""
+        found[0].finish(found[1])
+
+    def return_job(self, found: Found) -> bool:
+        """Queue a job again that somebody has failed to do. Returns False if it is queued already."""
+        tube, job = found
+        if job.state is JobState.READY:
+            return False
+        job.releases += 1
+        if tube.is_given_up(job):
+            tube.bury(job, job.priority)
+        else:
+            tube.let_go(job)
+        return True
+
+    def enqueue(self, found: Found) -> bool:
+        """Queue a job that is out, delayed or buried. Returns False if it is queued already."""
+        tube, job = found
+        if job.state is JobState.READY:
+            return False
+        if job.state is JobState.DELAYED and not job.reserves:
+            tube.let_go(job)  # it is its first delivery
+        else:
+            tube.kick(job)
+        return True
+
+    def dequeue(self, found: Found, now: int) -> bool:
+        """Take a job out of its queue until its retry time is over. Returns False if it is not queued.
+
+        One that is delivered once at most is buried: it waits for `enqueue`.
+        """
+        tube, job = found
+        if job.state is not JobState.READY:
+            return False
+        if job.ttr:
+            tube.touch(job, self.holder, now)
+        else:
+            tube.bury(job, job.priority)
+        return True
+
+    def postpone(self, found: Found, now: int, wall: int) -> int:
+        """Restart the retry time of a job, and take it out of its queue. Returns that time in s.
+
+        Does nothing to a job that is delivered once at most: returns 0. Raises TooLateError.
+        """
+        tube, job = found
+        if job.ttl and 2 * (job.expires * SECOND - wall) < job.ttl * SECOND:
+            raise TooLateError
+        if job.ttr:
+            tube.touch(job, tube.reserved.get(job.ordinal, self.holder), now)
+        return job.ttr
+
+    def queued(self, name: str, newest_first: bool, limit: int) -> list[Found]:
+        """Return up to `limit` queued jobs: those that leave next, or those that were added last."""
+        found: list[Found] = []
+        for tube in self.tubes.everywhere(name) if limit else ():
+            if newest_first:
+                found += [(tube, job) for job in islice(tube.jobs.last_in_state(JobState.READY), limit)]
+            else:
+                found += [(tube, job) for job in list_jobs(tube.table, JobState.READY, "", limit)[0]]
+        return sorted(found, key=_turn, reverse=newest_first)[:limit]
+
+    def all_of(self, name: str) -> Sequence[Tube]:
+        """Return the tube of the queue and those of adopted logs; () if there is none."""
+        return self.tubes.everywhere(name)
+
+    def __repr__(self) -> str:
+        return f"<Queues: {len(self.uses)} in use, {len(self.holder.holds)} jobs out>"
+
+
+def _turn(found: Found) -> tuple[int, int, int]:
+    return turn_of(found[1])

@@ -1,0 +1,17 @@
+"""A job that its owner has lent: a client of another node of the cluster gets it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """A job that its owner has given out to a client of another node."""
+
+    number: int  # of the loans of its owner to this node, ascending
+    queue: str
+    message_id: int
+    ttl: int  # s, that the job had at its creation; 0: it has no end
+    retry: int  # s; 0: the job is delivered once at most, and its owner has forgotten it
+    nacks: int
+    additional_deliveries: int
+    body: bytes

@@ -1,0 +1,144 @@
+"""Make a peer for each connection of a client of Disque, and tell these clients of the process and of the cluster."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from nsqd.cluster.membership import Standing
+from nsqd.core.broker import Broker
+from nsqd.core.queues import Queues
+from nsqd.protocols.conversation import Conversation
+from nsqd.protocols.disque.context import (
+    Alone,
+    ClusterFacts,
+    DisqueContext,
+    NodeFacts,
+    Priority,
+    ServerFigures,
+)
+from nsqd.protocols.disque.ids import JobIds
+from nsqd.protocols.disque.peer import Peer
+from nsqd.protocols.transport import Transport
+from shared.listen import display, parse_address
+
+if TYPE_CHECKING:
+    from nsqd.replication.port import ClusterPort
+
+LEAVE_WITHIN = 60_000_000_000  # ns, as `penstock leave` gives by default
+
+
+class FrontEnd:
+    """The front end for clients of Disque."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        name: bytes,
+        cluster: ClusterFacts,
+        most_bytes: int,
+        peers: Callable[[], Iterable[Conversation]],
+    ) -> None:
+        """Set up the front end. `name`: see JobIds. `most_bytes`: of a job. `peers` returns those of all connections."""
+        self._broker = broker
+        self._peers = peers
+        self._started = time.monotonic()
+        self.context = DisqueContext(Queues(broker.tubes), JobIds(name), cluster, most_bytes)
+        self.context.clients = self._clients
+        self.context.is_ip = _is_ip
+        self.context.figures = self._figures
+        self._run_id = random.SystemRandom().randbytes(20).hex()
+        self.port = 0  # for clients of Disque
+        self.is_durable = True
+
+    def make_peer(self, transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
+        """Return a peer for a new connection from `ip`; see nsqd.net.reactor.MakePeer."""
+        return Peer(self._broker, self.context, transport, ip, port, now)
+
+    def _figures(self) -> ServerFigures:
+        usage, system = resource.getrusage(resource.RUSAGE_SELF), os.uname()
+        return ServerFigures(
+            os=f"{system.sysname} {system.release} {system.machine}",
+            pid=os.getpid(),
+            run_id=self._run_id,
+            port=self.port,
+            uptime=int(time.monotonic() - self._started),
+            executable=sys.argv[0],
+            config_file="",
+            resident=usage.ru_maxrss * 1024,
+            peak=usage.ru_maxrss * 1024,
+            cpu_system=usage.ru_stime,
+            cpu_user=usage.ru_utime,
+            is_durable=self.is_durable,
+        )
+
+    def _clients(self) -> list[Peer]:
+        return [peer for peer in self._peers() if isinstance(peer, Peer)]
+
+
+class Members:
+    """The cluster as clients of Disque see it. Implements ClusterFacts."""
+
+    def __init__(self, port: ClusterPort, disque_port: int) -> None:
+        """`disque_port`: of this node, for clients of Disque."""
+        self._port = port
+        self._disque_port = disque_port
+        self.number = port.cluster.own.number
+
+    def nodes(self) -> Sequence[NodeFacts]:
+        cluster = self._port.cluster
+        words = cluster.membership.words
+        others = [number for number in sorted(words) if words[number].standing is not Standing.FORGOTTEN]
+        numbers = [self.number, *(number for number in others if number != self.number)]
+        return [self._facts(number) for number in numbers]
+
+    def _facts(self, number: int) -> NodeFacts:
+        cluster = self._port.cluster
+        word = cluster.membership.words[number]
+        is_leaving = word.standing is Standing.LEFT
+        if number == self.number:
+            is_leaving = is_leaving or self._port.leaving.is_under_way
+            priority = Priority.GONE if is_leaving else Priority.GOOD
+        elif is_leaving:
+            priority = Priority.GONE
+        elif number in cluster.membership.suspected:
+            priority = Priority.SUSPECTED
+        else:
+            priority = Priority.GOOD if number in cluster.links else Priority.NO_LINK
+        address = parse_address(word.node.disque) if word.node.disque else None
+        host, port = (address.host, address.port) if address is not None else ("", 0)
+        return NodeFacts(number, host, self._disque_port if number == self.number else port, priority, is_leaving)
+
+    def meet(self, ip: str, port: int) -> bool:
+        self._port.cluster.meet(display(ip, port))
+        return True
+
+    def forget(self, number: int) -> str:
+        try:
+            self._port.forget(number, lambda kept: None)
+        except (KeyError, ValueError) as error:
+            return str(error)
+        return ""
+
+    def leave(self) -> str:
+        self._port.leave(LEAVE_WITHIN)
+        return ""
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def cluster_facts(number: int, port: int, cluster: ClusterPort | None) -> ClusterFacts:
+    """Return what commands ask of the cluster. `number`: of this node; `port`: its one for clients of Disque."""
+    return Members(cluster, port) if cluster is not None else Alone(number, port)

@@ -1,0 +1,134 @@
+"""What a node of a cluster does for the jobs of others: lending, questions about jobs, and kept acknowledgements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nsqd.cluster.lending import Lending
+from nsqd.net.promised import HttpReplies
+from nsqd.protocols.disque import resp
+from nsqd.protocols.disque.peer import Peer
+from nsqd.protocols.transport import Begin, Upgrade
+from nsqd.replication.job_owners import ALLOWED, KEPT, JobOwners
+
+if TYPE_CHECKING:
+    from nsqd.cluster.link import Link
+    from nsqd.core.broker import Broker
+    from nsqd.protocols.disque.context import DisqueContext
+    from nsqd.protocols.peer.frames import FrameKind
+    from nsqd.replication.port import ClusterPort
+
+MOST_REQUEST = 256 * 1024  # bytes: 1,024 job ids take 50 KB
+NOT_ALLOWED = b"-ERR other nodes may not ask that\r\n"
+
+
+class LentJobs:
+    """The jobs that a node lends and borrows. It takes part in the reactor's turns by `tick` and `replies`."""
+
+    def __init__(self, broker: Broker, context: DisqueContext, port: ClusterPort) -> None:
+        """Take part in the cluster from now on. `context` is that of the node's own clients of Disque."""
+        self._broker = broker
+        self._port = port
+        self._for_others = replace(context)
+        self._asked: list[_Asked] = []  # commands of other nodes that wait for the disk
+        self.lending = Lending(context.queues, port.cluster.links, self._execute, context.most_bytes)
+        self.owners = JobOwners(port.cluster, self.lending, context.queues, context.ids)
+        context.others = self.owners
+        port.cluster.on_lending = self._receive
+        port.cluster.on_admitted = self._admitted
+        port.on_closed = self.lending.closed
+        port.on_attach = self.owners.settle
+        port.lending_figures = self._figures
+
+    def _figures(self) -> dict[str, int]:
+        kept = self._broker.tubes.tube(KEPT)
+        lending = self.lending
+        return {
+            "lent": lending.lent,
+            "borrowed": lending.borrowed,
+            "returned": lending.returned,
+            "kept": kept.jobs.count if kept is not None else 0,
+            "dropped": self.owners.dropped,
+        }
+
+    def _admitted(self, link: Link) -> None:
+        self.lending.now = self._broker.now
+        self.lending.admitted(link)
+
+    def _receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        self.lending.now = self._broker.now
+        self.lending.receive(link, kind, content)
+
+    def _execute(self, request: bytes, then: Callable[[bytes], None]) -> None:
+        """Do a command of a client of another node."""
+        try:
+            found = resp.read_request(request, 0, MOST_REQUEST)
+        except resp.ProtocolError:
+            found = 0
+        if isinstance(found, int) or not found[0] or found[0][0].lower() not in ALLOWED:
+            then(NOT_ALLOWED)
+            return
+        asked = _Asked(self._broker, self._for_others, then)
+        asked.peer.receive(request, self._broker.now)
+        if not asked.answered():
+            self._asked.append(asked)
+
+    def tick(self) -> None:
+        """Do what is due, within a turn."""
+        self.lending.now = self._broker.now
+        self.owners.tick(self._broker.now)
+
+    def replies(self) -> HttpReplies | None:
+        """Return what leaves when the promises of this turn are kept; None: nothing."""
+        lending = self.lending
+        lending.now = self._broker.now
+        if self._asked:
+            self._asked = [asked for asked in self._asked if not asked.answered()]
+        lending.conclude()
+        lending.tell()
+        output = lending.take_output()
+        if not output:
+            return None
+
+        def deliver() -> None:
+            for link, frame in output:
+                link.send_claiming(frame)
+            self._port.flush()
+
+        return HttpReplies(deliver, lambda: None, deliver)
+
+
+class _Asked:
+    """One command of a client of another node. Implements nsqd.protocols.transport.Transport."""
+
+    is_scarce = False
+
+    def __init__(self, broker: Broker, context: DisqueContext, then: Callable[[bytes], None]) -> None:
+        self._then = then
+        self.peer = Peer(broker, context, self, "", "", broker.now)
+        self.peer.authorized = True
+
+    def answered(self) -> bool:
+        """Give the reply away, if it is there."""
+        reply = b"".join(self.peer.take_output())
+        if reply:
+            self.peer.disconnected()
+            self._then(reply)
+        return bool(reply)
+
+    def output_ready(self) -> None:
+        """Do nothing: `answered` looks."""
+
+    def timer_changed(self) -> None:
+        """Do nothing: these commands have no time limits."""
+
+    def upgrade(self, upgrade: Upgrade) -> None:
+        raise AssertionError("there are no layers")
+
+    def suspend(self, begin: Begin) -> None:
+        raise AssertionError("nothing is asked")
+
+    def hand_over(self, rest: bytes, head_due: int = 0) -> None:
+        raise AssertionError("there is no server behind this")

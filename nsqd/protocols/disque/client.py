@@ -1,0 +1,392 @@
+"""Turn the bytes of a client of Disque into commands, and answers into bytes, without input or output.
+
+Commands are answered in their order. While a GETJOB waits, or while a body is read from disk, later input is kept and not
+looked at. See docs/disque.md.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from nsqd.core.broker import Broker
+from nsqd.core.limits import TooFewCopies, TooMany
+from nsqd.core.sequence.mark import Mark
+from nsqd.core.work_queue.job import Job
+from nsqd.core.work_queue.loan import Loan
+from nsqd.core.work_queue.waiters import Reading
+from nsqd.core.work_queue.worker import Worker
+from nsqd.protocols.disque import resp
+from nsqd.protocols.disque.arguments import COMMANDS, Command, Refused, find
+from nsqd.protocols.disque.context import DisqueContext
+from nsqd.protocols.outbox import Outbox
+from nsqd.protocols.transport import NEVER, Transport
+
+UNITS_OF_A_TURN = 1024  # commands and replies count one each, and large ones more, so that no client gets a long turn
+BYTES_OF_A_UNIT = 1024  # bytes of replies that count one unit
+MOST_KEPT = 64 * 1024  # bytes of commands that are read ahead while one waits
+MOST_ECHOED = 64 * 1024  # bytes of an unknown command's name that an error repeats
+NO_AUTH = b"NOAUTH Authentication required."
+TOO_FEW_NODES = b"NOREPL Not enough reachable nodes for the requested replication level"
+COPIES_TOO_LATE = b"NOREPL Timeout reached before replicating to the requested number of nodes"
+
+
+class Client(ABC):
+    """The reading of one client's bytes and the waiting of its commands; Peer has the commands.
+
+    Implements nsqd.protocols.conversation.Conversation, and the sink of its worker.
+    """
+
+    __slots__ = (
+        "_again",
+        "_buffer",
+        "_deadline",
+        "_eof",
+        "_is_gone",
+        "_long",
+        "_needed",
+        "_spent",
+        "_transport",
+        "_wait",
+        "authorized",
+        "body_since",
+        "broker",
+        "buffered",
+        "context",
+        "has_more",
+        "joined",
+        "last_command",
+        "last_input",
+        "name",
+        "nil",
+        "nil_array",
+        "now",
+        "number",
+        "outbox",
+        "port",
+        "remote_ip",
+        "silence",
+        "waiting",
+        "wants_counters",
+        "worker",
+    )
+
+    def __init__(
+        self, broker: Broker, context: DisqueContext, transport: Transport, remote_ip: str, port: str, now: int
+    ) -> None:
+        self.broker = broker
+        self.context = context
+        self._transport = transport
+        self.remote_ip = remote_ip  # "" for a unix socket
+        self.port = port
+        self.outbox = Outbox(transport, resp.error(COPIES_TOO_LATE))
+        self.waiting = False  # True: so much input is kept that no more is to be read
+        self.has_more = False  # True: there is input to handle even if no more comes
+        self.buffered = 0  # bytes that the command takes that is coming, or those that are kept; 0: neither
+        self.body_since = -1  # ns: when that command began to come; -1: none is coming
+        self.worker = Worker(self, context.queues.holder)
+        self.worker.watching.remove(self.worker.using)
+        self.worker.takes_loans = True
+        self.now = self.joined = self.last_input = now
+        self.number = context.next_number()  # CLIENT LIST tells it
+        self.name = b""  # by CLIENT SETNAME
+        self.last_command = b""
+        self.authorized = not context.password
+        self.nil, self.nil_array = resp.NIL, resp.NIL_ARRAY  # as the version of RESP has them that the client asked for
+        self.wants_counters = False  # the last GETJOB asked for the counters of jobs
+        self.silence = 0  # replies that are not sent, because the client has asked for it; -1: all
+        self._buffer = bytearray()
+        self._needed = 0  # bytes of input without which the command that is kept is not complete
+        self._spent = 0  # units of this turn, out of UNITS_OF_A_TURN
+        self._wait = False  # True: no command is looked at until a GETJOB, or the disk, has answered
+        self._again = False  # True: the command is executed again when the disk has answered
+        self._deadline = NEVER  # ns: when a waiting GETJOB is given up
+        self._long: Callable[[], bytes | None] | None = None  # a command that takes several turns
+        self._eof = self._is_gone = False
+
+    # input
+
+    def receive(self, data: bytes, now: int) -> None:
+        """Handle the complete commands that came, up to UNITS_OF_A_TURN; keep the rest."""
+        self.now = now
+        self.has_more = False
+        if data:
+            self.last_input = now
+        if not (self._buffer or self._wait or self._long or self.outbox.closing):
+            self._handle(data, 0)
+            return
+        self._buffer += data
+        if self._wait or self.outbox.closing:
+            self.waiting = len(self._buffer) > MOST_KEPT and not self.outbox.closing
+            self.buffered = len(self._buffer)
+        elif len(self._buffer) >= self._needed or self._long:  # a large body is not copied for each piece of it
+            self._handle_kept_input()
+
+    def _handle_kept_input(self) -> None:
+        data = bytes(self._buffer)
+        self._buffer.clear()
+        self._handle(data, 0)
+
+    def _handle(self, data: bytes, at: int) -> None:
+        """Handle the complete commands from `at` on, while units are left, and keep the rest."""
+        self._spent = self._needed = 0
+        size = len(data)
+        while (at < size or self._long) and not (self._wait or self.outbox.closing):
+            if self._spent >= UNITS_OF_A_TURN:
+                self.has_more = True
+                break
+            self._spent += 1
+            end = self._step(data, at)
+            if end < 0:
+                break
+            at = end
+        self._keep(data, at)
+
+    def _keep(self, data: bytes, at: int) -> None:
+        if at < len(data) and not self.outbox.closing:
+            self._buffer += data[at:] if at else data
+        self.waiting = self._wait and len(self._buffer) > MOST_KEPT
+        if not self._buffer:
+            self.buffered, self.body_since = 0, -1
+        elif self._needed and not self._wait:
+            if self.body_since < 0:
+                self.body_since = self.now
+            self.buffered = max(self._needed, len(self._buffer))
+        else:
+            self.buffered, self.body_since = len(self._buffer), -1
+        if self._long is not None:
+            self.has_more = True
+        if self._eof and not self._wait and not self.has_more:
+            self.outbox.end()
+
+    def _step(self, data: bytes, at: int) -> int:
+        """Handle one command, or several like the last one. Return where it ended, or -1 if it is not complete."""
+        if self._long is not None:
+            self._continue_long()
+            return at if self._long is None else -1
+        end = self.repeat(data, at)
+        if end:
+            return end
+        try:
+            found = resp.read_request(data, at, self.context.most_bytes)
+        except resp.HttpRequest:
+            self.outbox.break_off()
+            return -1
+        except resp.ProtocolError as wrong:
+            self._send(wrong.line)
+            self.outbox.end()
+            return -1
+        if isinstance(found, int):
+            self._needed = found
+            return -1
+        arguments, end = found
+        if arguments:
+            self._execute(arguments)
+            if self._again:
+                return -1
+            self.learn(arguments, data, at, end)
+        return end
+
+    def _execute(self, arguments: list[bytes]) -> None:
+        """Execute a command, after the checks that Disque makes of every command, in its order."""
+        name = arguments[0]
+        command = COMMANDS.get(name) or find(name)
+        if command is None:
+            self._unknown(name)
+            return
+        if not command.arity_ok(len(arguments)):
+            self.reply_error(b"ERR wrong number of arguments for '%s' command" % command.name)
+            return
+        if not self.authorized and command.name not in (b"auth", b"hello"):
+            self.reply_error(NO_AUTH)
+            return
+        if command.needs_memory and self.broker.store.refusal:
+            self.reply_error(b"MISCONF Errors writing to the AOF file: " + self.broker.store.refusal.encode())
+            return
+        self.last_command = command.name
+        self.context.note(self, command.name, arguments)
+        try:
+            self.do(command, arguments)
+        except Refused as refused:
+            self.reply_error(refused.text)
+        except TooFewCopies:
+            self.reply_error(TOO_FEW_NODES)
+        except TooMany as error:
+            self.reply_error(b"OOM " + str(error).encode())
+        except Reading as reading:
+            self.broker.tubes.waiters.block(self.worker, reading.queue)
+            self._wait = self._again = True
+
+    def _unknown(self, name: bytes) -> None:
+        if name.lower() == b"quit":
+            self._send(resp.status(b"OK"))
+            self.outbox.end()
+            return
+        self.reply_error(b"ERR unknown command '%s'" % name[:MOST_ECHOED])
+
+    # replies
+
+    def reply(self, data: bytes, marks: tuple[Mark, ...] = ()) -> None:
+        """Answer the command, once these marks have reached the records of this turn."""
+        self._spent += len(data) // BYTES_OF_A_UNIT
+        if not self.silence:
+            self.outbox.reply(data, marks)
+        elif self.silence > 0:
+            self.silence -= 1
+
+    def reply_error(self, text: bytes) -> None:
+        """Answer with an error: its code and its text."""
+        self.reply(resp.error(text))
+
+    def _send(self, data: bytes) -> None:
+        self.outbox.reply(data)
+
+    def spend(self, units: int) -> None:
+        """Count a command that does the work of several."""
+        self._spent += units
+
+    def promise(self, queue: str) -> None:
+        """Hold the reply back until the queue's records of this turn are as durable as its topic promises."""
+        topic = self.broker.topics.get(queue)
+        for one in (topic, *topic.stripes) if topic is not None else ():
+            one.journal.promise()
+            self.outbox.wait_for(one.marks)
+
+    # waiting
+
+    def wait_for_job(self, timeout: int) -> None:
+        """Let the client wait for a job of the queues that its worker watches. `timeout`: ms; 0: without end."""
+        self.context.queues.wait(self.worker)
+        self._wait = True
+        self._deadline = self.now + timeout * 1_000_000 if timeout else NEVER
+        self._transport.timer_changed()
+
+    def end_wait(self, reply: bytes) -> None:
+        """Answer a GETJOB that waits, and go on with the kept input in the next turn."""
+        self.context.queues.stop_waiting(self.worker)
+        self._deadline = NEVER
+        self.reply(reply)
+        self._wait = self.waiting = False
+        self.has_more = bool(self._buffer)
+        self._transport.output_ready()
+        if self._eof and not self.has_more:
+            self.outbox.end()
+
+    def wait_for_others(self) -> None:
+        """Look at no further command until `others_answered`."""
+        self._wait = True
+
+    def others_answered(self, reply: bytes) -> None:
+        """Answer the command that waited for other nodes, and go on with the kept input in the next turn."""
+        if not self._is_gone:
+            self.end_wait(reply)
+
+    def begin_long(self, some: Callable[[], bytes | None]) -> None:
+        """Begin a command that may take several turns. `some` does a part of it, and returns the reply when all is done."""
+        self._long = some
+        self._continue_long()
+
+    def _continue_long(self) -> None:
+        assert self._long is not None
+        self.broker.seal_puts()
+        reply = self._long()
+        if reply is not None:
+            self._long = None
+            self.reply(reply)
+
+    # sink of its worker
+
+    def wait_for(self, marks: tuple[Mark, ...]) -> None:
+        self.outbox.wait_for(marks)
+
+    def reserved(self, tube: str, job: Job, body: bytes) -> None:
+        """Answer the waiting GETJOB with its job."""
+        self.context.queues.note_fetched(tube, self.broker.now)
+        self.end_wait(self.fetched([(tube, job, body)]))
+
+    def lent(self, loan: Loan) -> None:
+        """Answer the waiting GETJOB with a job of another node."""
+        self.context.queues.use(loan.queue, self.broker.now)
+        self.end_wait(self.borrowed(loan))
+
+    def read_completed(self) -> None:
+        """Execute the waiting command again now that the disk has answered: a body that was read is not kept for long."""
+        self._wait = self._again = self.waiting = False
+        self.now = self.broker.now
+        self._handle_kept_input()
+        self._transport.output_ready()
+
+    # calls of the reactor
+
+    def receive_eof(self) -> None:
+        """Answer everything that the client has sent, and end a waiting GETJOB: the client sends no more."""
+        self._eof = True
+        if self.worker.waiting:
+            self.end_wait(self.nil_array)
+        elif not self._wait and not self.has_more:
+            self.outbox.end()
+
+    def disconnected(self) -> None:
+        """Release everything: the connection is gone. The reactor calls this twice if the connection was drained first."""
+        self.outbox.closing = True
+        self._buffer.clear()
+        self.buffered, self.has_more, self._long = 0, False, None
+        if not self._is_gone:
+            self._is_gone = True
+            self.broker.seal_puts()
+            self.context.queues.stop_waiting(self.worker)
+            self.broker.tubes.waiters.leave(self.worker)
+            self.context.forget(self)
+
+    def break_off(self, why: str = "") -> None:
+        """End the connection without another word to the client."""
+        self.outbox.break_off()
+
+    def next_timer(self) -> int:
+        """Return when `tick` has something to do (monotonic ns)."""
+        return self._deadline
+
+    def tick(self, now: int) -> None:
+        """End a GETJOB that has waited long enough."""
+        self.now = now
+        if not self.worker.waiting or now < self._deadline:
+            return
+        self.broker.tubes.release_due(self.worker, now)
+        if self.worker.waiting:  # else it got a job that was due as early as its own deadline
+            self.end_wait(self.nil_array)
+
+    def take_output(self) -> list[bytes]:
+        """Take everything that waits to be sent."""
+        return self.outbox.drain()
+
+    @property
+    def patience(self) -> int:
+        """Return 0: the usual limit applies to a network that takes nothing."""
+        return 0
+
+    def __repr__(self) -> str:
+        return f"<Client {self.remote_ip}:{self.port}, {self.worker!r}, {len(self._buffer)} bytes kept>"
+
+    @abstractmethod
+    def do(self, command: Command, arguments: list[bytes]) -> None:
+        """Do a command, and reply. Raises Refused, TooMany, Reading."""
+
+    @abstractmethod
+    def show_command(self, client: Client, command: bytes, arguments: list[bytes]) -> None:
+        """Send a command that `client` has sent, since this client has sent MONITOR."""
+
+    @abstractmethod
+    def fetched(self, jobs: list[tuple[str, Job, bytes]]) -> bytes:
+        """Return the reply to a GETJOB that has fetched these jobs."""
+
+    @abstractmethod
+    def borrowed(self, loan: Loan) -> bytes:
+        """Return the reply to a GETJOB that has got a job of another node."""
+
+    @abstractmethod
+    def repeat(self, data: bytes, at: int) -> int:
+        """Handle commands at `at` that are like the last one. Return where they end; 0: there are none."""
+
+    @abstractmethod
+    def learn(self, arguments: list[bytes], data: bytes, at: int, end: int) -> None:
+        """Take note of a command that was executed, because clients send the same again; its bytes are data[at:end]."""

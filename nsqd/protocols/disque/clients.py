@@ -1,0 +1,117 @@
+"""The command CLIENT: the connections of clients of Disque."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nsqd.protocols.disque import resp
+from nsqd.protocols.disque.arguments import SYNTAX_ERROR, Refused
+from shared.values import SECOND
+
+if TYPE_CHECKING:
+    from nsqd.protocols.disque.client import Client
+
+BAD_SUBCOMMAND = b"ERR Syntax error, try CLIENT (LIST | KILL ip:port | GETNAME | SETNAME connection-name)"
+BAD_NAME = b"ERR Client names cannot contain spaces, newlines or special characters."
+NO_PAUSE = b"ERR CLIENT PAUSE is not supported: pause queues with PAUSE, or drain the node with POST /node/drain"
+_FILTERS = (b"id", b"addr", b"type", b"skipme")
+
+
+def client_command(client: Client, arguments: list[bytes]) -> None:
+    """Do a CLIENT."""
+    match arguments[1].lower(), arguments[2:]:
+        case b"list", []:
+            client.reply(resp.bulk(b"".join(_line(client, one) for one in client.context.clients())))
+        case b"id", []:
+            client.reply(resp.integer(client.number))
+        case b"getname", []:
+            client.reply(resp.bulk(client.name) if client.name else client.nil)
+        case b"setname", [name]:
+            client.name = checked_name(name)
+            client.reply(resp.status(b"OK"))
+        case b"setinfo", [_, _]:
+            client.reply(resp.status(b"OK"))
+        case b"reply", [word]:
+            _silence(client, word)
+        case b"kill", [address]:
+            _kill_address(client, address)
+        case b"kill", words if words:
+            client.reply(resp.integer(_kill(client, words)))
+        case b"pause", [_]:
+            raise Refused(NO_PAUSE)
+        case b"kill", _:
+            raise Refused(SYNTAX_ERROR)
+        case _:
+            raise Refused(BAD_SUBCOMMAND)
+
+
+def checked_name(name: bytes) -> bytes:
+    """Return the name of a connection. Raises Refused if it is none."""
+    if not all(0x21 <= byte <= 0x7E for byte in name):
+        raise Refused(BAD_NAME)
+    return name
+
+
+def _address(client: Client) -> bytes:
+    return client.remote_ip.encode() + b":" + client.port.encode()
+
+
+def _line(asking: Client, one: Client) -> bytes:
+    flags = (b"b" if one.worker.waiting else b"") + (b"O" if one in asking.context.monitors else b"")
+    age, idle = ((asking.now - since) // SECOND for since in (one.joined, one.last_input))
+    return b"id=%d addr=%s fd=0 name=%s age=%d idle=%d flags=%s qbuf=%d obl=%d cmd=%s\n" % (
+        one.number, _address(one), one.name, age, idle, flags or b"N", one.buffered, one.outbox.unsent,
+        one.last_command or b"NULL",
+    )  # fmt: skip
+
+
+def _silence(client: Client, word: bytes) -> None:
+    match word.lower():
+        case b"on":
+            client.silence = 0
+            client.reply(resp.status(b"OK"))
+        case b"off":
+            client.silence = -1
+        case b"skip":
+            if not client.silence:
+                client.silence = 1
+        case _:
+            raise Refused(SYNTAX_ERROR)
+
+
+def _kill_address(client: Client, address: bytes) -> None:
+    for one in client.context.clients():
+        if _address(one) == address:
+            _end(client, one)
+            client.reply(resp.status(b"OK"))
+            return
+    raise Refused(b"ERR No such client")
+
+
+def _kill(client: Client, words: list[bytes]) -> int:
+    """End the connections that the filters name. Returns how many. Raises Refused."""
+    wanted = dict(zip([word.lower() for word in words[::2]], words[1::2], strict=False))
+    if len(words) % 2 or not all(name in _FILTERS for name in wanted):
+        raise Refused(SYNTAX_ERROR)
+    number, skips = wanted.get(b"id"), wanted.get(b"skipme", b"yes").lower()
+    if (number is not None and not number.isdigit()) or skips not in (b"yes", b"no"):
+        raise Refused(SYNTAX_ERROR)
+    if wanted.get(b"type", b"normal").lower() != b"normal":
+        raise Refused(b"ERR Unknown client type '%s'" % wanted[b"type"])
+    found = [
+        one
+        for one in client.context.clients()
+        if number in (None, b"%d" % one.number)
+        and wanted.get(b"addr") in (None, _address(one))
+        and not (one is client and skips == b"yes")
+    ]
+    for one in found:
+        _end(client, one)
+    return len(found)
+
+
+def _end(client: Client, one: Client) -> None:
+    if one is client:
+        client.outbox.end()
+    else:
+        one.break_off()

@@ -1,0 +1,169 @@
+"""What all connections of Disque's clients to a node share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol
+
+from nsqd.core.queues import Queues
+from nsqd.protocols.disque.arguments import Refused
+from nsqd.protocols.disque.ids import JobIds
+
+if TYPE_CHECKING:
+    from nsqd.protocols.disque.client import Client
+
+MOST_NAMES = 4096  # remembered names of queues
+MOST_NAME = 200  # bytes of a queue's name, as of a tube's
+_NAME = re.compile(rb"[!-~]{1,%d}" % MOST_NAME)
+BAD_NAME = b"ERR Invalid queue name: 1 to 200 printable ASCII characters without spaces"
+
+
+class Priority(IntEnum):
+    """How well a client should think of a node, as HELLO tells it."""
+
+    GOOD = 1
+    NO_LINK = 5
+    SUSPECTED = 10
+    GONE = 100  # or about to go
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """A node of the cluster as clients of Disque see it."""
+
+    number: int
+    ip: str  # "": not known
+    port: int  # for clients of Disque; 0: it takes none
+    priority: Priority
+    is_leaving: bool = False
+
+
+class ClusterFacts(Protocol):
+    """What commands ask of the cluster."""
+
+    number: int  # of this node
+
+    def nodes(self) -> Sequence[NodeFacts]:
+        """Return all nodes, this one first."""
+
+    def meet(self, ip: str, port: int) -> bool:
+        """Begin to connect to another node at its cluster port. Returns False if this node is in no cluster."""
+
+    def forget(self, number: int) -> str:
+        """Tell all nodes that a node will not come back. Returns why that is refused; "": it is not."""
+
+    def leave(self) -> str:
+        """Begin to leave the cluster for good. Returns why that is refused; "": it is not."""
+
+
+class OtherNodes(Protocol):
+    """What commands ask of the nodes that may own a job which this one does not."""
+
+    def count(self, command: bytes, job_ids: list[bytes], then: Callable[[int], None]) -> bool:
+        """Have the owners of these jobs do a command, and call `then` with how many jobs it was done to.
+
+        An acknowledgement whose owner cannot be asked is kept for it. Returns False, and calls nothing, if nobody is asked.
+        """
+
+    def ask(self, command: bytes, job_id: bytes, then: Callable[[list[bytes]], None]) -> bool:
+        """Have the owner of this job do a command, and call `then` with the replies of the nodes that may be its owner.
+
+        Returns False, and calls nothing, if nobody is asked.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFigures:
+    """The figures of the process, for INFO."""
+
+    os: str
+    pid: int
+    run_id: str  # 40 hex digits
+    port: int  # for clients of Disque
+    uptime: int  # s
+    executable: str
+    config_file: str  # "": there is none
+    resident: int  # bytes of memory
+    peak: int  # bytes of memory, at most since the start
+    cpu_system: float  # s
+    cpu_user: float  # s
+    is_durable: bool  # jobs are in a commit log
+
+
+class Alone:
+    """A node that is in no cluster. Implements ClusterFacts."""
+
+    def __init__(self, number: int, port: int) -> None:
+        """`port`: for clients of Disque."""
+        self.number = number
+        self._port = port
+
+    def nodes(self) -> Sequence[NodeFacts]:
+        return [NodeFacts(self.number, "", self._port, Priority.GOOD)]
+
+    def meet(self, ip: str, port: int) -> bool:
+        return False
+
+    def forget(self, number: int) -> str:
+        return "this node is in no cluster"
+
+    def leave(self) -> str:
+        return "this node is in no cluster"
+
+
+NO_FIGURES = ServerFigures("", 0, "0" * 40, 0, 0, "", "", 0, 0, 0.0, 0.0, False)
+
+
+@dataclass(slots=True)
+class DisqueContext:
+    """What all clients of Disque share."""
+
+    queues: Queues
+    ids: JobIds
+    cluster: ClusterFacts
+    most_bytes: int  # of one argument: -max-msg-size
+    others: OtherNodes | None = None  # None: there are none, or the client is one of another node, which has asked
+    password: bytes = b""  # b"": there is none
+    figures: Callable[[], ServerFigures] = lambda: NO_FIGURES  # of the process, for INFO
+    clients: Callable[[], Sequence[Client]] = tuple  # of all connections
+    stop: Callable[[], None] | None = None  # ends the process; None: SHUTDOWN is refused
+    has_debug: bool = False  # DEBUG and CLUSTER RESET may throw jobs away
+    is_ip: Callable[[str], bool] = bool  # whether a text is an IP address
+    rewrite: Callable[[], str] | None = (
+        None  # writes the configuration file, and returns why it failed; None: there is none
+    )
+    config: dict[str, str] = field(default_factory=dict)  # what CONFIG GET tells
+    monitors: dict[Client, None] = field(default_factory=dict)  # clients that have sent MONITOR
+    counts: dict[bytes, int] = field(default_factory=dict)  # how often each command came
+    connections: int = 0  # since the start
+    _names: dict[bytes, str] = field(default_factory=dict)
+
+    def next_number(self) -> int:
+        """Return the number of a new connection."""
+        self.connections += 1
+        return self.connections
+
+    def queue(self, name: bytes) -> str:
+        """Return the name of a queue as topics have it. Raises Refused if no queue can have it."""
+        known = self._names.get(name)
+        if known is None:
+            if _NAME.fullmatch(name) is None:
+                raise Refused(BAD_NAME)
+            if len(self._names) >= MOST_NAMES:
+                self._names.clear()
+            known = self._names[name] = name.decode()
+        return known
+
+    def note(self, client: Client, command: bytes, arguments: list[bytes]) -> None:
+        """Count a command, and show it to those who monitor."""
+        self.counts[command] = self.counts.get(command, 0) + 1
+        if self.monitors and command != b"monitor":
+            for monitor in self.monitors:
+                monitor.show_command(client, command, arguments)
+
+    def forget(self, client: Client) -> None:
+        """Take note that a connection is gone."""
+        self.monitors.pop(client, None)

@@ -1,0 +1,68 @@
+"""The ids by which clients of Disque name jobs. An id tells who owns the job, and follows from the id of its message.
+
+    D-<8 hex digits of the owner's Disque id>-<24 characters of Base64>-<4 hex digits>
+
+The 24 characters are 18 bytes: 10 that belong to the node whose number is in the message id, and the message id. The last field
+is the time to live in minutes, at most ffff; it is even if the job is delivered once at most. In a cluster all nodes make the
+same id of a message, and ids of other clusters, of other nodes and of nobody are told from it without a look at any job.
+"""
+
+from binascii import Error, a2b_base64, b2a_base64
+from hashlib import sha1
+
+from nsqd.core.work_queue.job import Job
+
+ID_SIZE = 40  # bytes
+MOST_MINUTES = 0xFFFF
+_FIXED_END = 23  # offset in an id: what stands before it is the same for all ids of a node
+_VARIABLE_END = 35
+_NUMBERS = 1024  # node numbers: more are not known, whatever a client sends
+
+
+class JobIds:
+    """The ids of one node, or of one cluster."""
+
+    def __init__(self, name: bytes) -> None:
+        """`name`: what no other node or cluster has: the cluster's name, or the log id of a node that is alone."""
+        self._name = name
+        self._of_nodes: dict[
+            int, tuple[bytes, bytes]
+        ] = {}  # by node number: the fixed beginning of ids, and the byte after it
+
+    def node_id(self, number: int) -> bytes:
+        """Return the Disque id of the node with that number: 40 hex digits."""
+        return sha1(b"%s/%d" % (self._name, number), usedforsecurity=False).hexdigest().encode()
+
+    def _of_node(self, number: int) -> tuple[bytes, bytes]:
+        known = self._of_nodes.get(number)
+        if known is None:
+            own = sha1(b"%s/%d/jobs" % (self._name, number), usedforsecurity=False).digest()
+            fixed = b"D-%s-%s" % (self.node_id(number)[:8], b2a_base64(own[:9], newline=False))
+            known = self._of_nodes[number] = fixed, own[9:10]
+        return known
+
+    def encode(self, message_id: int, ttl: int, retry: int) -> bytes:
+        """Return the id of a job. `ttl` and `retry` in s; 0: it has no end of its life, and it is delivered once at most."""
+        fixed, byte = self._of_node(message_id >> 48)
+        minutes = min(ttl // 60, MOST_MINUTES) if ttl else MOST_MINUTES
+        minutes = minutes | 1 if retry else minutes & ~1
+        return b"%s%s-%04x" % (fixed, b2a_base64(byte + message_id.to_bytes(8), newline=False), minutes)
+
+    def of_job(self, job: Job) -> bytes:
+        """Return the id of a job."""
+        return self.encode(job.id, job.ttl, job.ttr)
+
+    def decode(self, job_id: bytes) -> int | None:
+        """Return the message id in an id that has the right form, or None if no node of this cluster has made it."""
+        try:
+            variable = a2b_base64(job_id[_FIXED_END:_VARIABLE_END])
+        except Error:
+            return None
+        if len(variable) != 9:
+            return None
+        message_id = int.from_bytes(variable[1:])
+        number = message_id >> 48
+        if number >= _NUMBERS:
+            return None
+        fixed, byte = self._of_node(number)
+        return message_id if job_id.startswith(fixed) and variable.startswith(byte) else None

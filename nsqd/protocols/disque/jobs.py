@@ -1,0 +1,268 @@
+"""The commands by which producers and consumers add, fetch and finish jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from nsqd.core.queues import Found, TooLateError
+from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.work_queue.job import Job, JobState
+from nsqd.core.work_queue.loan import Loan
+from nsqd.protocols.disque import resp
+from nsqd.protocols.disque.arguments import AddJob, Refused, addjob, getjob, job_ids
+from nsqd.protocols.disque.client import TOO_FEW_NODES
+from nsqd.protocols.transport import NEVER
+from shared.values import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from nsqd.protocols.disque.client import Client
+
+PRIORITY = JobOptions().priority  # of all jobs that Disque's clients add: their queues have none
+USUAL_COPIES = 3  # that a job gets whose ADDJOB names no number, if the cluster has as many nodes
+MOST_RETRY = 300  # s, of the retry time that ADDJOB does not name: a tenth of the ttl, from 1 s on
+LEAVING = b"LEAVING This node is leaving the cluster, please connect to a different one"
+NO_JOB = b"NOJOB Job not known in the context of this node."
+TOO_LATE = b"TOOLATE Half of job TTL already elapsed, you are no longer allowed to postpone the next delivery."
+CANNOT_HOLD = b", since I'm unable to hold a copy of the message for the following reason: I'm leaving the cluster"
+TOO_LONG = b"MAXLEN Queue is already longer than the specified MAXLEN count"
+PAUSED = b"PAUSED Queue paused in input, try later"
+
+
+def usual_copies(client: Client) -> int:
+    """Return how many copies a job gets whose ADDJOB does not say so."""
+    return min(USUAL_COPIES, len(client.context.cluster.nodes()))
+
+
+def add(client: Client, arguments: list[bytes]) -> None:
+    """Do an ADDJOB: answer with the job's id."""
+    wanted = addjob(arguments, usual_copies(client))
+    add_together(client, wanted, [wanted.body])
+
+
+def add_together(client: Client, wanted: AddJob, bodies: list[bytes]) -> None:
+    """Add jobs that differ in their bodies only, and answer with the id of each. Raises Refused, TooMany."""
+    queue = client.context.queue(wanted.queue)
+    broker, queues = client.broker, client.context.queues
+    copies = wanted.replicate or usual_copies(client)
+    _check(client, queue, wanted, copies)
+    retry = max(1, min(wanted.ttl // 10, MOST_RETRY)) if wanted.retry is None else wanted.retry
+    due = client.now + wanted.delay * SECOND if wanted.delay else 0
+    options = JobOptions(PRIORITY, retry, wanted.delay, due, True, wanted.ttl, copies)
+    marks = None if wanted.is_async or copies == 1 else broker.tubes.ask_for_copies(queue, copies)
+    queues.use(queue, client.now)
+    number = broker.tubes.put_into(queue, bodies, options)
+    encode = client.context.ids.encode
+    replies = [b"+%s\r\n" % encode(one, wanted.ttl, retry) for one in range(number, number + len(bodies))]
+    # the record of the jobs makes the promise, at the turn's end
+    client.reply(b"".join(replies), broker.topics[queue].marks if marks is None else marks)
+
+
+def _check(client: Client, queue: str, wanted: AddJob, copies: int) -> None:
+    """Raise Refused if the jobs cannot be added now."""
+    broker = client.broker
+    if broker.draining_since:
+        alone = copies == 1 or len(client.context.cluster.nodes()) > 1
+        raise Refused(TOO_FEW_NODES + (CANNOT_HOLD if alone else b""))
+    if copies > broker.context.copies and not wanted.is_async:
+        raise Refused(TOO_FEW_NODES)
+    queues = client.context.queues
+    if wanted.maxlen is not None and queues.length(queue) >= wanted.maxlen:
+        raise Refused(TOO_LONG)
+    if queues.pauses(queue)[0]:
+        raise Refused(PAUSED)
+
+
+def get(client: Client, arguments: list[bytes]) -> None:
+    """Do a GETJOB: answer with the jobs that are queued, or wait for one."""
+    wanted = getjob(arguments)
+    context, worker = client.context, client.worker
+    client.wants_counters = wanted.with_counters
+    context.queues.watch(worker, map(context.queue, wanted.queues))
+    client.broker.tubes.release_due(worker, client.now)
+    taken = [] if client.broker.agenda.is_held else context.queues.take(worker, wanted.count, client.now)
+    client.spend(len(taken) + len(wanted.queues) // 8)
+    if taken:
+        client.reply(client.fetched(taken))
+        return
+    for name in worker.watching:
+        context.queues.use(name, client.now)
+    if wanted.nohang:
+        client.reply(client.nil_array)
+    elif client.broker.draining_since and context.cluster.nodes()[0].is_leaving:
+        raise Refused(LEAVING)
+    else:
+        client.wait_for_job(min(wanted.timeout, NEVER // MILLISECOND // 2))
+
+
+def _count(client: Client, arguments: list[bytes], do: Callable[[Found], bool]) -> None:
+    """Do something to each job that is named, and answer with how many it was done to. Jobs of other nodes are theirs to do."""
+    done, unknown = 0, []
+    for job_id in job_ids(arguments):
+        found = find(client, job_id)
+        if found is None:
+            unknown.append(job_id)
+        elif do(found):
+            done += 1
+            client.promise(found[0].topic_name)
+    client.spend(len(arguments))
+    others = client.context.others
+    if others is None or not unknown:
+        client.reply(resp.integer(done))
+        return
+
+    def then(more: int) -> None:
+        client.others_answered(resp.integer(done + more))
+
+    if others.count(arguments[0].lower(), unknown, then):
+        client.wait_for_others()
+    else:
+        client.reply(resp.integer(done))
+
+
+def find(client: Client, job_id: bytes) -> Found | None:
+    """Return the job of that id, and its tube, if this node owns it."""
+    message_id = client.context.ids.decode(job_id)
+    found = client.context.queues.find(message_id) if message_id is not None else None
+    return found if found is not None and client.context.ids.of_job(found[1]) == job_id else None
+
+
+def acknowledge(client: Client, arguments: list[bytes]) -> None:
+    """Do an ACKJOB, a FASTACK or a DELJOB: the owner of a job knows all of it, so they are the same."""
+
+    def do(found: Found) -> bool:
+        client.context.queues.acknowledge(found)
+        return True
+
+    _count(client, arguments, do)
+
+
+def nack(client: Client, arguments: list[bytes]) -> None:
+    """Do a NACK."""
+    _count(client, arguments, client.context.queues.return_job)
+
+
+def enqueue(client: Client, arguments: list[bytes]) -> None:
+    """Do an ENQUEUE."""
+    _count(client, arguments, client.context.queues.enqueue)
+
+
+def dequeue(client: Client, arguments: list[bytes]) -> None:
+    """Do a DEQUEUE."""
+    _count(client, arguments, partial(_dequeue, client))
+
+
+def _dequeue(client: Client, found: Found) -> bool:
+    return client.context.queues.dequeue(found, client.now)
+
+
+def working(client: Client, arguments: list[bytes]) -> None:
+    """Do a WORKING: answer with the retry time in s."""
+    (job_id,) = job_ids(arguments)
+    found = find(client, job_id)
+    if found is None:
+        _ask_others(client, arguments, resp.error(NO_JOB))
+        return
+    try:
+        retry = client.context.queues.postpone(found, client.now, client.broker.wall)
+    except TooLateError:
+        raise Refused(TOO_LATE) from None
+    client.promise(found[0].topic_name)
+    client.reply(resp.integer(retry))
+
+
+def show(client: Client, arguments: list[bytes]) -> None:
+    """Do a SHOW."""
+    (job_id,) = job_ids(arguments)
+    found = find(client, job_id)
+    if found is None:
+        _ask_others(client, arguments, client.nil)
+    else:
+        client.reply(described(client, found))
+
+
+def _ask_others(client: Client, arguments: list[bytes], unknown: bytes) -> None:
+    """Have the owner of the job do the command. `unknown`: the reply if nobody knows the job."""
+
+    def then(replies: list[bytes]) -> None:
+        known = [reply for reply in replies if reply not in (resp.NIL, resp.error(NO_JOB))]
+        client.others_answered(known[0] if known else unknown)
+
+    others = client.context.others
+    if others is not None and others.ask(arguments[0].lower(), arguments[1], then):
+        client.wait_for_others()
+    else:
+        client.reply(unknown)
+
+
+def state_of(job: Job) -> bytes:
+    """Return the state of a job in Disque's words. It is never seen in another one: it is gone when it is acknowledged."""
+    return b"queued" if job.state is JobState.READY else b"active"
+
+
+def nacks(job: Job) -> int:
+    """Return how often somebody said that the job was not done."""
+    return job.releases
+
+
+def additional_deliveries(job: Job) -> int:
+    """Return how often the job was queued again because nobody finished it in time, or because a client asked for that."""
+    return job.timeouts + job.kicks
+
+
+def described(client: Client, found: Found) -> bytes:
+    """Return the reply to SHOW of a job. Raises Reading."""
+    tube, job = found
+    context = client.context
+    owner = resp.words([context.ids.node_id(job.id >> 48)])
+    body = tube.body(job) or b""
+    waits = job.state in (JobState.RESERVED, JobState.DELAYED)
+    left = max(0, job.due - client.now) // MILLISECOND
+    wait = resp.integer(left) if waits else client.nil
+    fields: Iterable[tuple[bytes, bytes]] = (
+        (b"id", resp.bulk(context.ids.of_job(job))),
+        (b"queue", resp.bulk(tube.topic_name.encode())),
+        (b"state", resp.bulk(state_of(job))),
+        (b"repl", resp.integer(job.copies or 1)),
+        (b"ttl", resp.integer(max(0, job.expires - client.broker.wall // SECOND) if job.ttl else 0)),
+        (b"ctime", resp.integer(job.created)),
+        (b"delay", resp.integer(job.delay)),
+        (b"retry", resp.integer(job.ttr)),
+        (b"nacks", resp.integer(nacks(job))),
+        (b"additional-deliveries", resp.integer(additional_deliveries(job))),
+        (b"nodes-delivered", owner),
+        (b"nodes-confirmed", resp.array([])),
+        (b"next-requeue-within", wait),
+        (b"next-awake-within", wait),
+        (b"body", resp.bulk(body)),
+    )
+    return resp.array([part for name, value in fields for part in (resp.bulk(name), value)])
+
+
+def borrowed(client: Client, loan: Loan) -> bytes:
+    """Return the reply to a GETJOB that has got a job of another node."""
+    job_id = client.context.ids.encode(loan.message_id, loan.ttl, loan.retry)
+    parts = [resp.bulk(loan.queue.encode()), resp.bulk(job_id), resp.bulk(loan.body)]
+    if client.wants_counters:
+        parts += resp.bulk(b"nacks"), resp.integer(loan.nacks)
+        parts += resp.bulk(b"additional-deliveries"), resp.integer(loan.additional_deliveries)
+    return resp.array([resp.array(parts)])
+
+
+def fetched(client: Client, jobs: list[tuple[str, Job, bytes]]) -> bytes:
+    """Return the reply to a GETJOB that has fetched these jobs."""
+    encode, with_counters = client.context.ids.of_job, client.wants_counters
+    parts = [b"*%d\r\n" % len(jobs)]
+    for queue, job, body in jobs:
+        name = queue.encode()
+        if not with_counters:
+            parts.append(
+                b"*3\r\n$%d\r\n%s\r\n$40\r\n%s\r\n$%d\r\n%s\r\n" % (len(name), name, encode(job), len(body), body)
+            )
+            continue
+        parts.append(
+            b"*7\r\n$%d\r\n%s\r\n$40\r\n%s\r\n$%d\r\n%s\r\n$5\r\nnacks\r\n:%d\r\n$21\r\nadditional-deliveries\r\n:%d\r\n"
+            % (len(name), name, encode(job), len(body), body, nacks(job), additional_deliveries(job))
+        )
+    return b"".join(parts)

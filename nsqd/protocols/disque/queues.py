@@ -1,0 +1,147 @@
+"""The commands by which clients look at queues and pause them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from nsqd.core.queues import Found
+from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.waiters import Reading
+from nsqd.protocols.disque import resp
+from nsqd.protocols.disque.arguments import jscan, pause, qpeek, qscan
+from nsqd.protocols.disque.jobs import described, state_of
+from shared.values import SECOND
+
+if TYPE_CHECKING:
+    from nsqd.protocols.disque.arguments import JScan, QScan
+    from nsqd.protocols.disque.client import Client
+
+MOST_PEEKED = 1_000  # jobs in a reply
+MOST_SCANNED = 1_000  # queues or jobs in a reply, whatever COUNT says, and jobs with bodies
+MOST_LOOKED_AT = 10_000  # jobs that one reply passes over
+_WORDS = {(False, False): b"none", (True, False): b"in", (False, True): b"out", (True, True): b"all"}
+_ORDINAL_BITS = 40  # of a cursor; the number of the tube stands before them
+_STRIPE = 1 << 63  # in a cursor: the tube is one of an adopted log
+
+
+def length(client: Client, arguments: list[bytes]) -> None:
+    """Do a QLEN."""
+    client.reply(resp.integer(client.context.queues.length(client.context.queue(arguments[1]))))
+
+
+def peek(client: Client, arguments: list[bytes]) -> None:
+    """Do a QPEEK: jobs that are queued, those that leave next or those that came last.
+
+    After jobs whose bodies are in memory, those on disk are left out.
+    """
+    wanted = qpeek(arguments)
+    name = client.context.queue(wanted.queue)
+    jobs: list[bytes] = []
+    for tube, job in client.context.queues.queued(name, wanted.newest_first, min(wanted.count, MOST_PEEKED)):
+        try:
+            body = tube.body(job)
+        except Reading:
+            if not jobs:
+                raise
+            break
+        if body is not None:
+            jobs.append(resp.words((tube.topic_name.encode(), client.context.ids.of_job(job), body)))
+    client.spend(len(jobs))
+    client.reply(resp.array(jobs))
+
+
+def stat(client: Client, arguments: list[bytes]) -> None:
+    """Do a QSTAT."""
+    queues, name = client.context.queues, client.context.queue(arguments[1])
+    if not queues.is_known(name):
+        client.reply(client.nil_array)
+        return
+    use, now = queues.uses.get(name), client.now
+    fields: Iterable[tuple[bytes, bytes]] = (
+        (b"name", resp.bulk(name.encode())),
+        (b"len", resp.integer(queues.length(name))),
+        (b"age", resp.integer((now - use.since) // SECOND if use else 0)),
+        (b"idle", resp.integer((now - use.last) // SECOND if use else 0)),
+        (b"blocked", resp.integer(queues.tubes.waiters.count_at(name))),
+        (b"import-from", resp.array([])),
+        (b"import-rate", resp.integer(0)),
+        (b"jobs-in", resp.integer(sum(tube.total for tube in queues.all_of(name)))),
+        (b"jobs-out", resp.integer(use.fetched if use else 0)),
+        (b"pause", resp.bulk(_WORDS[queues.pauses(name)])),
+    )
+    client.reply(resp.array([part for key, value in fields for part in (resp.bulk(key), value)]))
+
+
+def set_pause(client: Client, arguments: list[bytes]) -> None:
+    """Do a PAUSE, and answer with the state of the queue."""
+    wanted = pause(arguments)
+    queues, name = client.context.queues, client.context.queue(wanted.queue)
+    if wanted.state != b"state" and (wanted.state != b"none" or queues.is_known(name)):
+        queues.pause(name, wanted.state in (b"in", b"all"), wanted.state in (b"out", b"all"), client.now)
+    client.reply(resp.status(_WORDS[queues.pauses(name)]))
+
+
+def scan_queues(client: Client, arguments: list[bytes]) -> None:
+    """Do a QSCAN: a part of the queues, in the order in which they were made."""
+    wanted = qscan(arguments)
+    made = sorted(client.context.queues.tubes.waiters.queues.values(), key=lambda tube: tube.number)
+    behind = [tube for tube in made if tube.number >= wanted.cursor]
+    most = len(behind) if wanted.busyloop or wanted.count < 0 else min(wanted.count, MOST_SCANNED)
+    names = [tube.topic_name.encode() for tube in behind[:most] if _is_wanted(client, tube, wanted)]
+    cursor = behind[most].number if most < len(behind) else 0
+    client.spend(len(behind[:most]) // 8)
+    client.reply(resp.array([resp.bulk(b"%d" % cursor), resp.words(names)]))
+
+
+def _is_wanted(client: Client, tube: Tube, wanted: QScan) -> bool:
+    size = client.context.queues.length(tube.topic_name)
+    is_long = wanted.minlen is None or size >= wanted.minlen
+    is_short = wanted.maxlen is None or size <= wanted.maxlen
+    return is_long and is_short and (wanted.importrate is None or wanted.importrate <= 0)
+
+
+def scan_jobs(client: Client, arguments: list[bytes]) -> None:
+    """Do a JSCAN: a part of the jobs in the order of their queues and of their adding. BUSYLOOP and COUNT have bounds here."""
+    wanted = jscan(arguments)
+    most = MOST_SCANNED if wanted.busyloop or wanted.count < 0 else min(wanted.count, MOST_SCANNED)
+    found: list[bytes] = []
+    cursor = passed = 0
+    for place, one in _jobs_from(client, wanted):
+        if len(found) >= most or passed >= MOST_LOOKED_AT:
+            cursor = place
+            break
+        passed += 1
+        if wanted.states and state_of(one[1]) not in wanted.states:
+            continue
+        try:
+            found.append(_shown(client, one, wanted))
+        except Reading:
+            if not found:
+                raise
+            cursor = place
+            break
+    client.spend(passed // 8)
+    client.reply(resp.array([resp.bulk(b"%d" % cursor), resp.array(found)]))
+
+
+def _shown(client: Client, found: Found, wanted: JScan) -> bytes:
+    """Return what a reply to JSCAN has of a job. Raises Reading."""
+    return resp.status(client.context.ids.of_job(found[1])) if wanted.reply == "id" else described(client, found)
+
+
+def _jobs_from(client: Client, wanted: JScan) -> Iterator[tuple[int, Found]]:
+    """Yield the jobs from the cursor on, each with the cursor from which on it would come first."""
+    waiters = client.context.queues.tubes.waiters
+    placed = [(tube.number, tube) for tube in waiters.queues.values()]
+    placed += [(_STRIPE >> _ORDINAL_BITS | -key, tube) for key, tube in waiters.striped.items()]
+    only = client.context.queue(wanted.queue) if wanted.queue is not None else None
+    for place, tube in sorted(placed, key=lambda one: one[0]):
+        base = place << _ORDINAL_BITS
+        if (only is not None and tube.topic_name != only) or wanted.cursor >= (place + 1) << _ORDINAL_BITS:
+            continue
+        first = max(0, wanted.cursor - base)
+        for ordinal in tube.jobs.ordinals_from(first):
+            job = tube.jobs.get(ordinal)
+            if job is not None:
+                yield base + ordinal, (tube, job)

@@ -1,0 +1,202 @@
+"""Read requests and write replies of RESP, the protocol of Redis that Disque's clients speak.
+
+The functions here look at bytes, and change no state. They decide as Disque 1.0-rc1 does, with two bounds of ours: a request
+has at most 1,024 arguments, and may need 64 KiB beside the largest argument that is allowed.
+"""
+
+import re
+from collections.abc import Iterable
+
+MOST_ARGUMENTS = 1024  # of a request; Disque takes 1,048,576, each of which costs memory even if it is empty
+MOST_LINE = 64 * 1024  # bytes of an inline request, a count or a length that may come before the line ends
+MOST_OVERHEAD = 64 * 1024  # bytes of a request beside one argument of the largest size: lengths, queues, 1,000 job ids
+NIL, NIL_ARRAY = b"$-1\r\n", b"*-1\r\n"
+NULL3 = b"_\r\n"  # nil for a client that asked for RESP3
+_DOLLAR, _STAR, _CR = b"$*\r"
+# The lines that nearly all requests consist of: a look-up here costs a third of reading the number.
+_COUNTS = {b"*%d" % count: count for count in range(1, 64)}
+_LENGTHS = {b"$%d" % length: length for length in range(1024)}
+_NUMBER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
+_HTTP = re.compile(rb"(?:GET|POST|PUT|HEAD|DELETE|OPTIONS|PATCH|CONNECT|TRACE) |(?i:host):")
+_HTTP_VERSION = re.compile(rb" HTTP/[0-9]\.[0-9]")
+# A word of an inline request, and a quoted part at which it ends; a space or nothing must follow the closing quote.
+_WORD = re.compile(
+    rb"""\s*([^ \t\n\r"']*)"""
+    rb"""(?:"([^"\\]*(?:\\.[^"\\]*)*)"(?!\S)|'([^'\\]*(?:\\(?:'|(?!'))[^'\\]*)*)'(?!\S))?""",
+    re.DOTALL,
+)
+_ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
+_ESCAPED = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
+_NEWLINES = bytes.maketrans(b"\r\n", b"  ")
+
+
+class ProtocolError(Exception):
+    """The bytes are no request: the peer sends `line` and closes the connection."""
+
+    def __init__(self, text: bytes) -> None:
+        super().__init__(text)
+        self.text = text  # what is wrong, as Disque says it, without "-ERR Protocol error: "
+
+    @property
+    def line(self) -> bytes:
+        """Return the whole reply."""
+        return error(b"ERR Protocol error: " + self.text)
+
+
+class HttpRequest(ProtocolError):
+    """A line belongs to an HTTP request: a browser's page, or a tricked server, talks to this port.
+
+    The peer closes the connection and executes nothing that follows.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(b"HTTP is not supported")
+
+
+def read_request(data: bytes, at: int, most_bytes: int) -> tuple[list[bytes], int] | int:
+    """Return the arguments of the request that begins at `at`, and where it ends. most_bytes: the limit for one argument.
+
+    If the request is not complete, return how many bytes from `at` on are needed at least before another call can tell more.
+    A bulk is waited for as a whole, so a request is read again at most once for each byte of its counts and lengths. The list
+    is empty for a request that is to be ignored: a blank line, or a count below 1. Raises ProtocolError.
+    """
+    start, size = at, len(data)
+    if at >= size:
+        return 1
+    if data[at] != _STAR:
+        return _read_inline(data, at)
+    line_end = data.find(b"\r", at, at + MOST_LINE + 1)
+    if not 0 <= line_end < size - 1:
+        return _wait_for_line(data, start, at, line_end, b"too big mbulk count string")
+    count = _COUNTS.get(data[at:line_end]) or _read_count(data[at + 1 : line_end])
+    at = line_end + 2  # Disque does not look at the byte after CR, nor at the two after a bulk
+    limit = start + most_bytes + MOST_OVERHEAD
+    arguments = []
+    for _ in range(count):
+        line_end = data.find(b"\r", at, at + MOST_LINE + 1)
+        if not 0 <= line_end < size - 1:
+            return _wait_for_line(data, start, at, line_end, b"too big bulk count string")
+        length = _LENGTHS.get(data[at:line_end])
+        if length is None:
+            length = _read_length(data[at : line_end + 1])
+        begin = line_end + 2
+        at = begin + length
+        if length > most_bytes or at > limit:
+            raise ProtocolError(b"invalid bulk length")
+        if at + 2 > size:
+            return at + 2 - start
+        arguments.append(data[begin:at])
+        at += 2
+    return arguments, at
+
+
+def _wait_for_line(data: bytes, start: int, at: int, line_end: int, text: bytes) -> int:
+    """Return how many bytes from `start` on are needed to go on with the line at `at`.
+
+    line_end: where its CR is, or -1. Raises ProtocolError with `text` if the line is too long already.
+    """
+    if line_end < 0 and len(data) - at > MOST_LINE:
+        raise ProtocolError(text)
+    return len(data) + 1 - start
+
+
+def _read_number(text: bytes) -> int | None:
+    """Return the number, or None if it is not written in the one way that Disque accepts, or needs more than 64 bits."""
+    if _NUMBER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if -(1 << 63) <= number < 1 << 63 else None
+
+
+def _read_count(text: bytes) -> int:
+    """Return the number of arguments; 0 or less: there are none. Raises ProtocolError."""
+    count = _read_number(text)
+    if count is None or count > MOST_ARGUMENTS:
+        raise ProtocolError(b"invalid multibulk length")
+    return count
+
+
+def _read_length(line: bytes) -> int:
+    """Return the length of a bulk. line: from "$" to CR, both included. Raises ProtocolError."""
+    if line[0] != _DOLLAR:
+        raise ProtocolError(b"expected '$', got '%c'" % line[0])
+    length = _read_number(line[1:-1])
+    if length is None or length < 0:
+        raise ProtocolError(b"invalid bulk length")
+    return length
+
+
+def _read_inline(data: bytes, at: int) -> tuple[list[bytes], int] | int:
+    """Return the words of the line that begins at `at`, and where it ends; or as read_request does. Raises ProtocolError."""
+    newline = data.find(b"\n", at, at + MOST_LINE + 1)
+    if newline < 0:
+        return _wait_for_line(data, at, at, newline, b"too big inline request")
+    line_end = newline - 1 if newline > at and data[newline - 1] == _CR else newline
+    line = data[at:line_end]
+    if _HTTP.match(line) is not None or _HTTP_VERSION.fullmatch(line, max(len(line) - 9, 0)) is not None:
+        raise HttpRequest
+    return _split_words(line), newline + 1
+
+
+def _split_words(line: bytes) -> list[bytes]:
+    """Return the words of an inline request, without quotes and escapes. Empty words are left out. Raises ProtocolError."""
+    words, at = list[bytes](), 0
+    while at < len(line):
+        match = _WORD.match(line, at)
+        assert match is not None  # every part of the pattern may be empty
+        at = match.end()
+        if line.startswith((b'"', b"'"), at):
+            raise ProtocolError(b"unbalanced quotes in request")
+        word, double, single = match.groups(b"")
+        if double:
+            word += _ESCAPE.sub(_unescape, double)
+        elif single:
+            word += single.replace(b"\\'", b"'")
+        if word:
+            words.append(word)
+        if len(words) > MOST_ARGUMENTS:
+            raise ProtocolError(b"too big inline request")
+    return words
+
+
+def _unescape(match: re.Match[bytes]) -> bytes:
+    if match[1] is not None:
+        return bytes((int(match[1], 16),))
+    return _ESCAPED.get(match[2], match[2])
+
+
+def status(text: bytes) -> bytes:
+    """Return a status reply. text: without CR and LF."""
+    return b"+%b\r\n" % text
+
+
+def error(text: bytes) -> bytes:
+    """Return an error reply. text: with its code, such as ERR. As in Disque, CR and LF become spaces: it may quote a client."""
+    return b"-%b\r\n" % text.translate(_NEWLINES)
+
+
+def integer(number: int) -> bytes:
+    """Return an integer reply."""
+    return b":%d\r\n" % number
+
+
+def bulk(body: bytes | None) -> bytes:
+    """Return a bulk reply; None is nil."""
+    return NIL if body is None else b"$%d\r\n%b\r\n" % (len(body), body)
+
+
+def array(items: Iterable[bytes]) -> bytes:
+    """Return an array of the items, which are replies themselves."""
+    encoded = list(items)
+    return b"*%d\r\n%b" % (len(encoded), b"".join(encoded))
+
+
+def words(items: Iterable[bytes]) -> bytes:
+    """Return an array with a bulk for each item."""
+    return array(map(bulk, items))
+
+
+def mapping(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return a map of RESP3. pairs: keys and values, which are replies themselves."""
+    encoded = [key + value for key, value in pairs]
+    return b"%%%d\r\n%b" % (len(encoded), b"".join(encoded))

@@ -1,0 +1,96 @@
+"""The frames by which nodes lend each other jobs, and ask each other about jobs.
+
+| frame | content, in msgpack unless it says otherwise |
+|---|---|
+| WANT | name of a queue; how many clients of the sender wait for its jobs |
+| BODY | bytes: a part of the body of the next LOAN |
+| LOAN | number of the loan, name of the queue, message id, ttl, retry, nacks, additional deliveries, the rest of the body |
+| TOOK | number of the last loan that came, and that a client has got or the sender has kept |
+| RETURN | message id of a job that was lent, and that nobody waited for |
+| ASK | number of the question; bytes: a command of Disque, as clients send it |
+| SAID | number of the question; bytes: the reply, as clients get it |
+
+See docs/design/cluster.md#lending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Any
+
+import msgpack
+
+from nsqd.core.work_queue.loan import Loan
+from nsqd.protocols.peer.frames import FrameKind, PeerError, encode
+from nsqd.protocols.peer.node_identity import unpack_message
+
+MOST_NAME = 200  # characters of the name of a queue
+MOST_WANTED = 1024  # clients that a WANT tells
+MOST_PART = 256 * 1024  # bytes of a body in one frame
+MOST_REPLY = 512 * 1024  # bytes
+_U32, _U64 = (1 << 32) - 1, (1 << 64) - 1
+_NUMBER = Struct(">Q")
+
+
+def pack_want(queue: str, count: int) -> bytes:
+    """Return the frame that tells how many clients wait for jobs of a queue."""
+    return encode(FrameKind.WANT, msgpack.packb([queue, min(count, MOST_WANTED)]))
+
+
+def unpack_want(content: bytes) -> tuple[str, int]:
+    """Return the name of the queue, and how many clients wait. Raises PeerError."""
+    queue, count = _fields(content, 2)
+    return _queue(queue), _int(count, MOST_WANTED)
+
+
+def pack_loan(loan: Loan) -> Iterator[bytes]:
+    """Yield the frames of a loan, BODYs and then LOAN."""
+    at, last = 0, max(0, len(loan.body) - MOST_PART)
+    while at < last:
+        yield encode(FrameKind.BODY, loan.body[at : at + MOST_PART])
+        at += MOST_PART
+    fields = loan.number, loan.queue, loan.message_id, loan.ttl, loan.retry, loan.nacks, loan.additional_deliveries
+    yield encode(FrameKind.LOAN, msgpack.packb([*fields, loan.body[at:]]))
+
+
+def unpack_loan(content: bytes, before: bytes) -> Loan:
+    """Return the loan in a LOAN frame. `before`: the parts of its body in BODY frames. Raises PeerError."""
+    number, queue, message_id, ttl, retry, nacks, more, body = _fields(content, 8)
+    if type(body) is not bytes:
+        raise PeerError("the body of a loan is not bytes")
+    for one in (ttl, retry, nacks, more):
+        _int(one, _U32)
+    place = _int(number, _U64), _queue(queue), _int(message_id, _U64)
+    return Loan(*place, ttl, retry, nacks, more, before + body)
+
+
+def pack_number(kind: FrameKind, number: int, data: bytes = b"") -> bytes:
+    """Return a frame that begins with a number: TOOK, RETURN, ASK or SAID."""
+    return encode(kind, _NUMBER.pack(number) + data)
+
+
+def unpack_number(content: bytes, has_data: bool) -> tuple[int, bytes]:
+    """Return the number, and the bytes that follow it. Raises PeerError."""
+    if len(content) < _NUMBER.size or (len(content) > _NUMBER.size and not has_data):
+        raise PeerError("a frame about jobs has another length")
+    return int(_NUMBER.unpack_from(content)[0]), content[_NUMBER.size :]
+
+
+def _fields(content: bytes, count: int) -> list[Any]:
+    fields = unpack_message(content, count)
+    if not isinstance(fields, list) or len(fields) != count:
+        raise PeerError(f"a frame about jobs has {count} fields")
+    return fields
+
+
+def _queue(value: object) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= MOST_NAME or not value.isascii() or not value.isprintable():
+        raise PeerError("the name of a queue is not one")
+    return value
+
+
+def _int(value: object, most: int) -> int:
+    if type(value) is not int or not 0 <= value <= most:
+        raise PeerError("a number in a frame about jobs is not one")
+    return value

@@ -1,0 +1,194 @@
+"""Which nodes may own a job, as its id tells, and the acknowledgements that are kept for owners that cannot be asked.
+
+A kept acknowledgement is a job itself, of a queue that no client can use: its body is the id, and its time to live is the one
+in the id. So it is as durable as any job, in as many copies, and ends by itself.
+
+See docs/design/cluster.md#lending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.lending import Lending
+from nsqd.core.broker import Broker
+from nsqd.core.limits import TooMany
+from nsqd.core.message.ids import SEQUENCE
+from nsqd.core.queues import Queues
+from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.work_queue.job import Job, JobState
+from nsqd.core.work_queue.listing import list_jobs
+from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.waiters import Reading
+from nsqd.protocols.disque import resp
+from nsqd.protocols.disque.ids import JobIds
+from shared.values import SECOND
+
+KEPT = (
+    "#kept-acknowledgements"  # the queue; clients of Disque can name no queue so, nor can those of beanstalkd and NSQ
+)
+MOST_KEPT = 1_000_000  # the oldest go first
+SENT_AT_ONCE = 100  # kept acknowledgements that are sent in a turn
+SEND_EVERY = SECOND  # ns
+ACKNOWLEDGES = (b"ackjob", b"fastack")
+ALLOWED = frozenset((*ACKNOWLEDGES, b"deljob", b"nack", b"enqueue", b"dequeue", b"working", b"show"))  # of other nodes
+
+
+class JobOwners:
+    """The other nodes, as clients of Disque need them. Implements nsqd.protocols.disque.context.OtherNodes."""
+
+    def __init__(self, cluster: Cluster, lending: Lending, queues: Queues, ids: JobIds) -> None:
+        self._cluster = cluster
+        self._lending = lending
+        self._queues = queues
+        self._ids = ids
+        self._send_due = 0  # monotonic ns
+        self._asked: set[int] = set()  # message ids whose kept acknowledgements are being sent
+        self.kept = self.dropped = 0  # acknowledgements kept, and dropped because there were too many, since the start
+
+    def owners(self, number: int) -> set[int]:
+        """Return the numbers of the nodes that can be asked, and that may own a job of that node's number."""
+        cluster = self._cluster
+        own_logs = {node.log_id for node in cluster.membership.members}
+        epochs = cluster.ownership.epochs.items()
+        adopters = {epoch.node for log_id, epoch in epochs if log_id not in own_logs and epoch.number}
+        return {one for one in (number, *adopters) if one != cluster.own.number and one in cluster.links}
+
+    # commands
+
+    def count(self, command: bytes, job_ids: list[bytes], then: Callable[[int], None]) -> bool:
+        groups: dict[frozenset[int], list[tuple[bytes, int]]] = {}
+        for job_id in job_ids:
+            message_id = self._ids.decode(job_id)
+            if message_id is None:
+                continue
+            numbers = frozenset(self.owners(message_id >> 48))
+            if numbers:
+                groups.setdefault(numbers, []).append((job_id, message_id))
+            elif command in ACKNOWLEDGES:
+                self._keep(job_id, message_id)
+        if groups:
+            _Counting(self, command, then).ask(groups)
+        return bool(groups)
+
+    def ask(self, command: bytes, job_id: bytes, then: Callable[[list[bytes]], None]) -> bool:
+        message_id = self._ids.decode(job_id)
+        numbers = self.owners(message_id >> 48) if message_id is not None else set()
+        if numbers:
+            self._lending.ask(numbers, resp.words([command, job_id]), then)
+        return bool(numbers)
+
+    def request(self, numbers: frozenset[int], words: list[bytes], then: Callable[[list[bytes]], None]) -> None:
+        """Have these nodes do a command."""
+        self._lending.ask(set(numbers), resp.words(words), then)
+
+    # kept acknowledgements
+
+    def keep_those(self, asked: list[tuple[bytes, int]], done: int) -> None:
+        """Keep acknowledgements whose owners may not have been reached: `done` of them were done somewhere."""
+        for job_id, message_id in asked:
+            if done < len(asked) and message_id >> 48 not in self._cluster.links:
+                self._keep(job_id, message_id)
+
+    def _keep(self, job_id: bytes, message_id: int) -> None:
+        """Keep the acknowledgement of a job that may be somewhere, and may come again: the others are of no use."""
+        number, minutes = message_id >> 48, int(job_id[-4:], 16)
+        may_be = message_id & SEQUENCE < self._cluster.leases.get(number, 0) & SEQUENCE
+        if number == self._cluster.own.number or not may_be or not minutes % 2:
+            return
+        tubes = self._queues.tubes
+        tube = tubes.tube(KEPT)
+        if tube is not None and tube.jobs.count >= MOST_KEPT and (oldest := tube.table.head()) is not None:
+            tube.finish(oldest)
+            self.dropped += 1
+        try:
+            tubes.put_into(KEPT, [job_id], JobOptions(was_put=True, ttl=(minutes + 1) * 60))
+        except TooMany:
+            return
+        self.kept += 1
+
+    def tick(self, now: int) -> None:
+        """Send kept acknowledgements to owners that can be asked now. Call it in a turn."""
+        tube = self._queues.tubes.tube(KEPT)
+        if tube is None or now < self._send_due:
+            return
+        self._send_due = now + SEND_EVERY
+        for job in self._oldest(tube):
+            found = self._body(tube, job)
+            if found is not None:
+                self._send(tube, job, *found)
+
+    def _oldest(self, tube: Tube) -> list[Job]:
+        """Return kept acknowledgements: those that were sent in vain before come last."""
+        jobs = list_jobs(tube.table, JobState.READY, "", SENT_AT_ONCE)[0]
+        return [job for job in jobs if job.id not in self._asked]
+
+    def _body(self, tube: Tube, job: Job) -> tuple[bytes, int] | None:
+        try:
+            job_id = tube.body(job)
+        except Reading:
+            return None
+        message_id = self._ids.decode(job_id) if job_id else None
+        return (job_id, message_id) if job_id and message_id is not None else None
+
+    def _send(self, tube: Tube, job: Job, job_id: bytes, message_id: int) -> None:
+        own = self._queues.find(message_id)  # this node has adopted it
+        if own is not None:
+            self._queues.acknowledge(own)
+            tube.finish(job)
+            return
+        numbers = self.owners(message_id >> 48)
+        if not numbers:
+            tube.table.move(job, JobState.READY, job.priority + 1, 0)  # others come first next time
+            return
+        self._asked.add(job.id)
+
+        def then(replies: list[bytes]) -> None:
+            self._asked.discard(job.id)
+            found = self._queues.find(job.id)
+            is_done = b":1\r\n" in replies
+            if found is not None and (is_done or (replies and message_id >> 48 in self._cluster.links)):
+                self._queues.acknowledge(found)
+
+        self._lending.ask(numbers, resp.words([b"ackjob", job_id]), then)
+
+    def settle(self, adopted: Broker) -> None:
+        """Apply kept acknowledgements to a log that this node has adopted, before it delivers what the log owes."""
+        tube = self._queues.tubes.tube(KEPT)
+        for job in list(tube.jobs) if tube is not None else ():
+            assert tube is not None
+            found = self._body(tube, job)
+            held = adopted.tubes.find(adopted.tubes.index.client_id(found[1])) if found is not None else None
+            if held is not None:
+                held[0].finish(held[1])
+                tube.finish(job)
+
+    def __repr__(self) -> str:
+        return f"<JobOwners: {self.kept} acknowledgements kept>"
+
+
+class _Counting:
+    """A command about several jobs whose owners were asked."""
+
+    def __init__(self, owners: JobOwners, command: bytes, then: Callable[[int], None]) -> None:
+        self._owners = owners
+        self._command = command
+        self._then = then
+        self._done = self._left = 0
+
+    def ask(self, groups: dict[frozenset[int], list[tuple[bytes, int]]]) -> None:
+        """Ask the owners of each group of jobs, (id, message id)."""
+        self._left = len(groups)
+        for numbers, asked in groups.items():
+            words = [self._command, *(job_id for job_id, _ in asked)]
+            self._owners.request(numbers, words, lambda replies, asked=asked: self._answered(asked, replies))  # type: ignore[misc]
+
+    def _answered(self, asked: list[tuple[bytes, int]], replies: list[bytes]) -> None:
+        done = sum(int(reply[1:]) for reply in replies if reply.startswith(b":"))
+        self._done += done
+        if self._command in ACKNOWLEDGES:
+            self._owners.keep_those(asked, done)
+        self._left -= 1
+        if not self._left:
+            self._then(self._done)

@@ -1,0 +1,420 @@
+"""Clients of Disque on several nodes: jobs are lent, and commands reach the owner of a job. No socket; time is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nsqd.cluster.lending import ANSWER_WITHIN
+from nsqd.core.broker import Broker
+from nsqd.core.limits import Limits
+from nsqd.core.message.epoch import Epoch
+from nsqd.core.message.ids import IdSource
+from nsqd.core.queues import Queues
+from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.lent_jobs import LentJobs
+from nsqd.protocols.disque.context import Alone, DisqueContext
+from nsqd.protocols.disque.ids import JobIds
+from nsqd.protocols.peer.frames import FrameKind, FrameReader
+from nsqd.replication.job_owners import KEPT
+from tests.nsqd.core.adopted import AdoptedLog
+from tests.nsqd.core.node import MS, Node
+from tests.nsqd.protocols.disque.wire import Wire, request
+
+SMALL, LARGE = b"small", b"x" * 700_000
+
+
+@dataclass(slots=True)
+class End:
+    """One end of a connection, as a Link of nsqd/cluster is one: what is sent stays until the network carries it."""
+
+    peer: Any
+    sent: list[bytes] = field(default_factory=list)
+
+    def send_claiming(self, frame: bytes) -> None:
+        self.sent.append(frame)
+
+
+class Station:
+    """A node with clients of Disque, and its part in lending."""
+
+    def __init__(self, number: int, incarnation: int = 1, node: Node | None = None) -> None:
+        self.number = number
+        self.identity = SimpleNamespace(number=number, incarnation=incarnation, log_id=b"%016d" % number)
+        if node is None:
+            node = Node(Limits(whole_job_ids=True))
+            ids = IdSource(number, 1, lambda ceiling: True)
+            node.broker = Broker(Limits(whole_job_ids=True), node.store, ids, Random(1).randrange)
+            node.broker.begin(node.now, 1_800_000_000 * 10**9 + node.now)
+        self.node = node
+        self.context = DisqueContext(Queues(node.broker.tubes), JobIds(b"a cluster"), Alone(number, 0), 1 << 20)
+        self.links: dict[int, End] = {}
+        self.cluster = SimpleNamespace(
+            own=self.identity,
+            links=self.links,
+            leases={},
+            membership=SimpleNamespace(members=[]),
+            ownership=SimpleNamespace(epochs={}),
+        )
+        self.port = SimpleNamespace(cluster=self.cluster, flush=lambda: None, on_closed=None, on_attach=None)
+        self.jobs = LentJobs(node.broker, self.context, self.port)  # type: ignore[arg-type]
+        node.after_turn = self._end_turn
+
+    def _end_turn(self) -> None:
+        self.jobs.tick()
+        replies = self.jobs.replies()
+        if replies is not None:
+            replies.deliver()
+
+    def client(self) -> Wire:
+        return Wire(self.node, self.context)
+
+
+class Cluster:
+    """Stations, with a connection between each two."""
+
+    def __init__(self, count: int) -> None:
+        self.stations = [Station(number) for number in range(1, count + 1)]
+        self.readers: dict[tuple[int, int], FrameReader] = {}
+        self.kinds: list[FrameKind] = []  # of all frames that were carried
+        self.holds: Callable[[int, int, FrameKind], bool] = lambda source, target, kind: False  # frames that get lost
+        for station in self.stations:
+            station.cluster.membership.members[:] = [other.identity for other in self.stations]
+        for one in self.stations:
+            for other in self.stations:
+                if one.number < other.number:
+                    self.connect(one, other)
+        self.settle()
+
+    def connect(self, one: Station, other: Station) -> None:
+        for here, there in ((one, other), (other, one)):
+            here.links[there.number] = End(there.identity)
+            reader = self.readers[here.number, there.number] = FrameReader()
+            reader.limit = 1 << 20
+            here.cluster.leases[there.number] = 1 << 40
+        for here, there in ((one, other), (other, one)):
+            here.cluster.on_admitted(here.links[there.number])
+
+    def cut(self, one: Station, other: Station) -> None:
+        for here, there in ((one, other), (other, one)):
+            link = here.links.pop(there.number, None)
+            if link is not None:
+                here.port.on_closed(there.number, link)
+
+    def settle(self) -> None:
+        """Let turns and frames go on until nothing is on its way."""
+        busy = True
+        while busy:
+            busy = False
+            for station in self.stations:
+                station.node.turn()
+            for station in self.stations:
+                for number, link in list(station.links.items()):
+                    sent, link.sent = link.sent, []
+                    for data in sent:
+                        busy = True
+                        self._carry(station, self.stations[number - 1], data)
+
+    def _carry(self, source: Station, target: Station, data: bytes) -> None:
+        link = target.links.get(source.number)
+        for kind, content in self.readers[target.number, source.number].feed(data):
+            self.kinds.append(kind)
+            if link is not None and not self.holds(source.number, target.number, kind):
+                target.cluster.on_lending(link, kind, content, target.node.now)
+
+    def advance(self, ms: int) -> None:
+        for station in self.stations:
+            station.node.advance(ms * MS)
+        self.settle()
+
+    def check(self) -> None:
+        for station in self.stations:
+            station.node.broker.check()
+
+
+def waiting(station: Station, *queues: str, options: tuple[str | int, ...] = ()) -> Wire:
+    client = station.client()
+    assert client.replies(request("GETJOB", *options, "FROM", *queues)) == []
+    return client
+
+
+@pytest.mark.parametrize("body", [SMALL, LARGE, b""])
+def test_a_job_added_anywhere_reaches_a_client_that_waits(body: bytes) -> None:
+    cluster = Cluster(3)
+    a, _, c = cluster.stations
+    client = waiting(c, "q", options=("WITHCOUNTERS",))
+    cluster.settle()
+    job_id = a.client().add("q", body)
+    cluster.settle()
+    assert client.replies() == [[[b"q", job_id.encode(), body, b"nacks", 0, b"additional-deliveries", 0]]]
+    assert a.client().get("q") == []
+    cluster.check()
+
+
+def ask(cluster: Cluster, client: Wire, *words: str | int | bytes) -> Any:
+    """The reply of a command for which other nodes are asked."""
+    found = client.replies(request(*words))
+    cluster.settle()
+    found += client.replies()
+    cluster.settle()
+    found += client.replies()
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_every_node_takes_commands_about_every_job() -> None:
+    cluster = Cluster(3)
+    a, b, _ = cluster.stations
+    adder, other = a.client(), b.client()
+    ids = [adder.add("q", b"%d" % number, "RETRY", 60) for number in range(3)]
+    own = other.add("q", b"own")
+    assert ask(cluster, other, "SHOW", ids[0])[1] == ids[0].encode()
+    assert ask(cluster, other, "WORKING", ids[0]) == 60
+    assert ask(cluster, other, "NACK", ids[0]) == 1
+    assert ask(cluster, other, "DEQUEUE", ids[1]) == 1
+    assert ask(cluster, other, "ENQUEUE", ids[1]) == 1
+    assert ask(cluster, other, "ACKJOB", *ids, own, ids[0]) == 4
+    assert adder.do("QLEN", "q") == other.do("QLEN", "q") == 0
+    assert ask(cluster, other, "WORKING", ids[0]) == "-NOJOB Job not known in the context of this node."
+    assert ask(cluster, other, "SHOW", ids[0]) is None
+    assert other.do("SHOW", own) is None
+    cluster.check()
+
+
+def test_nobody_but_the_owner_is_asked() -> None:
+    cluster = Cluster(3)
+    a, b, _ = cluster.stations
+    job_id = a.client().add("q")
+    cluster.kinds.clear()
+    assert ask(cluster, b.client(), "FASTACK", job_id) == 1
+    assert cluster.kinds == [FrameKind.ASK, FrameKind.SAID]
+
+
+def test_clients_of_the_owner_come_first() -> None:
+    cluster = Cluster(2)
+    a, b = cluster.stations
+    far = waiting(b, "q")
+    cluster.settle()
+    near = waiting(a, "q")
+    cluster.settle()
+    a.client().add("q", b"first")
+    cluster.settle()
+    assert [one[0][2] for one in near.replies()] == [b"first"]
+    assert far.replies() == []
+    a.client().add("q", b"second")
+    cluster.settle()
+    assert [one[0][2] for one in far.replies()] == [b"second"]
+    cluster.check()
+
+
+def test_a_loan_that_nobody_waits_for_goes_back_uncounted() -> None:
+    cluster = Cluster(3)
+    a, b, c = cluster.stations
+    client = waiting(c, "q")
+    cluster.settle()
+    ids = [station.client().add("q", b"x") for station in (a, b)]
+    cluster.settle()  # both owners lend, and one client waits
+    ((got,),) = client.replies()
+    (returned,) = set(ids) - {got[1].decode()}
+    owner = a if returned == ids[0] else b
+    shown = owner.client().show(returned)
+    assert shown is not None
+    assert (shown["state"], shown["nacks"], shown["additional-deliveries"]) == (b"queued", 0, 0)
+    assert owner.client().get("q") == [(b"q", returned, b"x")]
+    assert FrameKind.RETURN in cluster.kinds
+    cluster.check()
+
+
+def test_a_job_without_retry_that_nobody_waits_for_is_kept_by_the_borrower() -> None:
+    cluster = Cluster(3)
+    a, b, c = cluster.stations
+    client = waiting(c, "q")
+    cluster.settle()
+    for station, body in ((a, b"a"), (b, b"b")):
+        station.client().add("q", body, "RETRY", 0, "REPLICATE", 1)
+    cluster.settle()
+    ((first,),) = client.replies()
+    ((_, second, body),) = c.client().get("q")
+    assert {first[2], body} == {b"a", b"b"}
+    assert a.client().get("q") == b.client().get("q") == []
+    assert int(second[-4:], 16) % 2 == 0
+    cluster.check()
+
+
+def test_a_job_that_was_lent_comes_back_after_its_retry_time() -> None:
+    cluster = Cluster(2)
+    a, b = cluster.stations
+    client = waiting(b, "q")
+    cluster.settle()
+    job_id = a.client().add("q", b"x", "RETRY", 5)
+    cluster.settle()
+    assert client.replies()[0][0][1] == job_id.encode()
+    cluster.advance(4_900)
+    assert a.client().get("q") == []
+    cluster.advance(200)
+    assert a.client().get("q") == [(b"q", job_id, b"x")]
+    cluster.check()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_loan_that_got_lost_is_taken_back_when_the_other_node_is_connected_again(restarts: bool) -> None:
+    cluster = Cluster(2)
+    a, b = cluster.stations
+    waiting(b, "q")
+    cluster.settle()
+    cluster.holds = lambda source, target, kind: kind is FrameKind.LOAN
+    job_id = a.client().add("q", b"x")
+    cluster.settle()
+    cluster.cut(a, b)
+    cluster.holds = lambda source, target, kind: False
+    assert a.client().get("q") == []
+    if restarts:
+        cluster.stations[1] = b = Station(2, incarnation=2)
+        b.cluster.membership.members[:] = a.cluster.membership.members[:] = [a.identity, b.identity]
+    cluster.connect(a, b)
+    cluster.settle()
+    found = a.client().get("q") or b.client().get("q")
+    shown = a.client().show(job_id)
+    assert shown is not None
+    if restarts:
+        assert found == [(b"q", job_id, b"x")]
+    else:  # the client still waits, and gets it
+        assert found == []
+        assert shown["state"] == b"active"
+    cluster.check()
+
+
+def test_a_connection_that_was_confirmed_takes_nothing_back() -> None:
+    cluster = Cluster(2)
+    a, b = cluster.stations
+    client = waiting(b, "q")
+    cluster.settle()
+    job_id = a.client().add("q", b"x")
+    cluster.settle()
+    assert len(client.replies()) == 1
+    cluster.cut(a, b)
+    cluster.connect(a, b)
+    cluster.settle()
+    assert a.client().get("q") == []
+    assert ask(cluster, b.client(), "ACKJOB", job_id) == 1
+    cluster.check()
+
+
+def test_who_waits_no_more_is_lent_nothing() -> None:
+    cluster = Cluster(2)
+    a, b = cluster.stations
+    client = waiting(b, "q", options=("TIMEOUT", 100))
+    cluster.settle()
+    client.advance(100)
+    cluster.settle()
+    assert client.replies() == [None]
+    leaving = waiting(b, "q")
+    cluster.settle()
+    leaving.leave()
+    cluster.settle()
+    cluster.kinds.clear()
+    job_id = a.client().add("q", b"x")
+    cluster.settle()
+    assert cluster.kinds == []
+    assert a.client().get("q") == [(b"q", job_id, b"x")]
+    assert "r" not in a.node.broker.topics
+    cluster.check()
+
+
+def test_an_acknowledgement_is_kept_for_an_owner_that_is_away() -> None:
+    cluster = Cluster(2)
+    a, b = cluster.stations
+    ids = [a.client().add("q", b"x"), a.client().add("q", b"y", "RETRY", 0)]
+    cluster.cut(a, b)
+    assert b.client().do("ACKJOB", *ids) == 0
+    assert b.node.broker.tubes.tube(KEPT).jobs.count == 1  # nobody waits for the other one again
+    assert b.client().do("NACK", ids[0]) == 0
+    cluster.advance(5_000)
+    assert a.client().do("QLEN", "q") == 2
+    cluster.connect(a, b)
+    cluster.advance(3_000)
+    assert a.client().do("SHOW", ids[0]) is None
+    assert a.client().do("QLEN", "q") == 1
+    assert b.node.broker.tubes.tube(KEPT).jobs.count == 0
+    cluster.check()
+
+
+def test_an_acknowledgement_of_ids_that_were_never_issued_is_not_kept() -> None:
+    cluster = Cluster(2)
+    a, b = cluster.stations
+    cluster.cut(a, b)
+    b.cluster.leases[1] = 1000
+    for message_id in (1 << 48 | 1000, 1 << 48 | 2000, 900 << 48 | 5, 2 << 48 | 77):
+        assert b.client().do("ACKJOB", b.context.ids.encode(message_id, 86_400, 300)) == 0
+    assert b.node.broker.tubes.tube(KEPT) is None
+    assert b.client().do("ACKJOB", b.context.ids.encode(1 << 48 | 999, 86_400, 300)) == 0
+    assert b.node.broker.tubes.tube(KEPT).jobs.count == 1
+
+
+def test_a_kept_acknowledgement_is_applied_to_an_adopted_log() -> None:
+    cluster = Cluster(2)
+    a, b = cluster.stations
+    log = AdoptedLog(b.node, 1)
+    numbers = [log.broker.tubes.put_into("q", [body], JobOptions(was_put=True)) for body in (b"1", b"2")]
+    log.broker.seal()
+    cluster.cut(a, b)
+    job_id = b.context.ids.encode(numbers[0], 0, 60)
+    assert b.client().do("ACKJOB", job_id) == 0
+    b.port.on_attach(log.broker)
+    log.attach()
+    assert [body for _, _, body in b.client().get("q", count=9)] == [b"2"]
+    assert b.node.broker.tubes.tube(KEPT).jobs.count == 0
+    cluster.check()
+
+
+def test_the_adopter_of_a_log_is_asked_too() -> None:
+    cluster = Cluster(3)
+    a, b, c = cluster.stations
+    log = AdoptedLog(b.node, 1)
+    number = log.broker.tubes.put_into("q", [b"x"], JobOptions(was_put=True))
+    log.broker.seal()
+    log.attach()
+    for station in (a, c):
+        station.cluster.ownership.epochs[b"an adopted log.."] = Epoch(5, 2, bytes(8))
+    job_id = c.context.ids.encode(number, 0, 60)
+    assert ask(cluster, c.client(), "WORKING", job_id) == 60
+    cluster.cut(a, c)
+    assert ask(cluster, c.client(), "ACKJOB", job_id) == 1
+    cluster.check()
+
+
+def test_a_node_that_does_not_answer_is_not_waited_for() -> None:
+    cluster = Cluster(2)
+    a, b = cluster.stations
+    job_id = a.client().add("q")
+    cluster.holds = lambda source, target, kind: kind is FrameKind.ASK
+    client = b.client()
+    assert client.replies(request("ACKJOB", job_id) + request("QLEN", "q")) == []
+    cluster.advance(ANSWER_WITHIN // MS + 1)
+    assert client.replies() == [0, 0]
+    gone = b.client()
+    assert gone.replies(request("SHOW", job_id)) == []
+    gone.leave()
+    cluster.advance(ANSWER_WITHIN // MS + 1)
+    cluster.check()
+
+
+def test_other_nodes_may_not_ask_for_everything() -> None:
+    cluster = Cluster(2)
+    a, _ = cluster.stations
+    replies: list[bytes] = []
+    for data in (request("DEBUG", "FLUSHALL"), request("ADDJOB", "q", "x", 0), b"*1\r\n$9", b"\xff" * 100, b"\r\n"):
+        a.jobs._execute(data, replies.append)
+    assert set(replies) == {b"-ERR other nodes may not ask that\r\n"}
+    assert len(replies) == 5
+
+
+def test_the_same_context_without_others_is_for_other_nodes() -> None:
+    station = Station(1)
+    assert station.context.others is station.jobs.owners
+    assert replace(station.context, others=None).others is None

@@ -1,0 +1,1 @@
+"""The Disque front end without a socket."""

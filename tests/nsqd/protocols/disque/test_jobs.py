@@ -1,0 +1,341 @@
+"""Adding, fetching and finishing jobs, as clients of Disque see it. The expected replies are those of Disque 1.0-rc1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from nsqd.core.limits import Limits
+from nsqd.protocols.disque.ids import JobIds
+from tests.nsqd.core.node import Node
+from tests.nsqd.protocols.beanstalk.wire import Wire as Beanstalk
+from tests.nsqd.protocols.disque.wire import Wire, request
+
+UNKNOWN = JobIds(b"a cluster").encode(7 << 48 | 999_999, 86_400, 300).decode()
+FOREIGN = JobIds(b"another cluster").encode(7 << 48 | 1, 86_400, 300).decode()
+FORGED = "D-zzzzzzzz-!!!!!!!!!!!!!!!!!!!!!!!!-zzzz"
+NOBODYS = JobIds(b"a cluster").encode(999 << 48 | 1, 86_400, 300).decode()
+TOO_FEW = "-NOREPL Not enough reachable nodes for the requested replication level"
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire(Node(Limits(whole_job_ids=True)))
+
+
+def test_a_job_is_added_fetched_and_acknowledged(wire: Wire) -> None:
+    job_id = wire.add("q", b"hello")
+    assert len(job_id) == 40
+    assert job_id.endswith("-05a1")
+    assert wire.do("QLEN", "q") == 1
+    assert wire.get("q") == [(b"q", job_id, b"hello")]
+    assert wire.get("q") == []
+    assert wire.do("ACKJOB", job_id) == 1
+    assert wire.do("ACKJOB", job_id) == 0
+    assert wire.show(job_id) is None
+    wire.node.broker.check()
+
+
+@pytest.mark.parametrize(
+    ("options", "suffix", "retry"),
+    [
+        ((), "05a1", 300),
+        (("RETRY", 0), "05a0", 0),
+        (("TTL", 29), "0001", 2),
+        (("TTL", 1), "0001", 1),
+        (("TTL", 120), "0003", 12),
+        (("TTL", 60, "RETRY", 0), "0000", 0),
+        (("TTL", 9_999_999), "ffff", 300),
+        (("TTL", 9_999_999, "RETRY", 0), "fffe", 0),
+    ],
+)
+def test_an_id_tells_the_ttl_and_whether_the_job_may_come_again(
+    wire: Wire, options: tuple[str | int, ...], suffix: str, retry: int
+) -> None:
+    job_id = wire.add("q", b"", *options)
+    assert job_id.endswith("-" + suffix)
+    shown = wire.show(job_id)
+    assert shown is not None
+    assert shown["retry"] == retry
+
+
+def test_jobs_come_in_turn_of_the_queues_and_in_the_order_of_their_adding(wire: Wire) -> None:
+    for queue in ("x", "y"):
+        for number in range(4):
+            wire.add(queue, f"{queue}{number}")
+    assert [body for _, _, body in wire.get("x", "y", count=5)] == [b"x0", b"y0", b"x1", b"y1", b"x2"]
+    assert [body for _, _, body in wire.get("y", "x", count=100)] == [b"y2", b"x3", b"y3"]
+
+
+def test_who_waits_gets_one_job_and_the_longest_wait_comes_first(wire: Wire) -> None:
+    other = wire.another()
+    for client in (wire, other):
+        assert client.replies(request("GETJOB", "COUNT", 5, "FROM", "a", "b")) == []
+    adder = wire.another()
+    ids = [adder.add("b", body) for body in (b"1", b"2", b"3")]
+    assert wire.replies() == [[[b"b", ids[0].encode(), b"1"]]]
+    assert other.replies() == [[[b"b", ids[1].encode(), b"2"]]]
+    assert adder.do("QLEN", "b") == 1
+    wire.node.broker.check()
+
+
+def test_a_wait_ends_when_its_time_is_over_and_what_came_meanwhile_is_answered(wire: Wire) -> None:
+    data = request("GETJOB", "TIMEOUT", 250, "FROM", "q") + request("PING")
+    assert wire.replies(data) == []
+    assert wire.advance(249).replies() == []
+    assert wire.advance(1).replies() == [None, "PONG"]
+    assert wire.node.broker.tubes.waiters.count == 0
+
+
+def test_a_job_that_was_fetched_is_nobodys(wire: Wire) -> None:
+    job_id = wire.add("q", b"x", "RETRY", 5)
+    other = wire.another()
+    assert other.get("q")[0][1] == job_id
+    other.leave()
+    assert wire.get("q") == []
+    wire.advance(4_999)
+    assert wire.get("q") == []
+    wire.advance(30)
+    assert wire.do("GETJOB", "NOHANG", "WITHCOUNTERS", "FROM", "q") == [
+        [b"q", job_id.encode(), b"x", b"nacks", 0, b"additional-deliveries", 1]
+    ]
+    wire.node.broker.check()
+
+
+def test_retry_counts_from_delivery(wire: Wire) -> None:
+    job_id = wire.add("q", b"x", "RETRY", 5)
+    wire.advance(4_000)
+    assert wire.get("q")[0][1] == job_id
+    wire.advance(4_000)  # in Disque it would have come again, 5 s after it was queued
+    assert wire.get("q") == []
+
+
+def test_a_job_without_retry_is_delivered_once(wire: Wire) -> None:
+    job_id = wire.add("q", b"x", "RETRY", 0)
+    assert wire.get("q") == [(b"q", job_id, b"x")]
+    assert wire.show(job_id) is None
+    wire.advance(400_000)
+    assert wire.get("q") == []
+    assert wire.do("ACKJOB", job_id) == 0
+    wire.node.broker.check()
+
+
+def test_a_delay_is_waited_for(wire: Wire) -> None:
+    job_id = wire.add("q", b"x", "DELAY", 3)
+    shown = wire.show(job_id)
+    assert shown is not None
+    assert (shown["state"], shown["delay"], shown["next-requeue-within"]) == (b"active", 3, 3000)
+    assert wire.do("QLEN", "q") == 0
+    wire.replies(request("GETJOB", "TIMEOUT", 3000, "FROM", "q"))
+    assert wire.advance(3_000).replies() == [[[b"q", job_id.encode(), b"x"]]]
+
+
+def test_a_job_goes_at_the_end_of_its_life(wire: Wire) -> None:
+    for options in ((), ("DELAY", 4)):
+        wire.add("q", b"x", "TTL", 5, *options)
+    fetched = wire.add("r", b"x", "TTL", 5)
+    assert wire.get("r")[0][1] == fetched
+    wire.advance(6_100)
+    assert wire.get("q", count=9) == []
+    assert wire.show(fetched) is None
+    assert len(wire.node.broker.tubes.index) == 0
+    wire.node.broker.check()
+
+
+def state(wire: Wire, name: str) -> str:
+    """The id of a job in that state."""
+    retry = ("RETRY", 0) if name.startswith("once") else ()
+    delay = ("DELAY", 100) if name.endswith("delayed") else ()
+    job_id = wire.add("q", b"x", *retry, *delay)
+    if name.endswith("fetched"):
+        assert wire.get("q")[0][1] == job_id
+    elif name.endswith("dequeued"):
+        assert wire.do("DEQUEUE", job_id) == 1
+    return job_id
+
+
+STATES = ("queued", "fetched", "dequeued", "delayed", "once queued", "once dequeued", "once delayed")
+NO_JOB = "-NOJOB Job not known in the context of this node."
+# by command: for each of STATES the reply, and then state, nacks and additional deliveries; None: the job is gone
+Q, A, GONE = ("queued", 0, 0), ("active", 0, 0), None
+MATRIX = {
+    "ACKJOB": [(1, GONE)] * 7,
+    "FASTACK": [(1, GONE)] * 7,
+    "DELJOB": [(1, GONE)] * 7,
+    "NACK": [
+        (0, Q), (1, ("queued", 1, 0)), (1, ("queued", 1, 0)), (1, ("queued", 1, 0)),
+        (0, Q), (1, ("queued", 1, 0)), (1, ("queued", 1, 0)),
+    ],
+    "ENQUEUE": [
+        (0, Q), (1, ("queued", 0, 1)), (1, ("queued", 0, 1)), (1, Q),
+        (0, Q), (1, ("queued", 0, 1)), (1, Q),
+    ],
+    "DEQUEUE": [(1, A), (0, A), (0, A), (0, A), (1, A), (0, A), (0, A)],
+    "WORKING": [(300, A), (300, A), (300, A), (300, A), (0, Q), (0, A), (0, A)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", MATRIX)
+@pytest.mark.parametrize("place", range(len(STATES)), ids=STATES)
+def test_each_command_in_each_state(wire: Wire, command: str, place: int) -> None:
+    job_id = state(wire, STATES[place])
+    reply, expected = MATRIX[command][place]
+    assert wire.do(command, job_id) == reply
+    shown = wire.show(job_id)
+    after = None if shown is None else (shown["state"].decode(), shown["nacks"], shown["additional-deliveries"])
+    assert after == expected
+    assert wire.do("QLEN", "q") == (after is not None and after[0] == "queued")
+    wire.node.broker.check()
+
+
+@pytest.mark.parametrize("job_id", [UNKNOWN, FOREIGN, FORGED, NOBODYS])
+def test_a_job_that_nobody_knows(wire: Wire, job_id: str) -> None:
+    wire.add("q")
+    for command in ("ACKJOB", "FASTACK", "DELJOB", "NACK", "ENQUEUE", "DEQUEUE"):
+        assert wire.do(command, job_id) == 0
+    assert wire.do("WORKING", job_id) == NO_JOB
+    assert wire.do("SHOW", job_id) is None
+
+
+def test_an_id_with_another_ttl_is_no_ones(wire: Wire) -> None:
+    job_id = wire.add("q")
+    assert wire.do("ACKJOB", job_id[:-4] + "05a0") == 0
+    assert wire.do("ACKJOB", job_id) == 1
+
+
+def test_several_ids_in_one_command(wire: Wire) -> None:
+    first, second = wire.add("q"), wire.add("q")
+    assert wire.do("ACKJOB", first, "bad", second) == "-BADID Invalid Job ID format."
+    assert wire.do("QLEN", "q") == 2
+    assert wire.do("ACKJOB", first, first, UNKNOWN, second) == 2
+    assert wire.do("ACKJOB") == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("ADDJOB", "q", "b", 0, "REPLICATE", 2), TOO_FEW),
+        (("ADDJOB", "q", "b", 0, "RETRY", 0, "REPLICATE", 2),
+         "-ERR With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)"),
+        (("ADDJOB", "q", "b", 0, "DELAY", 5, "TTL", 5),
+         "-ERR The specified DELAY is greater than TTL. Job refused since would never be delivered"),
+        (("ADDJOB", "q", "b", 0, "TTL", 10**12), "-ERR TTL must be a number > 0"),
+        (("ADDJOB", "q", "b", 0, "MAXLEN", 1), "-MAXLEN Queue is already longer than the specified MAXLEN count"),
+        (("ADDJOB", "a b", "b", 0), "-ERR Invalid queue name: 1 to 200 printable ASCII characters without spaces"),
+        (("ADDJOB", "q", "b"), "-ERR wrong number of arguments for 'addjob' command"),
+        (("GETJOB", "FROM"), "-ERR syntax error"),
+        (("GETJOB", "COUNT", 0, "FROM", "q"), "-ERR COUNT must be a number greater than zero"),
+        (("NOSUCH", "x"), "-ERR unknown command 'NOSUCH'"),
+    ],
+)  # fmt: skip
+def test_refusals(wire: Wire, words: tuple[str | int, ...], expected: str) -> None:
+    wire.add("q")
+    assert wire.do(*words) == expected
+    assert wire.do("QLEN", "q") == 1
+
+
+def test_a_count_of_a_milliard_takes_what_is_there(wire: Wire) -> None:
+    ids = [wire.add("q", b"%d" % number) for number in range(3)]
+    assert [job_id for _, job_id, _ in wire.get("q", count=10**9)] == ids
+
+
+def test_1024_arguments_and_1025(wire: Wire) -> None:
+    job_id = wire.add("q")
+    assert wire.do("ACKJOB", *[UNKNOWN] * 1022, job_id) == 1
+    data = request("ACKJOB", *[UNKNOWN] * 1024)
+    assert wire.replies(data) == ["-ERR Protocol error: invalid multibulk length"]
+    assert wire.peer.outbox.closing
+
+
+def test_working_is_refused_in_the_second_half_of_a_life(wire: Wire) -> None:
+    job_id = wire.add("q", b"x", "TTL", 100, "RETRY", 10)
+    assert wire.get("q")
+    for _ in range(5):
+        assert wire.do("WORKING", job_id) == 10
+        wire.advance(9_900)
+    wire.advance(1_600)
+    assert wire.do("WORKING", job_id).startswith("-TOOLATE Half of job TTL already elapsed")
+
+
+def test_the_same_command_again_and_again(wire: Wire) -> None:
+    """Pipelined ADDJOBs that differ in their bodies only are taken together; the replies do not tell."""
+    bodies = [b"%03d" % number for number in range(50)] + [b"longer", b"", b"050"]
+    data = b"".join(request("ADDJOB", "q", body, 0, "TTL", 600) for body in bodies)
+    for cut in (len(data), 1, 7, 1000):
+        fresh = Wire(Node(Limits(whole_job_ids=True)))
+        said = [reply for at in range(0, len(data), cut) for reply in fresh.replies(data[at : at + cut])]
+        assert len(said) == len(set(said)) == len(bodies)
+        assert [body for _, _, body in fresh.get("q", count=100)] == bodies
+        assert all(fresh.do("ACKJOB", one) == 1 for one in said)
+        fresh.node.broker.check()
+
+
+def test_what_is_taken_together_is_refused_as_one(wire: Wire) -> None:
+    one = request("ADDJOB", "q", b"x", 0)
+    assert len(wire.replies(one * 3)) == 3
+    wire.node.broker.drain(True)
+    alone = TOO_FEW + (
+        ", since I'm unable to hold a copy of the message for the following reason: I'm leaving the cluster"
+    )
+    assert wire.replies(one * 2) == [alone] * 2
+
+
+def test_jobs_are_shared_with_clients_of_beanstalkd(wire: Wire) -> None:
+    worker = Beanstalk(wire.node)
+    job_id = wire.add("default", b"from disque")
+    answer = worker.ask(b"reserve-with-timeout 0\r\n")
+    assert answer.startswith(b"RESERVED ")
+    assert answer.endswith(b" 11\r\nfrom disque\r\n")
+    number = answer.split()[1]
+    assert wire.get("default") == []
+    assert wire.do("WORKING", job_id) == 300  # any client of Disque may act on it; it stays the worker's
+    assert worker.ask(b"touch %s\r\n" % number) == b"TOUCHED\r\n"
+    assert wire.do("NACK", job_id) == 1
+    assert worker.ask(b"delete %s\r\n" % number).startswith(b"DELETED")  # it is ready now, and nobody's
+    assert worker.ask(b"put 5 0 60 2\r\nhi\r\n").startswith(b"INSERTED")
+    ((queue, other, body),) = wire.get("default")
+    assert (queue, body) == (b"default", b"hi")
+    assert other.endswith("-ffff")  # it has no end of its life
+    assert worker.ask(b"delete %d\r\n" % (7 << 48 | 2)) == b"NOT_FOUND\r\n"  # a client of Disque has fetched it
+    assert wire.do("ACKJOB", other) == 1
+    wire.node.broker.check()
+
+
+def test_messages_of_nsq_are_jobs(wire: Wire) -> None:
+    wire.node.publish("news", b"published")
+    wire.node.turn()
+    ((queue, job_id, body),) = wire.get("news")
+    assert (queue, body) == (b"news", b"published")
+    assert wire.do("ACKJOB", job_id) == 1
+    assert wire.replies(request("GETJOB", "FROM", "later")) == []
+    wire.node.publish("later", b"one")
+    wire.node.turn()
+    assert wire.replies()[0][0][2] == b"one"
+
+
+def test_a_client_that_goes_in_every_state(wire: Wire) -> None:
+    leaves: list[Callable[[Wire], object]] = [
+        lambda client: client.replies(request("GETJOB", "FROM", "q", "r")),
+        lambda client: client.replies(request("ADDJOB", "q", b"whole", 0)[:-3]),
+        lambda client: client.send(request("ADDJOB", "q", b"added", 0)),
+        lambda client: client.get("q"),
+    ]
+    for leave in leaves:
+        client = wire.another()
+        leave(client)
+        client.leave()
+        client.leave()
+        wire.node.broker.check()
+    assert wire.node.broker.tubes.waiters.count == 0
+    assert wire.do("QLEN", "q") == 0
+
+
+def test_an_idle_queue_goes_when_another_one_appears(wire: Wire) -> None:
+    assert wire.do("ACKJOB", wire.add("old")) == 1
+    assert wire.do("PAUSE", "kept", "in") == "in"
+    wire.advance(301_000)
+    wire.add("new")
+    assert wire.do("QSTAT", "old") is None
+    assert "old" not in wire.node.broker.topics
+    assert wire.do("PAUSE", "kept", "state") == "in"

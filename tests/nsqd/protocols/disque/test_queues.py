@@ -1,0 +1,153 @@
+"""Looking at queues, and pausing them, as clients of Disque see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nsqd.core.limits import Limits
+from nsqd.core.sequence.put_batch import JobOptions
+from tests.nsqd.core.adopted import AdoptedLog
+from tests.nsqd.core.node import Node
+from tests.nsqd.protocols.disque.wire import Wire, request
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire(Node(Limits(whole_job_ids=True)))
+
+
+def stat(wire: Wire, queue: str) -> dict[str, Any]:
+    found = wire.do("QSTAT", queue)
+    return dict(zip([one.decode() for one in found[::2]], found[1::2], strict=True))
+
+
+def test_a_queue_that_nobody_used_has_no_facts(wire: Wire) -> None:
+    assert wire.do("QSTAT", "q") is None
+    assert wire.do("QLEN", "q") == 0
+    assert wire.do("QPEEK", "q", 5) == []
+    assert wire.do("PAUSE", "q", "state") == "none"
+    assert wire.do("PAUSE", "q", "none") == "none"
+    assert wire.do("QSTAT", "q") is None
+    assert wire.get("q") == []
+    assert stat(wire, "q")["len"] == 0  # a GETJOB is a use
+
+
+def test_the_facts_of_a_queue(wire: Wire) -> None:
+    for _ in range(3):
+        wire.add("q")
+    wire.advance(5_000)
+    wire.get("q")
+    wire.advance(2_000)
+    assert stat(wire, "q") == {
+        "name": b"q", "len": 2, "age": 7, "idle": 2, "blocked": 0, "import-from": [], "import-rate": 0,
+        "jobs-in": 3, "jobs-out": 1, "pause": b"none",
+    }  # fmt: skip
+    waiting = wire.another()
+    waiting.replies(request("GETJOB", "FROM", "r"))
+    assert stat(wire, "r")["blocked"] == 1
+
+
+def test_a_peek_shows_the_next_jobs_or_the_latest(wire: Wire) -> None:
+    ids = [wire.add("q", b"%d" % number).encode() for number in range(4)]
+    wire.get("q")
+    assert wire.do("QPEEK", "q", 2) == [[b"q", ids[1], b"1"], [b"q", ids[2], b"2"]]
+    assert wire.do("QPEEK", "q", -2) == [[b"q", ids[3], b"3"], [b"q", ids[2], b"2"]]
+    assert len(wire.do("QPEEK", "q", 10**9)) == 3
+    assert wire.do("QPEEK", "q", -(2**63)) == [[b"q", one, b"%d" % place] for place, one in list(enumerate(ids))[:0:-1]]
+    assert wire.do("QPEEK", "q", 0) == []
+    assert wire.do("QPEEK", "q", "x") == "-ERR value is not an integer or out of range"
+
+
+def test_pauses(wire: Wire) -> None:
+    job_id = wire.add("q")
+    assert wire.do("PAUSE", "q", "in") == "in"
+    assert wire.do("ADDJOB", "q", "x", 0) == "-PAUSED Queue paused in input, try later"
+    assert wire.do("PAUSE", "q", "out") == "out"
+    second = wire.add("q")
+    assert wire.get("q") == []
+    other = wire.another()
+    assert other.replies(request("GETJOB", "FROM", "q")) == []
+    assert wire.do("PAUSE", "q", "state") == "out"
+    assert stat(wire, "q")["pause"] == b"out"
+    assert wire.do("PAUSE", "q", "in", "out", "bcast") == "all"
+    assert wire.do("PAUSE", "q", "in", "none") == "none"
+    assert other.replies() == [[[b"q", job_id.encode(), b"body"]]]
+    assert wire.get("q")[0][1] == second
+    assert wire.do("PAUSE", "q", "what") == "-ERR syntax error"
+
+
+def test_a_pause_lasts(wire: Wire) -> None:
+    wire.do("PAUSE", "q", "out")
+    wire.add("q")
+    wire.advance(40_000_000)
+    assert wire.get("q") == []
+    assert wire.do("PAUSE", "q", "state") == "out"
+    wire.node.broker.check()
+
+
+def test_a_scan_of_queues(wire: Wire) -> None:
+    for number in range(25):
+        for _ in range(number % 3):
+            wire.add(f"q{number}")
+        if not number % 3:
+            wire.do("PAUSE", f"q{number}", "in")
+    found, cursor = [], b"0"
+    for _ in range(10):
+        cursor, names = wire.do("QSCAN", cursor, "COUNT", 4)
+        found += names
+        if cursor == b"0":
+            break
+    assert found == [b"q%d" % number for number in range(25)]
+    assert wire.do("QSCAN", "COUNT", -1)[1] == found
+    assert wire.do("QSCAN", "BUSYLOOP", "MINLEN", 2)[1] == [one for one in found if int(one[1:]) % 3 == 2]
+    assert wire.do("QSCAN", "0", "MAXLEN", 0)[1] == found[::3]
+    assert wire.do("QSCAN", "0", "1") == "-ERR syntax error"
+    assert wire.do("QSCAN", "x") == "-ERR invalid cursor or option name"
+    assert wire.do("QSCAN", "IMPORTRATE", 1)[1] == []
+
+
+def scanned(wire: Wire, *options: str | int) -> list[Any]:
+    found, cursor = [], b"0"
+    for _ in range(100):
+        cursor, some = wire.do("JSCAN", cursor, *options)
+        found += some
+        if cursor == b"0":
+            return found
+    raise AssertionError(cursor)
+
+
+def test_a_scan_of_jobs(wire: Wire) -> None:
+    ids = [wire.add(f"q{number % 3}", b"%d" % number) for number in range(100)]
+    in_order = [one for rest in range(3) for one in ids[rest::3]]
+    assert scanned(wire, "COUNT", 7) == in_order
+    assert scanned(wire, "COUNT", 10**12, "QUEUE", "q1") == ids[1::3]
+    fetched = [job_id for _, job_id, _ in wire.get("q2", count=5)]
+    assert scanned(wire, "STATE", "active") == fetched
+    assert scanned(wire, "STATE", "active", "STATE", "queued", "BUSYLOOP") == in_order
+    assert scanned(wire, "STATE", "acked") == []
+    assert wire.do("JSCAN", "STATE", "no") == "-ERR Invalid job state name"
+    shown = scanned(wire, "REPLY", "all", "COUNT", 3, "QUEUE", "q0")
+    assert [dict(zip(one[::2], one[1::2], strict=True))[b"id"].decode() for one in shown] == ids[::3]
+    assert wire.do("JSCAN", 2**64 - 1)[0] == b"0"
+
+
+def test_jobs_of_an_adopted_log(wire: Wire) -> None:
+    log = AdoptedLog(wire.node, 8)
+    for body in (b"theirs1", b"theirs2"):
+        log.broker.tubes.put_to("q", body, JobOptions(65_536, 60, 0, 0, True))
+    log.attach()
+    own = wire.add("q", b"own")
+    assert wire.do("QLEN", "q") == 3
+    assert len(scanned(wire, "COUNT", 1)) == 3
+    assert {one[2] for one in wire.do("QPEEK", "q", 10)} == {b"theirs1", b"theirs2", b"own"}
+    found = wire.get("q", count=9)
+    assert {body for _, _, body in found} == {b"theirs1", b"theirs2", b"own"}
+    for _, job_id, body in found:
+        assert (job_id == own) == (body == b"own")
+        assert job_id[2:10] == wire.context.ids.node_id(7 if body == b"own" else 8)[:8].decode()
+        assert wire.do("WORKING", job_id) == (300 if body == b"own" else 60)
+        assert wire.do("ACKJOB", job_id) == 1
+    assert scanned(wire) == []
+    wire.node.broker.check()

@@ -1,0 +1,438 @@
+"""`disque-server` as supervisors and its clients know it: restarts, its configuration, its signals, and an import.
+
+PENSTOCK_DISQUE=PATH names a real disque-server, whose file is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsqd.storage.data_import import READING
+from nsqd.storage.disque_aof import FILE, read_aof
+from nsqd.storage.disque_import import ASIDE, MARKER
+from tests.daemons import ROOT, STOP_TIMEOUT, eventually
+from tests.nsqd.protocols.disque.wire import Reply, read_reply, request
+from tests.nsqd.storage.test_disque_aof import ACTIVE, delete, disque, load, original
+
+pytestmark = pytest.mark.process
+
+SECOND = 1_000_000_000
+COMMAND = [sys.executable, "-m", "penstock.launch", "disque-server"]
+ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+class Client:
+    """A connection."""
+
+    def __init__(self, address: tuple[str, int] | str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET)
+        self._socket.settimeout(STOP_TIMEOUT)
+        self._socket.connect(address)
+        self._said = b""
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def do(self, *words: bytes | str | int) -> Reply:
+        """Send a command, and return its reply. Raises EOFError."""
+        self._socket.sendall(request(*words))
+        while True:
+            try:
+                reply, end = read_reply(self._said)
+            except (ValueError, AssertionError, IndexError):
+                part = self._socket.recv(1 << 16)
+                if not part:
+                    raise EOFError from None
+                self._said += part
+                continue
+            self._said = self._said[end:]
+            return reply
+
+    def get(self, queue: str, count: int = 10) -> list[bytes]:
+        """Fetch the bodies of jobs, without waiting."""
+        return [body for _, _, body in self.do("GETJOB", "NOHANG", "COUNT", count, "FROM", queue) or []]
+
+    def show(self, job_id: str | bytes) -> dict[str, Any]:
+        found = self.do("SHOW", job_id)
+        return dict(zip([one.decode() for one in found[::2]], found[1::2], strict=True))
+
+
+class Server:
+    """A running disque-server of ours. `words`: its command line, to which a free port of loopback is added."""
+
+    def __init__(self, *words: str, listeners: int = 1, log: Path | None = None, text: bytes = b"") -> None:
+        command = [*COMMAND, *words]
+        if "--port" not in words:
+            command += ["--port", "0", "--bind", "127.0.0.1"]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRON)
+        assert self.process.stdin is not None
+        self.process.stdin.write(text)
+        self.process.stdin.close()
+        self.lines: list[str] = []
+        self.addresses: list[tuple[str, int] | str] = []
+        if log is not None:
+            eventually(lambda: log.exists() and log.read_text().count("listening on") >= listeners)
+            for line in log.read_text().splitlines():
+                self._read(line)
+        while len(self.addresses) < listeners:
+            assert self.process.stderr is not None
+            line = self.process.stderr.readline().decode()
+            assert line, (self.lines, self.process.wait())
+            self._read(line.rstrip())
+
+    def _read(self, line: str) -> None:
+        self.lines.append(line)
+        if match := re.search(r"listening on (.+)", line):
+            host, _, port = match[1].rpartition(":")
+            self.addresses.append((host, int(port)) if host else match[1])
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stderr is not None
+        assert b"Traceback" not in self.process.stderr.read()
+        self.process.stderr.close()
+
+    def client(self, place: int = 0) -> Client:
+        return Client(self.addresses[place])
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(STOP_TIMEOUT)
+
+
+def kept(path: Path, *words: str) -> Server:
+    """A server with its jobs in the directory."""
+    return Server("--dir", str(path), "--appendonly", "yes", "--appendfsync", "always", *words)
+
+
+def run(*words: str, cwd: Path | None = None) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [*COMMAND, *words], capture_output=True, text=True, timeout=60, env=ENVIRON, check=False, cwd=cwd
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_jobs_stay_over_a_restart(how: int, tmp_path: Path) -> None:
+    with kept(tmp_path) as server, server.client() as client:
+        first = client.do("ADDJOB", "work", "first", 0)
+        second = client.do("ADDJOB", "work", "second", 0, "RETRY", 1000)
+        late = client.do("ADDJOB", "work", "late", 0, "DELAY", 500, "TTL", 1000)
+        assert client.get("work", 1) == [b"first"]
+        assert client.do("ACKJOB", first) == 1
+        assert client.get("work", 1) == [b"second"]
+        assert server.stop(how) == (-how if how == signal.SIGKILL else 0)
+    with kept(tmp_path) as server, server.client() as client:
+        assert client.do("SHOW", first) is None
+        told = client.show(late)
+        assert (told["state"], told["body"], told["delay"]) == (b"active", b"late", 500)
+        assert client.show(second)["retry"] == 1000
+        assert client.do("QLEN", "work") == 1  # a start ends all deliveries
+        assert client.get("work") == [b"second"]
+        assert client.do("INFO", "persistence").count(b"aof_state:on") == 1
+        assert server.stop() == 0
+
+
+def test_without_appendonly_nothing_is_written(tmp_path: Path) -> None:
+    with Server("--dir", str(tmp_path)) as server, server.client() as client:
+        client.do("ADDJOB", "q", "x", 0)
+        assert client.get("q") == [b"x"]
+        assert client.do("CONFIG", "GET", "dir") == [b"dir", str(tmp_path).encode()]
+        assert client.do("CONFIG", "GET", "port") == [b"port", str(server.addresses[0][1]).encode()]
+        assert server.stop() == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_shutdown_ends_the_process_without_a_reply(tmp_path: Path) -> None:
+    with kept(tmp_path) as server, server.client() as client, server.client() as waiting:
+        client.do("ADDJOB", "q", "x", 0)
+        waiting._socket.sendall(request("GETJOB", "FROM", "other"))
+        with pytest.raises(EOFError):
+            client.do("SHUTDOWN")
+        assert waiting._socket.recv(100) == b""
+        assert server.process.wait(STOP_TIMEOUT) == 0
+    with kept(tmp_path) as server, server.client() as client:
+        assert client.get("q") == [b"x"]
+
+
+def test_a_password(tmp_path: Path) -> None:
+    with Server("--requirepass", 'a "b\\ \xe9') as server:
+        assert not any("without authentication" in line for line in server.lines)
+        with server.client() as client:
+            assert client.do("PING").startswith("-NOAUTH")
+            assert client.do("AUTH", "a").startswith("-ERR invalid password")
+            assert client.do("AUTH", 'a "b\\ \xe9'.encode()) == "OK"
+            assert client.do("CONFIG", "GET", "requirepass")[1] == 'a "b\\ \xe9'.encode()
+
+
+def test_a_configuration_file_with_flags_behind_it(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "more.conf").write_text("maxclients 2\nappendonly yes\nport 1\n")
+    path = tmp_path / "disque.conf"
+    text = f"""# of a test
+timeout 5
+bind 127.0.0.1
+include {tmp_path / "more.conf"}
+dir "{tmp_path / "data"}"
+pidfile pid
+unixsocket 'sock et'
+unixsocketperm 700
+logfile "log"
+maxmemory 200mb
+loglevel verbose
+hz 1000
+"""
+    path.write_text(text)
+    log = tmp_path / "data/log file"
+    words = (str(path), "--logfile", "log file", "--port", "0", "--loglevel", "debug")
+    with Server(*words, log=log) as server:  # with a unix socket, port 0 is none
+        with Client(str(tmp_path / "data/sock et")) as client:
+            told = client.do("CONFIG", "GET", "*")
+            config = dict(zip(told[::2], told[1::2], strict=True))
+            assert config[b"dir"] == str(tmp_path / "data").encode()
+            assert (config[b"maxclients"], config[b"appendonly"], config[b"hz"]) == (b"2", b"yes", b"500")
+            assert (config[b"maxmemory"], config[b"loglevel"]) == (b"209715200", b"debug")
+            assert (config[b"unixsocketperm"], config[b"bind"]) == (b"700", b"127.0.0.1")
+            assert f"config_file:{path}\r\n".encode() in client.do("INFO", "server")
+            assert client.do("ADDJOB", "q", "x", 0).startswith("D-")
+            assert (tmp_path / "data/pid").read_text() == f"{server.process.pid}\n"
+            assert (tmp_path / "data/sock et").stat().st_mode & 0o777 == 0o700
+            with Client(str(tmp_path / "data/sock et")), Client(str(tmp_path / "data/sock et")) as third:
+                with pytest.raises((EOFError, ConnectionError)):
+                    third.do("PING")
+            assert client.do("CONFIG", "SET", "requirepass", "secret") == "OK"
+            assert client.do("AUTH", "secret") == "OK"
+            assert client.do("CONFIG", "REWRITE") == "OK"
+        assert server.stop() == 0
+        assert server.process.stderr is not None
+        said = server.process.stderr.read().decode()
+    assert "disque-server: maxmemory has no effect" in said
+    assert "disque-server: timeout has no effect" in said
+    assert not (tmp_path / "data/pid").exists()
+    assert not (tmp_path / "data/sock et").exists()
+    assert (tmp_path / "data/log").is_dir()
+    lines = path.read_text().splitlines()
+    assert lines[0] == "# of a test"
+    assert lines[lines.index("hz 500") :] == [
+        "hz 500", "# Generated by CONFIG REWRITE", "port 0", 'requirepass "secret"', "maxclients 2", "appendonly yes",
+    ]  # fmt: skip
+    with (
+        Server(str(path), "--port", "0", log=log, listeners=2) as server,
+        Client(str(tmp_path / "data/sock et")) as client,
+    ):
+        assert client.do("AUTH", "secret") == "OK"
+        assert client.get("q") == [b"x"]
+
+
+def test_a_configuration_from_standard_input_and_several_addresses() -> None:
+    text = b"bind 127.0.0.1 127.0.0.1\nport 0\n"
+    with Server("-", "--port", "0", text=text, listeners=2) as server:
+        with server.client(0) as one, server.client(1) as other:
+            assert server.addresses[0] != server.addresses[1]
+            one.do("ADDJOB", "q", "x", 0)
+            assert other.get("q") == [b"x"]
+            assert one.do("CONFIG", "REWRITE") == "-ERR The server is running without a config file"
+
+
+def test_debug_flushall_is_for_those_who_ask_for_it() -> None:
+    for words, wanted in ((("--enable-debug-command", "yes"), "OK"), ((), "-ERR DEBUG is switched off here")):
+        with Server(*words) as server, server.client() as client:
+            assert client.do("DEBUG", "FLUSHALL").startswith(wanted)
+
+
+def test_the_command_line_and_exit_codes(tmp_path: Path) -> None:
+    for flag in ("-v", "--version"):
+        code, out, error = run(flag)
+        assert (code, error) == (0, "")
+        assert out.startswith("Disque server v=1.0-rc1 sha=")
+    for flag in ("-h", "--help"):
+        code, out, error = run(flag)
+        assert (code, out) == (1, "")
+        assert error.startswith("Usage: disque-server [/path/to/disque.conf] [options]\n")
+    assert "--test-memory is not supported" in run("--test-memory", "100")[2]
+    code, _, error = run("--port", "x1", "--dir", str(tmp_path))
+    assert code == 1
+    assert error == (
+        "\n*** FATAL CONFIG FILE ERROR ***\nReading the configuration file, at line 2\n>>> 'port \"x1\"'\nInvalid port\n"
+    )
+    assert "a supervisor, such as systemd" in run("--daemonize", "yes")[2]
+    refused: dict[Sequence[str], str] = {
+        (str(tmp_path / "none.conf"),): f"can't open config file '{tmp_path / 'none.conf'}': No such file",
+        ("--include", str(tmp_path / "none.conf")): f"can't open config file '{tmp_path / 'none.conf'}': No such file",
+        ("--dir", str(tmp_path / "none")): f"Can't chdir to '{tmp_path / 'none'}': No such file",
+        ("--dir", str(tmp_path), "--logfile", "none/log"): "Can't open the log file: No such file",
+        ("--bind", "no.such.host.invalid"): "listen (no.such.host.invalid:7711) failed",
+    }
+    for words, what in refused.items():
+        code, out, error = run(*words)
+        assert (code, out) == (1, "")
+        assert what in error
+        assert "Traceback" not in error
+    with kept(tmp_path) as server:
+        code, _, error = run("--dir", str(tmp_path), "--appendonly", "yes", "--port", "0", "--bind", "127.0.0.1")
+        assert (code, "Traceback" in error) == (1, False)
+        assert "failed to lock" in error
+        (tmp_path / "sub").mkdir()
+        (tmp_path / "sub/other.aof").write_bytes(b"")
+        code, _, error = run(
+            "--dir", str(tmp_path / "sub"), "--appendonly", "yes", "--appendfilename", "other.aof", "--port", "0"
+        )
+        assert code == 1
+        assert "appendfilename is other.aof, and only disque.aof is imported" in error
+        assert server.stop() == 0
+
+
+# the import
+
+
+def compose(path: Path) -> bytes:
+    """A file of Disque with jobs of all kinds, and a cut tail."""
+    now, wall = int(time.time()), time.time_ns()
+    created = wall - 100 * SECOND
+    data = load(1, b"one", b"work", created=created, expires=now + 900, retry=30)
+    data += load(2, b"two", b"work", created=created + 1, expires=now + 900, nacks=2, deliveries=1, flags=7)
+    data += load(3, b"gone", b"work", created=created + 2, expires=now + 900) + delete(3)
+    data += load(4, b"late", b"work", created=created + 3, expires=now + 900, delay=600, state=ACTIVE)
+    data += load(5, b"once", b"work", created=created + 4, expires=now + 900, retry=0)
+    data += load(6, b"once, late", b"work", created=created + 5, expires=now + 900, retry=0, delay=600, state=ACTIVE)
+    data += load(7, b"over", b"work", created=created + 6, expires=now - 1)
+    data += load(8, b"odd", b"a \xff queue", created=created + 7, expires=now + 900)
+    data += load(9, b"zero", b"work", created=created - 1, expires=now + 900)
+    data += b"*2\r\n$7\r\nLOADJ"
+    (path / FILE).write_bytes(data)
+    return data
+
+
+def check(client: Client) -> None:
+    found = {}
+    for job_id in client.do("JSCAN", "BUSYLOOP")[1]:
+        told = client.show(job_id)
+        found[told["body"]] = told
+        assert 850 < told["ttl"] <= 901
+    assert set(found) == {b"zero", b"one", b"two", b"late", b"once, late", b"odd"}
+    assert (found[b"two"]["nacks"], found[b"two"]["additional-deliveries"]) == (2, 1)
+    assert found[b"one"]["retry"] == 30
+    for body in (b"late", b"once, late"):
+        assert (found[body]["state"], found[body]["delay"]) == (b"active", 600)
+        assert 400_000 < found[body]["next-requeue-within"] <= 500_000
+    assert client.get("work") == [b"zero", b"one", b"two"]
+    assert client.get("a%20%ff%20queue") == [b"odd"]
+
+
+def test_a_file_of_disque_is_imported_at_the_first_start(tmp_path: Path) -> None:
+    data = compose(tmp_path)
+    with kept(tmp_path) as server, server.client() as client:
+        said = "\n".join(server.lines)
+        assert "imported 6 jobs of Disque, with new ids; 1 more had expired" in said
+        assert "not imported: 1 jobs with retry 0, which may have been delivered" in said
+        assert "disque.aof: skipped 13 bytes from" in said
+        assert "queue b'a \\xff queue' has the name a%20%ff%20queue here" in said
+        check(client)
+        assert server.stop(signal.SIGKILL) == -signal.SIGKILL
+    assert (tmp_path / ASIDE / FILE).read_bytes() == data
+    assert not (tmp_path / FILE).exists()
+    assert not (tmp_path / MARKER).exists()
+    with kept(tmp_path) as server, server.client() as client:
+        assert not any("IMPORT" in line for line in server.lines)
+        assert len(client.do("JSCAN", "BUSYLOOP")[1]) == 6
+
+
+def test_an_interrupted_import_begins_anew(tmp_path: Path) -> None:
+    compose(tmp_path)
+    with kept(tmp_path) as server:
+        assert server.stop() == 0
+    os.replace(tmp_path / ASIDE / FILE, tmp_path / FILE)  # as if it had been killed before it moved it
+    (tmp_path / MARKER).write_bytes(READING)
+    with kept(tmp_path) as server, server.client() as client:
+        check(client)
+
+
+def test_a_damaged_file_is_not_touched(tmp_path: Path) -> None:
+    data = compose(tmp_path) + b"x" * 100
+    (tmp_path / FILE).write_bytes(data)
+    code, _, error = run("--dir", str(tmp_path), "--appendonly", "yes", "--port", "0", "--bind", "127.0.0.1")
+    assert (code, "Traceback" in error) == (1, False)
+    assert "disque.aof is damaged at byte" in error
+    assert (tmp_path / FILE).read_bytes() == data
+    assert not (tmp_path / MARKER).exists()
+
+
+def penstock_import(path: Path, *flags: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "penstock.launch", "penstock", "import", str(path), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRON, timeout=60, check=False)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout or done.stderr
+
+
+def test_the_command(tmp_path: Path) -> None:
+    compose(tmp_path)
+    code, out = penstock_import(tmp_path, "--json")
+    told = json.loads(out)
+    assert (code, told["jobs"], told["expired"], told["perhaps_delivered"]) == (3, 6, 1, 1)
+    assert told["renamed"] == {"a \xff queue": "a%20%ff%20queue"}
+    assert [one["file"] for one in told["unreadable"]] == [FILE]
+    (tmp_path / FILE).write_bytes(load(1))
+    code, out = penstock_import(tmp_path)
+    assert code == 1
+    assert "already has a log: 1 files of Disque's append-only file are not imported" in out
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / FILE).write_bytes(load(1, b"1", expires=(1 << 32) - 1))
+    code, out = penstock_import(tmp_path / "other")
+    assert code == 0
+    assert out.startswith("Imported 1 jobs, with new ids; 0 had expired. Not imported: 0 jobs with retry 0")
+    (tmp_path / "both").mkdir()
+    (tmp_path / "both" / FILE).write_bytes(b"")
+    (tmp_path / "both" / "binlog.1").write_bytes(b"")
+    code, out = penstock_import(tmp_path / "both")
+    assert code == 1
+    assert "holds files of both beanstalkd and Disque" in out
+    with kept(tmp_path / "other") as server, server.client() as client:
+        assert client.get("q") == [b"1"]
+
+
+@original
+def test_what_the_real_disque_wrote(tmp_path: Path) -> None:
+    with disque(tmp_path) as theirs:
+        ids = [theirs("ADDJOB", f"q{number % 3}", f"job {number}", "0", "TTL", "1000") for number in range(30)]
+        late = theirs("ADDJOB", "late", "late", "0", "TTL", "1000", "DELAY", "500", "RETRY", "7")
+        theirs("ADDJOB", "once", "once", "0", "RETRY", "0")
+        theirs("ADDJOB", "once", "once, late", "0", "RETRY", "0", "DELAY", "400")
+        theirs("ACKJOB", *ids[:5])
+        theirs("GETJOB", "FROM", "q0")
+        told = {body: theirs.job(job_id) for body, job_id in ((b"late", late), (b"job 7", ids[7]))}
+    assert len(read_aof(tmp_path / FILE, int(time.time())).jobs) == 28
+    with kept(tmp_path) as server, server.client() as client:
+        assert any("not imported: 1 jobs with retry 0" in line for line in server.lines)
+        found = {}
+        for job_id in client.do("JSCAN", "BUSYLOOP")[1]:
+            one = client.show(job_id)
+            found[one["body"]] = one
+        assert set(found) == {b"late", b"once, late", *(f"job {number}".encode() for number in range(5, 30))}
+        for body, before in told.items():
+            after = found[body]
+            for key in ("queue", "ctime", "delay", "retry", "state", "nacks", "additional-deliveries", "repl"):
+                assert after[key] == before[key.encode()], key
+            assert abs(after["ttl"] - before[b"ttl"]) < 60
+        assert found[b"late"]["next-requeue-within"] <= told[b"late"][b"next-requeue-within"]
+        for number in range(3):
+            wanted = [f"job {one}".encode() for one in range(5, 30) if one % 3 == number]
+            assert client.get(f"q{number}", 30) == wanted
