@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from apps.recover import RecoverError, choose, find_copies
+from nsqd.cluster.deletions import with_deletions
 from nsqd.cluster.link import Link
 from nsqd.cluster.ownership import Promise
 from nsqd.core.message.epoch import Epoch
@@ -397,6 +398,7 @@ class Machine:
         if is_unlucky and random.random() < 0.1:
             raise PowerCut  # nothing was renamed yet, so the next start removes what was made
         old = self.log_id
+        disks.facts = replace(disks.facts, deletions=with_deletions(disks.facts.deletions, old, made.deletions))
         disks.remnants.append((old, disks.log))
         disks.log, self.log_id = partial, made.log_id
         files = [partial.content(name) for name in partial.names()]
