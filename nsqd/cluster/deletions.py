@@ -31,7 +31,7 @@ class Deletions:
         self.known: dict[bytes, LogDeletions] = dict(known)  # by log id
         self._had_by: dict[bytes, Epoch] = {}  # by log id: the epoch of the owner that has answered
         # by log id: the owner that was told last, over which link, and when it is told again (monotonic ns)
-        self._told: dict[bytes, tuple[Epoch, Link, int]] = {}
+        self._notices: dict[bytes, tuple[Epoch, Link, int]] = {}
 
     def answered(self, log_id: bytes, owner: Epoch | None, number: int) -> None:
         """Note that the node `number` has durably what was deleted from a log. `owner`: the epoch by which the log is owned."""
@@ -46,16 +46,16 @@ class Deletions:
         for log_id, word in list(self.known.items()):
             if log_id in ownership.closed:
                 del self.known[log_id]
-                self._told.pop(log_id, None)
+                self._notices.pop(log_id, None)
                 self._had_by.pop(log_id, None)
                 continue
             owner = ownership.owner(log_id)
             link = links.get(owner.node) if owner is not None else None
             if owner is None or link is None or self._had_by.get(log_id) == owner:
                 continue
-            told = self._told.get(log_id)
-            if told is None or told[0] != owner or told[1] is not link or now >= told[2]:
-                self._told[log_id] = owner, link, now + AGAIN
+            notice = self._notices.get(log_id)
+            if notice is None or notice[0] != owner or notice[1] is not link or now >= notice[2]:
+                self._notices[log_id] = owner, link, now + AGAIN
                 link.send_claiming(pack_deleted(log_id, word))
 
 

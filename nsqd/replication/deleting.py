@@ -25,7 +25,7 @@ MOST_NAMED = 10  # deletions that one line of the log names
 
 
 @dataclass(slots=True)
-class _Told:
+class _Notice:
     """What another node has deleted from a log that this one owns."""
 
     word: LogDeletions
@@ -42,7 +42,7 @@ class Deleting:
     def __init__(self, cluster: Cluster, adoptions: Adoptions, home: Broker) -> None:
         """`home`: the broker of this node's own log."""
         self._cluster, self._adoptions, self._home = cluster, adoptions, home
-        self._told: dict[tuple[bytes, int], _Told] = {}  # by log id and number of the node that told it
+        self._notices: dict[tuple[bytes, int], _Notice] = {}  # by log id and number of the node that told it
         cluster.on_deleted, adoptions.on_joined = self.receive, self._joined
 
     def receive(self, link: Link, content: bytes) -> None:
@@ -54,38 +54,38 @@ class Deleting:
             return
         log_id, word = unpack_deleted(content)
         if self._owned(log_id) is not None:
-            self._tell(log_id, _Told(word, number, link))
+            self._tell(log_id, _Notice(word, number, link))
 
     def _owned(self, log_id: bytes) -> AdoptedLog | None:
         owned = self._adoptions.logs.get(log_id)
         return owned if owned is not None and owned.state not in (LOST, CLOSED) else None
 
-    def _tell(self, log_id: bytes, told: _Told) -> None:
-        self._told[log_id, told.node] = told
+    def _tell(self, log_id: bytes, notice: _Notice) -> None:
+        self._notices[log_id, notice.node] = notice
         owned = self._owned(log_id)
         if owned is not None and owned.state in (ATTACHING, SERVING):
-            self._delete(owned, told)
+            self._delete(owned, notice)
 
     def _joined(self, owned: AdoptedLog) -> None:
         """Delete from a log that has just joined the node's broker what was told before."""
-        for (log_id, _), told in self._told.items():
+        for (log_id, _), notice in self._notices.items():
             if log_id == owned.log_id:
-                self._delete(owned, told)
+                self._delete(owned, notice)
 
-    def _delete(self, owned: AdoptedLog, told: _Told) -> None:
+    def _delete(self, owned: AdoptedLog, notice: _Notice) -> None:
         opened, broker = owned.log, owned.broker
         if opened is None or broker is None or broker not in self._home.adopted:
             return
-        if not told.word.holds_for(opened.writer.all_epochs()):
+        if not notice.word.holds_for(opened.writer.all_epochs()):
             return  # this copy has parted from that one elsewhere: what both mean by a number may differ
-        told.opened, told.before, told.position = opened, opened.writer.written.position, -1
-        done = delete_from_adopted(self._home, broker, told.word.deletions)
+        notice.opened, notice.before, notice.position = opened, opened.writer.written.position, -1
+        done = delete_from_adopted(self._home, broker, notice.word.deletions)
         if done:
             more = f", and {len(done) - MOST_NAMED} more" if len(done) > MOST_NAMED else ""
             log.warning(
                 "CLUSTER: deleted from the log %s, which this node has adopted, what was deleted at node %d while that was"
                 " cut off: %s%s",
-                owned.log_id.hex(), told.node, ", ".join(done[:MOST_NAMED]), more,
+                owned.log_id.hex(), notice.node, ", ".join(done[:MOST_NAMED]), more,
             )  # fmt: skip
 
     # by the clock
@@ -96,19 +96,19 @@ class Deleting:
         cluster.deletions.tick(cluster.ownership, cluster.links, now)
         for log_id, word in cluster.deletions.known.items():
             own = cluster.own.number
-            if self._owned(log_id) is not None and (log_id, own) not in self._told:
-                self._tell(log_id, _Told(word, own, None))
-        for (log_id, number), told in list(self._told.items()):
+            if self._owned(log_id) is not None and (log_id, own) not in self._notices:
+                self._tell(log_id, _Notice(word, own, None))
+        for (log_id, number), notice in list(self._notices.items()):
             if self._owned(log_id) is None:
-                del self._told[log_id, number]
-            elif told.opened is not None:
-                self._answer(log_id, told, told.opened)
+                del self._notices[log_id, number]
+            elif notice.opened is not None:
+                self._answer(log_id, notice, notice.opened)
 
-    def _answer(self, log_id: bytes, told: _Told, opened: OpenLog) -> None:
+    def _answer(self, log_id: bytes, notice: _Notice, opened: OpenLog) -> None:
         writer = opened.writer
-        if told.position < 0 and (writer.written.position > told.before or not writer.group):
-            told.position = writer.written.position
-        if 0 <= told.position <= writer.durable.position and told.link is not None:
-            link, told.link = told.link, None
-            if self._cluster.links.get(told.node) is link:
+        if notice.position < 0 and (writer.written.position > notice.before or not writer.group):
+            notice.position = writer.written.position
+        if 0 <= notice.position <= writer.durable.position and notice.link is not None:
+            link, notice.link = notice.link, None
+            if self._cluster.links.get(notice.node) is link:
                 link.send_claiming(pack_deleted_kept(log_id))

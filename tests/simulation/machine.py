@@ -404,6 +404,7 @@ class Machine:
         files = [partial.content(name) for name in partial.names()]
         run.books.moved(old, made.log_id, made.common, self.name, files)
         run.books.counts["successions"] += 1
+        run.books.counts["deletions to be told"] += len(made.deletions.deletions) if made.deletions is not None else 0
         run.note(f"{self.name} begins {made.log_id.hex()[:6]} after {old.hex()[:6]}, common {made.common}")
         if is_unlucky and random.random() < 0.1:
             raise PowerCut  # `log.partial` waits for its rename, which the next start does

@@ -113,9 +113,11 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_adop
         owned = [run.publish_some(machine, 1, 3, "interval") for machine in others]
         for machine in others:
             run.publish_some(machine, 1, 2, "always")
-        deleted = run.publish_some(owner, 1, 3, "two")
+        deleted = [*run.publish_some(owner, 1, 3, "two"), *run.publish_some(owner, 3, 3, "os")]
         run.wait(6)  # until the followers have been told that they have everything
         run.part([owner], others)
+        run.do(owner, lambda: directory.delete("os"))
+        run.do(owner, run.node(owner).make_topics)
         run.publish_some(owner, 1, 5, "os")
         emptied += run.publish_some(owner, 1, 5, "interval")
         run.do(owner, lambda: directory.delete_channel(topics["always"], "extra"))
@@ -137,6 +139,7 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_adop
         stripes = stripes_of(run, adopter, log_id)
         run.until(lambda: "extra" not in stripes["always"].channels)
         assert "work" not in stripes["two"].channels
+        assert "os" not in stripes
         assert not any(stripes["interval"].channels["work"].counts())
         assert stripes["always"].channels["work"].depth == 5
         home = run.node(adopter).broker.topics
@@ -145,7 +148,7 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_adop
         assert (extra.stripes, extra.depth) == ((), 2), "the adopter's own messages stay"
         found = run.finish_all(adopter, "interval")
         assert found == {one.number for own in owned for one in own if one.node == adopter.name}
-        assert len(run.finish_all(owner, "interval")) == 2
+        assert (len(run.finish_all(owner, "interval")), len(run.finish_all(owner))) == (2, 5)
 
     assert History(seed, Quorum.MAJORITY).tell(story).books.counts["successions"] == 1
 

@@ -146,7 +146,7 @@ class TailRecords:
         rewritten = {segment.base for segment in segments if segment.header.generation}
         place = next(at for at, one in enumerate(reader.segments) if one.base == segments[0].base)
         for record in reader.records(place):
-            self.deletions.note(record, record.segment in rewritten)
+            self.deletions.remember(record, record.segment in rewritten)
             if record.position >= common or record.segment in rewritten:
                 self._note(record)
 

@@ -59,7 +59,7 @@ class TailDeletions:
         self._channels: dict[int, Deletion] = {}  # that were deleted or emptied, by number
         self._emptied: dict[int, int] = {}  # by number of a topic: the first ordinal of its messages that nobody had
 
-    def note(self, record: Record, is_rewritten: bool) -> None:
+    def remember(self, record: Record, is_rewritten: bool) -> None:
         """Take note of the next record. Those of its segment that stand before the common point must come, too.
 
         `is_rewritten`: the record's segment was rewritten, with nothing but messages.
@@ -70,9 +70,9 @@ class TailDeletions:
         self._next = record.position + record.end - record.start
         if record.kind in _OF_READERS or record.kind in _OF_TOPICS:
             numbers = _TWO_NUMBERS.unpack_from(record.content) if record.kind in _OF_READERS else ()
-            self._note(RecordKind(record.kind), record, numbers or records.TOPIC.unpack_from(record.content))
+            self._remember(RecordKind(record.kind), record, numbers or records.TOPIC.unpack_from(record.content))
 
-    def _note(self, kind: RecordKind, record: Record, numbers: tuple[int, ...]) -> None:
+    def _remember(self, kind: RecordKind, record: Record, numbers: tuple[int, ...]) -> None:
         if self._is_whole:
             self._highest = max(self._highest, *numbers)
         if record.position < self._common:
@@ -80,9 +80,9 @@ class TailDeletions:
         if kind in (RecordKind.TOPIC, RecordKind.READER, RecordKind.CHANNEL):
             self._made.add(numbers[-1])
         elif all(number <= self._highest and number not in self._made for number in numbers):
-            self._note_deletion(kind, record.content, *numbers)
+            self._remember_deletion(kind, record.content, *numbers)
 
-    def _note_deletion(self, kind: RecordKind, content: bytes, topic: int, channel: int = 0) -> None:
+    def _remember_deletion(self, kind: RecordKind, content: bytes, topic: int, channel: int = 0) -> None:
         if kind is RecordKind.DROP_TOPIC:
             self._topics[topic] = None
         elif kind is RecordKind.HOLE:

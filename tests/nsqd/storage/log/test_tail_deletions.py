@@ -132,12 +132,12 @@ def test_behind_a_part_that_is_gone_only_what_is_known_to_be_older_counts() -> N
         tail = TailDeletions(common)
         for record in records:
             if not (is_gone and record.segment == made.segment):
-                tail.note(record, record.segment == made.segment)
+                tail.remember(record, record.segment == made.segment)
         assert tail.found() == (Deletion(DELETED, *seen),), "it is not known whether e is older"
     late = TailDeletions(common)
     for record in records:
         if record.segment >= made.segment:
-            late.note(record, is_rewritten=False)
+            late.remember(record, is_rewritten=False)
     assert late.found() == (), "nothing is known of what is older"
 
 
