@@ -57,7 +57,8 @@ class Adoptions:
         self._work = work
         self._openings = Openings(directory, parts)
         self._current: AdoptedLog | None = None  # the one that is being opened or filled
-        self.on_joined: Callable[[AdoptedLog], None] = lambda owned: None  # nothing is delivered of that log yet
+        # is told of each log that has joined this node's broker, before anything of it is delivered
+        self.on_joined: Callable[[AdoptedLog], None] = lambda owned: None
         self._timer_due = 0
         mirrors.is_taken_over = self.owns
 
