@@ -27,6 +27,7 @@ from nsqd.protocols.peer.configs import VersionedConfig
 from nsqd.protocols.peer.node_identity import MOST_ZONE
 from nsqd.replication.adoption import Adoptions, Parts
 from nsqd.replication.copying import Copying, Threads
+from nsqd.replication.deleting import Deleting
 from nsqd.replication.directory import AdoptedDirectory
 from nsqd.replication.joining import (
     begin_claims,
@@ -127,6 +128,7 @@ def _take_over(
         raise DirectoryError(f"failed to find the adopted logs - {error}") from None
     adoptions.takeovers.possible_duplicates.update(opened.possible_duplicates)
     connect_claims(port, claims, adoptions)
+    port.deleting = Deleting(port.cluster, adoptions, opened.broker)
     begin_closing(port, adoptions, own, directory, Threads(nursery, port.wake))
 
 

@@ -6,6 +6,7 @@
 * `membership`: who belongs to the cluster, and who is silent.
 * `ownership`: who owns which log. `claims`: who takes over the log of a node that is lost. `cases`: what is known of such a
   log; `claimant`: this node claims one; `voter`: it answers the claims of others. `closed`: logs that owe nothing.
+  `deletions`: what was deleted here from logs that others own now.
 * `leaving`: a node that leaves hands its logs over. `topic_configs`: how topics are configured, for adopted logs.
 * `lending`: jobs for clients of other nodes, and questions about jobs.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from nsqd.cluster.deletions import Deletions
 from nsqd.cluster.link import Link, Superseded, make_link
 from nsqd.cluster.membership import Member, Membership, Standing
 from nsqd.cluster.ownership import Ownership
@@ -87,6 +88,9 @@ class Cluster:
         self.on_claiming: Callable[[Link, FrameKind, bytes, int], None] = lambda link, kind, content, now: None
         # takes the frames about closed logs; may raise PeerError
         self.on_closing: Callable[[Link, bytes], None] = lambda link, content: None
+        self.deletions = Deletions()  # from logs that this node has lost
+        # takes what was deleted from a log, or the answer to that; may raise PeerError
+        self.on_deleted: Callable[[Link, bytes], None] = lambda link, content: None
         self.configs = TopicConfigs()  # of topics
         self.on_config: Callable[[VersionedConfig], None] = lambda word: None  # is told of each that is news
         # takes the request of a node that leaves to own a log; may raise PeerError
@@ -386,6 +390,8 @@ class Cluster:
             self._receive_owners(link, unpack_owners(content))
         elif kind is FrameKind.CLOSED:
             self.on_closing(link, content)
+        elif kind is FrameKind.DELETED:
+            self.on_deleted(link, content)
         elif kind is FrameKind.CONFIGS:
             self._learn_configs(link, unpack_configs(content))
         elif kind is FrameKind.HANDOVER:

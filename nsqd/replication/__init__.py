@@ -11,7 +11,8 @@
   is both sides. `claiming` is what claims need of it.
 * Taking over: `adoption` serves the logs of other nodes that this one owns now (`adopted_log`), `opening_adopted` is what a
   thread does for it, and `closing` ends with those that owe nothing any more. `log_times` tells followers the time of a log,
-  so that due times go on in it. `duplicates` counts what may be delivered twice because of that.
+  so that due times go on in it. `duplicates` counts what may be delivered twice because of that. `deleting` deletes from such
+  logs what was deleted at a node that was cut off.
 * Jobs: `job_owners` says who may own a job, and keeps acknowledgements for those that are away.
 
 See docs/design/cluster.md.

@@ -57,6 +57,8 @@ class Adoptions:
         self._work = work
         self._openings = Openings(directory, parts)
         self._current: AdoptedLog | None = None  # the one that is being opened or filled
+        # is told of each log that has joined this node's broker, before anything of it is delivered
+        self.on_joined: Callable[[AdoptedLog], None] = lambda owned: None
         self._timer_due = 0
         mirrors.is_taken_over = self.owns
 
@@ -202,7 +204,9 @@ class Adoptions:
             self._serve(owned)
         else:
             deletions, owned.deletions = owned.deletions, None
-            self._attach(owned, self.parts.attach(broker, deletions))
+            attach_some = self.parts.attach(broker, deletions)
+            self.on_joined(owned)
+            self._attach(owned, attach_some)
 
     def _failed(self, owned: AdoptedLog, failed: Unopened) -> None:
         if failed.is_lost or (owned.state == LOST and failed.is_taken):

@@ -1,8 +1,10 @@
 """`cluster.json` in the data directory: what a node must know of its cluster before anybody tells it.
 
 It holds the number of the last run (the incarnation), the latest word about each node, the message ids that each may have
-issued, who owns which log, what this node has promised to those that claim a log, which logs are closed, and how topics
-are configured. The incarnation does not depend on the log: a node whose log is lost goes on above it, and a node that lost the
+issued, who owns which log, what this node has promised to those that claim a log, which logs are closed, what was deleted from
+logs that this node has lost, and how topics are configured.
+
+The incarnation does not depend on the log: a node whose log is lost goes on above it, and a node that lost the
 file, too, takes the time, which is above every incarnation unless the clock was set back by more than the time since.
 """
 
@@ -17,6 +19,7 @@ from typing import Any
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.membership import Member, Standing
 from nsqd.cluster.ownership import Promise
+from nsqd.core.message.deletion import LogDeletions
 from nsqd.core.message.epoch import MOST_NUMBER as MOST_EPOCH
 from nsqd.core.message.epoch import SIZE as EPOCH_SIZE
 from nsqd.core.message.epoch import Epoch
@@ -25,6 +28,7 @@ from nsqd.core.message.ids import MOST_LEASE
 from nsqd.protocols.peer.claims import MOST_POSITION
 from nsqd.protocols.peer.closed import Closed, make_closed
 from nsqd.protocols.peer.configs import VersionedConfig, from_fields, to_fields
+from nsqd.protocols.peer.deleted import pack_content, unpack_deleted
 from nsqd.protocols.peer.frames import PeerError
 from nsqd.protocols.peer.node_identity import LOG_ID_SIZE, MOST_INCARNATION, MOST_NUMBER, unpack
 from nsqd.storage.directory import DirectoryError
@@ -44,6 +48,7 @@ class ClusterFacts:
     promises: tuple[tuple[bytes, Promise], ...] = ()  # by log id
     closed: tuple[Closed, ...] = ()
     configs: tuple[VersionedConfig, ...] = ()  # of topics
+    deletions: tuple[tuple[bytes, LogDeletions], ...] = ()  # from logs that this node has lost, by log id
 
 
 def read_facts(directory: Path) -> ClusterFacts:
@@ -59,8 +64,9 @@ def read_facts(directory: Path) -> ClusterFacts:
         promises = tuple(map(_promise, content.get("promises", ())))
         closed = tuple(map(_closed, content.get("closed", ())))
         configs = tuple(map(from_fields, content.get("configs", ())))
+        deletions = tuple(unpack_deleted(bytes.fromhex(one)) for one in content.get("deletions", ()))
         members = tuple(map(_member, content["members"]))
-        return ClusterFacts(incarnation, members, leases, owners, promises, closed, configs)
+        return ClusterFacts(incarnation, members, leases, owners, promises, closed, configs, deletions)
     except FileNotFoundError:
         return ClusterFacts()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, PeerError) as error:
@@ -80,6 +86,7 @@ def write_facts(directory: Path, facts: ClusterFacts) -> None:
         "promises": [(log_id.hex(), *promise) for log_id, promise in facts.promises],
         "closed": [describe_closed(word) for word in facts.closed],
         "configs": [to_fields(word) for word in facts.configs],
+        "deletions": [pack_content(log_id, word).hex() for log_id, word in facts.deletions],
     }
     replace_file(directory / NAME, json.dumps(content, indent=1).encode())
 
@@ -154,6 +161,7 @@ def facts_of(cluster: Cluster) -> ClusterFacts:
         tuple(sorted(ownership.promises.items())),
         tuple(ownership.closed.values()),
         tuple(sorted(cluster.configs.known.values(), key=lambda word: word.topic)),
+        tuple(cluster.deletions.known.items()),
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from nsqd.cluster.claims import Claims, Quorum
 from nsqd.cluster.closed import ClosedLogs
 from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.deletions import Deletions
 from nsqd.cluster.leaving import Handovers, Leaving
 from nsqd.cluster.ownership import Ownership
 from nsqd.cluster.topic_configs import TopicConfigs
@@ -84,7 +85,7 @@ def join(
     cluster = Cluster(
         credentials, peers, suspect_after, os.urandom, facts.members, facts.leases, time.monotonic_ns(), known
     )
-    cluster.configs = TopicConfigs(facts.configs)
+    cluster.configs, cluster.deletions = TopicConfigs(facts.configs), Deletions(facts.deletions)
     return cluster
 
 

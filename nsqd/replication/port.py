@@ -39,6 +39,7 @@ from nsqd.replication.adoption import Adoptions
 from nsqd.replication.claiming import CountsTeller, give_up_broken
 from nsqd.replication.closing import Closing
 from nsqd.replication.copying import Copying
+from nsqd.replication.deleting import Deleting
 from nsqd.replication.facts import ClusterFacts, describe_closed, facts_of, write_facts
 from nsqd.replication.log_times import LogTimes
 from nsqd.replication.origin import Origin
@@ -99,6 +100,7 @@ class ClusterPort:
         self.adoptions: Adoptions | None = None  # the logs that this node has taken over
         self.claims: Claims | None = None  # on the logs of nodes that are lost
         self.closing: Closing | None = None  # of logs that owe nothing
+        self.deleting: Deleting | None = None  # from logs what was deleted at nodes that were cut off
         self.leaving = Leaving(cluster)
         self.leaving.keep = self.keep
         self.times: LogTimes | None = None  # of logs
@@ -242,6 +244,8 @@ class ClusterPort:
         for teller in self.tellers.values():
             teller.tick(self.cluster.links.items())
         claims.tick(now)
+        if self.deleting is not None:
+            self.deleting.tick(now)
 
     def _is_full(self) -> bool:
         """Return True if there is no space for another mirror: those that are here give up at two thirds of this."""

@@ -13,9 +13,12 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
+from nsqd.cluster.deletions import with_deletions
 from nsqd.replication.directory import REMNANTS
+from nsqd.replication.facts import read_facts, write_facts
 from nsqd.replication.rejoin import Taken
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.opening import Simulated
@@ -45,7 +48,8 @@ def succeed_taken(
 ) -> Succession:
     """Replace the log of the data directory `path` by one that succeeds it, and keep the old one as a remnant.
 
-    `least_id`, `known_lease`: as in `succeed`. No other part of the program may use the log. Raises LogError, OSError.
+    What was deleted, and the other node is to be told, is kept in cluster.json before that. `least_id`, `known_lease`: as in
+    `succeed`. No other part of the program may use the log. Raises LogError, OSError, DirectoryError.
     """
     old = RealDisk(path / LOG)
     with suppress(FileNotFoundError):
@@ -54,10 +58,19 @@ def succeed_taken(
     made = succeed(old, RealDisk(path / PARTIAL), taken.common, least_id, lease, simulated)
     if old.reserved():
         old.release()  # a remnant needs no space in reserve
+    _keep_deletions(path, made)
     for _ in replace_log(path, made.parent.log_id):
         pass
     _report(taken, made)
     return made
+
+
+def _keep_deletions(path: Path, made: Succession) -> None:
+    """Keep durably what the owner of the old log is to be told that was deleted. Raises OSError, DirectoryError."""
+    facts = read_facts(path)
+    deletions = with_deletions(facts.deletions, made.parent.log_id, made.deletions)
+    if deletions != facts.deletions:
+        write_facts(path, replace(facts, deletions=deletions))
 
 
 def replace_log(path: Path, log_id: bytes) -> Iterator[None]:

@@ -35,6 +35,7 @@ from tests.nsqd.storage.sim_disk import PowerCut
 from tests.simulation.books import Books, Loss, Publish, number_of
 from tests.simulation.cluster_node import PATIENCE, TOPICS, ClusterNode, Consumer, Reply, Sizes
 from tests.simulation.machine import CAPACITY, Machine
+from tests.simulation.operators import Operators
 from tests.simulation.trouble import Trouble
 from tests.simulation.wires import Wires
 
@@ -96,7 +97,7 @@ class ClusterRun:
         self.violence = random.choice((0.0, 0.3, 1.0, 2.0))
         self.budget = 0  # machines that may still lose something in this round
         self.cuts_until = 0
-        self.trouble = Trouble(self)
+        self.trouble, self.operators = Trouble(self), Operators(self, seed)
         self.lines: list[str] = []  # what happened
         self.is_healing = False
         self._lookup_due: dict[Machine, int] = {}
@@ -224,7 +225,8 @@ class ClusterRun:
         self._discover(machine, node)
         node.step_threads()
         busy = not self.is_healing and random.random() < 0.6
-        node.turn(*(self._commands(machine, node) if busy else ()))
+        commands = [*self._commands(machine, node), *self.operators.commands(machine, node)] if busy else []
+        node.turn(*commands)
         if machine.slow and node.syncer.job is not None and random.random() < 0.5:
             machine.still_until = self.now + machine.slow
         node.step_threads()

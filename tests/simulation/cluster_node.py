@@ -13,6 +13,7 @@ from nsqd.cluster import ownership
 from nsqd.cluster.claims import Claims, Quorum
 from nsqd.cluster.closed import ClosedLogs
 from nsqd.cluster.cluster import TICK, Cluster
+from nsqd.cluster.deletions import Deletions
 from nsqd.cluster.link import Link
 from nsqd.cluster.ownership import Ownership
 from nsqd.core.channel.channel import Channel
@@ -28,6 +29,7 @@ from nsqd.replication.adopted_log import SERVING
 from nsqd.replication.claiming import CountsTeller, KeptMirrors
 from nsqd.replication.closing import Closing
 from nsqd.replication.copying import Copying
+from nsqd.replication.deleting import Deleting
 from nsqd.replication.facts import ClusterFacts, facts_of
 from nsqd.replication.mirrors import Directory, Mirrors
 from nsqd.replication.origin import Origin
@@ -261,6 +263,7 @@ class ClusterNode(SimNode):
             clock.now,
             Ownership(facts.owners, facts.promises, facts.closed),
         )
+        cluster.deletions = Deletions(facts.deletions)
         self.source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
         copies = log.store.copies
         self.origin = Origin(cluster, self.source, copies, self.work, sizes.mirrors, sizes.replace_after, sizes.rate)
@@ -288,6 +291,7 @@ class ClusterNode(SimNode):
         adoptions = self.adopted.adoptions
         claims.on_won, claims.on_called_off, claims.on_fenced = self._won, adoptions.call_off, self._fenced
         adoptions.parts.failed = claims.given_up
+        self.deleting = Deleting(cluster, adoptions, self.broker)
         closed = ClosedLogs(cluster)
         closed.keep = self.facts_file.keep
         self.closing = Closing(
@@ -366,6 +370,7 @@ class ClusterNode(SimNode):
         for teller in list(self.tellers.values()):
             teller.tick(self.cluster.links.items())
         self.claims.tick(now)
+        self.deleting.tick(now)
         self.closing.tick(now)
         self.events()
         return dials

@@ -19,7 +19,7 @@ class History(ClusterRun):
 
     def __init__(self, seed: int, quorum: Quorum, nodes: int = 3, mirrors: int = 2) -> None:
         super().__init__(seed, nodes)
-        self.violence = 0.0
+        self.violence, self.operators.are_there = 0.0, False
         sizes = self.sizes
         sizes.quorum, sizes.mirrors, sizes.unclean_after = quorum, mirrors, 20 * SECOND
         sizes.replace_after, sizes.rate = 10 * SECOND, 0

@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from apps.recover import RecoverError, choose, find_copies
+from nsqd.cluster.deletions import with_deletions
 from nsqd.cluster.link import Link
 from nsqd.cluster.ownership import Promise
 from nsqd.core.message.epoch import Epoch
@@ -397,11 +398,13 @@ class Machine:
         if is_unlucky and random.random() < 0.1:
             raise PowerCut  # nothing was renamed yet, so the next start removes what was made
         old = self.log_id
+        disks.facts = replace(disks.facts, deletions=with_deletions(disks.facts.deletions, old, made.deletions))
         disks.remnants.append((old, disks.log))
         disks.log, self.log_id = partial, made.log_id
         files = [partial.content(name) for name in partial.names()]
         run.books.moved(old, made.log_id, made.common, self.name, files)
         run.books.counts["successions"] += 1
+        run.books.counts["deletions to be told"] += len(made.deletions.deletions) if made.deletions is not None else 0
         run.note(f"{self.name} begins {made.log_id.hex()[:6]} after {old.hex()[:6]}, common {made.common}")
         if is_unlucky and random.random() < 0.1:
             raise PowerCut  # `log.partial` waits for its rename, which the next start does

@@ -21,7 +21,9 @@ from nsqd.cluster.link import Link
 from nsqd.cluster.ownership import Ownership
 from nsqd.cluster.ownership import Promise as Promised
 from nsqd.cluster.voter import Voter
+from nsqd.core.broker import Broker
 from nsqd.core.message import ids
+from nsqd.core.message.deletion import Deletion
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.records import GROUP, RecordKind
 from nsqd.core.sequence.mark import Promise
@@ -29,7 +31,7 @@ from nsqd.core.stripes import Attachment
 from nsqd.core.topic import Topic
 from nsqd.core.topic_state import TopicState
 from nsqd.protocols.peer import stream
-from nsqd.replication import closing, common, mirrors, origin
+from nsqd.replication import closing, common, deleting, mirrors, origin
 from nsqd.replication.adoption import Adoptions
 from nsqd.replication.mirrors import Kept, Mirrors
 from nsqd.storage.log import reading, succession
@@ -259,6 +261,21 @@ def a_log_that_owes_something_is_closed(patch: Patch) -> None:
     patch.setattr(closing, "owes_nothing", lambda opened, broker: True)
 
 
+def deletions_are_of_names(patch: Patch) -> None:
+    """What was deleted from a log is deleted from all logs of its owner that have it under the same name."""
+
+    def by_name(home: Broker, adopted: Broker, deletions: Iterable[Deletion]) -> list[str]:
+        for one in deletions:
+            topic = adopted.directory.by_number.get(one.topic)
+            reader = topic.readers.get(one.channel) if topic is not None else None
+            ours = home.topics.get(topic.name) if topic is not None else None
+            if ours is not None and reader is not None and reader.name in ours.channels:
+                home.directory.delete_channel(ours, reader.name)
+        return []
+
+    patch.setattr(deleting, "delete_from_adopted", by_name)
+
+
 BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (gate_off_by_one, 0),
     (hole_in_a_mirror, 0),
@@ -283,6 +300,7 @@ BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (a_promise_fences, 5),
     (stripes_are_found_by_number, 4),
     (a_log_that_owes_something_is_closed, 4),
+    (deletions_are_of_names, 174),
 ]
 
 

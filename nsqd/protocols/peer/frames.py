@@ -54,6 +54,7 @@ class FrameKind(IntEnum):
     CONFIGS = 27  # the configurations of topics: see configs.py
     HANDOVER = 28  # a node that leaves asks the receiver to own a log: see handover.py
     TIME = 29  # from the owner of a log: its id, and its own time, in ns
+    DELETED = 30  # what was deleted from a log at a node that did not own it any more: see deleted.py
     # How jobs are lent, and asked about: see jobs.py
     WANT = 40
     BODY = 41
@@ -66,7 +67,7 @@ class FrameKind(IntEnum):
 
 STREAM = frozenset(range(FrameKind.FOLLOW, FrameKind.LOG + 1))  # kinds by which a log is copied
 LENDING = frozenset(range(FrameKind.WANT, FrameKind.SAID + 1))  # kinds by which jobs are lent, and asked about
-CLAIMING = frozenset(range(FrameKind.OWNERS, FrameKind.TIME + 1))  # who owns which log, if anybody does
+CLAIMING = frozenset(range(FrameKind.OWNERS, FrameKind.DELETED + 1))  # who owns which log, if anybody does
 
 
 class PeerError(Exception):

@@ -5,6 +5,8 @@ readers, pauses, settings, cursors and de-duplication memory of the old one. Of 
 behind the common point, the tail. Each keeps its id, its ordinal and its place in the file; each is owed by the readers that
 owed it at the old log's end. What the tail says of earlier messages is left out, and counted.
 
+What the tail deletes of what existed at the common point is returned (tail_deletions.py): the owner is to be told.
+
 The new log is a copy of the tail's segments under an id of its own, with two checkpoints behind them. The old log is not
 changed.
 
@@ -20,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from nsqd.core import records
+from nsqd.core.message.deletion import LogDeletions
 from nsqd.core.message.ids import LEASE, SAFE_LEASES
 from nsqd.core.records import RecordKind
 from nsqd.core.topic_state import TopicState
@@ -40,6 +43,7 @@ from nsqd.storage.log.segments import Segment
 from nsqd.storage.log.sources import AppliedSource, contents
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.state import decode_topic, encode_topic
+from nsqd.storage.log.tail_deletions import TailDeletions
 from nsqd.storage.log.writer import Writer
 from nsqd.storage.sequence import Sequence
 
@@ -58,6 +62,7 @@ class Succession:
     # what the tail says of messages before the common point and is left out: the number of messages by the name of the record
     dropped: Counter[str]
     is_exact: bool  # False: messages of a rewritten segment count as the tail's though the owner may have them
+    deletions: LogDeletions | None = None  # what the tail deletes of what the owner has; None: nothing
 
 
 def succeed(
@@ -108,7 +113,9 @@ def succeed(
     finally:
         writer.close()
     messages = sum(one.count - one.released for sequence in replay.sequences.values() for one in sequence.live())
-    return Succession(log_id, parent, common, replay.lease, messages, tail.dropped, tail.is_exact)
+    deleted = tail.deletions.found()
+    deletions = LogDeletions(replay.epochs.at(common - 1), common, deleted) if deleted else None
+    return Succession(log_id, parent, common, replay.lease, messages, tail.dropped, tail.is_exact, deletions)
 
 
 def tail_segments(segments: list[Segment], common: int, end: int) -> list[Segment]:
@@ -131,6 +138,7 @@ class TailRecords:
             int, int
         ] = {}  # for each topic, by its number: the first ordinal that was published in the tail
         self.dropped: Counter[str] = Counter()
+        self.deletions = TailDeletions(common)
         self.is_exact = not segments or not segments[0].header.generation or segments[0].base >= common
         if not segments:
             return
@@ -138,6 +146,7 @@ class TailRecords:
         rewritten = {segment.base for segment in segments if segment.header.generation}
         place = next(at for at, one in enumerate(reader.segments) if one.base == segments[0].base)
         for record in reader.records(place):
+            self.deletions.remember(record, record.segment in rewritten)
             if record.position >= common or record.segment in rewritten:
                 self._note(record)
 

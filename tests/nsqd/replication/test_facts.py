@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.cluster.membership import Member, Standing
+from nsqd.core.message.deletion import Deletion, DeletionKind, LogDeletions
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.closed import Closed
 from nsqd.replication.facts import NAME, ClusterFacts, next_incarnation, read_facts, write_facts
@@ -25,7 +26,9 @@ def test_what_was_written_is_read(
 ) -> None:
     directory = tmp_path_factory.mktemp("facts")
     closed = Closed(bytes(range(16)), 9, ((Epoch(1, 0, bytes(8)), 0), (Epoch(101, 3, b"01234567"), 5)))
-    facts = ClusterFacts(incarnation, tuple(members), closed=(closed,), configs=(CONFIG,))
+    deleted = LogDeletions(Epoch(1, 0, bytes(8)), 5, (Deletion(DeletionKind.CHANNEL_EMPTIED, 1, 2, 3),))
+    deletions = ((bytes(16), deleted), (bytes(range(16)), deleted))
+    facts = ClusterFacts(incarnation, tuple(members), closed=(closed,), configs=(CONFIG,), deletions=deletions)
     write_facts(directory, facts)
     assert read_facts(directory) == facts
 
@@ -50,6 +53,8 @@ def test_a_new_directory_has_no_facts(tmp_path: Path) -> None:
         b'{"incarnation": 1, "members": [], "leases": [[1024, 1]]}',
         b'{"incarnation": 1, "members": [], "leases": [], "configs": [["t", 1, 1, null, -1, null, null]]}',
         b'{"incarnation": 1, "members": [], "leases": [], "closed": [{"log_id": "00", "epochs": [], "end": 0}]}',
+        b'{"incarnation": 1, "members": [], "leases": [], "deletions": ["00"]}',
+        b'{"incarnation": 1, "members": [], "leases": [], "deletions": [1]}',
         b"[" * 100_000,
     ],
 )

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from nsqd.core.broker import Broker
+from nsqd.core.message.deletion import DeletionKind
+from nsqd.replication import succession
 from nsqd.replication.directory import REMNANTS
+from nsqd.replication.facts import NAME, ClusterFacts, read_facts, write_facts
 from nsqd.replication.rejoin import Taken
 from nsqd.replication.succession import LOG, PARTIAL, replace_log, resume_succession, succeed_taken
 from nsqd.storage.log.disk import RealDisk
@@ -28,8 +33,11 @@ def put(disk: SimDisk, path: Path) -> None:
         (path / name).write_bytes(disk.content(name))
 
 
-def taken_log(path: Path) -> Taken:
-    """Write a log to `path` of which the owner has two messages of topic t, and the node two more and one of topic u."""
+def taken_log(path: Path, deed: Callable[[Broker], object] = lambda broker: None) -> Taken:
+    """Write a log to `path` of which the owner has two messages of topic t, and the node two more and one of topic u.
+
+    `deed`: what an operator does at the end.
+    """
     node = start(SimDisk(Random(1)))
     node.broker.topic("t").channel("c")
     node.publish(2)
@@ -37,6 +45,7 @@ def taken_log(path: Path) -> Taken:
     (own, begin), *_ = node.log.writer.all_epochs()
     node.publish(2)
     node.publish(1, "u")
+    node.turn(lambda: deed(node.broker) and None)
     node.log.close()
     put(node.disk, path / LOG)
     return Taken(OWNER, "other:1", ((own.pack(), begin), (OWNER.pack(), common)), common + 500, 1 << 41)
@@ -119,6 +128,31 @@ def test_a_log_that_is_taken_over_again_succeeds_again(tmp_path: Path) -> None:
     assert ends(tmp_path / LOG) == {"t": [], "u": []}
     parents = LogReading(FrozenDisk(RealDisk(tmp_path / LOG))).replay.parents
     assert list(parents) == [first.parent.log_id, second.parent.log_id]
+
+
+def test_what_the_tail_deletes_is_kept_durably_before_the_old_log_is_a_remnant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = taken_log(tmp_path, lambda broker: broker.directory.delete_channel(broker.topics["t"], "c"))
+    write_facts(tmp_path, ClusterFacts(7))
+    seen: list[int] = []
+
+    def replace(path: Path, log_id: bytes) -> Iterator[None]:
+        ((kept, word),) = read_facts(path).deletions
+        assert (kept, word.position) == (log_id, taken.epochs[1][1])
+        assert [one.kind for one in word.deletions] == [DeletionKind.CHANNEL_DELETED]
+        seen.append(len(word.deletions))
+        return replace_log(path, log_id)
+
+    monkeypatch.setattr(succession, "replace_log", replace)
+    succeed_taken(tmp_path, taken, LEAST, 0)
+    assert seen == [1]
+    assert read_facts(tmp_path).incarnation == 7
+
+
+def test_a_tail_that_deletes_nothing_leaves_the_facts_as_they_are(tmp_path: Path) -> None:
+    succeed_taken(tmp_path, taken_log(tmp_path), LEAST, 0)
+    assert not (tmp_path / NAME).exists()
 
 
 def test_if_nobody_tells_what_the_owner_has_everything_that_is_owed_is_in_the_new_log_and_is_counted(

@@ -1,0 +1,81 @@
+"""Delete from an adopted log what an operator has deleted at the node that published into it, while that node was cut off.
+
+Only the topics and channels of the adopted log are touched, by their numbers. The topics and channels of the same names in the
+home broker stay, with the messages of the node's own log and of other adopted logs.
+
+See docs/design/cluster.md#deletions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nsqd.core.broker import Broker
+from nsqd.core.channel.channel import Channel
+from nsqd.core.message.deletion import Deletion, DeletionKind
+from nsqd.core.topic import Topic
+from nsqd.core.work_queue.tube import Tube
+
+
+def delete_from_adopted(home: Broker, adopted: Broker, deletions: Iterable[Deletion]) -> list[str]:
+    """Delete and empty topics and channels of an adopted log, within a turn. Returns what was there to be deleted, in words.
+
+    `adopted` must have joined the turns of `home`, and have parted from the copy to which the deletions happened at the point
+    that they name (`LogDeletions.holds_for`): then it has no message that they did not know. What was deleted before does
+    nothing, so the call may be repeated.
+    """
+    done = []
+    for one in deletions:
+        topic = adopted.directory.by_number.get(one.topic)
+        if topic is None:
+            continue
+        if one.kind is DeletionKind.TOPIC_DELETED:
+            done.append(f"the topic {topic.name}")
+            _delete_topic(home, adopted, topic)
+        elif one.kind is DeletionKind.TOPIC_EMPTIED:
+            done += _empty_topic(topic, one.ordinal)
+        else:
+            done += _delete_of_channel(adopted, topic, one)
+    return done
+
+
+def _delete_topic(home: Broker, adopted: Broker, topic: Topic) -> None:
+    ours = home.topics.get(topic.name)
+    if ours is not None:
+        ours.stripes = tuple(one for one in ours.stripes if one is not topic)
+    tube = home.tubes.tube(topic.name)
+    for reader in list(topic.readers.values()):
+        if isinstance(reader, Tube) and reader.key < 0:
+            reader.end_stripe(tube)
+    adopted.delete_topic(topic.name)
+    if tube is not None:
+        home.tubes.listed.show(topic.name)  # the tube that has gone was shown under the same name
+
+
+def _empty_topic(topic: Topic, first: int) -> list[str]:
+    """Drop the messages from the ordinal `first` on: those that no reader has, and those that the home's channels were given.
+
+    A reader that had messages before `first` keeps all: nothing tells apart what it was given since.
+    """
+    if first >= topic.offsets.end:
+        return []
+    had_any = topic.depth > 0
+    topic.empty()
+    for channel in topic.channels.values():
+        if channel.start >= first and any(channel.counts()):
+            channel.empty()
+            had_any = True
+    return [f"the messages that no channel of the topic {topic.name} had"] if had_any else []
+
+
+def _delete_of_channel(adopted: Broker, topic: Topic, deletion: Deletion) -> list[str]:
+    channel = topic.readers.get(deletion.channel)
+    if not isinstance(channel, Channel):
+        return []
+    if deletion.kind is DeletionKind.CHANNEL_DELETED:
+        adopted.directory.delete_channel(topic, channel.name)
+        return [f"the channel {channel.name} of the topic {topic.name}"]
+    if topic.offsets.distributed > deletion.ordinal or not any(channel.counts()):
+        return []  # the topic was paused then, and the channel has been given messages since that it did not have
+    channel.empty()
+    return [f"the messages of the channel {channel.name} of the topic {topic.name}"]

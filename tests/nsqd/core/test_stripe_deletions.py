@@ -1,0 +1,157 @@
+"""What is deleted from one adopted log goes from that log alone, by number."""
+
+from __future__ import annotations
+
+from nsqd.core.channel.inflight import NOT_IN_FLIGHT
+from nsqd.core.message.deletion import Deletion, DeletionKind
+from nsqd.core.stripe_deletions import delete_from_adopted
+from tests.nsqd.core.adopted import AdoptedLog, adopt
+from tests.nsqd.core.node import Node, bodies
+
+ENDLESS = 1 << 40
+
+
+def delete(node: Node, log: AdoptedLog, *deletions: Deletion) -> list[str]:
+    done = delete_from_adopted(node.broker, log.broker, deletions)
+    node.turn()
+    node.broker.check()
+    return done
+
+
+def topic_of(log: AdoptedLog, name: str = "t") -> Deletion:
+    return Deletion(DeletionKind.TOPIC_DELETED, log.broker.topics[name].number)
+
+
+def channel_of(log: AdoptedLog, kind: DeletionKind, ordinal: int = ENDLESS, channel: str = "c") -> Deletion:
+    topic = log.broker.topics["t"]
+    return Deletion(kind, topic.number, topic.channels[channel].number, ordinal)
+
+
+def test_a_channel_goes_and_the_home_channel_of_its_name_keeps_its_messages_and_consumers(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", ready=2)
+    log, other = adopt(node, 8, "t", "c", b"a", b"b", b"c"), adopt(node, 9, "t", "c", b"x")
+    deletion = channel_of(log, DeletionKind.CHANNEL_DELETED)
+    first = inbox.take()
+    assert bodies(first) == [b"a", b"b"]
+    node.publish("t", b"own")
+    assert delete(node, log, deletion) == ["the channel c of the topic t"]
+    assert not inbox.gone
+    assert {*bodies(inbox.take())} == {b"own", b"x"}
+    assert consumer.finish(first[0].id) == [(first[0].id, NOT_IN_FLIGHT)]
+    assert node.channel("t", "c").stripes == (other.broker.topics["t"].channels["c"],)
+    assert delete(node, log, deletion) == [], "it may be told again"
+
+
+def test_a_channel_that_was_made_again_is_another_one(node: Node) -> None:
+    log = AdoptedLog(node, 8)
+    log.channels("t", "c")
+    deletion = channel_of(log, DeletionKind.CHANNEL_DELETED)
+    log.broker.directory.delete_channel(log.broker.topics["t"], "c")
+    log.publish("t", b"a")
+    node.channel("t", "c")
+    log.attach()  # what it had given to nobody goes to the home's channels
+    assert delete(node, log, deletion) == []
+    _, inbox = node.subscribe("t", "c", ready=5)
+    assert bodies(inbox.take()) == [b"a"]
+
+
+def test_a_channel_that_was_deleted_is_not_made_again_by_one_at_home(node: Node) -> None:
+    log = adopt(node, 8, "t", "c", b"a")
+    log.channels("t", "d")
+    delete(node, log, channel_of(log, DeletionKind.CHANNEL_DELETED))
+    node.broker.directory.delete_channel(node.broker.topics["t"], "c")
+    _, inbox = node.subscribe("t", "c", ready=5)
+    assert inbox.take() == []
+    assert list(log.broker.topics["t"].channels) == ["d"]
+
+
+def test_a_channel_is_emptied_of_what_it_had_then(node: Node) -> None:
+    _, inbox = node.subscribe("t", "c", ready=1)
+    log = adopt(node, 8, "t", "c", b"a", b"b")
+    node.publish("t", b"own")
+    assert delete(node, log, channel_of(log, DeletionKind.CHANNEL_EMPTIED, 1)) == [], "it has been given b since"
+    assert delete(node, log, channel_of(log, DeletionKind.CHANNEL_EMPTIED, 2)) == [
+        "the messages of the channel c of the topic t"
+    ]
+    assert delete(node, log, channel_of(log, DeletionKind.CHANNEL_EMPTIED, 2)) == []
+    assert bodies(inbox.take())[1:] == [b"own"]
+    assert log.broker.topics["t"].channels["c"].counts() == (0, 0, 0, 0)
+
+
+def test_a_topic_goes_and_the_home_topic_of_its_name_stays(node: Node) -> None:
+    _, inbox = node.subscribe("t", "c", ready=1)
+    log = adopt(node, 8, "t", "c", b"a", b"b")
+    adopt(node, 9, "t", "c", b"x")
+    node.publish("t", b"own")
+    inbox.take()
+    assert delete(node, log, topic_of(log)) == ["the topic t"]
+    assert not inbox.gone
+    assert "t" not in log.broker.topics
+    assert len(node.broker.topics["t"].stripes) == 1
+    node.channel("t", "e")
+    node.broker.check()
+
+
+def test_a_topic_with_a_tube_goes_and_the_tube_at_home_stays(node: Node) -> None:
+    node.broker.tubes.made("t")
+    node.publish("t", b"own")
+    log = AdoptedLog(node, 8)
+    log.broker.tubes.made("t")
+    log.publish("t", b"job", b"another")
+    log.attach()
+    home = node.broker.tubes.tube("t")
+    assert home is not None
+    assert len(home.stripes) == 1
+    delete(node, log, topic_of(log))
+    assert home.stripes == ()
+    assert home.jobs.count == 1
+    assert "t" in node.broker.tubes.names_of_all()
+
+
+def test_a_topic_that_is_deleted_before_it_is_attached_is_not_made_at_home(node: Node) -> None:
+    log = AdoptedLog(node, 8)
+    log.channels("t", "c")
+    log.channels("u", "c")
+    deletion = topic_of(log)
+    log.attach(0)
+    delete(node, log, deletion)
+    while log.attach_some():
+        pass
+    assert list(node.broker.topics) == ["u"]
+
+
+def test_a_topic_is_emptied_of_what_no_channel_had(node: Node) -> None:
+    log = AdoptedLog(node, 8)
+    log.publish("t", b"a", b"b")
+    log.attach()
+    emptied = Deletion(DeletionKind.TOPIC_EMPTIED, log.broker.topics["t"].number, 0, 0)
+    assert delete(node, log, emptied._replace(ordinal=2)) == [], (
+        "what it had was given to a channel before it was emptied"
+    )
+    assert delete(node, log, emptied) == ["the messages that no channel of the topic t had"]
+    assert delete(node, log, emptied) == []
+    _, inbox = node.subscribe("t", "c", ready=5)
+    assert inbox.take() == []
+
+
+def test_a_topic_is_emptied_of_what_home_channels_were_given_since_and_of_nothing_else(node: Node) -> None:
+    log = adopt(node, 8, "t", "c", b"before")
+    topic = log.broker.topics["t"]
+    log.broker.pause(topic, True)
+    log.publish("t", b"a", b"b")
+    log.channels("t", "d")  # which begins with these two
+    log.broker.set_pause(topic, None)
+    node.turn()
+    delete(node, log, Deletion(DeletionKind.TOPIC_EMPTIED, topic.number, 0, 1))
+    assert topic.channels["d"].counts() == (0, 0, 0, 0)
+    assert topic.channels["c"].depth == 3, "nothing tells apart what it has"
+
+
+def test_numbers_that_the_log_has_not_do_nothing(node: Node) -> None:
+    log = adopt(node, 8, "t", "c", b"a")
+    number = log.broker.topics["t"].number
+    unknown = [
+        Deletion(kind, topic, 99) for kind in DeletionKind for topic in (number, 77) if (kind, topic) != (0, number)
+    ]
+    assert delete(node, log, *(one._replace(ordinal=9) for one in unknown)) == []
+    assert log.broker.topics["t"].channels["c"].depth == 1

@@ -1,0 +1,55 @@
+"""What operators of simulated nodes delete and empty, in some of the runs.
+
+Only this much is known of a message that may have been thrown away: it need not be delivered any more. That holds for every
+message of the topic that was published until then into a log that the node owns, or believes to own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.simulation.cluster_node import CHANNEL, TOPICS, ClusterNode
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import ClusterRun
+    from tests.simulation.machine import Machine
+
+RUNS = 0.3  # part of the runs that have operators
+RARELY = 0.04  # part of the turns with commands in which one does something
+
+
+class Operators:
+    """The operators of one run."""
+
+    def __init__(self, run: ClusterRun, seed: int) -> None:
+        self._run, self._random = run, Random(f"operators {seed}")  # so that runs without them are as they were
+        self.are_there = run.takes_over and self._random.random() < RUNS
+
+    def commands(self, machine: Machine, node: ClusterNode) -> list[Callable[[], None]]:
+        """Return what operators do in this turn of a node."""
+        if not self.are_there or self._random.random() >= RARELY:
+            return []
+        name = self._random.choice(list(TOPICS))
+        deed = self._random.choice((self._delete, self._empty))
+        return [lambda: deed(machine, node, name)]
+
+    def _delete(self, machine: Machine, node: ClusterNode, name: str) -> None:
+        """Delete the channel of a topic, and make another one of that name."""
+        topic = node.broker.topics[name]
+        self._forget(machine, name, "deletes")
+        node.broker.directory.delete_channel(topic, CHANNEL)
+        topic.channel(CHANNEL)
+
+    def _empty(self, machine: Machine, node: ClusterNode, name: str) -> None:
+        self._forget(machine, name, "empties")
+        node.broker.topics[name].channels[CHANNEL].empty()
+
+    def _forget(self, machine: Machine, name: str, what: str) -> None:
+        run, logs = self._run, machine.logs()
+        for publish in run.books.publishes:
+            if publish.topic == name and publish.log_id in logs:
+                publish.finished = True
+        run.books.counts[f"operators: {what}"] += 1
+        run.note(f"{machine.name} {what} {name}")
