@@ -135,6 +135,8 @@ class AdoptedLogs:
             budget=node.sizes.budget,
             node=node.number,
             announce=self._announce,
+            resume=node.cluster.resume_owner,
+            give_up=node.cluster.give_up_log,
             attach=self._attach,
             detach=self._detach,
             watch=lambda: Deletions(node.broker),
@@ -174,6 +176,7 @@ class AdoptedLogs:
         source.tap(one.archive)
         opened.store.after_write = partial(node.copied_group, origin)
         node.copying.add(origin)
+        node.ends.pop(log_id, None)
         writer = opened.writer
         node.tellers[log_id] = CountsTeller(
             node.claims, origin, log_id, opened.identity.epoch, lambda: writer.written.position
@@ -181,6 +184,7 @@ class AdoptedLogs:
         self.logs[log_id] = one
 
     def _end_copying(self, log_id: bytes) -> None:
+        self._node.ends[log_id] = self._node.copying.origins[log_id].extent()
         self._node.copying.remove(log_id)
         del self._node.tellers[log_id], self.logs[log_id]
 

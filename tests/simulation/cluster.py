@@ -34,6 +34,8 @@ from tests.nsqd.replication.copying_run import small
 from tests.nsqd.storage.sim_disk import PowerCut
 from tests.simulation.books import Books, Loss, Publish, number_of
 from tests.simulation.cluster_node import PATIENCE, TOPICS, ClusterNode, Consumer, Reply, Sizes
+from tests.simulation.departures import Departures
+from tests.simulation.lookup import Lookups
 from tests.simulation.machine import CAPACITY, Machine
 from tests.simulation.trouble import Trouble
 from tests.simulation.wires import Wires
@@ -43,17 +45,7 @@ STEPS = 120  # of a round, before it is healed
 ROUNDS = 2
 MOST_BACKLOG = 200_000  # bytes that wait for one node
 QUORUMS = (Quorum.NONE, Quorum.MAJORITY, Quorum.MAJORITY, Quorum.ANY)
-LOOKUP_EVERY = 5 * SECOND
-FORGETS_AFTER = 15 * SECOND  # an nsqlookupd, a node that it does not hear
 REPLY_WITHIN = PATIENCE + 5 * SECOND  # every publish is answered, if the node runs
-
-
-class Lookup:
-    """An nsqlookupd: it knows the cluster addresses of nodes that told it."""
-
-    def __init__(self, number: int) -> None:
-        self.address = f"lookupd{number}:4161"
-        self.heard: dict[str, int] = {}  # by cluster address, when
 
 
 @contextmanager
@@ -88,7 +80,8 @@ class ClusterRun:
         self.numbers: dict[tuple[bytes, int], int] = {}  # the machine that adopted a log by an epoch of that number
         self.owned_by: set[tuple[bytes, Epoch]] = set()  # epochs of adopters, by log id, that were told
         self.unclean: dict[bytes, int] = {}  # when a log was last adopted that may lack something, true ns
-        self.lookups = [Lookup(number) for number in range(random.choice((1, 2)))]
+        self.luck = Random(f"luck {seed}")  # for witnesses
+        self.lookups = Lookups(self, random.choice((1, 2)), self.luck)
         self.has_seeds = random.random() < 0.3
         self.machines = [Machine(self, number) for number in range(count)]
         self.seeds = [machine.address for machine in self.machines[:2]]
@@ -97,15 +90,20 @@ class ClusterRun:
         self.budget = 0  # machines that may still lose something in this round
         self.cuts_until = 0
         self.trouble = Trouble(self)
+        self.departures = Departures(self, Random(f"departures {seed}"))
         self.lines: list[str] = []  # what happened
         self.is_healing = False
-        self._lookup_due: dict[Machine, int] = {}
         self._asked: list[tuple[int, Machine, ClusterNode, Publish]] = []  # publishes without an answer
 
     @property
     def takes_over(self) -> bool:
         """Return True if nodes may adopt logs."""
         return self.sizes.quorum is not Quorum.NONE
+
+    @property
+    def members(self) -> list[Machine]:
+        """Return the machines whose nodes belong to the cluster, or should."""
+        return [machine for machine in self.machines if not machine.is_away]
 
     def next_number(self) -> int:
         """Return a node number that was never used."""
@@ -146,12 +144,15 @@ class ClusterRun:
         is_owned = epoch.node == machine.number or (log_id, epoch) in self.owned_by
         assert is_owned, f"{machine.name} is fenced by node {epoch.node}, which has not adopted the log"
 
-    def won(self, log_id: bytes, claims: Claims) -> None:
-        """Note that a claim on a log is won."""
+    def won(self, log_id: bytes, claims: Claims, node: ClusterNode) -> None:
+        """Note that a claim on a log is won by a node."""
         assert claims.attempt is not None
+        self.lookups.judge_claim(node, claims)
         stage = claims.attempt.stage
         self.books.counts[f"won {stage.name.lower()}"] += 1
-        if stage is not Stage.CLEAN or claims.quorum is Quorum.ANY:
+        leavers = [one.node.leaving for one in self.machines if one.node is not None and one.node.leaving.is_under_way]
+        is_handed_over = any(node.number in leaving._whole.get(log_id, ()) for leaving in leavers)
+        if not is_handed_over and (stage is not Stage.CLEAN or claims.quorum is Quorum.ANY):
             self.unclean[log_id] = self.now
 
     def note(self, text: str) -> None:
@@ -164,6 +165,8 @@ class ClusterRun:
                 self._heal()  # the cluster is formed
                 for _ in range(ROUNDS):
                     self._round()
+                for machine in self.machines:
+                    machine.count_duplicates()
             except AssertionError as error:
                 error.add_note("\n".join(self.lines[-60:]))
                 raise
@@ -212,8 +215,13 @@ class ClusterRun:
             machine.crash(False, 0)
         if machine.node is node and node.fence is not None:
             machine.begin_again(node.fence)
-        if machine.node is node and node.cluster.refused_itself and self.is_healing:
-            machine.crash(False, 0)  # an operator reads the log
+        if machine.node is node and node.cluster.refused_itself and self.is_healing:  # an operator reads the log
+            if machine.is_forgotten:
+                self.departures.replace_directory(machine)
+            else:
+                machine.crash(False, 0)
+        if machine.node is node:
+            self.departures.look_at(machine)
 
     def _turn(self, machine: Machine, node: ClusterNode) -> None:
         random = self.random
@@ -221,7 +229,7 @@ class ClusterRun:
             node.events()
         for address in node.tick():
             self._dial(machine, node, address)
-        self._discover(machine, node)
+        self.lookups.serve(machine, node)
         node.step_threads()
         busy = not self.is_healing and random.random() < 0.6
         node.turn(*(self._commands(machine, node) if busy else ()))
@@ -245,18 +253,6 @@ class ClusterRun:
             node.cluster.dial_failed(address, machine.mono)
             return
         self.wires.connect(machine, other, (node.cluster.dialed(address, machine.mono), accepted))
-
-    def _discover(self, machine: Machine, node: ClusterNode) -> None:
-        """Tell the nsqlookupds where the node is, and ask them for others."""
-        if self.now < self._lookup_due.get(machine, 0):
-            return
-        self._lookup_due[machine] = self.now + LOOKUP_EVERY
-        found = []
-        for lookup in self.lookups:
-            if self.wires.connects(machine.address, lookup.address):
-                lookup.heard[machine.address] = self.now
-                found += [address for address, at in lookup.heard.items() if self.now - at < FORGETS_AFTER]
-        node.cluster.set_found(dict.fromkeys(found))
 
     # clients
 
@@ -370,7 +366,7 @@ class ClusterRun:
                     self._isolate(machine)
                     machine.restore()
         for machine in self.machines:
-            if random.random() < 0.02 * violence:
+            if random.random() < 0.02 * violence and not machine.is_away:
                 self._strike(machine)
         if random.random() < 0.02 * violence:
             self._cut_network()
@@ -383,6 +379,7 @@ class ClusterRun:
                     machine.crash(True, random.choice((1, 100, 3000)) * MS)
         if self.takes_over:
             self.trouble.happen()
+        self.departures.happen()
 
     def _strike(self, machine: Machine) -> None:
         random = self.random
@@ -404,6 +401,7 @@ class ClusterRun:
                 "upgrade",
             )
         )
+        self.books.counts[f"event {deed}"] += 1
         if deed == "kill" and machine.is_up:
             machine.crash(False)
         elif deed == "cut" and machine.is_up:
@@ -475,15 +473,17 @@ class ClusterRun:
         """Cut the network in one of several ways, for a while."""
         random, wires = self.random, self.wires
         addresses = [machine.address for machine in self.machines]
-        lookups = [lookup.address for lookup in self.lookups]
+        lookups = self.lookups.addresses()
         random.shuffle(addresses)
         kind = random.choice(("halves", "one way", "bridge", "lookup", "flap"))
         if kind == "halves":
             size = random.randrange(1, len(addresses))
             pairs = [(one, other) for one in addresses[:size] for other in addresses[size:]]
             wires.cut.update(pairs, [(other, one) for one, other in pairs])
+            self.blind(addresses[:size])
         elif kind == "one way":
             wires.cut.update((addresses[0], other) for other in addresses[1:])
+            self.blind(addresses[:1])
         elif kind == "bridge":  # the first one sees all, the others do not see each other
             wires.cut.update((one, other) for one in addresses[1:] for other in addresses[1:] if one != other)
         elif kind == "lookup":
@@ -492,7 +492,13 @@ class ClusterRun:
             wires.cut.update({(addresses[0], addresses[1]), (addresses[1], addresses[0])})
         length = random.choice((300, 2000)) if kind == "flap" else random.choice((1000, 5000, 12_000))
         self.cuts_until = self.now + length * MS
+        self.books.counts[f"network {kind}"] += 1
         self.note(f"{kind} for {length} ms: {addresses}")
+
+    def blind(self, addresses: list[str]) -> None:
+        """Cut some nodes off from the nsqlookupds, in most cases: otherwise these hear both sides of a partition."""
+        if self.luck.random() < 0.7:
+            self.wires.cut.update((address, lookup) for address in addresses for lookup in self.lookups.addresses())
 
     # what must hold always
 
@@ -518,8 +524,9 @@ class ClusterRun:
         """Repair everything. Soon all nodes must be in sync."""
         self.is_healing = True
         self.trouble.end()
+        self.departures.end()
         self.wires.cut.clear()
-        for machine in self.machines:
+        for machine in self.members:
             self._repair(machine)
         self.send_clients_away()
         deadline = self.now + HEALED_WITHIN
@@ -527,6 +534,7 @@ class ClusterRun:
             assert self.now < deadline, f"not in sync: {self.state()}"
             self.step(250 * MS)
         self._judge_copies()
+        self.departures.judge()
         self.is_healing = False
 
     def _repair(self, machine: Machine) -> None:
@@ -550,11 +558,11 @@ class ClusterRun:
                 node.leave(consumer)
 
     def _wanted(self) -> int:
-        return min(self.sizes.mirrors, len(self.machines) - 1)
+        return min(self.sizes.mirrors, len(self.members) - 1)
 
     def is_whole(self) -> bool:
         """Return True if all nodes are in sync with their followers, and each log has one owner."""
-        return all(machine.node is not None and self._is_in_sync(machine, machine.node) for machine in self.machines)
+        return all(machine.node is not None and self._is_in_sync(machine, machine.node) for machine in self.members)
 
     def _is_in_sync(self, machine: Machine, node: ClusterNode) -> bool:
         origins = node.copying.origins.items()
@@ -562,8 +570,8 @@ class ClusterRun:
 
     def is_joined(self, machine: Machine) -> bool:
         """Return True if a node hears all others, serves all its logs, and has all its followers."""
-        node, present = machine.node, {one.number for one in self.machines}
-        if node is None or set(node.cluster.links) != present - {machine.number}:
+        node, present = machine.node, {one.number for one in self.members}
+        if node is None or node.leaving.is_under_way or set(node.cluster.links) != present - {machine.number}:
             return False
         if node.cluster.membership.suspected & present:
             return False
@@ -620,7 +628,7 @@ class ClusterRun:
 
     def state(self) -> str:
         lines = []
-        for machine in self.machines:
+        for machine in self.members:
             node = machine.node
             if node is None:
                 lines.append(f"{machine.name} is down: {machine.start_at} {machine.is_lost} {machine.early}")
@@ -636,11 +644,11 @@ class ClusterRun:
 
     def _judge_copies(self) -> None:
         """Each mirror is its owner's log."""
-        for machine in self.machines:
+        for machine in self.members:
             assert machine.node is not None
             for log_id, origin in machine.node.copying.origins.items():
                 for number in origin.followers:
-                    self._judge_copy(log_id, machine, next(one for one in self.machines if one.number == number))
+                    self._judge_copy(log_id, machine, next(one for one in self.members if one.number == number))
 
     def _judge_copy(self, log_id: bytes, owner: Machine, follower: Machine) -> None:
         assert follower.node is not None
@@ -654,14 +662,14 @@ class ClusterRun:
         """Take out all that is left, and compare."""
         self.is_healing = True
         seen: set[int] = set()
-        for machine in self.machines:
+        for machine in self.members:
             seen |= self._drained(machine)
         missing = [one for one in self.books.owed() if one.number not in seen]
         for publish in missing:
             assert self._is_kept_aside(publish), f"lost: {publish}; holders that lost it: {self.books.lost_by(publish)}"
             self.books.counts["kept aside"] += 1
-        holders, names = {}, {one.number: one.name for one in self.machines}
-        for machine in self.machines:
+        holders, names = {}, {one.number: one.name for one in self.members}
+        for machine in self.members:
             assert machine.node is not None
             for log_id, origin in machine.node.copying.origins.items():
                 holders[log_id] = frozenset({machine.name, *(names[number] for number in origin.followers)})

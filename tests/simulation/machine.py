@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field, replace
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from apps.recover import RecoverError, choose, find_copies
 from nsqd.cluster.link import Link
+from nsqd.cluster.membership import Standing
 from nsqd.cluster.ownership import Promise
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import first_of_new_log
+from nsqd.replication.duplicates import of_return
 from nsqd.replication.early import AtOnce
 from nsqd.replication.facts import ClusterFacts, describe_closed, next_incarnation
 from nsqd.replication.mirrors import Mirrors
@@ -198,6 +201,8 @@ class Machine:
         self.open_at = 0  # when it reads its log at the latest
         self.still_until = 0  # SIGSTOP
         self.is_lost = False  # the disk is gone: it must be made again
+        self.is_away = False  # its node has left or was forgotten, and the machine does not come back
+        self.is_forgotten = False  # so was the log on its disk
         self.backup: Disks | None = None
         self.backup_kept: dict[bytes, int] = {}
         self.backup_log = b""  # id of the log that the node published into then
@@ -294,7 +299,8 @@ class Machine:
 
     def others(self) -> list[Machine]:
         """Return the machines whose nodes this one knew in its last run."""
-        known = {member.node.http for member in self.disks.facts.members}
+        members = [member for member in self.disks.facts.members if member.standing is Standing.MEMBER]
+        known = {member.node.http for member in members}
         return [one for one in self.run.machines if one is not self and one.http in known]
 
     def step_start(self) -> None:
@@ -402,6 +408,7 @@ class Machine:
         files = [partial.content(name) for name in partial.names()]
         run.books.moved(old, made.log_id, made.common, self.name, files)
         run.books.counts["successions"] += 1
+        self._possible(of_return(made, bool(taken.address)))
         run.note(f"{self.name} begins {made.log_id.hex()[:6]} after {old.hex()[:6]}, common {made.common}")
         if is_unlucky and random.random() < 0.1:
             raise PowerCut  # `log.partial` waits for its rename, which the next start does
@@ -409,6 +416,15 @@ class Machine:
     def keep_facts(self, facts: ClusterFacts) -> None:
         """Write cluster.json."""
         self.disks.facts = facts
+
+    def count_duplicates(self) -> None:
+        """Note what the node, which ends, has counted of messages that may be delivered twice."""
+        if self.node is not None:
+            self._possible(self.node.adopted.adoptions.takeovers.possible_duplicates)
+
+    def _possible(self, duplicates: Counter[str]) -> None:
+        for reason, number in duplicates.items():
+            self.run.books.counts[f"possible duplicates: {reason}"] += number
 
     def set_slowness(self) -> None:
         """Let syncs take as long as the disk needs now."""
@@ -438,6 +454,7 @@ class Machine:
         """The process is killed, or the power fails, in the middle of whatever it does."""
         run, random = self.run, self.run.random
         self.note_durable()
+        self.count_duplicates()
         run.books.upset(self.logs(), run.now)
         self.fence = None
         if is_cut:
@@ -487,6 +504,16 @@ class Machine:
         self.is_lost = True
         self.run.note(f"disk of {self.name} lost")
 
+    def begin_anew(self, number: int) -> None:
+        """The machine, which is down, gets an empty directory. What was set aside is kept elsewhere."""
+        before = self.disks
+        self.disks = Disks(self.new_disk(), parted=before.parted, remnants=before.remnants)
+        self.durable, self.promised, self.log_id = {}, {}, b""
+        self.backup, self.vain_until, self.is_lost = None, 0, False
+        self.number = number
+        self.address, self.http = f"node{number}:4152", f"node{number}:4151"
+        self.run.note(f"{self.name} begins with an empty directory as node {number}")
+
     def back_up(self) -> None:
         """Copy the whole directory, unless a group stands in it that could not be written, and will be written otherwise."""
         if self.node is None or self.node.log.writer.failure:
@@ -506,7 +533,7 @@ class Machine:
 
     def recover(self) -> bool:
         """Make the directory again as `penstock recover` does. Returns False if that is refused at present."""
-        others = [one for one in self.run.machines if one is not self]
+        others = [one for one in self.run.machines if one is not self and not one.is_away]
         by_http = {one.http: one for one in others}
 
         def ask(address: str) -> Any:

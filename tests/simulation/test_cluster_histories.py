@@ -228,3 +228,57 @@ def test_a_node_that_is_recovered_from_a_copy_of_the_adopters_log_has_its_log_ag
         assert owner.log_id == log_id
 
     assert History(seed, Quorum.MAJORITY).tell(story).books.counts["adopted logs set aside"] == 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_nsqlookupd_that_hears_both_sides_of_a_partition_postpones_the_take_over(seed: int) -> None:
+    def story(run: History) -> None:
+        owner, *others = run.machines
+        log_id = owner.log_id
+        run.publish_some(owner, 3)
+        run.wait(6)
+        run.part([owner], others, is_witnessed=True)
+        run.wait(60)
+        assert run.owner_of(log_id) == [owner]
+        run.part([owner], others)
+        run.until(run.is_served(log_id, others))
+
+    assert History(seed, Quorum.MAJORITY).tell(story).books.counts["claims postponed"] >= 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("quorum", list(Quorum))
+def test_a_node_that_leaves_loses_nothing_and_joins_again_with_another_log(quorum: Quorum, seed: int) -> None:
+    """Messages of one copy, too, which nobody else was asked to have."""
+
+    def story(run: History) -> None:
+        leaver = run.machines[1]
+        log_id = leaver.log_id
+        run.publish_some(leaver, 1, 10)
+        run.publish_some(leaver, 2, 5, "always")
+        run.departures.leave(leaver, 60 * SECOND)
+        run.until(lambda: leaver.node is None)
+        (owner,) = run.owner_of(log_id)
+        assert owner is not leaver
+        leaver.is_away = False
+        run.start(leaver)
+        run.until(lambda: run.is_joined(leaver))
+        assert leaver.log_id != log_id
+        run.publish_some(leaver, 2)
+
+    assert History(seed, quorum).tell(story).books.counts["leaves"] == 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_node_that_is_cut_off_while_it_leaves_stays_a_member_or_has_lost_nothing(seed: int) -> None:
+    def story(run: History) -> None:
+        leaver, *others = run.machines
+        run.publish_some(leaver, 1, 10)
+        run.departures.leave(leaver, 20 * SECOND)
+        run.wait(0.5 + 0.3 * seed)
+        run.part([leaver], others)
+        run.wait(40)
+        run.join()
+
+    counts = History(seed, Quorum.MAJORITY).tell(story).books.counts
+    assert counts["leaves"] + counts["leaves given up"] == 1
