@@ -6,7 +6,8 @@ has rounds: first anything happens, then all is repaired, and soon every node mu
 * each publish that was acknowledged with n copies is delivered, if at most n - 1 of the nodes that had it lost it;
 * no message id was used twice;
 * each mirror is the log of its owner, cut where the mirror ends: the same bytes, and the same state after a replay;
-* nothing waits that cannot come, and nothing piles up.
+* nothing waits that cannot come, and nothing piles up;
+* what departures.py, wide.py and bounds.py say.
 
 Before the next round all that is left counts as acknowledged with all copies.
 
@@ -33,11 +34,13 @@ from tests.nsqd.replication.copied import judge_bytes, judge_state
 from tests.nsqd.replication.copying_run import small
 from tests.nsqd.storage.sim_disk import PowerCut
 from tests.simulation.books import Books, Loss, Publish, number_of
+from tests.simulation.bounds import judge_bounds
 from tests.simulation.cluster_node import PATIENCE, TOPICS, ClusterNode, Consumer, Reply, Sizes
 from tests.simulation.departures import Departures
 from tests.simulation.lookup import Lookups
 from tests.simulation.machine import CAPACITY, Machine
 from tests.simulation.trouble import Trouble
+from tests.simulation.wide import JOBS, Wide
 from tests.simulation.wires import Wires
 
 HEALED_WITHIN = 200 * SECOND
@@ -90,6 +93,7 @@ class ClusterRun:
         self.budget = 0  # machines that may still lose something in this round
         self.cuts_until = 0
         self.trouble = Trouble(self)
+        self.wide = Wide(self, Random(f"wide {seed}"))
         self.departures = Departures(self, Random(f"departures {seed}"))
         self.lines: list[str] = []  # what happened
         self.is_healing = False
@@ -165,6 +169,7 @@ class ClusterRun:
                 self._heal()  # the cluster is formed
                 for _ in range(ROUNDS):
                     self._round()
+                judge_bounds(self)
                 for machine in self.machines:
                     machine.count_duplicates()
             except AssertionError as error:
@@ -240,6 +245,7 @@ class ClusterRun:
         machine.note_durable()
         for consumer in list(node.consumers):
             self._read(consumer)
+        self.wide.note_fresh(node)
         if random.random() < 0.2 or self.is_healing:
             machine.disks.facts = node.facts()
 
@@ -267,6 +273,8 @@ class ClusterRun:
                 chosen.append(lambda: self._subscribe(node))
             else:
                 chosen.append(lambda: self._consume(node))
+        if self.wide.is_on:
+            chosen += [lambda: self.wide.act(machine, node)] * random.choice((0, 1, 1, 3))
         return chosen
 
     def _publish(self, machine: Machine, node: ClusterNode) -> Reply | None:
@@ -285,7 +293,9 @@ class ClusterRun:
             return None
         publish = self.books.publish(machine.name, machine.log_id, name, mode, n, self.now)
         body = publish.body
-        if random.random() < 0.1:
+        if name == JOBS:
+            topic.put([body], self.wide.options(node.clock.now))
+        elif random.random() < 0.1:
             topic.publish_deferred(body, node.clock.now + random.choice((50, 2000)) * MS)
         else:
             topic.publish([body], len(body))
@@ -535,6 +545,7 @@ class ClusterRun:
             self.step(250 * MS)
         self._judge_copies()
         self.departures.judge()
+        self.wide.judge_configs([machine.node for machine in self.members if machine.node is not None])
         self.is_healing = False
 
     def _repair(self, machine: Machine) -> None:
@@ -556,6 +567,8 @@ class ClusterRun:
         for node in [machine.node for machine in self.machines if machine.node is not None]:
             for consumer in list(node.consumers):
                 node.leave(consumer)
+            if node.jobs is not None:
+                node.jobs.leave()
 
     def _wanted(self) -> int:
         return min(self.sizes.mirrors, len(self.members) - 1)
@@ -662,18 +675,22 @@ class ClusterRun:
         """Take out all that is left, and compare."""
         self.is_healing = True
         seen: set[int] = set()
+        readable = {one for machine in self.members if machine.node for one in self.wide.readable(machine.node)}
         for machine in self.members:
             seen |= self._drained(machine)
         missing = [one for one in self.books.owed() if one.number not in seen]
         for publish in missing:
             assert self._is_kept_aside(publish), f"lost: {publish}; holders that lost it: {self.books.lost_by(publish)}"
             self.books.counts["kept aside"] += 1
+        for publish in self.wide.lost_to_readers(readable):
+            assert self._is_kept_aside(publish), f"cannot be read back: {publish}"
+            self.books.counts["kept aside from readers"] += 1
         holders, names = {}, {one.number: one.name for one in self.members}
         for machine in self.members:
             assert machine.node is not None
             for log_id, origin in machine.node.copying.origins.items():
                 holders[log_id] = frozenset({machine.name, *(names[number] for number in origin.followers)})
-        self.books.settle(seen, 1 + self._wanted(), holders)
+        self.books.settle(seen | readable, 1 + self._wanted(), holders)
         self.is_healing = False
 
     def _is_kept_aside(self, publish: Publish) -> bool:
@@ -698,15 +715,18 @@ class ClusterRun:
         consumers: list[Consumer] = []
 
         def subscribe() -> None:
-            consumers.extend(node.subscribe(name, 1 << 20) for name in TOPICS)
+            self.wide.allow_copies(node, 1 + self._wanted())
+            names = [name for name in (*TOPICS, *self.wide.topics) if name != JOBS]
+            consumers.extend(node.subscribe(name, 1 << 20) for name in names)
 
         node.turn(subscribe)  # type: ignore[arg-type]
         quiet = 0
         while quiet < 3:
             while node.cache.step() or any(one.cache.step() for one in node.adopted.logs.values()):
                 node.syncer.step()
-            node.turn()
-            quiet = 0 if any(one.fresh for one in consumers) else quiet + 1
+            node.turn(*self.wide.drain(node))
+            quiet = 0 if any(one.fresh for one in consumers) or (node.jobs and node.jobs.fresh) else quiet + 1
+            self.wide.note_fresh(node)
             for one in consumers:
                 self._read(one)
         found = [(one, frame) for one in consumers for frame in one.seen]
@@ -716,13 +736,17 @@ class ClusterRun:
         def finish() -> None:
             for consumer, frame in finished:
                 self._finish(consumer, frame)
+            self.wide.finish_some(node, part)
 
+        numbers = {number_of(frame[34:]) for _, frame in found} | self.wide.held(node)
         node.turn(finish)  # type: ignore[arg-type]
 
         def leave() -> None:
             for consumer in consumers:
                 node.leave(consumer)
+            if node.jobs is not None:
+                node.jobs.leave()
 
         node.turn(leave)  # type: ignore[arg-type]
         node.broker.check()
-        return {number_of(frame[34:]) for _, frame in found}
+        return numbers

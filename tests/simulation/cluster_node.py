@@ -48,6 +48,7 @@ from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer
 from tests.simulation.adopted import AdoptedLogs, SimRemnants
 from tests.simulation.books import Publish
+from tests.simulation.wide import JOBS, JobClient
 
 if TYPE_CHECKING:
     from tests.simulation.machine import Machine
@@ -113,6 +114,11 @@ class FactsFile:
             then(is_kept)
 
         self._waiting.append(told)
+
+    @property
+    def is_busy(self) -> bool:
+        """Return True while somebody waits until it is written."""
+        return bool(self._waiting) or self._writing is not None
 
     def step(self) -> None:
         """Do what is due: begin to write, write, or tell that it is written. A crash may come between."""
@@ -234,6 +240,7 @@ class ClusterNode(SimNode):
         self.random, self.sizes = random, sizes
         self.replies: list[tuple[list[Promise], Reply]] = []
         self.consumers: list[Consumer] = []
+        self.jobs: JobClient | None = None  # in a wide run
         self.flush: Callable[[], None] = lambda: None  # lets the network take what the links have
         super().__init__(
             disk, sizes.durability, clock, random, sizes.limits, sizes.segment, sizes.budget, *sizes.tail,
@@ -476,14 +483,19 @@ class ClusterNode(SimNode):
 
     def make_topics(self) -> None:
         """Create the topics, with their channel. Their numbers differ from node to node."""
-        names = list(TOPICS)
+        wide = self.machine.run.wide
+        configs = TOPICS | wide.topics
+        names = list(configs)
         Random(self.number).shuffle(names)
         for name in names:
-            config = TOPICS[name]
+            config = configs[name]
+            is_new = name not in self.broker.topics
             topic = self.broker.topic(name)
-            if topic.config != config:
+            if is_new and topic.config != config:
                 topic.configure(config)
-            topic.channel(CHANNEL)
+            if name != JOBS:
+                topic.channel(CHANNEL)
+        wide.prepare(self)
 
     def may_publish(self, topic: Topic, n: int) -> tuple[Mark, ...] | None:
         """Return the marks that a reply waits for, None if the publish is refused."""

@@ -30,7 +30,8 @@ class Departures:
 
     def __init__(self, run: ClusterRun, random: Random) -> None:
         self._run, self._random = run, random
-        self.is_on = random.random() < 0.4  # nodes leave in this run
+        # nodes leave in this run; if nobody took anything over, an operator would have to, after the new owner's disk is lost
+        self.is_on = random.random() < 0.5 and run.takes_over
         self._ends: dict[Machine, tuple[int, bool]] = {}  # when the process ends, true ns; whether the node has left
         self._doomed: Machine | None = None  # it is down, and an operator wants it to be forgotten
         self._is_being_kept = False  # a node writes that it is forgotten

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
+from nsqd.cluster.claimant import Attempt
 from nsqd.cluster.claims import Claims
 from tests.nsqd.core.node import MS, SECOND
 
@@ -44,8 +45,8 @@ class Lookups:
         self._ping_due: dict[Machine, int] = {}
         self._find_due: dict[Machine, int] = {}
         self._answers: list[tuple[int, Machine, ClusterNode, Callable[[], None]]] = []  # (when, for whom, what)
-        # by node that asked, and number: until when it must not claim, because an nsqlookupd heard that node
-        self._postponed: dict[tuple[ClusterNode, int], int] = {}
+        # by node: its last claim about which it was told in time that an nsqlookupd hears the owner
+        self._postponed: dict[ClusterNode, Attempt | None] = {}
 
     def addresses(self) -> list[str]:
         return [lookup.address for lookup in self.all]
@@ -79,13 +80,13 @@ class Lookups:
         ago = now - max(heard) if heard else None
         delay = self._random.choice((1, 100, 700)) * MS if heard else ANSWERS_WITHIN
 
+        attempt = node.claims.attempt
+
         def answer() -> None:
-            attempt, run = node.claims.attempt, self._run
-            if attempt is not None and attempt.awaits_witness and attempt.lost.node == number and ago is not None:
-                left = node.claims.cases.takeover_after - ago
-                if left > 0:
-                    self._postponed[node, number] = run.now + left
-                    run.books.counts["claims postponed"] += 1
+            is_awaited = attempt is not None and attempt is node.claims.attempt and attempt.awaits_witness
+            if is_awaited and ago is not None and ago < node.claims.cases.takeover_after:
+                self._postponed[node] = attempt
+                self._run.books.counts["claims postponed"] += 1
             then(ago)
 
         self._answers.append((now + delay, machine, node, answer))
@@ -94,6 +95,4 @@ class Lookups:
         """Assert that no nsqlookupd told a node, which has won a claim, that it hears the owner."""
         attempt = claims.attempt
         assert attempt is not None
-        until = self._postponed.get((node, attempt.lost.node), 0)
-        is_silent = claims.claimant._needs_witness(attempt)
-        assert not is_silent or self._run.now >= until, f"node {attempt.lost.node} is heard, and its log is claimed"
+        assert attempt is not self._postponed.get(node), f"node {attempt.lost.node} is heard, and its log is claimed"

@@ -83,13 +83,15 @@ class SimDirectory:
 
     def found(self) -> list[tuple[bytes, int]]:
         found = []
-        for log_id, disk in self._disks.mirrors.items():
+        for log_id, disk in list(self._disks.mirrors.items()):
             try:
                 manifest = read_manifest(disk)
             except (ManifestError, OSError):
                 continue
             if manifest is not None:
                 found.append((log_id, manifest.node))
+            else:  # as nsqd.replication.directory.MirrorDirectory does
+                del self._disks.mirrors[log_id]
         return found
 
     def open(self, log_id: bytes) -> Disk:
@@ -179,6 +181,10 @@ def _position(part: str) -> int:
     return int(part[:20]) + max(0, int(offset or 0) - HEADER_SIZE)
 
 
+def _holds(disk: SimDisk, body: bytes) -> bool:
+    return any(body in disk.content(name) for name in disk.names())
+
+
 def channels_of(disk: SimDisk) -> set[tuple[str, str]]:
     """Return the names of all channels that a log knows, each with that of its topic."""
     topics = LogReading(FrozenDisk(disk)).replay.topics.values()
@@ -219,6 +225,7 @@ class Machine:
         self.log_id = b""
         self.fence: tuple[bytes, Epoch] | None = None  # the process goes on with another log than this one
         self.fenced_at = 0  # true ns
+        self.stated: set[bytes] = set()  # logs on its disk that have durably said which followers count
         self.promised: dict[bytes, Promise] = {}  # to other nodes, or to itself as a claimant
         self.durable: dict[bytes, int] = {}  # by log id, how far its disks had logs when it was up last
 
@@ -341,7 +348,7 @@ class Machine:
             expected = channels_of(self.disks.log)
             self._succeed(error.taken)
             node = self._opened(others)
-            found = {(topic.name, channel) for topic in node.broker.topics.values() for channel in topic.channels}
+            found = {(topic.name, one.name) for topic in node.broker.topics.values() for one in topic.readers.values()}
             assert expected <= found, f"the new log lacks channels of the old one: {expected - found}"
         except OwnerSilentError:
             self.disks, self.start_at = self.disks.kill(), run.now + SECOND
@@ -351,6 +358,7 @@ class Machine:
         damage = node.log.start_results.damage
         assert not damage.spots or self.is_spoiled, f"a crash looks like damage: {damage.spots}"
         self.log_id = node.log.identity.log_id
+        self._judge_facts(node)
         run.archives[self.log_id, self.name] = node.archive
         kept = dict(disks.facts.promises)
         broken = {log_id for log_id, promise in self.promised.items() if kept.get(log_id, Promise(0, 0)) < promise}
@@ -367,6 +375,26 @@ class Machine:
         self.set_slowness()
         node.turn(node.make_topics)  # type: ignore[arg-type]
         run.books.counts["starts"] += 1
+
+    def _judge_facts(self, node: ClusterNode) -> None:
+        """Assert that a log, which was opened, states what it has stated for good, whatever was removed of it since."""
+        writer, former = node.log.writer, self.run.books.successions.get(self.log_id)
+        assert former in (None, *(parent.log_id for parent in writer.parents)), "a log does not know the one before it"
+        knows_followers = writer.followers != Followers() or self.log_id not in self.stated
+        assert knows_followers, "a log does not know any more which followers count"
+
+    def judge_letting_go(self, log_id: bytes) -> None:
+        """Assert that what this machine's log has from a remnant, which it removes, is in as many copies as were asked for."""
+        others = [one for one in self.run.machines if one is not self and self.log_id in one.disks.mirrors]
+        for publish in self.run.books.publishes:
+            if (
+                publish.log_id == self.log_id
+                and publish.former[-1:] == [log_id]
+                and publish.acked
+                and not publish.finished
+            ):
+                having = [one for one in others if _holds(one.disks.mirrors[self.log_id], publish.body)]
+                assert len(having) >= publish.n - 1, f"let go before there are copies: {publish}"
 
     def _opened(self, others: list[Machine]) -> ClusterNode:
         """Return a node whose log is open. Raises TakenOver, OwnerSilentError, LogError."""
@@ -440,7 +468,10 @@ class Machine:
         node = self.node
         if node is None:
             return
-        self.durable = {self.log_id: node.log.writer.durable.position}
+        writer = node.log.writer
+        self.durable = {self.log_id: writer.durable.position}
+        if writer.followers != Followers() and writer.durable.position == writer.written.position:
+            self.stated.add(self.log_id)
         for log_id, kept in node.mirrors.kept.items():
             self.durable[log_id] = kept.mirror.durable if kept.mirror is not None else 0
         for log_id, one in node.adopted.logs.items():
@@ -500,6 +531,7 @@ class Machine:
         self.crash(True)
         self.run.books.losses.append(Loss(self.run.now, self.name, {}, False))
         self.disks, self.durable, self.promised = Disks(self.new_disk()), {}, {}
+        self.stated.clear()
         self.backup, self.vain_until = None, 0
         self.is_lost = True
         self.run.note(f"disk of {self.name} lost")
@@ -507,8 +539,10 @@ class Machine:
     def begin_anew(self, number: int) -> None:
         """The machine, which is down, gets an empty directory. What was set aside is kept elsewhere."""
         before = self.disks
-        self.disks = Disks(self.new_disk(), parted=before.parted, remnants=before.remnants)
+        first_id = first_of_new_log(self.clock.true, 0)
+        self.disks = Disks(self.new_disk(), parted=before.parted, remnants=before.remnants, first_id=first_id)
         self.durable, self.promised, self.log_id = {}, {}, b""
+        self.stated.clear()
         self.backup, self.vain_until, self.is_lost = None, 0, False
         self.number = number
         self.address, self.http = f"node{number}:4152", f"node{number}:4151"
@@ -527,6 +561,7 @@ class Machine:
         self.crash(False)
         self.run.books.losses.append(Loss(self.run.now, self.name, self.backup_kept, False))
         self.disks, self.backup, self.promised = self.backup, None, {}
+        self.stated.clear()
         self.log_id = self.backup_log
         self.run.books.may_reuse_ids.add(self.name)
         self.run.note(f"old backup of {self.name} restored")

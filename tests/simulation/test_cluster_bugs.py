@@ -17,6 +17,7 @@ import pytest
 from nsqd.cluster.cases import Cases
 from nsqd.cluster.claimant import Claimant
 from nsqd.cluster.claims import Quorum
+from nsqd.cluster.leaving import Leaving
 from nsqd.cluster.link import Link
 from nsqd.cluster.ownership import Ownership
 from nsqd.cluster.ownership import Promise as Promised
@@ -32,17 +33,19 @@ from nsqd.protocols.peer import stream
 from nsqd.replication import closing, common, mirrors, origin
 from nsqd.replication.adoption import Adoptions
 from nsqd.replication.mirrors import Kept, Mirrors
-from nsqd.storage.log import reading, succession
+from nsqd.storage.log import checkpoint, reading, succession
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.opening import OpenLog
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE
 from nsqd.storage.log.store import LogStore
+from nsqd.storage.log.writer import Writer
 from nsqd.storage.mirror.mirror import Mirror
 from nsqd.storage.sequence import Sequence
 from tests.simulation import adopted, cluster, machine
 from tests.simulation.cluster import ClusterRun
 from tests.simulation.cluster_node import ClusterNode
+from tests.simulation.machine import SimDirectory
 
 pytestmark = pytest.mark.long
 MOST_SEEDS = 300
@@ -259,6 +262,64 @@ def a_log_that_owes_something_is_closed(patch: Patch) -> None:
     patch.setattr(closing, "owes_nothing", lambda opened, broker: True)
 
 
+def a_remnant_goes_before_the_new_log_has_copies(patch: Patch) -> None:
+    def at_once(self: closing.Closing) -> None:
+        if not self._is_busy:
+            self._is_busy = True
+            self._work.run(self._remove_remnants, self._removed_remnants)
+
+    patch.setattr(closing.Closing, "_look_at_remnants", at_once)
+
+
+def without_record(patch: Patch, kind: RecordKind) -> None:
+    """Let checkpoints repeat no record of that kind."""
+    begin_state = checkpoint.begin_state
+
+    def without(writer: Writer, source: Any) -> int:
+        before = len(writer.group)
+        count = begin_state(writer, source)
+        left = [record for record in writer.group[before:] if record[0] is not kind]
+        count -= len(writer.group) - before - len(left)
+        writer.group[before:] = left
+        return count
+
+    patch.setattr(checkpoint, "begin_state", without)
+    patch.setattr(succession, "begin_state", without, raising=False)
+
+
+def a_checkpoint_does_not_repeat_the_followers(patch: Patch) -> None:
+    without_record(patch, RecordKind.FOLLOWERS)
+
+
+def a_checkpoint_does_not_repeat_the_parents(patch: Patch) -> None:
+    without_record(patch, RecordKind.PARENT)
+
+
+def a_checkpoint_does_not_repeat_the_epochs(patch: Patch) -> None:
+    without_record(patch, RecordKind.EPOCH)
+
+
+def a_witness_is_not_believed(patch: Patch) -> None:
+    witnessed = Claimant._witnessed
+    patch.setattr(Claimant, "_witnessed", lambda self, attempt, ago: witnessed(self, attempt, None))
+
+
+def a_node_leaves_before_its_logs_have_owners(patch: Patch) -> None:
+    patch.setattr(Leaving, "_find_owned", lambda self: None)
+
+
+def an_unfinished_mirror_stays(patch: Patch) -> None:
+    found = SimDirectory.found
+
+    def keeping(self: SimDirectory) -> list[tuple[bytes, int]]:
+        before = dict(self._disks.mirrors)
+        logs = found(self)
+        self._disks.mirrors.update(before)
+        return logs
+
+    patch.setattr(SimDirectory, "found", keeping)
+
+
 BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (gate_off_by_one, 0),
     (hole_in_a_mirror, 0),
@@ -283,6 +344,13 @@ BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (a_promise_fences, 5),
     (stripes_are_found_by_number, 4),
     (a_log_that_owes_something_is_closed, 4),
+    (a_remnant_goes_before_the_new_log_has_copies, 0),
+    (a_checkpoint_does_not_repeat_the_followers, 0),
+    (a_checkpoint_does_not_repeat_the_parents, 0),
+    (a_checkpoint_does_not_repeat_the_epochs, 0),
+    (a_witness_is_not_believed, 0),
+    (a_node_leaves_before_its_logs_have_owners, 0),
+    (an_unfinished_mirror_stays, 0),
 ]
 
 

@@ -1,15 +1,17 @@
 """Run many seeds of the simulated cluster, and print what happened in all of them.
 
-    python -m tests.simulation.totals FIRST COUNT
+    python -m tests.simulation.totals FIRST COUNT [SECONDS]
 
-It ends with status 1 if a run failed, and names the seed of each run that did.
+It begins no run after SECONDS. It ends with status 1 if a run failed, and names the seed of each run that did.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from dataclasses import dataclass, field
+from math import inf
 
 from tests.simulation.cluster import ClusterRun
 
@@ -42,10 +44,12 @@ class Totals:
         return lines + [f"{counts[what]} {what}" for what in sorted(counts)]
 
 
-def main(first: int, count: int) -> int:
-    """Run `count` seeds from `first` on. Returns the status of the process."""
-    totals = Totals()
+def main(first: int, count: int, seconds: float = inf) -> int:
+    """Run `count` seeds from `first` on, as many as begin within `seconds`. Returns the status of the process."""
+    totals, until = Totals(), time.monotonic() + seconds
     for seed in range(first, first + count):
+        if time.monotonic() >= until:
+            break
         totals.add(seed)
         if seed in totals.failed:
             print(f"seed {seed}: {totals.failed[seed]}", flush=True)
@@ -56,4 +60,4 @@ def main(first: int, count: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), *map(float, sys.argv[3:])))
