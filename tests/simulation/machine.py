@@ -594,8 +594,11 @@ class Machine:
         assert other.node is not None
         log_id = bytes.fromhex(copy.log_id)
         disk = self.new_disk()
-        for part in other.node.mirrors.parts(other.node.mirrors.kept[log_id], 0):
-            disk.put(part.name, part.read(0, part.size))
+        try:
+            for part in other.node.mirrors.parts(other.node.mirrors.kept[log_id], 0):
+                disk.put(part.name, part.read(0, part.size))
+        except OSError:  # the other's disk fails: an operator tries again
+            return False
         self.disks = Disks(disk, first_id=safe_id(other.node.cluster, self.number, self.clock.true))
         self.log_id = log_id
         self.is_lost, self.is_recovered = False, not silent

@@ -282,3 +282,32 @@ def test_a_node_that_is_cut_off_while_it_leaves_stays_a_member_or_has_lost_nothi
 
     counts = History(seed, Quorum.MAJORITY).tell(story).books.counts
     assert counts["leaves"] + counts["leaves given up"] == 1
+
+
+def the_remnant_of_a_closed_log(run: History) -> None:
+    """The adopter lacks what two nodes had, and is slow to copy the log in which that goes on, when the old log is closed."""
+    owner, adopter, other = run.machines
+    log_id = owner.log_id
+    run.wait(6)
+    run.wires.cut |= {(owner.address, adopter.address), (adopter.address, owner.address)}
+    run.until(lambda: adopter.number not in run.node(owner).cluster.links)
+    run.publish_some(owner, 2)
+    run.kill(other)
+    run.kill(owner)
+    run.join()
+    run.until(run.is_served(log_id, [adopter]))
+    for name in ("os", "always", "interval", "two"):
+        run.finish_all(adopter, name)
+    run.node(adopter).work.duration = LONG
+    run.start(owner)
+    run.until(lambda: log_id in run.node(owner).cluster.ownership.closed)
+    run.wait(12)
+    assert [one for one, _ in owner.disks.remnants] == [log_id]
+    run.kill(adopter)
+    run.start(adopter, other)
+    run.until(lambda: not owner.disks.remnants)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_remnant_stays_until_what_goes_on_of_it_has_copies(seed: int) -> None:
+    assert History(seed, Quorum.ANY).tell(the_remnant_of_a_closed_log).books.counts["remnants removed"] >= 1
