@@ -47,7 +47,7 @@ from tests.simulation.cluster import ClusterRun
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.history import History
 from tests.simulation.machine import SimDirectory
-from tests.simulation.test_cluster_histories import the_remnant_of_a_closed_log
+from tests.simulation.test_cluster_histories import a_partition_with_a_witness, the_remnant_of_a_closed_log
 
 pytestmark = pytest.mark.long
 MOST_SEEDS = 300
@@ -349,7 +349,6 @@ BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (a_checkpoint_does_not_repeat_the_followers, 0),
     (a_checkpoint_does_not_repeat_the_parents, 4),
     (a_checkpoint_does_not_repeat_the_epochs, 0),
-    (a_witness_is_not_believed, 0),
     (a_node_leaves_before_its_logs_have_owners, 0),
     (an_unfinished_mirror_stays, 0),
 ]
@@ -377,3 +376,9 @@ def test_a_remnant_that_goes_too_early_is_found_in_its_history(monkeypatch: Patc
     a_remnant_goes_before_the_new_log_has_copies(monkeypatch)
     with pytest.raises(AssertionError, match="let go before there are copies"):
         History(0, Quorum.ANY).tell(the_remnant_of_a_closed_log)
+
+
+def test_a_witness_that_is_not_believed_is_found_in_its_history(monkeypatch: Patch) -> None:
+    a_witness_is_not_believed(monkeypatch)
+    with pytest.raises(AssertionError, match="is heard, and its log is claimed"):
+        History(0, Quorum.MAJORITY).tell(a_partition_with_a_witness)
