@@ -41,6 +41,8 @@ class MirrorDirectory:
                 continue
             if manifest is not None:
                 logs.append((bytes.fromhex(name), manifest.node))
+            else:  # an earlier run has begun it: its bytes count for nothing, and no node would ask for their removal
+                shutil.rmtree(self.path / name, ignore_errors=True)
         return logs
 
     def open(self, log_id: bytes) -> Disk:

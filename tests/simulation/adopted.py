@@ -7,11 +7,13 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, cast
 
+from nsqd.cluster.topic_configs import use
 from nsqd.core.broker import Broker
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import NoIds
 from nsqd.core.retention.policy import Durability
 from nsqd.core.stripes import Attachment, Deletions, adopted_broker
+from nsqd.protocols.peer.configs import VersionedConfig
 from nsqd.replication.adopted_log import Parts
 from nsqd.replication.adoption import Adoptions
 from nsqd.replication.claiming import CountsTeller
@@ -77,12 +79,14 @@ class SimRemnants:
     """The logs that a machine's node had before. Implements nsqd.replication.closing.Remnants."""
 
     def __init__(self, machine: Machine) -> None:
-        self._disks = machine.disks
+        self._machine, self._disks = machine, machine.disks
 
     def found(self) -> list[bytes]:
         return sorted({log_id for log_id, _ in self._disks.remnants})
 
     def remove(self, log_id: bytes) -> None:
+        self._machine.judge_letting_go(log_id)
+        self._machine.run.books.counts["remnants removed"] += 1
         self._disks.remnants = [one for one in self._disks.remnants if one[0] != log_id]
 
 
@@ -135,12 +139,15 @@ class AdoptedLogs:
             budget=node.sizes.budget,
             node=node.number,
             announce=self._announce,
+            resume=node.cluster.resume_owner,
+            give_up=node.cluster.give_up_log,
             attach=self._attach,
             detach=self._detach,
             watch=lambda: Deletions(node.broker),
             is_lost=self._is_lost,
             is_closed=node.cluster.ownership.closed.__contains__,
         )
+        node.cluster.on_config = self._configured
         self.adoptions = Adoptions(SimAdopted(machine), node.mirrors, node.work, parts)
         self.adoptions.reopen()
 
@@ -174,6 +181,7 @@ class AdoptedLogs:
         source.tap(one.archive)
         opened.store.after_write = partial(node.copied_group, origin)
         node.copying.add(origin)
+        node.ends.pop(log_id, None)
         writer = opened.writer
         node.tellers[log_id] = CountsTeller(
             node.claims, origin, log_id, opened.identity.epoch, lambda: writer.written.position
@@ -181,6 +189,7 @@ class AdoptedLogs:
         self.logs[log_id] = one
 
     def _end_copying(self, log_id: bytes) -> None:
+        self._node.ends[log_id] = self._node.copying.origins[log_id].extent()
         self._node.copying.remove(log_id)
         del self._node.tellers[log_id], self.logs[log_id]
 
@@ -194,7 +203,12 @@ class AdoptedLogs:
 
     def _attach(self, broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:
         self._attachments[broker] = Attachment(self._node.broker, broker, deletions)
+        self._node.cluster.configs.use_in(broker)
         return partial(self._attachments[broker].attach_some, AT_ONCE)
+
+    def _configured(self, word: VersionedConfig) -> None:
+        for broker in self._attachments:
+            use(word, broker)
 
     def _detach(self, broker: Broker) -> Callable[[], bool]:
         return partial(self._attachments.pop(broker).detach_some, AT_ONCE)

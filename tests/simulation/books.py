@@ -70,6 +70,8 @@ class Books:
         default_factory=dict
     )  # when an owner of a log last died or changed, by log id, true ns
 
+    successions: dict[bytes, bytes] = field(default_factory=dict)  # by id of a log, the one that it succeeds
+
     def publish(self, node: int, log_id: bytes, topic: str, mode: Durability, n: int, at: int) -> Publish:
         one = Publish(len(self.publishes), node, log_id, topic, mode, n, at)
         self.publishes.append(one)
@@ -91,6 +93,7 @@ class Books:
             if one.log_id == old and one.position > common and any(one.body in content for content in files):
                 one.former.append(one.log_id)
                 one.log_id, one.holders = new, frozenset({node})
+        self.successions[new] = old
         self.upsets[new] = 1 << 63  # what the tail says of its messages may be repeated
 
     def _note_again(self, publish: Publish, node: int, handed: int) -> None:
@@ -109,11 +112,15 @@ class Books:
     def delivered(self, frame: bytes, node: int, handed: int) -> Publish:
         """Note a message that a client of the machine `node` has read, which was handed over at `handed` (true ns)."""
         message = Delivery(frame, 0)
-        publish = self.publishes[number_of(message.body)]
-        if self.ids.setdefault(message.id, publish.number) != publish.number or (
-            self.id_of.setdefault(publish.number, message.id) != message.id
+        return self.given(message.id, message.body, node, handed)
+
+    def given(self, message_id: bytes, body: bytes, node: int, handed: int) -> Publish:
+        """Note a message or a job that a client of the machine `node` has, which was handed over at `handed` (true ns)."""
+        publish = self.publishes[number_of(body)]
+        if self.ids.setdefault(message_id, publish.number) != publish.number or (
+            self.id_of.setdefault(publish.number, message_id) != message_id
         ):
-            assert publish.node in self.may_reuse_ids, f"two messages have the id {message.id.decode()}: {publish}"
+            assert publish.node in self.may_reuse_ids, f"two messages have the id {message_id.decode()}: {publish}"
             self.counts["ids used again after a backup"] += 1
         publish.deliveries += 1
         if publish.done is not None:

@@ -6,7 +6,8 @@ has rounds: first anything happens, then all is repaired, and soon every node mu
 * each publish that was acknowledged with n copies is delivered, if at most n - 1 of the nodes that had it lost it;
 * no message id was used twice;
 * each mirror is the log of its owner, cut where the mirror ends: the same bytes, and the same state after a replay;
-* nothing waits that cannot come, and nothing piles up.
+* nothing waits that cannot come, and nothing piles up;
+* what departures.py, wide.py and bounds.py say.
 
 Before the next round all that is left counts as acknowledged with all copies.
 
@@ -33,10 +34,14 @@ from tests.nsqd.replication.copied import judge_bytes, judge_state
 from tests.nsqd.replication.copying_run import small
 from tests.nsqd.storage.sim_disk import PowerCut
 from tests.simulation.books import Books, Loss, Publish, number_of
+from tests.simulation.bounds import judge_bounds
 from tests.simulation.cluster_node import PATIENCE, TOPICS, ClusterNode, Consumer, Reply, Sizes
+from tests.simulation.departures import Departures
+from tests.simulation.lookup import Lookups
 from tests.simulation.machine import CAPACITY, Machine
 from tests.simulation.operators import Operators
 from tests.simulation.trouble import Trouble
+from tests.simulation.wide import JOBS, Wide
 from tests.simulation.wires import Wires
 
 HEALED_WITHIN = 200 * SECOND
@@ -44,17 +49,7 @@ STEPS = 120  # of a round, before it is healed
 ROUNDS = 2
 MOST_BACKLOG = 200_000  # bytes that wait for one node
 QUORUMS = (Quorum.NONE, Quorum.MAJORITY, Quorum.MAJORITY, Quorum.ANY)
-LOOKUP_EVERY = 5 * SECOND
-FORGETS_AFTER = 15 * SECOND  # an nsqlookupd, a node that it does not hear
 REPLY_WITHIN = PATIENCE + 5 * SECOND  # every publish is answered, if the node runs
-
-
-class Lookup:
-    """An nsqlookupd: it knows the cluster addresses of nodes that told it."""
-
-    def __init__(self, number: int) -> None:
-        self.address = f"lookupd{number}:4161"
-        self.heard: dict[str, int] = {}  # by cluster address, when
 
 
 @contextmanager
@@ -89,7 +84,8 @@ class ClusterRun:
         self.numbers: dict[tuple[bytes, int], int] = {}  # the machine that adopted a log by an epoch of that number
         self.owned_by: set[tuple[bytes, Epoch]] = set()  # epochs of adopters, by log id, that were told
         self.unclean: dict[bytes, int] = {}  # when a log was last adopted that may lack something, true ns
-        self.lookups = [Lookup(number) for number in range(random.choice((1, 2)))]
+        self.luck = Random(f"luck {seed}")  # for witnesses
+        self.lookups = Lookups(self, random.choice((1, 2)), self.luck)
         self.has_seeds = random.random() < 0.3
         self.machines = [Machine(self, number) for number in range(count)]
         self.seeds = [machine.address for machine in self.machines[:2]]
@@ -98,15 +94,21 @@ class ClusterRun:
         self.budget = 0  # machines that may still lose something in this round
         self.cuts_until = 0
         self.trouble, self.operators = Trouble(self), Operators(self, seed)
+        self.wide = Wide(self, Random(f"wide {seed}"))
+        self.departures = Departures(self, Random(f"departures {seed}"))
         self.lines: list[str] = []  # what happened
         self.is_healing = False
-        self._lookup_due: dict[Machine, int] = {}
         self._asked: list[tuple[int, Machine, ClusterNode, Publish]] = []  # publishes without an answer
 
     @property
     def takes_over(self) -> bool:
         """Return True if nodes may adopt logs."""
         return self.sizes.quorum is not Quorum.NONE
+
+    @property
+    def members(self) -> list[Machine]:
+        """Return the machines whose nodes belong to the cluster, or should."""
+        return [machine for machine in self.machines if not machine.is_away]
 
     def next_number(self) -> int:
         """Return a node number that was never used."""
@@ -147,12 +149,15 @@ class ClusterRun:
         is_owned = epoch.node == machine.number or (log_id, epoch) in self.owned_by
         assert is_owned, f"{machine.name} is fenced by node {epoch.node}, which has not adopted the log"
 
-    def won(self, log_id: bytes, claims: Claims) -> None:
-        """Note that a claim on a log is won."""
+    def won(self, log_id: bytes, claims: Claims, node: ClusterNode) -> None:
+        """Note that a claim on a log is won by a node."""
         assert claims.attempt is not None
+        self.lookups.judge_claim(node, claims)
         stage = claims.attempt.stage
         self.books.counts[f"won {stage.name.lower()}"] += 1
-        if stage is not Stage.CLEAN or claims.quorum is Quorum.ANY:
+        leavers = [one.node.leaving for one in self.machines if one.node is not None and one.node.leaving.is_under_way]
+        is_handed_over = any(node.number in leaving._whole.get(log_id, ()) for leaving in leavers)
+        if not is_handed_over and (stage is not Stage.CLEAN or claims.quorum is Quorum.ANY):
             self.unclean[log_id] = self.now
 
     def note(self, text: str) -> None:
@@ -165,6 +170,9 @@ class ClusterRun:
                 self._heal()  # the cluster is formed
                 for _ in range(ROUNDS):
                     self._round()
+                judge_bounds(self)
+                for machine in self.machines:
+                    machine.count_duplicates()
             except AssertionError as error:
                 error.add_note("\n".join(self.lines[-60:]))
                 raise
@@ -213,8 +221,13 @@ class ClusterRun:
             machine.crash(False, 0)
         if machine.node is node and node.fence is not None:
             machine.begin_again(node.fence)
-        if machine.node is node and node.cluster.refused_itself and self.is_healing:
-            machine.crash(False, 0)  # an operator reads the log
+        if machine.node is node and node.cluster.refused_itself and self.is_healing:  # an operator reads the log
+            if machine.is_forgotten:
+                self.departures.replace_directory(machine)
+            else:
+                machine.crash(False, 0)
+        if machine.node is node:
+            self.departures.look_at(machine)
 
     def _turn(self, machine: Machine, node: ClusterNode) -> None:
         random = self.random
@@ -222,7 +235,7 @@ class ClusterRun:
             node.events()
         for address in node.tick():
             self._dial(machine, node, address)
-        self._discover(machine, node)
+        self.lookups.serve(machine, node)
         node.step_threads()
         busy = not self.is_healing and random.random() < 0.6
         commands = [*self._commands(machine, node), *self.operators.commands(machine, node)] if busy else []
@@ -234,6 +247,7 @@ class ClusterRun:
         machine.note_durable()
         for consumer in list(node.consumers):
             self._read(consumer)
+        self.wide.note_fresh(node)
         if random.random() < 0.2 or self.is_healing:
             machine.disks.facts = node.facts()
 
@@ -248,18 +262,6 @@ class ClusterRun:
             return
         self.wires.connect(machine, other, (node.cluster.dialed(address, machine.mono), accepted))
 
-    def _discover(self, machine: Machine, node: ClusterNode) -> None:
-        """Tell the nsqlookupds where the node is, and ask them for others."""
-        if self.now < self._lookup_due.get(machine, 0):
-            return
-        self._lookup_due[machine] = self.now + LOOKUP_EVERY
-        found = []
-        for lookup in self.lookups:
-            if self.wires.connects(machine.address, lookup.address):
-                lookup.heard[machine.address] = self.now
-                found += [address for address, at in lookup.heard.items() if self.now - at < FORGETS_AFTER]
-        node.cluster.set_found(dict.fromkeys(found))
-
     # clients
 
     def _commands(self, machine: Machine, node: ClusterNode) -> list[Callable[[], Reply | None]]:
@@ -273,6 +275,8 @@ class ClusterRun:
                 chosen.append(lambda: self._subscribe(node))
             else:
                 chosen.append(lambda: self._consume(node))
+        if self.wide.is_on:
+            chosen += [lambda: self.wide.act(machine, node)] * random.choice((0, 1, 1, 3))
         return chosen
 
     def _publish(self, machine: Machine, node: ClusterNode) -> Reply | None:
@@ -291,7 +295,9 @@ class ClusterRun:
             return None
         publish = self.books.publish(machine.name, machine.log_id, name, mode, n, self.now)
         body = publish.body
-        if random.random() < 0.1:
+        if name == JOBS:
+            topic.put([body], self.wide.options(node.clock.now))
+        elif random.random() < 0.1:
             topic.publish_deferred(body, node.clock.now + random.choice((50, 2000)) * MS)
         else:
             topic.publish([body], len(body))
@@ -372,7 +378,7 @@ class ClusterRun:
                     self._isolate(machine)
                     machine.restore()
         for machine in self.machines:
-            if random.random() < 0.02 * violence:
+            if random.random() < 0.02 * violence and not machine.is_away:
                 self._strike(machine)
         if random.random() < 0.02 * violence:
             self._cut_network()
@@ -385,6 +391,7 @@ class ClusterRun:
                     machine.crash(True, random.choice((1, 100, 3000)) * MS)
         if self.takes_over:
             self.trouble.happen()
+        self.departures.happen()
 
     def _strike(self, machine: Machine) -> None:
         random = self.random
@@ -406,6 +413,7 @@ class ClusterRun:
                 "upgrade",
             )
         )
+        self.books.counts[f"event {deed}"] += 1
         if deed == "kill" and machine.is_up:
             machine.crash(False)
         elif deed == "cut" and machine.is_up:
@@ -477,15 +485,17 @@ class ClusterRun:
         """Cut the network in one of several ways, for a while."""
         random, wires = self.random, self.wires
         addresses = [machine.address for machine in self.machines]
-        lookups = [lookup.address for lookup in self.lookups]
+        lookups = self.lookups.addresses()
         random.shuffle(addresses)
         kind = random.choice(("halves", "one way", "bridge", "lookup", "flap"))
         if kind == "halves":
             size = random.randrange(1, len(addresses))
             pairs = [(one, other) for one in addresses[:size] for other in addresses[size:]]
             wires.cut.update(pairs, [(other, one) for one, other in pairs])
+            self.blind(addresses[:size])
         elif kind == "one way":
             wires.cut.update((addresses[0], other) for other in addresses[1:])
+            self.blind(addresses[:1])
         elif kind == "bridge":  # the first one sees all, the others do not see each other
             wires.cut.update((one, other) for one in addresses[1:] for other in addresses[1:] if one != other)
         elif kind == "lookup":
@@ -494,7 +504,13 @@ class ClusterRun:
             wires.cut.update({(addresses[0], addresses[1]), (addresses[1], addresses[0])})
         length = random.choice((300, 2000)) if kind == "flap" else random.choice((1000, 5000, 12_000))
         self.cuts_until = self.now + length * MS
+        self.books.counts[f"network {kind}"] += 1
         self.note(f"{kind} for {length} ms: {addresses}")
+
+    def blind(self, addresses: list[str]) -> None:
+        """Cut some nodes off from the nsqlookupds, in most cases: otherwise these hear both sides of a partition."""
+        if self.luck.random() < 0.7:
+            self.wires.cut.update((address, lookup) for address in addresses for lookup in self.lookups.addresses())
 
     # what must hold always
 
@@ -520,8 +536,9 @@ class ClusterRun:
         """Repair everything. Soon all nodes must be in sync."""
         self.is_healing = True
         self.trouble.end()
+        self.departures.end()
         self.wires.cut.clear()
-        for machine in self.machines:
+        for machine in self.members:
             self._repair(machine)
         self.send_clients_away()
         deadline = self.now + HEALED_WITHIN
@@ -529,6 +546,8 @@ class ClusterRun:
             assert self.now < deadline, f"not in sync: {self.state()}"
             self.step(250 * MS)
         self._judge_copies()
+        self.departures.judge()
+        self.wide.judge_configs([machine.node for machine in self.members if machine.node is not None])
         self.is_healing = False
 
     def _repair(self, machine: Machine) -> None:
@@ -550,13 +569,15 @@ class ClusterRun:
         for node in [machine.node for machine in self.machines if machine.node is not None]:
             for consumer in list(node.consumers):
                 node.leave(consumer)
+            if node.jobs is not None:
+                node.jobs.leave()
 
     def _wanted(self) -> int:
-        return min(self.sizes.mirrors, len(self.machines) - 1)
+        return min(self.sizes.mirrors, len(self.members) - 1)
 
     def is_whole(self) -> bool:
         """Return True if all nodes are in sync with their followers, and each log has one owner."""
-        return all(machine.node is not None and self._is_in_sync(machine, machine.node) for machine in self.machines)
+        return all(machine.node is not None and self._is_in_sync(machine, machine.node) for machine in self.members)
 
     def _is_in_sync(self, machine: Machine, node: ClusterNode) -> bool:
         origins = node.copying.origins.items()
@@ -564,8 +585,8 @@ class ClusterRun:
 
     def is_joined(self, machine: Machine) -> bool:
         """Return True if a node hears all others, serves all its logs, and has all its followers."""
-        node, present = machine.node, {one.number for one in self.machines}
-        if node is None or set(node.cluster.links) != present - {machine.number}:
+        node, present = machine.node, {one.number for one in self.members}
+        if node is None or node.leaving.is_under_way or set(node.cluster.links) != present - {machine.number}:
             return False
         if node.cluster.membership.suspected & present:
             return False
@@ -622,7 +643,7 @@ class ClusterRun:
 
     def state(self) -> str:
         lines = []
-        for machine in self.machines:
+        for machine in self.members:
             node = machine.node
             if node is None:
                 lines.append(f"{machine.name} is down: {machine.start_at} {machine.is_lost} {machine.early}")
@@ -638,11 +659,11 @@ class ClusterRun:
 
     def _judge_copies(self) -> None:
         """Each mirror is its owner's log."""
-        for machine in self.machines:
+        for machine in self.members:
             assert machine.node is not None
             for log_id, origin in machine.node.copying.origins.items():
                 for number in origin.followers:
-                    self._judge_copy(log_id, machine, next(one for one in self.machines if one.number == number))
+                    self._judge_copy(log_id, machine, next(one for one in self.members if one.number == number))
 
     def _judge_copy(self, log_id: bytes, owner: Machine, follower: Machine) -> None:
         assert follower.node is not None
@@ -656,18 +677,22 @@ class ClusterRun:
         """Take out all that is left, and compare."""
         self.is_healing = True
         seen: set[int] = set()
-        for machine in self.machines:
+        readable = {one for machine in self.members if machine.node for one in self.wide.readable(machine.node)}
+        for machine in self.members:
             seen |= self._drained(machine)
         missing = [one for one in self.books.owed() if one.number not in seen]
         for publish in missing:
             assert self._is_kept_aside(publish), f"lost: {publish}; holders that lost it: {self.books.lost_by(publish)}"
             self.books.counts["kept aside"] += 1
-        holders, names = {}, {one.number: one.name for one in self.machines}
-        for machine in self.machines:
+        for publish in self.wide.lost_to_readers(readable):
+            assert self._is_kept_aside(publish), f"cannot be read back: {publish}"
+            self.books.counts["kept aside from readers"] += 1
+        holders, names = {}, {one.number: one.name for one in self.members}
+        for machine in self.members:
             assert machine.node is not None
             for log_id, origin in machine.node.copying.origins.items():
                 holders[log_id] = frozenset({machine.name, *(names[number] for number in origin.followers)})
-        self.books.settle(seen, 1 + self._wanted(), holders)
+        self.books.settle(seen | readable, 1 + self._wanted(), holders)
         self.is_healing = False
 
     def _is_kept_aside(self, publish: Publish) -> bool:
@@ -692,15 +717,18 @@ class ClusterRun:
         consumers: list[Consumer] = []
 
         def subscribe() -> None:
-            consumers.extend(node.subscribe(name, 1 << 20) for name in TOPICS)
+            self.wide.allow_copies(node, 1 + self._wanted())
+            names = [name for name in (*TOPICS, *self.wide.topics) if name != JOBS]
+            consumers.extend(node.subscribe(name, 1 << 20) for name in names)
 
         node.turn(subscribe)  # type: ignore[arg-type]
         quiet = 0
         while quiet < 3:
             while node.cache.step() or any(one.cache.step() for one in node.adopted.logs.values()):
                 node.syncer.step()
-            node.turn()
-            quiet = 0 if any(one.fresh for one in consumers) else quiet + 1
+            node.turn(*self.wide.drain(node))
+            quiet = 0 if any(one.fresh for one in consumers) or (node.jobs and node.jobs.fresh) else quiet + 1
+            self.wide.note_fresh(node)
             for one in consumers:
                 self._read(one)
         found = [(one, frame) for one in consumers for frame in one.seen]
@@ -710,13 +738,17 @@ class ClusterRun:
         def finish() -> None:
             for consumer, frame in finished:
                 self._finish(consumer, frame)
+            self.wide.finish_some(node, part)
 
+        numbers = {number_of(frame[34:]) for _, frame in found} | self.wide.held(node)
         node.turn(finish)  # type: ignore[arg-type]
 
         def leave() -> None:
             for consumer in consumers:
                 node.leave(consumer)
+            if node.jobs is not None:
+                node.jobs.leave()
 
         node.turn(leave)  # type: ignore[arg-type]
         node.broker.check()
-        return {number_of(frame[34:]) for _, frame in found}
+        return numbers

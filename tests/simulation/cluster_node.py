@@ -6,6 +6,7 @@ It is wired as nsqd/clustering.py and nsqd/replication/port.py do it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,19 +15,23 @@ from nsqd.cluster.claims import Claims, Quorum
 from nsqd.cluster.closed import ClosedLogs
 from nsqd.cluster.cluster import TICK, Cluster
 from nsqd.cluster.deletions import Deletions
+from nsqd.cluster.leaving import Handovers, Leaving
 from nsqd.cluster.link import Link
 from nsqd.cluster.ownership import Ownership
+from nsqd.cluster.topic_configs import TopicConfigs
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import Limits, TooFewCopies
 from nsqd.core.message.epoch import Epoch
+from nsqd.core.observation.drain_status import count_in_flight
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.core.topic import Topic
+from nsqd.protocols.peer.claims import NO_MIRROR, Extent, Stage
 from nsqd.protocols.peer.frames import FrameKind
 from nsqd.protocols.peer.handshake import Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
 from nsqd.replication.adopted_log import SERVING
-from nsqd.replication.claiming import CountsTeller, KeptMirrors
+from nsqd.replication.claiming import CountsTeller, KeptMirrors, give_up_broken
 from nsqd.replication.closing import Closing
 from nsqd.replication.copying import Copying
 from nsqd.replication.deleting import Deleting
@@ -45,6 +50,7 @@ from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer
 from tests.simulation.adopted import AdoptedLogs, SimRemnants
 from tests.simulation.books import Publish
+from tests.simulation.wide import JOBS, JobClient
 
 if TYPE_CHECKING:
     from tests.simulation.machine import Machine
@@ -110,6 +116,11 @@ class FactsFile:
             then(is_kept)
 
         self._waiting.append(told)
+
+    @property
+    def is_busy(self) -> bool:
+        """Return True while somebody waits until it is written."""
+        return bool(self._waiting) or self._writing is not None
 
     def step(self) -> None:
         """Do what is due: begin to write, write, or tell that it is written. A crash may come between."""
@@ -231,6 +242,7 @@ class ClusterNode(SimNode):
         self.random, self.sizes = random, sizes
         self.replies: list[tuple[list[Promise], Reply]] = []
         self.consumers: list[Consumer] = []
+        self.jobs: JobClient | None = None  # in a wide run
         self.flush: Callable[[], None] = lambda: None  # lets the network take what the links have
         super().__init__(
             disk, sizes.durability, clock, random, sizes.limits, sizes.segment, sizes.budget, *sizes.tail,
@@ -264,6 +276,7 @@ class ClusterNode(SimNode):
             Ownership(facts.owners, facts.promises, facts.closed),
         )
         cluster.deletions = Deletions(facts.deletions)
+        cluster.configs = TopicConfigs(facts.configs)
         self.source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
         copies = log.store.copies
         self.origin = Origin(cluster, self.source, copies, self.work, sizes.mirrors, sizes.replace_after, sizes.rate)
@@ -282,11 +295,14 @@ class ClusterNode(SimNode):
             cluster, kept, sizes.quorum, SUSPECT_AFTER, sizes.unclean_after, side.randbytes, clock.now
         )
         claims.keep = self.facts_file.keep
+        claims.ask_witnesses = partial(machine.run.lookups.ask, machine, self)
         writer, identity = log.writer, log.identity
         teller = CountsTeller(claims, self.origin, identity.log_id, identity.epoch, lambda: writer.written.position)
         self.tellers = {identity.log_id: teller}
         self.mirrors.may_write = cluster.may_write_mirror
         self.fence: tuple[bytes, Epoch] | None = None  # another node owns the log, by that epoch
+        self.ends: dict[bytes, Extent] = {}  # how far adopted logs went that are not copied any more, by log id
+        self._prepare_leaving(claims)
         self.adopted = AdoptedLogs(self, machine)
         adoptions = self.adopted.adoptions
         claims.on_won, claims.on_called_off, claims.on_fenced = self._won, adoptions.call_off, self._fenced
@@ -298,17 +314,46 @@ class ClusterNode(SimNode):
             cluster, closed, adoptions, self.copying, SimRemnants(machine), self.work, lambda: writer.written.position
         )
 
+    def _prepare_leaving(self, claims: Claims) -> None:
+        cluster, machine = self.cluster, self.machine
+        self.leaving = leaving = Leaving(cluster)
+        self.handovers = Handovers(cluster, claims)
+        leaving.keep, leaving.unclaimed = self.facts_file.keep, claims.unclaimed
+        leaving.adopting = lambda: [
+            one.log_id for one in self.adopted.adoptions.logs.values() if one.number and not one.is_announced
+        ]
+        leaving.on_begin, leaving.on_end = self._hold, lambda is_left: machine.run.departures.ended(machine, is_left)
+        claims.may_claim = lambda: not leaving.is_under_way
+        claims.voter.own_extent, claims.voter.asked = self.own_extent, leaving.asked
+
+    def _hold(self) -> None:
+        """Take no publishes, and deliver nothing more: this node leaves."""
+        copying, cluster = self.copying, self.cluster
+        self.broker.drain(True)
+        self.broker.agenda.is_held = True
+        copying.mirrors.may_write = lambda number, log_id: (
+            log_id not in copying.origins and cluster.may_write_mirror(number, log_id)
+        )
+
+    def own_extent(self, log_id: bytes) -> Extent:
+        """Return how far a log goes that this node owns, or how far it went; NO_MIRROR: this was not known in this run."""
+        origin = self.copying.origins.get(log_id)
+        return origin.extent() if origin is not None else self.ends.get(log_id, NO_MIRROR)
+
     def _won(self, log_id: bytes, number: int) -> None:
-        self.machine.run.won(log_id, self.claims)
-        self.adopted.adoptions.adopt(log_id, number)
+        self.machine.run.won(log_id, self.claims, self)
+        attempt = self.claims.attempt
+        self.adopted.adoptions.adopt(log_id, number, attempt is not None and attempt.stage is Stage.CLEAN)
 
     def _fenced(self, log_id: bytes, epoch: Epoch) -> None:
         if log_id == self.cluster.own.log_id:
-            self.fence = log_id, epoch
+            if not self.leaving.is_under_way:  # otherwise it was handed over
+                self.fence = log_id, epoch
         elif epoch.node == self.number:
             self.adopted.adoptions.begin_again(log_id, epoch.number + 1)
         else:
             self.adopted.adoptions.lose(log_id)
+            self.cluster.drop_log(log_id)
 
     def owned(self) -> list[dict[str, Any]]:
         """Return what /cluster tells of the logs that this node owns."""
@@ -367,11 +412,17 @@ class ClusterNode(SimNode):
             dials.append(address)
         self.copying.tick(now)
         self.adopted.adoptions.tick(now)
+        give_up_broken(self.cluster, self.origin)
+        self.handovers.tick(now)
         for teller in list(self.tellers.values()):
             teller.tick(self.cluster.links.items())
         self.claims.tick(now)
         self.deleting.tick(now)
-        self.closing.tick(now)
+        if self.leaving.is_under_way:
+            followed = [origin.followed() for origin in self.copying.origins.values()]
+            self.leaving.tick(now, count_in_flight(self.broker), followed)
+        else:
+            self.closing.tick(now)
         self.events()
         return dials
 
@@ -437,14 +488,19 @@ class ClusterNode(SimNode):
 
     def make_topics(self) -> None:
         """Create the topics, with their channel. Their numbers differ from node to node."""
-        names = list(TOPICS)
+        wide = self.machine.run.wide
+        configs = TOPICS | wide.topics
+        names = list(configs)
         Random(self.number).shuffle(names)
         for name in names:
-            config = TOPICS[name]
+            config = configs[name]
+            is_new = name not in self.broker.topics
             topic = self.broker.topic(name)
-            if topic.config != config:
+            if is_new and topic.config != config:
                 topic.configure(config)
-            topic.channel(CHANNEL)
+            if name != JOBS:
+                topic.channel(CHANNEL)
+        wide.prepare(self)
 
     def may_publish(self, topic: Topic, n: int) -> tuple[Mark, ...] | None:
         """Return the marks that a reply waits for, None if the publish is refused."""

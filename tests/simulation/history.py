@@ -129,9 +129,11 @@ class History(ClusterRun):
             machine.start_at = self.now
         self.until(lambda: all(machine.is_up for machine in machines))
 
-    def part(self, *sides: Iterable[Machine]) -> None:
-        """Cut the network between some sides. It is whole otherwise."""
+    def part(self, *sides: Iterable[Machine], is_witnessed: bool = False) -> None:
+        """Cut the network between some sides. It is whole otherwise. `is_witnessed`: the nsqlookupds hear all nodes."""
         self.wires.cut.clear()
+        lookups = [] if is_witnessed else self.lookups.addresses()
+        self.wires.cut.update((machine.address, lookup) for machine in self.machines for lookup in lookups)
         groups = [[machine.address for machine in side] for side in sides]
         for place, group in enumerate(groups):
             for other in groups[:place] + groups[place + 1 :]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field, replace
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 from apps.recover import RecoverError, choose, find_copies
 from nsqd.cluster.deletions import with_deletions
 from nsqd.cluster.link import Link
+from nsqd.cluster.membership import Standing
 from nsqd.cluster.ownership import Promise
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import first_of_new_log
+from nsqd.replication.duplicates import of_return
 from nsqd.replication.early import AtOnce
 from nsqd.replication.facts import ClusterFacts, describe_closed, next_incarnation
 from nsqd.replication.mirrors import Mirrors
@@ -81,13 +84,15 @@ class SimDirectory:
 
     def found(self) -> list[tuple[bytes, int]]:
         found = []
-        for log_id, disk in self._disks.mirrors.items():
+        for log_id, disk in list(self._disks.mirrors.items()):
             try:
                 manifest = read_manifest(disk)
             except (ManifestError, OSError):
                 continue
             if manifest is not None:
                 found.append((log_id, manifest.node))
+            else:  # as nsqd.replication.directory.MirrorDirectory does
+                del self._disks.mirrors[log_id]
         return found
 
     def open(self, log_id: bytes) -> Disk:
@@ -177,6 +182,10 @@ def _position(part: str) -> int:
     return int(part[:20]) + max(0, int(offset or 0) - HEADER_SIZE)
 
 
+def _holds(disk: SimDisk, body: bytes) -> bool:
+    return any(body in disk.content(name) for name in disk.names())
+
+
 def channels_of(disk: SimDisk) -> set[tuple[str, str]]:
     """Return the names of all channels that a log knows, each with that of its topic."""
     topics = LogReading(FrozenDisk(disk)).replay.topics.values()
@@ -199,6 +208,8 @@ class Machine:
         self.open_at = 0  # when it reads its log at the latest
         self.still_until = 0  # SIGSTOP
         self.is_lost = False  # the disk is gone: it must be made again
+        self.is_away = False  # its node has left or was forgotten, and the machine does not come back
+        self.is_forgotten = False  # so was the log on its disk
         self.backup: Disks | None = None
         self.backup_kept: dict[bytes, int] = {}
         self.backup_log = b""  # id of the log that the node published into then
@@ -215,6 +226,7 @@ class Machine:
         self.log_id = b""
         self.fence: tuple[bytes, Epoch] | None = None  # the process goes on with another log than this one
         self.fenced_at = 0  # true ns
+        self.stated: set[bytes] = set()  # logs on its disk that have durably said which followers count
         self.promised: dict[bytes, Promise] = {}  # to other nodes, or to itself as a claimant
         self.durable: dict[bytes, int] = {}  # by log id, how far its disks had logs when it was up last
 
@@ -295,7 +307,8 @@ class Machine:
 
     def others(self) -> list[Machine]:
         """Return the machines whose nodes this one knew in its last run."""
-        known = {member.node.http for member in self.disks.facts.members}
+        members = [member for member in self.disks.facts.members if member.standing is Standing.MEMBER]
+        known = {member.node.http for member in members}
         return [one for one in self.run.machines if one is not self and one.http in known]
 
     def step_start(self) -> None:
@@ -336,7 +349,7 @@ class Machine:
             expected = channels_of(self.disks.log)
             self._succeed(error.taken)
             node = self._opened(others)
-            found = {(topic.name, channel) for topic in node.broker.topics.values() for channel in topic.channels}
+            found = {(topic.name, one.name) for topic in node.broker.topics.values() for one in topic.readers.values()}
             assert expected <= found, f"the new log lacks channels of the old one: {expected - found}"
         except OwnerSilentError:
             self.disks, self.start_at = self.disks.kill(), run.now + SECOND
@@ -346,6 +359,7 @@ class Machine:
         damage = node.log.start_results.damage
         assert not damage.spots or self.is_spoiled, f"a crash looks like damage: {damage.spots}"
         self.log_id = node.log.identity.log_id
+        self._judge_facts(node)
         run.archives[self.log_id, self.name] = node.archive
         kept = dict(disks.facts.promises)
         broken = {log_id for log_id, promise in self.promised.items() if kept.get(log_id, Promise(0, 0)) < promise}
@@ -362,6 +376,26 @@ class Machine:
         self.set_slowness()
         node.turn(node.make_topics)  # type: ignore[arg-type]
         run.books.counts["starts"] += 1
+
+    def _judge_facts(self, node: ClusterNode) -> None:
+        """Assert that a log, which was opened, states what it has stated for good, whatever was removed of it since."""
+        writer, former = node.log.writer, self.run.books.successions.get(self.log_id)
+        assert former in (None, *(parent.log_id for parent in writer.parents)), "a log does not know the one before it"
+        knows_followers = writer.followers != Followers() or self.log_id not in self.stated
+        assert knows_followers, "a log does not know any more which followers count"
+
+    def judge_letting_go(self, log_id: bytes) -> None:
+        """Assert that what this machine's log has from a remnant, which it removes, is in as many copies as were asked for."""
+        others = [one for one in self.run.machines if one is not self and self.log_id in one.disks.mirrors]
+        for publish in self.run.books.publishes:
+            if (
+                publish.log_id == self.log_id
+                and publish.former[-1:] == [log_id]
+                and publish.acked
+                and not publish.finished
+            ):
+                having = [one for one in others if _holds(one.disks.mirrors[self.log_id], publish.body)]
+                assert len(having) >= publish.n - 1, f"let go before there are copies: {publish}"
 
     def _opened(self, others: list[Machine]) -> ClusterNode:
         """Return a node whose log is open. Raises TakenOver, OwnerSilentError, LogError."""
@@ -405,6 +439,7 @@ class Machine:
         run.books.moved(old, made.log_id, made.common, self.name, files)
         run.books.counts["successions"] += 1
         run.books.counts["deletions to be told"] += len(made.deletions.deletions) if made.deletions is not None else 0
+        self._possible(of_return(made, bool(taken.address)))
         run.note(f"{self.name} begins {made.log_id.hex()[:6]} after {old.hex()[:6]}, common {made.common}")
         if is_unlucky and random.random() < 0.1:
             raise PowerCut  # `log.partial` waits for its rename, which the next start does
@@ -412,6 +447,15 @@ class Machine:
     def keep_facts(self, facts: ClusterFacts) -> None:
         """Write cluster.json."""
         self.disks.facts = facts
+
+    def count_duplicates(self) -> None:
+        """Note what the node, which ends, has counted of messages that may be delivered twice."""
+        if self.node is not None:
+            self._possible(self.node.adopted.adoptions.takeovers.possible_duplicates)
+
+    def _possible(self, duplicates: Counter[str]) -> None:
+        for reason, number in duplicates.items():
+            self.run.books.counts[f"possible duplicates: {reason}"] += number
 
     def set_slowness(self) -> None:
         """Let syncs take as long as the disk needs now."""
@@ -427,7 +471,10 @@ class Machine:
         node = self.node
         if node is None:
             return
-        self.durable = {self.log_id: node.log.writer.durable.position}
+        writer = node.log.writer
+        self.durable = {self.log_id: writer.durable.position}
+        if writer.followers != Followers() and writer.durable.position == writer.written.position:
+            self.stated.add(self.log_id)
         for log_id, kept in node.mirrors.kept.items():
             self.durable[log_id] = kept.mirror.durable if kept.mirror is not None else 0
         for log_id, one in node.adopted.logs.items():
@@ -441,6 +488,7 @@ class Machine:
         """The process is killed, or the power fails, in the middle of whatever it does."""
         run, random = self.run, self.run.random
         self.note_durable()
+        self.count_duplicates()
         run.books.upset(self.logs(), run.now)
         self.fence = None
         if is_cut:
@@ -486,9 +534,22 @@ class Machine:
         self.crash(True)
         self.run.books.losses.append(Loss(self.run.now, self.name, {}, False))
         self.disks, self.durable, self.promised = Disks(self.new_disk()), {}, {}
+        self.stated.clear()
         self.backup, self.vain_until = None, 0
         self.is_lost = True
         self.run.note(f"disk of {self.name} lost")
+
+    def begin_anew(self, number: int) -> None:
+        """The machine, which is down, gets an empty directory. What was set aside is kept elsewhere."""
+        before = self.disks
+        first_id = first_of_new_log(self.clock.true, 0)
+        self.disks = Disks(self.new_disk(), parted=before.parted, remnants=before.remnants, first_id=first_id)
+        self.durable, self.promised, self.log_id = {}, {}, b""
+        self.stated.clear()
+        self.backup, self.vain_until, self.is_lost = None, 0, False
+        self.number = number
+        self.address, self.http = f"node{number}:4152", f"node{number}:4151"
+        self.run.note(f"{self.name} begins with an empty directory as node {number}")
 
     def back_up(self) -> None:
         """Copy the whole directory, unless a group stands in it that could not be written, and will be written otherwise."""
@@ -503,13 +564,14 @@ class Machine:
         self.crash(False)
         self.run.books.losses.append(Loss(self.run.now, self.name, self.backup_kept, False))
         self.disks, self.backup, self.promised = self.backup, None, {}
+        self.stated.clear()
         self.log_id = self.backup_log
         self.run.books.may_reuse_ids.add(self.name)
         self.run.note(f"old backup of {self.name} restored")
 
     def recover(self) -> bool:
         """Make the directory again as `penstock recover` does. Returns False if that is refused at present."""
-        others = [one for one in self.run.machines if one is not self]
+        others = [one for one in self.run.machines if one is not self and not one.is_away]
         by_http = {one.http: one for one in others}
 
         def ask(address: str) -> Any:
@@ -535,8 +597,11 @@ class Machine:
         assert other.node is not None
         log_id = bytes.fromhex(copy.log_id)
         disk = self.new_disk()
-        for part in other.node.mirrors.parts(other.node.mirrors.kept[log_id], 0):
-            disk.put(part.name, part.read(0, part.size))
+        try:
+            for part in other.node.mirrors.parts(other.node.mirrors.kept[log_id], 0):
+                disk.put(part.name, part.read(0, part.size))
+        except OSError:  # the other's disk fails: an operator tries again
+            return False
         self.disks = Disks(disk, first_id=safe_id(other.node.cluster, self.number, self.clock.true))
         self.log_id = log_id
         self.is_lost, self.is_recovered = False, not silent

@@ -11,6 +11,7 @@ from collections import Counter
 import pytest
 
 from tests.simulation.cluster import ClusterRun
+from tests.simulation.totals import Totals
 
 pytestmark = pytest.mark.long
 
@@ -40,6 +41,11 @@ def test_much_is_promised_and_much_happens() -> None:
         "rolling restarts": 3,
         "struck while it adopts": 1,
         "left behind": 1,
+        "leaves": 1,
+        "claims postponed": 3,
+        "jobs: delete": 10,
+        "jobs: bury": 3,
+        "configurations": 5,
     }
     assert {what: counts[what] >= number for what, number in least.items()} == dict.fromkeys(least, True), counts
 
@@ -48,3 +54,14 @@ def test_a_seed_replays_exactly() -> None:
     runs = [ClusterRun(1) for _ in range(2)]
     first, second = ((run.run().counts, run.now, run.lines) for run in runs)
     assert first == second
+
+
+def test_the_totals_of_some_seeds_are_told() -> None:
+    totals = Totals()
+    for seed in range(100, 103):
+        totals.add(seed)
+    lines = totals.lines()
+    acknowledged = sum(totals.counts[f"acked with {n}"] for n in range(1, 8))
+    assert lines[:2] == ["3 seeds, 0 failed", f"{acknowledged} acknowledged messages and jobs"]
+    assert f"{totals.counts['take-overs']} take-overs" in lines
+    assert acknowledged > 100

@@ -17,6 +17,7 @@ import pytest
 from nsqd.cluster.cases import Cases
 from nsqd.cluster.claimant import Claimant
 from nsqd.cluster.claims import Quorum
+from nsqd.cluster.leaving import Leaving
 from nsqd.cluster.link import Link
 from nsqd.cluster.ownership import Ownership
 from nsqd.cluster.ownership import Promise as Promised
@@ -34,17 +35,21 @@ from nsqd.protocols.peer import stream
 from nsqd.replication import closing, common, deleting, mirrors, origin
 from nsqd.replication.adoption import Adoptions
 from nsqd.replication.mirrors import Kept, Mirrors
-from nsqd.storage.log import reading, succession
+from nsqd.storage.log import checkpoint, reading, succession
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.opening import OpenLog
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE
 from nsqd.storage.log.store import LogStore
+from nsqd.storage.log.writer import Writer
 from nsqd.storage.mirror.mirror import Mirror
 from nsqd.storage.sequence import Sequence
 from tests.simulation import adopted, cluster, machine
 from tests.simulation.cluster import ClusterRun
 from tests.simulation.cluster_node import ClusterNode
+from tests.simulation.history import History
+from tests.simulation.machine import SimDirectory
+from tests.simulation.test_cluster_histories import a_partition_with_a_witness, the_remnant_of_a_closed_log
 
 pytestmark = pytest.mark.long
 MOST_SEEDS = 300
@@ -276,6 +281,64 @@ def deletions_are_of_names(patch: Patch) -> None:
     patch.setattr(deleting, "delete_from_adopted", by_name)
 
 
+def a_remnant_goes_before_the_new_log_has_copies(patch: Patch) -> None:
+    def at_once(self: closing.Closing) -> None:
+        if not self._is_busy:
+            self._is_busy = True
+            self._work.run(self._remove_remnants, self._removed_remnants)
+
+    patch.setattr(closing.Closing, "_look_at_remnants", at_once)
+
+
+def without_record(patch: Patch, kind: RecordKind) -> None:
+    """Let checkpoints repeat no record of that kind."""
+    begin_state = checkpoint.begin_state
+
+    def without(writer: Writer, source: Any) -> int:
+        before = len(writer.group)
+        count = begin_state(writer, source)
+        left = [record for record in writer.group[before:] if record[0] is not kind]
+        count -= len(writer.group) - before - len(left)
+        writer.group[before:] = left
+        return count
+
+    patch.setattr(checkpoint, "begin_state", without)
+    patch.setattr(succession, "begin_state", without, raising=False)
+
+
+def a_checkpoint_does_not_repeat_the_followers(patch: Patch) -> None:
+    without_record(patch, RecordKind.FOLLOWERS)
+
+
+def a_checkpoint_does_not_repeat_the_parents(patch: Patch) -> None:
+    without_record(patch, RecordKind.PARENT)
+
+
+def a_checkpoint_does_not_repeat_the_epochs(patch: Patch) -> None:
+    without_record(patch, RecordKind.EPOCH)
+
+
+def a_witness_is_not_believed(patch: Patch) -> None:
+    witnessed = Claimant._witnessed
+    patch.setattr(Claimant, "_witnessed", lambda self, attempt, ago: witnessed(self, attempt, None))
+
+
+def a_node_leaves_before_its_logs_have_owners(patch: Patch) -> None:
+    patch.setattr(Leaving, "_find_owned", lambda self: None)
+
+
+def an_unfinished_mirror_stays(patch: Patch) -> None:
+    found = SimDirectory.found
+
+    def keeping(self: SimDirectory) -> list[tuple[bytes, int]]:
+        before = dict(self._disks.mirrors)
+        logs = found(self)
+        self._disks.mirrors.update(before)
+        return logs
+
+    patch.setattr(SimDirectory, "found", keeping)
+
+
 BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (gate_off_by_one, 0),
     (hole_in_a_mirror, 0),
@@ -292,8 +355,8 @@ BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (a_promise_is_not_durable, 4),
     (an_out_of_date_mirror_adopts, 227),
     (a_new_log_lacks_the_channels, 4),
-    (the_tail_is_left_out, 12),
-    (an_epoch_is_told_before_it_is_durable, 4),
+    (the_tail_is_left_out, 29),
+    (an_epoch_is_told_before_it_is_durable, 5),
     (an_adopter_ignores_the_fence, 9),
     (an_owner_ignores_the_fence, 116),
     (owners_of_one_number_are_equal, 53),
@@ -301,6 +364,11 @@ BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (stripes_are_found_by_number, 4),
     (a_log_that_owes_something_is_closed, 4),
     (deletions_are_of_names, 174),
+    (a_checkpoint_does_not_repeat_the_followers, 0),
+    (a_checkpoint_does_not_repeat_the_parents, 4),
+    (a_checkpoint_does_not_repeat_the_epochs, 0),
+    (a_node_leaves_before_its_logs_have_owners, 4),
+    (an_unfinished_mirror_stays, 0),
 ]
 
 
@@ -319,3 +387,16 @@ def test_a_planted_bug_is_found(plant: Callable[[Patch], None], early: int, monk
     seeds = range(MOST_SEEDS) if TRIES_ALL else [early, *range(MOST_SEEDS)]  # a change of the code may move it
     plant(monkeypatch)
     assert first_failure(seeds) is not None, "the planted bug was not found"
+
+
+def test_a_remnant_that_goes_too_early_is_found_in_its_history(monkeypatch: Patch) -> None:
+    """At random it takes too many seeds: the adopter must finish all and be slow to copy the new log. Seed 0 finds it."""
+    a_remnant_goes_before_the_new_log_has_copies(monkeypatch)
+    with pytest.raises(AssertionError, match="let go before there are copies"):
+        History(0, Quorum.ANY).tell(the_remnant_of_a_closed_log)
+
+
+def test_a_witness_that_is_not_believed_is_found_in_its_history(monkeypatch: Patch) -> None:
+    a_witness_is_not_believed(monkeypatch)
+    with pytest.raises(AssertionError, match="is heard, and its log is claimed"):
+        History(0, Quorum.MAJORITY).tell(a_partition_with_a_witness)

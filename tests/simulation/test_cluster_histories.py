@@ -301,3 +301,87 @@ def test_a_node_that_is_recovered_from_a_copy_of_the_adopters_log_has_its_log_ag
         assert owner.log_id == log_id
 
     assert History(seed, Quorum.MAJORITY).tell(story).books.counts["adopted logs set aside"] == 1
+
+
+def a_partition_with_a_witness(run: History) -> None:
+    owner, *others = run.machines
+    log_id = owner.log_id
+    run.publish_some(owner, 3)
+    run.wait(6)
+    run.part([owner], others, is_witnessed=True)
+    run.wait(60)
+    assert run.owner_of(log_id) == [owner]
+    run.part([owner], others)
+    run.until(run.is_served(log_id, others))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_nsqlookupd_that_hears_both_sides_of_a_partition_postpones_the_take_over(seed: int) -> None:
+    assert History(seed, Quorum.MAJORITY).tell(a_partition_with_a_witness).books.counts["claims postponed"] >= 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("quorum", list(Quorum))
+def test_a_node_that_leaves_loses_nothing_and_joins_again_with_another_log(quorum: Quorum, seed: int) -> None:
+    """Messages of one copy, too, which nobody else was asked to have."""
+
+    def story(run: History) -> None:
+        leaver = run.machines[1]
+        log_id = leaver.log_id
+        run.publish_some(leaver, 1, 10)
+        run.publish_some(leaver, 2, 5, "always")
+        run.departures.leave(leaver, 60 * SECOND)
+        run.until(lambda: leaver.node is None)
+        (owner,) = run.owner_of(log_id)
+        assert owner is not leaver
+        leaver.is_away = False
+        run.start(leaver)
+        run.until(lambda: run.is_joined(leaver))
+        assert leaver.log_id != log_id
+        run.publish_some(leaver, 2)
+
+    assert History(seed, quorum).tell(story).books.counts["leaves"] == 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_node_that_is_cut_off_while_it_leaves_stays_a_member_or_has_lost_nothing(seed: int) -> None:
+    def story(run: History) -> None:
+        leaver, *others = run.machines
+        run.publish_some(leaver, 1, 10)
+        run.departures.leave(leaver, 20 * SECOND)
+        run.wait(0.5 + 0.3 * seed)
+        run.part([leaver], others)
+        run.wait(40)
+        run.join()
+
+    counts = History(seed, Quorum.MAJORITY).tell(story).books.counts
+    assert counts["leaves"] + counts["leaves given up"] == 1
+
+
+def the_remnant_of_a_closed_log(run: History) -> None:
+    """The adopter lacks what two nodes had, and is slow to copy the log in which that goes on, when the old log is closed."""
+    owner, adopter, other = run.machines
+    log_id = owner.log_id
+    run.wait(6)
+    run.wires.cut |= {(owner.address, adopter.address), (adopter.address, owner.address)}
+    run.until(lambda: adopter.number not in run.node(owner).cluster.links)
+    run.publish_some(owner, 2)
+    run.kill(other)
+    run.kill(owner)
+    run.join()
+    run.until(run.is_served(log_id, [adopter]))
+    for name in ("os", "always", "interval", "two"):
+        run.finish_all(adopter, name)
+    run.node(adopter).work.duration = LONG
+    run.start(owner)
+    run.until(lambda: log_id in run.node(owner).cluster.ownership.closed)
+    run.wait(12)
+    assert [one for one, _ in owner.disks.remnants] == [log_id]
+    run.kill(adopter)
+    run.start(adopter, other)
+    run.until(lambda: not owner.disks.remnants)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_remnant_stays_until_what_goes_on_of_it_has_copies(seed: int) -> None:
+    assert History(seed, Quorum.ANY).tell(the_remnant_of_a_closed_log).books.counts["remnants removed"] >= 1

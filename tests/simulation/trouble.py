@@ -92,10 +92,13 @@ class Trouble:
         length = random.choice((1, 6, 9)) * SECOND
         run.wires.cut |= {(owner.address, late.address), (late.address, owner.address)}
         run.cuts_until = max(run.cuts_until, run.now + length)
+        run.blind([owner.address])
         run.books.counts["left behind"] += 1
         run.note(f"{late.name} does not hear {owner.name} for {length // MS} ms, whose disk is lost then")
 
         def lose() -> None:
+            if owner.is_away or owner.is_forgotten:
+                return
             owner.lose_disk()
             owner.start_at = run.now + 30 * SECOND
             for other in followers:
@@ -115,6 +118,7 @@ class Trouble:
         self._flap = {(addresses[0], other) for other in others}
         if kind != "one way":
             self._flap |= {(other, one) for one, other in self._flap}
+        run.blind(addresses[:1])
         self._flap_until = run.now + random.choice((10, 40)) * SECOND
         run.note(f"{kind} flaps: {addresses}")
 
@@ -143,7 +147,7 @@ class Trouble:
             run.is_healing = True
             run.send_clients_away()
             deadline = run.now + BACK_WITHIN
-            while not all(run.is_joined(one) for one in run.machines):
+            while not all(run.is_joined(one) for one in run.members):
                 assert run.now < deadline, f"a restart that was announced does not end: {run.state()}"
                 run.step(300 * MS)
             run.is_healing = False

@@ -225,6 +225,7 @@ class Checkpoints:
         """Note that the checkpoint is durable. Segments that only older checkpoints need can go."""
         self._ended = 0
         self._roots = [*self._roots, self._root][-2:]
+        self._tidying.finished = 0  # a census meanwhile has counted a part of this checkpoint
         if len(self._roots) == 2:
             self._tidying.begin(self._roots[0])
 

@@ -152,7 +152,8 @@ class Writer:
         if not self.group:
             return self.written.position
         try:
-            full = self._size > self.segment_size or (self._spare.ready and not self._ahead)
+            is_empty = self._size == HEADER_SIZE  # a write that failed has begun the segment
+            full = self._size > self.segment_size or (self._spare.ready and not self._ahead and not is_empty)
             if self._file is None or not self._has_epoch:
                 self._begin_epoch()
             if full or self._begins_state or self._must_begin:

@@ -66,3 +66,10 @@ def test_what_was_not_finished_is_a_mirror_again_before_anybody_is_answered(
     (adopted.open(BAD).create(NAME)).close()  # a manifest that is damaged: what there is stays where it is
     adopted.put_back_unfinished()
     assert adopted.found() == [BAD]
+
+
+def test_what_was_begun_and_never_became_a_mirror_is_removed(tmp_path: Path) -> None:
+    directory = MirrorDirectory(tmp_path)
+    directory.open(GOOD).create("00000000000000000000.0.log.2").close()
+    assert directory.found() == []
+    assert not (directory.path / GOOD.hex()).exists()

@@ -1,0 +1,68 @@
+"""What comes to an end in a simulated cluster when all is well and nobody publishes: files that are not needed, and waiting.
+
+* A node keeps a mirror only of a log whose owner has it among its followers, and none of a closed log.
+* Adopted logs and remnants of closed logs are gone, and so is every file that was only begun.
+* No reply, claim, vote or adoption waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.nsqd.core.node import MS, SECOND
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import ClusterRun
+    from tests.simulation.machine import Machine
+
+WITHIN = 200 * SECOND
+
+
+def judge_bounds(run: ClusterRun) -> None:
+    """Let time pass until nothing is left that should go. AssertionError if something stays."""
+    run.is_healing = True
+    deadline = run.now + WITHIN
+    while left := [one for machine in run.members for one in _left(run, machine)]:
+        assert run.now < deadline, f"it stays: {left}"
+        run.step(250 * MS)
+    run.is_healing = False
+
+
+def _left(run: ClusterRun, machine: Machine) -> list[str]:
+    """Return what a machine has or waits for that should have an end."""
+    node, name = machine.node, machine.name
+    if node is None:
+        return [f"{name} is down"]
+    left = [f"{name} keeps {one}" for one in _needless(run, machine)]
+    if node.replies:
+        left.append(f"{len(node.replies)} replies wait at {name}")
+    if node.claims.attempt is not None:
+        left.append(f"{name} claims {node.claims.attempt.case.log_id.hex()[:6]}")
+    if node.facts_file.is_busy:
+        left.append(f"{name} writes what it knows")
+    if node.leaving.is_under_way:
+        left.append(f"{name} leaves")
+    return left
+
+
+def _needless(run: ClusterRun, machine: Machine) -> list[str]:
+    """Return what is on the disks of a machine that nobody needs."""
+    node, disks = machine.node, machine.disks
+    assert node is not None
+    closed = node.cluster.ownership.closed
+    needless = [f"the mirror of {log_id.hex()[:6]}" for log_id in disks.mirrors if not _is_needed(run, machine, log_id)]
+    needless += [f"the adopted log {log_id.hex()[:6]}, which is closed" for log_id in disks.adopted if log_id in closed]
+    needless += [
+        f"a remnant of {log_id.hex()[:6]}, which is closed" for log_id, _ in disks.remnants if log_id in closed
+    ]
+    needless += [file for disk in disks.all() for file in disk.names() if file.endswith(".partial")]
+    return needless
+
+
+def _is_needed(run: ClusterRun, machine: Machine, log_id: bytes) -> bool:
+    """Return True if the owner of a log has a machine's node among its followers, or if nobody owns it: nodes may not adopt."""
+    owners = run.owners().get(log_id, [])
+    origins = [one.node.copying.origins.get(log_id) for one in owners if one.node is not None]
+    has_closed = any(log_id in one.node.cluster.ownership.closed for one in run.members if one.node is not None)
+    is_orphan = not run.takes_over and not owners and not has_closed
+    return is_orphan or any(origin is not None and machine.number in origin.followers for origin in origins)

@@ -1,0 +1,191 @@
+"""Nodes of a simulated cluster that leave it for good or are forgotten, and what becomes of their machines.
+
+A node that has left loses nothing: its machine stays away, or comes back with its old directory, or with an empty one. What
+its machine had counts as a copy no more; of each log that it owned, the new owner has one instead. A node that is forgotten
+loses what it had. It, too, may come back, and with its old log it must be refused.
+
+See docs/design/cluster.md#leaving and docs/design/cluster.md#membership.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from nsqd.cluster.leaving import LeavingState
+from tests.nsqd.core.node import MS, SECOND
+from tests.simulation.books import Loss
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import ClusterRun
+    from tests.simulation.machine import Machine
+
+NEVER = 1 << 62  # ns: such a machine is not started
+LINGER = 3 * SECOND  # after a node has left, its process ends
+FEWEST = 2  # members that a cluster keeps
+
+
+class Departures:
+    """The leaving and forgetting in one run."""
+
+    def __init__(self, run: ClusterRun, random: Random) -> None:
+        self._run, self._random = run, random
+        # nodes leave in this run; if nobody took anything over, an operator would have to, after the new owner's disk is lost
+        self.is_on = random.random() < 0.5 and run.takes_over
+        self._ends: dict[Machine, tuple[int, bool]] = {}  # when the process ends, true ns; whether the node has left
+        self._doomed: Machine | None = None  # it is down, and an operator wants it to be forgotten
+        self._is_being_kept = False  # a node writes that it is forgotten
+
+    # while anything may happen
+
+    def happen(self) -> None:
+        """What happens between two steps of a violent time."""
+        random, run = self._random, self._run
+        if not self.is_on:
+            return
+        if random.random() < 0.015:
+            self._leave(random.choice(run.machines))
+        if random.random() < 0.015 and run.takes_over:
+            self._doom(random.choice(run.machines))
+        if self._doomed is not None:
+            self._forget(self._doomed)
+
+    def end(self) -> None:
+        """Nobody forgets anybody from now on: a machine that was to be forgotten, and is not, starts again."""
+        if self._doomed is not None:
+            self._doomed.start_at = self._run.now
+            self._doomed = None
+
+    def _has_enough(self) -> bool:
+        return len(self._run.members) > FEWEST
+
+    # leaving
+
+    def _leave(self, machine: Machine) -> None:
+        if machine.node is None or not machine.runs or not self._has_enough() or self._is_anybody_leaving():
+            return
+        self.leave(machine, self._random.choice((2, 20, 60)) * SECOND)
+
+    def _is_anybody_leaving(self) -> bool:
+        return any(one.node is not None and one.node.leaving.is_under_way for one in self._run.machines)
+
+    def leave(self, machine: Machine, limit: int) -> None:
+        """Let an operator ask a node to leave within `limit` ns."""
+        node = machine.node
+        assert node is not None
+        self._run.books.counts["leaves begun"] += 1
+        self._run.note(f"{machine.name} leaves within {limit // SECOND} s")
+        node.leaving.begin(limit, node.clock.now)
+
+    def ended(self, machine: Machine, is_left: bool) -> None:
+        """Note that a node has left, or gave up to do so. Its process ends soon."""
+        self._run.note(f"{machine.name} {'has left' if is_left else 'gives up leaving'}")
+        self._ends[machine] = self._run.now + LINGER, is_left
+
+    def look_at(self, machine: Machine) -> None:
+        """Let the process of a machine end, if it is time."""
+        if machine.node is None or machine.node.leaving.state not in (LeavingState.LEFT, LeavingState.GAVE_UP):
+            return
+        at, is_left = self._ends[machine]
+        if self._run.now < at:
+            return
+        del self._ends[machine]
+        if is_left:
+            self._hand_over_copies(machine)
+        machine.stop(self._random.choice((1, 10, 60)) * SECOND)
+        if is_left:
+            self._run.books.counts["leaves"] += 1
+            self._choose_future(machine)
+        else:
+            self._run.books.counts["leaves given up"] += 1
+
+    def _hand_over_copies(self, machine: Machine) -> None:
+        """What a machine has counts no more: of the logs that its node owned, the new owner has a copy instead."""
+        run, node = self._run, machine.node
+        assert node is not None
+        names = {one.number: one.name for one in run.machines}
+        epochs = node.cluster.ownership.epochs
+        owners = {log_id: names[epoch.node] for log_id, epoch in epochs.items() if epoch.node in names}
+        for publish in run.books.publishes:
+            if machine.name in publish.holders:
+                others = publish.holders - {machine.name}
+                owner = owners.get(publish.log_id, machine.name)
+                publish.holders = others | {owner} if owner != machine.name else others
+                publish.n = min(publish.n, len(publish.holders))
+
+    def _choose_future(self, machine: Machine) -> None:
+        future = self._random.choice(("away", "back", "back", "empty"))
+        self._run.note(f"the machine of {machine.name}: {future}")
+        self._run.books.counts[f"left, and then {future}"] += 1
+        if future == "away":
+            machine.is_away, machine.start_at = True, NEVER
+        elif future == "empty":
+            machine.begin_anew(self._number_for(machine))
+
+    def _number_for(self, machine: Machine) -> int:
+        """Return the number of a node with an empty directory: its own one, or one that was never used."""
+        return self._random.choice((machine.number, self._run.next_number()))
+
+    # forgetting
+
+    def _doom(self, machine: Machine) -> None:
+        is_down = machine.node is None and machine.early is None and not machine.is_away and not machine.is_forgotten
+        if self._doomed is None and is_down and self._has_enough() and self._run.may_lose():
+            self._doomed, machine.start_at = machine, NEVER
+
+    def _forget(self, machine: Machine) -> None:
+        """Ask a node to forget another one. It is forgotten when the node that was asked has written that."""
+        if machine.node is not None:  # a power cut of all machines has started it
+            self._doomed = None
+            return
+        running = [one for one in self._run.members if one.runs and one.node is not None and one is not machine]
+        if not running or self._is_being_kept:
+            self._is_being_kept = self._is_being_kept and self._random.random() < 0.8  # whoever was asked may have died
+            return
+        asked = self._random.choice(running)
+        node = asked.node
+        assert node is not None
+        try:
+            node.cluster.forget(machine.number, node.clock.now)
+        except (KeyError, ValueError):
+            return
+        self._is_being_kept = True
+
+        def kept(is_kept: bool) -> None:
+            if is_kept and self._doomed is machine:
+                self._forgotten(machine)
+
+        node.facts_file.keep(kept)
+        node.events()
+
+    def _forgotten(self, machine: Machine) -> None:
+        run, self._doomed, self._is_being_kept = self._run, None, False
+        run.note(f"{machine.name} is forgotten")
+        run.books.counts["forgotten"] += 1
+        run.books.losses.append(Loss(run.now, machine.name, {}, False))
+        future = self._random.choice(("away", "back", "empty"))
+        run.books.counts[f"forgotten, and then {future}"] += 1
+        if future == "away":
+            machine.is_away = True
+        elif future == "back":  # with a log that nobody takes back
+            machine.is_forgotten, machine.start_at = True, run.now + self._random.choice((300, 20_000)) * MS
+        else:
+            machine.begin_anew(self._number_for(machine))
+            machine.start_at = run.now + self._random.choice((300, 20_000)) * MS
+
+    def replace_directory(self, machine: Machine) -> None:
+        """An operator reads the log of a node that was forgotten: it gets an empty directory."""
+        machine.crash(False, 0)
+        self._run.books.losses.append(Loss(self._run.now, machine.name, {}, False))
+        machine.is_forgotten = False
+        machine.begin_anew(self._number_for(machine))
+
+    # when all is well
+
+    def judge(self) -> None:
+        """Nobody serves or publishes into a log that was forgotten with its node."""
+        for machine in self._run.members:
+            assert machine.node is not None
+            forgotten = machine.node.cluster.membership.forgotten
+            back = [one.name for one in self._run.members if one.log_id in forgotten]
+            assert not back, f"{back} publish into logs that were forgotten"

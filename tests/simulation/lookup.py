@@ -1,0 +1,98 @@
+"""The nsqlookupds of a simulated cluster: they know where nodes are, and when each one spoke to them last.
+
+Nodes ask them for the addresses of others, and, before they claim the log of a silent node, when they heard it: one that hears
+both sides of a partition postpones the claim.
+
+See docs/design/cluster.md#claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from nsqd.cluster.claimant import Attempt
+from nsqd.cluster.claims import Claims
+from tests.nsqd.core.node import MS, SECOND
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import ClusterRun
+    from tests.simulation.cluster_node import ClusterNode
+    from tests.simulation.machine import Machine
+
+FIND_EVERY = 5 * SECOND
+PING_EVERY = SECOND  # a third of SUSPECT_AFTER, as nsqd/discovery/lookupds.py has it
+FORGETS_AFTER = 15 * SECOND  # an nsqlookupd, a node that it does not hear
+ANSWERS_WITHIN = 2 * SECOND  # longer than a claimant waits
+
+
+class Lookup:
+    """An nsqlookupd."""
+
+    def __init__(self, number: int) -> None:
+        self.address = f"lookupd{number}:4161"
+        self.heard: dict[str, int] = {}  # by cluster address, when, true ns
+        self.heard_node: dict[int, int] = {}  # by node number, when, true ns
+
+
+class Lookups:
+    """All nsqlookupds of a run. All times are true ns."""
+
+    def __init__(self, run: ClusterRun, count: int, random: Random) -> None:
+        self._run, self._random = run, random
+        self.all = [Lookup(number) for number in range(count)]
+        self._ping_due: dict[Machine, int] = {}
+        self._find_due: dict[Machine, int] = {}
+        self._answers: list[tuple[int, Machine, ClusterNode, Callable[[], None]]] = []  # (when, for whom, what)
+        # by node: its last claim about which it was told in time that an nsqlookupd hears the owner
+        self._postponed: dict[ClusterNode, Attempt | None] = {}
+
+    def addresses(self) -> list[str]:
+        return [lookup.address for lookup in self.all]
+
+    def serve(self, machine: Machine, node: ClusterNode) -> None:
+        """Let a node that runs tell where it is, ask for others, and take the answers that have come."""
+        now = self._run.now
+        if now >= self._ping_due.get(machine, 0):
+            self._ping_due[machine] = now + PING_EVERY
+            for lookup in self._reachable(machine):
+                lookup.heard[machine.address] = lookup.heard_node[machine.number] = now
+        if now >= self._find_due.get(machine, 0):
+            self._find_due[machine] = now + FIND_EVERY
+            heard = [one for lookup in self._reachable(machine) for one in lookup.heard.items()]
+            node.cluster.set_found(dict.fromkeys(address for address, at in heard if now - at < FORGETS_AFTER))
+        due = [one for one in self._answers if one[0] <= now and one[1] is machine]
+        self._answers = [one for one in self._answers if one not in due]
+        for _, _, asker, deed in due:
+            if asker is node:
+                deed()
+
+    def _reachable(self, machine: Machine) -> list[Lookup]:
+        return [one for one in self.all if self._run.wires.connects(machine.address, one.address)]
+
+    # witnesses
+
+    def ask(self, machine: Machine, node: ClusterNode, number: int, then: Callable[[int | None], None]) -> None:
+        """Answer a node that asks when another one was heard, as nsqd.discovery.lookupds.Lookupds.ask_witnesses does."""
+        now = self._run.now
+        heard = [at for one in self._reachable(machine) if (at := one.heard_node.get(number)) is not None]
+        ago = now - max(heard) if heard else None
+        delay = self._random.choice((1, 100, 700)) * MS if heard else ANSWERS_WITHIN
+
+        attempt = node.claims.attempt
+
+        def answer() -> None:
+            is_awaited = attempt is not None and attempt is node.claims.attempt and attempt.awaits_witness
+            if is_awaited and ago is not None and ago < node.claims.cases.takeover_after:
+                self._postponed[node] = attempt
+                self._run.books.counts["claims postponed"] += 1
+            then(ago)
+
+        self._answers.append((now + delay, machine, node, answer))
+
+    def judge_claim(self, node: ClusterNode, claims: Claims) -> None:
+        """Assert that no nsqlookupd told a node, which has won a claim, that it hears the owner."""
+        attempt = claims.attempt
+        assert attempt is not None
+        assert attempt is not self._postponed.get(node), f"node {attempt.lost.node} is heard, and its log is claimed"
