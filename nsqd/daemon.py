@@ -205,10 +205,11 @@ class Daemon:
 
         options, identity = self._options, self._opened.log.identity
         port = self._listeners.disque.port if self._listeners.disque is not None else 0
-        cluster = cluster_facts(identity.node, port, self._cluster)
+        cluster = cluster_facts(identity.node, port, self._cluster, self._drain)
         name = options.cluster_name.encode() if self._cluster is not None else identity.log_id
         front_end = FrontEnd(self._broker, name, cluster, options.max_msg_size, partial(all_peers, self.reactor))
         front_end.context.has_debug, front_end.port = options.debug_routes, port
+        front_end.context.config |= {"port": str(port), "dir": options.data_path, "appendonly": "yes"}
         if self._listeners.disque is not None:
             listen_to_disque(self.reactor, self._listeners, front_end)
         if self._cluster is not None:

@@ -130,6 +130,14 @@ class Members:
         self._port.leave(LEAVE_WITHIN)
         return ""
 
+    def stay(self) -> str:
+        is_leaving = self._port.leaving.is_under_way
+        return (
+            "A node that leaves hands its log over, and cannot stay: let it end, and start it again"
+            if is_leaving
+            else ""
+        )
+
 
 def _is_ip(text: str) -> bool:
     try:
@@ -139,6 +147,9 @@ def _is_ip(text: str) -> bool:
     return True
 
 
-def cluster_facts(number: int, port: int, cluster: ClusterPort | None) -> ClusterFacts:
-    """Return what commands ask of the cluster. `number`: of this node; `port`: its one for clients of Disque."""
-    return Members(cluster, port) if cluster is not None else Alone(number, port)
+def cluster_facts(number: int, port: int, cluster: ClusterPort | None, drain: Callable[[bool], object]) -> ClusterFacts:
+    """Return what commands ask of the cluster. `number`: of this node; `port`: its one for clients of Disque.
+
+    `drain`: begins or ends that the node takes no jobs.
+    """
+    return Members(cluster, port) if cluster is not None else Alone(number, port, drain)

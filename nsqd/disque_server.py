@@ -91,7 +91,7 @@ def main() -> int:
         path, settings = _read_settings(words)
         _prepare(settings)
         with contextlib.ExitStack() as stack:
-            raise_file_limit(FILES)
+            raise_file_limit(FILES + len(settings.addresses))
             listeners = [stack.enter_context(_listening(address, settings)) for address in settings.addresses]
             stack.enter_context(_pid_file(settings))
             directory = (
@@ -190,13 +190,7 @@ async def _run(
     settings: Settings, path: Path | None, listeners: list[Listener], directory: DataDirectory | None
 ) -> None:
     """Serve until a signal or SHUTDOWN."""
-    options = replace(
-        NsqdOptions(),
-        data_path=settings["dir"],
-        durability=_DURABILITY[settings["appendfsync"]],
-        sync_timeout=_SYNC_EVERY,
-        sync_every=0,
-    )
+    options = _options(settings)
     opened = open_directory(options, directory) if directory is not None else None
     broker = opened.broker if opened is not None else _in_memory(options)
     admission = Admission(limits=ConnectionLimits(settings.number("maxclients")))
@@ -225,6 +219,12 @@ async def _run(
             opened.log.close()
 
 
+def _options(settings: Settings) -> NsqdOptions:
+    """Return the options of nsqd that correspond to the settings."""
+    durability = _DURABILITY[settings["appendfsync"]]
+    return replace(NsqdOptions(), durability=durability, sync_timeout=_SYNC_EVERY, sync_every=0)
+
+
 def _front_end(options: NsqdOptions, opened: Opened | None, broker: Broker, reactor: Reactor, port: int) -> FrontEnd:
     if opened is not None:
         number, name = opened.log.identity.node, opened.log.identity.log_id
@@ -234,13 +234,13 @@ def _front_end(options: NsqdOptions, opened: Opened | None, broker: Broker, reac
     def peers() -> list[Conversation]:
         return [connection.peer for connection in reactor.connections.values()]
 
-    front_end = FrontEnd(broker, name, cluster_facts(number, port, None), MOST_BYTES, peers)
+    front_end = FrontEnd(broker, name, cluster_facts(number, port, None, broker.drain), MOST_BYTES, peers)
     front_end.port, front_end.is_durable = port, opened is not None
     return front_end
 
 
 def _configure(context: DisqueContext, settings: Settings, path: Path | None, port: int) -> None:
-    """Tell clients of the settings, and keep them to these."""
+    """Set the password, and what CONFIG and INFO tell of the settings. `port`: the one that is listened on."""
     context.password = os.fsencode(settings["requirepass"])
     context.has_debug = settings.says_yes("enable-debug-command")
     context.config = {key: _as_bytes(value) for key, value in settings.told.items()}

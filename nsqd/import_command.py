@@ -21,6 +21,7 @@ from nsqd.options import NsqdOptions
 from nsqd.storage.binlog_import import ASIDE as ASIDE_JOBS
 from nsqd.storage.directory import DataDirectory, DirectoryError, Metadata
 from nsqd.storage.disque_import import ASIDE as ASIDE_AOF
+from nsqd.storage.disque_import import DisqueImport
 from nsqd.storage.nsq_import import ASIDE
 from shared.log import log
 from shared.startup import start_log
@@ -54,7 +55,7 @@ def main() -> int:
         return FAILED
     told = _as_json(found)
     print(json.dumps(told) if arguments.json else _text(found, arguments.directory))
-    return PARTLY if told["unreadable"] or told["perhaps_delivered"] else DONE
+    return PARTLY if told["unreadable"] or found.disque.perhaps_delivered else DONE
 
 
 def _take_over(options: NsqdOptions, directory: DataDirectory) -> Imports:
@@ -77,20 +78,24 @@ def _read(options: NsqdOptions, directory: DataDirectory, metadata: Metadata, fo
 def _as_json(found: Imports) -> dict[str, Any]:
     taken, binlog, disque = found.nsq.taken, found.beanstalkd.binlog, found.disque
     unreadable = [one for queue, _ in taken for one in queue.unreadable] + binlog.unreadable + disque.unreadable
-    return {
+    told = {
         "messages": sum(count for _, count in taken),
         "queues": [{"topic": queue.topic, "channel": queue.channel, "messages": count} for queue, count in taken],
         "jobs": len(binlog.jobs) + disque.imported,
-        "perhaps_delivered": disque.perhaps_delivered,
-        "expired": disque.aof.expired if disque.aof is not None else 0,
-        "renamed": {name.decode("latin-1"): here for name, here in disque.renamed.items()},
         "unreadable": [{"file": path.name, "from": start, "to": end} for path, start, end in unreadable],
     }
+    if disque.aof is not None:
+        told["disque"] = {
+            "perhaps_delivered": disque.perhaps_delivered,
+            "expired": disque.aof.expired,
+            "renamed": {name.decode("latin-1"): here for name, here in disque.renamed.items()},
+        }
+    return told
 
 
 def _text(found: Imports, directory: Path) -> str:
     if found.disque.wanted:
-        return _text_of_disque(found, directory)
+        return _text_of_disque(found.disque, directory)
     if found.beanstalkd.wanted:
         jobs = len(found.beanstalkd.binlog.jobs)
         aside = directory / ASIDE_JOBS
@@ -105,11 +110,11 @@ def _text(found: Imports, directory: Path) -> str:
     )
 
 
-def _text_of_disque(found: Imports, directory: Path) -> str:
-    told, imported = _as_json(found), found.disque.imported
+def _text_of_disque(disque: DisqueImport, directory: Path) -> str:
+    assert disque.aof is not None
     return (
-        f"Imported {imported} jobs, with new ids; {told['expired']} had expired."
-        f" Not imported: {told['perhaps_delivered']} jobs with retry 0, which may have been delivered."
+        f"Imported {disque.imported} jobs, with new ids; {disque.aof.expired} had expired."
+        f" Not imported: {disque.perhaps_delivered} jobs with retry 0, which may have been delivered."
         f" Disque's file was moved to {directory / ASIDE_AOF}. Start disque-server --dir {directory} --appendonly yes"
     )
 

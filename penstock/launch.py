@@ -87,6 +87,11 @@ def beanstalkd() -> None:
     _run("nsqd.beanstalkd")
 
 
+def disque_server() -> None:
+    """Run nsqd's port for clients of Disque alone, without NSQ's ports."""
+    _run("nsqd.disque_server")
+
+
 def pipeline() -> None:
     """Run `penstock pipeline` as a script of its own."""
     _run("pipeline.main")
@@ -105,7 +110,7 @@ _TOOLS = (nsq_stat, nsq_tail, nsq_to_file, nsq_to_http, nsq_to_nsq, to_nsq)
 _PROGRAMS = (nsqd, nsqlookupd, nsqadmin, *_TOOLS, beanstalkd, penstock)
 
 if __name__ == "__main__":  # `python -P .../launch.py nsqd ...` is how `penstock up` starts the daemons
-    _SCRIPTS = {f.__name__: f for f in _PROGRAMS}
+    _SCRIPTS = {f.__name__: f for f in _PROGRAMS} | {"disque-server": disque_server}
     _name = sys.argv.pop(1) if len(sys.argv) > 1 else ""
     if _name not in _SCRIPTS:
         sys.exit(f"usage: python -m penstock.launch {'|'.join(_SCRIPTS)} [flags]")

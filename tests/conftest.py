@@ -53,6 +53,7 @@ LONG = (
     "processes/test_nsqd.py",
     "processes/test_nsqd_edge.py",
     "processes/test_beanstalkd.py",
+    "processes/test_disque_server.py",
     "processes/test_nsq_import.py",
 )
 NO_UNITS = ("processes", "clients", "simulation")  # a unit run does not even import these directories

@@ -243,7 +243,7 @@ class Queues:
         Does nothing to a job that is delivered once at most: returns 0. Raises TooLateError.
         """
         tube, job = found
-        if job.ttl and 2 * (job.expires * SECOND - wall) < job.ttl * SECOND:
+        if job.ttl and 2 * (wall - job.created) > job.ttl * SECOND:
             raise TooLateError
         if job.ttr:
             tube.touch(job, tube.reserved.get(job.ordinal, self.holder), now)

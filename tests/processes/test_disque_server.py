@@ -22,7 +22,7 @@ import pytest
 from nsqd.storage.data_import import READING
 from nsqd.storage.disque_aof import FILE, read_aof
 from nsqd.storage.disque_import import ASIDE, MARKER
-from tests.daemons import ROOT, STOP_TIMEOUT, eventually
+from tests.daemons import ROOT, STOP_TIMEOUT, eventually, nsqd
 from tests.nsqd.protocols.disque.wire import Reply, read_reply, request
 from tests.nsqd.storage.test_disque_aof import ACTIVE, delete, disque, load, original
 
@@ -162,6 +162,15 @@ def test_without_appendonly_nothing_is_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_large_job(tmp_path: Path) -> None:
+    body = os.urandom(1 << 20) * 4
+    with kept(tmp_path) as server, server.client() as client:
+        client.do("ADDJOB", "q", body, 0)
+        assert server.stop(signal.SIGKILL) == -signal.SIGKILL
+    with kept(tmp_path) as server, server.client() as client:
+        assert client.get("q") == [body]
+
+
 def test_shutdown_ends_the_process_without_a_reply(tmp_path: Path) -> None:
     with kept(tmp_path) as server, server.client() as client, server.client() as waiting:
         client.do("ADDJOB", "q", "x", 0)
@@ -216,9 +225,12 @@ hz 1000
             assert client.do("ADDJOB", "q", "x", 0).startswith("D-")
             assert (tmp_path / "data/pid").read_text() == f"{server.process.pid}\n"
             assert (tmp_path / "data/sock et").stat().st_mode & 0o777 == 0o700
-            with Client(str(tmp_path / "data/sock et")), Client(str(tmp_path / "data/sock et")) as third:
-                with pytest.raises((EOFError, ConnectionError)):
-                    third.do("PING")
+            with (
+                Client(str(tmp_path / "data/sock et")),
+                Client(str(tmp_path / "data/sock et")) as third,
+                pytest.raises((EOFError, ConnectionError)),
+            ):
+                third.do("PING")
             assert client.do("CONFIG", "SET", "requirepass", "secret") == "OK"
             assert client.do("AUTH", "secret") == "OK"
             assert client.do("CONFIG", "REWRITE") == "OK"
@@ -245,12 +257,15 @@ hz 1000
 
 def test_a_configuration_from_standard_input_and_several_addresses() -> None:
     text = b"bind 127.0.0.1 127.0.0.1\nport 0\n"
-    with Server("-", "--port", "0", text=text, listeners=2) as server:
-        with server.client(0) as one, server.client(1) as other:
-            assert server.addresses[0] != server.addresses[1]
-            one.do("ADDJOB", "q", "x", 0)
-            assert other.get("q") == [b"x"]
-            assert one.do("CONFIG", "REWRITE") == "-ERR The server is running without a config file"
+    with (
+        Server("-", "--port", "0", text=text, listeners=2) as server,
+        server.client(0) as one,
+        server.client(1) as other,
+    ):
+        assert server.addresses[0] != server.addresses[1]
+        one.do("ADDJOB", "q", "x", 0)
+        assert other.get("q") == [b"x"]
+        assert one.do("CONFIG", "REWRITE") == "-ERR The server is running without a config file"
 
 
 def test_debug_flushall_is_for_those_who_ask_for_it() -> None:
@@ -356,6 +371,16 @@ def test_a_file_of_disque_is_imported_at_the_first_start(tmp_path: Path) -> None
         assert len(client.do("JSCAN", "BUSYLOOP")[1]) == 6
 
 
+def test_nsqd_imports_it_as_well(tmp_path: Path) -> None:
+    compose(tmp_path)
+    with nsqd(tmp_path, "-disque-address", "127.0.0.1:0") as node:
+        line = node.wait_for_line("DISQUE: listening on")
+        host, _, port = line.split()[-1].rpartition(":")
+        with Client((host, int(port))) as client:
+            check(client)
+    assert not (tmp_path / FILE).exists()
+
+
 def test_an_interrupted_import_begins_anew(tmp_path: Path) -> None:
     compose(tmp_path)
     with kept(tmp_path) as server:
@@ -387,8 +412,8 @@ def test_the_command(tmp_path: Path) -> None:
     compose(tmp_path)
     code, out = penstock_import(tmp_path, "--json")
     told = json.loads(out)
-    assert (code, told["jobs"], told["expired"], told["perhaps_delivered"]) == (3, 6, 1, 1)
-    assert told["renamed"] == {"a \xff queue": "a%20%ff%20queue"}
+    assert (code, told["jobs"], told["messages"]) == (3, 6, 0)
+    assert told["disque"] == {"perhaps_delivered": 1, "expired": 1, "renamed": {"a \xff queue": "a%20%ff%20queue"}}
     assert [one["file"] for one in told["unreadable"]] == [FILE]
     (tmp_path / FILE).write_bytes(load(1))
     code, out = penstock_import(tmp_path)

@@ -240,7 +240,7 @@ def test_the_command_does_what_a_first_start_would(tmp_path: Path) -> None:
     assert "IMPORT: channel a of topic t: 4998 messages" in progress
     assert run_import(str(tmp_path)) == (
         0,
-        f"Nothing to import: {tmp_path} has no files of NSQ or beanstalkd\n",
+        f"Nothing to import: {tmp_path} has no files of NSQ, beanstalkd or Disque\n",
         "",
     )
     with nsqd(tmp_path) as node:

@@ -196,6 +196,7 @@ def refused_or_started(command: list[str], limit: int) -> str:
         ("nsqlookupd", ["-tcp-address=127.0.0.1:0", "-http-address=127.0.0.1:0"], 18),
         ("nsqadmin", ["-http-address=127.0.0.1:0", "-lookupd-http-address=127.0.0.1:1"], 20),
         ("beanstalkd", ["-V", "-l127.0.0.1", "-p0", "-b{}"], 20),
+        ("disque-server", ["--port", "0", "--bind", "127.0.0.1", "--dir", "{}", "--appendonly", "yes"], 20),
     ],
 )
 def test_too_few_file_descriptors_are_told_in_one_line(

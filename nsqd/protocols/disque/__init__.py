@@ -1,9 +1,10 @@
 """The server's side of Disque's protocol, without input or output.
 
-Read `client` (a client's bytes, and blocking) and `resp` (how a request is read and a reply is written), then `arguments` (what
-the words of a command mean, and the table of commands), `ids` (job ids) and `context` (what all connections share). The
-commands follow: `jobs` (producers and consumers), `queues` (QLEN, QSTAT, PAUSE and the scans) and `server` (INFO, CONFIG,
-CLIENT, CLUSTER and the like). `peer` puts all of them together.
+* `resp`: requests and replies as bytes; `arguments`: what a command asks for; `ids`: job ids. These know no queue.
+* `context`: what all connections share. `client`: a client's bytes, and its waiting. `peer`: all of its commands together.
+* `jobs`: the commands of producers and consumers; `queues`: looking at queues, and pausing them.
+* `server`: who the client is, and small commands about the server; `info`, `clients`, `config` and `cluster_commands`: INFO,
+  CLIENT, CONFIG and CLUSTER. `flush` throws all jobs away, for tests.
 
 Of nsqd, this package may import only `core` and the modules of `protocols`, and no other protocol. It is pure.
 """

@@ -14,7 +14,7 @@ BAD_ID = b"BADID Invalid Job ID format."
 DEFAULT_TTL = 24 * 3600  # s
 DEFAULT_SCAN = 100  # COUNT of a scan
 STATES = frozenset((b"wait-repl", b"active", b"queued", b"acked"))
-_NOT_AN_INTEGER = b"ERR value is not an integer or out of range"
+NOT_AN_INTEGER = b"ERR value is not an integer or out of range"
 _BAD_COUNT = b"ERR COUNT must be a number greater than zero"
 _BAD_TIMEOUT, _NEGATIVE_TIMEOUT = b"ERR timeout is not an integer or out of range", b"ERR timeout is negative"
 _BAD_CURSOR = b"ERR invalid cursor or option name"
@@ -197,10 +197,10 @@ def _integer(text: bytes, least: int, most: int, refusal: bytes) -> int:
 
 def _any_integer(text: bytes) -> int:
     """Return a number of 64 bits with a sign. Raises Refused."""
-    return _integer(text, -_I63 - 1, _I63, _NOT_AN_INTEGER)
+    return _integer(text, -_I63 - 1, _I63, NOT_AN_INTEGER)
 
 
-def _timeout(text: bytes) -> int:
+def timeout_of(text: bytes) -> int:
     """Return a timeout in ms. Raises Refused."""
     timeout = _integer(text, -_I63 - 1, _I63, _BAD_TIMEOUT)
     if timeout < 0:
@@ -226,7 +226,7 @@ def addjob(arguments: list[bytes], copies: int = 1) -> AddJob:
             at += 1
         else:
             raise Refused(SYNTAX_ERROR)
-    timeout = _timeout(arguments[3])
+    timeout = timeout_of(arguments[3])
     replicate, retry = found.get(b"replicate"), found.get(b"retry")
     delay, ttl = found.get(b"delay", 0), found.get(b"ttl", DEFAULT_TTL)
     if retry == 0 and (copies if replicate is None else replicate) > 1:
@@ -246,7 +246,7 @@ def getjob(arguments: list[bytes]) -> GetJob:
             return GetJob(nohang, timeout, count, with_counters, arguments[at + 1 :])
         if option == b"timeout":
             at += 1
-            timeout = _timeout(arguments[at])
+            timeout = timeout_of(arguments[at])
         elif option == b"count":
             at += 1
             count = _integer(arguments[at], 1, _I63, _BAD_COUNT)

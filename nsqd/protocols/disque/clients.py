@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nsqd.protocols.disque import resp
-from nsqd.protocols.disque.arguments import SYNTAX_ERROR, Refused
+from nsqd.protocols.disque.arguments import NOT_AN_INTEGER, SYNTAX_ERROR, Refused, timeout_of
 from shared.values import SECOND
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def client_command(client: Client, arguments: list[bytes]) -> None:
             _kill_address(client, address)
         case b"kill", words if words:
             client.reply(resp.integer(_kill(client, words)))
-        case b"pause", [_]:
+        case b"pause", [time]:
+            timeout_of(time)
             raise Refused(NO_PAUSE)
         case b"kill", _:
             raise Refused(SYNTAX_ERROR)
@@ -94,7 +95,9 @@ def _kill(client: Client, words: list[bytes]) -> int:
     if len(words) % 2 or not all(name in _FILTERS for name in wanted):
         raise Refused(SYNTAX_ERROR)
     number, skips = wanted.get(b"id"), wanted.get(b"skipme", b"yes").lower()
-    if (number is not None and not number.isdigit()) or skips not in (b"yes", b"no"):
+    if number is not None and not number.isdigit():
+        raise Refused(NOT_AN_INTEGER)
+    if skips not in (b"yes", b"no"):
         raise Refused(SYNTAX_ERROR)
     if wanted.get(b"type", b"normal").lower() != b"normal":
         raise Refused(b"ERR Unknown client type '%s'" % wanted[b"type"])

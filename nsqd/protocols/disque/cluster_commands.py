@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nsqd.protocols.disque import resp
-from nsqd.protocols.disque.arguments import Refused
+from nsqd.protocols.disque.arguments import SYNTAX_ERROR, Refused
 from nsqd.protocols.disque.context import Priority
+from nsqd.protocols.disque.flush import Flush
+from nsqd.protocols.disque.jobs import LEAVING
 
 if TYPE_CHECKING:
     from nsqd.protocols.disque.client import Client
@@ -17,7 +19,6 @@ BAD_SUBCOMMAND = b"ERR Wrong CLUSTER subcommand or number of arguments"
 BAD_WORD = b"ERR Wrong argument for CLUSTER LEAVING. Use 'yes' or 'no'"
 ALONE = b"ERR This node is in no cluster: start it with -cluster-address"
 NO_RESET = b"ERR CLUSTER RESET would lose all jobs: to take a node out of the cluster use CLUSTER LEAVING yes or penstock leave"
-NO_WAY_BACK = b"ERR A node that leaves hands its log over, and cannot stay: let it end, and start it again"
 _MOST_PORT = 65_535
 _FLAGS = {Priority.GOOD: "noflags", Priority.NO_LINK: "noflags", Priority.SUSPECTED: "fail?", Priority.GONE: "fail"}
 
@@ -51,8 +52,12 @@ def cluster_command(client: Client, arguments: list[bytes]) -> None:
             _forget(client, node_id)
         case b"leaving", words if len(words) < 2:
             _leaving(client, [word.lower() for word in words])
-        case b"reset", words if len(words) < 2:
-            raise Refused(NO_RESET)
+        case b"reset", words if [word.lower() for word in words] in ([], [b"soft"], [b"hard"]):
+            if not context.has_debug or len(context.cluster.nodes()) > 1:
+                raise Refused(NO_RESET)
+            client.begin_long(Flush(client).some)
+        case b"reset", [_]:
+            raise Refused(SYNTAX_ERROR)
         case _:
             raise Refused(BAD_SUBCOMMAND)
 
@@ -97,7 +102,7 @@ def _meet(client: Client, ip: bytes, port: bytes) -> None:
 def _forget(client: Client, node_id: bytes) -> None:
     context = client.context
     if len(node_id) != 40:
-        raise Refused(b"ERR Unknown node " + node_id)
+        raise Refused(b"ERR Invalid node identifier")
     numbers = [node.number for node in context.cluster.nodes() if context.ids.node_id(node.number) == node_id]
     if not numbers:
         raise Refused(b"ERR Unknown node " + node_id)
@@ -119,10 +124,14 @@ def _leaving(client: Client, words: list[bytes]) -> None:
             why = "" if is_leaving else cluster.leave()
             if why:
                 raise Refused(b"ERR " + why.encode())
+            for one in client.context.clients():
+                if one.worker.waiting:
+                    one.end_wait(resp.error(LEAVING))
             client.reply(resp.status(b"OK"))
         case [b"no"]:
-            if is_leaving:
-                raise Refused(NO_WAY_BACK)
+            why = cluster.stay() if is_leaving else ""
+            if why:
+                raise Refused(b"ERR " + why.encode())
             client.reply(resp.status(b"OK"))
         case _:
             raise Refused(BAD_WORD)

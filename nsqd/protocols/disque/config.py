@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ DEFAULTS = {  # in Disque's order
     "maxmemory-policy": "acks", "loglevel": "notice", "appendfsync": "everysec", "syslog-facility": "local0",
     "appendonly": "no", "dir": "", "client-output-buffer-limit": "normal 0 0 0", "unixsocketperm": "0", "bind": "",
 }  # fmt: skip
+_LIMIT = re.compile(rb"normal [0-9]{1,18} [0-9]{1,18} [0-9]{1,18}")
 _UNITS = {b"": 1, b"k": 1000, b"kb": 1 << 10, b"m": 10**6, b"mb": 1 << 20, b"g": 10**9, b"gb": 1 << 30}
 
 
@@ -119,7 +121,8 @@ _SETTABLE: dict[str, Callable[[bytes], str | None]] = {
     "timeout": _number(0),
     "hz": _clamped,
     "watchdog-period": _number(0),
-    "cluster-node-timeout": _number(1),
+    "cluster-node-timeout": _number(0),
+    "client-output-buffer-limit": lambda value: value.decode() if _LIMIT.fullmatch(value) else None,
     "slowlog-log-slower-than": _number(0),
     "slowlog-max-len": _number(0),
     "latency-monitor-threshold": _number(0),

@@ -58,6 +58,9 @@ class ClusterFacts(Protocol):
     def leave(self) -> str:
         """Begin to leave the cluster for good. Returns why that is refused; "": it is not."""
 
+    def stay(self) -> str:
+        """Do not leave. Returns why that is refused; "": it is not."""
+
 
 class OtherNodes(Protocol):
     """What commands ask of the nodes that may own a job which this one does not."""
@@ -96,13 +99,16 @@ class ServerFigures:
 class Alone:
     """A node that is in no cluster. Implements ClusterFacts."""
 
-    def __init__(self, number: int, port: int) -> None:
-        """`port`: for clients of Disque."""
+    def __init__(self, number: int, port: int, drain: Callable[[bool], object] = bool) -> None:
+        """`port`: for clients of Disque. `drain` begins or ends that the node takes no jobs: here, that is to leave."""
         self.number = number
         self._port = port
+        self._drain = drain
+        self._is_leaving = False
 
     def nodes(self) -> Sequence[NodeFacts]:
-        return [NodeFacts(self.number, "", self._port, Priority.GOOD)]
+        priority = Priority.GONE if self._is_leaving else Priority.GOOD
+        return [NodeFacts(self.number, "", self._port, priority, self._is_leaving)]
 
     def meet(self, ip: str, port: int) -> bool:
         return False
@@ -111,7 +117,14 @@ class Alone:
         return "this node is in no cluster"
 
     def leave(self) -> str:
-        return "this node is in no cluster"
+        self._is_leaving = True
+        self._drain(True)
+        return ""
+
+    def stay(self) -> str:
+        self._is_leaving = False
+        self._drain(False)
+        return ""
 
 
 NO_FIGURES = ServerFigures("", 0, "0" * 40, 0, 0, "", "", 0, 0, 0.0, 0.0, False)

@@ -225,7 +225,7 @@ def described(client: Client, found: Found) -> bytes:
         (b"queue", resp.bulk(tube.topic_name.encode())),
         (b"state", resp.bulk(state_of(job))),
         (b"repl", resp.integer(job.copies or 1)),
-        (b"ttl", resp.integer(max(0, job.expires - client.broker.wall // SECOND) if job.ttl else 0)),
+        (b"ttl", resp.integer(max(0, job.expires + -client.broker.wall // SECOND) if job.ttl else 0)),
         (b"ctime", resp.integer(job.created)),
         (b"delay", resp.integer(job.delay)),
         (b"retry", resp.integer(job.ttr)),

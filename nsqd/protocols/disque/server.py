@@ -6,10 +6,9 @@ from collections.abc import Callable
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
-from nsqd.core.work_queue.job import Job
-from nsqd.core.work_queue.tube import Tube
 from nsqd.protocols.disque import clients, cluster_commands, config, resp
-from nsqd.protocols.disque.arguments import COMMANDS, SYNTAX_ERROR, Command, Refused
+from nsqd.protocols.disque.arguments import COMMANDS, NOT_AN_INTEGER, SYNTAX_ERROR, Command, Refused
+from nsqd.protocols.disque.flush import Flush
 from nsqd.protocols.disque.info import info
 from shared.values import SECOND
 from shared.version import PENSTOCK_VERSION
@@ -17,7 +16,6 @@ from shared.version import PENSTOCK_VERSION
 if TYPE_CHECKING:
     from nsqd.protocols.disque.client import Client
 
-MOST_FLUSHED = 500  # jobs that DEBUG FLUSHALL finishes in a turn
 MICROSECOND = 1_000  # ns
 BAD_PASSWORD = b"ERR invalid password"
 WRONG_PASS = b"WRONGPASS invalid username-password pair or user is disabled."
@@ -165,6 +163,8 @@ def slowlog(client: Client, arguments: list[bytes]) -> None:
         case b"len", 2:
             client.reply(resp.integer(0))
         case b"get", 2 | 3:
+            if not arguments[-1].lstrip(b"-").isdigit() and len(arguments) == 3:
+                raise Refused(NOT_AN_INTEGER)
             client.reply(resp.array([]))
         case _:
             raise Refused(b"ERR Unknown SLOWLOG subcommand or wrong # of args. Try GET, RESET, LEN.")
@@ -193,39 +193,12 @@ def debug(client: Client, arguments: list[bytes]) -> None:
         case b"flushall", _:
             if not client.context.has_debug:
                 raise Refused(NO_DEBUG)
-            client.begin_long(_Flush(client).some)
+            client.begin_long(Flush(client).some)
         case b"error", 3:
             client.reply(resp.error(arguments[2]))
         case _:
             text = b"ERR Unknown DEBUG subcommand or wrong number of arguments for '%s'"
             raise Refused(text % arguments[1])
-
-
-class _Flush:
-    """Finishes all jobs of a node, a part at a time, and then answers those who wait."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._tubes: list[Tube] = list(client.context.queues.tubes.all())
-
-    def some(self) -> bytes | None:
-        """Finish some jobs. Returns the reply when all are finished."""
-        left = MOST_FLUSHED
-        while self._tubes and left > 0:
-            tube = self._tubes[-1]
-            jobs: list[Job] = [job for _, job in zip(range(left), tube.jobs, strict=False)]
-            for job in jobs:
-                tube.finish(job)
-            left -= len(jobs)
-            if not tube.jobs.count:
-                self._tubes.pop()
-        if self._tubes:
-            return None
-        self._client.context.queues.drop_empty()
-        for other in list(self._client.context.clients()):
-            if other.worker.waiting:
-                other.end_wait(other.nil_array)
-        return resp.status(b"OK")
 
 
 def shutdown(client: Client, arguments: list[bytes]) -> None:
