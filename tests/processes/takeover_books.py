@@ -19,7 +19,7 @@ from tests.daemons import Daemon
 from tests.processes.cluster_load import Books, Client, http_client, jobs_of
 
 LAG = 3.0  # s before a node was lost in which a finish at this node may not have reached the others
-KILL, RESTART = "a kill", "a restart"
+KILL, RESTART, RETURN = "a kill", "a restart", "a return"
 _PAUSE = 0.3  # s between two looks at the counts of a node
 
 AT_FORMER_OWNER = "untold", "unfinished", "moved", "moved_all"
@@ -28,7 +28,7 @@ UNREAD = "a finish that a node did not read before it stopped"
 UNANSWERED = "a worker was not told that its job was deleted"
 IN_FLIGHT = "not counted: in flight at a kill of its node, which kept its log"
 LAST_MOMENTS = "not counted: delivered in the last moments of a node that was killed"
-OF_ADOPTED_LOG = "not counted: finished at an adopter that was lost or cut off"
+OF_ADOPTED_LOG = "not counted: finished at an adopter that was lost or cut off, or delivered by it"
 FORGOTTEN = "not counted: the node that counted was killed"
 
 
@@ -46,8 +46,11 @@ class Disturbance:
         return node in self.nodes and self.at - LAG <= at < self.until
 
     def explains_again(self, node: int, at: float) -> bool:
-        """Return True if a node that others did not hear may have delivered then what its log owed, not told of the adopter."""
-        return self.kind not in (KILL, RESTART) and node in self.nodes and at >= self.at
+        """Return True if a node that others did not hear may have delivered then what its log owed, not told of the adopter.
+
+        A node that returns may be in that case, too, if its log is adopted when it has asked others, and is about to serve.
+        """
+        return self.kind not in (KILL, RESTART) and node in self.nodes and self.at <= at < self.until
 
 
 @dataclass(frozen=True)
@@ -182,7 +185,9 @@ def _reason(one: Duplicate, disturbances: list[Disturbance], left: Counter[tuple
     if counter := next((key for key in keys if left[key] > 0), None):
         left[counter] -= 1
         return f"counted as {counter[1]}"
-    if one.publisher != before.node:
+    if one.publisher != before.node and any(each.explains(before.node, before.at) for each in near):
+        return OF_ADOPTED_LOG
+    if one.publisher != now.node and any(each.explains_again(now.node, now.at) for each in near):
         return OF_ADOPTED_LOG
     if any(each.kind == KILL and each.explains(before.node, before.at) for each in near):
         return IN_FLIGHT if now.node == before.node else LAST_MOMENTS

@@ -23,6 +23,7 @@ from tests.processes.takeover_books import (
     KILL,
     LAG,
     RESTART,
+    RETURN,
     Counts,
     CountsReader,
     Disturbance,
@@ -89,7 +90,9 @@ class TakeoverCluster(NetworkedCluster):
 
     def start(self, number: int, **flags: str) -> None:
         self.books.is_back(number)
+        began = time.monotonic()
         super().start(number, **flags)
+        self.disturbances.append(Disturbance(RETURN, frozenset({number}), began, time.monotonic() + LAG))
 
     def stand_still(self, number: int) -> None:
         self.disturbed("a stop", number)
@@ -110,10 +113,11 @@ class TakeoverCluster(NetworkedCluster):
         assert self.nodes[number].stop() == 0, self.nodes[number].stderr
         self.disturbances.append(Disturbance(RESTART, frozenset({number}), began, time.monotonic()))
         self.counts["restarts"] += 1
-        self.start(number)
+        super().start(number)
 
     def kill_while_it_starts(self, number: int, after: float) -> None:
         """Start a node, and kill it so many seconds later, whatever it has done by then."""
+        self.disturbed(RETURN, number)
         started = self.run(number, ())
         self.let_pass(after)
         self.disturbed(KILL, number)
@@ -156,10 +160,14 @@ class TakeoverCluster(NetworkedCluster):
         self.until(is_found)
         return found[0]
 
-    def may_adopt(self, number: int, log_id: str) -> bool:
-        """Return True if a node has all of a log, as far as it knows, and may adopt it at once."""
-        claims: dict[str, Any] = self.figures(number).get("claims", {})  # type: ignore[assignment]
-        return any(one["log_id"] == log_id and one["clean"] for one in claims.get("logs", ()))
+    def may_adopt(self, number: int, log_id: str, owner: int) -> bool:
+        """Return True if a node has all of a log, as far as it knows, from this owner, and may adopt it at once."""
+        there: dict[str, Any] = self.figures(number)
+        here: dict[str, Any] = self.figures(owner)
+        epochs = [one["epochs"][-1][0] for one in here.get("owned", ()) if one["log_id"] == log_id and one["epochs"]]
+        mirrored = [epoch for one in there.get("mirrors", ()) if one["log_id"] == log_id for epoch, _ in one["epochs"]]
+        logs = there.get("claims", {}).get("logs", ())
+        return set() < {*epochs} <= {*mirrored} and any(one["log_id"] == log_id and one["clean"] for one in logs)
 
     def delivers(self, *numbers: int) -> None:
         """Wait until consumers of nodes have got more messages."""

@@ -14,6 +14,7 @@ from tests.processes.takeover_books import (
     LAST_MOMENTS,
     OF_ADOPTED_LOG,
     RESTART,
+    RETURN,
     UNANSWERED,
     UNREAD,
     Counts,
@@ -80,6 +81,14 @@ def test_a_count_explains_as_many_duplicates_as_it_says() -> None:
     assert (counts, len(wrong)) == ({"counted as ready_again": 1}, 1)
     counts, wrong = made.explained(stop, {(1, "ready_again"): 1, (0, "untold"): 1})
     assert (counts, wrong) == ({"counted as ready_again": 1, "counted as untold": 1}, [])
+
+
+def test_a_node_that_returns_may_not_know_of_its_adopter_yet() -> None:
+    made = books(0, Delivery(1, 109.7), Delivery(0, 110))
+    back = Disturbance(RETURN, frozenset({0}), 108, 112)
+    assert made.explained([back], {(0, "untold"): 1}) == ({"counted as untold": 1}, [])
+    for others, counted in (([], {(0, "untold"): 1}), ([back], {}), ([Disturbance(RETURN, back.nodes, 90, 95)], {})):
+        assert len(made.explained(others, counted)[1]) == 1
 
 
 def test_a_message_that_was_kept_twice_must_have_moved() -> None:

@@ -17,7 +17,7 @@ from random import Random
 
 import pytest
 
-from tests.processes.networked_cluster import LONG, NODES, NetworkedCluster, Play, player
+from tests.processes.networked_cluster import LONG, NODES, ROUNDS, NetworkedCluster, Play, player
 from tests.processes.takeover_cluster import TakeoverCluster, TakeoverClusters
 from tests.processes.test_cluster_tls import certificates
 from tests.requirements import require
@@ -70,7 +70,7 @@ def test_any_two_of_three_are_killed_one_after_the_other(rounds: Rounds) -> None
         cluster.goes_on([second, last], 2)
         if random.random() < 0.7:
             other = last if adopter == second else second
-            cluster.until(lambda: cluster.may_adopt(other, logs[0]))
+            cluster.until(lambda: cluster.may_adopt(other, logs[0], adopter))
             cluster.kill(second)
             for log_id in logs:
                 assert cluster.adopter(log_id, last) == last
@@ -162,7 +162,7 @@ def test_the_adopter_and_its_adopter_are_killed(rounds: Rounds, quorum: str) -> 
             cluster.start(owner)
             cluster.all_in_sync()
             cluster.until(
-                lambda adopter=adopter: any(cluster.may_adopt(one, log_id) for one in NODES if one != adopter)
+                lambda adopter=adopter: any(cluster.may_adopt(one, log_id, adopter) for one in NODES if one != adopter)
             )
             owner = adopter
 
@@ -242,7 +242,7 @@ def test_three_nodes_that_do_not_reach_each_other(rounds: Rounds) -> None:
 
 @both
 def test_an_owner_that_stands_still(rounds: Rounds, quorum: str) -> None:
-    lengths = iter([30.0] if LONG else [])
+    lengths = iter([30.0] if ROUNDS > 2 else [])
 
     def trouble(cluster: TakeoverCluster, random: Random) -> None:
         victim = random.choice(NODES)
