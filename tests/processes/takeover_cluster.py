@@ -117,6 +117,7 @@ class TakeoverCluster(NetworkedCluster):
 
     def kill_while_it_starts(self, number: int, after: float) -> None:
         """Start a node, and kill it so many seconds later, whatever it has done by then."""
+        self.books.is_back(number)
         self.disturbed(RETURN, number)
         started = self.run(number, ())
         self.let_pass(after)
