@@ -7,6 +7,7 @@ monkey.patch_all()
 import base64  # noqa: E402
 import hashlib  # noqa: E402
 import json  # noqa: E402
+import select  # noqa: E402
 import ssl  # noqa: E402
 import sys  # noqa: E402
 import time  # noqa: E402
@@ -25,6 +26,23 @@ def publish(topic, address, bodies, delay_ms="0"):
         producer.publish(topic, bodies[0], defer=int(delay_ms) or None)
     producer.close()
     producer.join()
+
+
+def keep_publishing(options):
+    """Publish numbers until standard input ends, each until it is acknowledged; print those that were sent once and again."""
+    options = json.loads(options)
+    acknowledged, again, number = [], [], 0
+    producer = gnsq.Producer(options["nsqd"], max_backoff_duration=1)
+    producer.start()
+    while not select.select([sys.stdin], [], [], 0.01)[0]:
+        try:
+            producer.publish(options["topic"], b"%d" % number)
+        except gnsq.errors.NSQException:
+            again.append(str(number))
+            continue
+        acknowledged.append(str(number))
+        number += 1
+    print(json.dumps({"acknowledged": acknowledged, "again": again}))
 
 
 def consume(options):
@@ -97,4 +115,5 @@ def exchange(options):
     consumer.start()
 
 
-{"publish": publish, "consume": consume, "exchange": exchange}[sys.argv[1]](*sys.argv[2:])
+commands = {"publish": publish, "keep-publishing": keep_publishing, "consume": consume, "exchange": exchange}
+commands[sys.argv[1]](*sys.argv[2:])

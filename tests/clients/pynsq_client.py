@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import select
 import ssl
 import sys
 import time
@@ -34,6 +35,33 @@ def publish(topic, address, bodies, delay_ms="0"):
     loop.add_callback(send)
     loop.start()
     assert answers == [b"OK"], answers
+
+
+def keep_publishing(options):
+    """Publish numbers until standard input ends, each until it is acknowledged; print those that were sent once and again."""
+    options = json.loads(options)
+    loop = IOLoop.current()
+    writer = nsq.Writer(options["nsqd"], reconnect_interval=1)
+    acknowledged, again = [], []
+
+    def answered(connection, data):
+        number = str(len(acknowledged))
+        if isinstance(data, nsq.Error):
+            if connection is not None:  # None: there was no connection, and nothing was sent
+                again.append(number)
+        else:
+            acknowledged.append(number)
+        loop.call_later(0.01, send)
+
+    def send():
+        if select.select([sys.stdin], [], [], 0)[0]:
+            loop.stop()
+        else:
+            writer.pub(options["topic"], b"%d" % len(acknowledged), callback=answered)
+
+    loop.call_later(0.1, send)
+    loop.start()
+    print(json.dumps({"acknowledged": acknowledged, "again": again}))
 
 
 def consume(options):
@@ -111,4 +139,5 @@ def exchange(options):
     loop.start()
 
 
-{"publish": publish, "consume": consume, "exchange": exchange}[sys.argv[1]](*sys.argv[2:])
+commands = {"publish": publish, "keep-publishing": keep_publishing, "consume": consume, "exchange": exchange}
+commands[sys.argv[1]](*sys.argv[2:])

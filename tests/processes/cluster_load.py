@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,8 +23,7 @@ TOPICS = {"two": 2, "three": 3, "nsq": 1}  # by name: the copies that the topic 
 TUBE = "jobs"
 CHANNEL = "kept"  # what the books are compared with
 LIVE = "live"  # is consumed meanwhile
-_PAUSE = 0.04  # s between two publishes of one client, so that all have their share of the machine
-_ANSWER = 90.0  # s: a node stands still for 40 at most
+ANSWER = 90.0  # s: a node stands still for 40 at most
 _DRAIN = 20.0  # s for the next message
 _JOBS = 50  # that are reserved at a time
 
@@ -103,11 +103,11 @@ class Client(threading.Thread):
 
     def run(self) -> None:
         try:
-            while not self.stopped.is_set():
+            while not self.is_done():
                 try:
                     self.talk()
                 except (OSError, EOFError, httpx.TransportError):
-                    self.stopped.wait(0.05)
+                    time.sleep(0.05)
         except BaseException as error:
             self.failure = error
             raise
@@ -116,13 +116,17 @@ class Client(threading.Thread):
         """Connect and go on until stopped. Raises OSError, EOFError, httpx.TransportError."""
         raise NotImplementedError
 
+    def is_done(self) -> bool:
+        """Return True if it shall not connect again."""
+        return self.stopped.is_set()
+
     def ask_to_stop(self) -> None:
         """Have it end after the request that is under way."""
         self.stopped.set()
 
     def wait_for_end(self) -> None:
         """Wait until it has ended, and check that nothing unexpected was answered."""
-        self.join(2 * _ANSWER)
+        self.join(2 * ANSWER)
         assert not self.is_alive(), "a client waits for ever"
         assert self.failure is None
 
@@ -131,6 +135,7 @@ class Publisher(Client):
     """Publishes one request after the other."""
 
     kind = ""
+    pause = 0.04  # s between two publishes of one client, so that all have their share of the machine
 
     def __init__(self, node: int, daemon: Callable[[], Daemon], books: Books, life: int) -> None:
         """`life`: a number that makes the contents differ from those of other publishers of this kind and node."""
@@ -151,7 +156,7 @@ class Publisher(Client):
             fate = send()
         finally:
             self._books.answered(self.node, copies, topic, contents, fate)
-        self.stopped.wait(_PAUSE)
+        self.stopped.wait(self.pause)
 
 
 class HttpPublisher(Publisher):
@@ -177,7 +182,7 @@ class HttpPublisher(Publisher):
 
 def http_client(daemon: Daemon) -> httpx.Client:
     """Return a client of a node. It reads no authorities for TLS, which takes 20 ms."""
-    return httpx.Client(base_url=f"http://{daemon.http}", timeout=_ANSWER, verify=False)
+    return httpx.Client(base_url=f"http://{daemon.http}", timeout=ANSWER, verify=False)
 
 
 def http_fate(answer: httpx.Response) -> Fate:
@@ -191,13 +196,14 @@ class NsqPublisher(Publisher):
     """PUB, MPUB and DPUB of a connection that asks for two copies by IDENTIFY."""
 
     kind = "nsq"
+    commands: tuple[bytes, ...] = (b"PUB nsq\n", b"MPUB nsq\n", b"DPUB nsq 50\n")
 
     def talk(self) -> None:
         identify = b"  V2IDENTIFY\n" + sized(b'{"feature_negotiation": true, "replicate": 2}')
-        with Conversation(self.daemon_of(), identify, _ANSWER) as connection:
+        with Conversation(self.daemon_of(), identify, ANSWER) as connection:
             connection.frame()
             while not self.stopped.is_set():
-                for command in (b"PUB nsq\n", b"MPUB nsq\n", b"DPUB nsq 50\n"):
+                for command in self.commands:
                     contents = self.contents(3 if command.startswith(b"MPUB") else 1)
                     data = several(*contents) if len(contents) > 1 else sized(contents[0])
                     self.publish(
@@ -228,7 +234,7 @@ class JobPublisher(Publisher):
 
     def talk(self) -> None:
         with self.daemon_of().connect("BEANSTALK") as sock, sock.makefile("rb") as answers:
-            sock.settimeout(_ANSWER)
+            sock.settimeout(ANSWER)
             sock.sendall(b"use %s\r\n" % TUBE.encode())
             answers.readline()
             while not self.stopped.is_set():
@@ -259,7 +265,7 @@ class LiveConsumer(Client):
 
     def talk(self) -> None:
         words = b"  V2SUB %s %s\nRDY 50\n" % (self._topic.encode(), LIVE.encode())
-        with Conversation(self.daemon_of(), words, _ANSWER) as self._connection:
+        with Conversation(self.daemon_of(), words, ANSWER) as self._connection:
             connection = self._connection
             while not self.stopped.is_set():
                 try:
@@ -307,6 +313,11 @@ def prepare(daemon: Daemon) -> None:
                 client.post("/channel/create", params={"topic": topic, "channel": channel}).raise_for_status()
 
 
+def jobs_of(content: bytes) -> str:
+    """Return the name under which the books keep the job ids of the node that published a job."""
+    return f"{TUBE} of {content.split(b'.')[0].decode()}"
+
+
 def drain(daemon: Daemon, books: Books) -> None:
     """Take all messages and jobs that a node has, and note them."""
     with http_client(daemon) as client:
@@ -351,7 +362,7 @@ def _drain_jobs(daemon: Daemon, books: Books) -> None:
                 if line != [b"TIMED_OUT"]:
                     assert line[0] == b"RESERVED", line
                     content = answers.read(int(line[2]) + 2)[:-2]
-                    books.came_last(f"{TUBE} of {content.split(b'.')[0].decode()}", line[1], content)
+                    books.came_last(jobs_of(content), line[1], content)
                     reserved.append(line[1])
             sock.sendall(b"".join(b"delete %s\r\n" % number for number in reserved))
             assert all(answers.readline() == b"DELETED\r\n" for _ in reserved)

@@ -199,15 +199,14 @@ class NetworkedCluster:
         """Begin to publish to all nodes, and to consume from them."""
         self._life += 1
         for number in NODES:
-            for kind in (HttpPublisher, NsqPublisher, JobPublisher):
-                self._clients.append(kind(number, lambda number=number: self.nodes[number], self.books, self._life))  # type: ignore[misc]
-            self._clients.append(self.consumer(number, lambda number=number: self.nodes[number]))  # type: ignore[misc]
+            self._clients += self.clients(number, lambda number=number: self.nodes[number], self._life)  # type: ignore[misc]
         for client in self._clients:
             client.start()
 
-    def consumer(self, number: int, daemon: Callable[[], Daemon]) -> LiveConsumer:
-        """Return what consumes from a node."""
-        return LiveConsumer(number, daemon, self.books, "two")
+    def clients(self, number: int, daemon: Callable[[], Daemon], life: int) -> list[Client]:
+        """Return what publishes to a node and consumes from it."""
+        publishers = (kind(number, daemon, self.books, life) for kind in (HttpPublisher, NsqPublisher, JobPublisher))
+        return [*publishers, LiveConsumer(number, daemon, self.books, "two")]
 
     def unload(self, kind: type[Client] = Client) -> None:
         """Stop what `load` has begun, or the clients of that kind."""
@@ -297,6 +296,10 @@ class NetworkedCluster:
         """Return what happened in all rounds so far."""
         return {**self.counts, **summary(self.books)}
 
+    def remarks(self) -> list[str]:
+        """Return what is to be told of the rounds since the last call, a line each."""
+        return []
+
 
 Fault = Callable[[NetworkedCluster, Random], None]
 Play = Callable[..., None]
@@ -382,5 +385,6 @@ def player(clusters: Clusters, request: pytest.FixtureRequest, usual: str) -> Pl
         finally:
             counts = {name: count - before.get(name, 0) for name, count in cluster.summary().items()}
             request.node.user_properties.append(("cluster rounds", counts))
+            request.node.user_properties += [("cluster remark", line) for line in cluster.remarks()]
 
     return play

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,75 +17,22 @@ import httpx
 
 from tests.daemons import Daemon
 from tests.namespaces import Network
-from tests.processes.cluster_load import LIVE, Books, Client, LiveConsumer, Publisher
+from tests.processes.cluster_load import LIVE, TOPICS, Client, HttpPublisher, JobPublisher, Publisher
 from tests.processes.networked_cluster import NODES, Clusters, NetworkedCluster
+from tests.processes.takeover_books import (
+    KILL,
+    LAG,
+    RESTART,
+    RETURN,
+    Counts,
+    CountsReader,
+    Disturbance,
+    DuplicateBooks,
+    times,
+)
+from tests.processes.takeover_load import LatePublisher, NamedPublisher, NotingConsumer, Worker, jobs_left
 
-LAG = 3.0  # s before a node was lost in which a finish at this node may not have reached the others
 ANSWER = 30.0  # s in which a node that serves must answer /stats and /cluster
-TOPIC = "two"  # whose channel LIVE is consumed meanwhile
-
-
-@dataclass(frozen=True)
-class Disturbance:
-    """Something that makes other nodes take over the log of a node, or makes the node give up those that it has taken over."""
-
-    kind: str
-    nodes: frozenset[int]
-    at: float  # s, monotonic
-    until: float = float("inf")  # when it was over, for the node that has finished something
-
-    def explains(self, node: int, at: float) -> bool:
-        """Return True if others may not know what a node finished then, or the node did not read it before it stopped."""
-        return node in self.nodes and self.at - LAG <= at < self.until
-
-    def explains_again(self, node: int, at: float) -> bool:
-        """Return True if a node that others did not hear may have delivered then what its log owed, not told of the adopter."""
-        return self.kind not in ("a kill", "a restart") and node in self.nodes and at >= self.at
-
-
-@dataclass(slots=True)
-class DuplicateBooks(Books):
-    """Books that know where and when each message of LIVE was finished first."""
-
-    live: set[bytes] = field(default_factory=set)  # contents that were delivered to LIVE
-    first: dict[bytes, tuple[int, float]] = field(default_factory=dict)  # message id: the node, and when
-    # message id, the node that has delivered it again, and when
-    again: list[tuple[bytes, int, float]] = field(default_factory=list)
-    per_node: Counter[int] = field(default_factory=Counter)  # deliveries
-
-    def finished_at(self, node: int, message_id: bytes, content: bytes) -> None:
-        """Note a delivery to LIVE."""
-        with self._lock:
-            self.live.add(content)
-            self.per_node[node] += 1
-            if message_id in self.first:
-                self.again.append((message_id, node, time.monotonic()))
-            else:
-                self.first[message_id] = node, time.monotonic()
-
-    def explained(self, disturbances: Iterable[Disturbance]) -> tuple[Counter[str], list[str]]:
-        """Return how many duplicates each kind of disturbance explains, and those that none explains."""
-        counts, wrong = Counter[str](), []
-        for message_id, node, later in self.again:
-            first, at = self.first[message_id]
-            kinds = {one.kind for one in disturbances if one.explains(first, at) or one.explains_again(node, later)}
-            if kinds:
-                counts[f"duplicates after {' and '.join(sorted(kinds))}"] += 1
-            else:
-                wrong.append(f"{message_id!r} was finished at node {first} ({at:.1f}), and came again at node {node}")
-        return counts, wrong
-
-
-class NotingConsumer(LiveConsumer):
-    """Consumes, and notes at which node."""
-
-    def __init__(self, node: int, daemon: Callable[[], Daemon], books: DuplicateBooks) -> None:
-        super().__init__(node, daemon, books, TOPIC)
-        self._noted = books
-
-    def came(self, message_id: bytes, content: bytes) -> None:
-        super().came(message_id, content)
-        self._noted.finished_at(self.node, message_id, content)
 
 
 class TakeoverCluster(NetworkedCluster):
@@ -97,18 +43,35 @@ class TakeoverCluster(NetworkedCluster):
         self.books: DuplicateBooks = DuplicateBooks()
         self.disturbances: list[Disturbance] = []
         self.logs: set[str] = set()  # all log ids that a node has owned at the end of a round
+        self.possible = Counts()
+        self._remarks: list[str] = []
+        self._waits: list[float] = []  # s from a kill to the first delivery by another node, in all rounds of a test
         self._data = place
 
     def directory(self, number: int) -> Path:
         return self._data / str(number)
 
-    def consumer(self, number: int, daemon: Callable[[], Daemon]) -> LiveConsumer:
-        return NotingConsumer(number, daemon, self.books)
+    def clients(self, number: int, daemon: Callable[[], Daemon], life: int) -> list[Client]:
+        kinds = (HttpPublisher, LatePublisher, JobPublisher, NamedPublisher)
+        others = [each for each in NODES if each != number]
+        return [
+            *(kind(number, daemon, self.books, life) for kind in kinds),
+            *(NotingConsumer(number, daemon, self.books, topic) for topic in TOPICS),
+            Worker([number, *others], lambda each: self.nodes[each], self.books),
+            CountsReader(number, daemon, self.possible),
+        ]
 
     def load(self) -> None:
+        self._count()
+        self.possible.begin_round()
         self.disturbances = []
-        self.books.again.clear()
+        self.books.begin_round()
         super().load()
+
+    def _count(self, *numbers: int) -> None:
+        """Read what nodes have counted, or all that live."""
+        for number in numbers or self.living():
+            self.possible.add(number, self.nodes[number].process.pid, self.figures(number))
 
     # faults
 
@@ -117,8 +80,19 @@ class TakeoverCluster(NetworkedCluster):
         self.disturbances.append(Disturbance(kind, frozenset(nodes), time.monotonic()))
 
     def kill(self, *numbers: int) -> None:
-        self.disturbed("a kill", *numbers)
+        self._count(*numbers)
+        at = time.monotonic()
+        for number in numbers:
+            self.books.was_killed(number)
         super().kill(*numbers)
+        # Its consumers may still read for a moment what it has sent.
+        self.disturbances.append(Disturbance(KILL, frozenset(numbers), at, time.monotonic() + LAG))
+
+    def start(self, number: int, **flags: str) -> None:
+        self.books.is_back(number)
+        began = time.monotonic()
+        super().start(number, **flags)
+        self.disturbances.append(Disturbance(RETURN, frozenset({number}), began, time.monotonic() + LAG))
 
     def stand_still(self, number: int) -> None:
         self.disturbed("a stop", number)
@@ -134,17 +108,20 @@ class TakeoverCluster(NetworkedCluster):
 
     def restart(self, number: int) -> None:
         """Stop a node, which says that it is back soon, and start it again."""
+        self._count(number)
         began = time.monotonic()
         assert self.nodes[number].stop() == 0, self.nodes[number].stderr
-        self.disturbances.append(Disturbance("a restart", frozenset({number}), began, time.monotonic()))
+        self.disturbances.append(Disturbance(RESTART, frozenset({number}), began, time.monotonic()))
         self.counts["restarts"] += 1
-        self.start(number)
+        super().start(number)
 
     def kill_while_it_starts(self, number: int, after: float) -> None:
         """Start a node, and kill it so many seconds later, whatever it has done by then."""
+        self.books.is_back(number)
+        self.disturbed(RETURN, number)
         started = self.run(number, ())
         self.let_pass(after)
-        self.disturbed("a kill", number)
+        self.disturbed(KILL, number)
         self.counts["kills"] += 1
         started.kill()
 
@@ -184,10 +161,14 @@ class TakeoverCluster(NetworkedCluster):
         self.until(is_found)
         return found[0]
 
-    def may_adopt(self, number: int, log_id: str) -> bool:
-        """Return True if a node has all of a log, as far as it knows, and may adopt it at once."""
-        claims: dict[str, Any] = self.figures(number).get("claims", {})  # type: ignore[assignment]
-        return any(one["log_id"] == log_id and one["clean"] for one in claims.get("logs", ()))
+    def may_adopt(self, number: int, log_id: str, owner: int) -> bool:
+        """Return True if a node has all of a log, as far as it knows, from this owner, and may adopt it at once."""
+        there: dict[str, Any] = self.figures(number)
+        here: dict[str, Any] = self.figures(owner)
+        epochs = [one["epochs"][-1][0] for one in here.get("owned", ()) if one["log_id"] == log_id and one["epochs"]]
+        mirrored = [epoch for one in there.get("mirrors", ()) if one["log_id"] == log_id for epoch, _ in one["epochs"]]
+        logs = there.get("claims", {}).get("logs", ())
+        return set() < {*epochs} <= {*mirrored} and any(one["log_id"] == log_id and one["clean"] for one in logs)
 
     def delivers(self, *numbers: int) -> None:
         """Wait until consumers of nodes have got more messages."""
@@ -220,7 +201,7 @@ class TakeoverCluster(NetworkedCluster):
 
     def _each_log_has_an_owner(self) -> bool:
         owned = [log_id for number in NODES for log_id in self.owned(number)]
-        if len(set(owned)) < len(owned) or not self.logs - self._closed() <= set(owned):
+        if len(set(owned)) < len(owned) or not self.logs - self.closed() <= set(owned):
             return False
         own = {self.own_log(number) for number in NODES}
         if len(own) < len(NODES) or not own <= {*owned}:
@@ -229,23 +210,53 @@ class TakeoverCluster(NetworkedCluster):
         self.logs = {*owned}
         return True
 
-    def _closed(self) -> set[str]:
+    def closed(self) -> set[str]:
         """Return the ids of the logs that owe nothing any more, as all nodes together know them."""
         return {str(one["log_id"]) for number in NODES for one in self.figures(number).get("closed", ())}
 
     def _left(self, number: int) -> int:
-        """Return how many messages LIVE still has at a node."""
-        path = f"/stats?format=json&topic={TOPIC}&channel={LIVE}&include_clients=false"
-        (channel,) = self._client.get(f"http://{self.nodes[number].http}{path}").json()["topics"][0]["channels"]
-        return sum(int(channel[name]) for name in ("depth", "in_flight_count", "deferred_count"))
+        """Return how many messages LIVE still has at a node, and how many jobs."""
+        topics = self._client.get(
+            f"http://{self.nodes[number].http}/stats?format=json&channel={LIVE}&include_clients=false"
+        ).json()["topics"]
+        channels = [channel for topic in topics for channel in topic["channels"] if channel["channel_name"] == LIVE]
+        assert len(channels) >= len(TOPICS)
+        held = sum(
+            int(channel[name]) for channel in channels for name in ("depth", "in_flight_count", "deferred_count")
+        )
+        return held + jobs_left(self.nodes[number])
 
     def _check_duplicates(self) -> None:
-        never = [content for content, topic in self.books.acknowledged.items() if topic == TOPIC]
-        lost = sorted({*never} - self.books.live)
-        assert not lost, f"{len(lost)} acknowledged messages did not come to {LIVE}: {lost[:20]}"
-        counts, wrong = self.books.explained(self.disturbances)
-        self.counts.update(counts)
-        assert not wrong, f"{len(wrong)} duplicates are not explained: {wrong[:20]}; {self.disturbances}"
+        """Check that all came to live clients, too, and that the reason of each duplicate is known."""
+        lost = self.books.never_came_live()
+        assert not lost, f"{len(lost)} acknowledged messages came to no live client: {lost[:20]}"
+        self._count()
+        found, wrong = self.books.explained(self.disturbances, self.possible.counted)
+        self.counts.update({f"duplicates ({reason})": count for reason, count in found.items()})
+        self.counts["replies given up"] += self.possible.given_up
+        self._remark(found, len(wrong))
+        possible = {f"node {node}, {reason}": count for (node, reason), count in self.possible.counted.items() if count}
+        assert not wrong, f"{len(wrong)} duplicates are not explained: {wrong[:20]}; {self.disturbances}; {possible}"
+
+    def _remark(self, found: Counter[str], unexplained: int) -> None:
+        reasons = Counter[str]()
+        for (_, reason), count in self.possible.counted.items():
+            reasons[reason] += count
+        counted = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()) if count) or "none"
+        duplicates = ", ".join(f"{count} {reason}" for reason, count in sorted(found.items())) or "none"
+        self._remarks.append(
+            f"round {self.counts['rounds']}: duplicates: {duplicates}; unexplained: {unexplained}; nodes counted as possible:"
+            f" {counted}; {times(self.books.waits)}"
+        )
+        self._waits += self.books.waits
+
+    def summary(self) -> dict[str, int]:
+        return {**super().summary(), "retries of named publishers": self.books.retries}
+
+    def remarks(self) -> list[str]:
+        lines = [*self._remarks, times(self._waits)]
+        self._remarks, self._waits = [], []
+        return lines
 
 
 class TakeoverClusters(Clusters):

@@ -1,6 +1,10 @@
 """Bad nights of nodes that take over the logs of lost ones, under load: kills of two of three, partitions, restarts.
 
-After each round each log has exactly one owner, everything that was acknowledged is delivered, and each duplicate is explained.
+After each round each log has exactly one owner. Everything that was acknowledged was delivered to live consumers and workers,
+and comes once more to those who drain all at the end. Publishers that name themselves have exactly one copy of each message
+after their retries. Each duplicate is counted by a node, or is of a kind that nobody counts (takeover_books.py). The summary of
+the run tells duplicates by reason, and how long it took from a kill to the first delivery of what the dead node had published.
+
 PENSTOCK_CLUSTER_ROUNDS says how many rounds of each kind are run; below 10 they are shorter, with one -takeover-quorum.
 
 It needs root and network namespaces (tests/namespaces.py); else it is skipped, with the reason.
@@ -13,8 +17,8 @@ from random import Random
 
 import pytest
 
-from tests.processes.networked_cluster import LONG, NODES, NetworkedCluster, Play, player
-from tests.processes.takeover_cluster import Disturbance, DuplicateBooks, TakeoverCluster, TakeoverClusters
+from tests.processes.networked_cluster import LONG, NODES, ROUNDS, NetworkedCluster, Play, player
+from tests.processes.takeover_cluster import TakeoverCluster, TakeoverClusters
 from tests.processes.test_cluster_tls import certificates
 from tests.requirements import require
 
@@ -53,25 +57,6 @@ def rounds(clusters: TakeoverClusters, request: pytest.FixtureRequest) -> Rounds
     return play_trouble
 
 
-def test_the_books_tell_which_duplicate_is_not_explained() -> None:
-    books = DuplicateBooks()
-    books.finished_at(0, b"a", b"content")
-    books.finished_at(1, b"b", b"other content")
-    assert books.explained([]) == ({}, [])
-    books.finished_at(1, b"a", b"content")
-    books.finished_at(2, b"b", b"other content")
-    at = books.first[b"a"][1]
-    counts, wrong = books.explained([Disturbance("a kill", frozenset({0}), at + 1)])
-    assert counts == {"duplicates after a kill": 1}
-    assert len(wrong) == 1
-    assert "node 1" in wrong[0]
-    assert len(books.explained([Disturbance("a kill", frozenset({0, 1}), at + 60)])[1]) == 2
-    stop = Disturbance("a stop", frozenset({2}), at)  # it goes on as the owner until it is told of the adopter
-    counts, wrong = books.explained([stop])
-    assert (counts, len(wrong)) == ({"duplicates after a stop": 1}, 1)
-    assert len(books.explained([Disturbance("a kill", frozenset({2}), at)])[1]) == 2
-
-
 # kills
 
 
@@ -85,7 +70,7 @@ def test_any_two_of_three_are_killed_one_after_the_other(rounds: Rounds) -> None
         cluster.goes_on([second, last], 2)
         if random.random() < 0.7:
             other = last if adopter == second else second
-            cluster.until(lambda: cluster.may_adopt(other, logs[0]))
+            cluster.until(lambda: cluster.may_adopt(other, logs[0], adopter))
             cluster.kill(second)
             for log_id in logs:
                 assert cluster.adopter(log_id, last) == last
@@ -177,7 +162,7 @@ def test_the_adopter_and_its_adopter_are_killed(rounds: Rounds, quorum: str) -> 
             cluster.start(owner)
             cluster.all_in_sync()
             cluster.until(
-                lambda adopter=adopter: any(cluster.may_adopt(one, log_id) for one in NODES if one != adopter)
+                lambda adopter=adopter: any(cluster.may_adopt(one, log_id, adopter) for one in NODES if one != adopter)
             )
             owner = adopter
 
@@ -257,13 +242,15 @@ def test_three_nodes_that_do_not_reach_each_other(rounds: Rounds) -> None:
 
 @both
 def test_an_owner_that_stands_still(rounds: Rounds, quorum: str) -> None:
+    lengths = iter([30.0] if ROUNDS > 2 else [])
+
     def trouble(cluster: TakeoverCluster, random: Random) -> None:
         victim = random.choice(NODES)
         others = sorted({*NODES} - {victim})
         log_id = cluster.own_log(victim)
         cluster.stand_still(victim)
         cluster.goes_on(others, 2)
-        cluster.let_pass(random.choice((8, 15, 30)) if LONG else 8)
+        cluster.let_pass(next(lengths, 0) or (random.choice((8, 15)) if LONG else 8))
         cluster.adopter(log_id, *others)
         cluster.stand_still_no_more(victim)
 
@@ -281,6 +268,9 @@ def test_rolling_restarts(rounds: Rounds, quorum: str) -> None:
             cluster.restart(number)
             cluster.all_in_sync()
             cluster.goes_on(NODES, 2, 3)
-        cluster.until(lambda: {number: cluster.owned(number) for number in NODES} == before)
+        cluster.until(  # what owes nothing any more, from earlier rounds, may be closed meanwhile
+            lambda: all(cluster.owned(number) == before[number] - cluster.closed() for number in NODES)
+        )
+        assert not +cluster.possible.counted  # nothing was taken over
 
     rounds(trouble, quorum)

@@ -6,7 +6,7 @@ const fs = require('fs')
 const readline = require('readline')
 const nsq = require('nsqjs')
 
-const commands = {publish, consume, exchange}
+const commands = {publish, 'keep-publishing': keepPublishing, consume, exchange}
 commands[process.argv[2]](...process.argv.slice(3))
 
 function fail(error) {
@@ -25,6 +25,50 @@ function publish(topic, address, bodies, delayMs) {
     else writer.publish(topic, messages.length > 1 ? messages : messages[0], answered)
   })
   writer.connect()
+}
+
+// Publishes numbers until standard input ends, each until it is acknowledged; prints those that were sent once and again.
+function keepPublishing(text) {
+  const {topic, nsqd} = JSON.parse(text)
+  const acknowledged = []
+  const again = []
+  const ready = new Set()
+  let turn = 0
+  let ended = false
+  process.stdin.on('end', () => (ended = true)).resume()
+
+  const connect = (address) => {
+    const [host, port] = address.split(':')
+    const writer = new nsq.Writer(host, Number(port))
+    let isLost = false
+    const lost = () => {
+      ready.delete(writer)
+      if (!isLost) setTimeout(connect, 1000, address)
+      isLost = true
+    }
+    writer.on('ready', () => ready.add(writer))
+    writer.on('closed', lost)
+    writer.on('error', lost)
+    writer.connect()
+  }
+
+  const send = () => {
+    const writers = [...ready]
+    if (ended) {
+      console.log(JSON.stringify({acknowledged, again}))
+      process.exit(0)
+    }
+    if (writers.length === 0) return setTimeout(send, 10)
+    const number = String(acknowledged.length)
+    writers[turn++ % writers.length].publish(topic, number, (error) => {
+      if (error) again.push(number)
+      else acknowledged.push(number)
+      setTimeout(send, 10)
+    })
+  }
+
+  nsqd.forEach(connect)
+  send()
 }
 
 function consume(text) {
