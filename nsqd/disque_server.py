@@ -43,9 +43,8 @@ from shared.values import SECOND, Duration
 from shared.version import PENSTOCK_VERSION
 
 PROGRAM = "disque-server"
-FILES = (
-    17  # descriptors opened before the first client comes: a listener, the directory, the log's files, one connection
-)
+# descriptors opened before the first client comes, beside the listeners: the directory, the log's files, one connection
+FILES = 16
 FAILED = 1
 MOST_BYTES = 512 << 20  # of one argument, and so of a job, as in Disque
 VERSION = f"Disque server v=1.0-rc1 sha=00000000:0 malloc=libc bits=64 build=penstock-{PENSTOCK_VERSION}"

@@ -164,7 +164,11 @@ class Client(ABC):
         if self._long is not None:
             self._continue_long()
             return at if self._long is None else -1
-        end = self.repeat(data, at)
+        try:
+            end = self.repeat(data, at)
+        except Reading as reading:
+            self._block(reading)
+            return -1
         if end:
             return end
         try:
@@ -214,8 +218,12 @@ class Client(ABC):
         except TooMany as error:
             self.reply_error(b"OOM " + str(error).encode())
         except Reading as reading:
-            self.broker.tubes.waiters.block(self.worker, reading.queue)
-            self._wait = self._again = True
+            self._block(reading)
+
+    def _block(self, reading: Reading) -> None:
+        """Execute the command again when the disk has answered."""
+        self.broker.tubes.waiters.block(self.worker, reading.queue)
+        self._wait = self._again = True
 
     def _unknown(self, name: bytes) -> None:
         if name.lower() == b"quit":

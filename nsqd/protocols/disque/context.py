@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 MOST_NAMES = 4096  # remembered names of queues
 MOST_NAME = 200  # bytes of a queue's name, as of a tube's
-_NAME = re.compile(rb"[!-~]{1,%d}" % MOST_NAME)
-BAD_NAME = b"ERR Invalid queue name: 1 to 200 printable ASCII characters without spaces"
+_NAME = re.compile(rb"(?!#)[!-~]{1,%d}(?<!#ephemeral)" % MOST_NAME)
+BAD_NAME = (
+    b"ERR Invalid queue name: 1 to 200 printable ASCII characters without spaces, not with # at the beginning"
+    b" or #ephemeral at the end"
+)
 
 
 class Priority(IntEnum):

@@ -16,6 +16,7 @@ ID_SIZE = 40  # bytes
 MOST_MINUTES = 0xFFFF
 _FIXED_END = 23  # offset in an id: what stands before it is the same for all ids of a node
 _VARIABLE_END = 35
+_MOST_ENDS = 1024  # remembered ends of ids
 _NUMBERS = 1024  # node numbers: more are not known, whatever a client sends
 
 
@@ -25,9 +26,9 @@ class JobIds:
     def __init__(self, name: bytes) -> None:
         """`name`: what no other node or cluster has: the cluster's name, or the log id of a node that is alone."""
         self._name = name
-        self._of_nodes: dict[
-            int, tuple[bytes, bytes]
-        ] = {}  # by node number: the fixed beginning of ids, and the byte after it
+        # by node number: the fixed beginning of ids, and the byte after it
+        self._of_nodes: dict[int, tuple[bytes, bytes]] = {}
+        self._ends: dict[tuple[int, bool], bytes] = {}  # of ids, by ttl and whether the job may come again
 
     def node_id(self, number: int) -> bytes:
         """Return the Disque id of the node with that number: 40 hex digits."""
@@ -43,14 +44,24 @@ class JobIds:
 
     def encode(self, message_id: int, ttl: int, retry: int) -> bytes:
         """Return the id of a job. `ttl` and `retry` in s; 0: it has no end of its life, and it is delivered once at most."""
-        fixed, byte = self._of_node(message_id >> 48)
+        fixed, byte = self._of_nodes.get(message_id >> 48) or self._of_node(message_id >> 48)
+        middle = b2a_base64(byte + message_id.to_bytes(8), newline=False)
+        return fixed + middle + (self._ends.get((ttl, retry > 0)) or self._end(ttl, retry > 0))
+
+    def _end(self, ttl: int, comes_again: bool) -> bytes:
         minutes = min(ttl // 60, MOST_MINUTES) if ttl else MOST_MINUTES
-        minutes = minutes | 1 if retry else minutes & ~1
-        return b"%s%s-%04x" % (fixed, b2a_base64(byte + message_id.to_bytes(8), newline=False), minutes)
+        if len(self._ends) >= _MOST_ENDS:
+            self._ends.clear()
+        end = self._ends[ttl, comes_again] = b"-%04x" % (minutes | 1 if comes_again else minutes & ~1)
+        return end
 
     def of_job(self, job: Job) -> bytes:
         """Return the id of a job."""
         return self.encode(job.id, job.ttl, job.ttr)
+
+    def names(self, job_id: bytes, job: Job) -> bool:
+        """Return True if an id whose message id is the job's is the job's id."""
+        return job_id[_VARIABLE_END:] == (self._ends.get((job.ttl, job.ttr > 0)) or self._end(job.ttl, job.ttr > 0))
 
     def decode(self, job_id: bytes) -> int | None:
         """Return the message id in an id that has the right form, or None if no node of this cluster has made it."""
@@ -64,5 +75,5 @@ class JobIds:
         number = message_id >> 48
         if number >= _NUMBERS:
             return None
-        fixed, byte = self._of_node(number)
+        fixed, byte = self._of_nodes.get(number) or self._of_node(number)
         return message_id if job_id.startswith(fixed) and variable.startswith(byte) else None

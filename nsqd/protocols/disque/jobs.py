@@ -11,7 +11,7 @@ from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.loan import Loan
 from nsqd.protocols.disque import resp
-from nsqd.protocols.disque.arguments import AddJob, Refused, addjob, getjob, job_ids
+from nsqd.protocols.disque.arguments import AddJob, GetJob, Refused, addjob, getjob, job_ids
 from nsqd.protocols.disque.client import TOO_FEW_NODES
 from nsqd.protocols.transport import NEVER
 from shared.values import MILLISECOND, SECOND
@@ -44,19 +44,44 @@ def add(client: Client, arguments: list[bytes]) -> None:
 def add_together(client: Client, wanted: AddJob, bodies: list[bytes]) -> None:
     """Add jobs that differ in their bodies only, and answer with the id of each. Raises Refused, TooMany."""
     queue = client.context.queue(wanted.queue)
-    broker, queues = client.broker, client.context.queues
     copies = wanted.replicate or usual_copies(client)
     _check(client, queue, wanted, copies)
+    _put(client, queue, options_of(wanted, copies), bodies, asks_for_copies=not wanted.is_async and copies > 1)
+
+
+def options_of(wanted: AddJob, copies: int) -> JobOptions:
+    """Return the options of jobs that an ADDJOB asks for, without the time when their delay ends."""
     retry = max(1, min(wanted.ttl // 10, MOST_RETRY)) if wanted.retry is None else wanted.retry
-    due = client.now + wanted.delay * SECOND if wanted.delay else 0
-    options = JobOptions(PRIORITY, retry, wanted.delay, due, True, wanted.ttl, copies)
-    marks = None if wanted.is_async or copies == 1 else broker.tubes.ask_for_copies(queue, copies)
-    queues.use(queue, client.now)
+    return JobOptions(PRIORITY, retry, wanted.delay, 0, True, wanted.ttl, copies)
+
+
+def add_usual(client: Client, queue: str, options: JobOptions, bodies: list[bytes]) -> bool:
+    """Add jobs as `add_together` does, if nothing is to be checked: one copy, and no limit of the queue.
+
+    Returns False, and does nothing, if something is. Raises TooMany.
+    """
+    tube = client.context.queues.tubes.tube(queue)
+    if tube is None or tube.is_shut or client.broker.draining_since:
+        return False
+    _put(client, queue, options, bodies, asks_for_copies=False)
+    return True
+
+
+def _put(client: Client, queue: str, options: JobOptions, bodies: list[bytes], asks_for_copies: bool) -> None:
+    broker, context = client.broker, client.context
+    if options.delay:
+        options = options._replace(due=client.now + options.delay * SECOND)
+    marks = broker.tubes.ask_for_copies(queue, options.copies) if asks_for_copies else None
+    context.queues.use(queue, client.now)
     number = broker.tubes.put_into(queue, bodies, options)
-    encode = client.context.ids.encode
-    replies = [b"+%s\r\n" % encode(one, wanted.ttl, retry) for one in range(number, number + len(bodies))]
+    encode, ttl, retry = context.ids.encode, options.ttl, options.ttr
+    if len(bodies) == 1:
+        replies = b"+" + encode(number, ttl, retry) + b"\r\n"
+    else:
+        ids = [encode(one, ttl, retry) for one in range(number, number + len(bodies))]
+        replies = b"+" + b"\r\n+".join(ids) + b"\r\n"
     # the record of the jobs makes the promise, at the turn's end
-    client.reply(b"".join(replies), broker.topics[queue].marks if marks is None else marks)
+    client.reply(replies, broker.topics[queue].marks if marks is None else marks)
 
 
 def _check(client: Client, queue: str, wanted: AddJob, copies: int) -> None:
@@ -80,6 +105,12 @@ def get(client: Client, arguments: list[bytes]) -> None:
     context, worker = client.context, client.worker
     client.wants_counters = wanted.with_counters
     context.queues.watch(worker, map(context.queue, wanted.queues))
+    get_again(client, wanted)
+
+
+def get_again(client: Client, wanted: GetJob) -> None:
+    """Do a GETJOB for which the client's worker watches the queues already."""
+    context, worker = client.context, client.worker
     client.broker.tubes.release_due(worker, client.now)
     taken = [] if client.broker.agenda.is_held else context.queues.take(worker, wanted.count, client.now)
     client.spend(len(taken) + len(wanted.queues) // 8)
@@ -125,7 +156,18 @@ def find(client: Client, job_id: bytes) -> Found | None:
     """Return the job of that id, and its tube, if this node owns it."""
     message_id = client.context.ids.decode(job_id)
     found = client.context.queues.find(message_id) if message_id is not None else None
-    return found if found is not None and client.context.ids.of_job(found[1]) == job_id else None
+    return found if found is not None and client.context.ids.names(job_id, found[1]) else None
+
+
+def acknowledge_one(client: Client, job_id: bytes) -> bool:
+    """Do an ACKJOB of one job, if this node owns it. Returns False, and does nothing, if it does not."""
+    found = find(client, job_id)
+    if found is None:
+        return False
+    client.context.queues.acknowledge(found)
+    client.promise(found[0].topic_name)
+    client.reply(b":1\r\n")
+    return True
 
 
 def acknowledge(client: Client, arguments: list[bytes]) -> None:

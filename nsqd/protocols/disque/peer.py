@@ -7,14 +7,20 @@ from typing import NamedTuple
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.loan import Loan
 from nsqd.protocols.disque import jobs, queues, server
-from nsqd.protocols.disque.arguments import AddJob, Command, Refused, addjob
+from nsqd.protocols.disque.arguments import Command, GetJob, Refused, addjob, getjob
 from nsqd.protocols.disque.client import UNITS_OF_A_TURN, Client
 from nsqd.protocols.disque.context import DisqueContext
+from nsqd.protocols.disque.ids import ID_SIZE
 from nsqd.protocols.transport import Transport
 
+_STAR = ord("*")
+_ACKJOB = b"*2\r\n$6\r\nACKJOB\r\n$40\r\n"  # how most clients acknowledge
+_ACKJOB_END = len(_ACKJOB) + ID_SIZE
+_ACKJOB_SIZE = _ACKJOB_END + 2
 Handler = Callable[[Client, list[bytes]], None]
 _HANDLERS: dict[bytes, Handler] = {
     b"addjob": jobs.add,
@@ -37,10 +43,11 @@ _HANDLERS: dict[bytes, Handler] = {
 }
 
 
-class _Usual(NamedTuple):
+class _Add(NamedTuple):
     """The last ADDJOB of a client, without its body: clients send the same again and again."""
 
-    wanted: AddJob
+    queue: str
+    options: JobOptions  # without the time when a delay ends
     before: bytes  # what stands before the body
     size: int  # bytes of the body
     behind: bytes
@@ -49,18 +56,20 @@ class _Usual(NamedTuple):
 class Peer(Client):
     """One client of Disque."""
 
-    __slots__ = ("_usual",)
+    __slots__ = ("_add", "_get")
 
     def __init__(
         self, broker: Broker, context: DisqueContext, transport: Transport, remote_ip: str, port: str, now: int
     ) -> None:
         super().__init__(broker, context, transport, remote_ip, port, now)
-        self._usual: _Usual | None = None
+        self._add: _Add | None = None
+        self._get: tuple[bytes, GetJob] | None = None  # the last GETJOB of a client, as it came and as it was read
 
     def do(self, command: Command, arguments: list[bytes]) -> None:
-        self._usual = None
         if command.name != b"addjob":
             self.broker.tubes.match()
+        if command.name == b"getjob":
+            self._get = None  # its worker watches other queues now
         _HANDLERS[command.name](self, arguments)
 
     def fetched(self, found: list[tuple[str, Job, bytes]]) -> bytes:
@@ -69,45 +78,82 @@ class Peer(Client):
     def borrowed(self, loan: Loan) -> bytes:
         return jobs.borrowed(self, loan)
 
+    # commands that come again and again
+
     def learn(self, arguments: list[bytes], data: bytes, at: int, end: int) -> None:
-        if arguments[0].lower() != b"addjob" or len(arguments) < 4:
-            return
-        body = arguments[2]
-        begin = at + sum(len(b"$%d\r\n" % len(one)) + len(one) + 2 for one in arguments[:2])
-        begin += len(b"*%d\r\n" % len(arguments)) + len(b"$%d\r\n" % len(body))
-        if data[begin : begin + len(body)] != body or data[at] != ord("*"):
-            return
+        name = arguments[0].lower()
+        if name == b"getjob":
+            try:
+                self._get = data[at:end], getjob(arguments)
+            except Refused:
+                self._get = None
+        elif name == b"addjob" and len(arguments) >= 4 and data[at] == _STAR:
+            self._add = self._learned(arguments, data, at, end)
+
+    def _learned(self, arguments: list[bytes], data: bytes, at: int, end: int) -> _Add | None:
+        """Return what is remembered of an ADDJOB; None if there is more to check than `jobs.add_usual` does."""
         try:
-            wanted = addjob(arguments, jobs.usual_copies(self))
+            wanted = addjob(arguments)
+            queue = self.context.queue(wanted.queue)
         except Refused:
-            return
-        if wanted.maxlen is None and wanted.retry != 0:  # these two are looked at for each job
-            self._usual = _Usual(wanted, data[at:begin], len(body), data[begin + len(body) : end])
+            return None
+        copies = wanted.replicate or jobs.usual_copies(self)
+        if copies > 1 or wanted.maxlen is not None:
+            return None
+        body = arguments[2]
+        head = b"*%d\r\n" % len(arguments)
+        words = b"".join(b"$%d\r\n%s\r\n" % (len(one), one) for one in arguments[:2])
+        begin = at + len(head) + len(words) + len(b"$%d\r\n" % len(body))
+        if data[begin : begin + len(body)] != body:  # lengths may be written in another way
+            return None
+        options = jobs.options_of(wanted, copies)
+        return _Add(queue, options, data[at:begin], len(body), data[begin + len(body) : end])
 
     def repeat(self, data: bytes, at: int) -> int:
-        usual = self._usual
-        if usual is None or not data.startswith(usual.before, at):
+        if self.silence or self.context.monitors or not self.authorized:
             return 0
-        if self.silence or self.context.monitors or not self.authorized or self.broker.store.refusal:
+        add, get = self._add, self._get
+        if add is not None and data.startswith(add.before, at):
+            return 0 if self.broker.store.refusal else self._add_again(add, data, at)
+        if get is not None and data.startswith(get[0], at):
+            self._note(b"getjob", 1)
+            self.broker.tubes.match()
+            jobs.get_again(self, get[1])
+            return at + len(get[0])
+        if data.startswith(_ACKJOB, at) and data[at + _ACKJOB_END : at + _ACKJOB_SIZE] == b"\r\n":
+            return self._acknowledge(data, at)
+        return 0
+
+    def _note(self, command: bytes, count: int) -> None:
+        self.last_command = command
+        counts = self.context.counts
+        counts[command] = counts.get(command, 0) + count
+
+    def _acknowledge(self, data: bytes, at: int) -> int:
+        """Handle an ACKJOB of one job. Return where it ends; 0: there is more to it."""
+        self.broker.tubes.match()
+        if not jobs.acknowledge_one(self, data[at + len(_ACKJOB) : at + _ACKJOB_END]):
             return 0
-        before, size, behind = len(usual.before), usual.size, usual.behind
+        self._note(b"ackjob", 1)
+        return at + _ACKJOB_SIZE
+
+    def _add_again(self, add: _Add, data: bytes, at: int) -> int:
+        """Handle ADDJOBs that differ from the last one in their bodies only. Return where they end; 0: there are none."""
+        before, size, behind = len(add.before), add.size, add.behind
         step = before + size + len(behind)
         bodies: list[bytes] = []
         most = 1 if self.broker.tubes.waiters.count else UNITS_OF_A_TURN - self._spent + 1
         while len(bodies) < most and data.startswith(behind, at + before + size):
             bodies.append(data[at + before : at + before + size])
             at += step
-            if not data.startswith(usual.before, at):
+            if not data.startswith(add.before, at):
                 break
-        if not bodies:
-            return 0
         try:
-            jobs.add_together(self, usual.wanted, bodies)
-        except (Refused, TooMany):
-            self._usual = None  # the command is read as any other, and answered with the error
+            if not bodies or not jobs.add_usual(self, add.queue, add.options, bodies):
+                return 0
+        except TooMany:  # the command is read as any other, and answered with the error
             return 0
-        counts = self.context.counts
-        counts[b"addjob"] = counts.get(b"addjob", 0) + len(bodies)
+        self._note(b"addjob", len(bodies))
         self.spend(len(bodies) - 1)
         return at
 

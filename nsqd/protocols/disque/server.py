@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MICROSECOND = 1_000  # ns
 BAD_PASSWORD = b"ERR invalid password"
 WRONG_PASS = b"WRONGPASS invalid username-password pair or user is disabled."
-NO_DEBUG = b"ERR DEBUG is switched off here: start nsqd with -debug-routes"
+NO_DEBUG = b"ERR DEBUG is switched off: it needs nsqd -debug-routes, or disque-server --enable-debug-command yes"
 NO_SHUTDOWN = b"ERR SHUTDOWN is switched off here: stop the process by SIGTERM"
 NO_AOF = b"ERR There is no append only file to be rewritten: jobs are in nsqd's commit log, which cleans itself up"
 _FLAGS = {  # as Disque has them, by command

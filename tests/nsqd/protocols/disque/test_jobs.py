@@ -16,6 +16,10 @@ UNKNOWN = JobIds(b"a cluster").encode(7 << 48 | 999_999, 86_400, 300).decode()
 FOREIGN = JobIds(b"another cluster").encode(7 << 48 | 1, 86_400, 300).decode()
 FORGED = "D-zzzzzzzz-!!!!!!!!!!!!!!!!!!!!!!!!-zzzz"
 NOBODYS = JobIds(b"a cluster").encode(999 << 48 | 1, 86_400, 300).decode()
+BAD_NAME = (
+    "-ERR Invalid queue name: 1 to 200 printable ASCII characters without spaces, not with # at the beginning"
+    " or #ephemeral at the end"
+)
 TOO_FEW = "-NOREPL Not enough reachable nodes for the requested replication level"
 
 
@@ -222,7 +226,9 @@ def test_several_ids_in_one_command(wire: Wire) -> None:
          "-ERR The specified DELAY is greater than TTL. Job refused since would never be delivered"),
         (("ADDJOB", "q", "b", 0, "TTL", 10**12), "-ERR TTL must be a number > 0"),
         (("ADDJOB", "q", "b", 0, "MAXLEN", 1), "-MAXLEN Queue is already longer than the specified MAXLEN count"),
-        (("ADDJOB", "a b", "b", 0), "-ERR Invalid queue name: 1 to 200 printable ASCII characters without spaces"),
+        (("ADDJOB", "a b", "b", 0), BAD_NAME),
+        (("ADDJOB", "q#ephemeral", "b", 0), BAD_NAME),
+        (("ADDJOB", "#kept-acknowledgements", "b", 0), BAD_NAME),
         (("ADDJOB", "q", "b"), "-ERR wrong number of arguments for 'addjob' command"),
         (("GETJOB", "FROM"), "-ERR syntax error"),
         (("GETJOB", "COUNT", 0, "FROM", "q"), "-ERR COUNT must be a number greater than zero"),
