@@ -34,6 +34,12 @@ _FLAGS = {  # as Disque has them, by command
     b"shutdown latency": (b"readonly", b"admin", b"loading"),
     b"debug": (b"admin",),
 }
+_ESCAPED = {
+    ord("\\"): b"\\\\", ord('"'): b'\\"', ord("\n"): b"\\n", ord("\r"): b"\\r", ord("\t"): b"\\t", 7: b"\\a", 8: b"\\b",
+}  # fmt: skip
+_SHOWN = [  # how MONITOR shows each byte
+    _ESCAPED.get(byte) or (bytes((byte,)) if 0x20 <= byte < 0x7F else b"\\x%02x" % byte) for byte in range(256)
+]
 _FLAGS_OF = {name: flags for names, flags in _FLAGS.items() for name in names.split()}
 
 
@@ -113,7 +119,8 @@ def monitor(client: Client, arguments: list[bytes]) -> None:
 
 def monitored(wall: int, client: Client, command: bytes, arguments: list[bytes]) -> bytes:
     """Return the line by which those who monitor are shown a command; a password is not shown. `wall`: ns since the epoch."""
-    if command in (b"auth", b"hello") or arguments[1:3] == [b"set", b"requirepass"]:
+    words_of_set = [word.lower() for word in arguments[1:3]]
+    if command in (b"auth", b"hello") or words_of_set == [b"set", b"requirepass"]:
         arguments = [arguments[0], *[b"(redacted)"] * (len(arguments) - 1)]
     words = b" ".join(b'"%s"' % _quoted(word) for word in arguments)
     seconds, rest = divmod(wall, SECOND)
@@ -122,7 +129,7 @@ def monitored(wall: int, client: Client, command: bytes, arguments: list[bytes])
 
 
 def _quoted(word: bytes) -> bytes:
-    return repr(word)[2:-1].replace('"', '\\"').encode()
+    return b"".join(map(_SHOWN.__getitem__, word))
 
 
 # the server
