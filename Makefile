@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 ROOMS := nsqd lookupd admin apps shared pipeline penstock pyspark_nsq
-NODE_CLIENTS := $(patsubst %,tests/clients/%/node_modules/.made,nsqjs jackd axe)
+NODE_CLIENTS := $(patsubst %,tests/clients/%/node_modules/.made,nsqjs jackd axe disqueue)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup spark up unit test simulate cluster check bench crash docs docs-serve reference screenshots format clean

@@ -17,7 +17,7 @@ from tests import namespaces
 from tests.daemons import ROOT
 
 CLIENTS = ROOT / "tests" / "clients"
-NODE_PACKAGES = (("nsqjs", "nsqjs"), ("jackd", "jackd"), ("axe", "axe-core"))
+NODE_PACKAGES = (("nsqjs", "nsqjs"), ("jackd", "jackd"), ("axe", "axe-core"), ("disqueue", "disqueue-node"))
 NODE_MODULES = CLIENTS / "nsqjs" / "node_modules"
 NGINX = ROOT / ".venv" / "nginx" / "usr" / "sbin" / "nginx"  # see the Makefile
 

@@ -57,7 +57,9 @@ def config_command(client: Client, arguments: list[bytes]) -> None:
 def _get(client: Client, pattern: str) -> None:
     settings = DEFAULTS | client.context.config | {"requirepass": client.context.password.decode("latin-1")}
     found = [(name, settings[name]) for name in DEFAULTS if len(pattern) <= MOST_PATTERN and fnmatchcase(name, pattern)]
-    client.reply(resp.words([part.encode("latin-1", "replace") for pair in found for part in pair]))
+    pairs = [(resp.bulk(name.encode()), resp.bulk(value.encode("latin-1", "replace"))) for name, value in found]
+    is_third = client.nil == resp.NULL3  # clients of RESP3 expect a map
+    client.reply(resp.mapping(pairs) if is_third else resp.array([part for pair in pairs for part in pair]))
 
 
 def _rewrite(client: Client) -> None:

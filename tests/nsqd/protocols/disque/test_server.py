@@ -304,6 +304,8 @@ def test_all_settings_come_in_the_order_of_disque(wire: Wire) -> None:
     found = wire.do("CONFIG", "GET", "*")
     assert [one.decode() for one in found[::2]] == list(DEFAULTS)
     assert len(DEFAULTS) == 35
+    wire.do("HELLO", 3)
+    assert wire.ask(request("CONFIG", "GET", "hz")) == b"%1\r\n$2\r\nhz\r\n$2\r\n10\r\n"
 
 
 # by setting: values, and what CONFIG GET tells afterwards; None: the value is refused
