@@ -50,9 +50,10 @@ class JobOwners:
     def owners(self, number: int) -> set[int]:
         """Return the numbers of the nodes that can be asked, and that may own a job of that node's number."""
         cluster = self._cluster
-        own_logs = {node.log_id for node in cluster.membership.members}
+        own_logs = {node.number: node.log_id for node in cluster.membership.members}
+        # The log of a dead node is that member's own, whoever has adopted it, until the node comes back with another one.
         epochs = cluster.ownership.epochs.items()
-        adopters = {epoch.node for log_id, epoch in epochs if log_id not in own_logs and epoch.number}
+        adopters = {epoch.node for log_id, epoch in epochs if own_logs.get(epoch.node) != log_id and epoch.number}
         return {one for one in (number, *adopters) if one != cluster.own.number and one in cluster.links}
 
     # commands

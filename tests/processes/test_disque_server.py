@@ -50,7 +50,15 @@ class Client:
 
     def do(self, *words: bytes | str | int) -> Reply:
         """Send a command, and return its reply. Raises EOFError."""
+        self.send(*words)
+        return self.reply()
+
+    def send(self, *words: bytes | str | int) -> None:
+        """Send a command."""
         self._socket.sendall(request(*words))
+
+    def reply(self) -> Reply:
+        """Return the next reply. Raises EOFError."""
         while True:
             try:
                 reply, end = read_reply(self._said)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.arguments import SYNTAX_ERROR, Refused
+from nsqd.protocols.disque.queues import is_shown
 from shared.version import PENSTOCK_VERSION
 
 if TYPE_CHECKING:
@@ -66,11 +67,11 @@ def _memory(client: Client) -> Fields:
 
 
 def _jobs(client: Client) -> Fields:
-    yield "registered_jobs", sum(tube.jobs.count for tube in client.context.queues.tubes.all())
+    yield "registered_jobs", sum(tube.jobs.count for tube in client.context.queues.tubes.all() if is_shown(tube))
 
 
 def _queues(client: Client) -> Fields:
-    yield "registered_queues", len(client.context.queues.tubes.waiters.queues)
+    yield "registered_queues", sum(map(is_shown, client.context.queues.tubes.waiters.queues.values()))
 
 
 def _persistence(client: Client) -> Fields:

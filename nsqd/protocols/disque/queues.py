@@ -85,13 +85,19 @@ def set_pause(client: Client, arguments: list[bytes]) -> None:
 def scan_queues(client: Client, arguments: list[bytes]) -> None:
     """Do a QSCAN: a part of the queues, in the order in which they were made."""
     wanted = qscan(arguments)
-    made = sorted(client.context.queues.tubes.waiters.queues.values(), key=lambda tube: tube.number)
+    queues = client.context.queues.tubes.waiters.queues.values()
+    made = sorted((tube for tube in queues if is_shown(tube)), key=lambda tube: tube.number)
     behind = [tube for tube in made if tube.number >= wanted.cursor]
     most = len(behind) if wanted.busyloop or wanted.count < 0 else min(wanted.count, MOST_SCANNED)
     names = [tube.topic_name.encode() for tube in behind[:most] if _is_wanted(client, tube, wanted)]
     cursor = behind[most].number if most < len(behind) else 0
     client.spend(len(behind[:most]) // 8)
     client.reply(resp.array([resp.bulk(b"%d" % cursor), resp.words(names)]))
+
+
+def is_shown(tube: Tube) -> bool:
+    """Return False if a queue is the node's own, in which it keeps acknowledgements: no client can name it."""
+    return not tube.topic_name.startswith("#")
 
 
 def _is_wanted(client: Client, tube: Tube, wanted: QScan) -> bool:
@@ -138,7 +144,11 @@ def _jobs_from(client: Client, wanted: JScan) -> Iterator[tuple[int, Found]]:
     only = client.context.queue(wanted.queue) if wanted.queue is not None else None
     for place, tube in sorted(placed, key=lambda one: one[0]):
         base = place << _ORDINAL_BITS
-        if (only is not None and tube.topic_name != only) or wanted.cursor >= (place + 1) << _ORDINAL_BITS:
+        if (
+            not is_shown(tube)
+            or (only is not None and tube.topic_name != only)
+            or wanted.cursor >= (place + 1) << _ORDINAL_BITS
+        ):
             continue
         first = max(0, wanted.cursor - base)
         for ordinal in tube.jobs.ordinals_from(first):

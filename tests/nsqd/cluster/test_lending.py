@@ -334,6 +334,8 @@ def test_an_acknowledgement_is_kept_for_an_owner_that_is_away() -> None:
     assert b.client().do("ACKJOB", *ids) == 0
     assert b.node.broker.tubes.tube(KEPT).jobs.count == 1  # nobody waits for the other one again
     assert b.client().do("NACK", ids[0]) == 0
+    assert b.client().do("QSCAN") == b.client().do("JSCAN") == [b"0", []]  # no client is shown where it is kept
+    assert b.client().do("INFO", "jobs").endswith(b"registered_jobs:0\r\n")
     cluster.advance(5_000)
     assert a.client().do("QLEN", "q") == 2
     cluster.connect(a, b)
@@ -372,7 +374,9 @@ def test_a_kept_acknowledgement_is_applied_to_an_adopted_log() -> None:
     cluster.check()
 
 
-def test_the_adopter_of_a_log_is_asked_too() -> None:
+@pytest.mark.parametrize("log_id", [b"%016d" % 1, b"an old log of it"])
+def test_the_adopter_of_a_log_is_asked_too(log_id: bytes) -> None:
+    """Also of the log that its dead node would have published into: it has no other one until it comes back."""
     cluster = Cluster(3)
     a, b, c = cluster.stations
     log = AdoptedLog(b.node, 1)
@@ -380,7 +384,7 @@ def test_the_adopter_of_a_log_is_asked_too() -> None:
     log.broker.seal()
     log.attach()
     for station in (a, c):
-        station.cluster.ownership.epochs[b"an adopted log.."] = Epoch(5, 2, bytes(8))
+        station.cluster.ownership.epochs[log_id] = Epoch(5, 2, bytes(8))
     job_id = c.context.ids.encode(number, 0, 60)
     assert ask(cluster, c.client(), "WORKING", job_id) == 60
     cluster.cut(a, c)
