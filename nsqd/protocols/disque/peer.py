@@ -118,7 +118,10 @@ class Peer(Client):
         if get is not None and data.startswith(get[0], at):
             self._note(b"getjob", 1)
             self.broker.tubes.match()
-            jobs.get_again(self, get[1])
+            try:
+                jobs.get_again(self, get[1])
+            except Refused as refused:
+                self.reply_error(refused.text)
             return at + len(get[0])
         if data.startswith(_ACKJOB, at) and data[at + _ACKJOB_END : at + _ACKJOB_SIZE] == b"\r\n":
             return self._acknowledge(data, at)
