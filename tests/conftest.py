@@ -31,6 +31,7 @@ LONG = (
     "pipeline/test_pipeline_process.py",
     "processes/test_cluster_network.py",
     "processes/test_cluster_disks.py",
+    "processes/test_disque_cluster.py",
     "processes/test_celery.py",
     "bench/test_bench.py",
     "bench/test_bench_pages.py",
