@@ -173,7 +173,7 @@ class DisqueContext:
             known = self._names[name] = name.decode()
         return known
 
-    def note(self, client: Client, command: bytes, arguments: list[bytes]) -> None:
+    def count(self, client: Client, command: bytes, arguments: list[bytes]) -> None:
         """Count a command, and show it to those who monitor."""
         self.counts[command] = self.counts.get(command, 0) + 1
         if self.monitors and command != b"monitor":

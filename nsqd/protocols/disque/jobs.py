@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nsqd.core.queues import Found, TooLateError
+from nsqd.core.queues import QueuedJob, TooLateError
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.loan import Loan
@@ -112,7 +112,7 @@ def get_again(client: Client, wanted: GetJob) -> None:
     """Do a GETJOB for which the client's worker watches the queues already."""
     context, worker = client.context, client.worker
     client.broker.tubes.release_due(worker, client.now)
-    taken = [] if client.broker.agenda.is_held else context.queues.take(worker, wanted.count, client.now)
+    taken = [] if client.broker.agenda.is_held else context.queues.fetch(worker, wanted.count, client.now)
     client.spend(len(taken) + len(wanted.queues) // 8)
     if taken:
         client.reply(client.fetched(taken))
@@ -127,7 +127,7 @@ def get_again(client: Client, wanted: GetJob) -> None:
         client.wait_for_job(min(wanted.timeout, NEVER // MILLISECOND // 2))
 
 
-def _count(client: Client, arguments: list[bytes], do: Callable[[Found], bool]) -> None:
+def _count(client: Client, arguments: list[bytes], do: Callable[[QueuedJob], bool]) -> None:
     """Do something to each job that is named, and answer with how many it was done to. Jobs of other nodes are theirs to do."""
     done, unknown = 0, []
     for job_id in job_ids(arguments):
@@ -152,7 +152,7 @@ def _count(client: Client, arguments: list[bytes], do: Callable[[Found], bool]) 
         client.reply(resp.integer(done))
 
 
-def find(client: Client, job_id: bytes) -> Found | None:
+def find(client: Client, job_id: bytes) -> QueuedJob | None:
     """Return the job of that id, and its tube, if this node owns it."""
     message_id = client.context.ids.decode(job_id)
     found = client.context.queues.find(message_id) if message_id is not None else None
@@ -173,7 +173,7 @@ def acknowledge_one(client: Client, job_id: bytes) -> bool:
 def acknowledge(client: Client, arguments: list[bytes]) -> None:
     """Do an ACKJOB, a FASTACK or a DELJOB: the owner of a job knows all of it, so they are the same."""
 
-    def do(found: Found) -> bool:
+    def do(found: QueuedJob) -> bool:
         client.context.queues.acknowledge(found)
         return True
 
@@ -195,7 +195,7 @@ def dequeue(client: Client, arguments: list[bytes]) -> None:
     _count(client, arguments, partial(_dequeue, client))
 
 
-def _dequeue(client: Client, found: Found) -> bool:
+def _dequeue(client: Client, found: QueuedJob) -> bool:
     return client.context.queues.dequeue(found, client.now)
 
 
@@ -253,7 +253,7 @@ def additional_deliveries(job: Job) -> int:
     return job.timeouts + job.kicks
 
 
-def described(client: Client, found: Found) -> bytes:
+def described(client: Client, found: QueuedJob) -> bytes:
     """Return the reply to SHOW of a job. Raises Reading."""
     tube, job = found
     context = client.context
