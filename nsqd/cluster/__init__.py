@@ -7,6 +7,7 @@
 * `ownership`: who owns which log. `claims`: who takes over the log of a node that is lost. `cases`: what is known of such a
   log; `claimant`: this node claims one; `voter`: it answers the claims of others. `closed`: logs that owe nothing.
 * `leaving`: a node that leaves hands its logs over. `topic_configs`: how topics are configured, for adopted logs.
+* `taken_in`: what other nodes have taken in that this node's logs lack.
 
 Of nsqd, this package may import only `protocols` and `core`. See docs/design/cluster.md.
 """

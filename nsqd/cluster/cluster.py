@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from nsqd.cluster.link import Link, Superseded, make_link
 from nsqd.cluster.membership import Member, Membership, Standing
 from nsqd.cluster.ownership import Ownership
+from nsqd.cluster.taken_in import TakenInTails
 from nsqd.cluster.topic_configs import TopicConfigs
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.epoch import unpack as unpack_epoch
@@ -93,6 +94,9 @@ class Cluster:
         self.on_handover: Callable[[Link, bytes], None] = lambda link, content: None
         # takes the time of a log; may raise PeerError
         self.on_time: Callable[[Link, bytes], None] = lambda link, content: None
+        # takes what is said about copies that were set aside; may raise PeerError
+        self.on_remnant: Callable[[Link, bytes], None] = lambda link, content: None
+        self.taken_in = TakenInTails()  # of logs that this node owns, by other nodes
         self.on_owner: Callable[[bytes, Epoch], None] = lambda log_id, epoch: None  # is told of each new owner of a log
         self.ownership = ownership or Ownership()
         self.announce_owner(credentials.own.log_id, unpack_epoch(credentials.own.epoch))
@@ -379,6 +383,8 @@ class Cluster:
             self.on_handover(link, content)
         elif kind is FrameKind.TIME:
             self.on_time(link, content)
+        elif kind is FrameKind.REMNANT:
+            self.on_remnant(link, content)
         else:
             self.on_claiming(link, kind, content, now)
 

@@ -1,9 +1,10 @@
 """`cluster.json` in the data directory: what a node must know of its cluster before anybody tells it.
 
 It holds the number of the last run (the incarnation), the latest word about each node, the message ids that each may have
-issued, who owns which log, what this node has promised to those that claim a log, which logs are closed, and how topics
-are configured. The incarnation does not depend on the log: a node whose log is lost goes on above it, and a node that lost the
-file, too, takes the time, which is above every incarnation unless the clock was set back by more than the time since.
+issued, who owns which log, what this node has promised to those that claim a log, which logs are closed, how topics
+are configured, and which tails of copies were taken in. The incarnation does not depend on the log: a node whose log is lost
+goes on above it, and a node that lost the file, too, takes the time, which is above every incarnation unless the clock was set
+back by more than the time since.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.membership import Member, Standing
 from nsqd.cluster.ownership import Promise
+from nsqd.cluster.taken_in import TakenInTail
 from nsqd.core.message.epoch import MOST_NUMBER as MOST_EPOCH
 from nsqd.core.message.epoch import SIZE as EPOCH_SIZE
 from nsqd.core.message.epoch import Epoch
@@ -44,6 +46,7 @@ class ClusterFacts:
     promises: tuple[tuple[bytes, Promise], ...] = ()  # by log id
     closed: tuple[Closed, ...] = ()
     configs: tuple[VersionedConfig, ...] = ()  # of topics
+    taken_in: tuple[TakenInTail, ...] = ()  # of logs that this node owned
 
 
 def read_facts(directory: Path) -> ClusterFacts:
@@ -59,8 +62,9 @@ def read_facts(directory: Path) -> ClusterFacts:
         promises = tuple(map(_promise, content.get("promises", ())))
         closed = tuple(map(_closed, content.get("closed", ())))
         configs = tuple(map(from_fields, content.get("configs", ())))
+        taken_in = tuple(map(_taken_in, content.get("taken_in", ())))
         members = tuple(map(_member, content["members"]))
-        return ClusterFacts(incarnation, members, leases, owners, promises, closed, configs)
+        return ClusterFacts(incarnation, members, leases, owners, promises, closed, configs, taken_in)
     except FileNotFoundError:
         return ClusterFacts()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, PeerError) as error:
@@ -80,6 +84,7 @@ def write_facts(directory: Path, facts: ClusterFacts) -> None:
         "promises": [(log_id.hex(), *promise) for log_id, promise in facts.promises],
         "closed": [describe_closed(word) for word in facts.closed],
         "configs": [to_fields(word) for word in facts.configs],
+        "taken_in": [_describe_taken_in(tail) for tail in facts.taken_in],
     }
     replace_file(directory / NAME, json.dumps(content, indent=1).encode())
 
@@ -119,6 +124,16 @@ def _closed(fields: dict[str, Any]) -> Closed:
     return make_closed(_log_id(fields["log_id"]), _number(fields["end"], MOST_POSITION), epochs)
 
 
+def _describe_taken_in(tail: TakenInTail) -> dict[str, Any]:
+    return tail._asdict() | {"log_id": tail.log_id.hex(), "epochs": [(one.pack().hex(), at) for one, at in tail.epochs]}
+
+
+def _taken_in(fields: dict[str, Any]) -> TakenInTail:
+    epochs = tuple((_epoch(epoch), _number(at, MOST_POSITION)) for epoch, at in fields["epochs"])
+    start, end = _number(fields["start"], MOST_POSITION), _number(fields["end"], MOST_POSITION)
+    return TakenInTail(_log_id(fields["log_id"]), _number(fields["node"], MOST_NUMBER), start, end, epochs)
+
+
 def _owner(fields: list[Any]) -> tuple[bytes, Epoch]:
     log_id, epoch = fields
     return _log_id(log_id), _epoch(epoch)
@@ -154,6 +169,7 @@ def facts_of(cluster: Cluster) -> ClusterFacts:
         tuple(sorted(ownership.promises.items())),
         tuple(ownership.closed.values()),
         tuple(sorted(cluster.configs.known.values(), key=lambda word: word.topic)),
+        tuple(cluster.taken_in.known),
     )
 
 

@@ -54,10 +54,13 @@ class FrameKind(IntEnum):
     CONFIGS = 27  # the configurations of topics: see configs.py
     HANDOVER = 28  # a node that leaves asks the receiver to own a log: see handover.py
     TIME = 29  # from the owner of a log: its id, and its own time, in ns
+    REMNANT = 32  # about what a copy holds that the log's owner lacks: see remnants.py
 
 
 STREAM = frozenset(range(FrameKind.FOLLOW, FrameKind.LOG + 1))  # kinds by which a log is copied
-CLAIMING = frozenset(range(FrameKind.OWNERS, FrameKind.TIME + 1))  # who owns which log, if anybody does
+CLAIMING = frozenset(
+    (*range(FrameKind.OWNERS, FrameKind.TIME + 1), FrameKind.REMNANT)
+)  # who owns which log, if anybody does
 
 
 class PeerError(Exception):

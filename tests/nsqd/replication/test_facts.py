@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.cluster.membership import Member, Standing
+from nsqd.cluster.taken_in import TakenInTail
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.closed import Closed
 from nsqd.replication.facts import NAME, ClusterFacts, next_incarnation, read_facts, write_facts
@@ -25,7 +26,8 @@ def test_what_was_written_is_read(
 ) -> None:
     directory = tmp_path_factory.mktemp("facts")
     closed = Closed(bytes(range(16)), 9, ((Epoch(1, 0, bytes(8)), 0), (Epoch(101, 3, b"01234567"), 5)))
-    facts = ClusterFacts(incarnation, tuple(members), closed=(closed,), configs=(CONFIG,))
+    tail = TakenInTail(bytes(range(16)), 3, 5, 9, closed.epochs)
+    facts = ClusterFacts(incarnation, tuple(members), closed=(closed,), configs=(CONFIG,), taken_in=(tail,))
     write_facts(directory, facts)
     assert read_facts(directory) == facts
 
@@ -50,6 +52,7 @@ def test_a_new_directory_has_no_facts(tmp_path: Path) -> None:
         b'{"incarnation": 1, "members": [], "leases": [[1024, 1]]}',
         b'{"incarnation": 1, "members": [], "leases": [], "configs": [["t", 1, 1, null, -1, null, null]]}',
         b'{"incarnation": 1, "members": [], "leases": [], "closed": [{"log_id": "00", "epochs": [], "end": 0}]}',
+        b'{"incarnation": 1, "members": [], "leases": [], "taken_in": [{"log_id": "00"}]}',
         b"[" * 100_000,
     ],
 )
