@@ -31,6 +31,7 @@ from nsqd.replication.directory import AdoptedDirectory
 from nsqd.replication.joining import (
     begin_claims,
     begin_closing,
+    begin_taking_in,
     begin_times,
     connect_claims,
     copy_adopted,
@@ -128,6 +129,7 @@ def _take_over(
     adoptions.takeovers.possible_duplicates.update(opened.possible_duplicates)
     connect_claims(port, claims, adoptions)
     begin_closing(port, adoptions, own, directory, Threads(nursery, port.wake))
+    begin_taking_in(port, adoptions, directory, Threads(nursery, port.wake), options.unclean_after)
 
 
 class Adopting:

@@ -12,6 +12,8 @@
 * Taking over: `adoption` serves the logs of other nodes that this one owns now (`adopted_log`), `opening_adopted` is what a
   thread does for it, and `closing` ends with those that owe nothing any more. `log_times` tells followers the time of a log,
   so that due times go on in it. `duplicates` counts what may be delivered twice because of that.
+* Remnants: `remnants` takes in what copies hold that the owners of their logs lack, as the `arbiter` of such an owner says.
+  `parted` has the directories, with a note (`taken_in_note`) about each copy that was taken in.
 
 See docs/design/cluster.md.
 """

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from nsqd.replication.directory import REMNANTS
 from nsqd.replication.rejoin import Taken
+from nsqd.replication.taken_in_note import OWN_NOTE, CopyExtent, Note, write_note
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.opening import Simulated
 from nsqd.storage.log.succession import Succession, succeed
@@ -54,6 +55,8 @@ def succeed_taken(
     made = succeed(old, RealDisk(path / PARTIAL), taken.common, least_id, lease, simulated)
     if old.reserved():
         old.release()  # a remnant needs no space in reserve
+    held = CopyExtent(made.parent.position, made.epochs)
+    write_note(path / LOG / OWN_NOTE, Note(made.log_id, made.common, held))  # for nsqd/replication/remnants.py
     for _ in replace_log(path, made.parent.log_id):
         pass
     _report(taken, made)
