@@ -15,6 +15,7 @@ from nsqd.cluster.closed import ClosedLogs
 from nsqd.cluster.cluster import TICK, Cluster
 from nsqd.cluster.link import Link
 from nsqd.cluster.ownership import Ownership
+from nsqd.cluster.taken_in import TakenInTails
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import Limits, TooFewCopies
 from nsqd.core.message.epoch import Epoch
@@ -25,12 +26,14 @@ from nsqd.protocols.peer.frames import FrameKind
 from nsqd.protocols.peer.handshake import Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
 from nsqd.replication.adopted_log import SERVING
+from nsqd.replication.arbiter import Arbiter
 from nsqd.replication.claiming import CountsTeller, KeptMirrors
 from nsqd.replication.closing import Closing
 from nsqd.replication.copying import Copying
 from nsqd.replication.facts import ClusterFacts, facts_of
 from nsqd.replication.mirrors import Directory, Mirrors
 from nsqd.replication.origin import Origin
+from nsqd.replication.remnants import Remnants
 from nsqd.storage.log.checkpoint import Tail
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.opening import Extend, Simulated
@@ -43,6 +46,7 @@ from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer
 from tests.simulation.adopted import AdoptedLogs, SimRemnants
 from tests.simulation.books import Publish
+from tests.simulation.parted import SimParted
 
 if TYPE_CHECKING:
     from tests.simulation.machine import Machine
@@ -261,6 +265,7 @@ class ClusterNode(SimNode):
             clock.now,
             Ownership(facts.owners, facts.promises, facts.closed),
         )
+        cluster.taken_in = TakenInTails(facts.taken_in)
         self.source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
         copies = log.store.copies
         self.origin = Origin(cluster, self.source, copies, self.work, sizes.mirrors, sizes.replace_after, sizes.rate)
@@ -290,6 +295,16 @@ class ClusterNode(SimNode):
         adoptions.parts.failed = claims.given_up
         closed = ClosedLogs(cluster)
         closed.keep = self.facts_file.keep
+        self.remnants = Remnants(
+            cluster,
+            self.copying,
+            adoptions,
+            Arbiter(cluster, self.copying.origins, self.facts_file.keep, lambda: clock.now),
+            SimParted(machine),
+            self.work,
+            lambda: clock.now,
+            sizes.unclean_after,
+        )
         self.closing = Closing(
             cluster, closed, adoptions, self.copying, SimRemnants(machine), self.work, lambda: writer.written.position
         )
@@ -367,6 +382,7 @@ class ClusterNode(SimNode):
             teller.tick(self.cluster.links.items())
         self.claims.tick(now)
         self.closing.tick(now)
+        self.remnants.tick(now)
         self.events()
         return dials
 

@@ -29,20 +29,24 @@ from nsqd.core.stripes import Attachment
 from nsqd.core.topic import Topic
 from nsqd.core.topic_state import TopicState
 from nsqd.protocols.peer import stream
-from nsqd.replication import closing, common, mirrors, origin
+from nsqd.replication import arbiter, closing, common, mirrors, origin
 from nsqd.replication.adoption import Adoptions
 from nsqd.replication.mirrors import Kept, Mirrors
+from nsqd.replication.taken_in_note import CopyExtent
 from nsqd.storage.log import reading, succession
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.opening import OpenLog
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE
 from nsqd.storage.log.store import LogStore
+from nsqd.storage.log.succession import TakenIn
 from nsqd.storage.mirror.mirror import Mirror
 from nsqd.storage.sequence import Sequence
+from tests.nsqd.storage.sim_disk import PowerCut
 from tests.simulation import adopted, cluster, machine
 from tests.simulation.cluster import ClusterRun
 from tests.simulation.cluster_node import ClusterNode
+from tests.simulation.parted import SimParted
 
 pytestmark = pytest.mark.long
 MOST_SEEDS = 300
@@ -259,6 +263,33 @@ def a_log_that_owes_something_is_closed(patch: Patch) -> None:
     patch.setattr(closing, "owes_nothing", lambda opened, broker: True)
 
 
+# remnants
+
+
+def a_copy_goes_before_its_log_is_in_place(patch: Patch) -> None:
+    take_in = SimParted.take_in
+
+    def removing(self: SimParted, name: str, held: CopyExtent, start: int) -> TakenIn | None:
+        one = self._find(name)
+        if one.is_own:
+            return take_in(self, name, held, start)
+        self._disks.parted.remove(one)
+        if self._machine.run.side.random() < 0.5:
+            raise PowerCut
+        self._disks.parted.append(one)
+        return take_in(self, name, held, start)
+
+    patch.setattr(SimParted, "take_in", removing)
+
+
+def positions_tell_what_the_owner_has(patch: Patch) -> None:
+    patch.setattr(arbiter, "common_end", lambda ours, our_end, theirs, their_end: min(our_end, their_end))
+
+
+def what_was_taken_in_is_not_served(patch: Patch) -> None:
+    patch.setattr(Adoptions, "take_in", lambda self, log_id: None)
+
+
 BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (gate_off_by_one, 0),
     (hole_in_a_mirror, 0),
@@ -283,6 +314,9 @@ BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (a_promise_fences, 5),
     (stripes_are_found_by_number, 4),
     (a_log_that_owes_something_is_closed, 4),
+    (a_copy_goes_before_its_log_is_in_place, 62),
+    (positions_tell_what_the_owner_has, 85),
+    (what_was_taken_in_is_not_served, 56),
 ]
 
 
