@@ -314,6 +314,8 @@ class ClusterNode(SimNode):
         self.adopted.adoptions.adopt(log_id, number)
 
     def _fenced(self, log_id: bytes, epoch: Epoch) -> None:
+        held = self.cluster.ownership.held.get(log_id)
+        assert held is None or epoch > held, f"node {self.number} gives a log up to a lower epoch: {held}, {epoch}"
         if log_id == self.cluster.own.log_id:
             self.fence = log_id, epoch
         elif epoch.node == self.number:

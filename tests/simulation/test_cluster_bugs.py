@@ -302,7 +302,7 @@ BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (replies_leave_before_their_group, 0),
     (segments_go_before_the_mirror_is_durable, 109),
     (durable_is_told_without_a_sync, 0),
-    (the_lower_epoch_wins, 171),
+    (the_lower_epoch_wins, 3),
     (a_promise_is_not_durable, 4),
     (an_out_of_date_mirror_adopts, 227),
     (a_new_log_lacks_the_channels, 4),
