@@ -48,12 +48,7 @@ COVERED_BY = {
     "nsqd/auth/test_servers.py": ("nsqd.auth.exchange",),
     "processes/test_beanstalkd.py": ("nsqd.beanstalk", "nsqd.beanstalkd"),
     "processes/test_disque_server.py": ("nsqd.disque", "nsqd.disque_server"),
-    "nsqd/protocols/disque/test_jobs.py": (
-        "nsqd.protocols.disque.client", "nsqd.protocols.disque.clients", "nsqd.protocols.disque.cluster_commands",
-        "nsqd.protocols.disque.flush", "nsqd.protocols.disque.info",
-        "nsqd.protocols.disque.server",
-    ),
-    "nsqd/cluster/test_lending.py": ("nsqd.core.work_queue.loan",),
+    "nsqd/protocols/disque/test_jobs.py": ("nsqd.protocols.disque.client",),
     "nsqd/core/test_model.py": (
         "nsqd.core.directory", "nsqd.core.node_context", "nsqd.core.readers",
         "nsqd.core.sequence.intake", "nsqd.core.sequence.journal", "nsqd.core.sequence.spans",
