@@ -52,6 +52,9 @@ class ClusterFacts(Protocol):
     def nodes(self) -> Sequence[NodeFacts]:
         """Return all nodes, this one first."""
 
+    def size(self) -> int:
+        """Return how many nodes there are: those of `nodes`."""
+
     def meet(self, ip: str, port: int) -> bool:
         """Begin to connect to another node at its cluster port. Returns False if this node is in no cluster."""
 
@@ -112,6 +115,9 @@ class Alone:
     def nodes(self) -> Sequence[NodeFacts]:
         priority = Priority.GONE if self._is_leaving else Priority.GOOD
         return [NodeFacts(self.number, "", self._port, priority, self._is_leaving)]
+
+    def size(self) -> int:
+        return 1
 
     def meet(self, ip: str, port: int) -> bool:
         return False

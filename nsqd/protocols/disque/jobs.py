@@ -32,7 +32,7 @@ PAUSED = b"PAUSED Queue paused in input, try later"
 
 def usual_copies(client: Client) -> int:
     """Return how many copies a job gets whose ADDJOB does not say so."""
-    return min(USUAL_COPIES, len(client.context.cluster.nodes()))
+    return min(USUAL_COPIES, client.context.cluster.size())
 
 
 def add(client: Client, arguments: list[bytes]) -> None:
@@ -55,15 +55,17 @@ def options_of(wanted: AddJob, copies: int) -> JobOptions:
     return JobOptions(PRIORITY, retry, wanted.delay, 0, True, wanted.ttl, copies)
 
 
-def add_usual(client: Client, queue: str, options: JobOptions, bodies: list[bytes]) -> bool:
-    """Add jobs as `add_together` does, if nothing is to be checked: one copy, and no limit of the queue.
+def add_usual(client: Client, queue: str, options: JobOptions, bodies: list[bytes], asks_for_copies: bool) -> bool:
+    """Add jobs as `add_together` does, if that refuses nothing and the queue has no limit.
 
-    Returns False, and does nothing, if something is. Raises TooMany.
+    Returns False, and adds nothing, if it may refuse. Raises TooMany, TooFewCopies.
     """
     tube = client.context.queues.tubes.tube(queue)
     if tube is None or tube.is_shut or client.broker.draining_since:
         return False
-    _put(client, queue, options, bodies, asks_for_copies=False)
+    if asks_for_copies and options.copies > client.broker.context.copies:
+        return False
+    _put(client, queue, options, bodies, asks_for_copies)
     return True
 
 
@@ -88,7 +90,7 @@ def _check(client: Client, queue: str, wanted: AddJob, copies: int) -> None:
     """Raise Refused if the jobs cannot be added now."""
     broker = client.broker
     if broker.draining_since:
-        alone = copies == 1 or len(client.context.cluster.nodes()) > 1
+        alone = copies == 1 or client.context.cluster.size() > 1
         raise Refused(TOO_FEW_NODES + (CANNOT_HOLD if alone else b""))
     if copies > broker.context.copies and not wanted.is_async:
         raise Refused(TOO_FEW_NODES)
