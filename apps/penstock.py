@@ -43,7 +43,9 @@ def _parser() -> argparse.ArgumentParser:
     add_cluster_commands(commands)
     leave.add_command(commands)
     chaos.add_command(commands)
-    commands.add_parser("import", help="import the data directory of NSQ's nsqd, beanstalkd -b or Disque", add_help=False)
+    commands.add_parser(
+        "import", help="import the data directory of NSQ's nsqd, beanstalkd -b or Disque", add_help=False
+    )
     commands.add_parser("restore", help="make a data directory from a backup of a node that is lost", add_help=False)
     commands.add_parser("users", help="manage the users of nsqadmin: set, remove, list", add_help=False)
     commands.add_parser(

@@ -47,6 +47,18 @@ kernel spreads the connections by chance, so the nodes are not equally busy.
 The rows copies- publish to one of three nodes that are a cluster: without followers, with two, and with replies that wait for
 both. See `copies`. The row takeover kills such a node, and stripes consumes from logs that were adopted. See `takeover`.
 
+The rows jobs- and queues- compare job servers: with `--beanstalkd PATH` and `--disque PATH` the originals take turns with
+ours. "put" and ADDJOB are one job each; "reserve + delete" and "GETJOB + ACKJOB" are two commands for one job.
+
+* rate is jobs/s as a multiple of the original's. It says little if the server's share of a core, in parentheses, is small
+  in both: then the load was measured.
+* "jobs per CPU" is the original's CPU time for a job, divided by ours: above 1, ours does more in the same CPU time.
+* queues-copies: the load's connections are all to one of three nodes; CPU is that of the three together. Ours writes to the
+  page cache (os); the original without its file, and with it.
+* queues-memory: resident memory of the whole process, which the jobs have made grow by so many bytes each.
+* queues-lending: from the sending of ADDJOB on one node to the reply of a client that waits on another; each job has a copy
+  on all three. Of the original three jobs only, since it asks other nodes every few seconds.
+
 The rows admin- are nsqadmin's (`--only admin`: some 10 minutes and 2.5 GB; admin-open needs Chromium). Their aims are
 for 10 nodes that have the same 10,000 topics; a node's figures are the mean of the ten. WRONG behind a page tells how
 often the answer was an error, had no topics or nodes, or was in another order than requested; the figures are of the
@@ -68,7 +80,7 @@ The files:
 * The load, in processes of their own: `load`, `publish`, `consume`, `release`, `job_load`, `spark_load`, over `wire` and
   `upgrade`.
 * Other rows: `sizes` over `crowd`, `firing` and `idle`; `log_sizes` and `durable` over `log_line` and `floor`; `read_back`;
-  `jobs`; `clients` over `client_load`; `nodes`; `copies`; `takeover`; `turns`; `pipeline`.
+  `jobs` and `queues` over `job_server`; `clients` over `client_load`; `nodes`; `copies`; `takeover`; `turns`; `pipeline`.
 * nsqadmin's: `admin_pages` and `admin_open` over `admin_cluster`.
 * What survives a crash: the package `crash`.
 """

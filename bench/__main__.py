@@ -27,6 +27,7 @@ from bench.log_sizes import LEFT as LOG_LEFT
 from bench.log_sizes import LogSize, log_sizes
 from bench.nodes import nodes
 from bench.pipeline import pipeline
+from bench.queues import queues
 from bench.rows import Effort, Row, rows
 from bench.server import BenchError, Program, penstock
 from bench.sizes import HEADER as SIZES_HEADER
@@ -136,7 +137,17 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     names = ", ".join([*(r.name for r in rows()), *(s.name for s in sizes()), *(s.name for s in log_sizes())])
     names += ", " + ", ".join(
         row.name
-        for row in (*jobs(""), *clients(), *nodes(None), *copies(), *takeovers(), *turns(), *pipeline(), *admin())
+        for row in (
+            *jobs(""),
+            *queues(""),
+            *clients(),
+            *nodes(None),
+            *copies(),
+            *takeovers(),
+            *turns(),
+            *pipeline(),
+            *admin(),
+        )
     )
     parser = argparse.ArgumentParser("bench", description="The figures of the daemons.", epilog=f"Rows: {names}.")
     parser.add_argument(
@@ -152,6 +163,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--nsqd", metavar="PATH", help="a Go nsqd to measure in turn with ours")
     parser.add_argument("--beanstalkd", metavar="PATH", default="", help="a beanstalkd to measure in turn with ours")
+    parser.add_argument("--disque", metavar="PATH", default="", help="a disque-server to measure in turn with ours")
     parser.add_argument(
         "--load", metavar="DIRECTORY", help="holds NSQ's bench_writer and bench_reader, or cload: the load"
     )
@@ -171,6 +183,7 @@ def main(arguments: Sequence[str]) -> int:
     available = gonsq.with_tools(rows(), given.load) if given.load else rows()
     chosen_rows, chosen_sizes = choose(available, given.only), choose(sizes(), given.only)
     chosen_log: list[LogSize] = [*choose(log_sizes(), given.only), *choose(jobs(given.beanstalkd), given.only),
+                                 *choose(queues(given.disque), given.only),
                                  *choose(clients(), given.only), *choose(nodes(given.load), given.only),
                                  *choose(copies(), given.only), *choose(takeovers(), given.only), *choose(turns(), given.only),
                                  *choose(pipeline(), given.only),

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from bench.load import Load
 from bench.log_line import Line
 from bench.rows import CHANNEL, TOPIC, WARM_UP, Effort
-from bench.server import BenchError, Program, Server
+from bench.server import BenchError, Program, Server, with_port
 from bench.table import number
 
 _RUNS = 5  # of each kind, in turn
@@ -159,7 +159,7 @@ def cluster(program: Program, count: int, followers: int) -> Iterator[list[Serve
     with TemporaryDirectory(prefix="penstock-bench-") as directory, ExitStack() as stack:
         secret = Path(directory, "secret")
         secret.write_text("a secret for the bench\n")
-        listening = Program(program.name, program.command, program.original, (*program.listens, "CLUSTER"))
+        listening = with_port(program, "CLUSTER")
         nodes: list[Server] = []
         for number_ in range(count):
             peers = [f"-cluster-peer={Server.host}:{node.ports['CLUSTER']}" for node in nodes]

@@ -1,6 +1,8 @@
-"""The load of bench/jobs.py in a process of its own: clients of beanstalkd, each with `depth` commands outstanding.
+"""The load of bench/job_server.py in a process of its own: clients of job servers, each with `depth` commands outstanding.
 
-    python -m bench.job_load PORT KIND CONNECTIONS DEPTH SECONDS     KIND: put or work (reserve, then delete)
+    python -m bench.job_load LANGUAGE PORT KIND CONNECTIONS DEPTH SECONDS
+
+LANGUAGE: a key of LANGUAGES; KIND: put or work (fetch a job, then finish it).
 
 After the warm-up it prints `begin`. At the end it prints the jobs done, the seconds, and the 99th percentile of the time
 from a command to its answer, in ns.
@@ -12,26 +14,113 @@ import select
 import socket
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 BODY = b"x" * 200
-PUT = b"put 0 0 60 %d\r\n%s\r\n" % (len(BODY), BODY)
-RESERVE = b"reserve-with-timeout 0\r\n"
+QUEUE = b"jobs"
 WARM_UP = 0.3  # s
+COPIES = 3  # of each job of the language disque-3
+_ID_SIZE = 40  # bytes of Disque's job ids
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a client that works has to send next, after some replies."""
+
+    send: bytes
+    rest: bytes  # of a reply that is not complete
+    done: int = 0  # jobs
+    ended: bool = False  # there was no job
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """The commands of a protocol."""
+
+    put: bytes  # its reply is one line
+    refusal: bytes  # is in those replies to it that refuse, and in no other
+    fetch: bytes
+    answer: Callable[[bytes], Answer]  # of the replies to `fetch` and to what came from it
+
+
+def command(*words: bytes) -> bytes:
+    """Return a command of Disque."""
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+
+
+# beanstalkd
+
+_RESERVE = b"reserve-with-timeout 0\r\n"
+
+
+def _answer_beanstalkd(data: bytes) -> Answer:
+    replies, at, done, ended = [], 0, 0, False
+    while (end := data.find(b"\r\n", at)) >= 0:
+        line = data[at:end]
+        if line.startswith(b"RESERVED"):
+            _, job, size = line.split()
+            if len(data) < end + 4 + int(size):
+                break
+            replies.append(b"delete %s\r\n" % job)
+            at = end + 4 + int(size)
+        else:
+            at = end + 2
+            done += line == b"DELETED"
+            ended |= line not in (b"DELETED", b"NOT_FOUND")
+            replies.append(_RESERVE)
+    return Answer(b"".join(replies), data[at:], done, ended)
+
+
+# Disque
+
+_GET = command(b"GETJOB", b"NOHANG", b"FROM", QUEUE)
+_JOB = b"*1\r\n*3\r\n$4\r\n%s\r\n$40\r\n" % QUEUE  # before the id of a job
+_JOB_SIZE = len(_JOB) + _ID_SIZE + len(b"\r\n$200\r\n\r\n") + len(BODY)
+_ACKED = b":1\r\n"
+_ACK = b"*2\r\n$6\r\nACKJOB\r\n$40\r\n%s\r\n"
+
+
+def _answer_disque(data: bytes) -> Answer:
+    replies, at, done = [], 0, 0
+    while at < len(data):
+        if data.startswith(_JOB, at) and len(data) >= at + _JOB_SIZE:
+            begin = at + len(_JOB)
+            replies.append(_ACK % data[begin : begin + _ID_SIZE])
+            at += _JOB_SIZE
+        elif data.startswith(_ACKED, at):
+            at, done = at + len(_ACKED), done + 1
+            replies.append(_GET)
+        elif data.startswith(_JOB, at) or _JOB.startswith(data[at:]) or _ACKED.startswith(data[at:]):
+            break  # the rest is still to come
+        else:
+            return Answer(b"", b"", done, ended=True)
+    return Answer(b"".join(replies), data[at:], done)
+
+
+LANGUAGES = {
+    "beanstalkd": Language(b"put 0 0 60 %d\r\n%s\r\n" % (len(BODY), BODY), b"_", _RESERVE, _answer_beanstalkd),
+    "disque": Language(command(b"ADDJOB", QUEUE, BODY, b"0"), b" ", _GET, _answer_disque),
+    "disque-3": Language(
+        command(b"ADDJOB", QUEUE, BODY, b"0", b"REPLICATE", b"%d" % COPIES), b" ", _GET, _answer_disque
+    ),
+}
 
 
 class Client:
     """One connection, which puts jobs or works on them."""
 
-    def __init__(self, port: int, works: bool, depth: int) -> None:
+    def __init__(self, language: Language, port: int, works: bool, depth: int) -> None:
         self.sock = socket.create_connection(("127.0.0.1", port))
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.done = 0
         self.waits: list[int] = []  # ns from a command to its answer
         self.ended = False
+        self._language = language
         self._works = works
         self._left = b""
         self._sent = 0
-        self.send((RESERVE if works else PUT) * depth)
+        self.send((language.fetch if works else language.put) * depth)
 
     def send(self, data: bytes) -> None:
         self._sent = time.perf_counter_ns()
@@ -42,35 +131,27 @@ class Client:
         data = self._left + self.sock.recv(262_144)
         self.waits.append(time.perf_counter_ns() - self._sent)
         if not self._works:
+            if not data or self._language.refusal in data:
+                sys.exit(f"job_load: refused: {data[:200]!r}")
             count = data.count(b"\n")
             self.done += count
-            self.send(PUT * count)
+            if count:
+                self.send(self._language.put * count)
             return
-        replies, at = [], 0
-        while (end := data.find(b"\r\n", at)) >= 0:
-            line = data[at:end]
-            if line.startswith(b"RESERVED"):
-                _, job, size = line.split()
-                if len(data) < end + 4 + int(size):
-                    break
-                replies.append(b"delete %s\r\n" % job)
-                at = end + 4 + int(size)
-            else:
-                at = end + 2
-                self.done += line == b"DELETED"
-                self.ended |= line not in (b"DELETED", b"NOT_FOUND")
-                replies.append(RESERVE)
-        self._left = data[at:]
-        if replies and not self.ended:
-            self.send(b"".join(replies))
+        answer = self._language.answer(data)
+        self._left = answer.rest
+        self.done += answer.done
+        self.ended |= answer.ended or not data
+        if answer.send and not self.ended:
+            self.send(answer.send)
 
 
-def main(port: int, kind: str, connections: int, depth: int, seconds: float) -> None:
+def main(language: str, port: int, kind: str, connections: int, depth: int, seconds: float) -> None:
     """Run the load; see the head of this file."""
     clients = {}
     epoll = select.epoll()
     for _ in range(connections):
-        client = Client(port, kind == "work", depth)
+        client = Client(LANGUAGES[language], port, kind == "work", depth)
         clients[client.sock.fileno()] = client
         epoll.register(client.sock.fileno(), select.EPOLLIN)
     began = time.perf_counter()
@@ -89,4 +170,4 @@ def main(port: int, kind: str, connections: int, depth: int, seconds: float) -> 
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), float(sys.argv[6]))

@@ -1,36 +1,20 @@
-"""Jobs: put, and reserve with delete, compared with Debian's beanstalkd (`--beanstalkd PATH`) in the same run."""
+"""Jobs: added, and fetched and finished, compared with the server of the original project in the same run.
+
+The rows jobs- compare with Debian's beanstalkd (`--beanstalkd PATH`); bench/queues.py has those of Disque.
+"""
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from statistics import median
 
+from bench.job_server import BEANSTALKD, Figures, Served, load, medians, running
 from bench.log_line import Line
 from bench.rows import Effort
-from bench.server import ROOT, BenchError, Program, cpu_time
-from bench.table import number
+from bench.server import Program
+from bench.table import number, share
 
-_RUNS = 3  # of each program, in turn
-_START = 10.0  # s to wait until the server listens
-_OURS = (sys.executable, "-m", "penstock.launch", "beanstalkd")
-_MODES = {"memory": (), "-b -F": ("-b", "DIR", "-F"), "-b -f0": ("-b", "DIR", "-f0")}
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """The figures of one run of a load."""
-
-    rate: float  # jobs a second
-    cpu: float  # ns of the server's CPU time per job
-    p99: float  # ns from a command to its answer
+RUNS = 3  # of each program, in turn
+_KINDS = ("put", "work")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,93 +22,56 @@ class JobsRow:
     """A row of job figures; implements bench.log_sizes.LogSize."""
 
     name: str
-    path: str  # the beanstalkd to compare with; "": none
-    mode: str  # a key of _MODES
+    served: Served
+    path: str  # the original to compare with; "": none
+    mode: str  # a key of served.modes
     connections: int
     depth: int
-    aim: str = ""
+    aims: tuple[str, str] = ("", "")  # of put, of work
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        commands = {"ours": _OURS} | ({"theirs": (self.path,)} if self.path else {})
+        """Run both kinds of load on both servers, RUNS times in turn, and return a line for each kind. Raises BenchError."""
+        served = self.served
         found: dict[tuple[str, str], list[Figures]] = {}
-        for _ in range(_RUNS if effort.scale == 1 else 1):
-            for who, command in commands.items():
-                with _running(command, _MODES[self.mode]) as (process, port):
-                    for kind in ("put", "work"):
+        for _ in range(RUNS if effort.scale == 1 else 1):
+            for who, command in served.commands(self.path).items():
+                with running(command, (*served.flags, *served.modes[self.mode])) as server:
+                    for kind in _KINDS:
                         depth = self.depth if kind == "put" else 1
-                        got = _load(process.pid, port, kind, self.connections, depth, effort.seconds)
+                        got = load(
+                            server.cpu, server.port, served.language, kind, self.connections, depth, effort.seconds
+                        )
                         found.setdefault((kind, who), []).append(got)
-        return [self._line(kind, found) for kind in ("put", "work")]
+        return [self._line(kind, aim, found) for kind, aim in zip(_KINDS, self.aims, strict=True)]
 
-    def _line(self, kind: str, found: dict[tuple[str, str], list[Figures]]) -> Line:
-        ours, theirs = (
-            {name: median(getattr(one, name) for one in found[kind, who]) for name in ("rate", "cpu", "p99")}
-            if (kind, who) in found
-            else {}
-            for who in ("ours", "theirs")
-        )
-        what = f"{self.mode}: {'put' if kind == 'put' else 'reserve + delete'}, {self.connections} connections"
+    def _line(self, kind: str, aim: str, found: dict[tuple[str, str], list[Figures]]) -> Line:
+        what = f"{self.mode}: {self.served.put if kind == 'put' else self.served.work}, {self.connections} connections"
         what += f", {self.depth} deep" if kind == "put" and self.depth > 1 else ""
-        measured = f"{number(ours['rate'])}/s, CPU {ours['cpu'] / 1e3:.1f} us, p99 {ours['p99'] / 1e6:.2f} ms"
-        compared = ""
-        if theirs:
-            other = f"{number(theirs['rate'])}/s, {theirs['cpu'] / 1e3:.1f} us"
-            compared = f"{ours['rate'] / theirs['rate']:.2f} of beanstalkd ({other})"
-        return Line(self.name, what, measured, compared, self.aim if kind == "put" else "")
+        ours = medians(found[kind, "ours"])
+        compared = versus(ours, medians(found[kind, "theirs"]), self.served.name) if self.path else ""
+        return Line(self.name, what, described(ours), compared, aim)
 
 
-@contextmanager
-def _running(command: tuple[str, ...], flags: tuple[str, ...]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory, socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-        probe.close()
-        flags = tuple(directory if flag == "DIR" else flag for flag in flags)
-        process = subprocess.Popen(
-            [*command, "-l", "127.0.0.1", "-p", str(port), *flags], cwd=ROOT, stderr=subprocess.DEVNULL
-        )
-        try:
-            _await(port)
-            yield process, port
-        finally:
-            process.kill()
-            process.wait()
+def described(got: Figures) -> str:
+    """Format the figures of one server for the table."""
+    return f"{number(got.rate)}/s, CPU {got.cpu / 1e3:.1f} us ({share(got.busy)}), p99 {got.p99 / 1e6:.2f} ms"
 
 
-def _await(port: int) -> None:
-    deadline = time.monotonic() + _START
-    while time.monotonic() < deadline:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            return
-        except OSError:
-            time.sleep(0.05)
-    raise BenchError("it does not listen")
-
-
-def _load(pid: int, port: int, kind: str, connections: int, depth: int, seconds: float) -> Figures:
-    command = [sys.executable, "-m", "bench.job_load", str(port), kind, str(connections), str(depth), str(seconds)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as load:
-        assert load.stdout is not None
-        if load.stdout.readline() != "begin\n":
-            raise BenchError("the load could not begin: there were too few jobs")
-        before = _cpu(pid)
-        jobs, took, p99 = load.stdout.readline().split()
-        spent = _cpu(pid) - before
-    return Figures(int(jobs) / float(took), spent / max(1, int(jobs)), float(p99))
-
-
-def _cpu(pid: int) -> int:
-    return cpu_time(Path(f"/proc/{pid}/stat").read_text())
+def versus(ours: Figures, theirs: Figures, name: str) -> str:
+    """Compare rates, and how many jobs one second of CPU time does: both are better if they are higher."""
+    return (
+        f"rate {ours.rate / theirs.rate:.2f}, jobs per CPU {theirs.cpu / max(1.0, ours.cpu):.2f} of {name}"
+        f" ({number(theirs.rate)}/s, {theirs.cpu / 1e3:.1f} us ({share(theirs.busy)}))"
+    )
 
 
 def jobs(path: str) -> list[JobsRow]:
-    """Return all rows. `path` is that of a beanstalkd, or ""."""
+    """Return all rows that compare with beanstalkd. `path` is that of a beanstalkd, or ""."""
     return [
-        JobsRow("jobs-50", path, "memory", 50, 1, ">= 0.4"),
-        JobsRow("jobs-pipelined", path, "memory", 50, 20, ">= 0.6"),
-        JobsRow("jobs-1", path, "memory", 1, 1),
-        JobsRow("jobs-500", path, "memory", 500, 1),
-        JobsRow("jobs-os-50", path, "-b -F", 50, 1, ">= 0.5"),
-        JobsRow("jobs-sync-50", path, "-b -f0", 50, 1, ">= 4"),
+        JobsRow("jobs-50", BEANSTALKD, path, "memory", 50, 1, (">= 0.4", "")),
+        JobsRow("jobs-pipelined", BEANSTALKD, path, "memory", 50, 20, (">= 0.6", "")),
+        JobsRow("jobs-1", BEANSTALKD, path, "memory", 1, 1),
+        JobsRow("jobs-500", BEANSTALKD, path, "memory", 500, 1),
+        JobsRow("jobs-os-50", BEANSTALKD, path, "-b -F", 50, 1, (">= 0.5", "")),
+        JobsRow("jobs-sync-50", BEANSTALKD, path, "-b -f0", 50, 1, (">= 4", "")),
     ]

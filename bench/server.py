@@ -28,7 +28,7 @@ START_TIMEOUT = 60.0  # s; the server may read a log of ten million messages fir
 STOP_TIMEOUT = 60.0  # s
 REQUEST_TIMEOUT = 60.0  # s; /stats of 10,000 topics takes seconds
 ALL_IN_MEMORY = 20_000_000  # messages: more than any row publishes
-_LISTENING = re.compile(r"\b(TCP|HTTP|BEANSTALK|CLUSTER): listening on \S*:(\d+)\b")
+_LISTENING = re.compile(r"\b(TCP|HTTP|BEANSTALK|DISQUE|CLUSTER): listening on \S*:(\d+)\b")
 _TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")  # ns in a unit of /proc/PID/stat
 _UTIME, _STIME = 11, 12  # fields of /proc/PID/stat after the one in parentheses
 
@@ -60,9 +60,9 @@ class Program:
         return replace(self, name=name, command=(*self.command, *flags))
 
 
-def with_beanstalk(program: Program) -> Program:
-    """Return this project's nsqd with a port for clients of beanstalkd, too."""
-    return replace(program, listens=(*program.listens, "BEANSTALK"))
+def with_port(program: Program, name: str) -> Program:
+    """Return this project's nsqd with another port, too: BEANSTALK, DISQUE or CLUSTER."""
+    return replace(program, listens=(*program.listens, name))
 
 
 def penstock() -> Program:
@@ -187,7 +187,7 @@ class Server:
 
     def cpu(self) -> int:
         """Return the CPU time (user and system) of the process, its threads and its children, in ns."""
-        return sum(time.clock_gettime_ns(_clock(pid)) for pid in self._pids())
+        return sum(time.clock_gettime_ns(cpu_clock(pid)) for pid in self._pids())
 
     def rss(self) -> int:
         """Return the resident memory of the process and its children in bytes."""
@@ -213,7 +213,7 @@ def _certified(directory: Path) -> tuple[str, ...]:
     return "-tls-cert", str(cert), "-tls-key", str(key)
 
 
-def _clock(pid: int) -> int:
+def cpu_clock(pid: int) -> int:
     """Return the CPU-time clock of a process as in clock_getcpuclockid(3) on Linux: /proc/PID/stat has steps of 10 ms."""
     return (~pid << 3) | 2
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from bench.load import Load
 from bench.log_line import Line
 from bench.rows import CHANNEL, TOPIC, Effort, fill
-from bench.server import Program, Server, with_beanstalk
+from bench.server import Program, Server, with_port
 from bench.table import number
 from bench.wire import BATCH, BODY, FRAME, HEARTBEAT, OK, connect, expect_ok, identify, read_exactly, sized
 
@@ -234,7 +234,7 @@ class LongTurn:
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
         """Measure the row and return its line. Raises BenchError if it fails."""
         amounts = Amounts.of(effort)
-        with with_beanstalk(ours).start() as server:
+        with with_port(ours, _BEANSTALK).start() as server:
             there = self.make(server, amounts)
             turns = Turns(server)
             with Waiting(server) as client:
@@ -251,7 +251,7 @@ class Start:
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
         """Measure the row and return its line. Raises BenchError if it fails."""
-        program, amounts = with_beanstalk(ours), Amounts.of(effort)
+        program, amounts = with_port(ours, _BEANSTALK), Amounts.of(effort)
         with tempfile.TemporaryDirectory(prefix="penstock-bench-") as data:
             with program.start(data=Path(data)) as server:
                 there = _all(server, amounts)

@@ -32,6 +32,7 @@ from nsqd.replication.directory import AdoptedDirectory
 from nsqd.replication.joining import (
     begin_claims,
     begin_closing,
+    begin_taking_in,
     begin_times,
     connect_claims,
     copy_adopted,
@@ -130,6 +131,7 @@ def _take_over(
     connect_claims(port, claims, adoptions)
     port.deleting = Deleting(port.cluster, adoptions, opened.broker)
     begin_closing(port, adoptions, own, directory, Threads(nursery, port.wake))
+    begin_taking_in(port, adoptions, directory, Threads(nursery, port.wake), options.unclean_after)
 
 
 class Adopting:

@@ -98,6 +98,11 @@ class Members:
         numbers = [self.number, *(number for number in others if number != self.number)]
         return [self._facts(number) for number in numbers]
 
+    def size(self) -> int:
+        words = self._port.cluster.membership.words
+        others = (word.standing is not Standing.FORGOTTEN for number, word in words.items() if number != self.number)
+        return 1 + sum(others)
+
     def _facts(self, number: int) -> NodeFacts:
         cluster = self._port.cluster
         word = cluster.membership.words[number]

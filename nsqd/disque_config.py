@@ -109,10 +109,10 @@ class Settings:
         return [line for is_given, line in said if is_given]
 
     @property
-    def told(self) -> dict[str, str]:
+    def shown(self) -> dict[str, str]:
         """Return what CONFIG GET tells."""
-        told = {key: value for key, value in self.values.items() if key not in _UNTOLD}
-        return told | {"tcp-keepalive": "yes" if self.number("tcp-keepalive") else "no", "watchdog-period": "0"}
+        shown = {key: value for key, value in self.values.items() if key not in _UNTOLD}
+        return shown | {"tcp-keepalive": "yes" if self.number("tcp-keepalive") else "no", "watchdog-period": "0"}
 
 
 def _text(words: Words) -> str:

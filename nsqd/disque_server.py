@@ -242,7 +242,7 @@ def _configure(context: DisqueContext, settings: Settings, path: Path | None, po
     """Set the password, and what CONFIG and INFO tell of the settings. `port`: the one that is listened on."""
     context.password = os.fsencode(settings["requirepass"])
     context.has_debug = settings.says_yes("enable-debug-command")
-    context.config = {key: _as_bytes(value) for key, value in settings.told.items()}
+    context.config = {key: _as_bytes(value) for key, value in settings.shown.items()}
     context.config |= {"dir": _as_bytes(os.getcwd()), "port": str(port)}
     if path is not None:
         figures = context.figures

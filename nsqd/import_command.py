@@ -53,9 +53,9 @@ def main() -> int:
     except DirectoryError as error:
         log.critical("%s", error)
         return FAILED
-    told = _as_json(found)
-    print(json.dumps(told) if arguments.json else _text(found, arguments.directory))
-    return PARTLY if told["unreadable"] or found.disque.perhaps_delivered else DONE
+    report = _as_json(found)
+    print(json.dumps(report) if arguments.json else _text(found, arguments.directory))
+    return PARTLY if report["unreadable"] or found.disque.perhaps_delivered else DONE
 
 
 def _take_over(options: NsqdOptions, directory: DataDirectory) -> Imports:
@@ -78,19 +78,19 @@ def _read(options: NsqdOptions, directory: DataDirectory, metadata: Metadata, fo
 def _as_json(found: Imports) -> dict[str, Any]:
     taken, binlog, disque = found.nsq.taken, found.beanstalkd.binlog, found.disque
     unreadable = [one for queue, _ in taken for one in queue.unreadable] + binlog.unreadable + disque.unreadable
-    told = {
+    report = {
         "messages": sum(count for _, count in taken),
         "queues": [{"topic": queue.topic, "channel": queue.channel, "messages": count} for queue, count in taken],
         "jobs": len(binlog.jobs) + disque.imported,
         "unreadable": [{"file": path.name, "from": start, "to": end} for path, start, end in unreadable],
     }
     if disque.aof is not None:
-        told["disque"] = {
+        report["disque"] = {
             "perhaps_delivered": disque.perhaps_delivered,
             "expired": disque.aof.expired,
             "renamed": {name.decode("latin-1"): here for name, here in disque.renamed.items()},
         }
-    return told
+    return report
 
 
 def _text(found: Imports, directory: Path) -> str:

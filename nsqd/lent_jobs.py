@@ -39,7 +39,7 @@ class LentJobs:
         port.cluster.on_lending = self._receive
         port.cluster.on_admitted = self._admitted
         port.on_closed = self.lending.closed
-        port.on_attach = self.owners.settle
+        port.on_attach = self.owners.apply_kept
         port.lending_figures = self._figures
 
     def _figures(self) -> dict[str, int]:
@@ -87,7 +87,7 @@ class LentJobs:
         if self._asked:
             self._asked = [asked for asked in self._asked if not asked.answered()]
         lending.conclude()
-        lending.tell()
+        lending.announce()
         output = lending.take_output()
         if not output:
             return None
@@ -125,10 +125,10 @@ class _Asked:
         """Do nothing: these commands have no time limits."""
 
     def upgrade(self, upgrade: Upgrade) -> None:
-        raise AssertionError("there are no layers")
+        raise AssertionError("the connection has layers of no kind")
 
     def suspend(self, begin: Begin) -> None:
         raise AssertionError("nothing is asked")
 
     def hand_over(self, rest: bytes, head_due: int = 0) -> None:
-        raise AssertionError("there is no server behind this")
+        raise AssertionError("nothing is behind this to take the connection")

@@ -15,6 +15,7 @@ from nsqd.cluster.deletions import Deletions
 from nsqd.cluster.link import Link, Superseded, make_link
 from nsqd.cluster.membership import Member, Membership, Standing
 from nsqd.cluster.ownership import Ownership
+from nsqd.cluster.taken_in import TakenInTails
 from nsqd.cluster.topic_configs import TopicConfigs
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.epoch import unpack as unpack_epoch
@@ -100,6 +101,9 @@ class Cluster:
         # takes the frames about jobs; may raise PeerError
         self.on_lending: Callable[[Link, FrameKind, bytes, int], None] = lambda link, kind, content, now: None
         self.on_admitted: Callable[[Link], None] = lambda link: None  # is told of each node that is connected
+        # takes what is said about copies that were set aside; may raise PeerError
+        self.on_remnant: Callable[[Link, bytes], None] = lambda link, content: None
+        self.taken_in = TakenInTails()  # of logs that this node owns, by other nodes
         self.on_owner: Callable[[bytes, Epoch], None] = lambda log_id, epoch: None  # is told of each new owner of a log
         self.ownership = ownership or Ownership()
         self.announce_owner(credentials.own.log_id, unpack_epoch(credentials.own.epoch))
@@ -398,6 +402,8 @@ class Cluster:
             self.on_handover(link, content)
         elif kind is FrameKind.TIME:
             self.on_time(link, content)
+        elif kind is FrameKind.REMNANT:
+            self.on_remnant(link, content)
         else:
             self.on_claiming(link, kind, content, now)
 

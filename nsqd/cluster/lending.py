@@ -134,7 +134,7 @@ class Lending:
         self.output: list[tuple[Link, bytes]] = []  # frames that leave when the promises of this turn are kept
         self.lent = self.borrowed = self.returned = 0  # loans since the start
         self._guests: dict[int, _Guest] = {}  # by node number
-        self._told: dict[int, dict[str, int]] = {}  # what each node was told that clients here wait for; none: nothing
+        self._known: dict[int, dict[str, int]] = {}  # what each node knows that clients here wait for; none: nothing
         self._parts: dict[int, bytearray] = {}  # of the body of the next loan, by node number
         self._came: dict[
             int, tuple[int, int]
@@ -163,10 +163,10 @@ class Lending:
             self._came[number] = incarnation, 0
         self._parts.pop(number, None)
         self.output.append((link, pack_number(FrameKind.TOOK, self._came[number][1])))
-        self._told[number] = {}
+        self._known[number] = {}
         waiters = self.queues.tubes.waiters
         for name in waiters.names():
-            self._tell_of(name)
+            self._announce_queue(name)
 
     def closed(self, number: int, link: Link) -> None:
         """Note that a connection to a node is gone."""
@@ -174,7 +174,7 @@ class Lending:
         if guest is None or guest.link is not link:
             return
         guest.leave()
-        self._told.pop(number, None)
+        self._known.pop(number, None)
         for question in self._questions.values():
             question.waiting.discard(number)
 
@@ -254,36 +254,36 @@ class Lending:
 
     # the borrower's side
 
-    def tell(self) -> None:
+    def announce(self) -> None:
         """Tell the other nodes for what clients of this node wait, as far as that has changed."""
         changed = self.queues.tubes.waiters.changed
         if changed:
             names = list(changed)
             changed.clear()
             for name in names:
-                self._tell_of(name)
+                self._announce_queue(name)
 
-    def _tell_of(self, name: str) -> None:
+    def _announce_queue(self, name: str) -> None:
         count = sum(worker.takes_loans for worker in self.queues.tubes.waiters.own_at(name))
-        for number, told in self._told.items():
+        for number, announced in self._known.items():
             link = self._links.get(number)
-            if link is None or told.get(name, 0) == min(count, MOST_WANTED):
+            if link is None or announced.get(name, 0) == min(count, MOST_WANTED):
                 continue
             if count:
-                told[name] = min(count, MOST_WANTED)
+                announced[name] = min(count, MOST_WANTED)
             else:
-                del told[name]
+                del announced[name]
             self.output.append((link, pack_want(name, count)))
 
     def _borrow(self, link: Link, loan: Loan) -> None:
         """Give a loan to the client that has waited longest; if none waits, return it."""
         assert link.peer is not None
         number = link.peer.number
-        told = self._told.get(number, {})
-        if loan.queue in told:  # the lender has counted it
-            told[loan.queue] -= 1
-            if not told[loan.queue]:
-                del told[loan.queue]
+        announced = self._known.get(number, {})
+        if loan.queue in announced:  # the lender has counted it
+            announced[loan.queue] -= 1
+            if not announced[loan.queue]:
+                del announced[loan.queue]
         waiting = [one for one in self.queues.tubes.waiters.own_at(loan.queue) if one.takes_loans]
         if waiting:
             self.borrowed += 1

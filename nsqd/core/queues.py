@@ -24,7 +24,7 @@ IDLE = 300 * SECOND  # ns after which an empty queue that nobody uses goes
 LOOKED_AT = 2  # queues that are looked at, for each that appears, whether they can go
 FOR_EVER = 1 << 61  # ns: a pause that lasts until it is ended
 
-Found = tuple[Tube, Job]
+QueuedJob = tuple[Tube, Job]
 
 
 class TooLateError(Exception):
@@ -145,7 +145,7 @@ class Queues:
             if listed.ignore(name) and self.tubes.tube(name) is None:
                 listed.hide(name)
 
-    def take(self, worker: Worker, count: int, now: int) -> list[tuple[str, Job, bytes]]:
+    def fetch(self, worker: Worker, count: int, now: int) -> list[tuple[str, Job, bytes]]:
         """Fetch up to `count` jobs for the worker: one of each queue in turn, of a queue the one that was added first.
 
         Returns (queue, job, body) of each. Raises Reading if a body must be read from disk and there is none before it.
@@ -155,7 +155,7 @@ class Queues:
         while names and len(taken) < count:
             for name in list(names):
                 try:
-                    found = self._take_one(name, worker, now)
+                    found = self._fetch_one(name, worker, now)
                 except Reading:
                     if taken:
                         return taken
@@ -168,7 +168,7 @@ class Queues:
                     break
         return taken
 
-    def _take_one(self, name: str, worker: Worker, now: int) -> tuple[Job, bytes] | None:
+    def _fetch_one(self, name: str, worker: Worker, now: int) -> tuple[Job, bytes] | None:
         while True:
             ready = [
                 (tube, job)
@@ -190,17 +190,17 @@ class Queues:
 
     # jobs
 
-    def find(self, message_id: int) -> Found | None:
+    def find(self, message_id: int) -> QueuedJob | None:
         """Return the job whose message has this id, and its tube; None: this node does not own such a job."""
         index = self.tubes.index
         found = self.tubes.find(index.client_id(message_id))
         return found if found is not None and found[1].id == message_id else None
 
-    def acknowledge(self, found: Found) -> None:
+    def acknowledge(self, found: QueuedJob) -> None:
         """Finish the job: it is done, or nobody wants it."""
         found[0].finish(found[1])
 
-    def return_job(self, found: Found) -> bool:
+    def return_job(self, found: QueuedJob) -> bool:
         """Queue a job again that somebody has failed to do. Returns False if it is queued already."""
         tube, job = found
         if job.state is JobState.READY:
@@ -212,7 +212,7 @@ class Queues:
             tube.let_go(job)
         return True
 
-    def enqueue(self, found: Found) -> bool:
+    def enqueue(self, found: QueuedJob) -> bool:
         """Queue a job that is out, delayed or buried. Returns False if it is queued already."""
         tube, job = found
         if job.state is JobState.READY:
@@ -223,7 +223,7 @@ class Queues:
             tube.kick(job)
         return True
 
-    def dequeue(self, found: Found, now: int) -> bool:
+    def dequeue(self, found: QueuedJob, now: int) -> bool:
         """Take a job out of its queue until its retry time is over. Returns False if it is not queued.
 
         One that is delivered once at most is buried: it waits for `enqueue`.
@@ -237,7 +237,7 @@ class Queues:
             tube.bury(job, job.priority)
         return True
 
-    def postpone(self, found: Found, now: int, wall: int) -> int:
+    def postpone(self, found: QueuedJob, now: int, wall: int) -> int:
         """Restart the retry time of a job, and take it out of its queue. Returns that time in s.
 
         Does nothing to a job that is delivered once at most: returns 0. Raises TooLateError.
@@ -249,9 +249,9 @@ class Queues:
             tube.touch(job, tube.reserved.get(job.ordinal, self.holder), now)
         return job.ttr
 
-    def queued(self, name: str, newest_first: bool, limit: int) -> list[Found]:
+    def queued(self, name: str, newest_first: bool, limit: int) -> list[QueuedJob]:
         """Return up to `limit` queued jobs: those that leave next, or those that were added last."""
-        found: list[Found] = []
+        found: list[QueuedJob] = []
         for tube in self.tubes.everywhere(name) if limit else ():
             if newest_first:
                 found += [(tube, job) for job in islice(tube.jobs.last_in_state(JobState.READY), limit)]
@@ -267,5 +267,5 @@ class Queues:
         return f"<Queues: {len(self.uses)} in use, {len(self.holder.holds)} jobs out>"
 
 
-def _turn(found: Found) -> tuple[int, int, int]:
+def _turn(found: QueuedJob) -> tuple[int, int, int]:
     return turn_of(found[1])

@@ -77,7 +77,7 @@ def _lending(lending: Mapping[str, int]) -> Iterator[Metric]:
     )
     yield CounterMetricFamily(
         "nsqd_cluster_jobs_returned",
-        "Jobs of other nodes that came when no client waited any more",
+        "Jobs of other nodes that came when clients no longer waited",
         lending["returned"],
     )
     yield GaugeMetricFamily(

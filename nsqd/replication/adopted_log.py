@@ -107,6 +107,7 @@ class AdoptedLog:
     is_called_off: bool = False  # its owner came back before others were told
     is_ending: bool = False  # it is being detached, or closed
     is_removable: bool = False  # its files are to go after that
+    is_new: bool = False  # this node has just made it of what another log's owner lacks
     failure: str = ""
     retry_at: int = 0  # monotonic ns
     is_clean: bool = True  # the mirror was known to have all that clients were told that it is kept

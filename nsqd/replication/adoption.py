@@ -90,6 +90,12 @@ class Adoptions:
                 self.parts.resume(log_id)
         self._begin_next()
 
+    def take_in(self, log_id: bytes) -> None:
+        """Serve a log that this node has made of what another log's owner lacks. It is in the directory, durably."""
+        if log_id not in self.logs and not self.parts.is_closed(log_id):
+            self.logs[log_id] = AdoptedLog(log_id, 0, -1, deletions=self.parts.watch(), is_new=True)
+            self._begin_next()
+
     def call_off(self, log_id: bytes) -> None:
         """Do not take over a log after all: its owner is back. It stays a mirror, unless the epoch is durable already."""
         owned = self.logs.get(log_id)
@@ -260,6 +266,9 @@ class Adoptions:
             owned.is_clean = True  # if it is opened again, what was incomplete then was counted
             log.warning("CLUSTER: adopted the log of node %d, in epoch %d: %d topics, after %.1f s", *figures)
         else:
+            if owned.is_new:
+                self.takeovers.taken_in(owned.delivered)
+                owned.is_new = False
             log.info("CLUSTER: opened the log of node %d again, in epoch %d: %d topics, after %.1f s", *figures)
         self._begin_next()
 

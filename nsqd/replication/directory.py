@@ -20,6 +20,7 @@ from shared.log import log
 NAME = "mirrors"  # in the data directory
 ADOPTED = "adopted"  # likewise
 REMNANTS = "remnants"  # likewise: logs that this node had before
+NOTE_OF_PARTED = ".taken-in"  # behind the name of what was set aside: the file that says what was made of it
 _LOG_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -143,8 +144,10 @@ class RemnantDirectory:
 def _set_aside(path: Path, log_id: bytes) -> str:
     """Rename the directory of a log below `path`, durably. Returns the new name. Raises OSError."""
     number = 1
-    while (aside := path / f"{log_id.hex()}.parted-{number}").exists():
-        number += 1
+    while (aside := path / f"{log_id.hex()}.parted-{number}").exists() or (
+        path / f"{aside.name}{NOTE_OF_PARTED}"
+    ).exists():
+        number += 1  # a note that was left is not about this copy
     (path / log_id.hex() / "log" / RESERVE_NAME).unlink(missing_ok=True)  # nothing is written to it any more
     (path / log_id.hex()).rename(aside)
     sync_directory(path)

@@ -2,7 +2,7 @@
 
 It holds the number of the last run (the incarnation), the latest word about each node, the message ids that each may have
 issued, who owns which log, what this node has promised to those that claim a log, which logs are closed, what was deleted from
-logs that this node has lost, and how topics are configured.
+logs that this node has lost, how topics are configured, and which tails of copies were taken in.
 
 The incarnation does not depend on the log: a node whose log is lost goes on above it, and a node that lost the
 file, too, takes the time, which is above every incarnation unless the clock was set back by more than the time since.
@@ -19,6 +19,7 @@ from typing import Any
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.membership import Member, Standing
 from nsqd.cluster.ownership import Promise
+from nsqd.cluster.taken_in import TakenInTail
 from nsqd.core.message.deletion import LogDeletions
 from nsqd.core.message.epoch import MOST_NUMBER as MOST_EPOCH
 from nsqd.core.message.epoch import SIZE as EPOCH_SIZE
@@ -49,6 +50,7 @@ class ClusterFacts:
     closed: tuple[Closed, ...] = ()
     configs: tuple[VersionedConfig, ...] = ()  # of topics
     deletions: tuple[tuple[bytes, LogDeletions], ...] = ()  # from logs that this node has lost, by log id
+    taken_in: tuple[TakenInTail, ...] = ()  # of logs that this node owned
 
 
 def read_facts(directory: Path) -> ClusterFacts:
@@ -65,8 +67,9 @@ def read_facts(directory: Path) -> ClusterFacts:
         closed = tuple(map(_closed, content.get("closed", ())))
         configs = tuple(map(from_fields, content.get("configs", ())))
         deletions = tuple(unpack_deleted(bytes.fromhex(one)) for one in content.get("deletions", ()))
+        taken_in = tuple(map(_taken_in, content.get("taken_in", ())))
         members = tuple(map(_member, content["members"]))
-        return ClusterFacts(incarnation, members, leases, owners, promises, closed, configs, deletions)
+        return ClusterFacts(incarnation, members, leases, owners, promises, closed, configs, deletions, taken_in)
     except FileNotFoundError:
         return ClusterFacts()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, PeerError) as error:
@@ -87,6 +90,7 @@ def write_facts(directory: Path, facts: ClusterFacts) -> None:
         "closed": [describe_closed(word) for word in facts.closed],
         "configs": [to_fields(word) for word in facts.configs],
         "deletions": [pack_content(log_id, word).hex() for log_id, word in facts.deletions],
+        "taken_in": [_describe_taken_in(tail) for tail in facts.taken_in],
     }
     replace_file(directory / NAME, json.dumps(content, indent=1).encode())
 
@@ -126,6 +130,16 @@ def _closed(fields: dict[str, Any]) -> Closed:
     return make_closed(_log_id(fields["log_id"]), _number(fields["end"], MOST_POSITION), epochs)
 
 
+def _describe_taken_in(tail: TakenInTail) -> dict[str, Any]:
+    return tail._asdict() | {"log_id": tail.log_id.hex(), "epochs": [(one.pack().hex(), at) for one, at in tail.epochs]}
+
+
+def _taken_in(fields: dict[str, Any]) -> TakenInTail:
+    epochs = tuple((_epoch(epoch), _number(at, MOST_POSITION)) for epoch, at in fields["epochs"])
+    start, end = _number(fields["start"], MOST_POSITION), _number(fields["end"], MOST_POSITION)
+    return TakenInTail(_log_id(fields["log_id"]), _number(fields["node"], MOST_NUMBER), start, end, epochs)
+
+
 def _owner(fields: list[Any]) -> tuple[bytes, Epoch]:
     log_id, epoch = fields
     return _log_id(log_id), _epoch(epoch)
@@ -162,6 +176,7 @@ def facts_of(cluster: Cluster) -> ClusterFacts:
         tuple(ownership.closed.values()),
         tuple(sorted(cluster.configs.known.values(), key=lambda word: word.topic)),
         tuple(cluster.deletions.known.items()),
+        tuple(cluster.taken_in.known),
     )
 
 

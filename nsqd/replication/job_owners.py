@@ -154,7 +154,7 @@ class JobOwners:
 
         self._lending.ask(numbers, resp.words([b"ackjob", job_id]), then)
 
-    def settle(self, adopted: Broker) -> None:
+    def apply_kept(self, adopted: Broker) -> None:
         """Apply kept acknowledgements to a log that this node has adopted, before it delivers what the log owes."""
         tube = self._queues.tubes.tube(KEPT)
         for job in list(tube.jobs) if tube is not None else ():

@@ -16,6 +16,7 @@ from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.deletions import Deletions
 from nsqd.cluster.leaving import Handovers, Leaving
 from nsqd.cluster.ownership import Ownership
+from nsqd.cluster.taken_in import TakenInTails
 from nsqd.cluster.topic_configs import TopicConfigs
 from nsqd.core.broker import Broker
 from nsqd.core.message.epoch import Epoch
@@ -25,6 +26,7 @@ from nsqd.protocols.peer.claims import Stage
 from nsqd.protocols.peer.handshake import Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
 from nsqd.replication.adoption import Adoptions
+from nsqd.replication.arbiter import Arbiter
 from nsqd.replication.claiming import CountsTeller, KeptMirrors
 from nsqd.replication.closing import Closing
 from nsqd.replication.copying import Copying
@@ -34,7 +36,9 @@ from nsqd.replication.follower import Work
 from nsqd.replication.log_times import LogTimes
 from nsqd.replication.mirrors import Mirrors
 from nsqd.replication.origin import Origin
+from nsqd.replication.parted import PartedDirectory
 from nsqd.replication.port import ClusterPort
+from nsqd.replication.remnants import Remnants
 from nsqd.storage.directory import DirectoryError
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.identity import LogIdentity
@@ -86,6 +90,7 @@ def join(
         credentials, peers, suspect_after, os.urandom, facts.members, facts.leases, time.monotonic_ns(), known
     )
     cluster.configs, cluster.deletions = TopicConfigs(facts.configs), Deletions(facts.deletions)
+    cluster.taken_in = TakenInTails(facts.taken_in)
     return cluster
 
 
@@ -169,6 +174,15 @@ def begin_closing(port: ClusterPort, adoptions: Adoptions, opened: OpenLog, dire
     port.closing = Closing(
         port.cluster, closed, adoptions, port.copying, remnants, work, lambda: writer.written.position
     )
+
+
+def begin_taking_in(port: ClusterPort, adoptions: Adoptions, directory: Path, work: Work, unclean_after: int) -> None:
+    """Let copies be taken in that hold what the owners of their logs lack. `unclean_after` is in ns."""
+    assert port.copying is not None
+    cluster, copying = port.cluster, port.copying
+    arbiter = Arbiter(cluster, copying.origins, port.keep, time.monotonic_ns)
+    parted = PartedDirectory(directory, cluster.own.number, port.interrupt)
+    port.remnants = Remnants(cluster, copying, adoptions, arbiter, parted, work, time.monotonic_ns, unclean_after)
 
 
 def prepare_leaving(port: ClusterPort, broker: Broker, hold: Callable[[], None], end: Callable[[], None]) -> None:

@@ -87,6 +87,7 @@ class Origin:
         self._keep_due = 0
         self._now = 0  # time of the last tick
         self._reached = 0  # position up to which a follower had a log whose sync has failed
+        self._settled: int | None = None  # log's end when only those that are chosen began to count; None: others count
         self._dropped: dict[int, Link] = {}  # nodes that were told that they need no mirror, with the connection
 
     # connections
@@ -158,12 +159,17 @@ class Origin:
         self._count()
 
     def _release(self, wanted: list[int]) -> None:
-        """Tell the nodes that are not chosen that they need no mirror, once those chosen count and have everything durably."""
-        end = self._source.end
-        followers = [self.followers.get(number) for number in wanted]
+        """Tell the nodes that are not chosen that they need no mirror.
+
+        They are told once only those that are chosen count, and these have durably all that the log had at that time.
+        """
         if not self.in_sync.is_confirmed or self.in_sync.named != set(wanted) or len(wanted) < self._mirrors:
+            self._settled = None
             return
-        if not all(one and one.is_caught_up and one.durable >= end for one in followers):
+        if self._settled is None:
+            self._settled = self._source.end
+        followers = [self.followers.get(number) for number in wanted]
+        if not all(one and one.is_caught_up and one.durable >= self._settled for one in followers):
             return
         for number, link in self._cluster.links.items():
             if number not in wanted and self._dropped.get(number) is not link:

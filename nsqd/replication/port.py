@@ -43,6 +43,7 @@ from nsqd.replication.deleting import Deleting
 from nsqd.replication.facts import ClusterFacts, describe_closed, facts_of, write_facts
 from nsqd.replication.log_times import LogTimes
 from nsqd.replication.origin import Origin
+from nsqd.replication.remnants import Remnants
 from nsqd.storage.log.space import reserve_of
 from nsqd.storage.mirror.past import read_mirror
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
@@ -101,6 +102,7 @@ class ClusterPort:
         self.claims: Claims | None = None  # on the logs of nodes that are lost
         self.closing: Closing | None = None  # of logs that owe nothing
         self.deleting: Deleting | None = None  # from logs what was deleted at nodes that were cut off
+        self.remnants: Remnants | None = None  # copies that were set aside
         self.leaving = Leaving(cluster)
         self.leaving.keep = self.keep
         self.times: LogTimes | None = None  # of logs
@@ -208,6 +210,8 @@ class ClusterPort:
                 self._tick_claims(self.claims, now)
             if self.closing is not None and not self.leaving.is_under_way:
                 self.closing.tick(now)
+            if self.remnants is not None and not self.leaving.is_under_way:
+                self.remnants.tick(now)
             self._tick_leaving(now)
             if self.times is not None:
                 self.times.tick(now)
@@ -426,6 +430,8 @@ class ClusterPort:
             figures["claims"] = self.claims.figures()
         if self.adoptions is not None:
             figures["takeovers"] = self.adoptions.takeovers.figures()
+        if self.remnants is not None:
+            figures["set_aside"] = self.remnants.figures()
         figures["closed"] = [describe_closed(word) for word in self.cluster.ownership.closed.values()]
         return figures
 
@@ -455,10 +461,10 @@ class ClusterPort:
         if mirror is None or disk is None or not mirror.durable:
             raise KeyError(log_id)
         manifest, durable = mirror.manifest, mirror.durable
-        return ReadableMirror(manifest.files, durable, lambda: read_mirror(disk, manifest, durable, self._interrupt))
+        return ReadableMirror(manifest.files, durable, lambda: read_mirror(disk, manifest, durable, self.interrupt))
 
-    def _interrupt(self) -> None:
-        """Raise OSError if this node stops: no thread that reads a mirror is waited for."""
+    def interrupt(self) -> None:
+        """Raise OSError if this node stops: no thread that reads a copy is waited for."""
         if self._is_stopping:
             raise OSError("this node stops")
 

@@ -20,6 +20,7 @@ from nsqd.cluster.deletions import with_deletions
 from nsqd.replication.directory import REMNANTS
 from nsqd.replication.facts import read_facts, write_facts
 from nsqd.replication.rejoin import Taken
+from nsqd.replication.taken_in_note import OWN_NOTE, CopyExtent, Note, write_note
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.opening import Simulated
 from nsqd.storage.log.succession import Succession, succeed
@@ -59,6 +60,8 @@ def succeed_taken(
     if old.reserved():
         old.release()  # a remnant needs no space in reserve
     _keep_deletions(path, made)
+    held = CopyExtent(made.parent.position, made.epochs)
+    write_note(path / LOG / OWN_NOTE, Note(made.log_id, made.common, held))  # for nsqd/replication/remnants.py
     for _ in replace_log(path, made.parent.log_id):
         pass
     _report(taken, made)

@@ -10,6 +10,7 @@ from bench.consume import fins
 from bench.crowd import split
 from bench.figures import Figures, figures, medians
 from bench.gonsq import ReaderRow, parse_cload, parse_result, with_tools
+from bench.job_load import LANGUAGES
 from bench.load import Sample
 from bench.outcome import Outcome, timed
 from bench.publish import Publish
@@ -107,6 +108,39 @@ def test_frames_are_split_wherever_the_bytes_were_cut() -> None:
         first, rest = split(data[:cut])
         second, rest = split(rest + data[cut:])
         assert (first + second, rest) == ([OK, HEARTBEAT, OK], b"")
+
+
+@pytest.mark.parametrize(
+    ("language", "replies", "sent"),
+    [
+        (
+            "beanstalkd",
+            b"RESERVED 17 200\r\n" + b"x" * 200 + b"\r\nDELETED\r\nRESERVED 18 200\r\n" + b"x" * 200 + b"\r\n",
+            [b"delete 17\r\n", b"reserve-with-timeout 0\r\n", b"delete 18\r\n"],
+        ),
+        (
+            "disque",
+            b"*1\r\n*3\r\n$4\r\njobs\r\n$40\r\nD-%s\r\n$200\r\n%s\r\n:1\r\n" % (b"7" * 38, b"x" * 200),
+            [
+                b"*2\r\n$6\r\nACKJOB\r\n$40\r\nD-%s\r\n" % (b"7" * 38),
+                b"*4\r\n$6\r\nGETJOB\r\n$6\r\nNOHANG\r\n$4\r\nFROM\r\n$4\r\njobs\r\n",
+            ],
+        ),
+    ],
+)
+def test_a_worker_answers_replies_wherever_the_bytes_were_cut(language: str, replies: bytes, sent: list[bytes]) -> None:
+    answer = LANGUAGES[language].answer
+    for cut in range(len(replies) + 1):
+        first = answer(replies[:cut])
+        second = answer(first.rest + replies[cut:])
+        assert (first.send + second.send, second.rest) == (b"".join(sent), b""), cut
+        assert first.done + second.done == 1
+        assert (first.ended, second.ended) == (False, False)
+
+
+@pytest.mark.parametrize(("language", "reply"), [("beanstalkd", b"TIMED_OUT\r\n"), ("disque", b"*-1\r\n")])
+def test_a_worker_ends_when_there_is_no_job(language: str, reply: bytes) -> None:
+    assert LANGUAGES[language].answer(reply).ended
 
 
 def test_an_mpub_is_200_messages_of_200_bytes() -> None:
@@ -275,6 +309,14 @@ def test_the_rows_of_several_nodes_run() -> None:
 
     lines = [line for line in printed.splitlines() if line.startswith("nodes-always")]
     assert [line.split("always: ")[1].split(",")[0] for line in lines] == ["1 node", "2 nodes", "4 nodes"]
+
+
+@pytest.mark.process
+def test_the_rows_of_disques_queues_run() -> None:
+    printed = quick_bench("queues-pipelined,queues-copies,queues-memory,queues-lending")
+
+    lines = [line.split("  ")[0] for line in printed.splitlines() if line.startswith("queues-")]
+    assert lines == ["queues-pipelined"] * 2 + ["queues-copies", "queues-memory", "queues-lending"]
 
 
 @pytest.mark.process

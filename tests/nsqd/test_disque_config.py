@@ -84,7 +84,7 @@ def test_any_line_has_words_or_is_refused(parts: list[bytes]) -> None:
 def test_an_empty_configuration_has_the_defaults_that_config_get_tells() -> None:
     settings = read(b"\n# comment\n  # port 1\n")
     assert not settings.given
-    assert settings.told == DEFAULTS
+    assert settings.shown == DEFAULTS
     assert settings.addresses == [":7711"]
     assert settings.notes == []
 
@@ -255,7 +255,7 @@ def test_who_relies_on_what_has_no_effect_is_told() -> None:
 
 
 def test_what_config_get_tells() -> None:
-    told = read("tcp-keepalive 60\nenable-debug-command yes\nappendfilename x").told
+    told = read("tcp-keepalive 60\nenable-debug-command yes\nappendfilename x").shown
     assert told["tcp-keepalive"] == "yes"
     assert set(told) == set(DEFAULTS)
 

@@ -22,7 +22,7 @@ import httpx
 import pytest
 
 from tests.daemons import OK, Conversation, Daemon, drained, eventually, post, publish, run, several, sized
-from tests.processes.test_cluster import connected, in_sync, nodes_of, publish_to
+from tests.processes.test_cluster import connected, depth, in_sync, nodes_of, publish_to
 from tests.processes.test_cluster import node as node  # the fixture
 
 pytestmark = pytest.mark.process
@@ -235,7 +235,7 @@ def test_after_a_power_cut_of_all_the_end_of_a_log_comes_back_though_all_start_t
         assert parted(tmp_path) == []
 
 
-def test_a_node_whose_followers_are_down_goes_on_without_its_end_and_is_copied_anew(
+def test_a_node_whose_followers_are_down_goes_on_without_its_end_which_a_follower_delivers_when_it_returns(
     node: NodeMaker, tmp_path: Path
 ) -> None:
     with ExitStack() as stack:
@@ -250,10 +250,17 @@ def test_a_node_whose_followers_are_down_goes_on_without_its_end_and_is_copied_a
         first = again(stack, node, 0, first, second, durability="os", rejoin_timeout="100ms")
         assert publish_to(first, "one") == (200, "OK")
         assert publish_to(first, "two") == (503, '{"message":"NOREPL"}')
-        again(stack, node, 1, second, first)
+        second = again(stack, node, 1, second, first)
         eventually(lambda: in_sync(first) == {1})
         assert publish_to(first, "two", b"after") == (200, "OK")
-        assert len(parted(tmp_path)) == 1
+        assert "of node 0" in second.wait_for_line("unfinished messages of the log")
+        second.wait_for_line("opened the log of node 0 again")
+        eventually(lambda: parted(tmp_path) == [])
+        lost = depth(second, "two")
+        assert lost == 400  # they were one publish
+        bodies = [*drained(second, "two", "c", lost), *drained(first, "two", "c", 400 - lost + 1)]
+        assert sorted(bodies) == sorted([b"after", *(b"%d" % number for number in range(400))])
+        eventually(lambda: list((tmp_path / "1" / "adopted").iterdir()) == [])  # it owes nothing, so it is closed
 
 
 # damage

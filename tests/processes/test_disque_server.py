@@ -277,7 +277,7 @@ def test_a_configuration_from_standard_input_and_several_addresses() -> None:
 
 
 def test_debug_flushall_is_for_those_who_ask_for_it() -> None:
-    for words, wanted in ((("--enable-debug-command", "yes"), "OK"), ((), "-ERR DEBUG is switched off here")):
+    for words, wanted in ((("--enable-debug-command", "yes"), "OK"), ((), "-ERR DEBUG is switched off:")):
         with Server(*words) as server, server.client() as client:
             assert client.do("DEBUG", "FLUSHALL").startswith(wanted)
 

@@ -48,6 +48,7 @@ COVERED_BY = {
     "nsqd/auth/test_servers.py": ("nsqd.auth.exchange",),
     "processes/test_beanstalkd.py": ("nsqd.beanstalk", "nsqd.beanstalkd"),
     "processes/test_disque_server.py": ("nsqd.disque", "nsqd.disque_server"),
+    "nsqd/protocols/disque/test_jobs.py": ("nsqd.protocols.disque.client",),
     "nsqd/core/test_model.py": (
         "nsqd.core.directory", "nsqd.core.node_context", "nsqd.core.readers",
         "nsqd.core.sequence.intake", "nsqd.core.sequence.journal", "nsqd.core.sequence.spans",
@@ -55,7 +56,7 @@ COVERED_BY = {
     "nsqd/core/channel/test_channel.py": ("nsqd.core.sequence.delay_lane",),
     "nsqd/storage/log/test_contents.py": ("nsqd.core.retention.contents",),
     "nsqd/storage/log/test_retention.py": (
-        "nsqd.storage.log.history", "nsqd.storage.log.journal",
+        "nsqd.storage.log.journal",
         "nsqd.storage.log.recorder", "nsqd.storage.log.upkeep",
     ),
     "processes/test_nsqd.py": (

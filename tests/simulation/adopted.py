@@ -66,7 +66,7 @@ class SimAdopted:
 
     def set_aside(self, log_id: bytes) -> str:
         self._machine.run.books.counts["adopted logs set aside"] += 1
-        self._disks.parted.append((log_id, self._disks.adopted.pop(log_id)))
+        self._disks.set_aside(log_id, self._disks.adopted.pop(log_id), False)
         return "aside"
 
     def remove(self, log_id: bytes) -> None:
@@ -82,12 +82,12 @@ class SimRemnants:
         self._machine, self._disks = machine, machine.disks
 
     def found(self) -> list[bytes]:
-        return sorted({log_id for log_id, _ in self._disks.remnants})
+        return sorted({one.log_id for one in self._disks.remnants})
 
     def remove(self, log_id: bytes) -> None:
         self._machine.judge_letting_go(log_id)
         self._machine.run.books.counts["remnants removed"] += 1
-        self._disks.remnants = [one for one in self._disks.remnants if one[0] != log_id]
+        self._disks.remnants = [one for one in self._disks.remnants if one.log_id != log_id]
 
 
 class OpenedLog:
@@ -160,6 +160,9 @@ class AdoptedLogs:
         parts = node.sizes.simulated(node.clock, node.random)
         opened = open_log(disk, options, node._wake, parts, extend, taken_over)
         archive = self._machine.run.archive_of(opened.identity.log_id, self._machine)
+        self._machine.run.archives[opened.identity.log_id, self._machine.name] = (
+            archive  # a log that was made of a remnant has none
+        )
         self._opening[opened.identity.log_id] = OpenedLog(opened, disk, archive, node.random)
         return opened
 

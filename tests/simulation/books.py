@@ -28,8 +28,12 @@ class Publish:
     at: int  # when, true ns
     position: int = 0  # the log's end behind it
     former: list[bytes] = field(default_factory=list)  # ids of the logs that it was in before
+    others: list[bytes] = field(default_factory=list)  # ids of logs that were made of other copies of these
     acked: bool = False
     holders: frozenset[int] = frozenset()  # nodes that had it when it was acknowledged
+    lost: frozenset[int] = (
+        frozenset()
+    )  # nodes that had it and lost it before another log was made of what one of them had
     finished: bool = False  # a consumer has sent FIN
     done: tuple[int, int] | None = None  # (when, where): a FIN was accepted, true ns and the name of the machine
     deliveries: int = 0
@@ -90,9 +94,14 @@ class Books:
     def moved(self, old: bytes, new: bytes, common: int, node: int, files: list[bytes]) -> None:
         """Note that the tail of a log behind the position `common` goes on in a new log with these files, at its node alone."""
         for one in self.publishes:
-            if one.log_id == old and one.position > common and any(one.body in content for content in files):
+            if one.position <= common or not any(one.body in content for content in files):
+                continue
+            if one.log_id == old:
+                one.lost |= self.lost_by(one)
                 one.former.append(one.log_id)
                 one.log_id, one.holders = new, frozenset({node})
+            elif old in one.former:
+                one.others.append(new)
         self.successions[new] = old
         self.upsets[new] = 1 << 63  # what the tail says of its messages may be repeated
 
@@ -105,7 +114,8 @@ class Books:
         elif where != node:
             reason = "another owner"
         else:
-            assert self.upsets.get(publish.log_id, 0) >= at, f"delivered again for no reason: {publish}"
+            upsets = [self.upsets.get(log_id, 0) for log_id in (publish.log_id, *publish.former, *publish.others)]
+            assert max(upsets) >= at, f"delivered again for no reason: {publish}"
             reason = "its owner died"
         self.counts[f"delivered again: {reason}"] += 1
 
@@ -128,9 +138,9 @@ class Books:
         self.counts["deliveries"] += 1
         return publish
 
-    def lost_by(self, publish: Publish) -> set[int]:
+    def lost_by(self, publish: Publish) -> frozenset[int]:
         """Return the nodes that held a message and have lost it."""
-        return {
+        return publish.lost | {
             loss.node
             for loss in self.losses
             if loss.at >= publish.at
@@ -152,7 +162,7 @@ class Books:
         """
         for one in self.publishes:
             if one.number in present and one.log_id in holders:
-                one.acked = True
+                one.acked, one.lost = True, frozenset()
                 one.holders, one.n = holders[one.log_id], copies
             else:
                 one.acked = False

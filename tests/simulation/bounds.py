@@ -53,7 +53,7 @@ def _needless(run: ClusterRun, machine: Machine) -> list[str]:
     needless = [f"the mirror of {log_id.hex()[:6]}" for log_id in disks.mirrors if not _is_needed(run, machine, log_id)]
     needless += [f"the adopted log {log_id.hex()[:6]}, which is closed" for log_id in disks.adopted if log_id in closed]
     needless += [
-        f"a remnant of {log_id.hex()[:6]}, which is closed" for log_id, _ in disks.remnants if log_id in closed
+        f"a remnant of {one.log_id.hex()[:6]}, which is closed" for one in disks.remnants if one.log_id in closed
     ]
     needless += [file for disk in disks.all() for file in disk.names() if file.endswith(".partial")]
     return needless

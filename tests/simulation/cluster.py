@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from random import Random
 
 from nsqd.cluster.claims import Claims, Quorum
 from nsqd.core.message import ids
 from nsqd.core.message.epoch import Epoch
-from nsqd.protocols.peer.claims import Stage
 from nsqd.replication import port
 from nsqd.replication.adopted_log import SERVING
 from nsqd.replication.origin import Origin
@@ -83,9 +82,9 @@ class ClusterRun:
         self.archives: dict[tuple[bytes, int], Archive] = {}  # by log id and owner's machine
         self.numbers: dict[tuple[bytes, int], int] = {}  # the machine that adopted a log by an epoch of that number
         self.owned_by: set[tuple[bytes, Epoch]] = set()  # epochs of adopters, by log id, that were told
-        self.unclean: dict[bytes, int] = {}  # when a log was last adopted that may lack something, true ns
         self.luck = Random(f"luck {seed}")  # for witnesses
         self.lookups = Lookups(self, random.choice((1, 2)), self.luck)
+        self.made: set[bytes] = set()  # ids of the logs that were made of remnants
         self.has_seeds = random.random() < 0.3
         self.machines = [Machine(self, number) for number in range(count)]
         self.seeds = [machine.address for machine in self.machines[:2]]
@@ -153,12 +152,7 @@ class ClusterRun:
         """Note that a claim on a log is won by a node."""
         assert claims.attempt is not None
         self.lookups.judge_claim(node, claims)
-        stage = claims.attempt.stage
-        self.books.counts[f"won {stage.name.lower()}"] += 1
-        leavers = [one.node.leaving for one in self.machines if one.node is not None and one.node.leaving.is_under_way]
-        is_handed_over = any(node.number in leaving._whole.get(log_id, ()) for leaving in leavers)
-        if not is_handed_over and (stage is not Stage.CLEAN or claims.quorum is Quorum.ANY):
-            self.unclean[log_id] = self.now
+        self.books.counts[f"won {claims.attempt.stage.name.lower()}"] += 1
 
     def note(self, text: str) -> None:
         self.lines.append(f"{(self.now - 1_800_000_000 * SECOND) // MS} ms: {text}")
@@ -544,11 +538,30 @@ class ClusterRun:
         deadline = self.now + HEALED_WITHIN
         while not self.is_whole():
             assert self.now < deadline, f"not in sync: {self.state()}"
+            self._order_adoptions()
             self.step(250 * MS)
         self._judge_copies()
         self.departures.judge()
         self.wide.judge_configs([machine.node for machine in self.members if machine.node is not None])
         self.is_healing = False
+
+    def _order_adoptions(self) -> None:
+        """Have logs adopted that no node adopts unasked, as an operator does. `penstock recover` makes none of these again."""
+        if self.takes_over:
+            return
+        for machine in self.machines:
+            node = machine.node
+            for log_id in self._orphans(machine) if node is not None and not node.claims.attempt else ():
+                with suppress(KeyError, ValueError):  # it cannot be adopted yet
+                    node.claims.adopt(log_id)
+
+    def _orphans(self, machine: Machine) -> list[bytes]:
+        """Return the logs of which a machine has a mirror, and that have no owner though somebody should adopt them."""
+        kept = machine.node.mirrors.kept if machine.node is not None else {}
+        left = [log_id for log_id, one in kept.items() if one.mirror is not None and one.mirror.end > 0]
+        wanted = left if self.takes_over else [log_id for log_id in left if log_id in self.made]
+        owners = self.owners() if wanted else {}
+        return [log_id for log_id in wanted if log_id not in owners]
 
     def _repair(self, machine: Machine) -> None:
         for disk in machine.disks.all():
@@ -577,7 +590,21 @@ class ClusterRun:
 
     def is_whole(self) -> bool:
         """Return True if all nodes are in sync with their followers, and each log has one owner."""
-        return all(machine.node is not None and self._is_in_sync(machine, machine.node) for machine in self.members)
+        is_in_sync = all(one.node is not None and self._is_in_sync(one, one.node) for one in self.members)
+        return is_in_sync and not any(self._must_take_in(machine) for machine in self.members)
+
+    def _must_take_in(self, machine: Machine) -> bool:
+        """Return True if a machine has a copy that may hold what the owner of its log lacks."""
+        copies = machine.node.remnants.copies if machine.node is not None else {}
+        agreed = {
+            name for name, copy in copies.items() if copy.agreed is not None and copy.is_own
+        }  # the others go then
+        return any(self.has_arbiter(one.log_id) and one.name not in agreed for one in machine.disks.copies())
+
+    def has_arbiter(self, log_id: bytes) -> bool:
+        """Return True if a log has an owner, or is known to be closed: then what copies hold besides is taken in."""
+        nodes = [machine.node for machine in self.machines if machine.node is not None]
+        return log_id in self.owners() or any(log_id in node.cluster.ownership.closed for node in nodes)
 
     def _is_in_sync(self, machine: Machine, node: ClusterNode) -> bool:
         origins = node.copying.origins.items()
@@ -620,12 +647,7 @@ class ClusterRun:
         owners = self.owners()
         if any(len(machines) > 1 for machines in owners.values()):
             return True
-        return self.takes_over and any(
-            log_id not in owners and kept.mirror is not None and kept.mirror.end > 0
-            for machine in self.machines
-            if machine.node is not None
-            for log_id, kept in machine.node.mirrors.kept.items()
-        )
+        return any(self._orphans(machine) for machine in self.machines)
 
     def _has(self, number: int, log_id: bytes, bases: list[int]) -> bool:
         """Return True if a node has a mirror with the segments that the log has.
@@ -655,6 +677,9 @@ class ClusterRun:
                     f" {node.cluster.refused_itself!r} {[one.closing for one in node.cluster.strangers]}"
                     f" {node.owned()} {node.claims.figures()}"
                 )
+        lines += [
+            f"{one.name}: {one.node.remnants.figures()}" for one in self.machines if one.node and one.disks.parted
+        ]
         return "\n".join(lines)
 
     def _judge_copies(self) -> None:
@@ -696,17 +721,13 @@ class ClusterRun:
         self.is_healing = False
 
     def _is_kept_aside(self, publish: Publish) -> bool:
-        """Return True if a copy that was set aside has the message.
-
-        That happens when its owner started without asking all, and when somebody adopted a log that may lack something.
-        """
-        owner = self.machines[publish.node]
+        """Return True if a copy that was set aside has the message, and its log has no owner who could be asked about it."""
         logs = [publish.log_id, *publish.former]
-        is_unclean = any(self.unclean.get(log_id, 0) >= publish.at for log_id in logs)
-        return (is_unclean or any(at >= publish.at for at in owner.unheard)) and any(
-            log_id in logs and any(publish.body in disk.content(name) for name in disk.names())
+        return any(
+            one.log_id in logs and any(publish.body in one.disk.content(name) for name in one.disk.names())
             for machine in self.machines
-            for log_id, disk in (*machine.disks.parted, *machine.disks.remnants)
+            for one in machine.disks.copies()
+            if not self.has_arbiter(one.log_id)
         )
 
     def _drained(self, machine: Machine) -> set[int]:

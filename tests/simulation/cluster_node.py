@@ -18,6 +18,7 @@ from nsqd.cluster.deletions import Deletions
 from nsqd.cluster.leaving import Handovers, Leaving
 from nsqd.cluster.link import Link
 from nsqd.cluster.ownership import Ownership
+from nsqd.cluster.taken_in import TakenInTails
 from nsqd.cluster.topic_configs import TopicConfigs
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import Limits, TooFewCopies
@@ -31,6 +32,7 @@ from nsqd.protocols.peer.frames import FrameKind
 from nsqd.protocols.peer.handshake import Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
 from nsqd.replication.adopted_log import SERVING
+from nsqd.replication.arbiter import Arbiter
 from nsqd.replication.claiming import CountsTeller, KeptMirrors, give_up_broken
 from nsqd.replication.closing import Closing
 from nsqd.replication.copying import Copying
@@ -38,6 +40,7 @@ from nsqd.replication.deleting import Deleting
 from nsqd.replication.facts import ClusterFacts, facts_of
 from nsqd.replication.mirrors import Directory, Mirrors
 from nsqd.replication.origin import Origin
+from nsqd.replication.remnants import Remnants
 from nsqd.storage.log.checkpoint import Tail
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.opening import Extend, Simulated
@@ -50,6 +53,7 @@ from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer
 from tests.simulation.adopted import AdoptedLogs, SimRemnants
 from tests.simulation.books import Publish
+from tests.simulation.parted import SimParted
 from tests.simulation.wide import JOBS, JobClient
 
 if TYPE_CHECKING:
@@ -277,6 +281,7 @@ class ClusterNode(SimNode):
         )
         cluster.deletions = Deletions(facts.deletions)
         cluster.configs = TopicConfigs(facts.configs)
+        cluster.taken_in = TakenInTails(facts.taken_in)
         self.source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
         copies = log.store.copies
         self.origin = Origin(cluster, self.source, copies, self.work, sizes.mirrors, sizes.replace_after, sizes.rate)
@@ -310,6 +315,16 @@ class ClusterNode(SimNode):
         self.deleting = Deleting(cluster, adoptions, self.broker)
         closed = ClosedLogs(cluster)
         closed.keep = self.facts_file.keep
+        self.remnants = Remnants(
+            cluster,
+            self.copying,
+            adoptions,
+            Arbiter(cluster, self.copying.origins, self.facts_file.keep, lambda: clock.now),
+            SimParted(machine),
+            self.work,
+            lambda: clock.now,
+            sizes.unclean_after,
+        )
         self.closing = Closing(
             cluster, closed, adoptions, self.copying, SimRemnants(machine), self.work, lambda: writer.written.position
         )
@@ -346,6 +361,8 @@ class ClusterNode(SimNode):
         self.adopted.adoptions.adopt(log_id, number, attempt is not None and attempt.stage is Stage.CLEAN)
 
     def _fenced(self, log_id: bytes, epoch: Epoch) -> None:
+        held = self.cluster.ownership.held.get(log_id)
+        assert held is None or epoch > held, f"node {self.number} gives a log up to a lower epoch: {held}, {epoch}"
         if log_id == self.cluster.own.log_id:
             if not self.leaving.is_under_way:  # otherwise it was handed over
                 self.fence = log_id, epoch
@@ -423,6 +440,7 @@ class ClusterNode(SimNode):
             self.leaving.tick(now, count_in_flight(self.broker), followed)
         else:
             self.closing.tick(now)
+        self.remnants.tick(now)
         self.events()
         return dials
 

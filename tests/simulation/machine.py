@@ -24,11 +24,12 @@ from nsqd.replication.mirrors import Mirrors
 from nsqd.replication.offers import Offer, Part, TransferError, find_offers
 from nsqd.replication.port import safe_id
 from nsqd.replication.rejoin import OwnerSilentError, Rejoin, Taken, TakenOver, is_owned_by_another
+from nsqd.replication.taken_in_note import CopyExtent, Note
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.reading import LogReading
-from nsqd.storage.log.records import HEADER_SIZE, VERSION, decode_header
+from nsqd.storage.log.records import VERSION, decode_header
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.succession import succeed
 from nsqd.storage.mirror.manifest import ManifestError, read_manifest
@@ -39,6 +40,7 @@ from tests.nsqd.storage.sim_node import Clock
 from tests.simulation.adopted import SimAdopted
 from tests.simulation.books import Loss
 from tests.simulation.cluster_node import ClusterNode
+from tests.simulation.parted import Parted
 from tests.simulation.wires import Wire
 
 if TYPE_CHECKING:
@@ -54,8 +56,11 @@ class Disks:
 
     log: SimDisk
     mirrors: dict[bytes, SimDisk] = field(default_factory=dict)  # by log id
-    parted: list[tuple[bytes, SimDisk]] = field(default_factory=list)  # mirrors and adopted logs that were set aside
-    remnants: list[tuple[bytes, SimDisk]] = field(default_factory=list)  # logs that the node had before
+    parted: list[Parted] = field(default_factory=list)  # mirrors and adopted logs that were set aside
+    waiting: dict[bytes, SimDisk] = field(
+        default_factory=dict
+    )  # logs made of these that wait for their rename, by log id
+    remnants: list[Parted] = field(default_factory=list)  # logs that the node had before
     adopted: dict[bytes, SimDisk] = field(default_factory=dict)  # logs that this machine has taken over, by log id
     facts: ClusterFacts = field(default_factory=ClusterFacts)
     first_id: int = 1  # in nsqd.dat
@@ -71,9 +76,27 @@ class Disks:
 
     def _each(self, deed: Callable[[SimDisk], SimDisk]) -> Disks:
         mirrors = {log_id: deed(disk) for log_id, disk in self.mirrors.items()}
-        parted, remnants = [[(log_id, disk.kill()) for log_id, disk in kept] for kept in (self.parted, self.remnants)]
+        parted = [replace(one, disk=deed(one.disk)) for one in self.parted]
+        waiting = {log_id: deed(disk) for log_id, disk in self.waiting.items()}
+        remnants = [replace(one, disk=one.disk.kill()) for one in self.remnants]
         adopted = {log_id: deed(disk) for log_id, disk in self.adopted.items()}
-        return Disks(deed(self.log), mirrors, parted, remnants, adopted, self.facts, self.first_id)
+        return Disks(deed(self.log), mirrors, parted, waiting, remnants, adopted, self.facts, self.first_id)
+
+    def copies(self) -> list[Parted]:
+        """Return the copies that may hold what the owners of their logs lack."""
+        return [*self.parted, *self.remnants]
+
+    def set_aside(self, log_id: bytes, disk: SimDisk, is_mirror: bool) -> None:
+        """Note a copy that is set aside."""
+        self.parted.append(Parted(self._free("mirror" if is_mirror else "adopted", log_id), log_id, disk, is_mirror))
+
+    def leave(self, log_id: bytes, disk: SimDisk, note: Note) -> None:
+        """Note a log that the node does not publish into any more."""
+        self.remnants.append(Parted(self._free("remnant", log_id), log_id, disk, False, note, True))
+
+    def _free(self, kind: str, log_id: bytes) -> str:
+        names = {one.name for one in self.copies()}
+        return next(name for number in range(1 << 20) if (name := f"{kind} {log_id.hex()} {number}") not in names)
 
 
 class SimDirectory:
@@ -110,7 +133,7 @@ class SimDirectory:
             key, size = (header.base, header.epoch), len(content)
             is_part = all(archive.is_part(key, size) for archive in run.archives_of(log_id))
             assert not is_part, "a mirror is set aside of which the log lost nothing"
-        self._disks.parted.append((log_id, self._disks.mirrors.pop(log_id)))
+        self._disks.set_aside(log_id, self._disks.mirrors.pop(log_id), True)
         return "aside"
 
     def remove(self, log_id: bytes) -> None:
@@ -154,32 +177,18 @@ class MemoryMirrors:
             raise TransferError("it has no mirror any more")
         self._machine.run.books.counts["ends fetched"] += 1
         breaks = random.random() < 0.2
-        if breaks:
-            self._machine.hears_all = False
         try:
             parts = mirrors.parts(mirrors.kept[log_id], start)
         except (KeyError, OSError) as error:
             raise TransferError(str(error)) from None
-        end = start
         for part in parts:
-            if _position(part.name) != end:
-                self._machine.hears_all = False  # an old backup: the mirror has no such segment any more
             if breaks and random.random() < 0.5:
                 raise TransferError("the connection is lost")
-            if part.name[20:23] != ".0.":
-                self._machine.hears_all = False  # it was rewritten, so it cannot be appended
             try:
                 data = part.read(0, part.size)
             except OSError as error:
                 raise TransferError(str(error)) from None
-            end += part.size - (0 if "@" in part.name else HEADER_SIZE)
             yield f"log/{part.name}", BytesIO(data)
-
-
-def _position(part: str) -> int:
-    """Return the position at which a part of a mirror begins."""
-    _, _, offset = part.partition("@")
-    return int(part[:20]) + max(0, int(offset or 0) - HEADER_SIZE)
 
 
 def _holds(disk: SimDisk, body: bytes) -> bool:
@@ -218,11 +227,6 @@ class Machine:
         self.is_spoiled = False  # its disks fail
         # 1: its log is of a later format than the others know. It knows no such logs itself: then it keeps fewer mirrors.
         self.skew = 0
-        self.unheard: list[
-            int
-        ] = []  # starts that went on with the log though not all that others had of it was heard, true ns
-        self.hears_all = True  # at this start
-        self.is_recovered = False  # its log is the longest copy of all
         self.log_id = b""
         self.fence: tuple[bytes, Epoch] | None = None  # the process goes on with another log than this one
         self.fenced_at = 0  # true ns
@@ -318,9 +322,6 @@ class Machine:
         has_all = all(mirrors.offers_of(other, self.log_id) is not None for other in others)
         if not has_all and self.run.now < self.open_at:
             return
-        has_asked = has_all and (bool(others) or self.is_recovered)
-        self.hears_all = has_asked and not any(other.is_spoiled for other in others)
-        self.is_recovered = False
         try:
             assert self.early is not None
             self.early.close()
@@ -343,8 +344,6 @@ class Machine:
         run = self.run
         try:
             node = self._opened(others)
-            if not self.hears_all:
-                self.unheard.append(run.now)
         except TakenOver as error:
             expected = channels_of(self.disks.log)
             self._succeed(error.taken)
@@ -433,7 +432,7 @@ class Machine:
             raise PowerCut  # nothing was renamed yet, so the next start removes what was made
         old = self.log_id
         disks.facts = replace(disks.facts, deletions=with_deletions(disks.facts.deletions, old, made.deletions))
-        disks.remnants.append((old, disks.log))
+        disks.leave(old, disks.log, Note(made.log_id, made.common, CopyExtent(made.parent.position, made.epochs)))
         disks.log, self.log_id = partial, made.log_id
         files = [partial.content(name) for name in partial.names()]
         run.books.moved(old, made.log_id, made.common, self.name, files)
@@ -604,7 +603,7 @@ class Machine:
             return False
         self.disks = Disks(disk, first_id=safe_id(other.node.cluster, self.number, self.clock.true))
         self.log_id = log_id
-        self.is_lost, self.is_recovered = False, not silent
+        self.is_lost = False
         self.run.books.counts["recovered"] += 1
         self.run.note(f"{self.name} recovered from {other.name}")
         return True

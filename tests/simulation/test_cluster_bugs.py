@@ -32,23 +32,27 @@ from nsqd.core.stripes import Attachment
 from nsqd.core.topic import Topic
 from nsqd.core.topic_state import TopicState
 from nsqd.protocols.peer import stream
-from nsqd.replication import closing, common, deleting, mirrors, origin
+from nsqd.replication import arbiter, closing, common, deleting, mirrors, origin
 from nsqd.replication.adoption import Adoptions
 from nsqd.replication.mirrors import Kept, Mirrors
+from nsqd.replication.taken_in_note import CopyExtent
 from nsqd.storage.log import checkpoint, reading, succession
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.opening import OpenLog
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE
 from nsqd.storage.log.store import LogStore
+from nsqd.storage.log.succession import TakenIn
 from nsqd.storage.log.writer import Writer
 from nsqd.storage.mirror.mirror import Mirror
 from nsqd.storage.sequence import Sequence
+from tests.nsqd.storage.sim_disk import PowerCut
 from tests.simulation import adopted, cluster, machine
 from tests.simulation.cluster import ClusterRun
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.history import History
 from tests.simulation.machine import SimDirectory
+from tests.simulation.parted import SimParted
 from tests.simulation.test_cluster_histories import a_partition_with_a_witness, the_remnant_of_a_closed_log
 
 pytestmark = pytest.mark.long
@@ -339,6 +343,33 @@ def an_unfinished_mirror_stays(patch: Patch) -> None:
     patch.setattr(SimDirectory, "found", keeping)
 
 
+# remnants
+
+
+def a_copy_goes_before_its_log_is_in_place(patch: Patch) -> None:
+    take_in = SimParted.take_in
+
+    def removing(self: SimParted, name: str, held: CopyExtent, start: int) -> TakenIn | None:
+        one = self._find(name)
+        if one.is_own:
+            return take_in(self, name, held, start)
+        self._disks.parted.remove(one)
+        if self._machine.run.side.random() < 0.5:
+            raise PowerCut
+        self._disks.parted.append(one)
+        return take_in(self, name, held, start)
+
+    patch.setattr(SimParted, "take_in", removing)
+
+
+def positions_tell_what_the_owner_has(patch: Patch) -> None:
+    patch.setattr(arbiter, "common_end", lambda ours, our_end, theirs, their_end: min(our_end, their_end))
+
+
+def what_was_taken_in_is_not_served(patch: Patch) -> None:
+    patch.setattr(Adoptions, "take_in", lambda self, log_id: None)
+
+
 BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (gate_off_by_one, 0),
     (hole_in_a_mirror, 0),
@@ -351,7 +382,7 @@ BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (replies_leave_before_their_group, 0),
     (segments_go_before_the_mirror_is_durable, 109),
     (durable_is_told_without_a_sync, 0),
-    (the_lower_epoch_wins, 171),
+    (the_lower_epoch_wins, 3),
     (a_promise_is_not_durable, 4),
     (an_out_of_date_mirror_adopts, 227),
     (a_new_log_lacks_the_channels, 4),
@@ -369,6 +400,9 @@ BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (a_checkpoint_does_not_repeat_the_epochs, 0),
     (a_node_leaves_before_its_logs_have_owners, 4),
     (an_unfinished_mirror_stays, 0),
+    (a_copy_goes_before_its_log_is_in_place, 62),
+    (positions_tell_what_the_owner_has, 85),
+    (what_was_taken_in_is_not_served, 56),
 ]
 
 

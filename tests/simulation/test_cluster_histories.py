@@ -8,7 +8,9 @@ import pytest
 
 from nsqd.cluster.claims import Quorum
 from nsqd.core.topic import Topic
+from nsqd.storage.log.records import HEADER_SIZE, decode_header
 from tests.nsqd.core.node import SECOND
+from tests.simulation.books import Publish
 from tests.simulation.history import LONG, History
 from tests.simulation.machine import CAPACITY, Machine
 
@@ -37,14 +39,14 @@ def test_an_owner_with_an_old_backup_does_not_remove_the_only_copy(quorum: Quoru
         run.publish_some(owner, 2)
         run.join()
         run.until(lambda: owner.log_id not in run.node(holder).mirrors.kept)
-        assert any(owner.log_id == log_id for log_id, _ in holder.disks.parted)
+        assert any(owner.log_id == one.log_id for one in holder.disks.parted)
 
     run = History(seed, quorum, mirrors=1).tell(story)
-    assert run.books.counts["kept aside"] == 1
+    assert (run.books.counts["kept aside"], run.books.counts["remnants taken in"]) == (0, 1)
 
 
 def test_an_owner_that_lost_its_end_goes_on_while_its_follower_is_down() -> None:
-    """The follower was told more than the owner has. When it returns, its copy is kept aside, and another one is made."""
+    """The follower was told more than the owner has. When it returns, it delivers that, and copies the log anew."""
 
     def story(run: History) -> None:
         owner = run.machines[0]
@@ -57,7 +59,87 @@ def test_an_owner_that_lost_its_end_goes_on_while_its_follower_is_down() -> None
         run.start(holder)
 
     runs = [History(seed, quorum, mirrors=1).tell(story) for seed in SEEDS for quorum in (Quorum.NONE, Quorum.MAJORITY)]
-    assert sum(run.books.counts["kept aside"] for run in runs) > 0
+    assert sum(run.books.counts["kept aside"] for run in runs) == 0
+    assert sum(run.books.counts["remnants taken in"] for run in runs) > 0
+
+
+def lose_the_end(run: History, followers: list[Machine]) -> list[Publish]:
+    """Let the owner publish, and go on without what it has published, while its followers are down. Returns the publishes."""
+    owner = run.machines[0]
+    run.wait(6)
+    made = run.publish_some(owner, 3, 20)
+    while run.node(owner).log.writer.durable.position >= made[-1].position:  # it was synced just now
+        made += run.publish_some(owner, 3)
+    for one in followers:
+        run.kill(one)
+    owner.crash(True, LONG)
+    cut_to_synced(owner)
+    run.start(owner)
+    run.publish_some(owner, 1)
+    return made
+
+
+def cut_to_synced(machine: Machine) -> None:
+    """Let a machine that has lost its power have nothing of its own log that was not synced."""
+    node = machine.disks.log
+    assert machine.durable
+    position = machine.durable[machine.log_id]
+    for name in [one for one in node.names() if one.endswith(".log")]:
+        header = decode_header(node.content(name))
+        if header.base >= position:
+            node.remove(name)
+        else:
+            node.put(name, node.content(name)[: HEADER_SIZE + position - header.base])
+    node.sync_directory()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_of_two_followers_with_the_same_tail_one_delivers_it(seed: int) -> None:
+    def story(run: History) -> None:
+        followers = run.followers(run.machines[0])
+        made = lose_the_end(run, followers)
+        run.start(*followers)
+        run.until(lambda: run.books.counts["mirrors set aside"] == 2)
+        run.until(lambda: not any(machine.disks.parted for machine in run.machines))
+        seen = [number for one in followers for number in run.finish_all(one)]
+        assert sorted(seen) == [one.number for one in made if one.number in seen]
+
+    run = History(seed, Quorum.MAJORITY).tell(story)
+    assert run.books.counts["remnants taken in"] <= 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_follower_that_is_lost_with_what_it_took_in_leaves_it_to_the_other_one(seed: int) -> None:
+    """Two of three holders have lost the messages then, which three copies must survive."""
+
+    def story(run: History) -> None:
+        first, second = run.followers(run.machines[0])
+        lose_the_end(run, [first, second])
+        run.start(first)
+        run.until(lambda: run.books.counts["remnants taken in"] + run.books.counts["remnants without messages"] > 0)
+        first.lose_disk()
+        first.start_at = run.now + 100 * SECOND
+        run.start(second)
+
+    assert History(seed, Quorum.NONE).tell(story).books.counts["kept aside"] == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_the_lost_owner_lacked_is_taken_in_by_the_word_of_its_adopter(seed: int) -> None:
+    def story(run: History) -> None:
+        owner, *others = run.machines
+        late, adopter = run.followers(owner)
+        lose_the_end(run, [late, adopter])
+        log_id = owner.log_id
+        run.start(adopter)
+        run.until(lambda: log_id in run.node(adopter).mirrors.kept and not adopter.disks.parted, 200)
+        run.wait(6)
+        run.kill(owner)
+        run.start(late)
+        run.until(run.is_served(log_id, others))
+        run.until(lambda: not late.disks.parted)
+
+    assert History(seed, Quorum.ANY).tell(story).books.counts["kept aside"] == 0
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -376,7 +458,7 @@ def the_remnant_of_a_closed_log(run: History) -> None:
     run.start(owner)
     run.until(lambda: log_id in run.node(owner).cluster.ownership.closed)
     run.wait(12)
-    assert [one for one, _ in owner.disks.remnants] == [log_id]
+    assert [one.log_id for one in owner.disks.remnants] == [log_id]
     run.kill(adopter)
     run.start(adopter, other)
     run.until(lambda: not owner.disks.remnants)

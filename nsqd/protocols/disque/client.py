@@ -208,7 +208,7 @@ class Client(ABC):
             self.reply_error(b"MISCONF Errors writing to the AOF file: " + self.broker.store.refusal.encode())
             return
         self.last_command = command.name
-        self.context.note(self, command.name, arguments)
+        self.context.count(self, command.name, arguments)
         try:
             self.do(command, arguments)
         except Refused as refused:

@@ -21,7 +21,7 @@ BAD_WORD = b"ERR Wrong argument for CLUSTER LEAVING. Use 'yes' or 'no'"
 ALONE = b"ERR This node is in no cluster: start it with -cluster-address"
 NO_RESET = b"ERR CLUSTER RESET would lose all jobs: to take a node out of the cluster use CLUSTER LEAVING yes or penstock leave"
 _MOST_PORT = 65_535
-_INTEGER = re.compile(rb"-?[0-9]{1,18}")
+_NUMBER = re.compile(rb"-?[0-9]{1,18}")
 _FLAGS = {Priority.GOOD: "noflags", Priority.NO_LINK: "noflags", Priority.SUSPECTED: "fail?", Priority.GONE: "fail"}
 
 
@@ -91,7 +91,7 @@ def _info(client: Client) -> str:
 
 
 def _meet(client: Client, ip: bytes, port: bytes) -> None:
-    if _INTEGER.fullmatch(port) is None:
+    if _NUMBER.fullmatch(port) is None:
         raise Refused(b"ERR Invalid TCP port specified: " + port)
     address = ip.decode("latin-1")
     if not 0 < int(port) <= _MOST_PORT or not client.context.is_ip(address):

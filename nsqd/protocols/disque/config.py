@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from typing import TYPE_CHECKING
 
 from nsqd.protocols.disque import resp
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 NO_FILE = b"ERR The server is running without a config file"
 MOST_PASSWORD = 512  # bytes
-MOST_PATTERN = (
-    256  # bytes of a pattern of CONFIG GET: no setting matches a longer one, which might take minutes to read
-)
+MOST_PATTERN = 128  # bytes of what CONFIG GET looks for: a pattern of 1 MB takes seconds
 DEFAULTS = {  # in Disque's order
     "requirepass": "", "unixsocket": "", "logfile": "", "pidfile": "/var/run/disque.pid", "maxmemory": "1073741824",
     "maxmemory-samples": "5", "timeout": "0", "auto-aof-rewrite-percentage": "100",
@@ -29,9 +27,9 @@ DEFAULTS = {  # in Disque's order
     "maxmemory-policy": "acks", "loglevel": "notice", "appendfsync": "everysec", "syslog-facility": "local0",
     "appendonly": "no", "dir": "", "client-output-buffer-limit": "normal 0 0 0", "unixsocketperm": "0", "bind": "",
 }  # fmt: skip
-_INTEGER = re.compile(rb"-?[0-9]{1,19}")
+_NUMBER = re.compile(rb"-?[0-9]{1,19}")
 _LIMIT = re.compile(rb"normal [0-9]{1,18} [0-9]{1,18} [0-9]{1,18}")
-_UNITS = {b"": 1, b"k": 1000, b"kb": 1 << 10, b"m": 10**6, b"mb": 1 << 20, b"g": 10**9, b"gb": 1 << 30}
+_UNITS = {b"": 1, b"b": 1, b"k": 1000, b"kb": 1 << 10, b"m": 10**6, b"mb": 1 << 20, b"g": 10**9, b"gb": 1 << 30}
 
 
 def config_command(client: Client, arguments: list[bytes]) -> None:
@@ -56,7 +54,8 @@ def config_command(client: Client, arguments: list[bytes]) -> None:
 
 def _get(client: Client, pattern: str) -> None:
     settings = DEFAULTS | client.context.config | {"requirepass": client.context.password.decode("latin-1")}
-    found = [(name, settings[name]) for name in DEFAULTS if len(pattern) <= MOST_PATTERN and fnmatchcase(name, pattern)]
+    wanted = re.compile(translate(pattern if len(pattern) <= MOST_PATTERN else ""))
+    found = [(name, settings[name]) for name in DEFAULTS if wanted.match(name)]
     pairs = [(resp.bulk(name.encode()), resp.bulk(value.encode("latin-1", "replace"))) for name, value in found]
     is_third = client.nil == resp.NULL3  # clients of RESP3 expect a map
     client.reply(resp.mapping(pairs) if is_third else resp.array([part for pair in pairs for part in pair]))
@@ -91,7 +90,7 @@ def _set(client: Client, name: bytes, value: bytes) -> None:
 
 def _number(least: int, most: int = (1 << 63) - 1) -> Callable[[bytes], str | None]:
     def read(value: bytes) -> str | None:
-        if _INTEGER.fullmatch(value) is None:
+        if _NUMBER.fullmatch(value) is None:
             return None
         return str(int(value)) if least <= int(value) <= most else None
 

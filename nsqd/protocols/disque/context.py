@@ -52,6 +52,9 @@ class ClusterFacts(Protocol):
     def nodes(self) -> Sequence[NodeFacts]:
         """Return all nodes, this one first."""
 
+    def size(self) -> int:
+        """Return how many nodes there are: those of `nodes`."""
+
     def meet(self, ip: str, port: int) -> bool:
         """Begin to connect to another node at its cluster port. Returns False if this node is in no cluster."""
 
@@ -113,6 +116,9 @@ class Alone:
         priority = Priority.GONE if self._is_leaving else Priority.GOOD
         return [NodeFacts(self.number, "", self._port, priority, self._is_leaving)]
 
+    def size(self) -> int:
+        return 1
+
     def meet(self, ip: str, port: int) -> bool:
         return False
 
@@ -173,7 +179,7 @@ class DisqueContext:
             known = self._names[name] = name.decode()
         return known
 
-    def note(self, client: Client, command: bytes, arguments: list[bytes]) -> None:
+    def count(self, client: Client, command: bytes, arguments: list[bytes]) -> None:
         """Count a command, and show it to those who monitor."""
         self.counts[command] = self.counts.get(command, 0) + 1
         if self.monitors and command != b"monitor":

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nsqd.core.queues import Found, TooLateError
+from nsqd.core.queues import QueuedJob, TooLateError
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.loan import Loan
@@ -32,7 +32,7 @@ PAUSED = b"PAUSED Queue paused in input, try later"
 
 def usual_copies(client: Client) -> int:
     """Return how many copies a job gets whose ADDJOB does not say so."""
-    return min(USUAL_COPIES, len(client.context.cluster.nodes()))
+    return min(USUAL_COPIES, client.context.cluster.size())
 
 
 def add(client: Client, arguments: list[bytes]) -> None:
@@ -55,15 +55,17 @@ def options_of(wanted: AddJob, copies: int) -> JobOptions:
     return JobOptions(PRIORITY, retry, wanted.delay, 0, True, wanted.ttl, copies)
 
 
-def add_usual(client: Client, queue: str, options: JobOptions, bodies: list[bytes]) -> bool:
-    """Add jobs as `add_together` does, if nothing is to be checked: one copy, and no limit of the queue.
+def add_usual(client: Client, queue: str, options: JobOptions, bodies: list[bytes], asks_for_copies: bool) -> bool:
+    """Add jobs as `add_together` does, if that refuses nothing and the queue has no limit.
 
-    Returns False, and does nothing, if something is. Raises TooMany.
+    Returns False, and adds nothing, if it may refuse. Raises TooMany, TooFewCopies.
     """
     tube = client.context.queues.tubes.tube(queue)
     if tube is None or tube.is_shut or client.broker.draining_since:
         return False
-    _put(client, queue, options, bodies, asks_for_copies=False)
+    if asks_for_copies and options.copies > client.broker.context.copies:
+        return False
+    _put(client, queue, options, bodies, asks_for_copies)
     return True
 
 
@@ -88,7 +90,7 @@ def _check(client: Client, queue: str, wanted: AddJob, copies: int) -> None:
     """Raise Refused if the jobs cannot be added now."""
     broker = client.broker
     if broker.draining_since:
-        alone = copies == 1 or len(client.context.cluster.nodes()) > 1
+        alone = copies == 1 or client.context.cluster.size() > 1
         raise Refused(TOO_FEW_NODES + (CANNOT_HOLD if alone else b""))
     if copies > broker.context.copies and not wanted.is_async:
         raise Refused(TOO_FEW_NODES)
@@ -112,7 +114,7 @@ def get_again(client: Client, wanted: GetJob) -> None:
     """Do a GETJOB for which the client's worker watches the queues already."""
     context, worker = client.context, client.worker
     client.broker.tubes.release_due(worker, client.now)
-    taken = [] if client.broker.agenda.is_held else context.queues.take(worker, wanted.count, client.now)
+    taken = [] if client.broker.agenda.is_held else context.queues.fetch(worker, wanted.count, client.now)
     client.spend(len(taken) + len(wanted.queues) // 8)
     if taken:
         client.reply(client.fetched(taken))
@@ -127,7 +129,7 @@ def get_again(client: Client, wanted: GetJob) -> None:
         client.wait_for_job(min(wanted.timeout, NEVER // MILLISECOND // 2))
 
 
-def _count(client: Client, arguments: list[bytes], do: Callable[[Found], bool]) -> None:
+def _count(client: Client, arguments: list[bytes], do: Callable[[QueuedJob], bool]) -> None:
     """Do something to each job that is named, and answer with how many it was done to. Jobs of other nodes are theirs to do."""
     done, unknown = 0, []
     for job_id in job_ids(arguments):
@@ -152,7 +154,7 @@ def _count(client: Client, arguments: list[bytes], do: Callable[[Found], bool]) 
         client.reply(resp.integer(done))
 
 
-def find(client: Client, job_id: bytes) -> Found | None:
+def find(client: Client, job_id: bytes) -> QueuedJob | None:
     """Return the job of that id, and its tube, if this node owns it."""
     message_id = client.context.ids.decode(job_id)
     found = client.context.queues.find(message_id) if message_id is not None else None
@@ -173,7 +175,7 @@ def acknowledge_one(client: Client, job_id: bytes) -> bool:
 def acknowledge(client: Client, arguments: list[bytes]) -> None:
     """Do an ACKJOB, a FASTACK or a DELJOB: the owner of a job knows all of it, so they are the same."""
 
-    def do(found: Found) -> bool:
+    def do(found: QueuedJob) -> bool:
         client.context.queues.acknowledge(found)
         return True
 
@@ -195,7 +197,7 @@ def dequeue(client: Client, arguments: list[bytes]) -> None:
     _count(client, arguments, partial(_dequeue, client))
 
 
-def _dequeue(client: Client, found: Found) -> bool:
+def _dequeue(client: Client, found: QueuedJob) -> bool:
     return client.context.queues.dequeue(found, client.now)
 
 
@@ -253,7 +255,7 @@ def additional_deliveries(job: Job) -> int:
     return job.timeouts + job.kicks
 
 
-def described(client: Client, found: Found) -> bytes:
+def described(client: Client, found: QueuedJob) -> bytes:
     """Return the reply to SHOW of a job. Raises Reading."""
     tube, job = found
     context = client.context

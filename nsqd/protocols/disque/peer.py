@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from nsqd.core.broker import Broker
-from nsqd.core.limits import TooMany
+from nsqd.core.limits import TooFewCopies, TooMany
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.loan import Loan
@@ -51,6 +51,8 @@ class _Add(NamedTuple):
     before: bytes  # what stands before the body
     size: int  # bytes of the body
     behind: bytes
+    is_usual: bool  # the number of copies is that of the cluster, which may change
+    asks_for_copies: bool  # its reply waits for them
 
 
 class Peer(Client):
@@ -93,12 +95,12 @@ class Peer(Client):
     def _learned(self, arguments: list[bytes], data: bytes, at: int, end: int) -> _Add | None:
         """Return what is remembered of an ADDJOB; None if there is more to check than `jobs.add_usual` does."""
         try:
-            wanted = addjob(arguments)
+            wanted = addjob(arguments, jobs.usual_copies(self))
             queue = self.context.queue(wanted.queue)
         except Refused:
             return None
         copies = wanted.replicate or jobs.usual_copies(self)
-        if copies > 1 or wanted.maxlen is not None:
+        if wanted.maxlen is not None:
             return None
         body = arguments[2]
         head = b"*%d\r\n" % len(arguments)
@@ -107,7 +109,9 @@ class Peer(Client):
         if data[begin : begin + len(body)] != body:  # lengths may be written in another way
             return None
         options = jobs.options_of(wanted, copies)
-        return _Add(queue, options, data[at:begin], len(body), data[begin + len(body) : end])
+        asks = copies > 1 and not wanted.is_async
+        behind = data[begin + len(body) : end]
+        return _Add(queue, options, data[at:begin], len(body), behind, wanted.replicate is None, asks)
 
     def repeat(self, data: bytes, at: int) -> int:
         if self.silence or self.context.monitors or not self.authorized:
@@ -142,6 +146,8 @@ class Peer(Client):
 
     def _add_again(self, add: _Add, data: bytes, at: int) -> int:
         """Handle ADDJOBs that differ from the last one in their bodies only. Return where they end; 0: there are none."""
+        if add.is_usual and add.options.copies != jobs.usual_copies(self):
+            return 0
         before, size, behind = len(add.before), add.size, add.behind
         step = before + size + len(behind)
         bodies: list[bytes] = []
@@ -152,9 +158,9 @@ class Peer(Client):
             if not data.startswith(add.before, at):
                 break
         try:
-            if not bodies or not jobs.add_usual(self, add.queue, add.options, bodies):
+            if not bodies or not jobs.add_usual(self, add.queue, add.options, bodies, add.asks_for_copies):
                 return 0
-        except TooMany:  # the command is read as any other, and answered with the error
+        except (TooMany, TooFewCopies):  # the command is read as any other, and answered with the error
             return 0
         self._note(b"addjob", len(bodies))
         self.spend(len(bodies) - 1)

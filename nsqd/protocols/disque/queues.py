@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from nsqd.core.queues import Found
+from nsqd.core.queues import QueuedJob
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.protocols.disque import resp
@@ -131,12 +131,12 @@ def scan_jobs(client: Client, arguments: list[bytes]) -> None:
     client.reply(resp.array([resp.bulk(b"%d" % cursor), resp.array(found)]))
 
 
-def _shown(client: Client, found: Found, wanted: JScan) -> bytes:
+def _shown(client: Client, found: QueuedJob, wanted: JScan) -> bytes:
     """Return what a reply to JSCAN has of a job. Raises Reading."""
     return resp.status(client.context.ids.of_job(found[1])) if wanted.reply == "id" else described(client, found)
 
 
-def _jobs_from(client: Client, wanted: JScan) -> Iterator[tuple[int, Found]]:
+def _jobs_from(client: Client, wanted: JScan) -> Iterator[tuple[int, QueuedJob]]:
     """Yield the jobs from the cursor on, each with the cursor from which on it would come first."""
     waiters = client.context.queues.tubes.waiters
     placed = [(tube.number, tube) for tube in waiters.queues.values()]

@@ -119,8 +119,7 @@ def monitor(client: Client, arguments: list[bytes]) -> None:
 
 def monitored(wall: int, client: Client, command: bytes, arguments: list[bytes]) -> bytes:
     """Return the line by which those who monitor are shown a command; a password is not shown. `wall`: ns since the epoch."""
-    words_of_set = [word.lower() for word in arguments[1:3]]
-    if command in (b"auth", b"hello") or words_of_set == [b"set", b"requirepass"]:
+    if command in (b"auth", b"hello") or [word.lower() for word in arguments[1:3]] == [b"set", b"requirepass"]:
         arguments = [arguments[0], *[b"(redacted)"] * (len(arguments) - 1)]
     words = b" ".join(b'"%s"' % _quoted(word) for word in arguments)
     seconds, rest = divmod(wall, SECOND)

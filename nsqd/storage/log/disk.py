@@ -208,6 +208,10 @@ class RealDisk:
     def sync_directory(self) -> None:
         os.fsync(self._fd)
 
+    def close(self) -> None:
+        """Let the directory go: nothing may be done with it any more. Files that are open stay so."""
+        os.close(self._fd)
+
     def free(self) -> int:
         state = os.statvfs(self.path)
         return state.f_bavail * state.f_frsize

@@ -49,6 +49,7 @@ class LogTopic(RetainedExtents):
     __slots__ = (
         "_copied",
         "_cursors",
+        "_is_noted",
         "_logged",
         "_mode",
         "_modes",
@@ -74,6 +75,7 @@ class LogTopic(RetainedExtents):
         self._logged: set[int] = set()  # numbers of the readers that are not ephemeral
         self.gate: Gate | None = None
         self._copied = DurableEnds(0)  # where messages end that the gate may hold back
+        self._is_noted = False  # True: `note_written` will be called for something that needs copies
         self.marks = modes.set_mode(number, mode)  # marks that replies about the topic wait for
 
     # Reading
@@ -141,7 +143,7 @@ class LogTopic(RetainedExtents):
         gate = self.gate
         if gate is not None and gate.usual is not None:
             gate.shut(gate.usual)
-            recorder.shut.append(self)
+            self._await_writing()
         awaited = recorder.awaited
         if not awaited or awaited[-1] is not self.marks:
             awaited.append(self.marks)
@@ -156,20 +158,31 @@ class LogTopic(RetainedExtents):
                 self._retained.gate = self.gate
         self._note_before()
         self.gate.shut(modes.leaving(self._mode, count))
-        recorder.shut.append(self)
+        self._await_writing()
         marks = modes.marks_of(self._mode, count)
         recorder.promise(marks)
         return marks
 
+    def _await_writing(self) -> None:
+        if not self._is_noted:
+            self._is_noted = True
+            self._recorder.shut.append(self)
+
     def note_written(self, position: int) -> None:
         """Note that what was published in this turn and needs copies is written, and that the log ends at `position`."""
+        self._is_noted = False
         if self.gate is not None:
             self.gate.written(position)
             self._copied.end_at(self.gate.readable(NOT_WRITTEN))  # keeps few ends: those of what waits
         self._copied.add(position, self.sequence.end)
 
     def _note_before(self) -> None:
-        """Note that what was published until now does not need what the gate will ask for from now on."""
+        """Note that what was published until now does not need what the gate will ask for from now on.
+
+        Does nothing if something that was published in this turn needs copies itself: `note_written` notes all of it.
+        """
+        if self._is_noted:
+            return
         self._copied.add(self._recorder.writer.written.position, self.sequence.end)
         self._copied.end_at(NOT_WRITTEN if self.gate is None else self.gate.readable(NOT_WRITTEN))
 

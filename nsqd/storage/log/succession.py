@@ -1,16 +1,19 @@
-"""Make the log with which a node goes on when another node owns the old one.
+"""Make a log of the tail of another one: of what a copy holds behind the common point with the owner's.
 
-The owner has the old log up to the common point, and delivers what that part owes. So the new log begins with the topics,
-readers, pauses, settings, cursors and de-duplication memory of the old one. Of its messages it has those that were published
-behind the common point, the tail. Each keeps its id, its ordinal and its place in the file; each is owed by the readers that
-owed it at the old log's end. What the tail says of earlier messages is left out, and counted.
+The owner has the old log up to the common point, and delivers what that part owes. Of the old log's messages, the new log has
+those that were published behind the common point, the tail. Each keeps its id, its ordinal and its place in the file; each is
+owed by the readers that owed it at the old log's end. What the tail says of earlier messages is left out, and counted.
+
+`succeed` makes the log with which a node goes on when another node owns its own one: it has all topics, readers, pauses,
+settings, cursors and the de-duplication memory of the old log. `take_in` makes a log into which nobody publishes, of a copy
+that was set aside: it has the topics of which messages are left, and there is none if none is left.
 
 What the tail deletes of what existed at the common point is returned (tail_deletions.py): the owner is to be told.
 
 The new log is a copy of the tail's segments under an id of its own, with two checkpoints behind them. The old log is not
 changed.
 
-See docs/design/cluster.md#return-after-a-take-over.
+See docs/design/cluster.md#return-after-a-take-over and docs/design/cluster.md#remnants.
 """
 
 from __future__ import annotations
@@ -28,10 +31,11 @@ from nsqd.core.records import RecordKind
 from nsqd.core.topic_state import TopicState
 from nsqd.core.work_queue.job import ROW, SHORT_SIZE
 from nsqd.storage.log.checkpoint import SLICE_BYTES, begin_state
-from nsqd.storage.log.clocks import LogClock
+from nsqd.storage.log.clocks import Anchor, LogClock
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import RANDOM_SIZE, Epoch
 from nsqd.storage.log.files import SegmentFiles
+from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.identity import LogIdentity, StoredIdentity, write_identity
 from nsqd.storage.log.opening import Simulated
@@ -63,6 +67,18 @@ class Succession:
     dropped: Counter[str]
     is_exact: bool  # False: messages of a rewritten segment count as the tail's though the owner may have them
     deletions: LogDeletions | None = None  # what the tail deletes of what the owner has; None: nothing
+    epochs: tuple[tuple[Epoch, int], ...] = ()  # of the old log, with the position at which each begins
+
+
+@dataclass(frozen=True, slots=True)
+class TakenIn:
+    """What was made of the tail of a copy that was set aside."""
+
+    log_id: bytes  # of the new log
+    node: int  # number of the node that published into the old one
+    messages: int  # that a reader owes, or that no reader was given yet
+    # what the tail says of messages before the common point and is left out, as in Succession
+    dropped: Counter[str]
 
 
 def succeed(
@@ -80,42 +96,119 @@ def succeed(
     message id; `known_lease`: a lease of the node, known from elsewhere. Raises LogError, OSError.
     """
     parts = simulated or Simulated()
-    frozen = FrozenDisk(source)
-    reading = LogReading(frozen)
-    old = reading.identity
-    if old is None:
-        raise FileNotFoundError(errno.ENOENT, "the log was not found")
     clock = LogClock(parts.clocks)
-    reading.resume(clock)
-    epochs = [(epoch.pack(), start) for epoch, start in reading.replay.epochs]
-    common = find_common(epochs, reading.log_records.end)
-    segments = tail_segments(reading.log_records.segments, common, reading.log_records.end)
-    tail = TailRecords(frozen, segments, common)
-    since = segments[0].base if segments else reading.log_records.end
-    replay = reading.replay
-    ends = {number: topic.end for number, topic in replay.topics.items()}
-    for number, state in list(replay.topics.items()):
-        boundary = tail.firsts.get(number, state.end)
-        replay.topics[number], replay.sequences[number] = tail_of(state, replay.sequences[number], boundary, since)
-        replay.concluded(number)
-        replay.sequences[number].sweep()
-    log_id = parts.random(16)
-    identity = LogIdentity(old.node, log_id, Epoch(reading.highest_epoch + 1, old.node, parts.random(RANDOM_SIZE)))
-    parent = Parent(old.log_id, reading.log_records.end, ends)
-    replay.lease = max(least_id, max(known_lease, replay.lease) + SAFE_LEASES * LEASE)
-    write_identity(target, StoredIdentity(old.node, log_id, (*reading.epochs, identity.epoch)))
-    copied = _copy(frozen, target, segments, log_id, reading.log_records.end)
+    old = _OldLog(source, find_common, clock)
+    old.replay.lease = max(least_id, max(known_lease, old.replay.lease) + SAFE_LEASES * LEASE)
+    log_id = _write(old, target, old.identity.node, Followers(), clock, parts)
+    deleted = old.tail.deletions.found()
+    return Succession(
+        log_id,
+        old.parent,
+        old.common,
+        old.replay.lease,
+        old.messages,
+        old.tail.dropped,
+        old.tail.is_exact,
+        LogDeletions(old.replay.epochs.at(old.common - 1), old.common, deleted) if deleted else None,
+        old.epochs,
+    )
+
+
+def take_in(
+    source: Disk,
+    target: Disk,
+    start: int,
+    owner: int,
+    durable: int = 0,
+    noted: Anchor | None = None,
+    simulated: Simulated | None = None,
+    interrupt: Callable[[], None] | None = None,
+) -> TakenIn | None:
+    """Make a log on the empty disk `target` of what the copy on `source` holds behind the position `start`. All is synced.
+
+    Returns None, and writes nothing, if that part owes and retains no message. `owner`: number of the node that will own the
+    new log; `durable`: position up to which the files are known to be durable, whatever the log states; `noted`: as in
+    LogClock.resume; `interrupt` as for LogReading. The copy is not changed. Raises LogError, OSError.
+    """
+    parts = simulated or Simulated()
+    clock = LogClock(parts.clocks)
+    old = _OldLog(source, lambda epochs, end: start, clock, durable, noted, interrupt)
+    for number in [one for one, sequence in old.replay.sequences.items() if not holds_any(sequence)]:
+        del old.replay.topics[number], old.replay.sequences[number]
+    if not old.replay.topics:
+        return None
+    followers = old.replay.followers._replace(numbers=())  # of the new log there is no copy yet
+    log_id = _write(old, target, owner, followers, clock, parts)
+    return TakenIn(log_id, old.identity.node, old.messages, old.tail.dropped)
+
+
+def holds_any(sequence: Sequence) -> bool:
+    """Return True if a topic has a message that is owed, or retained."""
+    return bool(sequence.live() or sequence.all_retained())
+
+
+class _OldLog:
+    """A log that was read to its end, with those of its messages that are behind the common point."""
+
+    def __init__(
+        self,
+        source: Disk,
+        find_common: Callable[[list[tuple[bytes, int]], int], int],
+        clock: LogClock,
+        durable: int = 0,
+        noted: Anchor | None = None,
+        interrupt: Callable[[], None] | None = None,
+    ) -> None:
+        """Read the log, and let the clock go on from its last time. Raises LogError, OSError."""
+        self.disk = FrozenDisk(source)
+        self.reading = reading = LogReading(self.disk, durable, interrupt)
+        if reading.identity is None:
+            raise FileNotFoundError(errno.ENOENT, "the log was not found")
+        self.identity, self.end, self.replay = reading.identity, reading.log_records.end, reading.replay
+        reading.resume(clock, noted)
+        self.epochs = tuple(self.replay.epochs)
+        self.common = find_common([(epoch.pack(), start) for epoch, start in self.epochs], self.end)
+        self.segments = tail_segments(reading.log_records.segments, self.common, self.end)
+        self.tail = TailRecords(self.disk, self.segments, self.common)
+        ends = {number: topic.end for number, topic in self.replay.topics.items()}
+        self.parent = Parent(self.identity.log_id, self.end, ends)
+        self._leave_out()
+
+    def _leave_out(self) -> None:
+        """Leave out the messages before the common point."""
+        replay, since = self.replay, self.segments[0].base if self.segments else self.end
+        for number, state in list(replay.topics.items()):
+            boundary = self.tail.firsts.get(number, state.end)
+            replay.topics[number], replay.sequences[number] = tail_of(state, replay.sequences[number], boundary, since)
+            replay.concluded(number)
+            replay.sequences[number].sweep()
+
+    @property
+    def messages(self) -> int:
+        """Return how many messages are left that a reader owes, or that no reader was given yet."""
+        sequences = self.replay.sequences.values()
+        return sum(one.count - one.released for sequence in sequences for one in sequence.live())
+
+
+def _write(old: _OldLog, target: Disk, owner: int, followers: Followers, clock: LogClock, parts: Simulated) -> bytes:
+    """Write a log with what is left of an old one, durably, and return its id. Raises OSError.
+
+    `owner`: number of the node that begins its first epoch; `followers`: what the log states of those that count.
+    """
+    reading, log_id = old.reading, parts.random(16)
+    epoch = Epoch(reading.highest_epoch + 1, owner, parts.random(RANDOM_SIZE))
+    identity = LogIdentity(old.identity.node, log_id, epoch)
+    write_identity(target, StoredIdentity(identity.node, log_id, (*reading.epochs, epoch)))
+    copied = _copy(old.disk, target, old.segments, log_id, old.end)
     writer = _writer(target, identity, reading, copied, clock, parts)
-    writer.parents = [*replay.parents.values(), parent][-MOST_PARENTS:]
+    writer.parents = [*old.replay.parents.values(), old.parent][-MOST_PARENTS:]
+    writer.followers = followers
     try:
         for _ in range(CHECKPOINTS):
-            _write_checkpoint(writer, AppliedSource(replay))
+            _write_checkpoint(writer, AppliedSource(old.replay))
     finally:
         writer.close()
-    messages = sum(one.count - one.released for sequence in replay.sequences.values() for one in sequence.live())
-    deleted = tail.deletions.found()
-    deletions = LogDeletions(replay.epochs.at(common - 1), common, deleted) if deleted else None
-    return Succession(log_id, parent, common, replay.lease, messages, tail.dropped, tail.is_exact, deletions)
+    return log_id
 
 
 def tail_segments(segments: list[Segment], common: int, end: int) -> list[Segment]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 
@@ -79,6 +80,34 @@ def test_what_may_come_twice_after_a_take_over_is_counted_once(is_clean: bool, u
     node.run()
     assert [epoch.number for epoch in node.announced] == [70, 80]
     assert node.adoptions.takeovers.possible_duplicates["unclean"] == unclean
+
+
+def test_a_log_that_was_made_here_is_served_and_what_it_had_delivered_is_counted_once() -> None:
+    node, log_id = adopter()
+    node.adoptions.adopt(log_id, 70)
+    node.run()
+    node.adoptions.close()
+    node.places.restarted(False, Random(1))
+    again = Adopter(node.places, node.clock, Random(1), Limits())
+    for _ in range(2):
+        again.adoptions.take_in(log_id)
+        again.run()
+    (figures,) = again.adoptions.figures()
+    assert (figures["state"], figures["node"]) == (SERVING, NODE)
+    owned = again.adoptions.logs[log_id]
+    again.adoptions.begin_again(log_id, 80)
+    again.run()
+    takeovers = again.adoptions.takeovers
+    assert takeovers.possible_duplicates == Counter(remnant=owned.delivered)
+    assert takeovers.last_seconds is None
+    assert [epoch.number for epoch in again.announced] == [71, 80]
+
+
+def test_a_log_that_was_made_here_and_is_closed_is_not_served() -> None:
+    node, log_id = adopter()
+    node.adoptions.parts.is_closed = lambda one: one == log_id
+    node.adoptions.take_in(log_id)
+    assert node.adoptions.logs == {}
 
 
 def test_a_start_gives_back_no_message_ids_and_tells_which_logs_it_will_open() -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from nsqd.core.channel.state import ChannelState
 from nsqd.core.reader_state import ReaderState
 from nsqd.core.sequence.finished import Finished
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.deferred import pack
 from nsqd.core.timing.deferred_pages import DeferredPages, page_of
 from nsqd.core.topic_state import TopicState
@@ -39,7 +40,7 @@ def test_jobs_that_workers_had_are_counted() -> None:
     for at, state in enumerate(
         (JobState.READY, JobState.RESERVED, JobState.RESERVED, JobState.BURIED, JobState.DELAYED)
     ):
-        jobs.put_rows(at, rows_with_options([at + 1], 0, 60, 0, 0, 0, state))
+        jobs.put_rows(at, rows_with_options([at + 1], JobOptions(0, 60, 0, 0, True), 0, state))
     tube = TubeState(3, "t", 0, 5, Finished(0), jobs, {})
     readers: dict[int, ReaderState] = {2: channel((0, 1, 0)), 3: tube}
     assert delivered_before([TopicState(1, "t", readers=readers)]) == 3
@@ -52,6 +53,12 @@ def test_a_clean_take_over_counts_what_was_delivered_and_an_unclean_one_everythi
     assert figures.figures() == {"last_seconds": 1.5, "possible_duplicates": NONE | {"ready_again": 4}}
     figures.taken_over(0.5, 1, 10, is_clean=False)
     assert figures.figures() == {"last_seconds": 0.5, "possible_duplicates": NONE | {"ready_again": 5, "unclean": 9}}
+
+
+def test_what_was_delivered_before_it_was_taken_in_is_counted() -> None:
+    figures = TakeoverFigures()
+    figures.taken_in(3)
+    assert figures.figures()["possible_duplicates"] == NONE | {"remnant": 3}
 
 
 def test_a_return_counts_finishes_that_the_owner_lacks_and_what_moved() -> None:

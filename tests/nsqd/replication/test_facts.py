@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.cluster.membership import Member, Standing
+from nsqd.cluster.taken_in import TakenInTail
 from nsqd.core.message.deletion import Deletion, DeletionKind, LogDeletions
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.closed import Closed
@@ -28,7 +29,15 @@ def test_what_was_written_is_read(
     closed = Closed(bytes(range(16)), 9, ((Epoch(1, 0, bytes(8)), 0), (Epoch(101, 3, b"01234567"), 5)))
     deleted = LogDeletions(Epoch(1, 0, bytes(8)), 5, (Deletion(DeletionKind.CHANNEL_EMPTIED, 1, 2, 3),))
     deletions = ((bytes(16), deleted), (bytes(range(16)), deleted))
-    facts = ClusterFacts(incarnation, tuple(members), closed=(closed,), configs=(CONFIG,), deletions=deletions)
+    tail = TakenInTail(bytes(range(16)), 3, 5, 9, closed.epochs)
+    facts = ClusterFacts(
+        incarnation,
+        tuple(members),
+        closed=(closed,),
+        configs=(CONFIG,),
+        deletions=deletions,
+        taken_in=(tail,),
+    )
     write_facts(directory, facts)
     assert read_facts(directory) == facts
 
@@ -55,6 +64,7 @@ def test_a_new_directory_has_no_facts(tmp_path: Path) -> None:
         b'{"incarnation": 1, "members": [], "leases": [], "closed": [{"log_id": "00", "epochs": [], "end": 0}]}',
         b'{"incarnation": 1, "members": [], "leases": [], "deletions": ["00"]}',
         b'{"incarnation": 1, "members": [], "leases": [], "deletions": [1]}',
+        b'{"incarnation": 1, "members": [], "leases": [], "taken_in": [{"log_id": "00"}]}',
         b"[" * 100_000,
     ],
 )

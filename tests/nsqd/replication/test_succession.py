@@ -16,6 +16,7 @@ from nsqd.replication.directory import REMNANTS
 from nsqd.replication.facts import NAME, ClusterFacts, read_facts, write_facts
 from nsqd.replication.rejoin import Taken
 from nsqd.replication.succession import LOG, PARTIAL, replace_log, resume_succession, succeed_taken
+from nsqd.replication.taken_in_note import OWN_NOTE, CopyExtent, Note, read_note
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.frozen import FrozenDisk
@@ -71,7 +72,9 @@ def test_the_new_log_is_in_place_and_the_old_one_a_remnant(tmp_path: Path, caplo
     before = {one.name: one.read_bytes() for one in (tmp_path / LOG).iterdir()}
     made = succeed_taken(tmp_path, taken, LEAST, 0)
     remnant = tmp_path / REMNANTS / made.parent.log_id.hex()
-    assert {one.name: one.read_bytes() for one in remnant.iterdir()} == before
+    note = read_note(remnant / OWN_NOTE)
+    assert note == Note(made.log_id, made.common, CopyExtent(made.parent.position, made.epochs))
+    assert {one.name: one.read_bytes() for one in remnant.iterdir() if one.name != OWN_NOTE} == before
     assert not (tmp_path / PARTIAL).exists()
     assert ends(remnant) == {"t": [(0, 4)], "u": [(0, 1)]}
     assert ends(tmp_path / LOG) == {"t": [(2, 4)], "u": [(0, 1)]}

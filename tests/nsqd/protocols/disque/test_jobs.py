@@ -7,10 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from nsqd.core.limits import Limits
+from nsqd.core.sequence.mark import Mark
+from nsqd.protocols.disque.context import Alone
 from nsqd.protocols.disque.ids import JobIds
+from nsqd.storage.memory import MemoryTopic
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as Beanstalk
-from tests.nsqd.protocols.disque.wire import Wire, request
+from tests.nsqd.protocols.disque.wire import Wire, context_of, request
 
 UNKNOWN = JobIds(b"a cluster").encode(7 << 48 | 999_999, 86_400, 300).decode()
 FOREIGN = JobIds(b"another cluster").encode(7 << 48 | 1, 86_400, 300).decode()
@@ -238,6 +241,7 @@ def test_several_ids_in_one_command(wire: Wire) -> None:
 def test_refusals(wire: Wire, words: tuple[str | int, ...], expected: str) -> None:
     wire.add("q")
     assert wire.do(*words) == expected
+    assert wire.do(*words) == expected  # though ADDJOB and GETJOB are remembered
     assert wire.do("QLEN", "q") == 1
 
 
@@ -285,6 +289,72 @@ def test_what_is_taken_together_is_refused_as_one(wire: Wire) -> None:
         ", since I'm unable to hold a copy of the message for the following reason: I'm leaving the cluster"
     )
     assert wire.replies(one * 2) == [alone] * 2
+
+
+class Grown(Alone):
+    """A cluster of `nodes_` nodes, of which the others have no copies."""
+
+    nodes_ = 1
+
+    def size(self) -> int:
+        return self.nodes_
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many copies were asked for, in order."""
+    found: list[int] = []
+
+    def ask(journal: MemoryTopic, count: int) -> tuple[Mark, ...]:
+        found.append(count)
+        return ()
+
+    monkeypatch.setattr(MemoryTopic, "ask_for_copies", ask)
+    return found
+
+
+def grown_wire(cluster: Grown) -> Wire:
+    node = Node(Limits(whole_job_ids=True))
+    context = context_of(node)
+    context.cluster = cluster
+    return Wire(node, context)
+
+
+def test_a_remembered_command_asks_for_as_many_copies_as_the_cluster_has_nodes_now(asked: list[int]) -> None:
+    cluster = Grown(7, 7711)
+    wire = grown_wire(cluster)
+    wire.add("q")
+    wire.add("q")
+    cluster.nodes_ = 3
+    assert [wire.do("ADDJOB", "q", "body", 0) for _ in range(2)] == [TOO_FEW] * 2
+    assert asked == []
+
+    wire.node.broker.set_copies(3)
+    assert len(wire.replies(request("ADDJOB", "q", "body", 0) * 3)) == 3
+    wire.add("q", "body", "REPLICATE", 2)
+    wire.add("q", "body", "REPLICATE", 2)
+    assert asked[-2:] == [2, 2]
+    assert set(asked[:-2]) == {3}
+
+    wire.node.broker.set_copies(1)
+    assert wire.do("ADDJOB", "q", "body", 0, "REPLICATE", 2) == TOO_FEW
+    wire.node.broker.set_copies(3)
+    asked.clear()
+    for _ in range(2):
+        wire.add("q", "body", "REPLICATE", 2, "ASYNC")
+    assert asked == []
+    wire.node.broker.check()
+
+
+def test_at_most_once_needs_one_copy_again_and_again() -> None:
+    cluster = Grown(7, 7711)
+    wire = grown_wire(cluster)
+    for _ in range(2):
+        wire.add("q", "body", "RETRY", 0)
+    cluster.nodes_ = 3
+    wire.node.broker.set_copies(3)
+    refused = "-ERR With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)"
+    assert [wire.do("ADDJOB", "q", "body", 0, "RETRY", 0) for _ in range(3)] == [refused] * 3
 
 
 def test_jobs_are_shared_with_clients_of_beanstalkd(wire: Wire) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from nsqd.core.retention.policy import Durability, TopicConfig
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.topic import Topic
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_node import Clock, SimNode
@@ -70,6 +71,25 @@ def test_one_publish_with_copies_holds_what_follows_and_not_what_came_before() -
     node.publish(5)
     node.publish(copies=2)
     assert node.shown == 16
+
+
+def test_what_asks_for_copies_later_in_a_turn_does_not_show_what_asked_before() -> None:
+    node = Publishing()
+    node.publish(2, copies=3)
+    node.copy()
+
+    def publish() -> None:
+        for _ in range(3):
+            node.topic.ask_for_copies(3)
+            node.topic.intake.put([b"x"], JobOptions(), "")
+            node.topic.seal_puts()
+
+    node.node.turn(publish)
+    assert node.shown == 2
+    node.copy()
+    assert node.shown == 5
+    node.node.turn(publish)
+    assert node.shown == 5
 
 
 def test_what_is_given_up_is_shown() -> None:

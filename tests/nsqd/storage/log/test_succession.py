@@ -31,7 +31,7 @@ from nsqd.storage.log.locations import read_frames
 from nsqd.storage.log.opening import Simulated
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.records import HEADER_SIZE
-from nsqd.storage.log.succession import Succession, succeed
+from nsqd.storage.log.succession import Succession, TakenIn, holds_any, succeed, take_in
 from nsqd.storage.sequence import Sequence
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox
@@ -188,6 +188,7 @@ def judge(run: SuccessionRun, owner: SimDisk, common: int, source: SimDisk) -> b
         assert all(one.offset >= expected.cursors[name].offset for name, one in kept[number].cursors.items())
         assert replace(kept[number], cursors={}, distributed=0) == replace(expected, cursors={}, distributed=0)
     judge_identity(made, source, target, reading, common)
+    judge_taken_in(run, source, common, target)
     judge_start(run, target)
     return made.messages > 0
 
@@ -207,6 +208,37 @@ def judge_identity(made: Succession, source: SimDisk, target: SimDisk, reading: 
     assert list(after.replay.parents.values())[-1] == made.parent
     assert after.replay.followers.numbers == ()
     assert after.highest_epoch == reading.highest_epoch + 1
+
+
+ANOTHER = 9  # number of the node that takes a tail in
+
+
+def taken_in(run: SuccessionRun, source: SimDisk, common: int, target: SimDisk) -> TakenIn | None:
+    """Make the log of another node's copy, at the time at which `successor` makes one."""
+    clock = run.clock.after(300 * MS, 5 * SECOND, rebooted=False)
+    parts = Simulated(clock.clocks(), random=run.random.randbytes)
+    return take_in(source, target, common, ANOTHER, simulated=parts)
+
+
+def judge_taken_in(run: SuccessionRun, source: SimDisk, common: int, succeeding: SimDisk) -> None:
+    """Assert that what another node makes of a copy is what the node itself makes, without topics of which nothing is left."""
+    target = SimDisk(run.random)
+    made = taken_in(run, source, common, target)
+    expected, wanted, reading = told(succeeding)
+    left = {number for number, sequence in reading.replay.sequences.items() if holds_any(sequence)}
+    if made is None:
+        assert not left
+        assert not target.names()
+        return
+    topics, messages, after = told(target.crash(run.random))
+    assert topics == {number: expected[number] for number in left}
+    assert messages == {number: wanted[number] for number in left}
+    assert list(after.replay.parents) == list(reading.replay.parents)
+    assert after.replay.followers == LogReading(FrozenDisk(source)).replay.followers._replace(numbers=())
+    latest = max(epoch for epoch, _ in after.replay.epochs)
+    assert (latest.node, latest.number) == (ANOTHER, reading.highest_epoch)
+    assert after.identity is not None
+    assert (after.identity.log_id, after.identity.node) == (made.log_id, made.node)
 
 
 def judge_start(run: SuccessionRun, target: SimDisk) -> None:
@@ -310,6 +342,16 @@ def test_a_disk_that_fails_makes_no_log_that_lacks_anything(operation: str) -> N
         else:
             assert told(spoiled.crash(Random(number)))[:2] == expected
     assert failed
+
+
+def test_nothing_is_made_of_a_copy_behind_which_nothing_is_owed() -> None:
+    run, disk, common = small_log()
+    target = SimDisk(Random(1))
+    assert taken_in(run, disk, 1 << 40, target) is None
+    assert not target.names()
+    made = taken_in(run, disk, common, target)
+    assert made is not None
+    assert (made.messages, made.dropped["FINISH"]) == (3, 2)
 
 
 def test_a_log_that_the_owner_has_as_a_whole_is_succeeded_by_one_without_messages() -> None:

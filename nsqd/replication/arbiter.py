@@ -1,0 +1,131 @@
+"""What the owner of a log says about copies with bytes that the log lacks: who takes these in, and when the copies may go.
+
+Each question has the epochs of the copy, so the common point is always that with the log as it is now. What another node has
+taken in counts as had, too, once it has its copies: whoever has the same tail need not deliver it again, and whoever has a
+longer one takes in the rest. Until then a second node waits, and keeps what it has: the first one may be lost before.
+
+See docs/design/cluster.md#remnants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.taken_in import tail_of
+from nsqd.core.message.epoch import Epoch
+from nsqd.protocols.peer.remnants import Answer, Question, Verdict
+from nsqd.replication.common import Epochs, common_end
+from nsqd.replication.origin import Origin
+
+PATIENCE = (
+    60_000_000_000  # ns for which others wait for a node that may take a tail in, after its last word of progress
+)
+
+
+class Pending(NamedTuple):
+    """A tail that a node is taking in."""
+
+    node: int
+    question: Question
+    until: int  # monotonic ns
+
+
+class Arbiter:
+    """The answers of one node about the logs that it owns."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        origins: Mapping[bytes, Origin],
+        keep: Callable[[Callable[[bool], None]], None],
+        clock: Callable[[], int],
+    ) -> None:
+        """`origins`: by log id. `keep` writes what the node knows durably, and then says whether that has succeeded.
+
+        `clock` returns monotonic ns.
+        """
+        self._cluster, self._origins, self._keep, self._clock = cluster, origins, keep, clock
+        self._pending: dict[bytes, Pending] = {}  # by log id
+
+    def answer(self, number: int, question: Question, then: Callable[[Answer], None]) -> None:
+        """Give `then` the answer to a question of the node `number`, at once or later; none if the log is not open here."""
+        log_id = question.log_id
+        origin = self._origins.get(log_id)
+        if origin is None or origin.is_broken:
+            return
+        own, end = epochs_of(origin)
+        common = common_end(own, end, packed(question.epochs), question.end)
+        had = self._had(question, common)
+        taken = question.taken_from
+        is_taken = taken is not None and taken <= had
+
+        def tell(verdict: Verdict) -> None:
+            then(Answer(question.serial, log_id, verdict, had))
+
+        if had < question.end and not is_taken:
+            tell(self._take(number, question))
+            return
+        if is_taken and had < question.end:
+            assert taken is not None
+            if not question.is_copied:
+                self._pending[log_id] = Pending(number, question, self._clock() + PATIENCE)
+                tell(Verdict.WAIT)
+                return
+            self._cluster.taken_in.add(tail_of(log_id, number, taken, question.end, question.epochs))
+        if self._is_pending_of(number, question):
+            del self._pending[log_id]
+        if is_copied(origin, common, self._cluster):
+            self._keep(lambda is_kept: tell(Verdict.LET_GO if is_kept else Verdict.WAIT))
+        else:
+            tell(Verdict.WAIT)
+
+    def _had(self, question: Question, common: int) -> int:
+        """Return the position up to which somebody has what the copy holds: the log, or what was taken in and adjoins that."""
+        had = common
+        for tail in self._cluster.taken_in.of_log(question.log_id):
+            if tail.start <= had:
+                had = max(had, common_end(packed(tail.epochs), tail.end, packed(question.epochs), question.end))
+        return had
+
+    def _take(self, number: int, question: Question) -> Verdict:
+        """Return whether a node takes in what its copy holds, or waits because another tail of the log is being taken in."""
+        now, pending = self._clock(), self._pending.get(question.log_id)
+        if pending is not None and now < pending.until and not self._is_pending_of(number, question):
+            return Verdict.WAIT
+        if pending is None or not self._is_pending_of(number, question):
+            self._pending[question.log_id] = Pending(number, question, now + PATIENCE)
+        return Verdict.TAKE
+
+    def _is_pending_of(self, number: int, question: Question) -> bool:
+        """Return True if it is this copy that is being taken in."""
+        pending = self._pending.get(question.log_id)
+        if pending is None:
+            return False
+        other = pending.question
+        return (pending.node, other.end, other.epochs) == (number, question.end, question.epochs)
+
+
+def packed(epochs: Iterable[tuple[Epoch, int]]) -> Epochs:
+    """Return the epochs of a copy as `common_end` compares them."""
+    return [(epoch.pack(), start) for epoch, start in epochs]
+
+
+def epochs_of(origin: Origin) -> tuple[Epochs, int]:
+    """Return the epochs of a log that this node owns, and its end."""
+    figures = origin.owned()
+    return [(bytes.fromhex(epoch), start) for epoch, start in figures["epochs"]], figures["end"]
+
+
+def is_copied(origin: Origin, position: int, cluster: Cluster) -> bool:
+    """Return True if a log is durable up to a position in as many copies as its publishes asked for, this node's included.
+
+    If the cluster has fewer members: in all of them.
+    """
+    others = min(max(origin.in_sync.stated.most, origin.copies.asked[1]), len(cluster.membership.members)) - 1
+    having = sum(
+        one.has_mirror and one.durable >= position and number in origin.in_sync.counting
+        for number, one in origin.followers.items()
+    )
+    return having >= others

@@ -1,0 +1,147 @@
+"""CLIENT. Where it is not said otherwise, the replies are those of Disque 1.0-rc1."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from nsqd.core.limits import Limits
+from nsqd.protocols.disque.clients import BAD_NAME, BAD_SUBCOMMAND, NO_PAUSE
+from tests.nsqd.core.node import Node
+from tests.nsqd.protocols.disque.wire import Wire, request
+
+SYNTAX = "-ERR syntax error"
+NOT_KNOWN = "-" + BAD_SUBCOMMAND.decode()
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return group(Wire(Node(Limits(whole_job_ids=True))))[0]
+
+
+def group(first: Wire, others: int = 0) -> list[Wire]:
+    """The first client and others of its node, each with a port of its own. The server knows those that are connected."""
+    wires = [first, *(first.another() for _ in range(others))]
+    for place, one in enumerate(wires):
+        one.peer.port = str(5555 + place)
+    first.context.clients = lambda: [one.peer for one in wires if not one.peer.outbox.closing]
+    return wires
+
+
+@pytest.mark.parametrize(
+    ("words", "reply"),
+    [
+        ("GETNAME", None),
+        ("SETNAME bob", "OK"),
+        ("LIST x", NOT_KNOWN),
+        ("GETNAME x", NOT_KNOWN),
+        ("SETNAME", NOT_KNOWN),
+        ("SETNAME a b", NOT_KNOWN),
+        ("INFO", NOT_KNOWN),
+        ("BOGUS", NOT_KNOWN),
+        ("NO-EVICT on", NOT_KNOWN),
+        ("TRACKING on", NOT_KNOWN),
+        ("MAINT_NOTIFICATIONS ON moving-endpoint-type internal-ip", NOT_KNOWN),
+        ("REPLY", NOT_KNOWN),
+        ("REPLY x", SYNTAX),
+        ("REPLY ON", "OK"),
+        ("PAUSE", NOT_KNOWN),
+        ("PAUSE x", "-ERR timeout is not an integer or out of range"),
+        ("PAUSE -1", "-ERR timeout is negative"),
+        ("KILL", SYNTAX),
+        ("KILL 1.2.3.4:5", "-ERR No such client"),
+        ("KILL ADDR 1.2.3.4:5", 0),
+        ("KILL ID x", "-ERR value is not an integer or out of range"),
+        ("KILL ID 99999", 0),
+        ("KILL TYPE bogus", "-ERR Unknown client type 'bogus'"),
+        ("KILL TYPE slave", "-ERR Unknown client type 'slave'"),
+        ("KILL TYPE normal ID 99999", 0),
+        ("KILL SKIPME maybe", SYNTAX),
+        ("KILL SKIPME yes ID 99999", 0),
+        ("KILL BOGUS x", SYNTAX),
+        ("KILL ID 1 ADDR", SYNTAX),
+    ],
+)
+def test_a_command_and_its_reply(wire: Wire, words: str, reply: str | int | None) -> None:
+    assert wire.do("CLIENT", *words.split()) == reply
+
+
+def test_what_disque_does_not_have(wire: Wire) -> None:
+    assert wire.do("CLIENT", "ID") == wire.peer.number
+    assert wire.do("CLIENT", "SETINFO", "LIB-NAME", "redis-py") == "OK"
+    assert wire.do("CLIENT", "PAUSE", 300) == "-" + NO_PAUSE.decode()
+    assert wire.another().do("PING") == "PONG"
+
+
+def test_a_name(wire: Wire) -> None:
+    wire.do("CLIENT", "SETNAME", "bob")
+    assert wire.do("CLIENT", "GETNAME") == b"bob"
+    for name in (b"a b", b"a\n", b"\x7f", b"\xc3\xa4"):
+        assert wire.do("CLIENT", "SETNAME", name) == "-" + BAD_NAME.decode()
+    assert wire.do("CLIENT", "GETNAME") == b"bob"
+    assert wire.do("CLIENT", "SETNAME", "") == "OK"
+    assert wire.do("CLIENT", "GETNAME") is None
+
+
+def test_the_list_tells_age_name_and_what_each_client_does(wire: Wire) -> None:
+    waiting, monitor, silent = group(wire, 3)[1:]
+    wire.do("CLIENT", "SETNAME", "bob")
+    waiting.replies(request("GETJOB", "FROM", "q"))
+    wire.advance(5_000)
+    monitor.do("MONITOR")
+    lines = wire.do("CLIENT", "LIST").decode().splitlines()
+    found = [dict(re.findall(r"(\S+?)=(\S*)", line)) for line in lines]
+    assert [int(one["id"]) for one in found] == [one.peer.number for one in (wire, waiting, monitor, silent)]
+    assert [one["addr"] for one in found] == [f"10.0.0.1:{port}" for port in range(5555, 5559)]
+    assert [one["name"] for one in found] == ["bob", "", "", ""]
+    assert [one["flags"] for one in found] == ["N", "b", "O", "N"]
+    assert [one["cmd"] for one in found] == ["client", "getjob", "monitor", "NULL"]
+    assert [one["age"] for one in found] == ["5", "5", "5", "5"]
+    assert [one["idle"] for one in found] == ["0", "5", "0", "5"]
+
+
+def test_a_client_asks_for_no_replies(wire: Wire) -> None:
+    off, ping = request("CLIENT", "REPLY", "OFF"), request("PING")
+    assert wire.ask(off + ping + request("NOSUCH") + request("ADDJOB", "q", "b", 0)) == b""
+    assert wire.do("CLIENT", "REPLY", "ON") == "OK"
+    assert wire.do("QLEN", "q") == 1
+    assert wire.do("PING") == "PONG"
+
+
+def test_a_client_asks_for_no_reply_to_the_next_command(wire: Wire) -> None:
+    assert wire.ask(request("CLIENT", "REPLY", "SKIP") + request("PING", 1) + request("PING", 2)) == b"$1\r\n2\r\n"
+    assert wire.ask(request("CLIENT", "REPLY", "OFF") + request("CLIENT", "REPLY", "SKIP") + request("PING") * 2) == b""
+
+
+def test_a_client_is_ended_by_its_address(wire: Wire) -> None:
+    wire, other, third = group(wire, 2)
+    assert wire.do("CLIENT", "KILL", "10.0.0.1:5556") == "OK"
+    assert [one.peer.outbox.closing for one in (wire, other, third)] == [False, True, False]
+    assert wire.do("CLIENT", "KILL", "10.0.0.1:5556") == "-ERR No such client"
+    assert wire.do("CLIENT", "KILL", "ADDR", "10.0.0.1:5557") == 1
+    assert third.peer.outbox.closing
+
+
+def test_a_client_that_is_ended_gets_nothing_more(wire: Wire) -> None:
+    wire, other = group(wire, 1)
+    other.peer.receive(request("PING"), wire.node.now)
+    assert wire.do("CLIENT", "KILL", "ID", other.peer.number) == 1
+    assert other.said() == b""
+
+
+@pytest.mark.parametrize(
+    ("words", "ended"),
+    [
+        ("TYPE normal", [False, True, True]),
+        ("SKIPME no", [True, True, True]),
+        ("skipme yes type NORMAL", [False, True, True]),
+        ("ADDR 10.0.0.1:5556 SKIPME no", [False, True, False]),
+        ("ADDR 10.0.0.1:5555", [False, False, False]),
+        ("ADDR 10.0.0.1:5555 SKIPME no", [True, False, False]),
+    ],
+)
+def test_filters_choose_the_clients_that_are_ended(wire: Wire, words: str, ended: list[bool]) -> None:
+    wires = group(wire, 2)
+    assert wire.do("CLIENT", "KILL", *words.split()) == sum(ended)
+    assert [one.peer.outbox.closing for one in wires] == ended

@@ -1,0 +1,129 @@
+"""INFO: its sections have the form of Disque's, and its figures are those of this node."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqd.core.limits import Limits
+from nsqd.protocols.disque.context import ServerFigures
+from tests.nsqd.core.node import Node
+from tests.nsqd.protocols.disque.wire import Wire, request
+
+DEFAULT = ["Server", "Clients", "Memory", "Jobs", "Queues", "Persistence", "Stats", "CPU"]
+FIGURES = ServerFigures(
+    os="Linux 6 x86_64",
+    pid=123,
+    run_id="ab" * 20,
+    port=7712,
+    uptime=2 * 86_400 + 5,
+    executable="nsqd",
+    config_file="/etc/disque.conf",
+    resident=3 << 20,
+    peak=5 << 20,
+    cpu_system=1.25,
+    cpu_user=2.5,
+    is_durable=True,
+)
+
+
+@pytest.fixture
+def wire() -> Wire:
+    wire = Wire(Node(Limits(whole_job_ids=True)))
+    wire.context.clients = lambda: [wire.peer]
+    wire.context.figures = lambda: FIGURES
+    return wire
+
+
+def sections(wire: Wire, *words: str) -> dict[str, dict[str, str]]:
+    """The fields of each section, in order."""
+    text = wire.do("INFO", *words).decode()
+    found: dict[str, dict[str, str]] = {}
+    for part in text.split("\r\n\r\n"):
+        head, *lines = part.splitlines()
+        assert head.startswith("# ")
+        found[head[2:]] = dict(line.split(":", 1) for line in lines)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "reply"),
+    [
+        ("clients", "# Clients\r\nconnected_clients:1\r\nclient_longest_output_list:0\r\nclient_biggest_input_buf:0\r\n"
+         "blocked_clients:0\r\n"),
+        ("jobs", "# Jobs\r\nregistered_jobs:0\r\n"),
+        ("QUEUES", "# Queues\r\nregistered_queues:0\r\n"),
+        ("nosuch", ""),
+        ("keyspace", ""),
+        ("", ""),
+        ("\xff", ""),
+    ],
+)  # fmt: skip
+def test_a_section_has_the_form_of_disque(wire: Wire, words: str, reply: str) -> None:
+    assert wire.do("INFO", words) == reply.encode()
+
+
+def test_two_sections_are_a_syntax_error(wire: Wire) -> None:
+    assert wire.do("INFO", "jobs", "queues") == "-ERR syntax error"
+
+
+def test_counts_of_commands_are_shown_only_if_they_are_asked_for(wire: Wire) -> None:
+    assert list(sections(wire)) == DEFAULT
+    assert list(sections(wire, "default")) == DEFAULT
+    assert list(sections(wire, "ALL")) == [*DEFAULT, "Commandstats"]
+    assert list(sections(wire, "commandstats")) == ["Commandstats"]
+
+
+def test_the_figures_of_the_process(wire: Wire) -> None:
+    found = sections(wire)
+    server = found["Server"]
+    assert server["disque_version"] == "1.0-rc1"
+    assert (server["process_id"], server["tcp_port"], server["run_id"]) == ("123", "7712", "ab" * 20)
+    assert (server["uptime_in_seconds"], server["uptime_in_days"]) == ("172805", "2")
+    assert (server["os"], server["executable"], server["config_file"]) == ("Linux 6 x86_64", "nsqd", "/etc/disque.conf")
+    memory = found["Memory"]
+    assert (memory["used_memory"], memory["used_memory_human"]) == (str(3 << 20), "3.00M")
+    assert (memory["used_memory_peak"], memory["used_memory_peak_human"]) == (str(5 << 20), "5.00M")
+    assert (found["CPU"]["used_cpu_sys"], found["CPU"]["used_cpu_user"]) == ("1.25", "2.50")
+
+
+@pytest.mark.parametrize(("is_durable", "enabled", "state"), [(True, "1", "on"), (False, "0", "off")])
+def test_the_append_only_file_is_the_commit_log(wire: Wire, is_durable: bool, enabled: str, state: str) -> None:
+    wire.context.figures = lambda: ServerFigures("", 0, "", 0, 0, "", "", 0, 0, 0.0, 0.0, is_durable)
+    found = sections(wire, "persistence")["Persistence"]
+    assert (found["aof_enabled"], found["aof_state"]) == (enabled, state)
+    assert (found["loading"], found["aof_last_write_status"]) == ("0", "ok")
+
+
+def test_jobs_in_any_state_are_counted(wire: Wire) -> None:
+    wire.add("q")
+    wire.add("q")
+    wire.get("q")
+    wire.add("r", "later", "DELAY", 10)
+    assert sections(wire, "jobs")["Jobs"] == {"registered_jobs": "3"}
+    assert sections(wire, "queues")["Queues"] == {"registered_queues": "2"}
+
+
+def test_clients_that_wait_are_counted(wire: Wire) -> None:
+    other = wire.another()
+    wire.context.clients = lambda: [wire.peer, other.peer]
+    other.replies(request("GETJOB", "FROM", "q"))
+    found = sections(wire, "clients")["Clients"]
+    assert (found["connected_clients"], found["blocked_clients"]) == ("2", "1")
+    wire.add("q")
+    assert sections(wire, "clients")["Clients"]["blocked_clients"] == "0"
+
+
+def test_commands_are_counted_until_they_are_reset(wire: Wire) -> None:
+    for _ in range(3):
+        wire.do("ACKJOB", wire.add("q", "the same"))
+    wire.do("PING")
+    wire.do("NOSUCH")
+    assert sections(wire, "commandstats")["Commandstats"] == {
+        "cmdstat_ackjob": "calls=3",
+        "cmdstat_addjob": "calls=3",
+        "cmdstat_info": "calls=1",
+        "cmdstat_ping": "calls=1",
+    }
+    assert sections(wire, "stats")["Stats"]["total_commands_processed"] == "9"
+    wire.do("CONFIG", "RESETSTAT")
+    assert sections(wire, "commandstats")["Commandstats"] == {"cmdstat_info": "calls=1"}

@@ -1,0 +1,318 @@
+"""Who a client is, and small commands about the server.
+
+Where it is not said otherwise, the replies are those of Disque 1.0-rc1.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqd.core.limits import Limits
+from nsqd.protocols.disque.arguments import COMMANDS
+from nsqd.protocols.disque.flush import MOST_FLUSHED
+from nsqd.protocols.disque.server import NO_AOF, NO_DEBUG, NO_SHUTDOWN
+from shared.version import PENSTOCK_VERSION
+from tests.nsqd.core.node import Node
+from tests.nsqd.protocols.disque.wire import Reply, Wire, request
+
+NO_AUTH = "-NOAUTH Authentication required."
+UNKNOWN = "D-aaaaaaaa-bbbbbbbbbbbbbbbbbbbbbbbb-05a1"
+PASSWORD = b"sesame"
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire(Node(Limits(whole_job_ids=True)))
+
+
+def with_password() -> Wire:
+    """A client that has not said the password."""
+    wire = Wire(Node(Limits(whole_job_ids=True)))
+    wire.context.password = PASSWORD
+    return wire.another()
+
+
+@pytest.mark.parametrize(
+    ("words", "reply"),
+    [
+        ("PING", b"+PONG\r\n"),
+        ("PING x", b"$1\r\nx\r\n"),
+        ("PING x y", b"-ERR wrong number of arguments for 'ping' command\r\n"),
+        ("AUTH x", b"-ERR Client sent AUTH, but no password is set\r\n"),
+        ("AUTH default x", b"-ERR wrong number of arguments for 'auth' command\r\n"),
+        ("SELECT 0", b"-ERR unknown command 'SELECT'\r\n"),
+        ("LOADJOB x", b"-ERR LOADJOB is a special command only processed from AOF\r\n"),
+        ("BGREWRITEAOF x", b"-ERR wrong number of arguments for 'bgrewriteaof' command\r\n"),
+        ("COMMAND COUNT", b":32\r\n"),
+        ("COMMAND COUNT x", b"-ERR Unknown subcommand or wrong number of arguments.\r\n"),
+        ("COMMAND DOCS", b"-ERR Unknown subcommand or wrong number of arguments.\r\n"),
+        ("COMMAND INFO", b"*0\r\n"),
+        ("COMMAND INFO addjob GETJOB nosuch ping",
+         b"*4\r\n*6\r\n$6\r\naddjob\r\n:-4\r\n*3\r\n+write\r\n+denyoom\r\n+fast\r\n:0\r\n:0\r\n:0\r\n"
+         b"*6\r\n$6\r\ngetjob\r\n:-2\r\n*2\r\n+write\r\n+fast\r\n:0\r\n:0\r\n:0\r\n$-1\r\n"
+         b"*6\r\n$4\r\nping\r\n:-1\r\n*2\r\n+readonly\r\n+fast\r\n:0\r\n:0\r\n:0\r\n"),
+        ("COMMAND INFO hello",
+         b"*1\r\n*6\r\n$5\r\nhello\r\n:1\r\n*2\r\n+readonly\r\n+fast\r\n:0\r\n:0\r\n:0\r\n"),
+        ("SLOWLOG GET", b"*0\r\n"),
+        ("SLOWLOG GET 0", b"*0\r\n"),
+        ("SLOWLOG GET -1", b"*0\r\n"),
+        ("SLOWLOG GET x", b"-ERR value is not an integer or out of range\r\n"),
+        ("SLOWLOG GET 1 2", b"-ERR Unknown SLOWLOG subcommand or wrong # of args. Try GET, RESET, LEN.\r\n"),
+        ("SLOWLOG LEN", b":0\r\n"),
+        ("SLOWLOG LEN x", b"-ERR Unknown SLOWLOG subcommand or wrong # of args. Try GET, RESET, LEN.\r\n"),
+        ("slowlog reset", b"+OK\r\n"),
+        ("SLOWLOG BOGUS", b"-ERR Unknown SLOWLOG subcommand or wrong # of args. Try GET, RESET, LEN.\r\n"),
+        ("LATENCY LATEST", b"*0\r\n"),
+        ("LATENCY LATEST x", b"-ERR syntax error\r\n"),
+        ("LATENCY HISTORY command", b"*0\r\n"),
+        ("LATENCY HISTORY", b"-ERR syntax error\r\n"),
+        ("LATENCY GRAPH command", b"-ERR No samples available for event 'command'\r\n"),
+        ("LATENCY RESET", b":0\r\n"),
+        ("LATENCY RESET a b", b":0\r\n"),
+        ("LATENCY BOGUS", b"-ERR syntax error\r\n"),
+        ("DEBUG ERROR", b"-ERR Unknown DEBUG subcommand or wrong number of arguments for 'ERROR'\r\n"),
+        ("DEBUG ERROR MY", b"-MY\r\n"),
+        ("DEBUG BOGUS", b"-ERR Unknown DEBUG subcommand or wrong number of arguments for 'BOGUS'\r\n"),
+        ("SHUTDOWN x", b"-ERR syntax error\r\n"),
+        ("SHUTDOWN REWRITE-AOF x", b"-ERR syntax error\r\n"),
+    ],
+)  # fmt: skip
+def test_a_command_and_its_reply(wire: Wire, words: str, reply: bytes) -> None:
+    assert wire.ask(request(*words.split())) == reply
+
+
+def test_an_error_that_debug_makes_is_one_line(wire: Wire) -> None:
+    assert wire.ask(request("DEBUG", "ERROR", "MY error\r\ntext")) == b"-MY error  text\r\n"
+    assert wire.ask(request("DEBUG", "ERROR", "")) == b"-\r\n"
+
+
+def test_command_tells_all_commands_with_their_arity(wire: Wire) -> None:
+    told = wire.do("COMMAND")
+    assert {one[0] for one in told} == set(COMMANDS)
+    assert {len(one) for one in told} == {6}
+    assert {one[0]: one[1] for one in told} == {one.name: one.arity for one in COMMANDS.values()} | {b"hello": 1}
+
+
+def test_time_is_that_of_the_node(wire: Wire) -> None:
+    wire.advance(2_500)
+    seconds, micros = wire.do("TIME")
+    assert int(seconds) * 1_000_000 + int(micros) == wire.node.broker.wall // 1_000
+
+
+# differs from Disque
+
+
+@pytest.mark.parametrize(
+    ("words", "text"), [("BGREWRITEAOF", NO_AOF), ("SHUTDOWN", NO_SHUTDOWN), ("DEBUG FLUSHALL", NO_DEBUG)]
+)
+def test_what_cannot_be_done_is_answered_with_what_to_do_instead(wire: Wire, words: str, text: bytes) -> None:
+    assert wire.ask(request(*words.split())) == b"-" + text + b"\r\n"
+    assert wire.do("PING") == "PONG"
+
+
+@pytest.mark.parametrize("words", ["SHUTDOWN", "shutdown rewrite-aof"])
+def test_shutdown_ends_the_process_without_a_reply(wire: Wire, words: str) -> None:
+    stops: list[None] = []
+    wire.context.stop = lambda: stops.append(None)
+    assert wire.ask(request(*words.split()) + request("PING")) == b""
+    assert len(stops) == 1
+    assert wire.peer.outbox.closing
+
+
+# HELLO
+
+HELLO = ["server", "version", "proto", "id", "mode", "role", "modules"]
+
+
+def hello_of(reply: Reply) -> dict[str, Reply]:
+    return dict(zip([key.decode() for key in reply[::2]], reply[1::2], strict=True))
+
+
+@pytest.mark.parametrize(("version", "kind"), [(2, b"*14\r\n"), (3, b"%7\r\n")])
+def test_hello_with_a_version_is_that_of_redis(wire: Wire, version: int, kind: bytes) -> None:
+    said = wire.ask(request("HELLO", version))
+    assert said.startswith(kind)
+    told = hello_of(wire.do("HELLO", version))
+    assert list(told) == HELLO
+    assert told["proto"] == version
+    assert told["version"] == PENSTOCK_VERSION.encode()
+    assert told["id"] == wire.do("CLIENT", "ID")
+    assert told["modules"] == []
+
+
+def test_hello_without_a_version_is_that_of_disque_whatever_came_before(wire: Wire) -> None:
+    node_id = wire.context.ids.node_id(7)
+    told = [1, node_id, [node_id, b"", b"7711", b"1"]]
+    assert wire.do("HELLO") == told
+    wire.do("HELLO", 3)
+    assert wire.do("hello") == told
+
+
+def test_nils_are_those_of_the_version(wire: Wire) -> None:
+    show, get = request("SHOW", UNKNOWN), request("GETJOB", "NOHANG", "FROM", "q")
+    assert wire.ask(show + get) == b"$-1\r\n*-1\r\n"
+    wire.do("HELLO", 3)
+    assert wire.ask(show + get) == b"_\r\n_\r\n"
+    wire.ask(request("GETJOB", "TIMEOUT", 10, "FROM", "q"))
+    assert wire.advance(10).said() == b"_\r\n"
+    wire.do("HELLO", 2)
+    assert wire.ask(show + get) == b"$-1\r\n*-1\r\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "reply"),
+    [
+        ("HELLO 1", "-NOPROTO unsupported protocol version"),
+        ("HELLO 4", "-NOPROTO unsupported protocol version"),
+        ("HELLO x", "-ERR wrong number of arguments for 'hello' command"),
+        ("HELLO -3", "-ERR wrong number of arguments for 'hello' command"),
+        ("HELLO 3 AUTH x", "-ERR Syntax error in HELLO option 'AUTH'"),
+        ("HELLO 3 SETNAME", "-ERR Syntax error in HELLO option 'SETNAME'"),
+        ("HELLO 3 bogus", "-ERR Syntax error in HELLO option 'bogus'"),
+    ],
+)
+def test_a_hello_that_is_refused_changes_nothing(wire: Wire, words: str, reply: str) -> None:
+    assert wire.do(*words.split()) == reply
+    assert wire.ask(request("SHOW", UNKNOWN)) == b"$-1\r\n"
+
+
+def test_hello_gives_a_name(wire: Wire) -> None:
+    assert hello_of(wire.do("HELLO", 3, "setname", "bob"))["proto"] == 3
+    assert wire.do("CLIENT", "GETNAME") == b"bob"
+    assert wire.do("HELLO", 3, "SETNAME", "a b").startswith("-ERR Client names cannot contain spaces")
+    assert wire.do("CLIENT", "GETNAME") == b"bob"
+
+
+# passwords
+
+
+def test_without_the_password_only_auth_and_hello_are_done() -> None:
+    wire = with_password()
+    assert [wire.do(*words) for words in (("PING",), ("HELLO",), ("COMMAND",), ("CLIENT", "LIST"))] == [NO_AUTH] * 4
+    assert wire.do("QLEN") == "-ERR wrong number of arguments for 'qlen' command"
+    assert wire.do("NOSUCH") == "-ERR unknown command 'NOSUCH'"
+    assert wire.do("HELLO", 3).startswith("-NOAUTH HELLO must be called")
+    assert wire.do("AUTH", "wrong") == "-ERR invalid password"
+    assert wire.do("PING") == NO_AUTH
+    assert wire.do("AUTH", PASSWORD) == "OK"
+    assert wire.do("PING") == "PONG"
+
+
+def test_a_wrong_password_takes_back_what_the_right_one_has_allowed() -> None:
+    wire = with_password()
+    wire.do("AUTH", PASSWORD)
+    assert wire.do("AUTH", PASSWORD + b"x") == "-ERR invalid password"
+    assert wire.do("PING") == NO_AUTH
+
+
+def test_hello_with_a_password() -> None:
+    wire = with_password()
+    wrong = "-WRONGPASS invalid username-password pair or user is disabled."
+    assert wire.do("HELLO", 3, "AUTH", "default", "wrong") == wrong
+    assert wire.do("PING") == NO_AUTH
+    assert hello_of(wire.do("HELLO", 3, "AUTH", "default", PASSWORD, "SETNAME", "bob"))["proto"] == 3
+    assert wire.do("CLIENT", "GETNAME") == b"bob"
+
+
+# MONITOR
+
+
+def shown(monitor: Wire) -> list[str]:
+    """The commands that were shown, without the time and the address."""
+    lines = monitor.replies()
+    assert all(" [10.0.0.1:5555] " in line for line in lines)
+    return [line.partition("] ")[2] for line in lines]
+
+
+def test_who_monitors_sees_the_commands_of_all(wire: Wire) -> None:
+    monitor = wire.another()
+    assert monitor.do("MONITOR") == "OK"
+    wire.do("PING", b'a\0"\\\xff\r\n')
+    wire.do("NOSUCH")
+    wire.do("QLEN")
+    wall = wire.node.broker.wall
+    assert monitor.said() == (
+        b'+%d.%06d [10.0.0.1:5555] "PING" "a\\x00\\"\\\\\\xff\\r\\n"\r\n' % (wall // 10**9, wall // 1_000 % 10**6)
+    )
+    assert monitor.replies(request("PING"))[-1] == "PONG"
+    assert monitor.replies(request("MONITOR")) == []
+
+
+def test_repeated_commands_are_shown_as_well(wire: Wire) -> None:
+    job_id = wire.add("q", "1")
+    monitor = wire.another()
+    monitor.do("MONITOR")
+    wire.add("q", "1")
+    wire.do("ACKJOB", job_id)
+    assert shown(monitor) == ['"ADDJOB" "q" "1" "0"', f'"ACKJOB" "{job_id}"']
+    monitor.leave()
+    wire.add("q", "1")
+    assert not wire.context.monitors
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["AUTH sesame", "HELLO 3 AUTH default sesame", "config set requirepass sesame", "CONFIG SET RequirePass sesame"],
+)
+def test_passwords_are_not_shown(wire: Wire, words: str) -> None:
+    monitor = wire.another()
+    monitor.do("MONITOR")
+    wire.do(*words.split())
+    (line,) = shown(monitor)
+    assert "(redacted)" in line
+    assert "sesame" not in line
+
+
+# DEBUG FLUSHALL
+
+
+def together(*wires: Wire) -> Wire:
+    """The first of the clients, all of which are known to the server, which may throw jobs away."""
+    context = wires[0].context
+    context.clients = lambda: [one.peer for one in wires]
+    context.has_debug = True
+    return wires[0]
+
+
+@pytest.mark.parametrize("extra", [(), ("x",)])
+def test_flushall_throws_all_jobs_away_and_ends_pauses(wire: Wire, extra: tuple[str, ...]) -> None:
+    together(wire)
+    job_id = wire.add("q")
+    out = wire.add("r")
+    wire.get("r")
+    wire.add("s", "later", "DELAY", 5)
+    wire.do("PAUSE", "p", "in")
+    assert wire.do("DEBUG", "FLUSHALL", *extra) == "OK"
+    assert [wire.show(one) for one in (job_id, out)] == [None, None]
+    assert wire.do("QLEN", "q") == 0
+    assert wire.do("QSTAT", "q") is None
+    assert wire.do("PAUSE", "p", "state") == "none"
+    assert wire.do("QSCAN") == [b"0", []]
+    assert wire.ask(request("INFO", "jobs")) == b"$27\r\n# Jobs\r\nregistered_jobs:0\r\n\r\n"
+    assert wire.ask(request("INFO", "queues")) == b"$31\r\n# Queues\r\nregistered_queues:0\r\n\r\n"
+    wire.node.broker.check()
+
+
+def test_flushall_answers_those_who_wait(wire: Wire) -> None:
+    waiting = wire.another()
+    together(wire, waiting)
+    assert waiting.replies(request("GETJOB", "FROM", "q")) == []
+    assert wire.do("DEBUG", "FLUSHALL") == "OK"
+    assert waiting.said() == b"*-1\r\n"
+    wire.add("q")
+    assert waiting.said() == b""
+    assert wire.do("QLEN", "q") == 1
+
+
+def test_flushall_is_done_in_parts_and_later_commands_wait_for_it(wire: Wire) -> None:
+    together(wire)
+    count = 2 * MOST_FLUSHED + 1
+    added = wire.replies(b"".join(request("ADDJOB", "q", number, 0) for number in range(count)))
+    assert len(added) == count
+    wire.peer.receive(request("DEBUG", "FLUSHALL") + request("QLEN", "q"), wire.node.now)
+    assert wire.peer.has_more
+    assert wire.peer.take_output() == []
+    other = wire.another()
+    assert 0 < other.do("QLEN", "q") < count
+    assert wire.replies() == ["OK", 0]
+    wire.node.broker.check()

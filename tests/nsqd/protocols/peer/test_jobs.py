@@ -1,0 +1,114 @@
+"""The frames about jobs: what is packed is read again, and nothing else is accepted."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd.core.work_queue.loan import Loan
+from nsqd.protocols.peer.frames import AFTER_PROOF, FrameKind, FrameReader, PeerError
+from nsqd.protocols.peer.jobs import (
+    MOST_PART,
+    MOST_WANTED,
+    pack_loan,
+    pack_number,
+    pack_want,
+    unpack_loan,
+    unpack_number,
+    unpack_want,
+)
+
+HEAD = 5  # bytes of a frame before its content
+FUZZED = int(os.environ.get("PENSTOCK_FUZZED", "20000"))
+U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
+NAMES = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=200)
+ONE = Loan(7, "mail", 5 << 48 | 9, 86_400, 300, 1, 2, b"a body")
+
+
+def carried(frames: bytes) -> Loan:
+    """The loan that comes out of these frames at the other end."""
+    reader = FrameReader()
+    reader.limit = AFTER_PROOF
+    before = b""
+    for kind, content in reader.feed(frames):
+        if kind is FrameKind.BODY:
+            before += content
+        else:
+            assert kind is FrameKind.LOAN
+            return unpack_loan(content, before)
+    raise AssertionError("there is no loan")
+
+
+@given(st.builds(Loan, U64, NAMES, U64, U32, U32, U32, U32, st.binary(max_size=50)))
+def test_a_loan_comes_as_it_was_given(loan: Loan) -> None:
+    assert carried(b"".join(pack_loan(loan))) == loan
+
+
+@pytest.mark.parametrize("size", [0, 1, MOST_PART - 1, MOST_PART, MOST_PART + 1, 3 * MOST_PART + 5])
+def test_a_large_body_comes_in_parts(size: int) -> None:
+    loan = Loan(1, "q", 2, 0, 0, 0, 0, Random(size).randbytes(size))
+    frames = list(pack_loan(loan))
+    assert max(map(len, frames)) < MOST_PART + 300
+    assert carried(b"".join(frames)) == loan
+
+
+@given(NAMES, st.integers(0, 3 * MOST_WANTED), U64, st.binary(max_size=20))
+def test_the_other_frames(name: str, count: int, number: int, data: bytes) -> None:
+    assert unpack_want(pack_want(name, count)[HEAD:]) == (name, min(count, MOST_WANTED))
+    assert unpack_number(pack_number(FrameKind.ASK, number, data)[HEAD:], has_data=True) == (number, data)
+    content = pack_number(FrameKind.TOOK, number, data)[HEAD:]
+    if data:
+        with pytest.raises(PeerError):
+            unpack_number(content, has_data=False)
+    else:
+        assert unpack_number(content, has_data=False) == (number, b"")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        (7, "", 1, 0, 0, 0, 0, b""),
+        (7, "x" * 201, 1, 0, 0, 0, 0, b""),
+        (7, "a\nb", 1, 0, 0, 0, 0, b""),
+        (7, "é", 1, 0, 0, 0, 0, b""),
+        (7, b"q", 1, 0, 0, 0, 0, b""),
+        (-1, "q", 1, 0, 0, 0, 0, b""),
+        (7, "q", 1, 1 << 32, 0, 0, 0, b""),
+        (7, "q", 1, 0, True, 0, 0, b""),
+        (7, "q", 1, 0, 0, 0.5, 0, b""),
+        (7, "q", 1, 0, 0, 0, 0, "text"),
+        (7, "q", 1, 0, 0, 0, b""),
+    ],
+)
+def test_what_is_no_loan_is_refused(fields: tuple[object, ...]) -> None:
+    with pytest.raises(PeerError):
+        unpack_loan(msgpack.packb(fields), b"")
+
+
+def test_any_bytes_are_read_or_refused() -> None:
+    random = Random(1)
+    wholes = [next(iter(pack_loan(ONE)))[HEAD:], pack_want("mail", 3)[HEAD:]]
+    read = 0
+    for _ in range(FUZZED):
+        place = random.randrange(2)
+        content = bytearray(wholes[place])
+        for _ in range(random.randrange(3)):
+            content[random.randrange(len(content))] = random.randrange(256)
+        piece = bytes(content[: random.choice((len(content), random.randrange(len(content) + 1)))])
+        try:
+            if place:
+                name, count = unpack_want(piece)
+                assert 0 < len(name) <= 200
+                assert 0 <= count <= MOST_WANTED
+            else:
+                loan = unpack_loan(piece, b"")
+                assert 0 <= loan.ttl < 1 << 32
+        except PeerError:
+            continue
+        read += 1
+    assert 0 < read < FUZZED
