@@ -102,6 +102,10 @@ class Leaving:
         if now - self._begun >= self._limit:
             self._give_up()
 
+    def has_all(self, log_id: bytes, number: int) -> None:
+        """Note that a node has claimed a log, and has all of it, whether it was asked or not."""
+        self._whole.setdefault(log_id, set()).add(number)
+
     def asked(self, log_id: bytes) -> int | None:
         """Return the number of the node that was asked last to own a log; None: none was."""
         return self._asked[log_id][0] if log_id in self._asked else None

@@ -34,6 +34,8 @@ class Voter:
         self.own_extent: Callable[[bytes], Extent] = lambda log_id: NO_MIRROR
         # returns the node that this one, which leaves, asked last to own a log; None: it has asked none
         self.asked: Callable[[bytes], int | None] = lambda log_id: None
+        # is told of each node that has all of a log which this one owned and gave up
+        self.on_whole: Callable[[bytes, int], None] = lambda log_id, number: None
 
     def vote(self, link: Link, claim: Claim, now: int) -> None:
         """Answer the claim of another node on a log."""
@@ -108,6 +110,8 @@ class Voter:
         is_short = claim.mirror < self.own_extent(case.log_id)
         if is_short and (claim.stage is Stage.CLEAN or asked is not None):
             return Answer.LONGER
+        if not is_short:
+            self.on_whole(case.log_id, number)
         return Answer.PROMISED if asked in (None, number) else Answer.CANNOT
 
     def _is_longer(self, case: Case, claim: Claim) -> bool:

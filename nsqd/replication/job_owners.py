@@ -8,7 +8,8 @@ See docs/design/cluster.md#lending.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.lending import Lending
@@ -48,13 +49,17 @@ class JobOwners:
         self.kept = self.dropped = 0  # acknowledgements kept, and dropped because there were too many, since the start
 
     def owners(self, number: int) -> set[int]:
-        """Return the numbers of the nodes that can be asked, and that may own a job of that node's number."""
+        """Return the numbers of the other nodes that may own a job of that node's number."""
         cluster = self._cluster
         own_logs = {node.number: node.log_id for node in cluster.membership.members}
         # The log of a dead node is that member's own, whoever has adopted it, until the node comes back with another one.
         epochs = cluster.ownership.epochs.items()
         adopters = {epoch.node for log_id, epoch in epochs if own_logs.get(epoch.node) != log_id and epoch.number}
-        return {one for one in (number, *adopters) if one != cluster.own.number and one in cluster.links}
+        return {number, *adopters} - {cluster.own.number}
+
+    def _reachable(self, numbers: Iterable[int]) -> bool:
+        """Return True if any of these nodes can be asked."""
+        return any(number in self._cluster.links for number in numbers)
 
     # commands
 
@@ -65,7 +70,7 @@ class JobOwners:
             if message_id is None:
                 continue
             numbers = frozenset(self.owners(message_id >> 48))
-            if numbers:
+            if self._reachable(numbers):
                 groups.setdefault(numbers, []).append((job_id, message_id))
             elif command in ACKNOWLEDGES:
                 self._keep(job_id, message_id)
@@ -76,21 +81,21 @@ class JobOwners:
     def ask(self, command: bytes, job_id: bytes, then: Callable[[list[bytes]], None]) -> bool:
         message_id = self._ids.decode(job_id)
         numbers = self.owners(message_id >> 48) if message_id is not None else set()
-        if numbers:
+        is_reachable = self._reachable(numbers)
+        if is_reachable:
             self._lending.ask(numbers, resp.words([command, job_id]), then)
-        return bool(numbers)
+        return is_reachable
 
     def request(self, numbers: frozenset[int], words: list[bytes], then: Callable[[list[bytes]], None]) -> None:
-        """Have these nodes do a command."""
+        """Have those of these nodes do a command that can be asked."""
         self._lending.ask(set(numbers), resp.words(words), then)
 
     # kept acknowledgements
 
-    def keep_those(self, asked: list[tuple[bytes, int]], done: int) -> None:
-        """Keep acknowledgements whose owners may not have been reached: `done` of them were done somewhere."""
+    def keep_those(self, asked: list[tuple[bytes, int]]) -> None:
+        """Keep acknowledgements of which not all were done, and not all nodes have answered that may own the jobs."""
         for job_id, message_id in asked:
-            if done < len(asked) and message_id >> 48 not in self._cluster.links:
-                self._keep(job_id, message_id)
+            self._keep(job_id, message_id)
 
     def _keep(self, job_id: bytes, message_id: int) -> None:
         """Keep the acknowledgement of a job that may be somewhere, and may come again: the others are of no use."""
@@ -140,7 +145,7 @@ class JobOwners:
             tube.finish(job)
             return
         numbers = self.owners(message_id >> 48)
-        if not numbers:
+        if not self._reachable(numbers):
             tube.table.move(job, JobState.READY, job.priority + 1, 0)  # others come first next time
             return
         self._asked.add(job.id)
@@ -148,9 +153,10 @@ class JobOwners:
         def then(replies: list[bytes]) -> None:
             self._asked.discard(job.id)
             found = self._queues.find(job.id)
-            is_done = b":1\r\n" in replies
-            if found is not None and (is_done or (replies and message_id >> 48 in self._cluster.links)):
+            if found is not None and (b":1\r\n" in replies or len(replies) == len(numbers)):
                 self._queues.acknowledge(found)
+            elif found is not None:
+                tube.table.move(found[1], JobState.READY, found[1].priority + 1, 0)
 
         self._lending.ask(numbers, resp.words([b"ackjob", job_id]), then)
 
@@ -183,13 +189,14 @@ class _Counting:
         self._left = len(groups)
         for numbers, asked in groups.items():
             words = [self._command, *(job_id for job_id, _ in asked)]
-            self._owners.request(numbers, words, lambda replies, asked=asked: self._answered(asked, replies))  # type: ignore[misc]
+            self._owners.request(numbers, words, partial(self._answered, asked, len(numbers)))
 
-    def _answered(self, asked: list[tuple[bytes, int]], replies: list[bytes]) -> None:
+    def _answered(self, asked: list[tuple[bytes, int]], nodes: int, replies: list[bytes]) -> None:
+        """Take what those of so many nodes have said that have answered."""
         done = sum(int(reply[1:]) for reply in replies if reply.startswith(b":"))
         self._done += done
-        if self._command in ACKNOWLEDGES:
-            self._owners.keep_those(asked, done)
+        if self._command in ACKNOWLEDGES and done < len(asked) and len(replies) < nodes:
+            self._owners.keep_those(asked)
         self._left -= 1
         if not self._left:
             self._then(self._done)

@@ -150,6 +150,7 @@ def begin_claims(
     claims = Claims(cluster, mirrors, quorum, takeover_after, unclean_after, os.urandom, time.monotonic_ns())
     claims.keep = port.keep
     claims.voter.own_extent, claims.voter.asked = port.own_extent, port.leaving.asked
+    claims.voter.on_whole = port.leaving.has_all
     writer = opened.writer
     own = CountsTeller(claims, copying.origin, identity.log_id, identity.epoch, lambda: writer.written.position)
     port.claims, port.tellers = claims, {identity.log_id: own}

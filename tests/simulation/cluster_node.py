@@ -340,6 +340,7 @@ class ClusterNode(SimNode):
         leaving.on_begin, leaving.on_end = self._hold, lambda is_left: machine.run.departures.ended(machine, is_left)
         claims.may_claim = lambda: not leaving.is_under_way
         claims.voter.own_extent, claims.voter.asked = self.own_extent, leaving.asked
+        claims.voter.on_whole = leaving.has_all
 
     def _hold(self) -> None:
         """Take no publishes, and deliver nothing more: this node leaves."""

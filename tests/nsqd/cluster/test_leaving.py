@@ -31,6 +31,7 @@ class Leaver:
         self.leaving = Leaving(self.node.cluster)
         self.leaving.keep = lambda then: then(True)
         self.node.claims.voter.asked = self.leaving.asked
+        self.node.claims.voter.on_whole = self.leaving.has_all
         self.leaving.on_begin, self.leaving.on_end = lambda: self.begun.append(None), self.ended.append
         for node in self.nodes[1:]:
             _hears_handovers(node)
@@ -283,6 +284,17 @@ def test_a_node_that_was_cut_off_has_not_left_if_who_took_its_log_over_may_lack_
     assert leaving.state is (LeavingState.LEFT if is_whole else LeavingState.GAVE_UP)
     standing = Standing.LEFT if is_whole else Standing.MEMBER
     assert leaver.nodes[1].cluster.membership.words[0].standing is standing
+
+
+def test_a_node_has_left_too_if_another_one_with_all_of_its_log_was_faster_than_the_one_that_it_asked() -> None:
+    leaver = Leaver()
+    leaver.leaving.begin(LIMIT, leaver.node.now)
+    leaver.leaving.tick(leaver.node.now, 0, [Followed(LOG, (2,))])
+    pair = leaver.node.own.address, leaver.nodes[2].own.address
+    leaver.run.network.cut = {pair, pair[::-1]}
+    leaver.advance(60)
+    assert owner(leaver.run) == 1
+    assert leaver.ended == [True]
 
 
 def test_logs_of_dead_nodes_that_nobody_has_taken_over_are_named() -> None:

@@ -401,10 +401,37 @@ def test_a_node_that_does_not_answer_is_not_waited_for() -> None:
     assert client.replies(request("ACKJOB", job_id) + request("QLEN", "q")) == []
     cluster.advance(ANSWER_WITHIN // MS + 1)
     assert client.replies() == [0, 0]
+    assert b.node.broker.tubes.tube(KEPT).jobs.count == 1  # a may never have seen it
     gone = b.client()
     assert gone.replies(request("SHOW", job_id)) == []
     gone.leave()
     cluster.advance(ANSWER_WITHIN // MS + 1)
+    cluster.holds = lambda source, target, kind: False
+    cluster.advance(2_000)
+    cluster.advance(1_000)
+    assert a.client().do("QLEN", "q") == b.node.broker.tubes.tube(KEPT).jobs.count == 0
+    cluster.check()
+
+
+def test_an_acknowledgement_is_kept_until_the_adopter_is_back_too() -> None:
+    """The node that published the job is there with another log, and knows nothing of the job."""
+    cluster = Cluster(3)
+    a, b, c = cluster.stations
+    log = AdoptedLog(b.node, 1)
+    number = log.broker.tubes.put_into("q", [b"x"], JobOptions(was_put=True))
+    log.broker.seal()
+    log.attach()
+    for station in (a, c):
+        station.cluster.ownership.epochs[b"an old log of it"] = Epoch(5, 2, bytes(8))
+    cluster.cut(b, c)
+    assert ask(cluster, c.client(), "ACKJOB", c.context.ids.encode(number, 0, 60)) == 0
+    cluster.advance(5_000)
+    assert c.node.broker.tubes.tube(KEPT).jobs.count == 1
+    assert b.client().do("QLEN", "q") == 1
+    cluster.connect(b, c)
+    cluster.advance(2_000)
+    cluster.advance(1_000)
+    assert b.client().do("QLEN", "q") == c.node.broker.tubes.tube(KEPT).jobs.count == 0
     cluster.check()
 
 
