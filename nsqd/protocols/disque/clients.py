@@ -11,8 +11,10 @@ from shared.values import SECOND
 if TYPE_CHECKING:
     from nsqd.protocols.disque.client import Client
 
+MOST_NAME = 512  # bytes
 BAD_SUBCOMMAND = b"ERR Syntax error, try CLIENT (LIST | KILL ip:port | GETNAME | SETNAME connection-name)"
 BAD_NAME = b"ERR Client names cannot contain spaces, newlines or special characters."
+LONG_NAME = b"ERR Client names have at most 512 bytes"
 NO_PAUSE = b"ERR CLIENT PAUSE is not supported: pause queues with PAUSE, or drain the node with POST /node/drain"
 _FILTERS = (b"id", b"addr", b"type", b"skipme")
 
@@ -48,6 +50,8 @@ def client_command(client: Client, arguments: list[bytes]) -> None:
 
 def checked_name(name: bytes) -> bytes:
     """Return the name of a connection. Raises Refused if it is none."""
+    if len(name) > MOST_NAME:
+        raise Refused(LONG_NAME)
     if not all(0x21 <= byte <= 0x7E for byte in name):
         raise Refused(BAD_NAME)
     return name

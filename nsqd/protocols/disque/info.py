@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.arguments import SYNTAX_ERROR, Refused
+from nsqd.protocols.disque.config import DEFAULTS
 from nsqd.protocols.disque.queues import is_shown
 from shared.version import PENSTOCK_VERSION
 
@@ -42,7 +43,7 @@ def _server(client: Client) -> Fields:
     yield "tcp_port", figures.port
     yield "uptime_in_seconds", figures.uptime
     yield "uptime_in_days", figures.uptime // DAY
-    yield "hz", 40
+    yield "hz", client.context.config.get("hz", DEFAULTS["hz"])
     yield "executable", figures.executable
     yield "config_file", figures.config_file
 

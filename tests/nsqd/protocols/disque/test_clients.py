@@ -7,7 +7,7 @@ import re
 import pytest
 
 from nsqd.core.limits import Limits
-from nsqd.protocols.disque.clients import BAD_NAME, BAD_SUBCOMMAND, NO_PAUSE
+from nsqd.protocols.disque.clients import BAD_NAME, BAD_SUBCOMMAND, LONG_NAME, MOST_NAME, NO_PAUSE
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.disque.wire import Wire, request
 
@@ -80,6 +80,7 @@ def test_a_name(wire: Wire) -> None:
     for name in (b"a b", b"a\n", b"\x7f", b"\xc3\xa4"):
         assert wire.do("CLIENT", "SETNAME", name) == "-" + BAD_NAME.decode()
     assert wire.do("CLIENT", "GETNAME") == b"bob"
+    assert wire.do("CLIENT", "SETNAME", "x" * (MOST_NAME + 1)) == "-" + LONG_NAME.decode()
     assert wire.do("CLIENT", "SETNAME", "") == "OK"
     assert wire.do("CLIENT", "GETNAME") is None
 
