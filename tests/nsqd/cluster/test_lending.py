@@ -374,15 +374,21 @@ def test_a_kept_acknowledgement_is_applied_to_an_adopted_log() -> None:
     cluster.check()
 
 
+def adopted_job(station: Station) -> int:
+    """Return the message id of a job of the queue q, in a log of node 1 that a station has adopted."""
+    log = AdoptedLog(station.node, 1)
+    number = log.broker.tubes.put_into("q", [b"x"], JobOptions(was_put=True))
+    log.broker.seal()
+    log.attach()
+    return number
+
+
 @pytest.mark.parametrize("log_id", [b"%016d" % 1, b"an old log of it"])
 def test_the_adopter_of_a_log_is_asked_too(log_id: bytes) -> None:
     """Also of the log that its dead node would have published into: it has no other one until it comes back."""
     cluster = Cluster(3)
     a, b, c = cluster.stations
-    log = AdoptedLog(b.node, 1)
-    number = log.broker.tubes.put_into("q", [b"x"], JobOptions(was_put=True))
-    log.broker.seal()
-    log.attach()
+    number = adopted_job(b)
     for station in (a, c):
         station.cluster.ownership.epochs[log_id] = Epoch(5, 2, bytes(8))
     job_id = c.context.ids.encode(number, 0, 60)
@@ -417,10 +423,7 @@ def test_an_acknowledgement_is_kept_until_the_adopter_is_back_too() -> None:
     """The node that published the job is there with another log, and knows nothing of the job."""
     cluster = Cluster(3)
     a, b, c = cluster.stations
-    log = AdoptedLog(b.node, 1)
-    number = log.broker.tubes.put_into("q", [b"x"], JobOptions(was_put=True))
-    log.broker.seal()
-    log.attach()
+    number = adopted_job(b)
     for station in (a, c):
         station.cluster.ownership.epochs[b"an old log of it"] = Epoch(5, 2, bytes(8))
     cluster.cut(b, c)
