@@ -33,7 +33,9 @@ MOST_KEPT = 1_000_000  # the oldest go first
 SENT_AT_ONCE = 100  # kept acknowledgements that are sent in a turn
 SEND_EVERY = SECOND  # ns
 ACKNOWLEDGES = (b"ackjob", b"fastack")
-ALLOWED = frozenset((*ACKNOWLEDGES, b"deljob", b"nack", b"enqueue", b"dequeue", b"working", b"show"))  # of other nodes
+ALLOWED = frozenset(  # of other nodes
+    (*ACKNOWLEDGES, b"deljob", b"nack", b"enqueue", b"dequeue", b"working", b"show", b"pause")
+)
 
 
 class JobOwners:
@@ -85,6 +87,9 @@ class JobOwners:
         if is_reachable:
             self._lending.ask(numbers, resp.words([command, job_id]), then)
         return is_reachable
+
+    def tell(self, words: list[bytes]) -> None:
+        self._lending.ask(set(self._cluster.links), resp.words(words), lambda replies: None)
 
     def request(self, numbers: frozenset[int], words: list[bytes], then: Callable[[list[bytes]], None]) -> None:
         """Have those of these nodes do a command that can be asked."""

@@ -83,6 +83,9 @@ class OtherNodes(Protocol):
         Returns False, and calls nothing, if nobody is asked.
         """
 
+    def tell(self, words: list[bytes]) -> None:
+        """Have all nodes that can be reached now do a command. Nobody waits for that."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerFigures:

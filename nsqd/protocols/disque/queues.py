@@ -79,7 +79,10 @@ def set_pause(client: Client, arguments: list[bytes]) -> None:
     queues, name = client.context.queues, client.context.queue(wanted.queue)
     if wanted.state != b"state" and (wanted.state != b"none" or queues.is_known(name)):
         queues.pause(name, wanted.state in (b"in", b"all"), wanted.state in (b"out", b"all"), client.now)
-    client.reply(resp.status(_WORDS[queues.pauses(name)]))
+    state = _WORDS[queues.pauses(name)]
+    if wanted.bcast and client.context.others is not None:
+        client.context.others.tell([b"pause", wanted.queue, state])
+    client.reply(resp.status(state))
 
 
 def scan_queues(client: Client, arguments: list[bytes]) -> None:

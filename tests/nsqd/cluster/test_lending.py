@@ -186,6 +186,21 @@ def test_every_node_takes_commands_about_every_job() -> None:
     cluster.check()
 
 
+def test_a_pause_reaches_all_nodes_if_it_says_so() -> None:
+    cluster = Cluster(3)
+    clients = [station.client() for station in cluster.stations]
+
+    def told(*words: str) -> list[str]:
+        replies = [clients[0].do("PAUSE", "q", *words)]
+        cluster.settle()
+        return replies + [client.do("PAUSE", "q", "state") for client in clients[1:]]
+
+    assert told("in") == ["in", "none", "none"]
+    assert told("out", "bcast") == ["out"] * 3
+    assert told("none") == ["none", "out", "out"]
+    assert told("state", "bcast") == ["none"] * 3
+
+
 def test_nobody_but_the_owner_is_asked() -> None:
     cluster = Cluster(3)
     a, b, _ = cluster.stations
