@@ -21,6 +21,7 @@ from nsqd.core.observation.drain_status import drain_statuses
 from nsqd.protocols.peer.closed import make_closed
 from nsqd.replication.adopted_log import CLOSED, LOST, SERVING, AdoptedLog
 from nsqd.replication.adoption import Adoptions
+from nsqd.replication.arbiter import is_copied
 from nsqd.replication.copying import Copying
 from nsqd.replication.follower import Work
 from nsqd.replication.origin import Origin
@@ -139,13 +140,7 @@ class Closing:
 
     def _look_at_remnants(self) -> None:
         """Remove what is left of logs that are closed, if this node's own log is safe as it was at the start."""
-        origin = self._copying.origin
-        others = max(origin.in_sync.stated.most, origin.copies.asked[1]) - 1
-        having = sum(
-            one.has_mirror and one.durable >= self._start and number in origin.in_sync.counting
-            for number, one in origin.followers.items()
-        )
-        if not self._is_busy and having >= others:
+        if not self._is_busy and is_copied(self._copying.origin, self._start, self._cluster):
             self._is_busy = True
             self._work.run(self._remove_remnants, self._removed_remnants)
 

@@ -6,7 +6,7 @@ message of the topic that was published until then into a log that the node owns
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,8 @@ class Operators:
     def _delete(self, machine: Machine, node: ClusterNode, name: str) -> None:
         """Delete the channel of a topic, and make another one of that name."""
         topic = node.broker.topics[name]
-        self._forget(machine, name, "deletes")
+        adopted = node.adopted.adoptions.logs.values()
+        self._forget(machine, name, "deletes", [one.log_id for one in adopted if one.deletions is not None])
         node.broker.directory.delete_channel(topic, CHANNEL)
         topic.channel(CHANNEL)
 
@@ -46,8 +47,9 @@ class Operators:
         self._forget(machine, name, "empties")
         node.broker.topics[name].channels[CHANNEL].empty()
 
-    def _forget(self, machine: Machine, name: str, what: str) -> None:
-        run, logs = self._run, machine.logs()
+    def _forget(self, machine: Machine, name: str, what: str, opening: Sequence[bytes] = ()) -> None:
+        """Note that messages are not waited for any more. `opening`: logs not served yet that this reaches, too."""
+        run, logs = self._run, {*machine.logs(), *opening}
         for publish in run.books.publishes:
             if publish.topic == name and publish.log_id in logs:
                 publish.finished = True

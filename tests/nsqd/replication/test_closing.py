@@ -241,6 +241,7 @@ def test_a_mirror_of_a_closed_log_goes_and_so_does_a_remnant_once_the_own_log_ha
     node.node.run()
     removed: list[bytes] = []
     node.node.places.remove = removed.append  # type: ignore[method-assign]
+    node.know(b"n" * 16)  # it is a member, and could have a copy
     node.own.in_sync.stated = Followers((2,), 2, 2)
     node.own.followers[2] = SimpleNamespace(has_mirror=True, durable=49)
     mirror = node.node.mirrors.kept[node.log_id].mirror
@@ -254,6 +255,14 @@ def test_a_mirror_of_a_closed_log_goes_and_so_does_a_remnant_once_the_own_log_ha
     node.own.followers[2].durable = 50
     node.look()
     assert node.remnants.left == [bytes(16)]
+
+
+def test_a_remnant_of_a_closed_log_does_not_wait_for_more_copies_than_the_cluster_has_members() -> None:
+    node = ClosingNode()
+    node.own.in_sync.stated = Followers((2, 3), 2, 3)
+    node.cluster.ownership.close(make_closed(bytes(16), 9, [(Epoch(1, NODE, bytes(8)), 0)]))
+    node.look()
+    assert node.remnants.left == [node.log_id]
 
 
 def test_a_mirror_that_holds_more_than_a_closed_log_is_set_aside() -> None:
