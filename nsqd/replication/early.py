@@ -130,6 +130,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Refuse a request that only a node can answer that has started."""
         self._send(503, b'{"message":"STARTING"}')
 
+    do_PUT = do_DELETE = do_POST
+
     def _send(self, status: int, body: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/json; charset=utf-8")

@@ -75,7 +75,8 @@ def test_others_that_start_at_the_same_time_hear_of_it(tmp_path: Path) -> None:
             found: list[Offer] = []
             eventually(lambda: found.extend(ask(log_id, address, 5.0) or []) or found)
             assert found[0].owner == NODE
-            assert httpx.get(f"http://{address}/stats").status_code == 503
+            answers = [httpx.request(method, f"http://{address}/stats") for method in ("GET", "POST", "PUT", "DELETE")]
+            assert [(answer.status_code, answer.json()) for answer in answers] == [(503, {"message": "STARTING"})] * 4
 
 
 @pytest.mark.process
