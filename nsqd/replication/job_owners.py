@@ -88,7 +88,7 @@ class JobOwners:
             self._lending.ask(numbers, resp.words([command, job_id]), then)
         return is_reachable
 
-    def tell(self, words: list[bytes]) -> None:
+    def request_of_all(self, words: list[bytes]) -> None:
         self._lending.ask(set(self._cluster.links), resp.words(words), lambda replies: None)
 
     def request(self, numbers: frozenset[int], words: list[bytes], then: Callable[[list[bytes]], None]) -> None:

@@ -83,7 +83,7 @@ class OtherNodes(Protocol):
         Returns False, and calls nothing, if nobody is asked.
         """
 
-    def tell(self, words: list[bytes]) -> None:
+    def request_of_all(self, words: list[bytes]) -> None:
         """Have all nodes that can be reached now do a command. Nobody waits for that."""
 
 

@@ -81,7 +81,7 @@ def set_pause(client: Client, arguments: list[bytes]) -> None:
         queues.pause(name, wanted.state in (b"in", b"all"), wanted.state in (b"out", b"all"), client.now)
     state = _WORDS[queues.pauses(name)]
     if wanted.bcast and client.context.others is not None:
-        client.context.others.tell([b"pause", wanted.queue, state])
+        client.context.others.request_of_all([b"pause", wanted.queue, state])
     client.reply(resp.status(state))
 
 
