@@ -38,12 +38,12 @@ class FrontEnd:
         self._connection_count = 0
         self._started = time.monotonic()
         self._instance = f"{random.SystemRandom().getrandbits(64):016x}"
-        self._context = BeanstalkContext(max_job_size, self._figures)
+        self.context = BeanstalkContext(max_job_size, self._figures)
 
     def make_peer(self, transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
         """Return a peer for a new connection from `ip`; see nsqd.net.reactor.MakePeer."""
         self._connection_count += 1
-        return Peer(self._broker, self._context, transport, ip, port, now)
+        return Peer(self._broker, self.context, transport, ip, port, now)
 
     def make_tls_peer(self, transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
         """Return a peer for a new connection that speaks TLS from the first byte on."""
@@ -56,7 +56,7 @@ class FrontEnd:
         peers = [peer for peer in self._peers() if isinstance(peer, Peer)]
         usage, system = resource.getrusage(resource.RUSAGE_SELF), os.uname()
         return stats.ServerFigures(
-            max_job_size=self._context.max_job_size,
+            max_job_size=self.context.max_job_size,
             connections=len(peers),
             producers=sum(peer.worker.produces for peer in peers),
             workers=sum(peer.worker.works for peer in peers),

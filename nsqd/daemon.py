@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from nsqd.auth.servers import AuthServers
     from nsqd.lent_jobs import LentJobs
     from nsqd.listeners import Listeners
+    from nsqd.protocols.beanstalk.client import BeanstalkContext
     from nsqd.replication.port import ClusterPort
     from nsqd.shared_port import SharedPort
     from nsqd.storage.log.epochs import Epoch
@@ -184,6 +185,7 @@ class Daemon:
         self._shared_port: SharedPort | None = None
         self._cluster: ClusterPort | None = None
         self._lent_jobs: LentJobs | None = None
+        self._beanstalk_context: BeanstalkContext | None = None
         self.is_fenced = trio.Event()  # set: another node owns the log
         self._fencing_epoch: Epoch | None = None  # by which it does
         self.has_left = trio.Event()  # set: the node has left its cluster, or gave up leaving, and ends
@@ -195,6 +197,7 @@ class Daemon:
 
             peers = partial(all_peers, self.reactor)
             front_end = FrontEnd(self._broker, self._options.max_job_size, peers, self._opened.log.files)
+            self._beanstalk_context = front_end.context
             listen_to_beanstalk(self.reactor, self._listeners, front_end)
 
     def listen_to_disque(self) -> None:
@@ -215,7 +218,7 @@ class Daemon:
         if self._cluster is not None:
             from nsqd.lent_jobs import LentJobs
 
-            self._lent_jobs = LentJobs(self._broker, front_end.context, self._cluster)
+            self._lent_jobs = LentJobs(self._broker, front_end.context, self._cluster, self._beanstalk_context)
             self.reactor.others_replies = self._lent_jobs.replies
 
     def join_cluster(self, directory: DataDirectory) -> None:

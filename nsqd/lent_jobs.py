@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from nsqd.cluster.lending import Lending
 from nsqd.net.promised import HttpReplies
+from nsqd.protocols.beanstalk.client import BeanstalkContext
+from nsqd.protocols.beanstalk.guest import Guest, read_request
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.peer import Peer
-from nsqd.protocols.transport import Begin, Upgrade
+from nsqd.protocols.transport import Begin, Transport, Upgrade
 from nsqd.replication.job_owners import ALLOWED, KEPT, JobOwners
+from nsqd.replication.tube_owners import TubeOwners
 
 if TYPE_CHECKING:
     from nsqd.cluster.link import Link
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from nsqd.protocols.peer.frames import FrameKind
     from nsqd.replication.port import ClusterPort
 
+P = TypeVar("P", Peer, Guest)
 MOST_REQUEST = 256 * 1024  # bytes: 1,024 job ids take 50 KB
 NOT_ALLOWED = b"-ERR other nodes may not ask that\r\n"
 
@@ -27,15 +31,22 @@ NOT_ALLOWED = b"-ERR other nodes may not ask that\r\n"
 class LentJobs:
     """The jobs that a node lends and borrows. It takes part in the reactor's turns by `tick` and `replies`."""
 
-    def __init__(self, broker: Broker, context: DisqueContext, port: ClusterPort) -> None:
-        """Take part in the cluster from now on. `context` is that of the node's own clients of Disque."""
+    def __init__(
+        self, broker: Broker, context: DisqueContext, port: ClusterPort, tubes_context: BeanstalkContext | None = None
+    ) -> None:
+        """Take part in the cluster from now on.
+
+        `context` is that of the node's own clients of Disque, `tubes_context` that of those of beanstalkd; None: it has none.
+        """
         self._broker = broker
         self._port = port
-        self._for_others = replace(context)
-        self._asked: list[_Asked] = []  # commands of other nodes that wait for the disk
+        tubes_context = tubes_context or BeanstalkContext()
+        self._for_others, self._tubes_for_others = replace(context), replace(tubes_context)
+        self._asked: list[_Asked[Any]] = []  # commands of other nodes that wait for the disk
         self.lending = Lending(context.queues, port.cluster.links, self._execute, context.most_bytes)
         self.owners = JobOwners(port.cluster, self.lending, context.queues, context.ids)
         context.others = self.owners
+        tubes_context.others = TubeOwners(self.owners, self.lending, context.ids)
         port.cluster.on_lending = self._receive
         port.cluster.on_admitted = self._admitted
         port.on_closed = self.lending.closed
@@ -63,17 +74,31 @@ class LentJobs:
 
     def _execute(self, request: bytes, then: Callable[[bytes], None]) -> None:
         """Do a command of a client of another node."""
+        asked = self._begin_disque(request, then) if request.startswith(b"*") else self._begin_beanstalk(request, then)
+        if asked is None:
+            then(NOT_ALLOWED)
+        elif not asked.answered():
+            self._asked.append(asked)
+
+    def _begin_disque(self, request: bytes, then: Callable[[bytes], None]) -> _Asked[Peer] | None:
         try:
             found = resp.read_request(request, 0, MOST_REQUEST)
         except resp.ProtocolError:
-            found = 0
+            return None
         if isinstance(found, int) or not found[0] or found[0][0].lower() not in ALLOWED:
-            then(NOT_ALLOWED)
-            return
-        asked = _Asked(self._broker, self._for_others, then)
+            return None
+        asked = _Asked(lambda end: Peer(self._broker, self._for_others, end, "", "", self._broker.now), then)
+        asked.peer.authorized = True
         asked.peer.receive(request, self._broker.now)
-        if not asked.answered():
-            self._asked.append(asked)
+        return asked
+
+    def _begin_beanstalk(self, request: bytes, then: Callable[[bytes], None]) -> _Asked[Guest] | None:
+        words = read_request(request)
+        if words is None:
+            return None
+        asked = _Asked(lambda end: Guest(self._broker, self._tubes_for_others, end, "", "", self._broker.now), then)
+        asked.peer.do(*words)
+        return asked
 
     def tick(self) -> None:
         """Do what is due, within a turn."""
@@ -100,15 +125,14 @@ class LentJobs:
         return HttpReplies(deliver, lambda: None, deliver)
 
 
-class _Asked:
+class _Asked(Generic[P]):
     """One command of a client of another node. Implements nsqd.protocols.transport.Transport."""
 
     is_scarce = False
 
-    def __init__(self, broker: Broker, context: DisqueContext, then: Callable[[bytes], None]) -> None:
+    def __init__(self, make_peer: Callable[[Transport], P], then: Callable[[bytes], None]) -> None:
         self._then = then
-        self.peer = Peer(broker, context, self, "", "", broker.now)
-        self.peer.authorized = True
+        self.peer: P = make_peer(self)
 
     def answered(self) -> bool:
         """Give the reply away, if it is there."""

@@ -4,8 +4,9 @@ A node tells the others for which queues its clients wait, and for how many jobs
 of its own waits gives it to a client of another node, as if that client had fetched it here: LOAN. So the job comes back by
 itself after its retry time, and whoever works on it asks the owner, which follows from the job's id: ASK.
 
-A loan that came when nobody waited any more goes back at once: RETURN. A loan that did not come, because a connection was lost,
-is taken back when the other node says what came: TOOK.
+A loan that came when nobody waited any more goes back at once: RETURN; so does one whose client is gone, if clients of its
+protocol keep jobs only while they are connected. A loan that did not come, because a connection was lost, is taken back when
+the other node says what came: TOOK.
 
 See docs/design/cluster.md#lending.
 """
@@ -18,7 +19,7 @@ from typing import Protocol
 
 from nsqd.cluster.link import Link
 from nsqd.core.limits import TooMany
-from nsqd.core.queues import Queues
+from nsqd.core.queues import QueuedJob, Queues
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState
@@ -30,13 +31,16 @@ from nsqd.protocols.peer.jobs import (
     MOST_WANTED,
     pack_loan,
     pack_number,
+    pack_return,
     pack_want,
     unpack_loan,
     unpack_number,
+    unpack_return,
     unpack_want,
 )
 
 MOST_QUEUES = 10_000  # for which clients of one other node wait
+MOST_OWED = 10_000  # RETURNs for a lender that is away
 ANSWER_WITHIN = 2_000_000_000  # ns for other nodes to answer a question
 TOO_LARGE = b"-ERR the reply is too large to be sent to another node: ask the owner of the job\r\n"
 
@@ -44,8 +48,11 @@ TOO_LARGE = b"-ERR the reply is too large to be sent to another node: ask the ow
 class Borrower(Protocol):
     """The sink of a worker that takes jobs of other nodes."""
 
-    def lent(self, loan: Loan) -> None:
-        """Send the job of another node that the worker waited for."""
+    def lent(self, loan: Loan, lender: int) -> bool:
+        """Send the job of another node, the lender, that the worker waited for.
+
+        Returns True if the client has the job only until it goes: then Lending.end_loan follows.
+        """
 
 
 class _Credit:
@@ -82,14 +89,17 @@ class _Guest:
     credits: dict[str, _Credit] = field(default_factory=dict)  # by queue
     last: int = 0  # number of the last loan
     uncertain: int = 0  # loans up to this number went over an earlier connection
-    unconfirmed: dict[int, int] = field(default_factory=dict)  # message ids of loans by number, ascending
+    # message id and reservation of each loan by its number, ascending
+    unconfirmed: dict[int, tuple[int, int]] = field(default_factory=dict)
+    # has what clients of that node have until they go; its sink is never called, for it does not wait
+    holder: Worker = field(default_factory=lambda: Worker(None))  # type: ignore[arg-type]
 
     def lend(self, queue: str, job: Job, body: bytes) -> None:
         assert self.link is not None
         self.last += 1
-        self.unconfirmed[self.last] = job.id
+        self.unconfirmed[self.last] = job.id, job.reserves
         more = job.timeouts + job.kicks
-        loan = Loan(self.last, queue, job.id, job.ttl, job.ttr, job.releases, more, body)
+        loan = Loan(self.last, queue, job.id, job.ttl, job.ttr, job.reserves, job.releases, more, body)
         self.lending.output += ((self.link, frame) for frame in pack_loan(loan))
         self.lending.lent += 1
         self.lending.queues.note_fetched(queue, self.lending.now)
@@ -139,6 +149,8 @@ class Lending:
         self._came: dict[
             int, tuple[int, int]
         ] = {}  # the incarnation of each lender, and the number of its last loan that came
+        # by number of the lender: its incarnation, and the RETURNs that it is sent when it is connected again
+        self._owed: dict[int, tuple[int, list[bytes]]] = {}
         self._questions: dict[int, _Question] = {}
         self._last_question = 0
         queues.tubes.waiters.changed = set()
@@ -153,6 +165,7 @@ class Lending:
         if guest is not None and guest.incarnation != incarnation:
             guest.leave()
             self._take_back(guest, 0, guest.last)
+            self.queues.tubes.release_all(guest.holder)
             guest = None
         if guest is None:
             guest = self._guests[number] = _Guest(self, incarnation)
@@ -163,6 +176,9 @@ class Lending:
             self._came[number] = incarnation, 0
         self._parts.pop(number, None)
         self.output.append((link, pack_number(FrameKind.TOOK, self._came[number][1])))
+        of, owed = self._owed.pop(number, (0, []))
+        if of == incarnation:  # another run of the lender has nothing lent
+            self.output += ((link, frame) for frame in owed)
         self._known[number] = {}
         waiters = self.queues.tubes.waiters
         for name in waiters.names():
@@ -181,7 +197,7 @@ class Lending:
     def _take_back(self, guest: _Guest, behind: int, last: int) -> None:
         """Take back the loans with numbers above `behind`, up to `last`, that nobody has got."""
         for loan in [one for one in guest.unconfirmed if behind < one <= last]:
-            self._returned(guest.unconfirmed.pop(loan))
+            self._returned(*guest.unconfirmed.pop(loan), was_taken=False)
 
     # frames
 
@@ -200,14 +216,14 @@ class Lending:
             case FrameKind.LOAN:
                 self._borrow(link, unpack_loan(content, bytes(self._parts.pop(number, b""))))
             case FrameKind.TOOK:
-                self._confirm(number, unpack_number(content, has_data=False)[0])
+                self._confirm(number, *unpack_number(content))
             case FrameKind.RETURN:
-                self._returned(unpack_number(content, has_data=False)[0])
+                self._returned(*unpack_return(content))
             case FrameKind.ASK:
-                question, request = unpack_number(content, has_data=True)
+                question, request = unpack_number(content)
                 self._execute(request, lambda reply: self._say(link, question, reply))
             case FrameKind.SAID:
-                self._said(number, *unpack_number(content, has_data=True))
+                self._said(number, *unpack_number(content))
 
     # the lender's side
 
@@ -233,23 +249,31 @@ class Lending:
             for tube in self.queues.all_of(queue):
                 tube.offer()
 
-    def _confirm(self, number: int, loan: int) -> None:
+    def _confirm(self, number: int, loan: int, is_held: bytes) -> None:
         guest = self._guests.get(number)
         if guest is None:
             return
+        if is_held and loan in guest.unconfirmed:
+            found = self._lent(*guest.unconfirmed[loan])
+            if found is not None:
+                found[0].hand_over(found[1], guest.holder)
         for one in [one for one in guest.unconfirmed if one <= loan]:
             del guest.unconfirmed[one]
         self._take_back(guest, loan, guest.uncertain)
         guest.uncertain = 0
 
-    def _returned(self, message_id: int) -> None:
-        """Take back a job that was lent and that nobody has got: it does not count as fetched."""
+    def _lent(self, message_id: int, reservation: int) -> QueuedJob | None:
+        """Return a job that is still out by that reservation."""
         found = self.queues.find(message_id)
-        if found is None:
-            return
-        tube, job = found
-        if job.state is JobState.RESERVED and tube.reserved.get(job.ordinal) is self.queues.holder:
-            job.reserves = max(0, job.reserves - 1)
+        is_out = found is not None and found[1].state is JobState.RESERVED and found[1].reserves == reservation
+        return found if is_out else None
+
+    def _returned(self, message_id: int, reservation: int, was_taken: bool) -> None:
+        """Take back a job that was lent. If no client has got it, it does not count as fetched."""
+        found = self._lent(message_id, reservation)
+        if found is not None:
+            tube, job = found
+            job.reserves -= not was_taken
             tube.let_go(job)
 
     # the borrower's side
@@ -285,18 +309,31 @@ class Lending:
             if not announced[loan.queue]:
                 del announced[loan.queue]
         waiting = [one for one in self.queues.tubes.waiters.own_at(loan.queue) if one.takes_loans]
+        is_held = False
         if waiting:
             self.borrowed += 1
             sink: Borrower = waiting[0].sink  # type: ignore[assignment]  # that of a worker which takes loans
-            sink.lent(loan)
+            is_held = sink.lent(loan, number)
         elif loan.retry:
             self.returned += 1
-            self.output.append((link, pack_number(FrameKind.RETURN, loan.message_id)))
+            self.output.append((link, pack_return(loan.message_id, loan.reservation, was_taken=False)))
         else:  # its owner has forgotten it
             options = JobOptions(ttr=0, was_put=True, ttl=loan.ttl, copies=1)
             self.queues.tubes.put_into(loan.queue, [loan.body], options)
         self._came[number] = link.peer.incarnation, loan.number
-        self.output.append((link, pack_number(FrameKind.TOOK, loan.number)))
+        self.output.append((link, pack_number(FrameKind.TOOK, loan.number, b"\1" if is_held else b"")))
+
+    def end_loan(self, lender: int, loan: Loan) -> None:
+        """Give a job back whose client is gone: now, or when the lender is connected again, unless it has restarted."""
+        frame = pack_return(loan.message_id, loan.reservation, was_taken=True)
+        link = self._links.get(lender)
+        if link is not None:
+            self.output.append((link, frame))
+            return
+        incarnation = self._came[lender][0]
+        owed = self._owed.setdefault(lender, (incarnation, []))
+        if owed[0] == incarnation and len(owed[1]) < MOST_OWED:  # more come back when their time to run is over
+            owed[1].append(frame)
 
     # questions
 

@@ -19,7 +19,7 @@ from nsqd.core.work_queue.job_index import JobIndex
 from nsqd.core.work_queue.tube import WORK, Tube
 from nsqd.core.work_queue.tube_list import TubeList
 from nsqd.core.work_queue.waiters import Waiters, turn_of
-from nsqd.core.work_queue.worker import DEFAULT, Worker
+from nsqd.core.work_queue.worker import BORROWED, DEFAULT, Worker
 
 MOST_WATCHED = 1000  # tubes that a worker may watch: each reserve looks at all of them, which takes 2 ms
 RELEASED_AT_ONCE = 100  # jobs of one tube that are released for a worker at its deadline: about 1 ms
@@ -133,14 +133,19 @@ class Tubes:
     def leave(self, worker: Worker) -> None:
         """Remove the worker of a client that is gone. Its reserved jobs are ready again."""
         self.waiters.leave(worker)
-        for key, ordinal in list(worker.holds):
-            tube = self.waiters.striped[key] if key < 0 else self.index.holders[key]
-            job = tube.jobs.get(ordinal)
-            if job is not None:
-                tube.let_go(job)
+        self.release_all(worker)
         self._unuse(worker)
         for name in list(worker.watching):
             self.ignore(worker, name)
+
+    def release_all(self, worker: Worker) -> None:
+        """Make all jobs ready again that the worker has reserved, but for those of other nodes."""
+        for key, ordinal in list(worker.holds):
+            if key != BORROWED:
+                tube = self.waiters.striped[key] if key < 0 else self.index.holders[key]
+                job = tube.jobs.get(ordinal)
+                if job is not None:
+                    tube.let_go(job)
 
     def use(self, worker: Worker, name: str) -> None:
         """Direct the jobs that the worker puts to that tube from now on. Raises TooMany."""

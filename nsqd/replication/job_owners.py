@@ -59,7 +59,7 @@ class JobOwners:
         adopters = {epoch.node for log_id, epoch in epochs if own_logs.get(epoch.node) != log_id and epoch.number}
         return {number, *adopters} - {cluster.own.number}
 
-    def _reachable(self, numbers: Iterable[int]) -> bool:
+    def reachable(self, numbers: Iterable[int]) -> bool:
         """Return True if any of these nodes can be asked."""
         return any(number in self._cluster.links for number in numbers)
 
@@ -72,7 +72,7 @@ class JobOwners:
             if message_id is None:
                 continue
             numbers = frozenset(self.owners(message_id >> 48))
-            if self._reachable(numbers):
+            if self.reachable(numbers):
                 groups.setdefault(numbers, []).append((job_id, message_id))
             elif command in ACKNOWLEDGES:
                 self._keep(job_id, message_id)
@@ -83,7 +83,7 @@ class JobOwners:
     def ask(self, command: bytes, job_id: bytes, then: Callable[[list[bytes]], None]) -> bool:
         message_id = self._ids.decode(job_id)
         numbers = self.owners(message_id >> 48) if message_id is not None else set()
-        is_reachable = self._reachable(numbers)
+        is_reachable = self.reachable(numbers)
         if is_reachable:
             self._lending.ask(numbers, resp.words([command, job_id]), then)
         return is_reachable
@@ -150,7 +150,7 @@ class JobOwners:
             tube.finish(job)
             return
         numbers = self.owners(message_id >> 48)
-        if not self._reachable(numbers):
+        if not self.reachable(numbers):
             tube.table.move(job, JobState.READY, job.priority + 1, 0)  # others come first next time
             return
         self._asked.add(job.id)

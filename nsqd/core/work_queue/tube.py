@@ -255,6 +255,13 @@ class Tube:
         holder.hold(self.key, job.ordinal, due)
         self._note(job, self.table.move(job, JobState.RESERVED, job.priority, due))
 
+    def hand_over(self, job: Job, worker: Worker) -> None:
+        """Let the worker have a job that another one has reserved, for what is left of the time to run."""
+        before = self.reserved[job.ordinal]
+        worker.hold(self.key, job.ordinal, before.holds[self.key, job.ordinal])
+        before.lost(self.key, job.ordinal)
+        self.reserved[job.ordinal] = worker
+
     def let_go(self, job: Job) -> None:
         """Make a reserved job ready again with its priority. Only its count of reservations still shows the reservation."""
         self._move(job, JobState.READY, job.priority, 0)

@@ -12,6 +12,9 @@ from nsqd.core.work_queue.job import Job
 from shared.values import SECOND
 
 DEFAULT = "default"  # the tube that every client uses and watches at first
+BORROWED = -(
+    1 << 62
+)  # in place of the number of a tube: the job is another node's, and has its message id for an ordinal
 MARGIN = SECOND  # ns before the end of a reservation at which its worker is warned
 
 
@@ -90,7 +93,7 @@ class Worker:
         self.takes_loans = False  # True: it takes jobs that other nodes own
         self.using = DEFAULT
         self.watching = Names(DEFAULT)
-        # by (number of the tube, ordinal): when the reservation ends, monotonic ns
+        # by (number of the tube, or BORROWED; ordinal): when the reservation ends, monotonic ns
         self.holds: dict[tuple[int, int], int] = {}
         # a heap of (end, number of the tube, ordinal) for these reservations and some that are over
         self._ends: list[tuple[int, int, int]] = []
@@ -117,6 +120,13 @@ class Worker:
         while ends and holds.get(ends[0][1:]) != ends[0][0]:
             heappop(ends)
         return ends[0][0] - MARGIN if ends else None
+
+    def end_borrowed(self, now: int) -> list[int]:
+        """Forget the jobs of other nodes whose reservation is over at `now` (monotonic ns). Returns their message ids."""
+        over = [ordinal for (tube, ordinal), end in self.holds.items() if tube == BORROWED and end <= now]
+        for ordinal in over:
+            self.lost(BORROWED, ordinal)
+        return over
 
     def __repr__(self) -> str:
         waiting = ", waiting" if self.waiting else ""

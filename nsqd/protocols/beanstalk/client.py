@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
@@ -34,6 +34,10 @@ from nsqd.protocols.beanstalk.commands import (
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport
 
+if TYPE_CHECKING:
+    from nsqd.core.work_queue.loan import Loan
+    from nsqd.protocols.beanstalk.borrower import OtherNodes
+
 UNITS_OF_A_TURN = 1024  # commands and replies count one each, and large ones more, so that no client gets a long turn
 BYTES_OF_A_UNIT = 1024  # bytes of replies that count one unit: a megabyte in a turn
 MOST_USUAL = 1024  # remembered lines of put: clients put with the same options again and again
@@ -51,6 +55,7 @@ class BeanstalkContext:
     figures: Callable[[], stats.ServerFigures] = lambda: stats.ServerFigures(65_535, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0)
     # Recent lines of put: the body's size, and the options without the time when the delay ends.
     usual: dict[bytes, tuple[int, JobOptions]] = field(default_factory=dict)
+    others: OtherNodes | None = None  # of the cluster; None: this node is alone
 
     def learn(self, line: bytes, arguments: tuple[Any, ...]) -> None:
         """Remember a line of put and its arguments, because clients send the same line again."""
@@ -92,6 +97,7 @@ class Client(ABC):
         "_eof",
         "_half_put",
         "_is_gone",
+        "_loans",
         "_long",
         "_now",
         "_put",
@@ -124,6 +130,9 @@ class Client(ABC):
         self.body_since = -1  # ns: when that body began to come; -1: none is coming
         self._half_put: Put | None = None  # the put that the body belongs to
         self.worker = Worker(self)
+        self.worker.takes_loans = context.others is not None
+        # by message id: the jobs of other nodes that the client has, each with the number of the node that lent it
+        self._loans: dict[int, tuple[int, Loan]] = {}
         self._buffer = bytearray()
         self._put: Put | None = None
         self._spent = 0  # units of this turn, out of UNITS_OF_A_TURN

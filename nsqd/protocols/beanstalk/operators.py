@@ -10,7 +10,8 @@ from nsqd.core.work_queue.actions import behind
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.protocols.beanstalk import stats
-from nsqd.protocols.beanstalk.client import NOT_FOUND, TUBES_OF_A_UNIT, Client, job_reply
+from nsqd.protocols.beanstalk.borrower import Borrower
+from nsqd.protocols.beanstalk.client import NOT_FOUND, TUBES_OF_A_UNIT, job_reply
 from nsqd.protocols.beanstalk.commands import BadFormat
 from shared.values import SECOND
 
@@ -19,7 +20,7 @@ MOST_LISTED = 1000  # job numbers in an answer
 _CLEARED = (JobState.READY, JobState.DELAYED, JobState.BURIED)
 
 
-class Operator(Client):
+class Operator(Borrower):
     """A client's commands that look at tubes and jobs, or act on them as an operator."""
 
     __slots__ = ()
@@ -27,7 +28,12 @@ class Operator(Client):
     # looking
 
     def _peek(self, job_id: int) -> None:
-        self._answer_found("peek", self._broker.tubes.find(job_id))
+        found = self._broker.tubes.find(job_id)
+        if found is not None or self._context.others is None:
+            self._answer_found("peek", found)
+        else:
+            self._count("peek")
+            self._ask_owner(b"peek ", job_id)
 
     def _peek_ready(self) -> None:
         self._peek_first("peek-ready", JobState.READY)
@@ -75,7 +81,10 @@ class Operator(Client):
 
     def _kick_job(self, job_id: int) -> None:
         found = self._broker.tubes.find(job_id)
-        if found is None or found[1].state not in (JobState.BURIED, JobState.DELAYED):
+        if found is None:
+            self._ask_owner(b"kick-job ", job_id)
+            return
+        if found[1].state not in (JobState.BURIED, JobState.DELAYED):
             self._reply(NOT_FOUND)
             return
         found[0].kick(found[1])
@@ -165,7 +174,7 @@ class Operator(Client):
         self._count("stats-job")
         found = self._broker.tubes.find(job_id)
         if found is None:
-            self._reply(NOT_FOUND)
+            self._ask_owner(b"stats-job ", job_id)
         else:
             self._reply(stats.dictionary(stats.job_stats(*found, self._now, self._broker.wall)))
 

@@ -143,6 +143,8 @@ class Peer(Operator):
         self._spent += len(worker.watching) // TUBES_OF_A_UNIT
         tubes.release_due(worker, now)
         worker.works = True
+        if self._loans:
+            self._end_borrowed()
         warned = worker.warned_at()
         soon = warned is not None and warned <= now
         if not (soon and not tubes.has_ready(worker)):
@@ -200,20 +202,22 @@ class Peer(Operator):
         tube.reserve(job, self.worker, self._now)
         self._reply(job_reply(b"RESERVED", self._broker.tubes.client_id(job), body))
 
-    def _own(self, job_id: int) -> tuple[Tube, Job] | None:
-        """Return the job if this worker has it reserved; else answer NOT_FOUND and return None."""
+    def _own(self, verb: bytes, job_id: int, *arguments: int) -> tuple[Tube, Job] | None:
+        """Return the job if this worker has it reserved; else have its lender do the command, or answer NOT_FOUND."""
         found = self._broker.tubes.find(job_id)
         if found is not None and found[0].reserved.get(found[1].ordinal) is self.worker:
             return found
-        self._reply(NOT_FOUND)
+        self._ask_lender(verb, job_id, *arguments)
         return None
 
     def _delete(self, job_id: int) -> None:
         self._count("delete")
-        if not self._finish(job_id):
+        if self._finish(job_id):
+            self._reply(b"DELETED\r\n")
+        elif self._broker.tubes.find(job_id) is None:
+            self._ask_owner(b"delete ", job_id)
+        else:
             self._reply(NOT_FOUND)
-            return
-        self._reply(b"DELETED\r\n")
 
     def _delete_batch(self, job_ids: tuple[int, ...]) -> None:
         """Delete the jobs, and answer DELETED_BATCH with how many existed and were not reserved by another worker."""
@@ -221,7 +225,7 @@ class Peer(Operator):
 
     def _release(self, job_id: int, priority: int, delay: int) -> None:
         self._count("release")
-        found = self._own(job_id)
+        found = self._own(b"release ", job_id, priority, delay)
         if found is not None:
             found[0].hand_back(found[1], priority, delay, self._now)
             self._promise(found[0].topic_name)
@@ -229,7 +233,7 @@ class Peer(Operator):
 
     def _bury(self, job_id: int, priority: int) -> None:
         self._count("bury")
-        found = self._own(job_id)
+        found = self._own(b"bury ", job_id, priority)
         if found is not None:
             found[0].bury(found[1], priority)
             self._promise(found[0].topic_name)
@@ -237,7 +241,7 @@ class Peer(Operator):
 
     def _touch(self, job_id: int) -> None:
         self._count("touch")
-        found = self._own(job_id)
+        found = self._own(b"touch ", job_id)
         if found is not None:
             found[0].touch(found[1], self.worker, self._now)
             self._reply(b"TOUCHED\r\n")

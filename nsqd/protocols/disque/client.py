@@ -312,10 +312,11 @@ class Client(ABC):
         self.context.queues.note_fetched(tube, self.broker.now)
         self.end_wait(self.fetched([(tube, job, body)]))
 
-    def lent(self, loan: Loan) -> None:
-        """Answer the waiting GETJOB with a job of another node."""
+    def lent(self, loan: Loan, lender: int) -> bool:
+        """Answer the waiting GETJOB with a job of another node. The client does not own it, so it stays out if that goes."""
         self.context.queues.use(loan.queue, self.broker.now)
         self.end_wait(self.borrowed(loan))
+        return False
 
     def read_completed(self) -> None:
         """Execute the waiting command again now that the disk has answered: a body that was read is not kept for long."""

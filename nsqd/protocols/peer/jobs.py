@@ -4,10 +4,10 @@
 |---|---|
 | WANT | name of a queue; how many clients of the sender wait for its jobs |
 | BODY | bytes: a part of the body of the next LOAN |
-| LOAN | number of the loan, name of the queue, message id, ttl, retry, nacks, additional deliveries, the rest of the body |
-| TOOK | number of the last loan that came, and that a client has got or the sender has kept |
-| RETURN | message id of a job that was lent, and that nobody waited for |
-| ASK | number of the question; bytes: a command of Disque, as clients send it |
+| LOAN | number of the loan, queue, message id, ttl, retry, reservation, nacks, additional deliveries, rest of the body |
+| TOOK | number of the last loan that came; one byte more: the client that got it has the job only until it goes |
+| RETURN | message id of a job that was lent; its reservation; whether a client had it, and is gone: else nobody waited |
+| ASK | number of the question; bytes: a command of Disque, as clients send it, or reservation and command of beanstalkd |
 | SAID | number of the question; bytes: the reply, as clients get it |
 
 See docs/design/cluster.md#lending.
@@ -50,30 +50,43 @@ def pack_loan(loan: Loan) -> Iterator[bytes]:
     while at < last:
         yield encode(FrameKind.BODY, loan.body[at : at + MOST_PART])
         at += MOST_PART
-    fields = loan.number, loan.queue, loan.message_id, loan.ttl, loan.retry, loan.nacks, loan.additional_deliveries
-    yield encode(FrameKind.LOAN, msgpack.packb([*fields, loan.body[at:]]))
+    place = loan.number, loan.queue, loan.message_id
+    counts = loan.ttl, loan.retry, loan.reservation, loan.nacks, loan.additional_deliveries
+    yield encode(FrameKind.LOAN, msgpack.packb([*place, *counts, loan.body[at:]]))
 
 
 def unpack_loan(content: bytes, before: bytes) -> Loan:
     """Return the loan in a LOAN frame. `before`: the parts of its body in BODY frames. Raises PeerError."""
-    number, queue, message_id, ttl, retry, nacks, more, body = _fields(content, 8)
+    number, queue, message_id, *counts, body = _fields(content, 9)
     if type(body) is not bytes:
         raise PeerError("the body of a loan is not bytes")
-    for one in (ttl, retry, nacks, more):
-        _int(one, _U32)
+    ttl, retry, reservation, nacks, more = (_int(one, _U32) for one in counts)
     place = _int(number, _U64), _queue(queue), _int(message_id, _U64)
-    return Loan(*place, ttl, retry, nacks, more, before + body)
+    return Loan(*place, ttl, retry, reservation, nacks, more, before + body)
+
+
+def pack_return(message_id: int, reservation: int, was_taken: bool) -> bytes:
+    """Return the frame that gives a lent job back. `was_taken`: a client had it, and is gone."""
+    return encode(FrameKind.RETURN, msgpack.packb([message_id, reservation, was_taken]))
+
+
+def unpack_return(content: bytes) -> tuple[int, int, bool]:
+    """Return message id, reservation, and whether a client had the job. Raises PeerError."""
+    message_id, reservation, was_taken = _fields(content, 3)
+    if type(was_taken) is not bool:
+        raise PeerError("a frame about jobs has a field of another kind")
+    return _int(message_id, _U64), _int(reservation, _U32), was_taken
 
 
 def pack_number(kind: FrameKind, number: int, data: bytes = b"") -> bytes:
-    """Return a frame that begins with a number: TOOK, RETURN, ASK or SAID."""
+    """Return a frame that begins with a number: TOOK, ASK or SAID."""
     return encode(kind, _NUMBER.pack(number) + data)
 
 
-def unpack_number(content: bytes, has_data: bool) -> tuple[int, bytes]:
+def unpack_number(content: bytes) -> tuple[int, bytes]:
     """Return the number, and the bytes that follow it. Raises PeerError."""
-    if len(content) < _NUMBER.size or (len(content) > _NUMBER.size and not has_data):
-        raise PeerError("a frame about jobs has another length")
+    if len(content) < _NUMBER.size:
+        raise PeerError("a frame about jobs is too short")
     return int(_NUMBER.unpack_from(content)[0]), content[_NUMBER.size :]
 
 

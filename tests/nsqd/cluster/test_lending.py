@@ -2,145 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from random import Random
-from types import SimpleNamespace
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
 from nsqd.cluster.lending import ANSWER_WITHIN
-from nsqd.core.broker import Broker
-from nsqd.core.limits import Limits
 from nsqd.core.message.epoch import Epoch
-from nsqd.core.message.ids import IdSource
-from nsqd.core.queues import Queues
 from nsqd.core.sequence.put_batch import JobOptions
-from nsqd.lent_jobs import LentJobs
-from nsqd.protocols.disque.context import Alone, DisqueContext
-from nsqd.protocols.disque.ids import JobIds
-from nsqd.protocols.peer.frames import FrameKind, FrameReader
+from nsqd.protocols.peer.frames import FrameKind
 from nsqd.replication.job_owners import KEPT
+from tests.nsqd.cluster.stations import Cluster, Station, ask, waiting
 from tests.nsqd.core.adopted import AdoptedLog
-from tests.nsqd.core.node import MS, Node
-from tests.nsqd.protocols.disque.wire import Wire, request
+from tests.nsqd.core.node import MS
+from tests.nsqd.protocols.disque.wire import request
 
 SMALL, LARGE = b"small", b"x" * 700_000
-
-
-@dataclass(slots=True)
-class End:
-    """One end of a connection, as a Link of nsqd/cluster is one: what is sent stays until the network carries it."""
-
-    peer: Any
-    sent: list[bytes] = field(default_factory=list)
-
-    def send_claiming(self, frame: bytes) -> None:
-        self.sent.append(frame)
-
-
-class Station:
-    """A node with clients of Disque, and its part in lending."""
-
-    def __init__(self, number: int, incarnation: int = 1, node: Node | None = None) -> None:
-        self.number = number
-        self.identity = SimpleNamespace(number=number, incarnation=incarnation, log_id=b"%016d" % number)
-        if node is None:
-            node = Node(Limits(whole_job_ids=True))
-            ids = IdSource(number, 1, lambda ceiling: True)
-            node.broker = Broker(Limits(whole_job_ids=True), node.store, ids, Random(1).randrange)
-            node.broker.begin(node.now, 1_800_000_000 * 10**9 + node.now)
-        self.node = node
-        self.context = DisqueContext(Queues(node.broker.tubes), JobIds(b"a cluster"), Alone(number, 0), 1 << 20)
-        self.links: dict[int, End] = {}
-        self.cluster = SimpleNamespace(
-            own=self.identity,
-            links=self.links,
-            leases={},
-            membership=SimpleNamespace(members=[]),
-            ownership=SimpleNamespace(epochs={}),
-        )
-        self.port = SimpleNamespace(cluster=self.cluster, flush=lambda: None, on_closed=None, on_attach=None)
-        self.jobs = LentJobs(node.broker, self.context, self.port)  # type: ignore[arg-type]
-        node.after_turn = self._end_turn
-
-    def _end_turn(self) -> None:
-        self.jobs.tick()
-        replies = self.jobs.replies()
-        if replies is not None:
-            replies.deliver()
-
-    def client(self) -> Wire:
-        return Wire(self.node, self.context)
-
-
-class Cluster:
-    """Stations, with a connection between each two."""
-
-    def __init__(self, count: int) -> None:
-        self.stations = [Station(number) for number in range(1, count + 1)]
-        self.readers: dict[tuple[int, int], FrameReader] = {}
-        self.kinds: list[FrameKind] = []  # of all frames that were carried
-        self.holds: Callable[[int, int, FrameKind], bool] = lambda source, target, kind: False  # frames that get lost
-        for station in self.stations:
-            station.cluster.membership.members[:] = [other.identity for other in self.stations]
-        for one in self.stations:
-            for other in self.stations:
-                if one.number < other.number:
-                    self.connect(one, other)
-        self.settle()
-
-    def connect(self, one: Station, other: Station) -> None:
-        for here, there in ((one, other), (other, one)):
-            here.links[there.number] = End(there.identity)
-            reader = self.readers[here.number, there.number] = FrameReader()
-            reader.limit = 1 << 20
-            here.cluster.leases[there.number] = 1 << 40
-        for here, there in ((one, other), (other, one)):
-            here.cluster.on_admitted(here.links[there.number])
-
-    def cut(self, one: Station, other: Station) -> None:
-        for here, there in ((one, other), (other, one)):
-            link = here.links.pop(there.number, None)
-            if link is not None:
-                here.port.on_closed(there.number, link)
-
-    def settle(self) -> None:
-        """Let turns and frames go on until nothing is on its way."""
-        busy = True
-        while busy:
-            busy = False
-            for station in self.stations:
-                station.node.turn()
-            for station in self.stations:
-                for number, link in list(station.links.items()):
-                    sent, link.sent = link.sent, []
-                    for data in sent:
-                        busy = True
-                        self._carry(station, self.stations[number - 1], data)
-
-    def _carry(self, source: Station, target: Station, data: bytes) -> None:
-        link = target.links.get(source.number)
-        for kind, content in self.readers[target.number, source.number].feed(data):
-            self.kinds.append(kind)
-            if link is not None and not self.holds(source.number, target.number, kind):
-                target.cluster.on_lending(link, kind, content, target.node.now)
-
-    def advance(self, ms: int) -> None:
-        for station in self.stations:
-            station.node.advance(ms * MS)
-        self.settle()
-
-    def check(self) -> None:
-        for station in self.stations:
-            station.node.broker.check()
-
-
-def waiting(station: Station, *queues: str, options: tuple[str | int, ...] = ()) -> Wire:
-    client = station.client()
-    assert client.replies(request("GETJOB", *options, "FROM", *queues)) == []
-    return client
 
 
 @pytest.mark.parametrize("body", [SMALL, LARGE, b""])
@@ -154,17 +30,6 @@ def test_a_job_added_anywhere_reaches_a_client_that_waits(body: bytes) -> None:
     assert client.replies() == [[[b"q", job_id.encode(), body, b"nacks", 0, b"additional-deliveries", 0]]]
     assert a.client().get("q") == []
     cluster.check()
-
-
-def ask(cluster: Cluster, client: Wire, *words: str | int | bytes) -> Any:
-    """The reply of a command for which other nodes are asked."""
-    found = client.replies(request(*words))
-    cluster.settle()
-    found += client.replies()
-    cluster.settle()
-    found += client.replies()
-    assert len(found) == 1, found
-    return found[0]
 
 
 def test_every_node_takes_commands_about_every_job() -> None:

@@ -17,9 +17,11 @@ from nsqd.protocols.peer.jobs import (
     MOST_WANTED,
     pack_loan,
     pack_number,
+    pack_return,
     pack_want,
     unpack_loan,
     unpack_number,
+    unpack_return,
     unpack_want,
 )
 
@@ -27,7 +29,7 @@ HEAD = 5  # bytes of a frame before its content
 FUZZED = int(os.environ.get("PENSTOCK_FUZZED", "20000"))
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 NAMES = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=200)
-ONE = Loan(7, "mail", 5 << 48 | 9, 86_400, 300, 1, 2, b"a body")
+ONE = Loan(7, "mail", 5 << 48 | 9, 86_400, 300, 4, 1, 2, b"a body")
 
 
 def carried(frames: bytes) -> Loan:
@@ -44,14 +46,14 @@ def carried(frames: bytes) -> Loan:
     raise AssertionError("there is no loan")
 
 
-@given(st.builds(Loan, U64, NAMES, U64, U32, U32, U32, U32, st.binary(max_size=50)))
+@given(st.builds(Loan, U64, NAMES, U64, U32, U32, U32, U32, U32, st.binary(max_size=50)))
 def test_a_loan_comes_as_it_was_given(loan: Loan) -> None:
     assert carried(b"".join(pack_loan(loan))) == loan
 
 
 @pytest.mark.parametrize("size", [0, 1, MOST_PART - 1, MOST_PART, MOST_PART + 1, 3 * MOST_PART + 5])
 def test_a_large_body_comes_in_parts(size: int) -> None:
-    loan = Loan(1, "q", 2, 0, 0, 0, 0, Random(size).randbytes(size))
+    loan = Loan(1, "q", 2, 0, 0, 0, 0, 0, Random(size).randbytes(size))
     frames = list(pack_loan(loan))
     assert max(map(len, frames)) < MOST_PART + 300
     assert carried(b"".join(frames)) == loan
@@ -60,29 +62,38 @@ def test_a_large_body_comes_in_parts(size: int) -> None:
 @given(NAMES, st.integers(0, 3 * MOST_WANTED), U64, st.binary(max_size=20))
 def test_the_other_frames(name: str, count: int, number: int, data: bytes) -> None:
     assert unpack_want(pack_want(name, count)[HEAD:]) == (name, min(count, MOST_WANTED))
-    assert unpack_number(pack_number(FrameKind.ASK, number, data)[HEAD:], has_data=True) == (number, data)
-    content = pack_number(FrameKind.TOOK, number, data)[HEAD:]
-    if data:
-        with pytest.raises(PeerError):
-            unpack_number(content, has_data=False)
-    else:
-        assert unpack_number(content, has_data=False) == (number, b"")
+    content = pack_number(FrameKind.ASK, number, data)[HEAD:]
+    assert unpack_number(content) == (number, data)
+    with pytest.raises(PeerError):
+        unpack_number(content[:7])
+
+
+@given(U64, st.integers(0, (1 << 32) - 1), st.booleans())
+def test_a_return_comes_as_it_was_given(message_id: int, reservation: int, was_taken: bool) -> None:
+    assert unpack_return(pack_return(message_id, reservation, was_taken)[HEAD:]) == (message_id, reservation, was_taken)
+
+
+@pytest.mark.parametrize("fields", [(1, 1), (1, 1, 1), (-1, 1, True), (1, 1 << 32, True), (True, 1, True)])
+def test_what_is_no_return_is_refused(fields: tuple[object, ...]) -> None:
+    with pytest.raises(PeerError):
+        unpack_return(msgpack.packb(fields))
 
 
 @pytest.mark.parametrize(
     "fields",
     [
-        (7, "", 1, 0, 0, 0, 0, b""),
-        (7, "x" * 201, 1, 0, 0, 0, 0, b""),
-        (7, "a\nb", 1, 0, 0, 0, 0, b""),
-        (7, "é", 1, 0, 0, 0, 0, b""),
-        (7, b"q", 1, 0, 0, 0, 0, b""),
-        (-1, "q", 1, 0, 0, 0, 0, b""),
-        (7, "q", 1, 1 << 32, 0, 0, 0, b""),
-        (7, "q", 1, 0, True, 0, 0, b""),
-        (7, "q", 1, 0, 0, 0.5, 0, b""),
-        (7, "q", 1, 0, 0, 0, 0, "text"),
-        (7, "q", 1, 0, 0, 0, b""),
+        (7, "", 1, 0, 0, 1, 0, 0, b""),
+        (7, "x" * 201, 1, 0, 0, 1, 0, 0, b""),
+        (7, "a\nb", 1, 0, 0, 1, 0, 0, b""),
+        (7, "é", 1, 0, 0, 1, 0, 0, b""),
+        (7, b"q", 1, 0, 0, 1, 0, 0, b""),
+        (-1, "q", 1, 0, 0, 1, 0, 0, b""),
+        (7, "q", 1, 1 << 32, 0, 1, 0, 0, b""),
+        (7, "q", 1, 0, True, 1, 0, 0, b""),
+        (7, "q", 1, 0, 0, -1, 0, 0, b""),
+        (7, "q", 1, 0, 0, 1, 0.5, 0, b""),
+        (7, "q", 1, 0, 0, 1, 0, 0, "text"),
+        (7, "q", 1, 0, 0, 1, 0, b""),
     ],
 )
 def test_what_is_no_loan_is_refused(fields: tuple[object, ...]) -> None:

@@ -1,0 +1,98 @@
+"""Jobs of other nodes of a cluster, as a client of beanstalkd sees them: what it borrows, and commands that their owners do.
+
+A waiting reserve may be answered with a job of another node. The client has that job reserved like any other: until it
+deletes, releases or buries it, until its time to run is over, or until the client goes. Commands about the job are done by its
+owner, and the client waits for the answer.
+
+See docs/design/cluster.md#lending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from nsqd.core.work_queue.loan import Loan
+from nsqd.core.work_queue.worker import BORROWED
+from nsqd.protocols.beanstalk.client import NOT_FOUND, Client, job_reply
+from shared.values import SECOND
+
+TOUCHED = b"TOUCHED\r\n"
+_ENDS = (b"delete ", b"release ", b"bury ")  # the job is not the client's any more
+
+
+class OtherNodes(Protocol):
+    """The other nodes of a cluster, as clients of beanstalkd need them."""
+
+    def ask(self, verb: bytes, job_id: int, loan: Loan | None, line: bytes, then: Callable[[bytes], None]) -> bool:
+        """Have the node that owns a job do a command about it, and call `then` with the reply, in a later turn.
+
+        `loan`: by which the client has the job; None: it has not. `line`: the command, without CR LF. Returns False if no node
+        can be asked that may own the job.
+        """
+
+    def end_loan(self, lender: int, loan: Loan) -> None:
+        """Give a job back to the node with that number, because the client that had it is gone."""
+
+
+class Borrower(Client):
+    """A client that may have jobs of other nodes."""
+
+    __slots__ = ()
+
+    def lent(self, loan: Loan, lender: int) -> bool:
+        """Answer the waiting reserve with a job of another node. See nsqd.cluster.lending.Borrower."""
+        if loan.retry:
+            self._loans[loan.message_id] = lender, loan
+            self.worker.hold(BORROWED, loan.message_id, self._broker.now + loan.retry * SECOND)
+        self._answer(job_reply(b"RESERVED", self._broker.tubes.index.client_id(loan.message_id), loan.body))
+        return loan.retry > 0
+
+    def _end_borrowed(self) -> None:
+        """Forget the jobs of other nodes that are the client's no more, because their time to run is over."""
+        for job_id in self.worker.end_borrowed(self._now):
+            self._loans.pop(job_id, None)
+
+    def _ask_owner(self, verb: bytes, job_id: int, *arguments: int) -> None:
+        """Have another node do a command about a job that is not this node's, and answer as it does: NOT_FOUND if none can."""
+        others = self._context.others
+        if others is not None:
+            self._end_borrowed()
+            line = verb + b" ".join(b"%d" % number for number in (job_id, *arguments))
+            loan = self._loans[job_id][1] if job_id in self._loans else None
+            if others.ask(verb, job_id, loan, line, lambda reply: self._answered(verb, job_id, reply)):
+                self._wait = True
+                return
+        self._reply(NOT_FOUND)
+
+    def _ask_lender(self, verb: bytes, job_id: int, *arguments: int) -> None:
+        """Have the lender do a command, and answer as it does, if the client has the job; else answer NOT_FOUND."""
+        if job_id in self._loans:
+            self._ask_owner(verb, job_id, *arguments)
+        else:
+            self._reply(NOT_FOUND)
+
+    def _answered(self, verb: bytes, job_id: int, reply: bytes) -> None:
+        """Take the owner's answer to a command, and pass it on."""
+        if self._is_gone:
+            return
+        self._now = self._broker.now
+        if job_id in self._loans:
+            if reply == TOUCHED:
+                self.worker.hold(BORROWED, job_id, self._now + self._loans[job_id][1].retry * SECOND)
+            elif reply == NOT_FOUND or verb in _ENDS:
+                self._forget_loan(job_id)
+        self._answer(reply)
+
+    def _forget_loan(self, job_id: int) -> None:
+        del self._loans[job_id]
+        self.worker.lost(BORROWED, job_id)
+
+    def disconnected(self) -> None:
+        """Release everything, also what other nodes have lent: the connection is gone."""
+        others = self._context.others
+        if others is not None:
+            for lender, loan in self._loans.values():
+                others.end_loan(lender, loan)
+            self._loans.clear()
+        super().disconnected()
