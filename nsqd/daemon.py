@@ -218,7 +218,13 @@ class Daemon:
         if self._cluster is not None:
             from nsqd.lent_jobs import LentJobs
 
-            self._lent_jobs = LentJobs(self._broker, front_end.context, self._cluster, self._beanstalk_context)
+            sharing = None
+            if options.share_channels:
+                from nsqd.cluster.sharing import Sharing
+
+                sharing = Sharing(self._broker, options.max_msg_size, options.max_msg_timeout)
+            contexts = front_end.context, self._cluster, self._beanstalk_context
+            self._lent_jobs = LentJobs(self._broker, *contexts, sharing)
             self.reactor.others_replies = self._lent_jobs.replies
 
     def join_cluster(self, directory: DataDirectory) -> None:

@@ -1,4 +1,4 @@
-"""What a node of a cluster does for the jobs of others: lending, questions about jobs, and kept acknowledgements."""
+"""What a node of a cluster does for clients of others: lending, answers about jobs, kept acknowledgements, shared channels."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.guest import Guest, read_request
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.peer import Peer
+from nsqd.protocols.peer.frames import SHARING, FrameKind
 from nsqd.protocols.transport import Begin, Transport, Upgrade
 from nsqd.replication.job_owners import ALLOWED, KEPT, JobOwners
 from nsqd.replication.tube_owners import TubeOwners
 
 if TYPE_CHECKING:
     from nsqd.cluster.link import Link
+    from nsqd.cluster.sharing import Sharing
     from nsqd.core.broker import Broker
     from nsqd.protocols.disque.context import DisqueContext
-    from nsqd.protocols.peer.frames import FrameKind
     from nsqd.replication.port import ClusterPort
 
 P = TypeVar("P", Peer, Guest)
@@ -32,9 +33,14 @@ class LentJobs:
     """The jobs that a node lends and borrows. It takes part in the reactor's turns by `tick` and `replies`."""
 
     def __init__(
-        self, broker: Broker, context: DisqueContext, port: ClusterPort, tubes_context: BeanstalkContext | None = None
+        self,
+        broker: Broker,
+        context: DisqueContext,
+        port: ClusterPort,
+        tubes_context: BeanstalkContext | None = None,
+        sharing: Sharing | None = None,
     ) -> None:
-        """Take part in the cluster from now on.
+        """Take part in the cluster from now on. `sharing`: of channels; None: this node shares none.
 
         `context` is that of the node's own clients of Disque, `tubes_context` that of those of beanstalkd; None: it has none.
         """
@@ -42,6 +48,7 @@ class LentJobs:
         self._port = port
         tubes_context = tubes_context or BeanstalkContext()
         self._for_others, self._tubes_for_others = replace(context), replace(tubes_context)
+        self._sharing = sharing
         self._asked: list[_Asked[Any]] = []  # commands of other nodes that wait for the disk
         self.lending = Lending(context.queues, port.cluster.links, self._execute, context.most_bytes)
         self.owners = JobOwners(port.cluster, self.lending, context.queues, context.ids)
@@ -49,7 +56,7 @@ class LentJobs:
         tubes_context.others = TubeOwners(self.owners, self.lending, context.ids)
         port.cluster.on_lending = self._receive
         port.cluster.on_admitted = self._admitted
-        port.on_closed = self.lending.closed
+        port.on_closed = self._closed
         port.on_attach = self.owners.apply_kept
         port.lending_figures = self._figures
 
@@ -62,15 +69,27 @@ class LentJobs:
             "returned": lending.returned,
             "kept": kept.jobs.count if kept is not None else 0,
             "dropped": self.owners.dropped,
+            "messages_lent": self._sharing.lent if self._sharing is not None else 0,
+            "messages_borrowed": self._sharing.borrowed if self._sharing is not None else 0,
         }
 
     def _admitted(self, link: Link) -> None:
         self.lending.now = self._broker.now
         self.lending.admitted(link)
+        if self._sharing is not None:
+            self._sharing.admitted(link)
+
+    def _closed(self, number: int, link: Link) -> None:
+        self.lending.closed(number, link)
+        if self._sharing is not None:
+            self._sharing.closed(number, link)
 
     def _receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         self.lending.now = self._broker.now
-        self.lending.receive(link, kind, content)
+        if kind not in SHARING:
+            self.lending.receive(link, kind, content)
+        elif self._sharing is not None:
+            self._sharing.receive(link, kind, content)
 
     def _execute(self, request: bytes, then: Callable[[bytes], None]) -> None:
         """Do a command of a client of another node."""
@@ -103,7 +122,10 @@ class LentJobs:
     def tick(self) -> None:
         """Do what is due, within a turn."""
         self.lending.now = self._broker.now
+        self.lending.resume()
         self.owners.tick(self._broker.now)
+        if self._sharing is not None:
+            self._sharing.tick(self._broker.now)
 
     def replies(self) -> HttpReplies | None:
         """Return what leaves when the promises of this turn are kept; None: nothing."""
@@ -114,6 +136,8 @@ class LentJobs:
         lending.conclude()
         lending.announce()
         output = lending.take_output()
+        if self._sharing is not None:
+            output += self._sharing.take_output()
         if not output:
             return None
 

@@ -8,7 +8,7 @@
   log; `claimant`: this node claims one; `voter`: it answers the claims of others. `closed`: logs that owe nothing.
   `deletions`: what was deleted here from logs that others own now.
 * `leaving`: a node that leaves hands its logs over. `topic_configs`: how topics are configured, for adopted logs.
-* `lending`: jobs for clients of other nodes, and questions about jobs.
+* `lending`: jobs for clients of other nodes, and questions about jobs. `sharing`: channels that several nodes read.
 * `taken_in`: what other nodes have taken in that this node's logs lack.
 
 Of nsqd, this package may import only `protocols` and `core`. See docs/design/cluster.md.

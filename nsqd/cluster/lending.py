@@ -40,7 +40,8 @@ from nsqd.protocols.peer.jobs import (
 )
 
 MOST_QUEUES = 10_000  # for which clients of one other node wait
-MOST_OWED = 10_000  # RETURNs for a lender that is away
+MOST_AHEAD = 8 * 1024 * 1024  # bytes that wait for the network, beyond which nothing more is lent
+MOST_RETURNS = 10_000  # RETURNs for a lender that is away
 ANSWER_WITHIN = 2_000_000_000  # ns for other nodes to answer a question
 TOO_LARGE = b"-ERR the reply is too large to be sent to another node: ask the owner of the job\r\n"
 
@@ -70,7 +71,7 @@ class _Credit:
         self.left -= 1
         self.guest.lend(tube, job, body)
         if self.left > 0:
-            self.guest.lending.queues.wait(self.worker)
+            self.guest.wait(self)
 
     def wait_for(self, marks: tuple[Mark, ...]) -> None:
         """Do nothing: what is lent in a turn leaves when all promises of that turn are kept."""
@@ -88,6 +89,8 @@ class _Guest:
     link: Link | None = None
     credits: dict[str, _Credit] = field(default_factory=dict)  # by queue
     last: int = 0  # number of the last loan
+    queued: int = 0  # bytes of jobs that were lent in this turn
+    stalled: list[_Credit] = field(default_factory=list)  # those that wait for the network
     uncertain: int = 0  # loans up to this number went over an earlier connection
     # message id and reservation of each loan by its number, ascending
     unconfirmed: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -101,11 +104,29 @@ class _Guest:
         more = job.timeouts + job.kicks
         loan = Loan(self.last, queue, job.id, job.ttl, job.ttr, job.reserves, job.releases, more, body)
         self.lending.output += ((self.link, frame) for frame in pack_loan(loan))
+        self.queued += len(body)
         self.lending.lent += 1
         self.lending.queues.note_fetched(queue, self.lending.now)
 
+    def wait(self, credit: _Credit) -> None:
+        """Let clients of that node wait for a job, or first for the network, which has not taken what was lent before."""
+        assert self.link is not None
+        if self.link.backlog + self.queued > MOST_AHEAD:
+            self.stalled.append(credit)
+        elif not credit.worker.waiting:
+            self.lending.queues.wait(credit.worker)
+
+    def resume(self) -> None:
+        """Go on lending, if the network has taken most of what was lent."""
+        self.queued = 0
+        if self.stalled and self.link is not None and self.link.backlog < MOST_AHEAD // 2:
+            credits, self.stalled = self.stalled, []
+            for credit in credits:
+                self.lending.offer(credit)
+
     def leave(self) -> None:
         """Give nothing more: the connection is gone."""
+        self.stalled.clear()
         for credit in self.credits.values():
             self.lending.queues.stop_waiting(credit.worker)
         self.credits.clear()
@@ -150,7 +171,7 @@ class Lending:
             int, tuple[int, int]
         ] = {}  # the incarnation of each lender, and the number of its last loan that came
         # by number of the lender: its incarnation, and the RETURNs that it is sent when it is connected again
-        self._owed: dict[int, tuple[int, list[bytes]]] = {}
+        self._late_returns: dict[int, tuple[int, list[bytes]]] = {}
         self._questions: dict[int, _Question] = {}
         self._last_question = 0
         queues.tubes.waiters.changed = set()
@@ -176,9 +197,9 @@ class Lending:
             self._came[number] = incarnation, 0
         self._parts.pop(number, None)
         self.output.append((link, pack_number(FrameKind.TOOK, self._came[number][1])))
-        of, owed = self._owed.pop(number, (0, []))
+        of, returns = self._late_returns.pop(number, (0, []))
         if of == incarnation:  # another run of the lender has nothing lent
-            self.output += ((link, frame) for frame in owed)
+            self.output += ((link, frame) for frame in returns)
         self._known[number] = {}
         waiters = self.queues.tubes.waiters
         for name in waiters.names():
@@ -244,9 +265,16 @@ class Lending:
         if not count:
             self.queues.stop_waiting(credit.worker)
             del guest.credits[queue]
-        elif not credit.worker.waiting:
-            self.queues.wait(credit.worker)
-            for tube in self.queues.all_of(queue):
+        elif credit not in guest.stalled:
+            self.offer(credit)
+
+    def offer(self, credit: _Credit) -> None:
+        """Lend jobs as far as the clients of another node wait for them."""
+        if credit.left <= 0 or credit.worker.waiting:
+            return
+        credit.guest.wait(credit)
+        for name in credit.worker.watching:
+            for tube in self.queues.all_of(name):
                 tube.offer()
 
     def _confirm(self, number: int, loan: int, is_held: bytes) -> None:
@@ -331,9 +359,9 @@ class Lending:
             self.output.append((link, frame))
             return
         incarnation = self._came[lender][0]
-        owed = self._owed.setdefault(lender, (incarnation, []))
-        if owed[0] == incarnation and len(owed[1]) < MOST_OWED:  # more come back when their time to run is over
-            owed[1].append(frame)
+        of, returns = self._late_returns.setdefault(lender, (incarnation, []))
+        if of == incarnation and len(returns) < MOST_RETURNS:  # more come back when their time to run is over
+            returns.append(frame)
 
     # questions
 
@@ -362,6 +390,11 @@ class Lending:
         for one in over:
             asked = self._questions.pop(one)
             asked.then(asked.replies)
+
+    def resume(self) -> None:
+        """Go on lending to nodes whose connections had too much to send. Call it in a turn."""
+        for guest in self._guests.values():
+            guest.resume()
 
     def take_output(self) -> list[tuple[Link, bytes]]:
         """Return the frames that leave when the promises of this turn are kept, and forget them."""

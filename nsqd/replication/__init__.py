@@ -15,7 +15,8 @@
   logs what was deleted at a node that was cut off.
 * Remnants: `remnants` takes in what copies hold that the owners of their logs lack, as the `arbiter` of such an owner says.
   `parted` has the directories, with a note (`taken_in_note`) about each copy that was taken in.
-* Jobs: `job_owners` says who may own a job, and keeps acknowledgements for those that are away.
+* Jobs: `job_owners` says who may own a job, and keeps acknowledgements for those that are away. `tube_owners` is the same for
+  clients of beanstalkd.
 
 See docs/design/cluster.md.
 """

@@ -43,6 +43,7 @@ class Channel:
 
     kind = ReaderKind.CHANNEL
     takes_job_options = False
+    is_borrowed = False  # True: its messages are those of another node (nsqd/core/borrowed.py)
     pending_count = 0  # none: `counts` covers all distributed messages
 
     __slots__ = (
@@ -138,9 +139,13 @@ class Channel:
         if self.consumers.pop(consumer, None) is None:
             return False  # the channel was deleted first
         if self._limits.requeue_on_disconnect:  # else its messages stay in flight until they time out
-            for run in self.in_flight.runs(consumer):
-                self.requeue_count += self._return(run, len(run), REQUEUED, "disconnected")
+            self.return_all(consumer)
         return self.ephemeral and not self.consumers
+
+    def return_all(self, consumer: Consumer) -> None:
+        """Make all messages ready again that a consumer which is gone has in flight, or bury them."""
+        for run in self.in_flight.runs(consumer):
+            self.requeue_count += self._return(run, len(run), REQUEUED, "disconnected")
 
     def refresh(self, consumer: Consumer) -> None:
         """Look again whether a consumer has room after its RDY count, sink or messages in flight changed; wake the channel."""

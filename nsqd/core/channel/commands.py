@@ -127,6 +127,18 @@ def requeue(channel: Channel, consumer: Consumer, message_id: bytes, delay: int,
     return ""
 
 
+def give_back(channel: Channel, consumer: Consumer, message_id: bytes) -> str:
+    """Make a message ready again that the consumer never got: the delivery does not count. Return why it failed, or ""."""
+    found = channel.in_flight.take_out(consumer, message_id)
+    if found is None:
+        return _in_stripes(channel, consumer, message_id, lambda c, m: give_back(c, m, message_id))
+    attempts, ordinal = found[0].attempts - 1, found[1]
+    channel.journal.requeue(ordinal, attempts, 0)
+    channel.put_back(Message(ordinal, attempts))
+    channel.refresh(consumer)
+    return ""
+
+
 def touch(channel: Channel, consumer: Consumer, message_id: bytes, timeout: int, longest: int, now: int) -> str:
     """Carry out TOUCH: extend the deadline of a message to `timeout` from now, but at most `longest` after its delivery (ns).
 

@@ -8,6 +8,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from nsqd.cluster.sharing import Sharing
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
@@ -17,7 +18,7 @@ from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.disque.context import Alone, DisqueContext
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.peer.frames import FrameKind, FrameReader
-from tests.nsqd.core.node import MS, Node
+from tests.nsqd.core.node import MS, SECOND, Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as BeanstalkWire
 from tests.nsqd.protocols.disque.wire import Wire, request
 
@@ -28,6 +29,7 @@ class End:
 
     peer: Any
     sent: list[bytes] = field(default_factory=list)
+    backlog: int = 0  # bytes that the network has not taken
 
     def send_claiming(self, frame: bytes) -> None:
         self.sent.append(frame)
@@ -56,7 +58,9 @@ class Station:
         )
         self.port = SimpleNamespace(cluster=self.cluster, flush=lambda: None, on_closed=None, on_attach=None)
         self.tubes_context = BeanstalkContext()
-        self.jobs = LentJobs(node.broker, self.context, self.port, self.tubes_context)  # type: ignore[arg-type]
+        self.sharing = Sharing(node.broker, 1 << 20, 60 * SECOND)
+        contexts = self.context, self.port, self.tubes_context
+        self.jobs = LentJobs(node.broker, *contexts, self.sharing)  # type: ignore[arg-type]
         node.after_turn = self._end_turn
 
     def _end_turn(self) -> None:

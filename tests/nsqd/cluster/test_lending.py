@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nsqd.cluster.lending import ANSWER_WITHIN
+from nsqd.cluster.lending import ANSWER_WITHIN, MOST_AHEAD
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.protocols.peer.frames import FrameKind
@@ -332,3 +332,22 @@ def test_the_same_context_without_others_is_for_other_nodes() -> None:
     station = Station(1)
     assert station.context.others is station.jobs.owners
     assert replace(station.context, others=None).others is None
+
+
+def test_no_more_is_lent_than_the_network_takes() -> None:
+    cluster = Cluster(2)
+    a, b = cluster.stations
+    clients = [waiting(b, "q") for _ in range(20)]
+    cluster.settle()
+    a.links[2].backlog = MOST_AHEAD - 100
+    adder = a.client()
+    for _ in range(5):
+        adder.add("q", LARGE)
+    lent = a.jobs.lending.lent
+    assert 0 < lent < 5
+    cluster.settle()
+    assert a.jobs.lending.lent == lent
+    a.links[2].backlog = 0
+    cluster.settle()
+    assert sum(len(client.replies()) for client in clients) == 5
+    cluster.check()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from nsqd.protocols.beanstalk.borrower import TOUCHED
 from nsqd.protocols.beanstalk.guest import read_request, request_of
 from nsqd.replication.job_owners import KEPT
 from tests.nsqd.cluster.stations import Cluster, Station
@@ -72,7 +73,7 @@ def test_a_waiting_reserve_gets_a_job_that_is_put_anywhere(cluster: Cluster) -> 
 
 def test_what_is_done_to_a_borrowed_job_is_done_by_its_owner(cluster: Cluster) -> None:
     client, number = borrowed(cluster)
-    assert ask(cluster, client, b"touch %d\r\n" % number) == b"TOUCHED\r\n"
+    assert ask(cluster, client, b"touch %d\r\n" % number) == TOUCHED
     assert ask(cluster, client, b"release %d 3 0\r\n" % number) == b"RELEASED\r\n"
     assert (state(cluster, number)["pri"], state(cluster, number)["releases"]) == ("3", "1")
     for line in (b"touch %d\r\n", b"release %d 3 0\r\n", b"bury %d 3\r\n"):
@@ -155,7 +156,7 @@ def test_the_time_to_run_ends_a_loan_and_a_touch_begins_it_again(cluster: Cluste
     client, number = borrowed(cluster, ttr=5)
     cluster.advance(4_500)
     assert client.ask(b"reserve-with-timeout 0\r\n") == b"DEADLINE_SOON\r\n"
-    assert ask(cluster, client, b"touch %d\r\n" % number) == b"TOUCHED\r\n"
+    assert ask(cluster, client, b"touch %d\r\n" % number) == TOUCHED
     assert client.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
     cluster.advance(4_500)
     assert state(cluster, number)["state"] == "reserved"
