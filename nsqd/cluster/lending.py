@@ -70,7 +70,15 @@ class _Credit:
         self.left -= 1
         self.guest.lend(tube, job, body)
         if self.left > 0:
-            self.guest.lending.queues.wait(self.worker)
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait for a job, also for one that is ready already."""
+        queues = self.guest.lending.queues
+        queues.wait(self.worker)
+        for name in self.worker.watching:
+            for tube in queues.all_of(name):
+                tube.offer()
 
     def wait_for(self, marks: tuple[Mark, ...]) -> None:
         """Do nothing: what is lent in a turn leaves when all promises of that turn are kept."""
@@ -245,9 +253,7 @@ class Lending:
             self.queues.stop_waiting(credit.worker)
             del guest.credits[queue]
         elif not credit.worker.waiting:
-            self.queues.wait(credit.worker)
-            for tube in self.queues.all_of(queue):
-                tube.offer()
+            credit.wait()
 
     def _confirm(self, number: int, loan: int, is_held: bytes) -> None:
         guest = self._guests.get(number)
