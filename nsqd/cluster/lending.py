@@ -71,7 +71,18 @@ class _Credit:
         self.left -= 1
         self.guest.lend(tube, job, body)
         if self.left > 0:
-            self.guest.wait(self)
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait for a job, also for one that is ready already; first for the network, if it has not taken what was lent."""
+        guest, queues = self.guest, self.guest.lending.queues
+        if guest.is_full():
+            guest.stalled[self] = None
+        elif self.left > 0 and not self.worker.waiting:
+            queues.wait(self.worker)
+            for name in self.worker.watching:
+                for tube in queues.all_of(name):
+                    tube.offer()
 
     def wait_for(self, marks: tuple[Mark, ...]) -> None:
         """Do nothing: what is lent in a turn leaves when all promises of that turn are kept."""
@@ -90,7 +101,7 @@ class _Guest:
     credits: dict[str, _Credit] = field(default_factory=dict)  # by queue
     last: int = 0  # number of the last loan
     queued: int = 0  # bytes of jobs that were lent in this turn
-    stalled: list[_Credit] = field(default_factory=list)  # those that wait for the network
+    stalled: dict[_Credit, None] = field(default_factory=dict)  # those that wait for the network
     uncertain: int = 0  # loans up to this number went over an earlier connection
     # message id and reservation of each loan by its number, ascending
     unconfirmed: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -108,21 +119,17 @@ class _Guest:
         self.lending.lent += 1
         self.lending.queues.note_fetched(queue, self.lending.now)
 
-    def wait(self, credit: _Credit) -> None:
-        """Let clients of that node wait for a job, or first for the network, which has not taken what was lent before."""
-        assert self.link is not None
-        if self.link.backlog + self.queued > MOST_AHEAD:
-            self.stalled.append(credit)
-        elif not credit.worker.waiting:
-            self.lending.queues.wait(credit.worker)
+    def is_full(self) -> bool:
+        """Return True if the network has not taken what was lent before."""
+        return self.link is None or self.link.backlog + self.queued > MOST_AHEAD
 
     def resume(self) -> None:
         """Go on lending, if the network has taken most of what was lent."""
         self.queued = 0
         if self.stalled and self.link is not None and self.link.backlog < MOST_AHEAD // 2:
-            credits, self.stalled = self.stalled, []
+            credits, self.stalled = self.stalled, {}
             for credit in credits:
-                self.lending.offer(credit)
+                credit.wait()
 
     def leave(self) -> None:
         """Give nothing more: the connection is gone."""
@@ -265,17 +272,8 @@ class Lending:
         if not count:
             self.queues.stop_waiting(credit.worker)
             del guest.credits[queue]
-        elif credit not in guest.stalled:
-            self.offer(credit)
-
-    def offer(self, credit: _Credit) -> None:
-        """Lend jobs as far as the clients of another node wait for them."""
-        if credit.left <= 0 or credit.worker.waiting:
-            return
-        credit.guest.wait(credit)
-        for name in credit.worker.watching:
-            for tube in self.queues.all_of(name):
-                tube.offer()
+        else:
+            credit.wait()
 
     def _confirm(self, number: int, loan: int, is_held: bytes) -> None:
         guest = self._guests.get(number)

@@ -102,8 +102,12 @@ class JobTable:
         heap = self._heaps[state]
         heappush(heap, key << _BITS | job.ordinal)
         if len(heap) > 2 * self.counts[state] + SLACK:
-            heap[:] = {entry for entry in heap if self.found(state, entry) is not None}
-            heapify(heap)
+            self._sweep(state, heap)
+
+    def _sweep(self, state: JobState, heap: list[int]) -> None:
+        """Remove the stale entries of a state."""
+        heap[:] = {entry for entry in heap if self.found(state, entry) is not None}
+        heapify(heap)
 
     def _expire(self, ordinals: Iterable[int], at: int) -> None:
         """Note that these jobs go at `at` (s since the epoch)."""
@@ -130,6 +134,8 @@ class JobTable:
         heap = self._heaps[state]
         if heap and heap[0] & _ORDINAL == job.ordinal:  # its entry, or a stale one
             heappop(heap)
+        if len(heap) > 2 * self.counts[state] + SLACK:
+            self._sweep(state, heap)
 
     def restart(self, offset: int, now: int) -> Iterator[tuple[list[int], int]]:
         """Take up the jobs from before a restart. End all reservations, and the delays that are over by `now` (ns).

@@ -92,6 +92,18 @@ def test_clients_of_the_owner_come_first() -> None:
     cluster.check()
 
 
+def test_all_clients_of_another_node_that_begin_to_wait_together_are_lent_jobs_that_were_there() -> None:
+    cluster = Cluster(2)
+    a, b = cluster.stations
+    for body in (b"1", b"2", b"3"):
+        a.client().add("q", body)
+    clients = [waiting(b, "q"), waiting(b, "q")]
+    cluster.settle()
+    assert [one[2] for client in clients for ((one,),) in [client.replies()]] == [b"1", b"2"]
+    assert a.client().do("QLEN", "q") == 1
+    cluster.check()
+
+
 def test_a_loan_that_nobody_waits_for_goes_back_uncounted() -> None:
     cluster = Cluster(3)
     a, b, c = cluster.stations
@@ -348,6 +360,7 @@ def test_no_more_is_lent_than_the_network_takes() -> None:
     cluster.settle()
     assert a.jobs.lending.lent == lent
     a.links[2].backlog = 0
-    cluster.settle()
+    cluster.advance(1)
+    cluster.advance(1)
     assert sum(len(client.replies()) for client in clients) == 5
     cluster.check()

@@ -198,3 +198,18 @@ def test_ends_of_lives_are_not_kept_for_jobs_that_are_gone() -> None:
         table.remove(job)
     assert len(table._expiring) < 1000
     assert table.first_expiring() is None
+
+
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_jobs_that_leave_their_state_in_another_order_leave_nothing_behind(is_finished: bool) -> None:
+    model = Model()
+    for _ in range(500):
+        model.add("add", READY, URGENT, 0)
+    for ordinal in reversed(range(500)):
+        job = model.table.jobs.get(ordinal)
+        assert job is not None
+        if is_finished:
+            model.table.remove(job)
+        else:
+            model.table.bury(job, URGENT)
+        model.table.check()
