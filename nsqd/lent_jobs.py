@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from nsqd.cluster.lending import Lending
 from nsqd.net.promised import HttpReplies
@@ -12,21 +14,36 @@ from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.guest import Guest, read_request
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.peer import Peer
-from nsqd.protocols.peer.frames import SHARING, FrameKind
+from nsqd.protocols.peer.frames import KIND_AT, SHARING, FrameKind
+from nsqd.protocols.peer.jobs import unpack_loan
 from nsqd.protocols.transport import Begin, Transport, Upgrade
 from nsqd.replication.job_owners import ALLOWED, KEPT, JobOwners
 from nsqd.replication.tube_owners import TubeOwners
 
 if TYPE_CHECKING:
+    from nsqd.cluster.cluster import Cluster
     from nsqd.cluster.link import Link
     from nsqd.cluster.sharing import Sharing
     from nsqd.core.broker import Broker
     from nsqd.protocols.disque.context import DisqueContext
-    from nsqd.replication.port import ClusterPort
 
 P = TypeVar("P", Peer, Guest)
 MOST_REQUEST = 256 * 1024  # bytes: 1,024 job ids take 50 KB
 NOT_ALLOWED = b"-ERR other nodes may not ask that\r\n"
+# frames that tell of records of their turn
+_PROMISING = frozenset((FrameKind.BODY, FrameKind.LOAN, FrameKind.SAID, FrameKind.MESSAGES))
+
+
+class Port(Protocol):
+    """The connections to other nodes, as this file needs them: those of nsqd.replication.port.ClusterPort."""
+
+    cluster: Cluster
+    on_closed: Callable[[int, Link], None]
+    on_attach: Callable[[Broker], None]
+    lending_figures: Callable[[], dict[str, int]]
+
+    def flush(self) -> None:
+        """Let every connection say what it has to say with this turn."""
 
 
 class LentJobs:
@@ -36,7 +53,7 @@ class LentJobs:
         self,
         broker: Broker,
         context: DisqueContext,
-        port: ClusterPort,
+        port: Port,
         tubes_context: BeanstalkContext | None = None,
         sharing: Sharing | None = None,
     ) -> None:
@@ -50,6 +67,7 @@ class LentJobs:
         self._for_others, self._tubes_for_others = replace(context), replace(tubes_context)
         self._sharing = sharing
         self._asked: list[_Asked[Any]] = []  # commands of other nodes that wait for the disk
+        self._held: deque[_Held] = deque()  # of the turns whose promises are not kept, or after such a turn
         self.lending = Lending(context.queues, port.cluster.links, self._execute, context.most_bytes)
         self.owners = JobOwners(port.cluster, self.lending, context.queues, context.ids)
         context.others = self.owners
@@ -90,6 +108,8 @@ class LentJobs:
             self.lending.receive(link, kind, content)
         elif self._sharing is not None:
             self._sharing.receive(link, kind, content)
+        if kind is FrameKind.SAID:
+            self.lending.conclude()
 
     def _execute(self, request: bytes, then: Callable[[bytes], None]) -> None:
         """Do a command of a client of another node."""
@@ -123,30 +143,76 @@ class LentJobs:
         """Do what is due, within a turn."""
         self.lending.now = self._broker.now
         self.lending.resume()
+        self.lending.keep_unplaced()
+        self.lending.conclude()
         self.owners.tick(self._broker.now)
         if self._sharing is not None:
             self._sharing.tick(self._broker.now)
 
     def replies(self) -> HttpReplies | None:
-        """Return what leaves when the promises of this turn are kept; None: nothing."""
+        """Send what promises nothing. Return what leaves when the promises of this turn are kept; None: nothing.
+
+        The group of the turn is written, so nothing may change from now on.
+        """
         lending = self.lending
-        lending.now = self._broker.now
         if self._asked:
             self._asked = [asked for asked in self._asked if not asked.answered()]
-        lending.conclude()
         lending.announce()
+        held, is_sent = _Held(), False
         output = lending.take_output()
         if self._sharing is not None:
             output += self._sharing.take_output()
-        if not output:
-            return None
-
-        def deliver() -> None:
-            for link, frame in output:
+        for link, frame in output:
+            if frame[KIND_AT] in _PROMISING:
+                held.frames.append((link, frame))
+            else:
                 link.send_claiming(frame)
+                is_sent = True
+        if is_sent:
             self._port.flush()
+        if not held.frames:
+            return None
+        self._held.append(held)
+        return HttpReplies(partial(self._send, held), partial(self._drop, held), partial(self._give_up, held))
 
-        return HttpReplies(deliver, lambda: None, deliver)
+    def _send(self, held: _Held) -> None:
+        """Send what may leave now. Loans are numbered, so none leaves before an earlier one."""
+        held.is_ready = True
+        while self._held and self._held[0].is_ready:
+            for link, frame in self._held.popleft().frames:
+                link.send_claiming(frame)
+        self._port.flush()
+
+    def _give_up(self, held: _Held) -> None:
+        """Send it though copies did not come in time, but for jobs that are delivered once at most: they are lost (law R22)."""
+        held.frames = without_final(held.frames)
+        self._send(held)
+
+    def _drop(self, held: _Held) -> None:
+        """Send nothing of it: the log cannot be written."""
+        held.frames = []
+        self._send(held)
+
+
+@dataclass(slots=True)
+class _Held:
+    """What other nodes are sent when the promises of one turn are kept."""
+
+    frames: list[tuple[Link, bytes]] = field(default_factory=list)
+    is_ready: bool = False
+
+
+def without_final(frames: Iterable[tuple[Link, bytes]]) -> list[tuple[Link, bytes]]:
+    """Leave out the loans of jobs that are delivered once at most, with the parts of their bodies."""
+    left: list[tuple[Link, bytes]] = []
+    parts: list[tuple[Link, bytes]] = []  # BODY frames of the next loan
+    for link, frame in frames:
+        kind = frame[KIND_AT]
+        parts.append((link, frame))
+        if kind != FrameKind.BODY:
+            left += parts if kind != FrameKind.LOAN or unpack_loan(frame[KIND_AT + 1 :], b"").retry else []
+            parts = []
+    return left
 
 
 class _Asked(Generic[P]):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from nsqd.cluster.link import Link
-from nsqd.core.limits import TooMany
+from nsqd.core.limits import TooFewCopies, TooMany
 from nsqd.core.queues import QueuedJob, Queues
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.put_batch import JobOptions
@@ -103,7 +103,7 @@ class _Guest:
     queued: int = 0  # bytes of jobs that were lent in this turn
     stalled: dict[_Credit, None] = field(default_factory=dict)  # those that wait for the network
     uncertain: int = 0  # loans up to this number went over an earlier connection
-    # message id and reservation of each loan by its number, ascending
+    # message id and reservation of each loan by its number, ascending, but of jobs that are delivered once at most
     unconfirmed: dict[int, tuple[int, int]] = field(default_factory=dict)
     # has what clients of that node have until they go; its sink is never called, for it does not wait
     holder: Worker = field(default_factory=lambda: Worker(None))  # type: ignore[arg-type]
@@ -111,7 +111,8 @@ class _Guest:
     def lend(self, queue: str, job: Job, body: bytes) -> None:
         assert self.link is not None
         self.last += 1
-        self.unconfirmed[self.last] = job.id, job.reserves
+        if job.ttr:
+            self.unconfirmed[self.last] = job.id, job.reserves
         more = job.timeouts + job.kicks
         loan = Loan(self.last, queue, job.id, job.ttl, job.ttr, job.reserves, job.releases, more, body)
         self.lending.output += ((self.link, frame) for frame in pack_loan(loan))
@@ -179,6 +180,7 @@ class Lending:
         ] = {}  # the incarnation of each lender, and the number of its last loan that came
         # by number of the lender: its incarnation, and the RETURNs that it is sent when it is connected again
         self._late_returns: dict[int, tuple[int, list[bytes]]] = {}
+        self._unplaced: list[Loan] = []  # jobs that are this node's, and that no queue takes now
         self._questions: dict[int, _Question] = {}
         self._last_question = 0
         queues.tubes.waiters.changed = set()
@@ -308,7 +310,7 @@ class Lending:
         """Tell the other nodes for what clients of this node wait, as far as that has changed."""
         changed = self.queues.tubes.waiters.changed
         if changed:
-            names = list(changed)
+            names = sorted(changed)
             changed.clear()
             for name in names:
                 self._announce_queue(name)
@@ -344,10 +346,20 @@ class Lending:
             self.returned += 1
             self.output.append((link, pack_return(loan.message_id, loan.reservation, was_taken=False)))
         else:  # its owner has forgotten it
-            options = JobOptions(ttr=0, was_put=True, ttl=loan.ttl, copies=1)
-            self.queues.tubes.put_into(loan.queue, [loan.body], options)
+            self._unplaced.append(loan)
+            self.keep_unplaced()
         self._came[number] = link.peer.incarnation, loan.number
         self.output.append((link, pack_number(FrameKind.TOOK, loan.number, b"\1" if is_held else b"")))
+
+    def keep_unplaced(self) -> None:
+        """Add jobs of other nodes, which have forgotten them, to the queues of this one, as far as that is possible now."""
+        loans, self._unplaced = self._unplaced, []
+        for loan in loans:
+            options = JobOptions(ttr=0, was_put=True, ttl=loan.ttl, copies=1)
+            try:
+                self.queues.tubes.put_into(loan.queue, [loan.body], options)
+            except (TooMany, TooFewCopies):
+                self._unplaced.append(loan)
 
     def end_loan(self, lender: int, loan: Loan) -> None:
         """Give a job back whose client is gone: now, or when the lender is connected again, unless it has restarted."""

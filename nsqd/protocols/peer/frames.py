@@ -16,6 +16,7 @@ from struct import Struct
 
 AFTER_PROOF = 1 << 20  # bytes of a frame after its length, at most: what is known of 1,024 nodes takes less than half
 BEFORE_PROOF = 1024  # bytes after the length, at most, until the peer has proved who it is
+KIND_AT = 4  # offset of the kind in a frame
 _HEAD = Struct(">IB")
 _LENGTH = Struct(">I")
 

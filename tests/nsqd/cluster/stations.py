@@ -14,6 +14,7 @@ from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
 from nsqd.core.queues import Queues
 from nsqd.lent_jobs import LentJobs
+from nsqd.net.promised import HttpReplies
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.disque.context import Alone, DisqueContext
 from nsqd.protocols.disque.ids import JobIds
@@ -61,13 +62,22 @@ class Station:
         self.sharing = Sharing(node.broker, 1 << 20, 60 * SECOND)
         contexts = self.context, self.port, self.tubes_context
         self.jobs = LentJobs(node.broker, *contexts, self.sharing)  # type: ignore[arg-type]
+        self.held: list[HttpReplies] | None = None  # what waits for promises; None: every promise is kept at once
+        self._node_turn, node.turn = node.turn, self._turn  # type: ignore[method-assign]
         node.after_turn = self._end_turn
 
-    def _end_turn(self) -> None:
+    def _turn(self) -> None:
         self.jobs.tick()
+        self._node_turn()
+
+    def _end_turn(self) -> None:
+        """What the reactor does when the group of the turn is written."""
         replies = self.jobs.replies()
-        if replies is not None:
+        assert not self.node.broker.agenda.unsealed_puts, "something changes behind the group of the turn"
+        if replies is not None and self.held is None:
             replies.deliver()
+        elif replies is not None and self.held is not None:
+            self.held.append(replies)
 
     def client(self) -> Wire:
         """A client of Disque."""
