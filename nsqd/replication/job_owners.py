@@ -1,7 +1,8 @@
 """Which nodes may own a job, as its id tells, and the acknowledgements that are kept for owners that cannot be asked.
 
 A kept acknowledgement is a job itself, of a queue that no client can use: its body is the id, and its time to live is the one
-in the id. So it is as durable as any job, in as many copies, and ends by itself.
+in the id. So it is as durable as any job, in as many copies, and ends by itself. Its row has the message id, too, in place of
+a retry time and a delay: nobody waits for the disk to know whose acknowledgement it is.
 
 See docs/design/cluster.md#lending.
 """
@@ -14,14 +15,13 @@ from functools import partial
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.lending import Lending
 from nsqd.core.broker import Broker
-from nsqd.core.limits import TooMany
+from nsqd.core.limits import TooFewCopies, TooMany
 from nsqd.core.message.ids import SEQUENCE
 from nsqd.core.queues import Queues
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.listing import list_jobs
 from nsqd.core.work_queue.tube import Tube
-from nsqd.core.work_queue.waiters import Reading
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.ids import JobIds
 from shared.values import SECOND
@@ -32,6 +32,7 @@ KEPT = (
 MOST_KEPT = 1_000_000  # the oldest go first
 SENT_AT_ONCE = 100  # kept acknowledgements that are sent in a turn
 SEND_EVERY = SECOND  # ns
+LOW = (1 << 32) - 1  # the bits of a message id that stand in place of the retry time
 ACKNOWLEDGES = (b"ackjob", b"fastack")
 ALLOWED = frozenset(  # of other nodes
     (*ACKNOWLEDGES, b"deljob", b"nack", b"enqueue", b"dequeue", b"working", b"show", b"pause")
@@ -114,8 +115,8 @@ class JobOwners:
             tube.finish(oldest)
             self.dropped += 1
         try:
-            tubes.put_into(KEPT, [job_id], JobOptions(was_put=True, ttl=(minutes + 1) * 60))
-        except TooMany:
+            tubes.put_into(KEPT, [job_id], options_of(message_id, minutes))
+        except (TooMany, TooFewCopies):
             return
         self.kept += 1
 
@@ -126,24 +127,15 @@ class JobOwners:
             return
         self._send_due = now + SEND_EVERY
         for job in self._oldest(tube):
-            found = self._body(tube, job)
-            if found is not None:
-                self._send(tube, job, *found)
+            self._send(tube, job)
 
     def _oldest(self, tube: Tube) -> list[Job]:
         """Return kept acknowledgements: those that were sent in vain before come last."""
         jobs = list_jobs(tube.table, JobState.READY, "", SENT_AT_ONCE)[0]
         return [job for job in jobs if job.id not in self._asked]
 
-    def _body(self, tube: Tube, job: Job) -> tuple[bytes, int] | None:
-        try:
-            job_id = tube.body(job)
-        except Reading:
-            return None
-        message_id = self._ids.decode(job_id) if job_id else None
-        return (job_id, message_id) if job_id and message_id is not None else None
-
-    def _send(self, tube: Tube, job: Job, job_id: bytes, message_id: int) -> None:
+    def _send(self, tube: Tube, job: Job) -> None:
+        message_id = acknowledged_by(job)
         own = self._queues.find(message_id)  # this node has adopted it
         if own is not None:
             self._queues.acknowledge(own)
@@ -163,6 +155,7 @@ class JobOwners:
             elif found is not None:
                 tube.table.move(found[1], JobState.READY, found[1].priority + 1, 0)
 
+        job_id = self._ids.encode(message_id, job.ttl - 60, retry=1)
         self._lending.ask(numbers, resp.words([b"ackjob", job_id]), then)
 
     def apply_kept(self, adopted: Broker) -> None:
@@ -170,14 +163,23 @@ class JobOwners:
         tube = self._queues.tubes.tube(KEPT)
         for job in list(tube.jobs) if tube is not None else ():
             assert tube is not None
-            found = self._body(tube, job)
-            held = adopted.tubes.find(adopted.tubes.index.client_id(found[1])) if found is not None else None
+            held = adopted.tubes.find(adopted.tubes.index.client_id(acknowledged_by(job)))
             if held is not None:
                 held[0].finish(held[1])
                 tube.finish(job)
 
     def __repr__(self) -> str:
         return f"<JobOwners: {self.kept} acknowledgements kept>"
+
+
+def options_of(message_id: int, minutes: int) -> JobOptions:
+    """Return the options of a kept acknowledgement of the job with that message id and time to live."""
+    return JobOptions(ttr=message_id & LOW, delay=message_id >> 32, was_put=True, ttl=(minutes + 1) * 60)
+
+
+def acknowledged_by(kept: Job) -> int:
+    """Return the message id of the job that a kept acknowledgement is of."""
+    return kept.delay << 32 | kept.ttr
 
 
 class _Counting:

@@ -7,8 +7,12 @@ from dataclasses import replace
 import pytest
 
 from nsqd.cluster.lending import ANSWER_WITHIN, MOST_AHEAD
+from nsqd.core.limits import TooFewCopies, TooMany
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.work_queue.job import Job
+from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.waiters import Reading
 from nsqd.protocols.peer.frames import FrameKind
 from nsqd.replication.job_owners import KEPT
 from tests.nsqd.cluster.stations import Cluster, Station, ask, waiting
@@ -264,6 +268,49 @@ def test_a_kept_acknowledgement_is_applied_to_an_adopted_log() -> None:
     assert [body for _, _, body in b.client().get("q", count=9)] == [b"2"]
     assert b.node.broker.tubes.tube(KEPT).jobs.count == 0
     cluster.check()
+
+
+def test_kept_acknowledgements_are_not_read_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a restart, or if memory is scarce, their bodies are on disk only."""
+    cluster = Cluster(3)
+    a, b, c = cluster.stations
+    log = AdoptedLog(b.node, 3)
+    taken = log.broker.tubes.put_into("q", [b"x"], JobOptions(was_put=True))
+    log.broker.seal()
+    cluster.cut(a, b)
+    cluster.cut(c, b)
+    added = a.client().add("q", b"y", "TTL", 7200)
+    for job_id in (b.context.ids.encode(taken, 0, 60), added):
+        assert b.client().do("ACKJOB", job_id) == 0
+
+    def read(tube: Tube, job: Job) -> bytes:
+        raise Reading(tube)
+
+    monkeypatch.setattr(Tube, "body", read)
+    b.port.on_attach(log.broker)
+    assert log.broker.tubes.find(taken) is None
+    cluster.connect(a, b)
+    cluster.advance(2_000)
+    cluster.settle()
+    assert b.node.broker.tubes.tube(KEPT).jobs.count == a.client().do("QLEN", "q") == 0
+    cluster.check()
+
+
+@pytest.mark.parametrize("error", [TooMany, TooFewCopies])
+def test_an_acknowledgement_that_cannot_be_kept_is_answered_all_the_same(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(2)
+    a, b = cluster.stations
+    job_id = a.client().add("q")
+    cluster.cut(a, b)
+
+    def refuse(name: str, bodies: list[bytes], options: JobOptions) -> int:
+        raise error
+
+    monkeypatch.setattr(b.node.broker.tubes, "put_into", refuse)
+    assert b.client().do("ACKJOB", job_id) == 0
+    assert b.jobs.owners.kept == 0
 
 
 def adopted_job(station: Station) -> int:
