@@ -222,10 +222,10 @@ class Daemon:
             if options.share_channels:
                 from nsqd.cluster.sharing import Sharing
 
-                sharing = Sharing(self._broker, options.max_msg_size, options.max_msg_timeout)
+                sharing = Sharing(self._broker, options.max_msg_timeout)
             contexts = front_end.context, self._cluster, self._beanstalk_context
             self._lent_jobs = LentJobs(self._broker, *contexts, sharing)
-            self.reactor.others_replies = self._lent_jobs.replies
+            self.reactor.others = self._lent_jobs
 
     def join_cluster(self, directory: DataDirectory) -> None:
         """Connect to the other nodes of the cluster, if this one is in a cluster. Raises DirectoryError."""
@@ -395,8 +395,6 @@ class Daemon:
 
     def _answer_http_requests(self) -> HttpReplies:
         """Do what the HTTP thread asked for in this turn, and return its replies."""
-        if self._lent_jobs is not None:
-            self._lent_jobs.tick()
         calls = self._bridge.serve()
         refuse = partial(self._bridge.refuse, calls)
         return HttpReplies(partial(self._bridge.deliver, calls), refuse, partial(refuse, MAY_BE_DELIVERED))

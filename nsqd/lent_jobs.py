@@ -68,7 +68,7 @@ class LentJobs:
         self._sharing = sharing
         self._asked: list[_Asked[Any]] = []  # commands of other nodes that wait for the disk
         self._held: deque[_Held] = deque()  # of the turns whose promises are not kept, or after such a turn
-        self.lending = Lending(context.queues, port.cluster.links, self._execute, context.most_bytes)
+        self.lending = Lending(context.queues, port.cluster.links, self._execute)
         self.owners = JobOwners(port.cluster, self.lending, context.queues, context.ids)
         context.others = self.owners
         tubes_context.others = TubeOwners(self.owners, self.lending, context.ids)

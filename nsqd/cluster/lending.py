@@ -13,6 +13,7 @@ See docs/design/cluster.md#lending.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -41,7 +42,9 @@ from nsqd.protocols.peer.jobs import (
 
 MOST_QUEUES = 10_000  # for which clients of one other node wait
 MOST_AHEAD = 8 * 1024 * 1024  # bytes that wait for the network, beyond which nothing more is lent
-MOST_RETURNS = 10_000  # RETURNs for a lender that is away
+MOST_BYTES = 1 << 30  # of a job, whatever this node's own limit is: its owner has taken it
+MOST_RETURNS = 10_000  # RETURNs that a lender is sent again
+REPEAT_EVERY = 30_000_000_000  # ns
 ANSWER_WITHIN = 2_000_000_000  # ns for other nodes to answer a question
 TOO_LARGE = b"-ERR the reply is too large to be sent to another node: ask the owner of the job\r\n"
 
@@ -126,7 +129,6 @@ class _Guest:
 
     def resume(self) -> None:
         """Go on lending, if the network has taken most of what was lent."""
-        self.queued = 0
         if self.stalled and self.link is not None and self.link.backlog < MOST_AHEAD // 2:
             credits, self.stalled = self.stalled, {}
             for credit in credits:
@@ -159,16 +161,14 @@ class Lending:
         queues: Queues,
         links: Mapping[int, Link],
         execute: Callable[[bytes, Callable[[bytes], None]], None],
-        most_bytes: int,
     ) -> None:
-        """`links`: the connections to other nodes, by their numbers. `most_bytes`: of the body of a job.
+        """`links`: the connections to other nodes, by their numbers.
 
         `execute` does a command of a client of another node, and calls its second argument with the reply, now or later.
         """
         self.queues = queues
         self._links = links
         self._execute = execute
-        self._most_bytes = most_bytes
         self.now = 0  # monotonic ns of this turn
         self.output: list[tuple[Link, bytes]] = []  # frames that leave when the promises of this turn are kept
         self.lent = self.borrowed = self.returned = 0  # loans since the start
@@ -178,8 +178,9 @@ class Lending:
         self._came: dict[
             int, tuple[int, int]
         ] = {}  # the incarnation of each lender, and the number of its last loan that came
-        # by number of the lender: its incarnation, and the RETURNs that it is sent when it is connected again
-        self._late_returns: dict[int, tuple[int, list[bytes]]] = {}
+        # by number of the lender: its incarnation, and its last RETURNs, which it may not have got when a connection is lost
+        self._returns: dict[int, tuple[int, deque[bytes]]] = {}
+        self._repeat_due = 0  # monotonic ns: when all WANTs are sent again
         self._unplaced: list[Loan] = []  # jobs that are this node's, and that no queue takes now
         self._questions: dict[int, _Question] = {}
         self._last_question = 0
@@ -205,10 +206,10 @@ class Lending:
         if self._came.get(number, (0, 0))[0] != incarnation:
             self._came[number] = incarnation, 0
         self._parts.pop(number, None)
-        self.output.append((link, pack_number(FrameKind.TOOK, self._came[number][1])))
-        of, returns = self._late_returns.pop(number, (0, []))
+        of, returns = self._returns.get(number, (0, deque()))
         if of == incarnation:  # another run of the lender has nothing lent
             self.output += ((link, frame) for frame in returns)
+        self.output.append((link, pack_number(FrameKind.TOOK, self._came[number][1])))
         self._known[number] = {}
         waiters = self.queues.tubes.waiters
         for name in waiters.names():
@@ -227,7 +228,7 @@ class Lending:
     def _take_back(self, guest: _Guest, behind: int, last: int) -> None:
         """Take back the loans with numbers above `behind`, up to `last`, that nobody has got."""
         for loan in [one for one in guest.unconfirmed if behind < one <= last]:
-            self._returned(*guest.unconfirmed.pop(loan), was_taken=False)
+            self._release(*guest.unconfirmed.pop(loan), was_taken=False)
 
     # frames
 
@@ -241,14 +242,14 @@ class Lending:
             case FrameKind.BODY:
                 parts = self._parts.setdefault(number, bytearray())
                 parts += content
-                if len(parts) > self._most_bytes:
+                if len(parts) > MOST_BYTES:
                     raise PeerError("the body of a loan is too large")
             case FrameKind.LOAN:
                 self._borrow(link, unpack_loan(content, bytes(self._parts.pop(number, b""))))
             case FrameKind.TOOK:
                 self._confirm(number, *unpack_number(content))
             case FrameKind.RETURN:
-                self._returned(*unpack_return(content))
+                self._take_return(number, *unpack_return(content))
             case FrameKind.ASK:
                 question, request = unpack_number(content)
                 self._execute(request, lambda reply: self._say(link, question, reply))
@@ -296,8 +297,17 @@ class Lending:
         is_out = found is not None and found[1].state is JobState.RESERVED and found[1].reserves == reservation
         return found if is_out else None
 
-    def _returned(self, message_id: int, reservation: int, was_taken: bool) -> None:
-        """Take back a job that was lent. If no client has got it, it does not count as fetched."""
+    def _take_return(self, number: int, loan: int, message_id: int, reservation: int, was_taken: bool) -> None:
+        """Take back what the other node returns; it may do that twice."""
+        guest = self._guests.get(number)
+        if was_taken:
+            self._release(message_id, reservation, was_taken)
+        elif guest is not None and guest.unconfirmed.get(loan) == (message_id, reservation):
+            del guest.unconfirmed[loan]
+            self._release(message_id, reservation, was_taken)
+
+    def _release(self, message_id: int, reservation: int, was_taken: bool) -> None:
+        """Make a job ready again that was lent. If no client has got it, it does not count as fetched."""
         found = self._lent(message_id, reservation)
         if found is not None:
             tube, job = found
@@ -309,6 +319,13 @@ class Lending:
     def announce(self) -> None:
         """Tell the other nodes for what clients of this node wait, as far as that has changed."""
         changed = self.queues.tubes.waiters.changed
+        if self.now >= self._repeat_due and changed is not None:  # others may have had no room for an announcement
+            self._repeat_due = self.now + REPEAT_EVERY
+            again = [name for name in self.queues.tubes.waiters.names() if self._takers(name)]
+            changed.update(again)
+            for announced in self._known.values():
+                for name in again:
+                    announced.pop(name, None)
         if changed:
             names = sorted(changed)
             changed.clear()
@@ -316,7 +333,7 @@ class Lending:
                 self._announce_queue(name)
 
     def _announce_queue(self, name: str) -> None:
-        count = sum(worker.takes_loans for worker in self.queues.tubes.waiters.own_at(name))
+        count = len(self._takers(name))
         for number, announced in self._known.items():
             link = self._links.get(number)
             if link is None or announced.get(name, 0) == min(count, MOST_WANTED):
@@ -327,6 +344,13 @@ class Lending:
                 del announced[name]
             self.output.append((link, pack_want(name, count)))
 
+    def _takers(self, name: str) -> list[Worker]:
+        """Return the workers that wait for jobs of a queue, and take those of other nodes, the longest wait first."""
+        tube = self.queues.tubes.tube(name)
+        if tube is not None and tube.pause_until > self.now:
+            return []
+        return [one for one in self.queues.tubes.waiters.own_at(name) if one.takes_loans]
+
     def _borrow(self, link: Link, loan: Loan) -> None:
         """Give a loan to the client that has waited longest; if none waits, return it."""
         assert link.peer is not None
@@ -336,7 +360,7 @@ class Lending:
             announced[loan.queue] -= 1
             if not announced[loan.queue]:
                 del announced[loan.queue]
-        waiting = [one for one in self.queues.tubes.waiters.own_at(loan.queue) if one.takes_loans]
+        waiting = self._takers(loan.queue)
         is_held = False
         if waiting:
             self.borrowed += 1
@@ -344,7 +368,7 @@ class Lending:
             is_held = sink.lent(loan, number)
         elif loan.retry:
             self.returned += 1
-            self.output.append((link, pack_return(loan.message_id, loan.reservation, was_taken=False)))
+            self._give_back(number, loan, was_taken=False)
         else:  # its owner has forgotten it
             self._unplaced.append(loan)
             self.keep_unplaced()
@@ -363,15 +387,16 @@ class Lending:
 
     def end_loan(self, lender: int, loan: Loan) -> None:
         """Give a job back whose client is gone: now, or when the lender is connected again, unless it has restarted."""
-        frame = pack_return(loan.message_id, loan.reservation, was_taken=True)
+        self._give_back(lender, loan, was_taken=True)
+
+    def _give_back(self, lender: int, loan: Loan, was_taken: bool) -> None:
+        frame, incarnation = pack_return(loan, was_taken), self._came[lender][0]
+        if self._returns.get(lender, (0,))[0] != incarnation:
+            self._returns[lender] = incarnation, deque(maxlen=MOST_RETURNS)
+        self._returns[lender][1].append(frame)
         link = self._links.get(lender)
         if link is not None:
             self.output.append((link, frame))
-            return
-        incarnation = self._came[lender][0]
-        of, returns = self._late_returns.setdefault(lender, (incarnation, []))
-        if of == incarnation and len(returns) < MOST_RETURNS:  # more come back when their time to run is over
-            returns.append(frame)
 
     # questions
 
@@ -408,6 +433,8 @@ class Lending:
 
     def take_output(self) -> list[tuple[Link, bytes]]:
         """Return the frames that leave when the promises of this turn are kept, and forget them."""
+        for guest in self._guests.values():
+            guest.queued = 0
         output, self.output = self.output, []
         return output
 

@@ -12,10 +12,10 @@ See docs/design/cluster.md#sharing-channels.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from nsqd.cluster.lending import MOST_AHEAD
+from nsqd.cluster.lending import MOST_AHEAD, MOST_BYTES, REPEAT_EVERY
 from nsqd.cluster.link import Link
 from nsqd.core import borrowed
 from nsqd.core.broker import Broker
@@ -25,7 +25,6 @@ from nsqd.core.channel.consumer import Consumer
 from nsqd.core.message.frame import message_id
 from nsqd.protocols.peer.frames import FrameKind, PeerError
 from nsqd.protocols.peer.sharing import (
-    MOST_AT_ONCE,
     MOST_DONE,
     Key,
     pack_done,
@@ -38,8 +37,10 @@ from nsqd.protocols.peer.sharing import (
 )
 
 MOST_SHARED = 10_000  # channels that one other node reads here, and that this one reads there
+GRACE = 60_000_000_000  # ns
 LOOK_EVERY = 25_000_000  # ns
-LOOKED_AT = 500  # channels of this node in one look: about 0.3 ms
+LOOKED_AT = 500  # channels in one look, of each kind: about 2 ms
+MOST_HELD = 10_000  # messages of a channel, and twice what was asked for: more come only if a lender does not count
 
 
 class _Reader:
@@ -53,7 +54,7 @@ class _Reader:
         self._rdy = 0  # RDY count of `_consumer`
         self._channel: Channel | None = None
         self._consumer: Consumer | None = None  # None: the channel does not exist, or was deleted
-        self._queued = 0  # bytes that were delivered in this turn
+        self.queued = 0  # bytes that were delivered in this turn
         self._is_refused = False  # room() has returned 0 or less
 
     # ConsumerSink
@@ -62,12 +63,13 @@ class _Reader:
         assert self._channel is not None
         if self._channel.offsets.gate is not None:
             self._channel.offsets.gate.pass_through()  # what is lent in a turn leaves when all promises of it are kept
-        self._queued += size
+        self.queued += size
+        self._sharing.delivered[self] = None
         self._sharing.lent += len(frames)
         self._sharing.output += ((self._link, frame) for frame in pack_messages(self._key, frames))
 
     def room(self) -> int:
-        free = MOST_AHEAD - self._link.backlog - self._queued
+        free = MOST_AHEAD - self._link.backlog - self.queued
         self._is_refused = free <= 0
         return free
 
@@ -97,16 +99,16 @@ class _Reader:
 
         Returns False if the other node's consumers want nothing, and have nothing.
         """
-        self._queued = 0
         channel = self._sharing.channel(self._key)
         if channel is not self._channel:
             self.leave()
             if channel is not None:
                 self._channel = channel
                 self._consumer = channel.subscribe(self, self._sharing.loan_time, 0)
+                self._consumer.is_guest = True
         if channel is None or self._consumer is None:
             return self.ready > 0
-        ready = 0 if any(map(is_own, channel.consumers.values())) else self.ready
+        ready = self.ready if all(one.is_guest for one in channel.consumers.values()) else 0
         if ready != self._rdy:
             self._rdy = ready
             commands.set_ready(channel, self._consumer, ready)
@@ -128,30 +130,33 @@ class _Reader:
         holders = self._holders(channel, consumer)
         channel.unsubscribe(consumer)
         for one, member in holders:
-            one.return_all(member)
+            one.take_back(member)
 
 
 class _Borrowed:
     """What another node lends to the consumers of one channel. Implements nsqd.core.borrowed.Lender."""
 
-    def __init__(self, broker: Broker, home: Channel) -> None:
-        self.home = home
+    def __init__(self, sharing: Sharing, broker: Broker, home: Channel, node: _Node, key: Key) -> None:
+        self.home, self.node, self.key = home, node, key
+        self._sharing = sharing
         self.channel = borrowed.borrow(broker, home, self)
         self._finished: list[bytes] = []
         self._returned: list[tuple[bytes, int]] = []
 
     def finished(self, ids: list[bytes]) -> None:
         self._finished += ids
+        self._sharing.done[self] = None
 
     def returned(self, message_id: bytes, delay: int) -> None:
         self._returned.append((message_id, delay))
+        self._sharing.done[self] = None
 
-    def take_done(self, key: Key) -> Iterator[bytes]:
+    def pack_done(self) -> Iterator[bytes]:
         """Yield the frames that tell what became of messages, and forget it."""
         while self._finished or self._returned:
             finished, self._finished = self._finished[:MOST_DONE], self._finished[MOST_DONE:]
             returned, self._returned = self._returned[:MOST_DONE], self._returned[MOST_DONE:]
-            yield pack_done(key, b"".join(finished), returned)
+            yield pack_done(self.key, b"".join(finished), returned)
 
 
 @dataclass(slots=True)
@@ -165,21 +170,41 @@ class _Node:
         default_factory=dict
     )  # what it knows of the consumers here; a channel without: none
     parts: bytearray = field(default_factory=bytearray)  # of messages that are not complete
+    _reader_keys: deque[Key] = field(default_factory=deque)  # those that are still to be looked at in this round
+    _borrowed_keys: deque[Key] = field(default_factory=deque)
+
+    def next_readers(self, most: int) -> list[Key]:
+        """Return which readers to look at next."""
+        return _next_of(self._reader_keys, self.readers, most)
+
+    def next_borrowed(self, most: int) -> list[Key]:
+        """Return which borrowed channels to look at next."""
+        return _next_of(self._borrowed_keys, self.borrowed, most)
+
+
+def _next_of(keys: deque[Key], present: Collection[Key], most: int) -> list[Key]:
+    """Take the next keys of those that are still present. All come in their turn."""
+    if not keys:
+        keys.extend(present)
+    taken = [keys.popleft() for _ in range(min(most, len(keys)))]
+    return [key for key in taken if key in present]
 
 
 class Sharing:
     """The channels that one node shares with others. All methods belong to a turn, but for `closed`."""
 
-    def __init__(self, broker: Broker, most_bytes: int, loan_time: int) -> None:
-        """`most_bytes`: of a message's body. `loan_time`: ns until a message comes back of which its borrower says nothing."""
+    def __init__(self, broker: Broker, longest: int) -> None:
+        """`longest`: ns for which a consumer may have a message, however often it sends TOUCH (-max-msg-timeout)."""
         self._broker = broker
-        self._most_bytes = most_bytes
-        self.loan_time = loan_time
+        self.loan_time = longest + GRACE  # a borrower gives everything back before
         self.output: list[tuple[Link, bytes]] = []  # frames that leave when the promises of this turn are kept
         self.lent = self.borrowed = 0  # messages since the start
         self._nodes: dict[int, _Node] = {}  # by node number
+        self.done: dict[_Borrowed, None] = {}  # those that have something to tell their lenders
+        self.delivered: dict[_Reader, None] = {}  # those that were given messages in this turn
         self._gone: list[tuple[int, Link]] = []  # connections that are gone since the last turn
-        self._look_due = 0  # monotonic ns
+        self._look_due = self._repeat_due = 0  # monotonic ns
+        self._repeats = False  # this round says again what the others have been told
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) in the agenda: see ScanQueue
         self._waiting: deque[Key] = deque()  # channels of this node that are still to be looked at in this round
 
@@ -209,6 +234,7 @@ class Sharing:
             for reader in node.readers.values():
                 reader.leave()
             for one in node.borrowed.values():
+                self.done.pop(one, None)
                 borrowed.end(self._broker, one.channel)
 
     # frames
@@ -225,7 +251,7 @@ class Sharing:
             case FrameKind.MESSAGES:
                 key, has_more, data = unpack_messages(content)
                 node.parts += data
-                if len(node.parts) > self._most_bytes + MOST_AT_ONCE:
+                if len(node.parts) > MOST_BYTES:
                     raise PeerError("a message of a shared channel is too large")
                 if not has_more:
                     self._take(node, key, split(bytes(node.parts)))
@@ -255,7 +281,9 @@ class Sharing:
             return
         one = node.borrowed.get(key)
         if one is None:
-            one = node.borrowed[key] = _Borrowed(self._broker, home)
+            one = node.borrowed[key] = _Borrowed(self, self._broker, home, node, key)
+        if one.channel.held + len(frames) > MOST_HELD + 2 * node.announced.get(key, 0):
+            raise PeerError("more messages of a shared channel came than were asked for")
         self.borrowed += len(frames)
         for frame in frames:
             one.channel.add(frame)
@@ -275,18 +303,20 @@ class Sharing:
                 self._broker.agenda.schedule_scan(self, self._look_due)
             return
         self._look_due = now + LOOK_EVERY
-        for node in self._nodes.values():
-            for key, reader in list(node.readers.items()):
-                if not reader.update():
-                    reader.leave()
-                    del node.readers[key]
-            for key, one in list(node.borrowed.items()):
-                self._look_after(node, key, one)
         if not self._waiting:
+            self._repeats = now >= self._repeat_due  # others may have had no room for an announcement
+            if self._repeats:
+                self._repeat_due = now + REPEAT_EVERY
             own = {(topic.name, name) for topic in self._broker.topics.values() for name in topic.channels}
-            self._waiting.extend(own.union(*(node.announced for node in self._nodes.values())))
+            self._waiting.extend(sorted(own.union(*(node.announced for node in self._nodes.values()))))
         for _ in range(min(LOOKED_AT, len(self._waiting))):
             self._announce(self._waiting.popleft())
+        for node in self._nodes.values():
+            for key in node.next_readers(LOOKED_AT):
+                if not node.readers[key].update():
+                    node.readers.pop(key).leave()
+            for key in node.next_borrowed(LOOKED_AT):
+                self._look_after(node.borrowed[key])
 
     def next_due(self) -> int | None:
         """Return None: `tick` has looked before the scan comes."""
@@ -296,45 +326,49 @@ class Sharing:
         """Do nothing: an entry in the agenda only sees to it that there is a turn."""
         return 0
 
-    def _look_after(self, node: _Node, key: Key, one: _Borrowed) -> None:
+    def _look_after(self, one: _Borrowed) -> None:
         """Give back what nobody waits for any more, and forget a channel that has nothing."""
-        channel, is_same = one.channel, self.channel(key) is one.home
+        channel, is_same = one.channel, self.channel(one.key) is one.home
         ready = wanted(one.home) if is_same else 0
         if not ready:
-            self._announce(key)
+            self._announce(one.key)
         if not is_same:
             channel.empty()
         elif not ready:
             channel.give_back_waiting()
         if is_same and (ready or channel.in_flight_count):
             return
-        self._send_done(node, key, one)
+        self._send_done(one)
         borrowed.end(self._broker, channel)
-        del node.borrowed[key]
+        del one.node.borrowed[one.key]
 
     def _announce(self, key: Key) -> None:
         home = self.channel(key)
         ready = wanted(home) if home is not None else 0
         share = -(-ready // len(self._nodes))
         for node in self._nodes.values():
-            if node.announced.get(key, 0) == share or (
-                len(node.announced) >= MOST_SHARED and key not in node.announced
-            ):
+            before = node.announced.get(key, 0)
+            if before == share and not (share and self._repeats):
                 continue
-            if share:
+            if not share:
+                del node.announced[key]
+            elif before or len(node.announced) < MOST_SHARED:
                 node.announced[key] = share
             else:
-                del node.announced[key]
+                continue
             self.output.append((node.link, pack_read(key, share)))
 
-    def _send_done(self, node: _Node, key: Key, one: _Borrowed) -> None:
-        self.output += ((node.link, frame) for frame in one.take_done(key))
+    def _send_done(self, one: _Borrowed) -> None:
+        self.output += ((one.node.link, frame) for frame in one.pack_done())
 
     def take_output(self) -> list[tuple[Link, bytes]]:
         """Return the frames that leave when the promises of this turn are kept, and forget them."""
-        for node in self._nodes.values():
-            for key, one in node.borrowed.items():
-                self._send_done(node, key, one)
+        for one in self.done:
+            self._send_done(one)
+        self.done.clear()
+        for reader in self.delivered:
+            reader.queued = 0
+        self.delivered.clear()
         output, self.output = self.output, []
         return output
 
@@ -342,14 +376,9 @@ class Sharing:
         return f"<Sharing with {len(self._nodes)} nodes: {self.lent} lent, {self.borrowed} borrowed>"
 
 
-def is_own(consumer: Consumer) -> bool:
-    """Return True if this is a consumer of this node, and does not stand for those of another one."""
-    return not isinstance(consumer.sink, _Reader)
-
-
 def wanted(channel: Channel) -> int:
     """Return how many messages the channel's own consumers may have in flight together; 0 while it is paused."""
     if channel.paused is not None:
         return 0
-    own = [consumer for consumer in channel.consumers.values() if is_own(consumer)]
+    own = [consumer for consumer in channel.consumers.values() if not consumer.is_guest]
     return sum(consumer.window.rdy if consumer.window is not None else consumer.ready for consumer in own)

@@ -40,11 +40,12 @@ class Lender(Protocol):
 class BorrowedMessages:
     """The lent messages, by ordinals that they have here only. Implements Extents and ReaderJournal."""
 
-    __slots__ = ("_lender", "extents_by_ordinal", "last")
+    __slots__ = ("_lender", "extents_by_ordinal", "last", "ordinals")
 
     def __init__(self, lender: Lender) -> None:
         self._lender = lender
         self.extents_by_ordinal: dict[int, Extent] = {}  # of one message each
+        self.ordinals: dict[bytes, int] = {}  # by id of the message
         self.last = -1  # ordinal
 
     def add(self, frame: bytes) -> int:
@@ -55,11 +56,18 @@ class BorrowedMessages:
         extent.ids += message_id(frame)
         extent.largest = len(frame)
         self.extents_by_ordinal[self.last] = extent
+        self.ordinals[bytes(extent.ids)] = self.last
         return self.last
+
+    def forget(self, ordinal: int) -> bytes:
+        """Forget a message. Returns its id."""
+        name = bytes(self.extents_by_ordinal.pop(ordinal).ids)
+        del self.ordinals[name]
+        return name
 
     def give_back(self, ordinal: int, delay: int) -> None:
         """Give a message back to its lender. See Lender.returned."""
-        self._lender.returned(bytes(self.extents_by_ordinal.pop(ordinal).ids), delay)
+        self._lender.returned(self.forget(ordinal), delay)
 
     def __repr__(self) -> str:
         return f"<BorrowedMessages: {len(self.extents_by_ordinal)}>"
@@ -97,8 +105,7 @@ class BorrowedMessages:
         return ()
 
     def finish(self, first: int, count: int) -> None:
-        taken = [self.extents_by_ordinal.pop(ordinal) for ordinal in range(first, first + count)]
-        self._lender.finished([bytes(extent.ids) for extent in taken])
+        self._lender.finished([self.forget(ordinal) for ordinal in range(first, first + count)])
 
     def finish_all(self, end: int) -> None:
         pass
@@ -138,9 +145,38 @@ class BorrowedChannel(Channel):
         self._messages = messages
 
     def add(self, frame: bytes) -> None:
-        """Add a message that is lent, for the next consumer that has room."""
+        """Add a message that is lent, for the next consumer that has room.
+
+        It takes the place of the same message, if that is here already: its lender has taken that back.
+        """
+        before = self._messages.ordinals.get(message_id(frame))
+        if before is not None:
+            self._drop(message_id(frame), before)
         attempts = int.from_bytes(frame[_ATTEMPTS])
         super().put_back(Message(self._messages.add(frame), attempts - 1))
+
+    def _drop(self, name: bytes, ordinal: int) -> None:
+        """Forget a message, also one that a consumer has: its FIN will fail."""
+        holders = [one for one in self.consumers.values() if self.in_flight.take_out(one, name) is not None]
+        if not holders:
+            retry = self.backlog.retry
+            kept = [entry for entry in retry if entry[1].ordinal != ordinal]
+            retry.clear()
+            retry.extend(kept)
+        self._messages.forget(ordinal)
+        for consumer in holders:
+            self.refresh(consumer)
+
+    @property
+    def held(self) -> int:
+        """Return how many messages are here."""
+        return len(self._messages.ordinals)
+
+    def pause(self, paused: Pause | None) -> None:
+        """Stop deliveries, and give back what no consumer has got; None: resume them."""
+        super().pause(paused)
+        if paused:
+            self.give_back_waiting()
 
     def put_back(self, message: Message) -> None:
         """Give a message back whose delivery is over."""

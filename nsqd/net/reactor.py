@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
+from typing import Protocol
 
 import trio
 
@@ -46,6 +47,16 @@ BACK_TO_TRIO = 2_000_000  # ns of turns in a row before HTTP, discovery and sign
 LINGER = 0.002  # s to wait in epoll before the wait goes through trio, which costs 40 us more a wake-up
 
 Clock = Callable[[], tuple[int, int]]  # monotonic ns, and ns since the epoch
+
+
+class OtherNodes(Protocol):
+    """What a node of a cluster does for the others in each turn."""
+
+    def tick(self) -> None:
+        """Do what is due, before what was published is sealed."""
+
+    def replies(self) -> HttpReplies | None:
+        """Return what leaves when the promises of the turn are kept; None: nothing. The turn's group is written."""
 
 
 class Reactor:
@@ -95,8 +106,7 @@ class Reactor:
         self.set_timer = self.timers.set
         self.now, self.wall = clock()
         self.turn_times = TurnTimes()
-        # returns what leaves to other nodes when the promises of the turn are kept, or None; None: there are no others
-        self.others_replies: Callable[[], HttpReplies | None] | None = None
+        self.others: OtherNodes | None = None  # None: there are none
         self._is_halted = False
 
     def listen(
@@ -171,6 +181,8 @@ class Reactor:
         served = self._take_events(events)
         if self._unread.connections or self._unread.resumed:
             self._unread.catch_up(self.now)
+        if self.others is not None:
+            self.others.tick()
         if agenda.unsealed or agenda.unsealed_puts:
             agenda.seal()
         if agenda.awake:
@@ -395,7 +407,7 @@ class Reactor:
             self._release()
         if promises:
             self._seal(promises)
-        for replies in (served,) if self.others_replies is None else (served, self.others_replies()):
+        for replies in (served,) if self.others is None else (served, self.others.replies()):
             if replies is None:
                 continue
             if promises:

@@ -9,6 +9,7 @@ See docs/design/cluster.md#lending.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -34,6 +35,7 @@ SENT_AT_ONCE = 100  # kept acknowledgements that are sent in a turn
 SEND_EVERY = SECOND  # ns
 LOW = (1 << 32) - 1  # the bits of a message id that stand in place of the retry time
 ACKNOWLEDGES = (b"ackjob", b"fastack")
+_COUNT = re.compile(rb":[0-9]{1,9}\r\n")
 ALLOWED = frozenset(  # of other nodes
     (*ACKNOWLEDGES, b"deljob", b"nack", b"enqueue", b"dequeue", b"working", b"show", b"pause")
 )
@@ -200,9 +202,10 @@ class _Counting:
 
     def _answered(self, asked: list[tuple[bytes, int]], nodes: int, replies: list[bytes]) -> None:
         """Take what those of so many nodes have said that have answered."""
-        done = sum(int(reply[1:]) for reply in replies if reply.startswith(b":"))
+        counts = [int(reply[1:]) for reply in replies if _COUNT.fullmatch(reply)]  # an error says nothing of the jobs
+        done = sum(counts)
         self._done += done
-        if self._command in ACKNOWLEDGES and done < len(asked) and len(replies) < nodes:
+        if self._command in ACKNOWLEDGES and done < len(asked) and len(counts) < nodes:
             self._owners.keep_those(asked)
         self._left -= 1
         if not self._left:

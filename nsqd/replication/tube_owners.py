@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nsqd.cluster.lending import Lending
+from nsqd.cluster.lending import TOO_LARGE, Lending
 from nsqd.core.work_queue.loan import Loan
-from nsqd.protocols.beanstalk.client import NOT_FOUND
+from nsqd.protocols.beanstalk.client import NOT_FOUND, OUT_OF_MEMORY
 from nsqd.protocols.beanstalk.guest import request_of
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.replication.job_owners import JobOwners
@@ -34,8 +34,10 @@ class TubeOwners:
             return False
 
         def answered(replies: list[bytes]) -> None:
-            reply = next((one for one in replies if one != NOT_FOUND), NOT_FOUND)
-            if reply == NOT_FOUND and len(replies) < len(numbers):
+            found = (OUT_OF_MEMORY if one == TOO_LARGE else one for one in replies)
+            answers = [one for one in found if not one.startswith(b"-")]  # other errors say nothing of the job
+            reply = next((one for one in answers if one != NOT_FOUND), NOT_FOUND)
+            if reply == NOT_FOUND and len(answers) < len(numbers):
                 self._owners.keep_those(kept)
             then(reply)
 

@@ -147,6 +147,14 @@ class Channel:
         for run in self.in_flight.runs(consumer):
             self.requeue_count += self._return(run, len(run), REQUEUED, "disconnected")
 
+    def take_back(self, consumer: Consumer) -> None:
+        """Make ready again what a consumer has in flight that may never have got it. Nothing is buried for that."""
+        for run in self.in_flight.runs(consumer):
+            for ordinal in self.in_flight.expire(run, len(run)):
+                self.journal.requeue(ordinal, run.attempts, 0)
+                self.put_back(Message(ordinal, run.attempts))
+                self.requeue_count += 1
+
     def refresh(self, consumer: Consumer) -> None:
         """Look again whether a consumer has room after its RDY count, sink or messages in flight changed; wake the channel."""
         if self.dispatch.refresh(consumer):
@@ -204,6 +212,9 @@ class Channel:
         """Stop deliveries; None: resume them. Everything else goes on: messages still arrive, finish and time out."""
         self.paused = paused
         self.journal.pause(paused)
+        for stripe in self.stripes:
+            if stripe.is_borrowed:  # the others are paused in their own logs, too
+                stripe.pause(paused)
         if paused:
             for consumer in self.consumers.values():
                 consumer.sink.flush()

@@ -63,6 +63,7 @@ class Consumer:
         "distance",
         "finish_count",
         "in_flight",
+        "is_guest",
         "message_count",
         "msg_timeout",
         "ready",
@@ -86,6 +87,7 @@ class Consumer:
         self.room = 0  # bytes that the sink had left when last asked; at most 0: Channel.refresh asks again
         self.in_flight = 0  # messages delivered, and neither finished nor requeued nor timed out
         self.runs: deque[Run] = deque()  # the runs of those messages that are in order: see DeliveryOwner
+        self.is_guest = False  # True: it stands for the consumers of another node
         self.message_count = 0  # number of deliveries
         self.finish_count = 0
         self.requeue_count = 0

@@ -340,8 +340,14 @@ class Tube:
         for stripe in self.stripes:
             stripe.pause_for(ns, now)
         self.pause_until, self.pause_asked = (now + ns if ns else 0), ns
+        self._note_pause()
         self.offer()
         self._schedule_scan()
+
+    def _note_pause(self) -> None:
+        """Let other nodes know whether jobs of this tube are wanted here."""
+        if self.waiters.changed is not None:
+            self.waiters.changed.add(self.topic_name)
 
     def move(self, agenda: Agenda) -> None:
         self.agenda = agenda
@@ -368,6 +374,7 @@ class Tube:
             moved += self._end_lives(limit)
         if 0 < self.pause_until <= now:
             self.pause_until = self.pause_asked = 0
+            self._note_pause()
             moved += 1
             self.offer()
         return moved

@@ -10,14 +10,15 @@ See docs/design/cluster.md#lending.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from nsqd.core.work_queue.loan import Loan
 from nsqd.core.work_queue.worker import BORROWED
-from nsqd.protocols.beanstalk.client import NOT_FOUND, Client, job_reply
+from nsqd.protocols.beanstalk.client import NOT_FOUND, OUT_OF_MEMORY, Client, job_reply
 from shared.values import SECOND
 
-TOUCHED = b"TOUCHED\r\n"
+TOUCHED, DELETED = b"TOUCHED\r\n", b"DELETED\r\n"
 _ENDS = (b"delete ", b"release ", b"bury ")  # the job is not the client's any more
 
 
@@ -65,6 +66,32 @@ class Borrower(Client):
                 return
         self._reply(NOT_FOUND)
 
+    def _delete_elsewhere(self, job_ids: list[int], done: int) -> None:
+        """Have other nodes delete those of the jobs that are theirs, and answer with `done` and how many these were."""
+        others, left = self._context.others, 0
+
+        def answered(job_id: int, reply: bytes) -> None:
+            nonlocal left, done
+            left -= 1
+            done += reply == DELETED
+            if self._is_gone:
+                return
+            if job_id in self._loans and reply in (DELETED, NOT_FOUND):
+                self._forget_loan(job_id)
+            if not left:
+                self._now = self._broker.now
+                self._answer(b"DELETED_BATCH %d\r\n" % done)
+
+        self._end_borrowed()
+        for job_id in job_ids if others is not None else ():
+            assert others is not None
+            loan = self._loans[job_id][1] if job_id in self._loans else None
+            left += others.ask(b"delete ", job_id, loan, b"delete %d" % job_id, partial(answered, job_id))
+        if left:
+            self._wait = True
+        else:
+            self._reply(b"DELETED_BATCH %d\r\n" % done)
+
     def _ask_lender(self, verb: bytes, job_id: int, *arguments: int) -> None:
         """Have the lender do a command, and answer as it does, if the client has the job; else answer NOT_FOUND."""
         if job_id in self._loans:
@@ -80,7 +107,7 @@ class Borrower(Client):
         if job_id in self._loans:
             if reply == TOUCHED:
                 self.worker.hold(BORROWED, job_id, self._now + self._loans[job_id][1].retry * SECOND)
-            elif reply == NOT_FOUND or verb in _ENDS:
+            elif reply == NOT_FOUND or (verb in _ENDS and reply != OUT_OF_MEMORY):
                 self._forget_loan(job_id)
         self._answer(reply)
 

@@ -43,7 +43,7 @@ BYTES_OF_A_UNIT = 1024  # bytes of replies that count one unit: a megabyte in a 
 MOST_USUAL = 1024  # remembered lines of put: clients put with the same options again and again
 TUBES_OF_A_UNIT = 8  # tubes that are looked at for one unit
 MOST_KEPT = 64 * 1024  # bytes of commands that are read ahead while one waits
-NOT_FOUND = b"NOT_FOUND\r\n"
+NOT_FOUND, OUT_OF_MEMORY = b"NOT_FOUND\r\n", b"OUT_OF_MEMORY\r\n"
 DEADLINE_SOON, TIMED_OUT = b"DEADLINE_SOON\r\n", b"TIMED_OUT\r\n"
 
 
@@ -267,7 +267,7 @@ class Client(ABC):
         except UnknownCommand:
             self._reply(b"UNKNOWN_COMMAND\r\n")
         except TooMany:
-            self._reply(b"OUT_OF_MEMORY\r\n")
+            self._reply(OUT_OF_MEMORY)
         except Reading as reading:
             self._broker.tubes.waiters.block(self.worker, reading.queue)
             self._wait, self._deadline = True, -1

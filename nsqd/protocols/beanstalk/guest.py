@@ -12,6 +12,9 @@ _REQUEST = re.compile(
 )
 
 
+_OF_HOLDERS = (b"delete ", b"release ", b"bury ", b"touch ")  # these read nothing from disk
+
+
 def request_of(reservation: int, line: bytes) -> bytes:
     """Return what the owner of a job is asked: which reservation the client has (0: none), and its command."""
     return b"%d %s" % (reservation, line)
@@ -31,7 +34,8 @@ class Guest(Peer):
     def do(self, reservation: int, job_id: int, line: bytes) -> None:
         """Do a command about a job. Its reply comes by `take_output`. See `read_request`."""
         own, found = self.worker, self._broker.tubes.find(job_id)
-        if found is not None and found[1].state is JobState.RESERVED and found[1].reserves == reservation:
+        is_its = found is not None and found[1].state is JobState.RESERVED and found[1].reserves == reservation
+        if found is not None and is_its and line.startswith(_OF_HOLDERS):
             self.worker = found[0].reserved[found[1].ordinal]
         self.receive(line + b"\r\n", self._broker.now)
         self.worker = own

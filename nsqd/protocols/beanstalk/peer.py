@@ -13,6 +13,7 @@ from nsqd.core.work_queue.waiters import Reading
 from nsqd.protocols.beanstalk.client import (
     DEADLINE_SOON,
     NOT_FOUND,
+    OUT_OF_MEMORY,
     TIMED_OUT,
     TUBES_OF_A_UNIT,
     UNITS_OF_A_TURN,
@@ -103,7 +104,7 @@ class Peer(Operator):
             self._reply(b"DRAINING\r\n")
         elif self._broker.refusal:
             tubes.burn_id()
-            self._reply(b"OUT_OF_MEMORY\r\n")
+            self._reply(OUT_OF_MEMORY)
         else:
             priority, delay, ttr = put.options
             due = self._now + delay * SECOND if delay else 0
@@ -119,7 +120,7 @@ class Peer(Operator):
                 tubes.burn_id()
                 self._reply(b"DRAINING\r\n")
             except TooMany:
-                self._reply(b"OUT_OF_MEMORY\r\n")
+                self._reply(OUT_OF_MEMORY)
             else:
                 self._promise(self.worker.using)
                 self._reply(b"INSERTED %d\r\n" % number if number else b"DUPLICATE\r\n")
@@ -221,7 +222,9 @@ class Peer(Operator):
 
     def _delete_batch(self, job_ids: tuple[int, ...]) -> None:
         """Delete the jobs, and answer DELETED_BATCH with how many existed and were not reserved by another worker."""
-        self._reply(b"DELETED_BATCH %d\r\n" % sum(self._finish(job_id) for job_id in job_ids))
+        find = self._broker.tubes.find
+        done = sum(self._finish(job_id) for job_id in job_ids)
+        self._delete_elsewhere([job_id for job_id in dict.fromkeys(job_ids) if find(job_id) is None], done)
 
     def _release(self, job_id: int, priority: int, delay: int) -> None:
         self._count("release")

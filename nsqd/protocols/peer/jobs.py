@@ -6,7 +6,7 @@
 | BODY | bytes: a part of the body of the next LOAN |
 | LOAN | number of the loan, queue, message id, ttl, retry, reservation, nacks, additional deliveries, rest of the body |
 | TOOK | number of the last loan that came; one byte more: the client that got it has the job only until it goes |
-| RETURN | message id of a job that was lent; its reservation; whether a client had it, and is gone: else nobody waited |
+| RETURN | number of the loan, message id, reservation; whether a client had the job, and is gone: else nobody waited |
 | ASK | number of the question; bytes: a command of Disque, as clients send it, or reservation and command of beanstalkd |
 | SAID | number of the question; bytes: the reply, as clients get it |
 
@@ -65,17 +65,17 @@ def unpack_loan(content: bytes, before: bytes) -> Loan:
     return Loan(*place, ttl, retry, reservation, nacks, more, before + body)
 
 
-def pack_return(message_id: int, reservation: int, was_taken: bool) -> bytes:
+def pack_return(loan: Loan, was_taken: bool) -> bytes:
     """Return the frame that gives a lent job back. `was_taken`: a client had it, and is gone."""
-    return encode(FrameKind.RETURN, msgpack.packb([message_id, reservation, was_taken]))
+    return encode(FrameKind.RETURN, msgpack.packb([loan.number, loan.message_id, loan.reservation, was_taken]))
 
 
-def unpack_return(content: bytes) -> tuple[int, int, bool]:
-    """Return message id, reservation, and whether a client had the job. Raises PeerError."""
-    message_id, reservation, was_taken = _fields(content, 3)
+def unpack_return(content: bytes) -> tuple[int, int, int, bool]:
+    """Return number of the loan, message id, reservation, and whether a client had the job. Raises PeerError."""
+    number, message_id, reservation, was_taken = _fields(content, 4)
     if type(was_taken) is not bool:
         raise PeerError("a frame about jobs has a field of another kind")
-    return _int(message_id, _U64), _int(reservation, _U32), was_taken
+    return _int(number, _U64), _int(message_id, _U64), _int(reservation, _U32), was_taken
 
 
 def pack_number(kind: FrameKind, number: int, data: bytes = b"") -> bytes:

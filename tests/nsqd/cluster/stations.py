@@ -59,7 +59,7 @@ class Station:
         )
         self.port = SimpleNamespace(cluster=self.cluster, flush=lambda: None, on_closed=None, on_attach=None)
         self.tubes_context = BeanstalkContext()
-        self.sharing = Sharing(node.broker, 1 << 20, 60 * SECOND)
+        self.sharing = Sharing(node.broker, 60 * SECOND)
         contexts = self.context, self.port, self.tubes_context
         self.jobs = LentJobs(node.broker, *contexts, self.sharing)  # type: ignore[arg-type]
         self.held: list[HttpReplies] | None = None  # what waits for promises; None: every promise is kept at once

@@ -411,3 +411,15 @@ def test_no_more_is_lent_than_the_network_takes() -> None:
     cluster.advance(1)
     assert sum(len(client.replies()) for client in clients) == 5
     cluster.check()
+
+
+@pytest.mark.parametrize("said", [b":one\r\n", b"-ERR no\r\n", b":1", b"+OK\r\n"])
+def test_an_answer_that_is_no_number_is_none(said: bytes) -> None:
+    cluster = Cluster(2)
+    a, b = cluster.stations
+    job_id = a.client().add("q")
+    a.jobs.lending._execute = lambda request, then: then(said)  # type: ignore[method-assign, assignment]
+    assert ask(cluster, b.client(), "ACKJOB", job_id) == 0
+    kept = b.node.broker.tubes.tube(KEPT)
+    assert kept is not None
+    assert kept.jobs.count == 1

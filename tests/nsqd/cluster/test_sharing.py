@@ -9,10 +9,12 @@ from random import Random
 import pytest
 
 from nsqd.cluster.lending import MOST_AHEAD
-from nsqd.cluster.sharing import LOOK_EVERY
+from nsqd.cluster.sharing import LOOK_EVERY, LOOKED_AT, MOST_HELD
+from nsqd.core.channel import actions
+from nsqd.core.message.frame import encode_one
 from nsqd.core.observation.sums import channel_sums
 from nsqd.core.timing.pause import Pause
-from nsqd.protocols.peer.frames import FrameKind
+from nsqd.protocols.peer.frames import FrameKind, PeerError
 from tests.nsqd.cluster.stations import Cluster, Station
 from tests.nsqd.core.adopted import adopt
 from tests.nsqd.core.client import Client
@@ -151,7 +153,7 @@ def test_the_lender_takes_back_what_it_hears_nothing_of(cluster: Cluster) -> Non
     assert sums(a)[:2] == (0, 1)
     b.node.subscribe("t", "c")[0].set_ready(0)
     cluster.holds = lambda source, target, kind: kind is FrameKind.MESSAGES
-    cluster.advance(61_000)
+    cluster.advance(121_000)
     assert a.node.channel("t", "c").timeout_count == 1
 
 
@@ -404,3 +406,91 @@ def test_random_histories_lose_nothing(seed: int) -> None:
     assert [sums(station)[:3] for station in cluster.stations] == [(0, 0, 0)] * 3
     assert done == {b"%d" % number for number in range(count)}
     cluster.check()
+
+
+def test_a_message_that_an_operator_requeues_while_it_is_lent_takes_the_place_of_the_first_delivery(
+    cluster: Cluster,
+) -> None:
+    a, b, _ = cluster.stations
+    client, inbox = reader(cluster, b, ready=1)
+    publish(cluster, a, b"x")
+    (first,) = inbox.take()
+    channel, topic = a.node.channel("t", "c"), a.node.broker.topics["t"]
+    actions.requeue(topic, channel, [actions.ChosenMessage(0, first.id)], 0, a.node.now)
+    client.set_ready(2)
+    settle(cluster)
+    (again,) = inbox.take()
+    assert (again.id, again.attempts) == (first.id, 2)
+    assert client.consumer.window.total("in_flight") == 1
+    assert client.finish(again.id) == []
+    assert len(client.finish(first.id)) == 1
+    cluster.advance(200_000)
+    assert sums(a)[:3] == (0, 0, 0)
+
+
+def test_a_message_that_comes_twice_while_no_consumer_has_it_is_there_once(cluster: Cluster) -> None:
+    a, b, _ = cluster.stations
+    client, inbox = reader(cluster, b, ready=1)
+    publish(cluster, b, b"own")
+    publish(cluster, a, b"x")
+    (own,) = inbox.take()
+    (key,) = b.sharing._nodes[1].borrowed
+    channel = b.sharing._nodes[1].borrowed[key].channel
+    channel.add(channel.backlog.extents.frame_in_memory(0))
+    assert (channel.held, channel.depth) == (1, 1)
+    client.finish(own.id)
+    settle(cluster)
+    assert bodies(inbox.take()) == [b"x"]
+
+
+def test_a_pause_at_the_borrower_holds_at_once(cluster: Cluster) -> None:
+    a, b, _ = cluster.stations
+    client, inbox = reader(cluster, b, ready=1)
+    publish(cluster, b, b"own")
+    publish(cluster, a, b"lent")
+    (own,) = inbox.take()
+    b.node.broker.pause(b.node.channel("t", "c"), True)
+    client.finish(own.id)
+    b.node.turn()
+    assert inbox.take() == []
+    settle(cluster)
+    assert sums(a) == (1, 0, 0, 0)
+
+
+def test_a_lost_connection_buries_nothing() -> None:
+    cluster = Cluster(2)
+    a, b = cluster.stations
+    a.node.channel("t", "c")._max_attempts = 2
+    reader(cluster, b, ready=1)
+    publish(cluster, a, b"x")
+    for _ in range(4):
+        cluster.cut(a, b)
+        settle(cluster)
+        cluster.connect(a, b)
+        settle(cluster)
+    assert a.node.channel("t", "c").counts().buried == 0
+
+
+def test_more_messages_than_were_asked_for_end_the_connection(cluster: Cluster) -> None:
+    a, b, _ = cluster.stations
+    reader(cluster, b, ready=1)
+    publish(cluster, a, b"x")
+    frames = [encode_one(b"y", b"%016x" % number, 1) for number in range(MOST_HELD + 10)]
+    with pytest.raises(PeerError):
+        b.sharing._take(b.sharing._nodes[1], ("t", "c"), frames)
+
+
+def test_many_channels_are_looked_at_in_turn() -> None:
+    cluster = Cluster(2)
+    a, b = cluster.stations
+    names = [f"t{number}" for number in range(3 * LOOKED_AT)]
+    for name in names:
+        a.node.channel(name, "c")
+    inboxes = [b.node.subscribe(name, "c", 5)[1] for name in names]
+    for _ in range(5):
+        settle(cluster)
+    for name in names:
+        a.node.publish(name, b"x")
+    for _ in range(5):
+        settle(cluster)
+    assert all(len(inbox.take()) == 1 for inbox in inboxes)

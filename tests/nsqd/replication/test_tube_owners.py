@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from nsqd.protocols.beanstalk.borrower import TOUCHED
 from nsqd.protocols.beanstalk.guest import read_request, request_of
+from nsqd.protocols.peer.frames import FrameKind
 from nsqd.replication.job_owners import KEPT
 from tests.nsqd.cluster.stations import Cluster, Station
 from tests.nsqd.cluster.stations import waiting as disque_client
@@ -262,3 +264,110 @@ def test_other_nodes_may_ask_nothing_else(cluster: Cluster, request_: bytes) -> 
 
 def test_a_request_is_read_as_it_was_written() -> None:
     assert read_request(request_of(3, b"release 5 1 2")) == (3, 5, b"release 5 1 2")
+
+
+def test_a_borrowed_job_whose_body_is_on_disk_is_shown(cluster: Cluster) -> None:
+    client, number = borrowed(cluster)
+    tube = cluster.stations[0].node.broker.tubes.tube("default")
+    assert tube is not None
+    held = tube.extents
+    tube.extents = SimpleNamespace(read=lambda ordinal: None)
+    client.send(b"peek %d\r\n" % number)
+    cluster.settle()
+    assert client.said() == b""
+    tube.extents = held
+    tube.read_completed()
+    cluster.settle()
+    assert client.said() == b"FOUND %d 1\r\nx\r\n" % number
+
+
+def test_delete_batch_deletes_jobs_of_other_nodes_too(cluster: Cluster) -> None:
+    client, number = borrowed(cluster)
+    own = put(cluster, cluster.stations[1])
+    ready = put(cluster, cluster.stations[0])
+    line = b"delete-batch %d %d %d 7 %d\r\nuse t\r\n" % (number, own, ready, number)
+    assert ask(cluster, client, line) == b"DELETED_BATCH 3\r\nUSING t\r\n"
+    assert state(cluster, number) == state(cluster, ready) == {}
+    client.leave()
+
+
+def test_what_a_client_gave_back_while_the_network_was_dead_comes_back(cluster: Cluster) -> None:
+    client, number = borrowed(cluster, ttr=3600)
+    a, b = cluster.stations
+    cluster.holds = lambda source, target, kind: True  # neither node knows it yet
+    client.leave()
+    cluster.settle()
+    cluster.cut(a, b)
+    cluster.holds = lambda source, target, kind: False
+    cluster.connect(a, b)
+    cluster.settle()
+    assert state(cluster, number)["state"] == "ready"
+
+
+def test_a_loan_that_came_too_late_while_the_network_was_dead_comes_back(cluster: Cluster) -> None:
+    a, b = cluster.stations
+    client = waiting(cluster, b)
+    client.leave()
+    cluster.holds = lambda source, target, kind: kind is FrameKind.WANT or source == 2
+    number = put(cluster, a, 3600)
+    assert state(cluster, number)["state"] == "reserved"
+    cluster.cut(a, b)
+    cluster.holds = lambda source, target, kind: False
+    cluster.connect(a, b)
+    cluster.settle()
+    assert (state(cluster, number)["state"], state(cluster, number)["reserves"]) == ("ready", "0")
+
+
+def test_a_return_that_is_repeated_does_nothing_to_the_next_loan(cluster: Cluster) -> None:
+    a, b = cluster.stations
+    client = waiting(cluster, b)
+    client.leave()
+    cluster.holds = lambda source, target, kind: kind is FrameKind.WANT
+    number = put(cluster, a, 3600)  # lent, and returned uncounted
+    cluster.holds = lambda source, target, kind: False
+    assert state(cluster, number)["reserves"] == "0"
+    other = waiting(cluster, b)
+    assert other.said() == b"RESERVED %d 1\r\nx\r\n" % number
+    cluster.cut(a, b)
+    cluster.connect(a, b)  # the RETURN is sent again
+    cluster.settle()
+    assert (state(cluster, number)["state"], state(cluster, number)["reserves"]) == ("reserved", "1")
+
+
+def test_a_paused_tube_is_lent_nothing(cluster: Cluster) -> None:
+    a, b = cluster.stations
+    put(cluster, b)
+    operator = b.tube_client()
+    operator.ask(b"reserve\r\n")
+    assert operator.ask(b"pause-tube default 5\r\n") == b"PAUSED\r\n"
+    client = waiting(cluster, b)
+    number = put(cluster, a)
+    assert client.said() == b""
+    cluster.advance(5_100)
+    assert client.said() == b"RESERVED %d 1\r\nx\r\n" % number
+
+
+def test_a_job_that_is_larger_than_this_node_would_take_is_borrowed(cluster: Cluster) -> None:
+    a, b = cluster.stations
+    a.tubes_context.max_job_size = 4 << 20
+    client = waiting(cluster, b)
+    a.tube_client().ask(b"put 7 0 60 3000000\r\n%s\r\n" % (b"x" * 3_000_000))
+    cluster.settle()
+    assert client.said().startswith(b"RESERVED ")
+
+
+def test_an_answer_that_is_too_large_is_no_answer_of_disques(cluster: Cluster) -> None:
+    a, b = cluster.stations
+    a.tubes_context.max_job_size = 1 << 20
+    _, number = a.tube_client().ask(b"put 7 0 60 600000\r\n%s\r\n" % (b"x" * 600_000)).split()
+    cluster.settle()
+    assert ask(cluster, b.tube_client(), b"peek %s\r\n" % number) == b"OUT_OF_MEMORY\r\n"
+
+
+def test_an_owner_that_answers_nonsense_has_not_answered(cluster: Cluster) -> None:
+    client, number = borrowed(cluster)
+    cluster.stations[0].jobs.lending._execute = lambda request, then: then(b"-ERR what\r\n")
+    assert ask(cluster, client, b"delete %d\r\n" % number) == b"NOT_FOUND\r\n"
+    kept = cluster.stations[1].node.broker.tubes.tube(KEPT)
+    assert kept is not None
+    assert kept.jobs.count == 1

@@ -68,12 +68,16 @@ def test_the_other_frames(name: str, count: int, number: int, data: bytes) -> No
         unpack_number(content[:7])
 
 
-@given(U64, st.integers(0, (1 << 32) - 1), st.booleans())
-def test_a_return_comes_as_it_was_given(message_id: int, reservation: int, was_taken: bool) -> None:
-    assert unpack_return(pack_return(message_id, reservation, was_taken)[HEAD:]) == (message_id, reservation, was_taken)
+@given(st.builds(Loan, U64, NAMES, U64, U32, U32, U32, U32, U32, st.binary(max_size=5)), st.booleans())
+def test_a_return_comes_as_it_was_given(loan: Loan, was_taken: bool) -> None:
+    content = pack_return(loan, was_taken)[HEAD:]
+    assert unpack_return(content) == (loan.number, loan.message_id, loan.reservation, was_taken)
 
 
-@pytest.mark.parametrize("fields", [(1, 1), (1, 1, 1), (-1, 1, True), (1, 1 << 32, True), (True, 1, True)])
+@pytest.mark.parametrize(
+    "fields",
+    [(1, 1, 1), (1, 1, 1, 1), (-1, 1, 1, True), (1, 1 << 63, 1 << 32, True), (1, True, 1, True), (1, 1, "1", False)],
+)
 def test_what_is_no_return_is_refused(fields: tuple[object, ...]) -> None:
     with pytest.raises(PeerError):
         unpack_return(msgpack.packb(fields))
