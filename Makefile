@@ -37,8 +37,8 @@ simulate: .venv/.dev ## the simulators of crashes, damage and whole nodes over m
 CLUSTER_SEEDS ?= 300
 CLUSTER_ROUNDS ?= 10
 CLUSTER_TESTS := tests/nsqd/cluster tests/nsqd/replication tests/nsqd/protocols/peer tests/simulation/test_cluster.py \
-  tests/simulation/test_cluster_bugs.py tests/processes/test_cluster_network.py tests/processes/test_cluster_disks.py \
-  tests/processes/test_takeover_rounds.py
+  tests/simulation/test_cluster_bugs.py tests/simulation/test_cluster_job_bugs.py tests/processes/test_cluster_network.py \
+  tests/processes/test_cluster_disks.py tests/processes/test_takeover_rounds.py
 cluster: .venv/.dev ## the simulators of a cluster over many seeds, 10^6 frames, and rounds of real nodes; CLUSTER_SEEDS=300, CLUSTER_ROUNDS=10
 	PENSTOCK_CLUSTER_SEEDS=$(CLUSTER_SEEDS) PENSTOCK_CLUSTER_ROUNDS=$(CLUSTER_ROUNDS) PENSTOCK_FUZZED=1000000 $(BIN)/python -m pytest -n 2 -o timeout=0 -q $(ARGS) $(CLUSTER_TESTS)
 

@@ -206,6 +206,8 @@ class AdoptedLogs:
 
     def _attach(self, broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:
         self._attachments[broker] = Attachment(self._node.broker, broker, deletions)
+        if self._node.jobs_part is not None:
+            self._node.jobs_part.attach(broker)
         self._node.cluster.configs.use_in(broker)
         return partial(self._attachments[broker].attach_some, AT_ONCE)
 

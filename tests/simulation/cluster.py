@@ -7,7 +7,7 @@ has rounds: first anything happens, then all is repaired, and soon every node mu
 * no message id was used twice;
 * each mirror is the log of its owner, cut where the mirror ends: the same bytes, and the same state after a replay;
 * nothing waits that cannot come, and nothing piles up;
-* what departures.py, wide.py and bounds.py say.
+* what departures.py, wide.py, jobs.py, job_books.py and bounds.py say.
 
 Before the next round all that is left counts as acknowledged with all copies.
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from random import Random
 
 from nsqd.cluster.claims import Claims, Quorum
@@ -36,6 +37,7 @@ from tests.simulation.books import Books, Loss, Publish, number_of
 from tests.simulation.bounds import judge_bounds
 from tests.simulation.cluster_node import PATIENCE, TOPICS, ClusterNode, Consumer, Reply, Sizes
 from tests.simulation.departures import Departures
+from tests.simulation.jobs import Jobs
 from tests.simulation.lookup import Lookups
 from tests.simulation.machine import CAPACITY, Machine
 from tests.simulation.operators import Operators
@@ -66,8 +68,8 @@ def small_cluster(random: Random) -> Iterator[None]:
 class ClusterRun:
     """One run."""
 
-    def __init__(self, seed: int, nodes: int | None = None) -> None:
-        """`nodes`: how many there are; None: the seed chooses."""
+    def __init__(self, seed: int, nodes: int | None = None, has_jobs: bool | None = None) -> None:
+        """`nodes`: how many there are; `has_jobs`: whether there are clients of Disque. None: the seed chooses."""
         self.random = random = Random(seed)
         self.now = 1_800_000_000 * SECOND
         self.side = Random(f"side {seed}")  # for take-overs, so that seeds without them do what they did
@@ -94,6 +96,9 @@ class ClusterRun:
         self.cuts_until = 0
         self.trouble, self.operators = Trouble(self), Operators(self, seed)
         self.wide = Wide(self, Random(f"wide {seed}"))
+        self.jobs = Jobs(self, Random(f"jobs {seed}"), has_jobs)
+        if self.jobs.is_on:  # as in every cluster
+            self.sizes.limits = replace(self.sizes.limits, whole_job_ids=True)
         self.departures = Departures(self, Random(f"departures {seed}"))
         self.lines: list[str] = []  # what happened
         self.is_healing = False
@@ -152,6 +157,9 @@ class ClusterRun:
         """Note that a claim on a log is won by a node."""
         assert claims.attempt is not None
         self.lookups.judge_claim(node, claims)
+        names = {one.number: one.name for one in self.machines}
+        heard = frozenset(names[one] for one in (*node.cluster.links, node.number) if one in names)
+        self.jobs.books.takeovers.append((log_id, self.now, names[node.number], heard))
         self.books.counts[f"won {claims.attempt.stage.name.lower()}"] += 1
 
     def note(self, text: str) -> None:
@@ -182,7 +190,7 @@ class ClusterRun:
             for _ in range(self.side.choice((0, 0, 2, 5)) if self.takes_over else 0):
                 self.step(300 * MS)
         self._heal()
-        self._drain()
+        self._drain(self.jobs.settle())
 
     # a step
 
@@ -225,6 +233,8 @@ class ClusterRun:
 
     def _turn(self, machine: Machine, node: ClusterNode) -> None:
         random = self.random
+        if node.jobs_part is not None:  # frames about jobs are handled within a turn
+            node.broker.begin(node.clock.now, node.clock.wall)
         if self.wires.deliver_to(machine):
             node.events()
         for address in node.tick():
@@ -271,6 +281,8 @@ class ClusterRun:
                 chosen.append(lambda: self._consume(node))
         if self.wide.is_on:
             chosen += [lambda: self.wide.act(machine, node)] * random.choice((0, 1, 1, 3))
+        if self.jobs.is_on:
+            chosen += [lambda: self.jobs.act(machine, node)] * random.choice((1, 2, 4))
         return chosen
 
     def _publish(self, machine: Machine, node: ClusterNode) -> Reply | None:
@@ -295,23 +307,28 @@ class ClusterRun:
             topic.publish_deferred(body, node.clock.now + random.choice((50, 2000)) * MS)
         else:
             topic.publish([body], len(body))
-        self._asked.append((self.now, machine, node, publish))
+        self.expect(machine, node, publish)
         before = node.log.writer.written.position
 
         def tell() -> None:
-            self._acknowledge(machine, node, publish)
+            self.acknowledge(machine, node, publish)
 
         def give_up() -> None:
             self.books.counts["given up"] += 1
-            self._answered(publish)
+            self.answered(publish)
 
         publish.position = before
         reply = Reply(marks, tell, give_up)
         node.unwritten.append(publish)
         return reply
 
-    def _acknowledge(self, machine: Machine, node: ClusterNode, publish: Publish) -> None:
-        self._answered(publish)
+    def expect(self, machine: Machine, node: ClusterNode, publish: Publish) -> None:
+        """Wait for the answer to a publish."""
+        self._asked.append((self.now, machine, node, publish))
+
+    def acknowledge(self, machine: Machine, node: ClusterNode, publish: Publish) -> None:
+        """Note that a client was told that a publish is kept."""
+        self.answered(publish)
         strict = publish.mode.value == "always"
         names = {one.number: one.name for one in self.machines}
         counted = {
@@ -319,7 +336,8 @@ class ClusterRun:
         }
         self.books.acknowledge(publish, frozenset({machine.name, *counted}))
 
-    def _answered(self, publish: Publish) -> None:
+    def answered(self, publish: Publish) -> None:
+        """Note that no answer to a publish is waited for any more."""
         self._asked = [one for one in self._asked if one[3] is not publish]
 
     def _subscribe(self, node: ClusterNode) -> None:
@@ -584,6 +602,7 @@ class ClusterRun:
                 node.leave(consumer)
             if node.jobs is not None:
                 node.jobs.leave()
+        self.jobs.send_clients_away()
 
     def _wanted(self) -> int:
         return min(self.sizes.mirrors, len(self.members) - 1)
@@ -698,10 +717,9 @@ class ClusterRun:
         judge = judge_state if self.random.random() < 0.5 else judge_bytes
         judge(archive, disk, mirror.manifest, mirror.end)
 
-    def _drain(self) -> None:
-        """Take out all that is left, and compare."""
+    def _drain(self, seen: set[int]) -> None:
+        """Take out all that is left, and compare. `seen`: the numbers of the jobs that clients of Disque have seen."""
         self.is_healing = True
-        seen: set[int] = set()
         readable = {one for machine in self.members if machine.node for one in self.wide.readable(machine.node)}
         for machine in self.members:
             seen |= self._drained(machine)
@@ -717,6 +735,7 @@ class ClusterRun:
             assert machine.node is not None
             for log_id, origin in machine.node.copying.origins.items():
                 holders[log_id] = frozenset({machine.name, *(names[number] for number in origin.followers)})
+        self.jobs.books.settle()
         self.books.settle(seen | readable, 1 + self._wanted(), holders)
         self.is_healing = False
 

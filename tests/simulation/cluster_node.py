@@ -49,10 +49,11 @@ from nsqd.storage.log.space import reserve_of
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.replication.archive import Archive
-from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer
 from tests.simulation.adopted import AdoptedLogs, SimRemnants
 from tests.simulation.books import Publish
+from tests.simulation.job_node import JobNode
 from tests.simulation.parted import SimParted
 from tests.simulation.wide import JOBS, JobClient
 
@@ -247,6 +248,7 @@ class ClusterNode(SimNode):
         self.replies: list[tuple[list[Promise], Reply]] = []
         self.consumers: list[Consumer] = []
         self.jobs: JobClient | None = None  # in a wide run
+        self.jobs_part: JobNode | None = None  # in a run with clients of Disque
         self.flush: Callable[[], None] = lambda: None  # lets the network take what the links have
         super().__init__(
             disk, sizes.durability, clock, random, sizes.limits, sizes.segment, sizes.budget, *sizes.tail,
@@ -258,6 +260,7 @@ class ClusterNode(SimNode):
         self.number = number
         self._timer_due = self._tick_due = 0
         self.unwritten: list[Publish] = []  # of this turn
+        self.group_end = 0  # the log's end behind the last group, before the upkeep writes anything
         self.told: dict[int, tuple[int, int]] = {}  # by node, how far it has ever said that it has the log
 
     def join(
@@ -308,6 +311,7 @@ class ClusterNode(SimNode):
         self.fence: tuple[bytes, Epoch] | None = None  # another node owns the log, by that epoch
         self.ends: dict[bytes, Extent] = {}  # how far adopted logs went that are not copied any more, by log id
         self._prepare_leaving(claims)
+        machine.run.jobs.join(self)
         self.adopted = AdoptedLogs(self, machine)
         adoptions = self.adopted.adoptions
         claims.on_won, claims.on_called_off, claims.on_fenced = self._won, adoptions.call_off, self._fenced
@@ -397,8 +401,9 @@ class ClusterNode(SimNode):
         return facts_of(self.cluster)
 
     def _copied_group(self, is_awaited: bool, is_durable: bool) -> None:
+        self.group_end = self.log.writer.written.position
         for publish in self.unwritten:
-            publish.position = self.log.writer.written.position
+            publish.position = self.group_end
         self.unwritten.clear()
         self.copied_group(self.origin, is_awaited, is_durable)
 
@@ -476,15 +481,29 @@ class ClusterNode(SimNode):
         broker = self.broker
         broker.begin(self.clock.now, self.clock.wall)
         self.release()
+        part = self.jobs_part
+        if part is not None:
+            part.begin_turn()
         replies = [reply for reply in [command() for command in commands] if reply is not None]
+        if part is not None:
+            part.lent.tick()
         broker.seal()
         broker.serve()
         broker.tick()
         broker.serve()
         replies += [reply for one in self.consumers if (reply := one.take_reply()) is not None]
-        promises = broker.commit()
+        try:
+            promises = broker.commit()
+        except PowerCut:
+            if part is not None:
+                part.note_begun()
+            raise
         self.replies += [([one for one in promises if one.mark in reply.marks], reply) for reply in replies]
+        if part is not None:
+            part.end_turn(promises)
         self.release()
+        if part is not None:
+            part.send_out()
         broker.fetch_changes()
 
     def release(self) -> None:
@@ -500,6 +519,8 @@ class ClusterNode(SimNode):
 
     def gone(self, link: Link) -> None:
         self.cluster.closed(link, self.clock.now)
+        if self.jobs_part is not None and link.peer is not None:
+            self.jobs_part.on_closed(link.peer.number, link)
         self.copying.closed(link)
         self.events()
 
@@ -507,8 +528,8 @@ class ClusterNode(SimNode):
 
     def make_topics(self) -> None:
         """Create the topics, with their channel. Their numbers differ from node to node."""
-        wide = self.machine.run.wide
-        configs = TOPICS | wide.topics
+        wide, jobs = self.machine.run.wide, self.machine.run.jobs
+        configs = TOPICS | wide.topics | jobs.topics
         names = list(configs)
         Random(self.number).shuffle(names)
         for name in names:
@@ -517,9 +538,10 @@ class ClusterNode(SimNode):
             topic = self.broker.topic(name)
             if is_new and topic.config != config:
                 topic.configure(config)
-            if name != JOBS:
+            if name != JOBS and name not in jobs.topics:
                 topic.channel(CHANNEL)
         wide.prepare(self)
+        jobs.prepare(self)
 
     def may_publish(self, topic: Topic, n: int) -> tuple[Mark, ...] | None:
         """Return the marks that a reply waits for, None if the publish is refused."""

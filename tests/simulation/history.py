@@ -18,7 +18,7 @@ class History(ClusterRun):
     """A cluster in which nothing happens but what a test says."""
 
     def __init__(self, seed: int, quorum: Quorum, nodes: int = 3, mirrors: int = 2) -> None:
-        super().__init__(seed, nodes)
+        super().__init__(seed, nodes, has_jobs=False)
         self.violence, self.operators.are_there = 0.0, False
         sizes = self.sizes
         sizes.quorum, sizes.mirrors, sizes.unclean_after = quorum, mirrors, 20 * SECOND
@@ -33,7 +33,7 @@ class History(ClusterRun):
                 self.is_healing = True  # no other commands of clients
                 story(self)
                 self._heal()
-                self._drain()
+                self._drain(set())
             except AssertionError as error:
                 error.add_note("\n".join(self.lines[-60:]))
                 raise

@@ -439,6 +439,8 @@ class Machine:
         run.books.counts["successions"] += 1
         run.books.counts["deletions to be told"] += len(made.deletions.deletions) if made.deletions is not None else 0
         self._possible(of_return(made, bool(taken.address)))
+        if not taken.address:  # the owner is silent, so this takes over what it has
+            run.jobs.books.takeovers.append((old, run.now, self.name, frozenset({self.name})))
         run.note(f"{self.name} begins {made.log_id.hex()[:6]} after {old.hex()[:6]}, common {made.common}")
         if is_unlucky and random.random() < 0.1:
             raise PowerCut  # `log.partial` waits for its rename, which the next start does
@@ -489,6 +491,8 @@ class Machine:
         self.note_durable()
         self.count_duplicates()
         run.books.upset(self.logs(), run.now)
+        if self.node is not None and self.node.jobs_part is not None:
+            self.node.jobs_part.gone()
         self.fence = None
         if is_cut:
             run.books.losses.append(Loss(run.now, self.name, self.durable, True))

@@ -406,11 +406,11 @@ BUGS: list[tuple[Callable[[Patch], None], int]] = [
 ]
 
 
-def first_failure(seeds: Iterable[int]) -> int | None:
-    """Return the first seed whose run fails; None if none does."""
+def first_failure(seeds: Iterable[int], has_jobs: bool = False) -> int | None:
+    """Return the first seed whose run fails, with or without clients of Disque; None if none does."""
     for seed in seeds:
         try:
-            ClusterRun(seed).run()
+            ClusterRun(seed, has_jobs=has_jobs).run()
         except AssertionError:
             return seed
     return None

@@ -1,0 +1,310 @@
+"""What clients of Disque were told in a simulated cluster, which deliveries nodes began, and what must hold of them.
+
+A delivery begins when the owner of a job takes it out of its queue, for a client of its own or for another node that borrows
+it. It leaves when bytes go to the client. Each function that judges something says what the specification allows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nsqd.cluster.link import Link
+from nsqd.core.retention.policy import Durability
+from nsqd.core.work_queue.loan import Loan
+from tests.nsqd.core.node import SECOND
+from tests.simulation.books import Books, Loss, Publish, number_of
+from tests.simulation.job_node import IDS, JobNode
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import ClusterRun
+
+
+ON_ITS_WAY = 5 * SECOND  # a delivery that began this long ago may not have arrived
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """One delivery that a node has begun."""
+
+    job: Job
+    at: int  # true ns
+    owner: JobNode
+    log_id: bytes
+    position: int  # the end of that log behind the turn in which it began
+    link: Link | None = None  # over which it was lent; None: to a client of the owner
+    loan: int = 0  # its number
+    borrower: JobNode | None = None  # it has come there
+    how: str = ""  # what the borrower did: borrowed, returned, kept
+    has_left: bool = False  # a client was sent it
+    is_lost: bool = False  # the connection of the client was closed before, or its copies did not come in time
+    holders: frozenset[int] = frozenset()  # machines that had its record when it left, or came to the borrower
+
+    @property
+    def machine(self) -> int:
+        return self.owner.node.machine.name
+
+    def __str__(self) -> str:
+        return f"delivery of job {self.job.publish.number} by {self.machine} at {self.at // 1_000_000 % 1_800_000_000_000} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """An acknowledgement that was done, as the client, or the node that kept it, was told."""
+
+    at: int  # true ns
+    sent: int
+    by: frozenset[int]  # machines that had the job when it was sent, and have it no more
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A job that a client has added."""
+
+    publish: Publish
+    retry: int  # s
+    is_short: bool  # its time to live may end while the run goes on
+    message_id: int = 0  # 0: not known
+    deliveries: list[Delivery] = field(default_factory=list)
+    left: list[Delivery] = field(default_factory=list)
+    done: Done | None = None
+
+
+@dataclass(slots=True)
+class Kept:
+    """An acknowledgement that a node keeps."""
+
+    at: int
+    job: Job
+    owners: frozenset[int]  # machines that had the job then
+
+
+class JobBooks:
+    """See above."""
+
+    def __init__(self, run: ClusterRun) -> None:
+        self._run = run
+        self.jobs: dict[int, Job] = {}  # by number of the publish
+        self.by_id: dict[int, Job] = {}  # by message id
+        self.losses: list[Loss] = []  # of earlier rounds
+        self.takeovers: list[tuple[bytes, int, int, frozenset[int]]] = []  # log id, when, by whom, whom it heard
+        self._loans: dict[tuple[int, int, int, int], Delivery] = {}  # by lender and its incarnation, borrower, number
+        self._kept: dict[tuple[JobNode, int], Kept] = {}
+
+    @property
+    def _books(self) -> Books:
+        return self._run.books
+
+    def count(self, what: str, number: int = 1) -> None:
+        self._books.counts[f"disque: {what}"] += number
+
+    # jobs
+
+    def named(self, number: int, message_id: int) -> None:
+        """Note the id of a job: no two jobs have one."""
+        job = self.jobs[number]
+        other = self.by_id.setdefault(message_id, job)
+        if other is not job:
+            reusing = {one.number for one in self._run.machines if one.name in self._books.may_reuse_ids}
+            assert message_id >> 48 in reusing, f"two jobs have one id: {other.publish}, {job.publish}"
+            self.by_id[message_id] = job
+        job.message_id = job.message_id or message_id
+
+    def owners_of(self, job: Job) -> frozenset[int]:
+        """Return the machines whose nodes have a job now."""
+        found = (one for one in self._run.machines if one.node is not None and one.node.jobs_part is not None)
+        return frozenset(one.name for one in found if one.node.jobs_part.find(job.message_id))  # type: ignore[union-attr]
+
+    # deliveries
+
+    def begun(self, job: Job, owner: JobNode) -> Delivery:
+        """Note a delivery that an owner begins in this turn, whose group is written."""
+        log_id, position = owner.place_of(job.publish)
+        delivery = Delivery(job, self._run.now, owner, log_id, position)
+        job.deliveries.append(delivery)
+        if not job.retry:
+            job.publish.finished = True
+        self.count("deliveries begun")
+        self._judge_begun(delivery)
+        return delivery
+
+    def lent(self, lender: JobNode, link: Link, loan: Loan) -> Delivery:
+        """Note a loan, and return it."""
+        assert link.peer is not None
+        delivery = self.begun(self.jobs[number_of(loan.body)], lender)
+        self.named(delivery.job.publish.number, loan.message_id)
+        delivery.link, delivery.loan = link, loan.number
+        own = lender.cluster.own
+        self._loans[own.number, own.incarnation, link.peer.number, loan.number] = delivery
+        self.count("lent")
+        return delivery
+
+    def came(self, borrower: JobNode, link: Link, loan: Loan, how: str) -> None:
+        """Note that a loan has come, and what the borrower did with it: borrowed, returned, kept."""
+        assert link.peer is not None
+        key = link.peer.number, link.peer.incarnation, borrower.cluster.own.number, loan.number
+        delivery = self._loans.pop(key)
+        job = delivery.job
+        assert number_of(loan.body) == job.publish.number
+        delivery.borrower, delivery.how, delivery.holders = borrower, how, self._holders(delivery)
+        self.count(f"loans {how}")
+        if how == "borrowed":
+            borrower.arrived.setdefault(job.publish.number, []).append(delivery)
+        if not job.retry:
+            self._judge_finish(delivery)
+        if how == "kept":
+            self._keep(job, borrower)
+
+    def _keep(self, job: Job, borrower: JobNode) -> None:
+        """A job that is delivered once at most is the borrower's now, alone."""
+        publish = job.publish
+        publish.former.append(publish.log_id)
+        publish.log_id, publish.n, publish.lost = borrower.node.machine.log_id, 1, frozenset()
+        publish.holders = frozenset({borrower.node.machine.name})
+        publish.mode = borrower.mode_of(publish.topic)
+        publish.at = self._run.now
+        publish.finished, publish.acked = job.is_short, False
+        borrower.keeps(publish)
+
+    def sent(self, delivery: Delivery) -> None:
+        """Note that a client is sent a job."""
+        job = delivery.job
+        delivery.has_left = True
+        delivery.holders = delivery.holders or self._holders(delivery)
+        job.left.append(delivery)
+        self.count("deliveries")
+        if not job.retry:
+            if delivery.link is None:
+                self._judge_finish(delivery)
+            if len(job.left) > 1:
+                self._judge_again(job)
+
+    def _holders(self, delivery: Delivery) -> frozenset[int]:
+        """Return the machines that have the record of a delivery, as far as its owner knows."""
+        node = delivery.owner.node
+        if delivery.log_id != node.log.identity.log_id:
+            return frozenset({delivery.machine})
+        names = {one.number: one.name for one in self._run.machines}
+        strict = delivery.job.publish.mode is Durability.ALWAYS
+        told = {names[one] for one, at in node.told.items() if one in names and at[strict] >= delivery.position}
+        return frozenset({delivery.machine, *told})
+
+    # acknowledgements
+
+    def acknowledged(self, job: Job, sent: int, owners: frozenset[int]) -> None:
+        """Note that a client was told that its acknowledgement was done. `owners`: who had the job when it was sent."""
+        job.done = Done(self._run.now, sent, owners - self.owners_of(job))
+        self.count("acknowledged")
+
+    def kept(self, keeper: JobNode, ordinal: int, job_id: bytes) -> None:
+        """Note that a node keeps an acknowledgement."""
+        message_id = IDS.decode(job_id)
+        job = self.by_id.get(message_id) if message_id is not None else None
+        assert job is not None, "an acknowledgement is kept of a job that nobody has added"
+        self._kept[keeper, ordinal] = Kept(self._run.now, job, self.owners_of(job))
+        self.count("acknowledgements kept")
+
+    def kept_no_more(self, keeper: JobNode, ordinal: int, job_id: bytes) -> None:
+        """Note that a node has applied an acknowledgement, or told the owner, or nobody has the job."""
+        kept = self._kept.pop((keeper, ordinal))
+        gone = kept.owners - self.owners_of(kept.job)
+        kept.job.done = Done(self._run.now, kept.at, gone)
+        self.count("kept acknowledgements told")
+
+    # what must hold
+
+    def _judge_begun(self, delivery: Delivery) -> None:
+        """After an acknowledgement was done, no delivery of the job begins.
+
+        Allowed: by another owner than the one that did it (two owners, or one that adopts what has been streamed), or after
+        the owner died, or the log changed its owner, since it was sent. A node that keeps an acknowledgement of a log that it
+        adopts does not deliver the job.
+        """
+        job, done = delivery.job, delivery.job.done
+        attached = delivery.owner.attached_at(job.message_id)
+        for (keeper, _), kept in self._kept.items():
+            if keeper is delivery.owner and kept.job is job and attached is not None:
+                assert kept.at >= attached, f"an acknowledgement is kept, and not applied: {delivery}"
+                self.count("delivered again: kept while the log was attached")
+        if done is None or delivery.at <= done.at:
+            return
+        if self._is_upset(job.publish, done.sent):
+            reason = "its owner died or changed"
+        else:
+            assert done.by, f"an acknowledgement was dropped: {delivery}"
+            assert delivery.machine not in done.by, f"delivered again for no reason: {delivery}"
+            reason = "another owner"
+        self.count(f"delivered again: {reason}")
+
+    def _is_upset(self, publish: Publish, since: int) -> bool:
+        logs = (publish.log_id, *publish.former, *publish.others)
+        return max(self._books.upsets.get(log_id, 0) for log_id in logs) >= since
+
+    def _judge_finish(self, delivery: Delivery) -> None:
+        """A job that is delivered once at most leaves its owner when its finish has the job's copies."""
+        if delivery.log_id != delivery.owner.node.log.identity.log_id:
+            return  # in a log that was taken over, the adopter alone has it
+        holders, n = self._holders(delivery), delivery.owner.copies_of(delivery.job.publish.topic)
+        assert len(holders) >= n, f"only {set(holders)} have the finish of what is delivered once at most: {delivery}"
+
+    def _judge_again(self, job: Job) -> None:
+        """A job with RETRY 0 is delivered once at most.
+
+        Allowed: the finish of a delivery, or of a loan that another node has kept, is not in the log that goes on. Either the
+        log had another owner before, of which the lender had not heard; or all machines that had the finish have lost it, or
+        were not heard by a node that took the log over, or that waited for the owner in vain.
+        """
+        reasons = [reason for one in job.deliveries[:-1] if (reason := self._why_undone(one))]
+        assert reasons, f"delivered twice: {job.publish}, {[str(one) for one in job.deliveries]}"
+        self.count(f"RETRY 0 delivered again: {reasons[0]}")
+
+    def _why_undone(self, delivery: Delivery) -> str:
+        """Return why the log that goes on may not have the finish of a delivery; "": it must have it."""
+        publish = delivery.job.publish
+        logs = {delivery.log_id, publish.log_id, *publish.former, *publish.others}
+        takeovers = [one for one in self.takeovers if one[0] in logs]
+        if any(by != delivery.machine and at <= delivery.at for _, at, by, _ in takeovers):
+            return "two owners"
+        heard = [names for _, at, _, names in takeovers if at > delivery.at]
+        holders = delivery.holders or frozenset({delivery.machine})
+        kept = {
+            name for name in holders if not self._has_lost(name, delivery) and all(name in names for names in heard)
+        }
+        return "" if kept else f"its {len(holders)} copies were lost or not heard"
+
+    def _has_lost(self, name: int, delivery: Delivery) -> bool:
+        strict = delivery.job.publish.mode is Durability.ALWAYS
+        return any(
+            loss.node == name
+            and loss.at >= delivery.at
+            and loss.kept.get(delivery.log_id, 0) < delivery.position
+            and not (loss.spares_synced and strict)
+            for loss in (*self.losses, *self._books.losses)
+        )
+
+    def judge_lost(self, present: set[int]) -> None:
+        """A job with RETRY 0 whose delivery was begun may get lost only on its way.
+
+        That is: a node that had it out died, the client's connection was closed, or the one between the nodes.
+        """
+        for job in self.jobs.values():
+            last = job.deliveries[-1] if job.deliveries else None
+            if job.retry or job.is_short or last is None or last.has_left or last.how in ("kept", "not placed yet"):
+                continue
+            if job.publish.number not in present and job.publish.acked:
+                assert self._is_excused(last), f"lost for no reason: {last}"
+                self.count("RETRY 0 lost on its way")
+
+    def is_cut(self, delivery: Delivery) -> bool:
+        """Return True if a delivery is a loan, and the connection over which it went is gone."""
+        links = delivery.owner.node.cluster.links.values()
+        return delivery.link is not None and not any(one is delivery.link for one in links)
+
+    def _is_excused(self, last: Delivery) -> bool:
+        nodes = [last.owner] + ([last.borrower] if last.borrower is not None else [])
+        has_died = not all(one.is_running for one in nodes) or last.at > self._run.now - ON_ITS_WAY
+        return has_died or last.is_lost or self.is_cut(last)
+
+    def settle(self) -> None:
+        """Remember the losses, which the books forget now."""
+        self.losses += self._books.losses

@@ -1,0 +1,362 @@
+"""A simulated node's part in the jobs of the cluster: its clients of Disque, what it lends, and what it keeps for others.
+
+It is wired as nsqd/daemon.py and the reactor do it: commands are done within a turn, and replies and frames leave when
+what they promise is kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from nsqd.cluster.link import Link
+from nsqd.core.broker import Broker
+from nsqd.core.queues import Queues
+from nsqd.core.retention.policy import Durability
+from nsqd.core.sequence.mark import Promise, are_kept
+from nsqd.core.work_queue.job import JobState
+from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.waiters import Reading
+from nsqd.disque import Members
+from nsqd.lent_jobs import LentJobs
+from nsqd.protocols.disque.context import DisqueContext
+from nsqd.protocols.disque.ids import JobIds
+from nsqd.protocols.disque.peer import Peer
+from nsqd.protocols.peer.frames import KIND_AT, FrameKind
+from nsqd.protocols.peer.jobs import unpack_loan
+from nsqd.protocols.transport import Begin, Upgrade
+from nsqd.replication.job_owners import KEPT
+from tests.nsqd.protocols.disque.wire import read_reply, request
+
+if TYPE_CHECKING:
+    from tests.simulation.books import Publish
+    from tests.simulation.cluster_node import ClusterNode
+    from tests.simulation.job_books import Delivery
+    from tests.simulation.jobs import Jobs
+
+MOST_BYTES = 1 << 20
+IDS = JobIds(b"c")
+
+
+class Asked(Protocol):
+    """A command that a client has sent. Exactly one of `told` and `lost` comes at last."""
+
+    def said(self, reply: Any) -> None:
+        """Take note that the node has said the reply, which may have to wait."""
+
+    def told(self, reply: Any) -> None:
+        """Take the reply."""
+
+    def lost(self) -> None:
+        """Take note that no reply comes any more."""
+
+
+class Connection:
+    """One client of Disque. Implements nsqd.protocols.transport.Transport, as nsqd.net.connection.Connection does it."""
+
+    is_scarce = False
+
+    def __init__(self, jobs: JobNode) -> None:
+        node = jobs.node
+        self._jobs = jobs
+        self.peer = Peer(node.broker, jobs.context, self, "10.0.0.1", "5555", node.clock.now)
+        self.asked: deque[Asked] = deque()  # commands without a reply
+        self._sealed: deque[tuple[list[Promise], list[tuple[Asked, Any]]]] = deque()
+        self.is_gone = False
+        self.since = 0  # when the last command was sent, true ns
+
+    # Transport
+
+    def output_ready(self) -> None: ...
+
+    def timer_changed(self) -> None: ...
+
+    def upgrade(self, upgrade: Upgrade) -> None:
+        raise AssertionError
+
+    def suspend(self, begin: Begin) -> None:
+        raise AssertionError
+
+    def hand_over(self, rest: bytes, head_due: int = 0) -> None:
+        raise AssertionError
+
+    # the client
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.asked and not self._sealed and not self.is_gone
+
+    def waits_for(self, queue: str) -> bool:
+        """Return True if the client waits for a job of a queue."""
+        return self.peer.worker.waiting and queue in self.peer.worker.watching
+
+    def send(self, asked: Asked, *words: bytes | str | int) -> None:
+        """Send a command, within a turn."""
+        self.asked.append(asked)
+        self.since = self._jobs.node.machine.run.now
+        self.peer.receive(request(*words), self._jobs.node.clock.now)
+
+    def leave(self) -> None:
+        """Close the connection, within a turn: what was not read is lost."""
+        if not self.is_gone:
+            self.take_last()
+            self.peer.disconnected()
+            self.lose()
+
+    def lose(self) -> None:
+        """Take note that the connection is gone."""
+        self.is_gone = True
+        for _, pairs in self._sealed:
+            for asked, _ in pairs:
+                asked.lost()
+        for asked in self.asked:
+            asked.lost()
+        self._sealed.clear()
+        self.asked.clear()
+
+    # the turn
+
+    def work(self) -> None:
+        now = self._jobs.node.clock.now
+        if self.peer.has_more:
+            self.peer.receive(b"", now)
+        if now >= self.peer.next_timer():
+            self.peer.tick(now)
+
+    def _take(self) -> list[tuple[Asked, Any]]:
+        """Return the replies that the peer has said, with their commands. The last one may have no command."""
+        data, at = b"".join(self.peer.take_output()), 0
+        pairs = []
+        while at < len(data):
+            reply, at = read_reply(data, at)
+            if self.asked:
+                asked = self.asked.popleft()
+                asked.said(reply)
+                pairs.append((asked, reply))
+        return pairs
+
+    def take_last(self) -> None:
+        """Note what the peer has said in a turn that does not end."""
+        self._sealed.append(([], self._take()))
+
+    def end_turn(self, promises: Sequence[Promise]) -> None:
+        own = [one for one in promises if one.mark in self.peer.outbox.marks]
+        if own:
+            self._sealed.append((own, self._take()))
+
+    def send_out(self) -> None:
+        """Tell the client what may leave. If something waits in vain, the connection ends."""
+        in_vain = any(promise.is_broken for promises, _ in self._sealed for promise in promises)
+        while self._sealed and are_kept(self._sealed[0][0]):
+            self._tell(self._sealed.popleft()[1])
+        if in_vain and self._sealed:
+            self.peer.disconnected()
+            self.lose()
+        elif not self._sealed:
+            self._tell(self._take())
+
+    def _tell(self, pairs: list[tuple[Asked, Any]]) -> None:
+        for asked, reply in pairs:
+            asked.told(reply)
+
+
+class JobNode:
+    """See above. Implements nsqd.lent_jobs.Port."""
+
+    def __init__(self, node: ClusterNode, jobs: Jobs) -> None:
+        """Take part in the cluster, as the front end of Disque's clients does."""
+        self.node, self._jobs = node, jobs
+        self.cluster, self.leaving = node.cluster, node.leaving
+        self.on_closed: Callable[[int, Link], None] = lambda number, link: None
+        self.on_attach: Callable[[Broker], None] = lambda broker: None
+        self.lending_figures: Callable[[], dict[str, int]] = dict
+        self.context: DisqueContext = DisqueContext(
+            Queues(node.broker.tubes), IDS, Members(cast(Any, self), 0), MOST_BYTES
+        )
+        self.lent = LentJobs(node.broker, self.context, self)
+        self.lending, self.owners = self.lent.lending, self.lent.owners
+        self._receive: Callable[[Link, FrameKind, bytes, int], None] = self.cluster.on_lending
+        self.cluster.on_lending = self._received
+        self.connections: list[Connection] = []
+        self.consumers: list[tuple[Connection, str]] = []  # clients that take all jobs of a queue
+        self.kept: dict[int, bytes] = {}  # job ids of the acknowledgements that are kept, by ordinal
+        self.arrived: dict[
+            int, list[Delivery]
+        ] = {}  # loans for clients that are about to be told, by number of the publish
+        self._attached: dict[Broker, int] = {}  # when each adopted log began to be attached, true ns
+        self._keeping: list[
+            Publish
+        ] = []  # jobs of others that are this node's when they are as durable as they promise
+
+    def flush(self) -> None:
+        self.node.flush()
+
+    def attach(self, broker: Broker) -> None:
+        """Take note that an adopted log joins the node's broker."""
+        self._attached[broker] = self.node.machine.run.now
+        self.on_attach(broker)
+
+    def _received(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        lending = self.lending
+        before = lending.borrowed, lending.returned
+        self._receive(link, kind, content, now)
+        if kind is FrameKind.LOAN:
+            done = lending.borrowed - before[0], lending.returned - before[1]
+            how = {(1, 0): "borrowed", (0, 1): "returned", (0, 0): "kept"}[done]
+            how = "not placed yet" if how == "kept" and lending._unplaced else how
+            self._jobs.books.came(self, link, unpack_loan(content, b""), how)
+
+    # clients
+
+    def connect(self) -> Connection:
+        connection = Connection(self)
+        self.connections.append(connection)
+        return connection
+
+    # the turn
+
+    def begin_turn(self) -> None:
+        for connection in self.connections:
+            connection.work()
+        self.connections = [one for one in self.connections if not one.is_gone]
+
+    def note_begun(self) -> None:
+        """Note what was begun to be delivered in a turn that a power cut ends."""
+        for connection in self.connections:
+            connection.take_last()
+        self._note_loans()
+
+    def _note_loans(self) -> list[Delivery]:
+        """Note the loans of this turn, and return them."""
+        loans = [
+            (link, frame[KIND_AT + 1 :]) for link, frame in self.lending.output if frame[KIND_AT] == FrameKind.LOAN
+        ]
+        return [self._jobs.books.lent(self, link, unpack_loan(content, b"")) for link, content in loans]
+
+    def end_turn(self, promises: Sequence[Promise]) -> None:
+        """What the reactor does when the group of a turn is written."""
+        from tests.simulation.cluster_node import Reply
+
+        for connection in self.connections:
+            connection.end_turn(promises)
+        loans = self._note_loans()
+        self._note_kept()
+        replies = self.lent.replies()
+        if replies is None:
+            return
+        if promises:
+            give_up = replies.give_up or replies.refuse
+            refuse, broken = replies.refuse, [one.mark for one in promises]
+
+            def end() -> None:
+                for one in loans:
+                    one.is_lost |= not one.job.retry
+                (refuse if any(mark.broken for mark in broken) else give_up)()
+
+            self.node.replies.append((list(promises), Reply((), replies.deliver, end)))
+        else:
+            replies.deliver()
+
+    def send_out(self) -> None:
+        for one in list(self._keeping):
+            writer = self.node.log.writer
+            mark = writer.durable if one.mode is Durability.ALWAYS else writer.written
+            if one not in self.node.unwritten and mark.position >= one.position:
+                one.acked = True
+                self._keeping.remove(one)
+        for connection in list(self.connections):
+            connection.send_out()
+
+    def _note_kept(self) -> None:
+        """Tell the books which acknowledgements are kept now."""
+        tube = self.node.broker.tubes.tube(KEPT)
+        if tube is None or not (tube.jobs.count or self.kept):
+            return
+        found = {job.ordinal for job in tube.jobs}
+        for ordinal in found - self.kept.keys():
+            job = tube.jobs.get(ordinal)
+            assert job is not None
+            try:
+                job_id = tube.body(job)
+            except Reading:  # it was kept by an earlier run of the node
+                continue
+            if job_id is not None:
+                self.kept[ordinal] = job_id
+                self._jobs.books.kept(self, ordinal, job_id)
+        for ordinal in self.kept.keys() - found:
+            self._jobs.books.kept_no_more(self, ordinal, self.kept.pop(ordinal))
+
+    # queries
+
+    @property
+    def is_running(self) -> bool:
+        """Return True if the process has not ended."""
+        return self.node.machine.node is self.node
+
+    def is_out(self, message_id: int) -> bool:
+        """Return True if the node counts a job as out."""
+        found = self.context.queues.find(message_id)
+        return found is not None and found[1].state is JobState.RESERVED
+
+    def find(self, message_id: int) -> bool:
+        """Return True if the node owns this job now."""
+        return self.context.queues.find(message_id) is not None
+
+    def keeps(self, publish: Publish) -> None:
+        """Take note that a job of another node is this one's when the group of this turn is written."""
+        self.node.unwritten.append(publish)
+        self._keeping.append(publish)
+
+    def tubes(self, queue: str) -> Sequence[Tube]:
+        return self.context.queues.all_of(queue)
+
+    def place_of(self, publish: Publish) -> tuple[bytes, int]:
+        """Return the log in which the node has a job, as far as that is known, and where the group of this turn ends."""
+        for log_id in (publish.log_id, *publish.others, *publish.former):
+            if log_id == self.node.log.identity.log_id:
+                return log_id, self.node.group_end
+            adopted = self.node.adopted.logs.get(log_id)
+            if adopted is not None:
+                return log_id, adopted.log.writer.written.position
+        return publish.log_id, 0
+
+    def attached_at(self, message_id: int) -> int | None:
+        """Return when the adopted log was attached that has a job; None: the job is not in an adopted log."""
+        found = self.context.queues.find(message_id)
+        if found is None or found[0].key >= 0:
+            return None
+        return next(at for broker, at in self._attached.items() if broker.tubes.index is found[0].index)
+
+    def mode_of(self, queue: str) -> Durability:
+        """Return how durable the node promises the jobs of a queue to be."""
+        return self.node.broker.topics[queue].config.durability or self.node.sizes.durability
+
+    def copies_of(self, queue: str) -> int:
+        return self.node.broker.topics[queue].config.replicate or 1
+
+    def bodies(self, queues: Iterable[str]) -> list[bytes]:
+        """Return the bodies of all jobs of some queues, wherever they are: everything is well, and nothing is damaged."""
+        found = []
+        for tube in [tube for queue in queues for tube in self.tubes(queue)]:
+            for ordinal in [job.ordinal for job in tube.jobs]:
+                body = None
+                while (job := tube.jobs.get(ordinal)) is not None and body is None:
+                    try:
+                        body = tube.body(job)
+                    except Reading:
+                        while self.node.cache.step() or any(
+                            one.cache.step() for one in self.node.adopted.logs.values()
+                        ):
+                            pass
+                        self.node.turn()
+                if body is not None:
+                    found.append(body)
+        return found
+
+    def gone(self) -> None:
+        """The process is gone."""
+        for connection in self.connections:
+            connection.take_last()
+            connection.lose()
+        self._note_loans()

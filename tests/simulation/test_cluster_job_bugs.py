@@ -1,0 +1,145 @@
+"""The cluster's simulator finds bugs in how jobs are lent and acknowledged: each of these is planted, and some run must fail.
+
+`early` and PENSTOCK_CLUSTER_SEEDS: as in test_cluster_bugs.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from nsqd import lent_jobs
+from nsqd.cluster.lending import Lending, _Credit
+from nsqd.cluster.link import Link
+from nsqd.core.queues import QueuedJob, Queues
+from nsqd.lent_jobs import LentJobs
+from nsqd.net.promised import HttpReplies
+from nsqd.protocols.peer.frames import KIND_AT, FrameKind
+from nsqd.replication.job_owners import JobOwners
+from tests.simulation.test_cluster_bugs import MOST_SEEDS, TRIES_ALL, Patch, first_failure
+
+pytestmark = pytest.mark.long
+
+
+def a_loan_leaves_before_its_record_has_copies(patch: Patch) -> None:
+    replies = LentJobs.replies
+
+    def at_once(self: LentJobs) -> HttpReplies | None:
+        found = replies(self)
+        if found is not None:
+            found.deliver()
+        return None
+
+    patch.setattr(LentJobs, "replies", at_once)
+
+
+def copies_that_come_too_late_are_not_waited_for(patch: Patch) -> None:
+    patch.setattr(lent_jobs, "without_final", lambda frames: frames)
+
+
+def an_adopter_does_not_apply_what_it_keeps(patch: Patch) -> None:
+    patch.setattr(JobOwners, "apply_kept", lambda self, adopted: None)
+
+
+def adopters_are_not_asked(patch: Patch) -> None:
+    patch.setattr(JobOwners, "owners", lambda self, number: {number} - {self._cluster.own.number})
+
+
+def a_loan_that_returns_is_gone(patch: Patch) -> None:
+    def forgetting(self: Lending, message_id: int, reservation: int, was_taken: bool) -> None:
+        found = self._lent(message_id, reservation)
+        if found is not None:
+            self.queues.acknowledge(found)
+
+    patch.setattr(Lending, "_release", forgetting)
+
+
+def a_loan_that_returns_stays_out(patch: Patch) -> None:
+    patch.setattr(Lending, "_release", lambda self, message_id, reservation, was_taken: None)
+
+
+def what_came_of_an_earlier_run_counts(patch: Patch) -> None:
+    admitted = Lending.admitted
+
+    def believing(self: Lending, link: Link) -> None:
+        assert link.peer is not None
+        known = self._came.get(link.peer.number)
+        if known is not None:
+            self._came[link.peer.number] = link.peer.incarnation, known[1]
+        admitted(self, link)
+
+    patch.setattr(Lending, "admitted", believing)
+
+
+def what_is_wanted_is_not_repeated(patch: Patch) -> None:
+    admitted = Lending.admitted
+
+    def silent(self: Lending, link: Link) -> None:
+        admitted(self, link)
+        self.output = [one for one in self.output if one[0] is not link or one[1][KIND_AT] != FrameKind.WANT]
+
+    patch.setattr(Lending, "admitted", silent)
+
+
+def one_job_is_lent_for_each_want(patch: Patch) -> None:
+    patch.setattr(_Credit, "wait", lambda self: self.guest.lending.queues.wait(self.worker))
+
+
+def words_overtake_each_other(patch: Patch) -> None:
+    def sending(self: LentJobs, held: lent_jobs._Held) -> None:
+        for link, frame in held.frames:
+            link.send_claiming(frame)
+        self._port.flush()
+
+    patch.setattr(lent_jobs, "_PROMISING", frozenset(FrameKind))
+    patch.setattr(LentJobs, "_send", sending)
+
+
+def answers_are_handled_behind_the_group(patch: Patch) -> None:
+    conclude, announce = Lending.conclude, Lending.announce
+    patch.setattr(Lending, "conclude", lambda self: None)
+
+    def late(self: Lending) -> None:
+        conclude(self)
+        announce(self)
+
+    patch.setattr(Lending, "announce", late)
+
+
+def what_comes_too_late_is_dropped(patch: Patch) -> None:
+    patch.setattr(Lending, "keep_unplaced", lambda self: self._unplaced.clear())
+
+
+def an_acknowledgement_does_nothing(patch: Patch) -> None:
+    acknowledge, count = Queues.acknowledge, iter(range(1 << 30))
+
+    def forgetful(self: Queues, found: QueuedJob) -> None:
+        if next(count) % 10:
+            acknowledge(self, found)
+
+    patch.setattr(Queues, "acknowledge", forgetful)
+
+
+BUGS: list[tuple[Callable[[Patch], None], int]] = [
+    (a_loan_leaves_before_its_record_has_copies, 0),
+    (copies_that_come_too_late_are_not_waited_for, 0),
+    (an_adopter_does_not_apply_what_it_keeps, 0),
+    (adopters_are_not_asked, 0),
+    (a_loan_that_returns_is_gone, 0),
+    (a_loan_that_returns_stays_out, 0),
+    (what_came_of_an_earlier_run_counts, 0),
+    (what_is_wanted_is_not_repeated, 0),
+    (one_job_is_lent_for_each_want, 0),
+    (words_overtake_each_other, 0),
+    (answers_are_handled_behind_the_group, 0),
+    (what_comes_too_late_is_dropped, 0),
+    (an_acknowledgement_does_nothing, 0),
+]
+
+
+@pytest.mark.parametrize(("plant", "early"), BUGS, ids=[plant.__name__ for plant, _ in BUGS])
+def test_a_planted_bug_is_found(plant: Callable[[Patch], None], early: int, monkeypatch: Patch) -> None:
+    seeds = range(MOST_SEEDS) if TRIES_ALL else [early, *range(MOST_SEEDS)]  # a change of the code may move it
+    plant(monkeypatch)
+    assert first_failure(seeds, has_jobs=True) is not None, "the planted bug was not found"
