@@ -108,8 +108,10 @@ class JobOwners:
     def _keep(self, job_id: bytes, message_id: int) -> None:
         """Keep the acknowledgement of a job that may be somewhere, and may come again: the others are of no use."""
         number, minutes = message_id >> 48, int(job_id[-4:], 16)
-        may_be = message_id & SEQUENCE < self._cluster.leases.get(number, 0) & SEQUENCE
-        if number == self._cluster.own.number or not may_be or not minutes % 2:
+        is_own = number == self._cluster.own.number  # another node may have adopted a log of this one
+        lease = self._cluster.lease if is_own else self._cluster.leases.get(number, 0)
+        may_be = message_id & SEQUENCE < lease & SEQUENCE
+        if not self.owners(number) or not may_be or not minutes % 2:
             return
         tubes = self._queues.tubes
         tube = tubes.tube(KEPT)

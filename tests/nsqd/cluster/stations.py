@@ -53,6 +53,7 @@ class Station:
         self.cluster = SimpleNamespace(
             own=self.identity,
             links=self.links,
+            lease=number << 48 | 1 << 40,
             leases={},
             membership=SimpleNamespace(members=[]),
             ownership=SimpleNamespace(epochs={}),

@@ -377,6 +377,27 @@ def test_an_acknowledgement_is_kept_until_the_adopter_is_back_too() -> None:
     cluster.check()
 
 
+def test_an_acknowledgement_of_a_job_that_this_node_has_published_is_kept_for_the_adopter_of_its_old_log() -> None:
+    cluster = Cluster(2)
+    a, b = cluster.stations
+    log = AdoptedLog(b.node, 1)  # into which the node a has published
+    number = log.broker.tubes.put_into("q", [b"x"] * 9, JobOptions(was_put=True)) + 8
+    log.broker.seal()
+    log.attach()
+    job_id = a.context.ids.encode(number, 0, 60)
+    cluster.cut(a, b)
+    assert a.client().do("ACKJOB", job_id) == 0
+    assert a.node.broker.tubes.tube(KEPT) is None  # nobody has adopted anything, as far as it knows
+    a.cluster.ownership.epochs[b"an old log of it"] = Epoch(5, 2, bytes(8))
+    assert a.client().do("ACKJOB", job_id) == 0
+    assert a.node.broker.tubes.tube(KEPT).jobs.count == 1
+    cluster.connect(a, b)
+    cluster.advance(2_000)
+    cluster.settle()
+    assert (b.client().do("QLEN", "q"), a.node.broker.tubes.tube(KEPT).jobs.count) == (8, 0)
+    cluster.check()
+
+
 def test_other_nodes_may_not_ask_for_everything() -> None:
     cluster = Cluster(2)
     a, _ = cluster.stations
