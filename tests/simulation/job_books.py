@@ -143,6 +143,7 @@ class JobBooks:
         """Note that a loan has come, and what the borrower did with it: borrowed, returned, kept."""
         assert link.peer is not None
         key = link.peer.number, link.peer.incarnation, borrower.cluster.own.number, loan.number
+        assert key in self._loans, f"a loan came that was not lent in a turn: {loan.number} of node {link.peer.number}"
         delivery = self._loans.pop(key)
         job = delivery.job
         assert number_of(loan.body) == job.publish.number
@@ -250,21 +251,28 @@ class JobBooks:
     def _judge_again(self, job: Job) -> None:
         """A job with RETRY 0 is delivered once at most.
 
-        Allowed: the finish of a delivery, or of a loan that another node has kept, is not in the log that goes on. Either the
-        log had another owner before, of which the lender had not heard; or all machines that had the finish have lost it, or
+        Allowed: a delivery, or a loan that another node has kept, began at a node that had not heard that another one had taken
+        the log over; or the finish of a delivery is not in the log that goes on: all machines that had it have lost it, or
         were not heard by a node that took the log over, or that waited for the owner in vain.
         """
-        reasons = [reason for one in job.deliveries[:-1] if (reason := self._why_undone(one))]
+        reasons = ["two owners" for one in job.deliveries if self._is_of_former_owner(one)]
+        reasons += [reason for one in job.deliveries[:-1] if (reason := self._why_undone(one))]
         assert reasons, f"delivered twice: {job.publish}, {[str(one) for one in job.deliveries]}"
         self.count(f"RETRY 0 delivered again: {reasons[0]}")
 
-    def _why_undone(self, delivery: Delivery) -> str:
-        """Return why the log that goes on may not have the finish of a delivery; "": it must have it."""
+    def _takeovers_of(self, delivery: Delivery) -> list[tuple[bytes, int, int, frozenset[int]]]:
         publish = delivery.job.publish
         logs = {delivery.log_id, publish.log_id, *publish.former, *publish.others}
-        takeovers = [one for one in self.takeovers if one[0] in logs]
-        if any(by != delivery.machine and at <= delivery.at for _, at, by, _ in takeovers):
-            return "two owners"
+        return [one for one in self.takeovers if one[0] in logs]
+
+    def _is_of_former_owner(self, delivery: Delivery) -> bool:
+        """Return True if another node had taken the log over before a delivery began."""
+        before = [by for _, at, by, _ in self._takeovers_of(delivery) if at <= delivery.at]
+        return bool(before) and before[-1] != delivery.machine
+
+    def _why_undone(self, delivery: Delivery) -> str:
+        """Return why the log that goes on may not have the finish of a delivery; "": it must have it."""
+        takeovers = self._takeovers_of(delivery)
         heard = [names for _, at, _, names in takeovers if at > delivery.at]
         holders = delivery.holders or frozenset({delivery.machine})
         kept = {

@@ -19,6 +19,11 @@ SEEDS = int(os.environ.get("PENSTOCK_CLUSTER_SEEDS", "20"))
 FIRST = int(os.environ.get("PENSTOCK_CRASH_FIRST", "0"))
 
 
+def assert_at_least(counts: Counter[str], least: dict[str, int]) -> None:
+    """Assert that each of these things happened so often."""
+    assert {what: counts[what] >= number for what, number in least.items()} == dict.fromkeys(least, True), counts
+
+
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
 def test_what_a_cluster_has_promised_holds(seed: int) -> None:
     ClusterRun(seed).run()
@@ -28,26 +33,51 @@ def test_much_is_promised_and_much_happens() -> None:
     counts = Counter[str]()
     for seed in range(108, 120):
         counts.update(ClusterRun(seed).run().counts)
-    least = {
-        "acked with 1": 500,
-        "acked with 2": 500,
-        "acked with 3": 100,
-        "deliveries": 3000,
-        "starts": 60,
-        "recovered": 1,
-        "upgrades": 1,
-        "take-overs": 5,
-        "successions": 3,
-        "rolling restarts": 3,
-        "struck while it adopts": 1,
-        "left behind": 1,
-        "leaves": 1,
-        "claims postponed": 3,
-        "jobs: delete": 10,
-        "jobs: bury": 3,
-        "configurations": 5,
-    }
-    assert {what: counts[what] >= number for what, number in least.items()} == dict.fromkeys(least, True), counts
+    assert_at_least(
+        counts,
+        {
+            "acked with 1": 500,
+            "acked with 2": 500,
+            "acked with 3": 100,
+            "deliveries": 3000,
+            "starts": 60,
+            "recovered": 1,
+            "upgrades": 1,
+            "take-overs": 5,
+            "successions": 3,
+            "rolling restarts": 3,
+            "struck while it adopts": 1,
+            "left behind": 1,
+            "leaves": 1,
+            "claims postponed": 3,
+            "jobs: delete": 10,
+            "jobs: bury": 3,
+            "configurations": 5,
+        },
+    )
+
+
+def test_much_is_lent_and_acknowledged() -> None:
+    counts = Counter[str]()
+    for seed in (2, 3, 6, 7):
+        counts.update(ClusterRun(seed, has_jobs=True).run().counts)
+    assert_at_least(
+        counts,
+        {
+            "disque: added": 1000,
+            "disque: deliveries": 1000,
+            "disque: acknowledged": 150,
+            "disque: acknowledgements kept": 200,
+            "disque: kept acknowledgements told": 200,
+            "disque: lent": 1000,
+            "disque: loans borrowed": 200,
+            "disque: loans returned": 400,
+            "disque: loans kept": 50,
+            "disque: connections closed": 100,
+            "disque: NACK": 50,
+            "disque: WORKING": 20,
+        },
+    )
 
 
 def test_a_seed_replays_exactly() -> None:

@@ -536,7 +536,7 @@ def test_no_log_starves() -> None:
 
 def found_by_the_model() -> bool:
     effort = settings(
-        max_examples=2000,  # it ends with the first that finds the bug; what is generated depends on the modules that are loaded
+        max_examples=2000,  # the first that finds the bug is the last; which one that is depends on what else is imported
         stateful_step_count=40,
         deadline=None,
         derandomize=True,
