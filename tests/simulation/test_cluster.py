@@ -32,7 +32,7 @@ def test_what_a_cluster_has_promised_holds(seed: int) -> None:
 def test_much_is_promised_and_much_happens() -> None:
     counts = Counter[str]()
     for seed in range(108, 120):
-        counts.update(ClusterRun(seed).run().counts)
+        counts.update(ClusterRun(seed, has_jobs=False).run().counts)
     assert_at_least(
         counts,
         {

@@ -185,6 +185,32 @@ def test_a_loan_that_got_lost_is_taken_back_when_the_other_node_is_connected_aga
     cluster.check()
 
 
+def test_what_came_of_an_earlier_run_of_the_lender_says_nothing_of_its_loans() -> None:
+    """Their numbers begin again. The simulator of clusters finds this fault too seldom."""
+    cluster = Cluster(2)
+    a, b = cluster.stations
+    client = waiting(b, "q")
+    cluster.settle()
+    a.client().add("q", b"earlier")
+    cluster.settle()
+    assert len(client.replies()) == 1
+    cluster.cut(a, b)
+    cluster.stations[0] = a = Station(1, incarnation=2)
+    a.cluster.membership.members[:] = b.cluster.membership.members[:] = [a.identity, b.identity]
+    cluster.connect(a, b)
+    client = waiting(b, "q")
+    cluster.settle()
+    cluster.holds = lambda source, target, kind: kind is FrameKind.LOAN
+    a.client().add("q", b"later")
+    cluster.settle()
+    cluster.cut(a, b)
+    cluster.holds = lambda source, target, kind: False
+    cluster.connect(a, b)
+    cluster.settle()
+    assert [one[0][2] for one in client.replies()] == [b"later"]
+    cluster.check()
+
+
 def test_a_connection_that_was_confirmed_takes_nothing_back() -> None:
     cluster = Cluster(2)
     a, b = cluster.stations
