@@ -303,6 +303,12 @@ class JobBooks:
                 assert self._is_excused(last), f"lost for no reason: {last}"
                 self.count("RETRY 0 lost on its way")
 
+    def under_way(self) -> list[Delivery]:
+        """Return the deliveries of jobs with RETRY 0 that have begun, and may arrive yet."""
+        last = [job.deliveries[-1] for job in self.jobs.values() if job.deliveries and not job.retry]
+        begun = [one for one in last if not (one.has_left or one.is_lost or one.how == "kept")]
+        return [one for one in begun if one.at > self._run.now - ON_ITS_WAY]
+
     def is_cut(self, delivery: Delivery) -> bool:
         """Return True if a delivery is a loan, and the connection over which it went is gone."""
         links = delivery.owner.node.cluster.links.values()

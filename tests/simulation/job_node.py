@@ -185,9 +185,7 @@ class JobNode:
             int, list[Delivery]
         ] = {}  # loans for clients that are about to be told, by number of the publish
         self._attached: dict[Broker, int] = {}  # when each adopted log began to be attached, true ns
-        self._keeping: list[
-            Publish
-        ] = []  # jobs of others that are this node's when they are as durable as they promise
+        self.keeping: list[Publish] = []  # jobs of others that are this node's when they are as durable as they promise
 
     def flush(self) -> None:
         self.node.flush()
@@ -259,12 +257,12 @@ class JobNode:
             replies.deliver()
 
     def send_out(self) -> None:
-        for one in list(self._keeping):
+        for one in list(self.keeping):
             writer = self.node.log.writer
             mark = writer.durable if one.mode is Durability.ALWAYS else writer.written
             if one not in self.node.unwritten and mark.position >= one.position:
                 one.acked = True
-                self._keeping.remove(one)
+                self.keeping.remove(one)
         for connection in list(self.connections):
             connection.send_out()
 
@@ -306,7 +304,7 @@ class JobNode:
     def keeps(self, publish: Publish) -> None:
         """Take note that a job of another node is this one's when the group of this turn is written."""
         self.node.unwritten.append(publish)
-        self._keeping.append(publish)
+        self.keeping.append(publish)
 
     def tubes(self, queue: str) -> Sequence[Tube]:
         return self.context.queues.all_of(queue)

@@ -360,11 +360,13 @@ class Jobs:
             for machine, part in places:
                 if machine.node is part.node:
                     self._in_turn(part, partial(self._go_on, machine, part, part_done))
-            return not self._missing()
+            is_kept = not any(part.keeping for _, part in self.parts())
+            return not self._missing() and is_kept and not self.books.under_way()
 
         self._wait(QUIET, is_over)
 
     def _go_on(self, machine: Machine, part: JobNode, part_done: float) -> None:
+        part.consumers = [(part.connect() if one.is_gone else one, queue) for one, queue in part.consumers]
         for client, queue in part.consumers:
             if client.is_idle:
                 self.get(part, client, queue)
