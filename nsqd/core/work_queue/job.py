@@ -4,7 +4,7 @@ A million jobs as objects would take 400 MB. So a job is kept as a row: code tha
 object and packs it again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
@@ -110,11 +110,16 @@ def of_node(rows: bytes, node: int) -> bytes:
     return bytes(whole)
 
 
-def rows_with_options(ids: list[int], options: JobOptions, created: int, state: JobState) -> list[bytes]:
-    """Return the rows of new jobs in that state that differ only in their ids. `created`: ns since the epoch."""
+def row_without_id(options: JobOptions, created: int, state: JobState) -> bytes:
+    """Return what follows the id in the rows of new jobs in that state with these options. `created`: ns since the epoch."""
     priority, ttr, delay, due, _, ttl, copies = options
-    row = ROW.pack(0, priority, delay, ttr, created, due, 0, 0, 0, 0, 0, ttl, copies, state)[_ID.size :]
-    return [job_id + row for job_id in map(_ID.pack, ids)]
+    row = ROW.pack(0, priority, delay, ttr, created, due, 0, 0, 0, 0, 0, ttl, copies, state)
+    return row[_ID.size :]
+
+
+def rows_from(ids: Iterable[int], common: bytes) -> list[bytes]:
+    """Return the rows of jobs with these ids that have the rest of the row in common."""
+    return [job_id + common for job_id in map(_ID.pack, ids)]
 
 
 def grown(rows: bytes) -> bytes:
