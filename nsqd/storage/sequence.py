@@ -139,6 +139,12 @@ class Sequence:
     def drop_references(self, first: int, end: int) -> None:
         """Note that one reader no longer references messages first..end, all of which must be present."""
         place = bisect_right(self._firsts, first) - 1
+        stored = self.extents[place]
+        if end <= stored.end:  # nearly always
+            if stored.drop_references(first - stored.first, end - stored.first):
+                self.on_released(stored)
+                self._note_released(1)
+            return
         dead = 0
         while first < end:
             stored = self.extents[place]
