@@ -14,28 +14,25 @@ _NONE = -1
 class Entries:
     """A heap of runs of consecutive numbers. Different runs of more than one number have no number in common."""
 
-    __slots__ = ("_ends", "_newest", "_newest_end", "heap")
+    __slots__ = ("_ends", "_newest", "heap")
 
     def __init__(self) -> None:
-        self.heap: list[int] = []  # the first number of each run
-        self._ends: dict[int, int] = {}  # by first number, of runs of more than one: the number behind the last
-        self._newest = _NONE  # the first number of the run that `add_run` added last, if it is still there
-        self._newest_end = _NONE  # the number behind its last
-
-    def add(self, entry: int) -> None:
-        """Add one number."""
-        heappush(self.heap, entry)
+        self.heap: list[int] = []  # the first number of each run; a single number may be pushed here
+        # by first number, of runs of more than one, and of the newest run: the number behind the last
+        self._ends: dict[int, int] = {}
+        self._newest = _NONE  # the first number of the run that `add_run` began last
 
     def add_run(self, first: int, end: int) -> None:
         """Add the numbers first..end, which were in no other run before."""
-        if first == self._newest_end and self._newest != _NONE:
-            self._ends[self._newest] = end
-        else:
-            heappush(self.heap, first)
-            self._newest = first
-            if first + 1 < end:
-                self._ends[first] = end
-        self._newest_end = end
+        ends, newest = self._ends, self._newest
+        behind = ends.get(newest)  # None: the newest run is gone, or begins with another number now
+        if behind == first:
+            ends[newest] = end
+            return
+        if behind == newest + 1:
+            del ends[newest]
+        heappush(self.heap, first)
+        ends[first], self._newest = end, first
 
     def lowest_run(self) -> tuple[int, int]:
         """Return the run with the lowest number, which must be there, as (first, end)."""
@@ -45,17 +42,13 @@ class Entries:
     def advance(self, first: int) -> None:
         """Have the run with the lowest number begin with `first`, which is higher. The run goes if it ends before that."""
         heap, ends = self.heap, self._ends
-        lowest = heap[0]
-        end = ends.pop(lowest, 0) if ends else 0  # 0: it has one number
+        end = ends.pop(heap[0], 0) if ends else 0  # 0: it has one number
         if first >= end:
             heappop(heap)
-            first = _NONE
-        else:
-            heapreplace(heap, first)
-            if first + 1 < end:
-                ends[first] = end
-        if lowest == self._newest:
-            self._newest = first
+            return
+        heapreplace(heap, first)
+        if first + 1 < end:
+            ends[first] = end
 
     def sweep(self, first_live: Callable[[int, int], int | None]) -> None:
         """Have each run (first, end) begin with what `first_live` returns of it, and drop those of which it returns None."""
@@ -68,13 +61,11 @@ class Entries:
         self.heap[:] = runs
         heapify(self.heap)
         self._ends = {first: end for first, end in runs.items() if first + 1 < end}
-        self._newest = _NONE
 
     def pop_some(self, most: int) -> bool:
         """Drop up to `most` runs, whichever they are. Return False if there was none."""
         some = self.heap[-most:]
         del self.heap[-most:]
-        self._newest = _NONE
         for first in some:
             self._ends.pop(first, None)
         return bool(some)
@@ -104,7 +95,7 @@ class Entries:
         assert all(heap[(place - 1) // 2] <= heap[place] for place in range(1, len(heap)))
         assert self._ends.keys() <= set(heap)
         runs = sorted(self._ends.items())
-        assert all(first + 1 < end for first, end in runs)
+        assert all(first + 1 < end or first == self._newest for first, end in runs)
         assert all(end <= after for (_, end), (after, _) in pairwise(runs))
 
     def __repr__(self) -> str:

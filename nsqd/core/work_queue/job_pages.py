@@ -85,11 +85,12 @@ class JobPages:
         """Remove a job, which must be there."""
         page, at = divmod(ordinal, PAGE)
         self.count -= 1
-        self._counts[page] -= 1
-        if not self._counts[page]:
+        left = self._counts[page] - 1
+        if not left:
             del self._counts[page]
             self._drop(page)
             return
+        self._counts[page] = left
         rows = self._pages.get(page) or self._rows(page)
         assert rows is not None
         at *= ROW.size

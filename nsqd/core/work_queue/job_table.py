@@ -8,6 +8,7 @@ the jobs. lifetimes.py knows when jobs with a time to live go, in whatever state
 
 from collections.abc import Iterator
 from functools import partial
+from heapq import heappush
 
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.duequeue import SLACK
@@ -102,7 +103,7 @@ class JobTable:
             key = job.priority
             self.urgent += key < URGENT
         order = self._orders[state]
-        order.add(key << _BITS | job.ordinal)
+        heappush(order.heap, key << _BITS | job.ordinal)
         if len(order.heap) > 2 * self.counts[state] + SLACK:
             order.sweep(partial(self._first_found, state))
 
@@ -127,8 +128,9 @@ class JobTable:
         if state is _READY and job.priority < URGENT:
             self.urgent -= 1
         order = self._orders[state]
-        if order.heap and order.heap[0] & _ORDINAL == job.ordinal:  # its entry, or a stale one
-            order.advance(order.heap[0] + 1)
+        heap = order.heap
+        if heap and heap[0] & _ORDINAL == job.ordinal:  # its entry, or a stale one
+            order.advance(heap[0] + 1)
 
     def restart(self, offset: int, now: int) -> Iterator[tuple[list[int], int]]:
         """Take up the jobs from before a restart. End all reservations, and the delays that are over by `now` (ns).
