@@ -261,7 +261,9 @@ class Sequence:
     def index_of(self, ordinal: int) -> int:
         """Return the index in `extents` of the live extent that holds `ordinal`, else of the next."""
         extents, place = self.extents, bisect_right(self._firsts, ordinal) - 1
-        if place < 0 or ordinal >= extents[place].end:
+        if place < 0:
+            place = 0
+        elif ordinal >= extents[place].first + extents[place].count:  # its `end`, for a call less
             place += 1
         while place < len(extents) and extents[place].released == extents[place].count:
             place += 1

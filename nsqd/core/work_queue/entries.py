@@ -34,6 +34,11 @@ class Entries:
         heappush(self.heap, first)
         ends[first], self._newest = end, first
 
+    def add_all(self, entries: list[int]) -> None:
+        """Add single numbers."""
+        self.heap += entries
+        heapify(self.heap)
+
     def lowest_run(self) -> tuple[int, int]:
         """Return the run with the lowest number, which must be there, as (first, end)."""
         first = self.heap[0]

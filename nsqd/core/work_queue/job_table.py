@@ -14,7 +14,7 @@ from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.duequeue import SLACK
 from nsqd.core.work_queue.entries import Entries
 from nsqd.core.work_queue.job import Job, JobState, expiry
-from nsqd.core.work_queue.job_pages import JobPages
+from nsqd.core.work_queue.job_pages import Brief, JobPages
 from nsqd.core.work_queue.lifetimes import Lifetimes
 
 FREED_AT_ONCE = 1000  # runs of entries, or buried jobs: 0.1 ms
@@ -140,35 +140,48 @@ class JobTable:
         Yield the ids of all jobs in runs, each with the ordinal of its first job; the others follow without a gap.
         """
         buried: list[tuple[int, int]] = []  # due, ordinal
-        is_ready, is_delayed = int(_READY), int(_DELAYED)
+        mixed: list[int] = []  # entries of ready jobs of different priorities
+        is_ready = int(_READY)
         for first, briefs in self.jobs.restart(offset, now):
-            all_ids, priorities, _, states = zip(*briefs, strict=True)
-            if states.count(is_ready) == priorities.count(priorities[0]) == len(states):  # nearly always so
-                self._restart_ready(priorities[0], first, len(states))
-                yield list(all_ids), first
+            ids, priorities, _, states = zip(*briefs, strict=True)
+            if states.count(is_ready) < len(states):
+                yield from self._restart_page(first, briefs, buried)
                 continue
-            ids: list[int] = []
-            for ordinal, (job_id, priority, due, state) in enumerate(briefs, first):
-                if state == is_ready:
-                    self._restart_ready(priority, ordinal, 1)
-                elif state == is_delayed:
-                    self._orders[_DELAYED].add_run(entry := due << _BITS | ordinal, entry + 1)
-                    self.counts[_DELAYED] += 1
-                elif state:
-                    buried.append((due, ordinal))
-                else:  # this row has no job
-                    if ids:
-                        yield ids, ordinal - len(ids)
-                        ids = []
-                    continue
-                ids.append(job_id)
-            if ids:
-                yield ids, first + len(briefs) - len(ids)
+            if priorities.count(priorities[0]) == len(states):  # nearly always so
+                self._restart_ready(priorities[0], first, len(states))
+            else:
+                mixed += [priority << _BITS | ordinal for ordinal, priority in enumerate(priorities, first)]
+                self.urgent += sum(map(URGENT.__gt__, priorities))
+            yield list(ids), first
+        self._orders[_READY].add_all(mixed)
+        self.counts[_READY] += len(mixed)
         buried.sort()
         self.buried.update((ordinal, None) for _, ordinal in buried)
         self._last_burial = buried[-1][0] if buried else 0
         self.counts[_BURIED] = len(buried)
         self.lifetimes.restart()
+
+    def _restart_page(
+        self, first: int, briefs: list[Brief], buried: list[tuple[int, int]]
+    ) -> Iterator[tuple[list[int], int]]:
+        """Take up a page not all of whose jobs are there and ready, and yield their ids as `restart` does. Fill `buried`."""
+        ids: list[int] = []
+        for ordinal, (job_id, priority, due, state) in enumerate(briefs, first):
+            if state == _READY:
+                self._restart_ready(priority, ordinal, 1)
+            elif state == _DELAYED:
+                self._orders[_DELAYED].add_run(entry := due << _BITS | ordinal, entry + 1)
+                self.counts[_DELAYED] += 1
+            elif state:
+                buried.append((due, ordinal))
+            else:  # this row has no job
+                if ids:
+                    yield ids, ordinal - len(ids)
+                    ids = []
+                continue
+            ids.append(job_id)
+        if ids:
+            yield ids, first + len(briefs) - len(ids)
 
     def _restart_ready(self, priority: int, first: int, count: int) -> None:
         """Take up ready jobs of this priority, with consecutive ordinals from `first` on."""
