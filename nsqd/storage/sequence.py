@@ -140,7 +140,7 @@ class Sequence:
         """Note that one reader no longer references messages first..end, all of which must be present."""
         place = bisect_right(self._firsts, first) - 1
         stored = self.extents[place]
-        if end <= stored.end:  # nearly always
+        if end <= stored.first + stored.count:  # its `end`, for a call less; nearly always
             if stored.drop_references(first - stored.first, end - stored.first):
                 self.on_released(stored)
                 self._note_released(1)
@@ -263,8 +263,12 @@ class Sequence:
         extents, place = self.extents, bisect_right(self._firsts, ordinal) - 1
         if place < 0:
             place = 0
-        elif ordinal >= extents[place].first + extents[place].count:  # its `end`, for a call less
-            place += 1
+        else:
+            stored = extents[place]
+            if ordinal >= stored.first + stored.count:  # its `end`, for a call less
+                place += 1
+            elif stored.released < stored.count:  # nearly always
+                return place
         while place < len(extents) and extents[place].released == extents[place].count:
             place += 1
         return place

@@ -103,8 +103,9 @@ class JobTable:
             key = job.priority
             self.urgent += key < URGENT
         order = self._orders[state]
-        heappush(order.heap, key << _BITS | job.ordinal)
-        if len(order.heap) > 2 * self.counts[state] + SLACK:
+        heap = order.heap
+        heappush(heap, key << _BITS | job.ordinal)
+        if len(heap) > 2 * self.counts[state] + SLACK:
             order.sweep(partial(self._first_found, state))
 
     def _first_found(self, state: JobState, first: int, end: int) -> int | None:

@@ -225,10 +225,12 @@ class Tube:
         if extent is None:
             self.reading = True
             raise Reading(self)
-        if extent.first > job.ordinal or not extent.frames or not extent.frames[job.ordinal - extent.first]:
+        place = job.ordinal - extent.first
+        frame = extent.frames[place] if place >= 0 and extent.frames else b""
+        if not frame:
             self._forget(job)
             return None
-        return extent.frames[job.ordinal - extent.first][HEADER_SIZE:]
+        return frame[HEADER_SIZE:]
 
     def reserve(self, job: Job, worker: Worker, now: int) -> None:
         """Reserve a job that is not reserved for the worker, until its time to run is over. `now`: monotonic ns.
