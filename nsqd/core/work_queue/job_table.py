@@ -53,7 +53,7 @@ class JobTable:
         self.jobs.put_row(job.ordinal, row)
         self._enter(job)
         if job.ttl:
-            self.lifetimes.note(job.ordinal, 1, job.expires)
+            self.lifetimes.record(job.ordinal, 1, job.expires)
         return row
 
     def add_together(self, first: int, ids: list[int], options: JobOptions, created: int, state: JobState) -> None:
@@ -64,7 +64,7 @@ class JobTable:
         count, key = len(ids), options.due
         self.jobs.put_new(first, ids, options, created, state)
         if options.ttl:
-            self.lifetimes.note(first, count, expiry(created, options.ttl))
+            self.lifetimes.record(first, count, expiry(created, options.ttl))
         self.counts[state] += count
         if state is _READY:
             key = options.priority

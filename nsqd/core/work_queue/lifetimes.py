@@ -22,8 +22,8 @@ class Lifetimes:
         self._firsts: dict[int, int] = {}  # by number of the page: no job of it goes before this time
         self._heap: list[int] = []  # these times in the high bits, and the numbers of the pages; some are stale
 
-    def note(self, first: int, count: int, at: int) -> None:
-        """Note that the jobs from ordinal `first` on go at `at`."""
+    def record(self, first: int, count: int, at: int) -> None:
+        """Record that the jobs from ordinal `first` on go at `at`."""
         for page in range(first // PAGE, (first + count - 1) // PAGE + 1):
             known = self._firsts.get(page)
             if known is None or at < known:

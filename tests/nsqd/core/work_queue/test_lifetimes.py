@@ -33,7 +33,7 @@ def test_jobs_go_when_their_time_is_over(moves: list[tuple[str, int, int]]) -> N
             options = JobOptions(ttl=more)
             jobs.put_new(end, list(range(end + 1, end + 1 + number)), options, now * SECOND, JobState.READY)
             if more:
-                lifetimes.note(end, number, now + more)
+                lifetimes.record(end, number, now + more)
                 model.update(dict.fromkeys(range(end, end + number), now + more))
             end += number
         elif verb == "remove":
@@ -63,7 +63,7 @@ def test_pages_that_are_gone_are_forgotten() -> None:
     for page in range(3000):
         first = page * PAGE
         jobs.put_new(first, list(range(1 + first, 1 + first + PAGE)), JobOptions(ttl=5), page * SECOND, JobState.READY)
-        lifetimes.note(first, PAGE, page + 5)
+        lifetimes.record(first, PAGE, page + 5)
         jobs.discard(first, first + PAGE)
     lifetimes.check()
     assert len(lifetimes._heap) < 100
