@@ -17,7 +17,7 @@ from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.listing import list_jobs
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading, turn_of
-from nsqd.core.work_queue.worker import Names, Worker
+from nsqd.core.work_queue.worker import Holder, Names, Worker
 from shared.values import SECOND
 
 IDLE = 300 * SECOND  # ns after which an empty queue that nobody uses goes
@@ -61,7 +61,7 @@ class Queues:
 
     def __init__(self, tubes: Tubes) -> None:
         self.tubes = tubes
-        self.holder = Worker(_Nobody())  # has all jobs that clients of Disque have fetched
+        self.holder = Holder(_Nobody())  # has all jobs that clients of Disque have fetched
         self.uses: dict[str, QueueUse] = {}  # by name of the queue, the longest unused first
         self._waiting: set[Worker] = set()  # those whose queues are listed as watched
 
@@ -152,8 +152,9 @@ class Queues:
         """
         taken: list[tuple[str, Job, bytes]] = []
         names = list(worker.watching)
-        while names and len(taken) < count:
-            for name in list(names):
+        while names:
+            left: list[str] = []
+            for name in names:
                 try:
                     found = self._fetch_one(name, worker, now)
                 except Reading:
@@ -161,23 +162,24 @@ class Queues:
                         return taken
                     raise
                 if found is None:
-                    names.remove(name)
                     continue
                 taken.append((name, *found))
                 if len(taken) == count:
-                    break
+                    return taken
+                left.append(name)
+            names = left
         return taken
 
     def _fetch_one(self, name: str, worker: Worker, now: int) -> tuple[Job, bytes] | None:
         while True:
-            ready = [
-                (tube, job)
-                for tube in self.tubes.everywhere(name)
-                if tube.pause_until <= now and (job := tube.table.head()) is not None
-            ]
-            if not ready:
+            found: QueuedJob | None = None
+            for tube in self.tubes.everywhere(name):
+                head = tube.table.head() if tube.pause_until <= now else None
+                if head is not None and (found is None or turn_of(head) < turn_of(found[1])):
+                    found = tube, head
+            if found is None:
                 return None
-            tube, job = min(ready, key=_turn) if len(ready) > 1 else ready[0]
+            tube, job = found
             body = tube.body(job)
             if body is not None:
                 tube.reserve(job, worker, now)
@@ -264,7 +266,7 @@ class Queues:
         return self.tubes.everywhere(name)
 
     def __repr__(self) -> str:
-        return f"<Queues: {len(self.uses)} in use, {len(self.holder.holds)} jobs out>"
+        return f"<Queues: {len(self.uses)} in use>"
 
 
 def _turn(found: QueuedJob) -> tuple[int, int, int]:

@@ -215,7 +215,7 @@ class Connection:
             or self.eof
             or self.starved
             or not self.reading
-            or len(self.sealed) > self.endpoint.bounds.sealed
+            or (self.sealed and len(self.sealed) > self.endpoint.bounds.sealed)
         ):
             return False
         if peer.waiting or outbox.closing or peer.has_more or (self.metered and not peer.buffered):

@@ -4,7 +4,7 @@ A million jobs as objects would take 400 MB. So a job is kept as a row: code tha
 object and packs it again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
@@ -17,6 +17,7 @@ STATE_AT = ROW.size - 1  # offset of the state in a row; a state of 0 means that
 BRIEF = Struct("<QI16xQ26xB")  # unpacks id, priority, due and state of a row
 LIFE = Struct("<20xQ28xI3x")  # unpacks when the job was created, and its ttl
 DUE, DUE_AT = Struct("<Q"), 28  # the due time of a row, and its offset
+_DUE_END = DUE_AT + DUE.size
 SHORT_SIZE = 57  # bytes of a row up to format 9 of the log, which had neither ttl nor copies
 _LIFE_AT = SHORT_SIZE - 1  # offset of ttl and copies in a row
 _NO_LIFE = bytes(ROW.size - SHORT_SIZE)
@@ -84,10 +85,10 @@ def unpack(ordinal: int, row: bytes | bytearray, at: int = 0) -> Job:
 
 def delayed_by(row: bytes, offset: int) -> bytes:
     """Return the row with its due time later by `offset` ns; the row itself if the job does not wait for a time."""
-    due = int(DUE.unpack_from(row, DUE_AT)[0])
+    (due,) = DUE.unpack_from(row, DUE_AT)
     if not due or row[STATE_AT] == _BURIED:
         return row
-    return row[:DUE_AT] + DUE.pack(due + offset) + row[DUE_AT + DUE.size :]
+    return row[:DUE_AT] + DUE.pack(due + offset) + row[_DUE_END:]
 
 
 def have_times(rows: bytes | bytearray) -> bool:
@@ -110,11 +111,16 @@ def of_node(rows: bytes, node: int) -> bytes:
     return bytes(whole)
 
 
-def rows_with_options(ids: list[int], options: JobOptions, created: int, state: JobState) -> list[bytes]:
-    """Return the rows of new jobs in that state that differ only in their ids. `created`: ns since the epoch."""
+def row_without_id(options: JobOptions, created: int, state: JobState) -> bytes:
+    """Return what follows the id in the rows of new jobs in that state with these options. `created`: ns since the epoch."""
     priority, ttr, delay, due, _, ttl, copies = options
-    row = ROW.pack(0, priority, delay, ttr, created, due, 0, 0, 0, 0, 0, ttl, copies, state)[_ID.size :]
-    return [job_id + row for job_id in map(_ID.pack, ids)]
+    row = ROW.pack(0, priority, delay, ttr, created, due, 0, 0, 0, 0, 0, ttl, copies, state)
+    return row[_ID.size :]
+
+
+def rows_from(ids: Iterable[int], common: bytes) -> list[bytes]:
+    """Return the rows of jobs with these ids that have the rest of the row in common."""
+    return [job_id + common for job_id in map(_ID.pack, ids)]
 
 
 def grown(rows: bytes) -> bytes:

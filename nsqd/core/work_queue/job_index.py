@@ -77,18 +77,20 @@ class JobIndex(Generic[H]):
         """Remove the job with this id, which must be in the index."""
         page, at = divmod(job_id & self._bits, _PAGE)
         self._pages[page][0][at] = 0
-        self._counts[page] -= 1
-        if not self._counts[page]:
+        left = self._counts[page] = self._counts[page] - 1
+        if not left:
             del self._pages[page], self._counts[page]
 
     def find(self, client_id: int) -> tuple[H, int] | None:
         """Return the holder of the job that clients name so, and the job's ordinal; or None if there is no such job."""
         page, at = divmod(client_id, _PAGE)
         found = self._pages.get(page)
-        if found is None or not found[0][at]:
+        if found is None:
             return None
-        holder = self.holders.get(found[1][at])
-        return (holder, found[0][at] - 1) if holder is not None else None
+        ordinals, numbers = found
+        ordinal = ordinals[at]
+        holder = self.holders.get(numbers[at]) if ordinal else None
+        return (holder, ordinal - 1) if holder is not None else None
 
     def remove_leftovers(self, job_ids: list[int], holder: int) -> None:
         """Remove the jobs with these ids of a holder that is gone, unless others have got their ids since."""

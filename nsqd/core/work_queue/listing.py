@@ -7,8 +7,7 @@ never.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from heapq import heappop, heappush
+from collections.abc import Sequence
 from itertools import islice
 
 from nsqd.core.work_queue.job import Job, JobState
@@ -53,7 +52,8 @@ def _entry_at(table: JobTable, ordinal: int) -> int:
 
 def _in_order(table: JobTable, state: JobState, behind: int, limit: int) -> Page:
     found: list[Job] = []
-    for entry in islice(ascending(table.heap(state)), FAR):
+    entries = table.order(state).ascending()
+    for entry in islice(entries, FAR):
         if entry <= behind:  # it was returned before, or it is a duplicate of a job that came back
             continue
         behind = entry
@@ -63,7 +63,7 @@ def _in_order(table: JobTable, state: JobState, behind: int, limit: int) -> Page
         if len(found) == limit:
             return found, str(entry_of(found[-1]))
         found.append(job)
-    if len(table.heap(state)) <= FAR:
+    if next(entries, None) is None:
         return found, ""
     more, following = _by_ordinal(table, state, behind, 0, limit - len(found))
     return found + more, following
@@ -74,13 +74,3 @@ def _by_ordinal(table: JobTable, state: JobState, behind: int, first: int, limit
     jobs = (job for job in table.jobs.in_state(state, first) if entry_of(job) > behind)
     found = list(islice(jobs, limit + 1))
     return found[:limit], f"{behind}.{found[limit].ordinal}" if len(found) > limit else ""
-
-
-def ascending(heap: Sequence[int]) -> Iterator[int]:
-    """Yield the entries of a heap in order, without changing it. It must not change meanwhile. The first n cost n log n."""
-    ahead = [(heap[0], 0)] if heap else []
-    while ahead:
-        entry, place = heappop(ahead)
-        yield entry
-        for child in range(2 * place + 1, min(2 * place + 3, len(heap))):
-            heappush(ahead, (heap[child], child))

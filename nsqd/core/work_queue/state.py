@@ -27,7 +27,7 @@ from nsqd.core.sequence.finished import Finished, Span
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.sequence.spans import remove
 from nsqd.core.timing.deferred_pages import Page
-from nsqd.core.work_queue.job import ROW, SHORT_SIZE, JobState, grown, rows_with_options
+from nsqd.core.work_queue.job import ROW, SHORT_SIZE, JobState, grown
 from nsqd.core.work_queue.job_pages import JobPages, moved
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.written_chunks import WrittenChunks
@@ -90,7 +90,7 @@ class TubeState(ReaderState):
         """
         if numbers:
             state = JobState.DELAYED if options.due else JobState.READY
-            self.jobs.put_rows(first, rows_with_options(numbers, options, created, state))
+            self.jobs.put_new(first, numbers, options, created, state)
         else:
             self.options.update(dict.fromkeys(range(first, first + count), options))
 

@@ -15,7 +15,7 @@ from nsqd.core.sequence.put_batch import USUAL, JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
 from nsqd.core.work_queue.arrivals import Arrivals
-from nsqd.core.work_queue.job import Job, JobState, expiry, rows_with_options
+from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.job_index import JobIndex
 from nsqd.core.work_queue.job_pages import JobPages
 from nsqd.core.work_queue.job_table import JobTable
@@ -182,12 +182,10 @@ class Tube:
         state, due = (JobState.DELAYED, options.due) if late else (JobState.READY, 0)
         if not self.jobs.count:
             self.listed.show(self.topic_name)
-        rows = rows_with_options(put_batch.numbers, options._replace(due=due), put_batch.created, state)
-        expires = options.ttl and expiry(put_batch.created, options.ttl)
-        self.table.add_together(first, rows, state, options.priority, due, expires)
+        self.table.add_together(first, put_batch.numbers, options._replace(due=due), put_batch.created, state)
         self.index.add_jobs(put_batch.numbers, self.number, first)
         self.total += count
-        if expires:
+        if options.ttl:
             self._watch_expiry()
         if late:
             self.agenda.schedule_scan(self, due)
@@ -227,10 +225,12 @@ class Tube:
         if extent is None:
             self.reading = True
             raise Reading(self)
-        if extent.first > job.ordinal or not extent.frames or not extent.frames[job.ordinal - extent.first]:
+        place = job.ordinal - extent.first
+        frame = extent.frames[place] if place >= 0 and extent.frames else b""
+        if not frame:
             self._forget(job)
             return None
-        return extent.frames[job.ordinal - extent.first][HEADER_SIZE:]
+        return frame[HEADER_SIZE:]
 
     def reserve(self, job: Job, worker: Worker, now: int) -> None:
         """Reserve a job that is not reserved for the worker, until its time to run is over. `now`: monotonic ns.
@@ -257,10 +257,9 @@ class Tube:
 
     def hand_over(self, job: Job, worker: Worker) -> None:
         """Let the worker have a job that another one has reserved, for what is left of the time to run."""
-        before = self.reserved[job.ordinal]
-        worker.hold(self.key, job.ordinal, before.holds[self.key, job.ordinal])
-        before.lost(self.key, job.ordinal)
+        self.reserved[job.ordinal].lost(self.key, job.ordinal)
         self.reserved[job.ordinal] = worker
+        worker.hold(self.key, job.ordinal, job.due)
 
     def let_go(self, job: Job) -> None:
         """Make a reserved job ready again with its priority. Only its count of reservations still shows the reservation."""
@@ -390,21 +389,22 @@ class Tube:
 
     def _end_lives(self, limit: int) -> int:
         """Finish up to `limit` jobs whose time to live is over. Return how many."""
-        gone, wall = 0, self.agenda.wall
-        while gone < limit and (job := self.table.first_expiring()) is not None and job.expires * SECOND <= wall:
-            gone += 1
-            self.listed.expired += 1
+        over = self.table.lifetimes.over(self.agenda.wall // SECOND, limit)
+        for ordinal in over:
+            job = self.jobs.get(ordinal)
+            assert job is not None
             self.finish(job)
+        self.listed.expired += len(over)
         self.expire_at = None
         self._watch_expiry()
-        return gone
+        return len(over)
 
     def _watch_expiry(self) -> None:
-        """Look after the job that goes first, when its time to live is over by the present clocks."""
-        job = self.table.first_expiring()
-        if job is None:
+        """Look for jobs whose time to live is over when the first of them may go, by the present clocks."""
+        first = self.table.lifetimes.next()
+        if first is None:
             return
-        due = self.agenda.now + max(0, job.expires * SECOND - self.agenda.wall)
+        due = self.agenda.now + max(0, first * SECOND - self.agenda.wall)
         if self.expire_at is None or due < self.expire_at:
             self.expire_at = due
             self.agenda.schedule_scan(self, due)

@@ -131,3 +131,15 @@ class Worker:
     def __repr__(self) -> str:
         waiting = ", waiting" if self.waiting else ""
         return f"<Worker uses {self.using}, watches {len(self.watching)}, holds {len(self.holds)}{waiting}>"
+
+
+class Holder(Worker):
+    """A worker that never leaves and is never warned, so it need not know what it holds: the tubes do (Tube.reserved)."""
+
+    __slots__ = ()
+
+    def hold(self, tube: int, ordinal: int, end: int) -> None:
+        """Do nothing."""
+
+    def lost(self, tube: int, ordinal: int) -> None:
+        """Do nothing."""

@@ -113,7 +113,7 @@ class Client(ABC):
         if data:
             self.last_input = now
         if not (self._buffer or self._wait or self._long or self.outbox.closing):
-            self._handle(data, 0)
+            self._handle_fresh_input(data)
             return
         self._buffer += data
         if self._wait or self.outbox.closing:
@@ -125,11 +125,20 @@ class Client(ABC):
     def _handle_kept_input(self) -> None:
         data = bytes(self._buffer)
         self._buffer.clear()
+        self._spent = self._needed = 0
         self._handle(data, 0)
+
+    def _handle_fresh_input(self, data: bytes) -> None:
+        """Handle input before which none was kept: mostly a single command, of a client that waits for each answer."""
+        self._spent, self._needed = 1, 0
+        end = self._step(data, 0) if data else 0
+        if end < 0:
+            self._keep(data, 0)
+        elif end < len(data) or self._long is not None or self._eof:
+            self._handle(data, end)
 
     def _handle(self, data: bytes, at: int) -> None:
         """Handle the complete commands from `at` on, while units are left, and keep the rest."""
-        self._spent = self._needed = 0
         size = len(data)
         while (at < size or self._long) and not (self._wait or self.outbox.closing):
             if self._spent >= UNITS_OF_A_TURN:

@@ -82,15 +82,15 @@ class LogTopic(RetainedExtents):
 
     def read(self, ordinal: int) -> Extent | None:
         sequence = self.sequence
-        place = sequence.index_of(ordinal)
-        if place == len(sequence.extents):
+        extents, place = sequence.extents, sequence.index_of(ordinal)
+        if place == len(extents):
             return sequence.empty_extent()
-        extent = sequence.extents[place].extent
+        extent = extents[place].extent
         if extent is None:
-            extent = self._recorder.cache.read_now(self.number, sequence, sequence.extents[place])
+            extent = self._recorder.cache.read_now(self.number, sequence, extents[place])
             if extent is not None:
                 return extent
-        if extent is None or (place + 1 < len(sequence.extents) and sequence.extents[place + 1].extent is None):
+        if extent is None or (place + 1 < len(extents) and extents[place + 1].extent is None):
             self._recorder.cache.fetch(self.number, sequence, place)
         return extent
 

@@ -11,7 +11,7 @@ from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.deferred import pack
 from nsqd.core.timing.deferred_pages import DeferredPages, page_of
 from nsqd.core.topic_state import TopicState
-from nsqd.core.work_queue.job import JobState, rows_with_options
+from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.job_pages import JobPages
 from nsqd.core.work_queue.state import TubeState
 from nsqd.replication.duplicates import REASONS, TakeoverFigures, delivered_before, of_return
@@ -40,7 +40,7 @@ def test_jobs_that_workers_had_are_counted() -> None:
     for at, state in enumerate(
         (JobState.READY, JobState.RESERVED, JobState.RESERVED, JobState.BURIED, JobState.DELAYED)
     ):
-        jobs.put_rows(at, rows_with_options([at + 1], JobOptions(0, 60, 0, 0, True), 0, state))
+        jobs.put_new(at, [at + 1], JobOptions(0, 60, 0, 0, True), 0, state)
     tube = TubeState(3, "t", 0, 5, Finished(0), jobs, {})
     readers: dict[int, ReaderState] = {2: channel((0, 1, 0)), 3: tube}
     assert delivered_before([TopicState(1, "t", readers=readers)]) == 3

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd.core.sequence.put_batch import JobOptions
-from nsqd.core.work_queue.job import ROW, Job, JobState, delayed_by, rows_with_options, unpack
+from nsqd.core.work_queue.job import ROW, Job, JobState, delayed_by, row_without_id, rows_from, unpack
 from nsqd.core.work_queue.job_pages import PAGE, JobPages, moved
 from tests.effort import examples
 
@@ -28,12 +28,21 @@ COMMANDS = st.lists(
     st.one_of(
         st.tuples(st.just("put_row"), ORDINALS, STATES),
         st.tuples(st.just("put_rows"), ORDINALS, st.integers(1, 150)),
+        st.tuples(st.just("put_new"), ORDINALS, st.tuples(st.integers(1, 150), st.booleans())),
+        st.tuples(st.just("put_one_by_one"), ORDINALS, st.integers(1, 20)),
         st.tuples(st.just("remove"), ORDINALS, st.none()),
         st.tuples(st.just("discard"), ORDINALS, st.integers(0, 150)),
         st.tuples(st.just("put_page"), st.integers(0, 2), st.lists(st.integers(0, PAGE - 1))),
     ),
     max_size=12,
 )
+
+
+def put_new(pages: JobPages, model: dict[int, Job], first: int, ids: list[int]) -> None:
+    options = JobOptions(9, 60, 3, 88, True, 70, 2)
+    pages.put_new(first, ids, options, 77, JobState.DELAYED)
+    for ordinal, job_id in enumerate(ids, first):
+        model[ordinal] = Job(ordinal, job_id, 9, 3, 60, 77, 88, ttl=70, copies=2, state=JobState.DELAYED)
 
 
 def apply(pages: JobPages, model: dict[int, Job], command: tuple[str, int, object]) -> None:
@@ -46,6 +55,12 @@ def apply(pages: JobPages, model: dict[int, Job], command: tuple[str, int, objec
             new = [job_of(ordinal) for ordinal in range(first, first + count)]
             model.update((job.ordinal, job) for job in new)
             pages.put_rows(first, rows_of(new))
+        case "put_new", first, (int() as count, bool() as are_consecutive):
+            nodes = [0 if are_consecutive else ordinal // 7 << 48 for ordinal in range(first, first + count)]
+            put_new(pages, model, first, [node | 1000 + ordinal for ordinal, node in enumerate(nodes, first)])
+        case "put_one_by_one", first, int() as count:
+            for ordinal in range(first, first + count):
+                put_new(pages, model, ordinal, [1000 + ordinal])
         case "remove", ordinal, None:
             if model.pop(ordinal, None) is not None:
                 pages.remove(ordinal)
@@ -129,7 +144,7 @@ def test_moving_a_page_changes_times_and_nothing_else() -> None:
 
 
 def test_rows_on_the_same_terms() -> None:
-    rows = rows_with_options([4, 6], JobOptions(9, 60, 3, 88, True, 70, 2), 77, JobState.DELAYED)
+    rows = rows_from([4, 6], row_without_id(JobOptions(9, 60, 3, 88, True, 70, 2), 77, JobState.DELAYED))
     assert [unpack(0, row) for row in rows] == [
         Job(0, number, 9, 3, 60, 77, 88, ttl=70, copies=2, state=JobState.DELAYED) for number in (4, 6)
     ]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd.core.sequence.put_batch import JobOptions
-from nsqd.core.work_queue.job import Job, JobState, rows_with_options, unpack
+from nsqd.core.work_queue.job import Job, JobState, unpack
 from nsqd.core.work_queue.job_table import URGENT, JobTable, entry_of
 from shared.values import SECOND
 from tests.effort import examples
@@ -65,8 +65,7 @@ class Model:
             assert unpack(self.next, self.table.add(job)) == job
         else:
             ids = [100 + self.next + index for index in range(3)]
-            rows = rows_with_options(ids, JobOptions(priority, 60, 0, due, True), 7, state)
-            self.table.add_together(self.next, rows, state, priority, due)
+            self.table.add_together(self.next, ids, JobOptions(priority, 60, 0, due, True), 7, state)
         self.jobs.update(dict.fromkeys(range(self.next, self.next + count), (state, priority, due)))
         self.next += count
 
@@ -85,7 +84,7 @@ class Model:
                 continue
             head = table.head(state)
             assert (head.ordinal if head is not None else None) == (order[0] if order else None)
-            held = [table.found(state, entry) for entry in sorted(set(table.heap(state)))]
+            held = [table.found(state, entry) for entry in dict.fromkeys(table.order(state).ascending())]
             assert [job.ordinal for job in held if job is not None] == order
         ready = [priority for state, priority, _ in self.jobs.values() if state is READY]
         assert table.urgent == sum(priority < URGENT for priority in ready)
@@ -168,7 +167,7 @@ def test_going_round_leaves_a_bounded_heap() -> None:
         table.move(job, RESERVED, 0, due + 1)
         table.move(job, READY, due % 3, 0)
     table.check()
-    assert len(table.heap(RESERVED)) <= 66
+    assert len(table.order(RESERVED)) <= 66
 
 
 def test_jobs_go_in_the_order_in_which_their_lives_end() -> None:
@@ -176,16 +175,19 @@ def test_jobs_go_in_the_order_in_which_their_lives_end() -> None:
     for ordinal, ttl in enumerate((30, 0, 10, 20)):
         table.add(Job(ordinal, 100 + ordinal, 5, 0, 60, 7 * SECOND, ttl=ttl))
     options = JobOptions(5, 60, 0, 0, True, 15, 1)
-    table.add_together(4, rows_with_options([104, 105], options, 7 * SECOND, READY), READY, 5, 0, 22)
+    table.add_together(4, [104, 105], options, 7 * SECOND, READY)
     for one in (table, JobTable(table.jobs)):
         if one is not table:
             assert len(list(one.restart(0, 0))) == 1
         one.check()
     gone = []
-    while (job := table.first_expiring()) is not None:
-        gone.append((job.ordinal, job.expires))
-        table.remove(job)
-        table.check()
+    while (first := table.lifetimes.next()) is not None:
+        for ordinal in table.lifetimes.over(first, 1):
+            job = table.jobs.get(ordinal)
+            assert job is not None
+            gone.append((ordinal, job.expires))
+            table.remove(job)
+            table.check()
     assert gone == [(2, 17), (4, 22), (5, 22), (3, 27), (0, 37)]
     assert [job.ordinal for job in table.jobs] == [1]
 
@@ -196,8 +198,45 @@ def test_ends_of_lives_are_not_kept_for_jobs_that_are_gone() -> None:
         job = Job(ordinal, 1 + ordinal, 5, 0, 60, 7, ttl=9)
         table.add(job)
         table.remove(job)
-    assert len(table._expiring) < 1000
-    assert table.first_expiring() is None
+    table.check()
+    assert table.lifetimes.over(1 << 40, 9) == []
+    assert table.lifetimes.next() is None
+
+
+def test_jobs_that_are_put_together_take_one_entry() -> None:
+    table, options = JobTable(), JobOptions(5, 60, 0, 0, True, 15, 1)
+    for first in range(0, 5000, 50):
+        table.add_together(first, list(range(first + 1, first + 51)), options, 7 * SECOND, READY)
+    again = JobTable(table.jobs)
+    assert sum(len(ids) for ids, _ in again.restart(0, 0)) == 5000
+    for one in (table, again):
+        assert len(one.order(READY)) == 1
+        one.check()
+    for ordinal in range(4999):
+        job = again.head()
+        assert job is not None
+        assert job.ordinal == ordinal
+        again.move(job, RESERVED, job.priority, 9)
+        again.remove(job)
+    again.check()
+    assert len(again.order(READY)) == 1
+
+
+def test_what_was_deleted_among_ready_jobs_is_passed_over() -> None:
+    table, options = JobTable(), JobOptions(5, 60, 0, 0, True)
+    table.add_together(0, list(range(1, 1001)), options, 7, READY)
+    for ordinal in range(999, 0, -1):
+        job = table.jobs.get(ordinal)
+        assert job is not None
+        if ordinal not in (400, 998):
+            table.remove(job)
+    for ordinal in (0, 400, 998):
+        job = table.head()
+        assert job is not None
+        assert job.ordinal == ordinal
+        table.remove(job)
+    assert table.head() is None
+    assert len(table.order(READY)) == 0
 
 
 @pytest.mark.parametrize("is_finished", [False, True])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from heapq import heapify
 from random import Random
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd.core.work_queue.job import Job, JobState
-from nsqd.core.work_queue.listing import FAR, ascending, list_jobs
+from nsqd.core.work_queue.listing import FAR, list_jobs
 from nsqd.core.work_queue.tube import Tube
 from tests.effort import examples
 from tests.nsqd.protocols.beanstalk.wire import Wire, put
@@ -128,12 +127,3 @@ def test_what_is_no_place_is_refused(state: JobState, after: str) -> None:
     wire = busy(2, 10)
     with pytest.raises(ValueError):
         list_jobs(tube_of(wire).table, state, after, 5)
-
-
-@given(st.lists(st.integers(0, 50), max_size=200))
-def test_a_heap_in_its_order(entries: list[int]) -> None:
-    heap = list(entries)
-    heapify(heap)
-    before = list(heap)
-    assert list(ascending(heap)) == sorted(entries)
-    assert heap == before
