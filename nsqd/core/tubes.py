@@ -248,12 +248,12 @@ class Tubes:
             self.match()
         return job_id
 
-    def ask_for_copies(self, name: str, count: int) -> tuple[Mark, ...]:
+    def ask_for_copies(self, name: str, count: int, has_limit: bool = False) -> tuple[Mark, ...]:
         """Have the jobs that are put in this turn into the tube of that name wait for so many copies.
 
-        Returns the marks that replies wait for. Raises TooMany, TooFewCopies.
+        Returns the marks that replies wait for. `has_limit`: see Topic.ask_for_copies. Raises TooMany, TooFewCopies.
         """
-        return self._topic(name).ask_for_copies(count)
+        return self._topic(name).ask_for_copies(count, has_limit)
 
     def put_unique(self, worker: Worker, body: bytes, options: JobOptions, key: str) -> int:
         """Put a job into the tube that the worker uses, unless the topic still remembers one with this key.

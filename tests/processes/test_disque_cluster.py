@@ -17,6 +17,7 @@ import pytest
 import redis
 
 from tests.daemons import STOP_TIMEOUT, Daemon, eventually
+from tests.processes.test_cluster import in_sync
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster_chaos import again
 from tests.processes.test_disque_server import Client
@@ -158,6 +159,26 @@ def test_what_nodes_tell_of_their_cluster(node: NodeMaker) -> None:
         assert b"cluster_reachable_nodes:1" in clients[0].do("CLUSTER", "INFO")
         assert clients[0].do("ADDJOB", "q", "x", 1000).startswith("-NOREPL Not enough reachable nodes")
         assert clients[0].do("ADDJOB", "q", "x", 5000, "REPLICATE", 2).startswith("D-")
+
+
+def test_an_addjob_waits_for_copies_as_long_as_it_says(node: NodeMaker) -> None:
+    late = "-NOREPL Timeout reached before replicating to the requested number of nodes"
+    with node(0, replicate_timeout="500ms", **FLAGS) as first, node(1, first, **FLAGS) as second:
+        eventually(lambda: in_sync(first) == {1})
+        with client_of(first) as client, client_of(first) as other:
+            second.process.send_signal(signal.SIGSTOP)
+            try:
+                client.send("ADDJOB", "q", "waits", 0, "REPLICATE", 2)
+                other.send("ADDJOB", "q", "late", 100, "REPLICATE", 2)
+                other.send("PING")
+                assert [other.reply(), other.reply()] == [late, "PONG"]
+                found = other.do("GETJOB", "TIMEOUT", 20_000, "COUNT", 2, "FROM", "q")  # after -replicate-timeout
+                assert [body for _, _, body in found] == [b"waits", b"late"]
+            finally:
+                second.process.send_signal(signal.SIGCONT)
+            assert client.reply() == found[0][1].decode(), "its copy has come, long after -replicate-timeout"
+            assert client.do("ADDJOB", "q", "x", 20_000, "REPLICATE", 2).startswith("D-")
+        assert httpx.get(f"http://{first.http}/cluster").json()["copies"]["replies_given_up"] == 1
 
 
 def test_a_job_of_beanstalkd_is_done_by_disque_on_another_node(node: NodeMaker) -> None:

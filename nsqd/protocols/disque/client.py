@@ -29,6 +29,7 @@ MOST_ECHOED = 64 * 1024  # bytes of an unknown command's name that an error repe
 NO_AUTH = b"NOAUTH Authentication required."
 TOO_FEW_NODES = b"NOREPL Not enough reachable nodes for the requested replication level"
 COPIES_TOO_LATE = b"NOREPL Timeout reached before replicating to the requested number of nodes"
+GONE_BEFORE_COPIED = b"NOREPL job removed (expired?) before the requested replication level was achieved"
 
 
 class Client(ABC):
@@ -239,6 +240,14 @@ class Client(ABC):
         self._spent += len(data) // BYTES_OF_A_UNIT
         if not self.silence:
             self.outbox.reply(data, marks)
+        elif self.silence > 0:
+            self.silence -= 1
+
+    def reply_by(self, data: bytes, marks: tuple[Mark, ...], due: int, error: bytes, count: int) -> None:
+        """Answer `count` commands alike, or each with that error if the last of the marks is not reached by `due` (ns)."""
+        self._spent += len(data) // BYTES_OF_A_UNIT
+        if not self.silence:
+            self.outbox.reply_by(data, marks, due, resp.error(error) * count, count)
         elif self.silence > 0:
             self.silence -= 1
 
