@@ -100,11 +100,14 @@ class Tubes:
             raise self._registry.exceeded("max_topics", f"tubes exceed limit of {most}")
 
     def leave_empty(self, name: str) -> None:
-        """Remove a tube that has no jobs and no users or watchers, and its topic too if that serves the tube alone."""
+        """Remove a tube that has no jobs and no users or watchers, and its topic too if that serves the tube alone.
+
+        Does nothing while its queue is paused.
+        """
         if name in self.listed.users or name == DEFAULT:
             return
         tube = self.tube(name)
-        if tube is not None and (tube.jobs.count or tube.reading or self._topics[name].depth):
+        if tube is not None and (tube.jobs.count or tube.reading or tube.paused or self._topics[name].depth):
             return
         if tube is not None and any(stripe.jobs.count for stripe in tube.stripes):
             return

@@ -78,7 +78,7 @@ class Jobs:
             jobs_page.client_ids = [broker.tubes.client_id(job) for job in jobs_page.jobs]
             jobs_page.total = sum(tube.table.counts[state] for _, tube in parts)
             jobs_page.now, jobs_page.wall = broker.now, broker.wall
-            jobs_page.pause_left = max(0, parts[0][1].pause_until - jobs_page.now) // SECOND
+            jobs_page.pause_left = parts[0][1].pause_left(jobs_page.now)
             return topic, [job.ordinal for job in jobs_page.jobs]
 
         await lookup.fetch(choose)

@@ -1,12 +1,13 @@
 """Tell what clients of beanstalkd see as tubes, also those whose names no topic can have.
 
     GET  /tubes[?limit=100][&after=NAME]     {"tube_count": all of them, "tubes": [...]}, by name, those behind NAME
-    POST /tube/pause?tube=NAME&seconds=N     hand out no job for N seconds, or until a restart; 0: end the pause
+    POST /tube/pause?tube=NAME&seconds=N     hand out no job for N seconds, or until a restart; 0: end the pause, also one by
+                                             clients of Disque, who may have paused the queue until they end it
 
 Each tube has `tube_name`, `urgent_count`, `ready_count`, `reserved_count`, `delayed_count`, `buried_count`, `job_count` (all
 jobs that ever came), `using_count`, `watching_count` and `waiting_count` (clients), and `pause_left` in s; 4294967295 if
-clients of Disque have paused it until they end that. /stats tells the
-same about a topic that is a tube. For the jobs in tubes see nsqd/http/jobs.py.
+the queue is paused until clients of Disque end that. /stats tells the same about a topic that is a tube. For the jobs in tubes
+see nsqd/http/jobs.py.
 """
 
 import time
@@ -18,6 +19,7 @@ from starlette.responses import Response
 
 from nsqd.core.tubes import Tubes
 from nsqd.core.work_queue.job import JobState
+from nsqd.core.work_queue.pausable import LONGEST_PAUSE
 from nsqd.http.arguments import bounded, existing_tube, tube_name
 from nsqd.http.node import Node
 from shared.http.api import Routes, empty_response, json_response, query
@@ -25,7 +27,6 @@ from shared.http.errors import HttpError
 from shared.values import SECOND
 
 LIMIT, MOST = 100, 1000  # tubes in an answer
-LONGEST = (1 << 32) - 1  # s that a pause may last, as with pause-tube
 
 
 class TubesRoute:
@@ -50,7 +51,7 @@ class TubesRoute:
         name = tube_name(arguments)
         if "seconds" not in arguments:
             raise HttpError(400, "MISSING_ARG_SECONDS")
-        ns = bounded(arguments, "seconds", 0, LONGEST) * SECOND
+        ns = bounded(arguments, "seconds", 0, LONGEST_PAUSE) * SECOND
         broker = self._node.broker
         await self._node.bridge.call(lambda: existing_tube(broker, name).pause_for(ns, broker.now))
         return empty_response()
@@ -78,5 +79,5 @@ def tube_figures(tubes: Tubes, name: str, now: int) -> dict[str, int]:
         "using_count": users.using if users is not None else 0,
         "watching_count": users.watching if users is not None else 0,
         "waiting_count": tubes.waiters.count_at(name),
-        "pause_left": min(LONGEST, max(0, tube.pause_until - now) // SECOND) if tube is not None else 0,
+        "pause_left": tube.pause_left(now) if tube is not None else 0,
     }

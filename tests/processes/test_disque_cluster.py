@@ -282,6 +282,9 @@ def test_what_a_dead_node_owed_is_acknowledged_by_its_id_on_any_node(node: NodeM
             assert first.get("q", 1) == [b"0"]
             assert first.do("ACKJOB", ids[0]) == 1
             late = first.do("ADDJOB", "q", "late", 10_000, "REPLICATE", 3, "DELAY", 3000)
+            first.do("ADDJOB", "held", "x", 10_000, "REPLICATE", 3)
+            assert first.do("PAUSE", "held", "out") == "out"
+            first.do("ADDJOB", "q", "the pause has its copies now, too", 10_000, "REPLICATE", 3, "TTL", 1)
         nodes[0].kill()
         eventually(lambda: any(lost in owned(daemon) for daemon in nodes[1:]))
         adopter = next(daemon for daemon in nodes[1:] if lost in owned(daemon))
@@ -299,6 +302,14 @@ def test_what_a_dead_node_owed_is_acknowledged_by_its_id_on_any_node(node: NodeM
             assert client.do("ENQUEUE", late) == 1
             assert fetched(client, "q")[2] == b"late"
             assert neighbour.do("ACKJOB", late) == 1
+            assert neighbour.do("PAUSE", "held", "state") == "out"
+            assert (
+                client.do("GETJOB", "TIMEOUT", 200, "FROM", "held")
+                is neighbour.do("GETJOB", "NOHANG", "FROM", "held")
+                is None
+            )
+            assert neighbour.do("PAUSE", "held", "none") == "none"
+            assert neighbour.get("held") == [b"x"]
             assert client.do("JSCAN", "QUEUE", "q")[1] == neighbour.do("JSCAN", "QUEUE", "q")[1] == []
 
 

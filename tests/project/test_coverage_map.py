@@ -27,7 +27,6 @@ COVERED_BY = {
     "processes/test_backup.py": (
         "nsqd.core.retention.backup", "nsqd.http.backup", "nsqd.storage.log.backup",
     ),
-    "processes/test_message_commands.py": ("nsqd.verify",),
     "apps/test_apps.py": ("apps.interrupts", "penstock.client.links",
                           "penstock.client.lookup", "penstock.client.producer"),
     "penstock/aio/test_consumer_process.py": ("penstock.aio.consumer", "penstock.aio.lookup"),
