@@ -3,13 +3,14 @@
     GET /tube/jobs?tube=NAME&state=ready|reserved|delayed|buried[&limit=100][&after=NEXT][&preview=256]
 
     {"total": 3, "jobs": [{"id","disque_id","state","priority","age","ttr","reserves","timeouts","releases","buries","kicks",
-                           "body_size", "body" or "body_base64" or "waiting_for_copies"}], "pause_left": 0, "next": "..."}
+                           "body_size", "body" or "body_base64" or "waiting_for_copies"}],
+     "pause_left": 0, "tube": {...}, "next": "..."}
 
-`pause_left` is how many s the tube stays paused; `id` is beanstalkd's, and `disque_id` that of Disque's clients; `age`, `ttr`,
-`ttl_left` of jobs that have a time to live and, for jobs that are reserved or delayed, `time_left` are in s. `ttr` 0: the job
-is delivered once at most. `total` counts all jobs in that state; `next` is present if there are more: give it as `after`. The
-order of the jobs is described in nsqd/core/work_queue/listing.py, and their bodies in nsqd/http/inspection.py. A job that
-cannot be read has no body_size.
+`pause_left` is how many s the tube stays paused, and `tube` has what /tubes tells of it; `id` is beanstalkd's, and `disque_id`
+that of Disque's clients; `age`, `ttr`, `ttl_left` of jobs that have a time to live and, for jobs that are reserved or delayed,
+`time_left` are in s. `ttr` 0: the job is delivered once at most. `total` counts all jobs in that state; `next` is present if
+there are more: give it as `after`. The order of the jobs is described in nsqd/core/work_queue/listing.py, and their bodies in
+nsqd/http/inspection.py. A job that cannot be read has no body_size.
 
     POST /tube/jobs/delete?tube=NAME&id=1,2,3     delete jobs, in whatever state they are; ids of Disque are taken, too
     POST /tube/jobs/kick?...                      make buried and delayed jobs ready
@@ -36,6 +37,7 @@ from nsqd.http.arguments import bounded, job_ids, tube_name
 from nsqd.http.inspection import Bodies, FrameLookup, read_page
 from nsqd.http.node import Node
 from nsqd.http.parts import page_of, parts_of_tube
+from nsqd.http.tubes import tube_figures
 from nsqd.protocols.beanstalk.stats import STATES
 from shared.http.api import Handler, Routes, json_response, query
 from shared.http.errors import HttpError
@@ -80,12 +82,12 @@ class Jobs:
             jobs_page.ids = [(broker.tubes.client_id(job), encode(job).decode()) for job in jobs_page.jobs]
             jobs_page.total = sum(tube.table.counts[state] for _, tube in parts)
             jobs_page.now, jobs_page.wall = broker.now, broker.wall
-            jobs_page.pause_left = parts[0][1].pause_left(jobs_page.now)
+            jobs_page.figures = tube_figures(broker.tubes, name, jobs_page.now)
             return topic, [job.ordinal for job in jobs_page.jobs]
 
         await lookup.fetch(choose)
         answer: dict[str, Any] = {"total": jobs_page.total, "jobs": jobs_page.describe(lookup, Bodies(page.preview))}
-        answer["pause_left"] = jobs_page.pause_left
+        answer |= {"pause_left": jobs_page.figures["pause_left"], "tube": jobs_page.figures}
         if jobs_page.following:
             answer["next"] = jobs_page.following
         return json_response(answer)
@@ -123,7 +125,8 @@ class JobsPage:
         self.jobs: list[Job] = []
         self.ids: list[tuple[int, str]] = []  # those by which clients of beanstalkd, and of Disque, name the jobs
         self.following = ""
-        self.total = self.pause_left = 0
+        self.total = 0
+        self.figures: dict[str, Any] = {}  # of the tube, as /tubes has them
         self.now = self.wall = 0  # when the tube was looked at, by both clocks, ns
 
     def describe(self, lookup: FrameLookup, bodies: Bodies) -> list[dict[str, Any]]:
