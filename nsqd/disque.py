@@ -79,7 +79,7 @@ class FrontEnd:
         )
 
     def _clients(self) -> list[Peer]:
-        return [peer for peer in self._peers() if isinstance(peer, Peer)]
+        return [peer for peer in self._peers() if isinstance(peer, Peer) and not peer.is_gone]
 
 
 class Members:
