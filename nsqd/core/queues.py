@@ -57,9 +57,14 @@ class _Nobody:
 
 
 class Queues:
-    """All queues of one node."""
+    """All queues of one node: by name, who waits for their jobs, and single jobs by their message ids.
+
+    Names are those of topics, checked by the caller; ids are whole message ids. Times are passed in: `now` is monotonic ns, and
+    `wall` ns since the epoch. A job comes and goes with its tube, the one of the node's own log or one of an adopted log.
+    """
 
     def __init__(self, tubes: Tubes) -> None:
+        """Begin without a use of any queue: those that `tubes` has, the node's, are found as soon as they are named."""
         self.tubes = tubes
         self.holder = Worker(_Nobody())  # has all jobs that clients of Disque have fetched
         self.uses: dict[str, QueueUse] = {}  # by name of the queue, the longest unused first
