@@ -1,12 +1,12 @@
 """The program `penstock` and the list of its commands.
 
-Those that are in this room are in up.py, chaos.py, messages.py, backup.py, recover.py, leave.py, cluster_certs.py,
+Those that are in this room are in up.py, chaos.py, messages.py, queues.py, backup.py, recover.py, leave.py, cluster_certs.py,
 cluster_forget.py and cluster_adopt.py.
 """
 
 import argparse
 
-from apps import backup, chaos, cluster_adopt, cluster_certs, cluster_forget, leave, messages, recover, up
+from apps import backup, chaos, cluster_adopt, cluster_certs, cluster_forget, leave, messages, queues, recover, up
 from shared.version import version_line
 
 
@@ -38,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="command")
     up.add_command(commands)
     messages.add_commands(commands)
+    queues.add_command(commands)
     backup.add_command(commands)
     recover.add_command(commands)
     add_cluster_commands(commands)

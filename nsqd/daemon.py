@@ -11,7 +11,7 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -40,6 +40,7 @@ from nsqd.net.reactor import Reactor
 from nsqd.opening import Opened, clocks, sync_by_time
 from nsqd.options import PROGRAM, NsqdOptions
 from nsqd.pause_expiry import end_pauses
+from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.nsq.context import Context
 from nsqd.series_task import note_series
 from nsqd.storage.directory import DataDirectory, DirectoryError
@@ -209,8 +210,9 @@ class Daemon:
         options, identity = self._options, self._opened.log.identity
         port = self._listeners.disque.port if self._listeners.disque is not None else 0
         cluster = cluster_facts(identity.node, port, self._cluster, self._drain)
-        name = options.cluster_name.encode() if self._cluster is not None else identity.log_id
-        front_end = FrontEnd(self._broker, name, cluster, options.max_msg_size, partial(all_peers, self.reactor))
+        front_end = FrontEnd(
+            self._broker, self._job_ids, cluster, options.max_msg_size, partial(all_peers, self.reactor)
+        )
         front_end.context.has_debug, front_end.port = options.debug_routes, port
         front_end.context.config |= {"port": str(port), "dir": options.data_path, "appendonly": "yes"}
         if self._listeners.disque is not None:
@@ -382,7 +384,14 @@ class Daemon:
             refused=self._refused,
             buffers=self._budget.figures,
             cluster=self._cluster,
+            job_ids=self._job_ids,
         )
+
+    @cached_property
+    def _job_ids(self) -> JobIds:
+        """The ids by which clients of Disque name jobs: those of the cluster, or of the node that is in none."""
+        name = self._options.cluster_name.encode() if self._cluster is not None else self._opened.log.identity.log_id
+        return JobIds(name)
 
     # Calls from the reactor and from HTTP
 

@@ -29,6 +29,7 @@ MOST_ECHOED = 64 * 1024  # bytes of an unknown command's name that an error repe
 NO_AUTH = b"NOAUTH Authentication required."
 TOO_FEW_NODES = b"NOREPL Not enough reachable nodes for the requested replication level"
 COPIES_TOO_LATE = b"NOREPL Timeout reached before replicating to the requested number of nodes"
+GONE_BEFORE_COPIED = b"NOREPL job removed (expired?) before the requested replication level was achieved"
 
 
 class Client(ABC):
@@ -42,7 +43,6 @@ class Client(ABC):
         "_buffer",
         "_deadline",
         "_eof",
-        "_is_gone",
         "_long",
         "_needed",
         "_spent",
@@ -54,6 +54,7 @@ class Client(ABC):
         "buffered",
         "context",
         "has_more",
+        "is_gone",
         "joined",
         "last_command",
         "last_input",
@@ -102,7 +103,8 @@ class Client(ABC):
         self._again = False  # True: the command is executed again when the disk has answered
         self._deadline = NEVER  # ns: when a waiting GETJOB is given up
         self._long: Callable[[], bytes | None] | None = None  # a command that takes several turns
-        self._eof = self._is_gone = False
+        self._eof = False
+        self.is_gone = False  # True: the client was ended, or its connection is gone
 
     # input
 
@@ -251,6 +253,14 @@ class Client(ABC):
         elif self.silence > 0:
             self.silence -= 1
 
+    def reply_by(self, data: bytes, marks: tuple[Mark, ...], due: int, error: bytes, count: int) -> None:
+        """Answer `count` commands alike, or each with that error if the last of the marks is not reached by `due` (ns)."""
+        self._spent += len(data) // BYTES_OF_A_UNIT
+        if not self.silence:
+            self.outbox.reply_by(data, marks, due, resp.error(error) * count, count)
+        elif self.silence > 0:
+            self.silence -= 1
+
     def reply_error(self, text: bytes) -> None:
         """Answer with an error: its code and its text."""
         self.reply(resp.error(text))
@@ -295,13 +305,15 @@ class Client(ABC):
 
     def others_answered(self, reply: bytes) -> None:
         """Answer the command that waited for other nodes, and go on with the kept input in the next turn."""
-        if not self._is_gone:
+        if not self.is_gone:
             self.end_wait(reply)
 
     def begin_long(self, some: Callable[[], bytes | None]) -> None:
-        """Begin a command that may take several turns. `some` does a part of it, and returns the reply when all is done."""
+        """Begin a command that may take several turns, of which this is the first.
+
+        `some` does the part of a turn, and returns the reply when all is done.
+        """
         self._long = some
-        self._continue_long()
 
     def _continue_long(self) -> None:
         assert self._long is not None
@@ -345,20 +357,21 @@ class Client(ABC):
             self.outbox.end()
 
     def disconnected(self) -> None:
-        """Release everything: the connection is gone. The reactor calls this twice if the connection was drained first."""
+        """Release everything: the connection is gone. The reactor calls this again if it was drained or broken off first."""
         self.outbox.closing = True
         self._buffer.clear()
         self.buffered, self.has_more, self._long = 0, False, None
-        if not self._is_gone:
-            self._is_gone = True
+        if not self.is_gone:
+            self.is_gone = True
             self.broker.seal_puts()
             self.context.queues.stop_waiting(self.worker)
             self.broker.tubes.waiters.leave(self.worker)
             self.context.forget(self)
 
     def break_off(self, why: str = "") -> None:
-        """End the connection without another word to the client."""
+        """End the connection without another word to the client, and give it no job any more."""
         self.outbox.break_off()
+        self.disconnected()
 
     def next_timer(self) -> int:
         """Return when `tick` has something to do (monotonic ns)."""
