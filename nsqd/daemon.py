@@ -42,6 +42,7 @@ from nsqd.options import PROGRAM, NsqdOptions
 from nsqd.pause_expiry import end_pauses
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.nsq.context import Context
+from nsqd.rights_task import watch_rights
 from nsqd.series_task import note_series
 from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.saver import Health, Saver
@@ -178,7 +179,9 @@ class Daemon:
         identity = lookup_identity(options, listeners, self._info, opened.log.identity.log_id)
         ping = ping_interval(options.takeover_after) if options.cluster_address else PING_INTERVAL
         self._lookupds = Lookupds(broker, identity, timeouts, opened.wake, nursery, ping)
-        self.context = Context(broker, options.settings(), until_registered=self._lookupds.until_registered)
+        self.context = Context(
+            broker, options.settings(), until_registered=self._lookupds.until_registered, proofs=listeners.keyring
+        )
         admission = make_admission(options, listeners, broker.refused, self._budget)
         self.reactor = Reactor(broker, clocks, self._answer_http_requests, self._report_changes, admission)
         opened.wake.reactor = self.reactor
@@ -197,7 +200,8 @@ class Daemon:
             from nsqd.beanstalk import FrontEnd
 
             peers = partial(all_peers, self.reactor)
-            front_end = FrontEnd(self._broker, self._options.max_job_size, peers, self._opened.log.files)
+            files, keyring = self._opened.log.files, self._listeners.keyring
+            front_end = FrontEnd(self._broker, self._options.max_job_size, peers, files, keyring)
             self._beanstalk_context = front_end.context
             listen_to_beanstalk(self.reactor, self._listeners, front_end)
 
@@ -214,6 +218,7 @@ class Daemon:
             self._broker, self._job_ids, cluster, options.max_msg_size, partial(all_peers, self.reactor)
         )
         front_end.context.has_debug, front_end.port = options.debug_routes, port
+        front_end.context.proofs = self._listeners.keyring
         front_end.context.config |= {"port": str(port), "dir": options.data_path, "appendonly": "yes"}
         if self._listeners.disque is not None:
             listen_to_disque(self.reactor, self._listeners, front_end)
@@ -300,6 +305,8 @@ class Daemon:
         start(end_pauses, self._broker, wake)
         start(self.reactor.run)
         start(sync_by_time, self._options, self._opened.log, wake)
+        if self._listeners.keyring is not None:
+            start(watch_rights, self._listeners.keyring, partial(all_peers, self.reactor), wake)
         self._lookupds.set_addresses(self._options.lookupd_tcp_address)
 
     def start_reporting(self) -> None:

@@ -85,6 +85,8 @@ class Peer(Client):
 
     def learn(self, arguments: list[bytes], data: bytes, at: int, end: int) -> None:
         name = arguments[0].lower()
+        if not self.may(name, arguments):
+            return  # whoever sends it again is refused again
         if name == b"getjob":
             try:
                 self._get = data[at:end], getjob(arguments)
@@ -129,9 +131,16 @@ class Peer(Client):
             except Refused as refused:
                 self.reply_error(refused.text)
             return at + len(get[0])
-        if data.startswith(_ACKJOB, at) and data[at + _ACKJOB_END : at + _ACKJOB_SIZE] == b"\r\n":
+        if (
+            self.credential is None
+            and data.startswith(_ACKJOB, at)
+            and data[at + _ACKJOB_END : at + _ACKJOB_SIZE] == b"\r\n"
+        ):
             return self._acknowledge(data, at)
         return 0
+
+    def forget_usual(self) -> None:
+        self._add = self._get = None
 
     def _note(self, command: bytes, count: int) -> None:
         self.last_command = command
