@@ -42,6 +42,7 @@ BULK_JOB_ACTIONS: BulkActions = {
     "delayed": ("kick", "bury", "delete"),
     "buried": ("kick", "delete"),
 }
+QUEUE_PAUSES = ("in", "out", "all")  # what PAUSE of Disque's clients pauses: jobs that come, jobs that go, or both
 SCANNED_AT_ONCE = 200  # messages per request while searching
 MOST_SCANNED = 5000  # messages scanned for one page of search results
 MOST_DIGITS = 20  # digits of a number of 64 bits
@@ -176,6 +177,7 @@ class Browsing:
             "name": name,
             "node": node,
             "shows_bodies": shows,
+            "tube": _tube_row(node, figures if isinstance(figures := data.get("tube"), dict) else {}),
             "pause_left": number(data.get("pause_left")),
             "jobs": [job_view(one) for one in objects(data.get("jobs"))[:MOST_SHOWN]],
             "table": _table(data.get("jobs"), shows),
@@ -228,12 +230,20 @@ def _table(data: object, shows: bool) -> list[JsonObject]:
 
 
 def _tube_row(node: str, data: JsonObject) -> JsonObject:
+    """Return what a page shows of a tube, with the clients of each protocol. Those of Disque watch only while they wait."""
     names = ("ready", "urgent", "reserved", "delayed", "buried", "job", "using", "watching", "waiting")
     counts = {f"{name}_count": number(data.get(f"{name}_count")) for name in names}
+    disque, nodes = (number(data.get(f"{name}_waiting_count")) for name in ("disque", "node"))
+    paused = text(data.get("queue_paused"))
     return {
         "tube_name": text(data.get("tube_name")),
         "node": node,
         **counts,
+        "watching_count": max(0, counts["watching_count"] - disque),
+        "waiting_count": max(0, counts["waiting_count"] - disque - nodes),
+        "disque_waiting_count": disque,
+        "node_waiting_count": nodes,
+        "queue_paused": paused if paused in QUEUE_PAUSES else "none",
         "pause_left": number(data.get("pause_left")),
     }
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from admin.access import Access, check_action, check_sees, who_asks
 from admin.actions import CHANGES, Actions, counted_of
 from admin.api import parameters
-from admin.browsing import BULK_ACTIONS, BULK_JOB_ACTIONS, one_number
+from admin.browsing import BULK_ACTIONS, BULK_JOB_ACTIONS, QUEUE_PAUSES, one_number
 from admin.cluster import Outcome
 from admin.cluster_state import DOWN, LOST, ClusterState
 from admin.layout import Do, Form, PageRenderer, Partly
@@ -109,7 +109,7 @@ class Forms:
             if form.get("minutes"):
                 raise HttpError(400, "Not all nodes of this topic support a pause duration. Leave the duration empty.")
             return {}
-        more = {"by": "".join(one for one in by if one.isprintable())[:100]} if by else {}
+        more = {"by": _printable(by)} if by else {}
         minutes = form.get("minutes", "")
         if not minutes:
             return more
@@ -176,10 +176,8 @@ class Forms:
         await self.queries.node(node)
         if action in ("pause", "unpause"):
             check_action(who, action)
-            seconds = form.get("seconds", "") if action == "pause" else "0"
-            if not (seconds.isascii() and seconds.isdigit() and len(seconds) < 10):
-                raise HttpError(400, "Pause duration must be a whole number of seconds.")
-            await self.actions.at_node(action, node, "/tube/pause", {"tube": name, "seconds": seconds}, actor)
+            asked = {"tube": name, **_pause_of_tube(action, form, who.name)}
+            await self.actions.at_node(action, node, "/tube/pause", asked, actor)
             return self.renderer.url("tube", name=name, node=node, state=state, did=action)
         if action not in ON_JOBS or state not in BULK_JOB_ACTIONS:
             raise HttpError(400, "Unknown action.")
@@ -324,6 +322,24 @@ def headers_of(lines: str) -> list[tuple[str, str]]:
             raise HttpError(400, f"Invalid header {line[:100]!r}: use Name: value (ASCII).")
         found.append((match[1], match[2]))
     return found
+
+
+def _printable(name: str) -> str:
+    """Return a user's name as nodes take it."""
+    return "".join(one for one in name if one.isprintable())[:100]
+
+
+def _pause_of_tube(action: str, form: Form, by: str) -> dict[str, str]:
+    """Return how a node is asked to pause a tube, or the queue of Disque's clients, or to resume it. Raises HttpError 400."""
+    if "queue" in form:
+        state = form["queue"] if action == "pause" else "none"
+        if action == "pause" and state not in QUEUE_PAUSES:
+            raise HttpError(400, "A queue is paused for jobs that go out, that come in, or both.")
+        return {"queue": state} | ({"by": _printable(by)} if by else {})
+    seconds = form.get("seconds", "") if action == "pause" else "0"
+    if not (seconds.isascii() and seconds.isdigit() and len(seconds) < 10):
+        raise HttpError(400, "Pause duration must be a whole number of seconds.")
+    return {"seconds": seconds}
 
 
 def _positive(value: str, name: str) -> int:

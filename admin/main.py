@@ -6,6 +6,7 @@ Exit codes: 0 after SIGINT or SIGTERM, 1 if the address cannot be bound or a bug
 from __future__ import annotations
 
 import gc
+import time
 
 from admin.options import PROGRAM, AdminOptions
 from shared.startup import Exit, begin
@@ -20,6 +21,8 @@ def main() -> int:
         options = begin(AdminOptions, PROGRAM)
     except Exit as ended:
         return ended.code
+    from shared.auth.keyring import RightsError, open_rights
+    from shared.auth.own_token import show_to
     from shared.daemon import TooFewFilesError, exit_on_early_signals, listening, raise_file_limit
     from shared.listen import ListenError
     from shared.log import log
@@ -28,13 +31,15 @@ def main() -> int:
     exit_on_early_signals()
     try:
         raise_file_limit(FILES)
+        open_rights("", options.auth_token_file, time.time)
+        show_to((*options.lookupd_http_address, *options.nsqd_http_address, *options.auth_token_for))
         with listening(options.http_address, authorizes=bool(options.users_file or options.admin_user)) as listener:
             gc.disable()  # saves a tenth of the time: imports create no garbage
             from admin.daemon import serve
 
             gc.enable()
             serve(options, listener)
-    except (TooFewFilesError, ListenError, TlsError, OSError, ValueError) as error:
+    except (TooFewFilesError, ListenError, RightsError, TlsError, OSError, ValueError) as error:
         log.critical("%s", error)
         return 1
     return 0

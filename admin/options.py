@@ -136,6 +136,14 @@ class AdminOptions(DaemonOptions):
         " (may be given multiple times; default: loopback, or none with -users-file)",
         check=no_networks,
     )
+    auth_token_file: str = option(
+        "", "path to a file with the token that nsqadmin shows to nsqd and nsqlookupd; it needs the role admin there"
+    )
+    auth_token_for: tuple[str, ...] = option(
+        (),
+        "<addr>:<port> of an nsqd to which the token is shown, with * for any characters (may be given multiple times;"
+        " default: only to the addresses of -lookupd-http-address and -nsqd-http-address)",
+    )
     users_file: str = option(
         "", "path to the file of users and roles, written by penstock users; if set, users have to log in"
     )

@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 import httpx
 
 from admin.answer_budget import Answer, AnswerBudget
+from shared.auth.own_token import headers_for
 from shared.http import extensions
 from shared.http.bounded import IDENTITY, AnswerError, parse_object, read_answer
 
@@ -158,6 +159,7 @@ class Upstreams:
     ) -> tuple[httpx.Response, bytes]:
         """Return one response of any status, and its content. Raises UpstreamError."""
         server, held = _server(url), 0
+        sent = headers | headers_for(url) | _V1
 
         def on_part(size: int) -> None:
             nonlocal held
@@ -168,7 +170,7 @@ class Upstreams:
             async with (
                 asyncio.timeout(self._times.request),
                 self._slot(server),
-                self._client.stream(method, url, params=arguments, content=body, headers=headers | _V1) as answer,
+                self._client.stream(method, url, params=arguments, content=body, headers=sent) as answer,
             ):
                 most = self.answer_budget.most_bytes if answer.status_code == 200 else MOST_REFUSAL
                 return answer, await read_answer(answer, most, on_part)

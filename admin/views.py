@@ -20,6 +20,7 @@ MOST_TEXT, MOST_HEX = 64 * 1024, 4096  # bytes of a body that are shown, and of 
 MOST_PARSED = 8 * MOST_TEXT  # bytes of memory that a body may take as JSON
 MOST_HEADERS = 1000  # headers shown of a message
 MOST_CURSORS = 1000  # cursors shown of a node
+LONGEST_JOB_ID = 40  # characters of an id of Disque
 UNKNOWN = "-"
 
 T = TypeVar("T")
@@ -157,8 +158,25 @@ def message_view(data: JsonObject) -> JsonObject:
 
 def job_view(data: JsonObject) -> JsonObject:
     """Return a job of /tube/jobs as a page shows it."""
-    names = ("id", "priority", "age", "time_left", "ttr", "reserves", "timeouts", "releases", "buries", "kicks")
-    return message_view(data) | {name: number(data.get(name)) for name in names}
+    names = (
+        "id",
+        "priority",
+        "age",
+        "time_left",
+        "ttr",
+        "ttl_left",
+        "reserves",
+        "timeouts",
+        "releases",
+        "buries",
+        "kicks",
+    )
+    others = {
+        "disque_id": text(data.get("disque_id"))[:LONGEST_JOB_ID],
+        "has_ttl": "ttl_left" in data,
+        "is_at_most_once": data.get("ttr") == 0,
+    }
+    return message_view(data) | {name: number(data.get(name)) for name in names} | others
 
 
 def text_of(data: JsonObject) -> str:

@@ -2,8 +2,8 @@
 
 Read `penstock` (the list of commands), then `up` (`penstock up`) over `supervisor` (which daemons to start, stop and
 restart) and `daemon_set` (their flags and ports); then `messages` (read, peek, finish, requeue, ...) over `past` (where the
-logs of a topic are in a cluster), `backup` and `recover`. `leave` has a node
-leave its cluster.
+logs of a topic are in a cluster) and `targets` (a channel, or a queue of Disque's clients), `queues`, `backup` and `recover`.
+`leave` has a node leave its cluster.
 `chaos` breaks nodes of `penstock up` on purpose, which it reaches over `control`.
 `cluster_certs` over `certificate_authority` makes the certificates of a cluster's nodes, `cluster_forget` tells them which
 one is gone, and `cluster_adopt` has one of them take over the log of another one. These and `leave` ask over `cluster_asking`.

@@ -6,9 +6,10 @@
     penstock cursors audit                                     list the cursors, and how far behind they are
     penstock peek orders mail --state buried                   print messages of a channel, without changing them
     penstock kick orders mail --state buried --count 100       act on messages by --offset, or on the first in a state
+    penstock kick --queue mail --id D-...,17                   act on jobs of a queue, by ids of Disque or of beanstalkd
 
-Each body is written unchanged, with a newline; with --json, each message is a JSON object on a line. The exit code is 0, or
-1 if nsqd refuses or cannot be reached.
+Each body is written unchanged, with a newline; with --json, each message is a JSON object on a line. The exit code is 0, 1
+if nsqd refuses or cannot be reached, or 2 for wrong arguments.
 """
 
 import argparse
@@ -24,17 +25,16 @@ from typing import Any, BinaryIO
 import httpx
 
 from apps.past import LogAt, find_log, log_at, logs_of, members
+from apps.targets import STATE_HELP, WrongTarget, add_target, state_word, target_of
 
 ADDRESS = "127.0.0.1:4151"
-STATES = ("ready", "in_flight", "deferred", "buried")
 ACTIONS = {
-    "finish": "finish messages: the channel does not deliver them again",
-    "requeue": "requeue messages, at once or after a delay",
-    "kick": "make messages ready again, with their attempts reset to 0",
-    "bury": "bury messages: they are not delivered until they are kicked or finished",
+    "finish": "finish messages or jobs: they are not delivered again",
+    "requeue": "requeue messages, at once or after a delay, or jobs that are out",
+    "kick": "make messages ready again, with their attempts reset to 0, or jobs that are buried or delayed",
+    "bury": "bury messages or jobs: they are not delivered until they are kicked or finished",
     "move": "publish messages to another topic, and finish them in this channel",
 }
-DONE = {"finish": "finished", "requeue": "requeued", "kick": "kicked", "bury": "buried", "move": "moved"}
 PAGE = 1000  # messages asked for at a time
 PAGE_BYTES = 8 * 1024 * 1024  # bytes of bodies asked for at a time
 WAIT = 30_000  # ms that nsqd waits for more messages, with --follow
@@ -51,6 +51,8 @@ ADVICE = {
     "OFFSET_IN_FUTURE": "no message with this offset was published yet",
     "TOPIC_NOT_FOUND": "list the existing ones with `curl http://ADDRESS/stats`",
     "CHANNEL_NOT_FOUND": "list the existing ones with `curl http://ADDRESS/stats`",
+    "TUBE_NOT_FOUND": "list the existing ones with `penstock queues --nsqd-http-address ADDRESS`",
+    "INVALID_ARG_ID": "a job's id is a number, as beanstalkd has it, or Disque's, which begins with D-",
 }
 
 
@@ -106,8 +108,11 @@ def _add_cursors(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _add_peek(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    peek = _command(commands, "peek", "print messages of a channel; delivery is not affected", channel=True)
-    peek.add_argument("--state", choices=STATES, default="ready", help="state of the messages (default: ready)")
+    what = "print messages of a channel, or jobs of a queue; delivery is not affected"
+    peek = _command(commands, "peek", what, has_target=True)
+    peek.add_argument(
+        "--state", type=state_word, default="ready", metavar="STATE", help=f"their state: {STATE_HELP} (default: ready)"
+    )
     peek.add_argument(
         "-n", "--limit", type=_count, default=10, metavar="N", help="maximum number of messages to print (default: 10)"
     )
@@ -115,9 +120,12 @@ def _add_peek(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 
 
 def _add_action(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, what: str) -> None:
-    act = _command(commands, name, what, channel=True)
+    act = _command(commands, name, what, has_target=True)
     act.add_argument("--offset", metavar="N,N", help="offsets of the messages, as printed by peek --json")
-    act.add_argument("--state", choices=STATES, help="the first --count messages in this state")
+    act.add_argument(
+        "--id", metavar="ID,ID", help="ids of the jobs, with --queue: numbers of beanstalkd, or D-... of Disque"
+    )
+    act.add_argument("--state", type=state_word, metavar="STATE", help=f"the first --count in this state: {STATE_HELP}")
     act.add_argument(
         "--count", type=_count, default=1, metavar="N", help="number of messages, with --state (default: 1)"
     )
@@ -135,6 +143,9 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with httpx.Client(base_url=f"http://{arguments.nsqd_http_address}", timeout=TIMEOUT) as client:
             arguments.run(client, arguments)
+    except WrongTarget as why:
+        print(f"penstock: {why}", file=sys.stderr)
+        return 2
     except Refused as why:
         print(f"penstock: {why}", file=sys.stderr)
         return 1
@@ -188,7 +199,7 @@ def _of_predecessors(client: httpx.Client, arguments: argparse.Namespace) -> Ite
         found = find_log(ask, members(ask, address), arguments.topic, log)
         if found is None:
             continue
-        told = _request(client, "GET", "/topic/cursors", {"topic": arguments.topic, "log": log}, found.address).json()
+        told = request(client, "GET", "/topic/cursors", {"topic": arguments.topic, "log": log}, found.address).json()
         offset = next((one["offset"] for one in told["cursors"] if one["name"] == arguments.cursor), found.next)
         if max(offset, found.first) >= found.next:
             continue
@@ -247,7 +258,7 @@ def _messages(
         query |= {"wait_ms": WAIT} if follow else {}
         query |= {"to": end} if end else {}
         query |= {"log": log} if log else {}
-        answer = _request(client, "GET", "/topic/read", query, address)
+        answer = request(client, "GET", "/topic/read", query, address)
         log = answer.headers["x-nsq-log"]
         lines = answer.content.splitlines()
         left -= len(lines)
@@ -256,7 +267,7 @@ def _messages(
         if arguments.cursor and lines:
             moved = {"topic": arguments.topic, "name": arguments.cursor, "to": start, "log": log}
             moved |= {"owner": arguments.owner} if arguments.owner else {}
-            _request(client, "POST", "/topic/cursor", moved, address)
+            request(client, "POST", "/topic/cursor", moved, address)
         if progress is not None:
             progress.show(int(start), last)
         if not follow and (int(start) >= last or not lines):
@@ -280,7 +291,7 @@ def _cursor_start(client: httpx.Client, address: str, arguments: argparse.Namesp
     """
     name, owner = arguments.cursor, arguments.owner
     query = {"topic": arguments.topic} | ({"log": log} if log else {})
-    for one in _request(client, "GET", "/topic/cursors", query, address).json()["cursors"]:
+    for one in request(client, "GET", "/topic/cursors", query, address).json()["cursors"]:
         if one["name"] != name:
             continue
         if one["owner"] and one["owner"] != owner:
@@ -290,17 +301,17 @@ def _cursor_start(client: httpx.Client, address: str, arguments: argparse.Namesp
             return "earliest"
         return str(one["offset"])
     made = query | {"name": name} | ({"owner": owner} if owner else {})
-    return str(_request(client, "POST", "/topic/cursor", made, address).json()["offset"])
+    return str(request(client, "POST", "/topic/cursor", made, address).json()["offset"])
 
 
 def _cursors(client: httpx.Client, arguments: argparse.Namespace) -> None:
     if arguments.delete:
         query = {"topic": arguments.topic, "name": arguments.delete}
         query |= {"owner": arguments.owner} if arguments.owner else {}
-        _request(client, "POST", "/topic/cursor/delete", query)
+        request(client, "POST", "/topic/cursor/delete", query)
         print(json.dumps({"deleted": arguments.delete}) if arguments.json else f"deleted cursor {arguments.delete}")
         return
-    for one in _request(client, "GET", "/topic/cursors", {"topic": arguments.topic}).json()["cursors"]:
+    for one in request(client, "GET", "/topic/cursors", {"topic": arguments.topic}).json()["cursors"]:
         if arguments.json:
             print(json.dumps(one))
             continue
@@ -311,21 +322,17 @@ def _cursors(client: httpx.Client, arguments: argparse.Namespace) -> None:
 
 def _peek(client: httpx.Client, arguments: argparse.Namespace) -> None:
     left, after, waiting = arguments.limit, "", 0
+    target = target_of(arguments)
     while left:
-        query = {
-            "topic": arguments.topic,
-            "channel": arguments.channel,
-            "state": arguments.state,
-            "limit": min(left, PAGE),
-            "preview": 65536,
-        } | ({"after": after} if after else {})
-        found = _request(client, "GET", "/channel/messages", query).json()
-        for message in found["messages"]:
+        query: dict[str, Any] = {**target.listing(arguments.state), "limit": min(left, PAGE), "preview": 65536}
+        query |= {"after": after} if after else {}
+        found = request(client, "GET", target.path, query).json()
+        for message in found[target.listed]:
             if message.get("waiting_for_copies") and not arguments.json:
                 waiting += 1
             else:
                 _print(message, arguments.json)
-        left -= len(found["messages"])
+        left -= len(found[target.listed])
         after = found.get("next", "")
         if not after:
             break
@@ -334,18 +341,12 @@ def _peek(client: httpx.Client, arguments: argparse.Namespace) -> None:
 
 
 def _act(client: httpx.Client, arguments: argparse.Namespace) -> None:
-    query = {"topic": arguments.topic, "channel": arguments.channel}
-    if (arguments.offset is None) == (arguments.state is None):
-        raise Refused(f"{arguments.action}: give either --offset or --state")
-    query |= {"offset": arguments.offset} if arguments.offset else {"state": arguments.state, "count": arguments.count}
-    for name in ("delay", "reason", "to"):
-        query |= {name: getattr(arguments, name)} if getattr(arguments, name, None) else {}
-    result = _request(client, "POST", f"/channel/messages/{arguments.action}", query).json()
-    done = DONE[arguments.action]
+    path, done, query = target_of(arguments).action(arguments)
+    result = request(client, "POST", path, query).json()
     print(json.dumps(result) if arguments.json else f"{result[done]} {done}")
 
 
-def _request(client: httpx.Client, method: str, path: str, query: dict[str, Any], address: str = "") -> httpx.Response:
+def request(client: httpx.Client, method: str, path: str, query: dict[str, Any], address: str = "") -> httpx.Response:
     """Return the answer of a node; address "": that which the user has named. Raises Refused, HTTPError."""
     url = f"http://{address}{path}" if address else path
     answer = client.request(method, url, params=query, headers={"Accept": "application/x-ndjson"})
@@ -394,18 +395,24 @@ def _command(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
     name: str,
     what: str,
-    channel: bool = False,
+    has_target: bool = False,
     more: str = "",
 ) -> argparse.ArgumentParser:
     command = commands.add_parser(name, help=what, description=f"{what}. {more}" if more else what)
-    command.add_argument("topic", help="name of the topic")
-    if channel:
-        command.add_argument("channel", help="name of the channel")
+    if has_target:
+        add_target(command)
+    else:
+        command.add_argument("topic", help="name of the topic")
+    add_node(command)
+    return command
+
+
+def add_node(command: argparse.ArgumentParser) -> None:
+    """Add the arguments that say which node is asked, and how its answer is printed."""
     command.add_argument(
         "--nsqd-http-address", default=ADDRESS, metavar="HOST:PORT", help=f"HTTP address of nsqd (default: {ADDRESS})"
     )
     command.add_argument("--json", action="store_true", help="print one JSON object per line")
-    return command
 
 
 def _count(text: str) -> int:

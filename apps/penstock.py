@@ -1,12 +1,12 @@
 """The program `penstock` and the list of its commands.
 
-Those that are in this room are in up.py, chaos.py, messages.py, backup.py, recover.py, leave.py, cluster_certs.py,
+Those that are in this room are in up.py, chaos.py, messages.py, queues.py, backup.py, recover.py, leave.py, cluster_certs.py,
 cluster_forget.py and cluster_adopt.py.
 """
 
 import argparse
 
-from apps import backup, chaos, cluster_adopt, cluster_certs, cluster_forget, leave, messages, recover, up
+from apps import backup, chaos, cluster_adopt, cluster_certs, cluster_forget, leave, messages, queues, recover, up
 from shared.version import version_line
 
 
@@ -38,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="command")
     up.add_command(commands)
     messages.add_commands(commands)
+    queues.add_command(commands)
     backup.add_command(commands)
     recover.add_command(commands)
     add_cluster_commands(commands)
@@ -47,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         "import", help="import the data directory of NSQ's nsqd, beanstalkd -b or Disque", add_help=False
     )
     commands.add_parser("restore", help="make a data directory from a backup of a node that is lost", add_help=False)
+    commands.add_parser("auth", help="say who may do what: token create, list, revoke; can", add_help=False)
     commands.add_parser("users", help="manage the users of nsqadmin: set, remove, list", add_help=False)
     commands.add_parser(
         "pipeline", help="archive topics as Parquet on Spark; roll up, report and replay them", add_help=False

@@ -78,7 +78,10 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
         "GET /topics/rows": ("topic, repeated", "Tell the figures of up to 200 topics"),
         "GET /topic/ages": ("topic", "Tell since when messages wait"),
         "GET /tubes": ("?limit, ?after", "List the tubes"),
-        "POST /tube/pause": ("tube, seconds", "Pause a tube; 0 ends the pause"),
+        "POST /tube/pause": (
+            "tube, seconds; or tube, queue, by",
+            "Pause a tube (0 ends that), or the queue, as PAUSE does",
+        ),
         "GET /tube/jobs": ("tube, state, ?limit, ?after, ?preview", "List jobs, without touching them"),
         "POST /tube/jobs/delete": ("tube, id or state and count", "Delete jobs"),
         "POST /tube/jobs/kick": ("tube, id or state and count", "Make buried and delayed jobs ready"),

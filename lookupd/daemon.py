@@ -29,28 +29,34 @@ from shared.values import SECOND
 from shared.version import NSQ_VERSION
 
 if TYPE_CHECKING:
+    from shared.auth.keyring import Keyring
     from shared.http.server import HttpServer
 
 
-def serve(options: LookupdOptions, tcp: Listener, http: Listener | None) -> None:
-    """Serve nsqd and consumers until SIGINT or SIGTERM."""
-    trio.run(_run, options, tcp, http)
+def serve(options: LookupdOptions, tcp: Listener, http: Listener | None, keyring: Keyring | None = None) -> None:
+    """Serve nsqd and consumers until SIGINT or SIGTERM. `keyring`: the auth file; None: there is none."""
+    trio.run(_run, options, tcp, http, keyring)
 
 
-async def _run(options: LookupdOptions, tcp: Listener, http: Listener | None) -> None:
+async def _run(options: LookupdOptions, tcp: Listener, http: Listener | None, keyring: Keyring | None) -> None:
     """Serve until SIGINT or SIGTERM. An exception raised here is a bug, or a failure of the machine."""
     registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime, options.limits())
     timeouts = Timeouts(options.identify_timeout / SECOND, options.idle_timeout / SECOND or math.inf)
-    server = TcpServer(registry, identity(options, tcp, http, socket.gethostname()), time.time_ns, timeouts)
+    server = TcpServer(
+        registry, identity(options, tcp, http, socket.gethostname()), time.time_ns, timeouts, keyring=keyring
+    )
     with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
             trio_thread = TrioThread()
             nursery.start_soon(trio_thread.raise_bugs)
             nursery.start_soon(server.serve, tcp)
+            nursery.start_soon(server.watch_rights)
             log.info("TCP: listening on %s", tcp.address)
             http_server = None
             if http:
-                http_server = await trio.to_thread.run_sync(_start_http, options, http, registry, server, trio_thread)
+                http_server = await trio.to_thread.run_sync(
+                    _start_http, options, http, registry, server, trio_thread, keyring
+                )
                 log.info("HTTP: listening on %s", http.address)
             await until_told_to_stop(signals, partial(reload_log_level, options, PROGRAM))
             if http_server:
@@ -61,7 +67,12 @@ async def _run(options: LookupdOptions, tcp: Listener, http: Listener | None) ->
 
 
 def _start_http(
-    options: LookupdOptions, listener: Listener, registry: Registry, server: TcpServer, trio_thread: TrioThread
+    options: LookupdOptions,
+    listener: Listener,
+    registry: Registry,
+    server: TcpServer,
+    trio_thread: TrioThread,
+    keyring: Keyring | None,
 ) -> HttpServer:
     """Start the HTTP server. Runs in a thread, because most of the daemon's imports happen here."""
     from lookupd.http import Handlers
@@ -74,7 +85,13 @@ def _start_http(
     bridge = Bridge(lambda: trio_thread.run_soon(serve_waiting))
     handlers = Handlers(registry, bridge, time.time_ns, server.figures, server.obstacle, server.heard_nodes)
     hosts = Hosts([options.broadcast_address, *options.allowed_host])
-    api = Api(handlers.routes(), hosts, trio_thread.report)
+    routes = handlers.routes()
+    if keyring is not None:
+        from lookupd.rights import NEEDS
+        from shared.http.authorize import Authorizer, guarded
+
+        routes = guarded(routes, NEEDS, Authorizer(keyring))
+    api = Api(routes, hosts, trio_thread.report)
     http_server = HttpServer(api, [listener.socket], trio_thread.report)
     http_server.start()
     return http_server

@@ -6,6 +6,7 @@ Exit codes: 0 after SIGINT or SIGTERM, 1 if an address cannot be bound or a bug 
 from __future__ import annotations
 
 import gc
+import time
 
 from lookupd.options import PROGRAM, LookupdOptions
 from shared.startup import Exit, begin
@@ -19,6 +20,7 @@ def main() -> int:
         options = begin(LookupdOptions, PROGRAM)
     except Exit as ended:
         return ended.code
+    from shared.auth.keyring import RightsError, open_rights
     from shared.daemon import TooFewFilesError, exit_on_early_signals, listening, listening_if_given, raise_file_limit
     from shared.listen import ListenError
     from shared.log import log
@@ -31,8 +33,8 @@ def main() -> int:
             from lookupd.daemon import serve
 
             gc.enable()
-            serve(options, tcp, http)
-    except (TooFewFilesError, ListenError) as error:
+            serve(options, tcp, http, open_rights(options.auth_file, "", time.time))
+    except (TooFewFilesError, ListenError, RightsError) as error:
         log.critical("%s", error)
         return 1
     return 0

@@ -20,11 +20,13 @@ from lookupd.producers import UNIX, host_of
 from lookupd.protocol import Session
 from lookupd.rate_limit import RateLimit
 from lookupd.registry import Registry
+from shared.auth.keyring import Keyring
 from shared.listen import OUT_OF_RESOURCES, Listener, display
 from shared.log import log
 
 LINGER = 1.0  # s for the peer to read its last error: closing with unread bytes would reset the connection before that
 ACCEPT_PAUSE = 0.1  # s between attempts to accept while the machine is out of file descriptors or memory
+LOOK_EVERY = 0.5  # s between two looks at the auth file
 CHUNK = 1024  # bytes of one receive: 200 of the shortest commands, which take half a millisecond
 BODY_CHUNK = 16 * 1024  # bytes of one receive before IDENTIFY, whose body may be longer
 KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 15, 15, 9  # s, s, probes: Go's defaults
@@ -74,7 +76,11 @@ class TcpServer:
         clock: Callable[[], int],
         timeouts: Timeouts,
         monotonic: Callable[[], int] = time.monotonic_ns,
+        keyring: Keyring | None = None,
     ) -> None:
+        """`keyring`: the auth file; None: there is none."""
+        self._keyring = keyring
+        self._sessions: set[Session] = set()
         self._registry = registry
         self._monotonic = monotonic  # ns
         self._answer = answer  # the reply to IDENTIFY
@@ -98,6 +104,15 @@ class TcpServer:
                 self._add_pending(lifetime, remote)
                 nursery.start_soon(self._serve_connection, stream, remote, lifetime)
 
+    async def watch_rights(self) -> None:
+        """Read the auth file when it has changed, and end connections whose rights have ended, until cancelled."""
+        keyring = self._keyring
+        while keyring is not None:
+            await trio.sleep(LOOK_EVERY)
+            if await trio.to_thread.run_sync(keyring.look_after):
+                for session in list(self._sessions):
+                    session.rights_changed()
+
     def obstacle(self) -> str:
         """Return the reason why a new nsqd would be refused, or "" if it would be accepted."""
         slots = self._registry.slots
@@ -118,7 +133,8 @@ class TcpServer:
     async def _serve_connection(self, stream: trio.SocketStream, remote: str, lifetime: _Lifetime) -> None:
         """Serve one connection from start to end. However it ends, its registrations are removed."""
         note = lambda text: log.info("CLIENT(%s): %s", remote, text)  # noqa: E731
-        session = Session(self._registry, remote, self._answer, note, lifetime.end)
+        session = Session(self._registry, remote, self._answer, note, lifetime.end, self._keyring)
+        self._sessions.add(session)
         log.info("TCP: new client(%s)", remote)
         self._connections += 1
         try:
@@ -127,6 +143,7 @@ class TcpServer:
         except (trio.BrokenResourceError, OSError) as error:  # the network or the peer failed: only this one ends
             log.info("CLIENT(%s): connection lost - %s", remote, error.__cause__ or error)
         finally:
+            self._sessions.discard(session)
             self._disconnected(session)
             self._pending.remove(lifetime)
             self._connections -= 1

@@ -28,6 +28,8 @@ class LookupdOptions(DaemonOptions):
         (), "DNS name, or .suffix, that the Host header of an HTTP request may have (may be given multiple times)"
     )
 
+    auth_file: str = option("", "path to a file that says who may do what, on every port (penstock auth)")
+
     inactive_producer_timeout: Duration = option(
         Duration(300 * SECOND),
         "duration of time a producer will remain in the active list since its last ping",

@@ -13,12 +13,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from struct import Struct
-from typing import Any
+from typing import Any, Protocol
 
 from lookupd.producers import Full, Peer, PeerInfo
 from lookupd.registry import Registry
 from penstock.protocol.names import is_valid_name
+from shared.auth.auth_file import Identity
+from shared.auth.verbs import Verb
 from shared.text import without_surrogates
 
 MAGIC = b"  V1"
@@ -52,13 +55,16 @@ class Session:
         "_buffer",
         "_expect",
         "_hang_up",
+        "_identity",
         "_idle",
         "_note",
         "_peer",
+        "_proofs",
         "_registry",
         "_remote",
         "_scanned",
         "_size",
+        "_token",
         "failure",
     )
 
@@ -69,12 +75,17 @@ class Session:
         answer: bytes,
         note: Callable[[str], None],
         hang_up: Callable[[], None] = lambda: None,
+        proofs: Proofs | None = None,
     ) -> None:
+        """`proofs`: the auth file; None: everybody may register everything."""
         self._registry = registry
         self._remote = remote_address
         self._answer = answer  # the reply to IDENTIFY: identifies this nsqlookupd
         self._note = note  # called with a line for the log on every change of the registry
         self._hang_up = hang_up  # ends the connection, soon
+        self._proofs = proofs
+        self._token = b""  # what IDENTIFY has shown
+        self._identity: Identity | None = None  # who that is
         self._peer: Peer | None = None  # set by IDENTIFY, once
         self._buffer = bytearray()  # received, not yet parsed; at most one chunk more than the awaited item
         self._scanned = 0  # bytes at the buffer's start that hold no newline
@@ -106,6 +117,14 @@ class Session:
         if not self.closing and self._expect == self._body:
             return self._fail(ClientError(b"E_BAD_BODY IDENTIFY failed to read body"))
         return b""
+
+    def rights_changed(self) -> None:
+        """Look again who the peer is, and end the connection if that is nobody any more: the auth file has changed."""
+        if self._proofs is None or self._identity is None:
+            return
+        before, self._identity = self._identity, self._proofs.with_token(self._token)
+        if self._identity is None or self._identity.rights != before.rights:
+            self._hang_up()  # it connects again, and registers what it may
 
     def fetch_idle(self) -> int:
         """Return how many commands since the last call registered nothing. An honest nsqd sends few of them."""
@@ -196,6 +215,13 @@ class Session:
 
     def _identify(self, body: bytes, now: int) -> bytes:
         info = parse_identity(body, self._remote)
+        if self._proofs is not None:
+            self._token = _token_of(body)
+            self._identity = self._proofs.with_token(self._token)
+            if self._identity is None or not self._identity.rights.any_of(Verb.REGISTER):
+                raise ClientError(b"E_UNAUTHORIZED IDENTIFY needs the auth_token of somebody who may register")
+            if not self._identity.rights.may(Verb.REPLICATE):
+                info = replace(info, node_id=None, cluster="", cluster_address="", log_id="")
         try:
             self._peer = self._registry.identify(info, now, self._hang_up)
         except Full as full:
@@ -209,6 +235,9 @@ class Session:
 
     def _register(self, params: list[bytes]) -> bytes:
         peer, topic, channel = self._arguments(b"REGISTER", params)
+        if self._identity is not None and not self._identity.rights.may(Verb.REGISTER, topic, channel):
+            self._idle += 1
+            return b"E_REGISTER_FAILED REGISTER failed UNAUTHORIZED"
         try:
             if self._registry.register(peer, topic, channel):
                 self._note(f"REGISTER topic:{topic} channel:{channel}")
@@ -255,6 +284,19 @@ class Session:
         self.failure = ascii(reply.decode("utf-8", "replace"))[1:-1]
         self._buffer.clear()
         return _framed(reply)
+
+
+def _token_of(body: bytes) -> bytes:
+    """Return the token in IDENTIFY's JSON, which was read before; b"": there is none."""
+    token = json.loads(body.decode("utf-8", "replace")).get("auth_token")
+    return token.encode("utf-8", "replace") if isinstance(token, str) else b""
+
+
+class Proofs(Protocol):
+    """The auth file, as a session needs it (shared/auth/keyring.py)."""
+
+    def with_token(self, secret: bytes) -> Identity | None:
+        """Return who has this token; None: nobody, or not any more."""
 
 
 def parse_identity(body: bytes, remote_address: str) -> PeerInfo:

@@ -15,6 +15,7 @@ from nsqd.protocols.beanstalk import stats
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.peer import Peer
 from nsqd.protocols.conversation import Conversation
+from nsqd.protocols.credential import Proofs
 from nsqd.protocols.transport import Transport, Upgrade
 
 DEFAULT_MAX_JOB_SIZE = 65_535  # bytes
@@ -30,15 +31,19 @@ class FrontEnd:
         max_job_size: int,
         peers: Callable[[], Iterable[Conversation]],
         files: Callable[[], tuple[int, int, int, int, int]],
+        proofs: Proofs | None = None,
     ) -> None:
-        """Set up the front end. `peers` returns those of all connections; for `files` see OpenLog.files."""
+        """Set up the front end. `peers` returns those of all connections; for `files` see OpenLog.files.
+
+        `proofs`: the auth file; None: there is none.
+        """
         self._broker = broker
         self._peers = peers
         self._files = files
         self._connection_count = 0
         self._started = time.monotonic()
         self._instance = f"{random.SystemRandom().getrandbits(64):016x}"
-        self.context = BeanstalkContext(max_job_size, self._figures)
+        self.context = BeanstalkContext(max_job_size, self._figures, proofs=proofs)
 
     def make_peer(self, transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
         """Return a peer for a new connection from `ip`; see nsqd.net.reactor.MakePeer."""

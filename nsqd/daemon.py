@@ -11,7 +11,7 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -40,7 +40,9 @@ from nsqd.net.reactor import Reactor
 from nsqd.opening import Opened, clocks, sync_by_time
 from nsqd.options import PROGRAM, NsqdOptions
 from nsqd.pause_expiry import end_pauses
+from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.nsq.context import Context
+from nsqd.rights_task import watch_rights
 from nsqd.series_task import note_series
 from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.saver import Health, Saver
@@ -177,7 +179,9 @@ class Daemon:
         identity = lookup_identity(options, listeners, self._info, opened.log.identity.log_id)
         ping = ping_interval(options.takeover_after) if options.cluster_address else PING_INTERVAL
         self._lookupds = Lookupds(broker, identity, timeouts, opened.wake, nursery, ping)
-        self.context = Context(broker, options.settings(), until_registered=self._lookupds.until_registered)
+        self.context = Context(
+            broker, options.settings(), until_registered=self._lookupds.until_registered, proofs=listeners.keyring
+        )
         admission = make_admission(options, listeners, broker.refused, self._budget)
         self.reactor = Reactor(broker, clocks, self._answer_http_requests, self._report_changes, admission)
         opened.wake.reactor = self.reactor
@@ -196,7 +200,8 @@ class Daemon:
             from nsqd.beanstalk import FrontEnd
 
             peers = partial(all_peers, self.reactor)
-            front_end = FrontEnd(self._broker, self._options.max_job_size, peers, self._opened.log.files)
+            files, keyring = self._opened.log.files, self._listeners.keyring
+            front_end = FrontEnd(self._broker, self._options.max_job_size, peers, files, keyring)
             self._beanstalk_context = front_end.context
             listen_to_beanstalk(self.reactor, self._listeners, front_end)
 
@@ -209,9 +214,11 @@ class Daemon:
         options, identity = self._options, self._opened.log.identity
         port = self._listeners.disque.port if self._listeners.disque is not None else 0
         cluster = cluster_facts(identity.node, port, self._cluster, self._drain)
-        name = options.cluster_name.encode() if self._cluster is not None else identity.log_id
-        front_end = FrontEnd(self._broker, name, cluster, options.max_msg_size, partial(all_peers, self.reactor))
+        front_end = FrontEnd(
+            self._broker, self._job_ids, cluster, options.max_msg_size, partial(all_peers, self.reactor)
+        )
         front_end.context.has_debug, front_end.port = options.debug_routes, port
+        front_end.context.proofs = self._listeners.keyring
         front_end.context.config |= {"port": str(port), "dir": options.data_path, "appendonly": "yes"}
         if self._listeners.disque is not None:
             listen_to_disque(self.reactor, self._listeners, front_end)
@@ -298,6 +305,8 @@ class Daemon:
         start(end_pauses, self._broker, wake)
         start(self.reactor.run)
         start(sync_by_time, self._options, self._opened.log, wake)
+        if self._listeners.keyring is not None:
+            start(watch_rights, self._listeners.keyring, partial(all_peers, self.reactor), wake)
         self._lookupds.set_addresses(self._options.lookupd_tcp_address)
 
     def start_reporting(self) -> None:
@@ -382,7 +391,14 @@ class Daemon:
             refused=self._refused,
             buffers=self._budget.figures,
             cluster=self._cluster,
+            job_ids=self._job_ids,
         )
+
+    @cached_property
+    def _job_ids(self) -> JobIds:
+        """The ids by which clients of Disque name jobs: those of the cluster, or of the node that is in none."""
+        name = self._options.cluster_name.encode() if self._cluster is not None else self._opened.log.identity.log_id
+        return JobIds(name)
 
     # Calls from the reactor and from HTTP
 

@@ -40,16 +40,16 @@ class FrontEnd:
     def __init__(
         self,
         broker: Broker,
-        name: bytes,
+        job_ids: JobIds,
         cluster: ClusterFacts,
         most_bytes: int,
         peers: Callable[[], Iterable[Conversation]],
     ) -> None:
-        """Set up the front end. `name`: see JobIds. `most_bytes`: of a job. `peers` returns those of all connections."""
+        """Set up the front end. `most_bytes`: of a job. `peers` returns those of all connections."""
         self._broker = broker
         self._peers = peers
         self._started = time.monotonic()
-        self.context = DisqueContext(Queues(broker.tubes), JobIds(name), cluster, most_bytes)
+        self.context = DisqueContext(Queues(broker.tubes), job_ids, cluster, most_bytes)
         self.context.clients = self._clients
         self.context.is_ip = _is_ip
         self.context.figures = self._figures
@@ -79,7 +79,7 @@ class FrontEnd:
         )
 
     def _clients(self) -> list[Peer]:
-        return [peer for peer in self._peers() if isinstance(peer, Peer)]
+        return [peer for peer in self._peers() if isinstance(peer, Peer) and not peer.is_gone]
 
 
 class Members:

@@ -57,9 +57,12 @@ class Form(Enum):
 
 
 class Key(NamedTuple):
-    """A key of the configuration."""
+    """A key of the configuration: what values it takes, and how CONFIG REWRITE writes them.
 
-    default: str
+    Values are texts, as CONFIG GET tells them: numbers in decimal digits, sizes in bytes, times in the unit of Disque's key.
+    """
+
+    default: str  # such a text
     read: Callable[[Words], str]  # returns the value that the words give; raises ValueError with Disque's text
     form: Form = Form.PLAIN
     size: int = 1  # words that it takes; 0: one or more
@@ -68,7 +71,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A configuration: the values of all keys."""
+    """A configuration: the values of all keys, as texts (see Key)."""
 
     values: dict[str, str]
     given: frozenset[str]  # the keys that it names
@@ -77,11 +80,11 @@ class Settings:
         return self.values[key]
 
     def number(self, key: str) -> int:
-        """Return the value of a key that takes a number."""
+        """Return the value of a key that takes a number; a size is in bytes. Raises KeyError, ValueError for any other key."""
         return int(self.values[key])
 
     def says_yes(self, key: str) -> bool:
-        """Return True if the value of a key that takes yes or no is yes."""
+        """Return True if the value of a key that takes yes or no is yes. Raises KeyError if there is no such key."""
         return self.values[key] == "yes"
 
     @property
@@ -110,7 +113,10 @@ class Settings:
 
     @property
     def shown(self) -> dict[str, str]:
-        """Return what CONFIG GET tells."""
+        """Return what CONFIG GET tells: values as texts, by key, without the keys that Disque does not tell.
+
+        tcp-keepalive, which the file gives in s, is told as yes or no.
+        """
         shown = {key: value for key, value in self.values.items() if key not in _UNTOLD}
         return shown | {"tcp-keepalive": "yes" if self.number("tcp-keepalive") else "no", "watchdog-period": "0"}
 

@@ -31,6 +31,7 @@ from nsqd.options import NsqdOptions
 from nsqd.pause_expiry import end_pauses
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.disque.context import DisqueContext
+from nsqd.protocols.disque.ids import JobIds
 from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.disque_aof import FILE as AOF
 from nsqd.storage.memory import MemoryStore
@@ -233,7 +234,7 @@ def _front_end(options: NsqdOptions, opened: Opened | None, broker: Broker, reac
     def peers() -> list[Conversation]:
         return [connection.peer for connection in reactor.connections.values()]
 
-    front_end = FrontEnd(broker, name, cluster_facts(number, port, None, broker.drain), MOST_BYTES, peers)
+    front_end = FrontEnd(broker, JobIds(name), cluster_facts(number, port, None, broker.drain), MOST_BYTES, peers)
     front_end.port, front_end.is_durable = port, opened is not None
     return front_end
 

@@ -44,7 +44,13 @@ class HttpFrontEnd:
 
         self._options, self._node, self._listeners = options, node, listeners
         self._hosts = Hosts([node.info.broadcast_address, *options.allowed_host])
-        api = Api(routes(node), self._hosts, trio_thread.report)
+        found = routes(node)
+        if listeners.keyring is not None:
+            from nsqd.http.rights import NEEDS
+            from shared.http.authorize import Authorizer, guarded
+
+            found = guarded(found, NEEDS, Authorizer(listeners.keyring))
+        api = Api(found, self._hosts, trio_thread.report)
         https = None
         if listeners.https and listeners.certificates:
             https = Https(api, [listeners.https.socket], listeners.certificates)
@@ -109,6 +115,7 @@ class HttpFrontEnd:
             lambda: node.health() == "OK",
             Stats(node).answer_in_turn,
             answered,
+            self._listeners.keyring,
         )
         sock.setblocking(False)
         sock.listen(BACKLOG)

@@ -6,6 +6,7 @@ import time
 from nsqd.http.node import Info
 from nsqd.listeners import Listeners
 from nsqd.options import NsqdOptions
+from shared.auth.own_token import own_token
 from shared.daemon import broadcast_address
 from shared.listen import WILDCARDS, Listener, display, parse_address
 from shared.version import NSQ_VERSION
@@ -59,6 +60,8 @@ def lookup_identity(options: NsqdOptions, listeners: Listeners, info: Info, log_
     }
     if options.topology_region or options.topology_zone:  # the release of 1.3.0 does not know these keys
         identity |= {"topology_region": options.topology_region, "topology_zone": options.topology_zone}
+    if token := own_token():
+        identity["auth_token"] = token
     if address := cluster_address(listeners, info):
         identity |= {"cluster": options.cluster_name, "cluster_address": address, "log_id": log_id.hex()}
     return identity

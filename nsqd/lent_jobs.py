@@ -64,7 +64,8 @@ class LentJobs:
         self._broker = broker
         self._port = port
         tubes_context = tubes_context or BeanstalkContext()
-        self._for_others, self._tubes_for_others = replace(context), replace(tubes_context)
+        # other nodes have looked at the rights of their clients
+        self._for_others, self._tubes_for_others = replace(context, proofs=None), replace(tubes_context, proofs=None)
         self._sharing = sharing
         self._asked: list[_Asked[Any]] = []  # commands of other nodes that wait for the disk
         self._held: deque[_Held] = deque()  # of the turns whose promises are not kept, or after such a turn

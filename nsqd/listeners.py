@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +14,7 @@ from nsqd.options import NsqdOptions
 if TYPE_CHECKING:
     import ssl
 
+    from shared.auth.keyring import Keyring
     from shared.listen import Listener
     from shared.tls import Certificates, TlsFiles
     from shared.tls_mutual import MutualCertificates
@@ -41,10 +43,11 @@ class Listeners:
     certificates: Certificates | None  # for TCP and HTTPS; None: there is no TLS
     # the authorities to trust when authorization servers are asked; None: there are no such servers
     auth_tls: ssl.SSLContext | None
+    keyring: Keyring | None  # the auth file; None: there is none
 
 
 class SecretError(Exception):
-    """The cluster's secret cannot be used. The text says why."""
+    """The cluster's secret, or the auth file, cannot be used. The text says why."""
 
 
 def files_needed(options: NsqdOptions) -> int:
@@ -62,6 +65,7 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
     certificates = _certificates(options)
     auth_tls = _auth_tls(options)
     secret, cluster_tls = _secret(options), _cluster_tls(options)
+    keyring = _keyring(options)
     authorizes = auth_tls is not None
     with (
         listening(options.tcp_address, authorizes) as tcp,
@@ -74,7 +78,7 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
         listening_if_given(options.cluster_address) as cluster,
     ):
         clients = (tcp, tcp_shared, http, https, beanstalk, beanstalk_tls, disque)
-        yield Listeners(*clients, cluster, secret, cluster_tls, certificates, auth_tls)
+        yield Listeners(*clients, cluster, secret, cluster_tls, certificates, auth_tls, keyring)
 
 
 def again(listeners: Listeners) -> Listeners:
@@ -112,7 +116,7 @@ def close_sockets(listeners: Listeners) -> None:
 
 
 def files_problem(options: NsqdOptions) -> str:
-    """Return what is wrong with the files of TLS and of the cluster's secret, or "", for --check-config."""
+    """Return what is wrong with the files of TLS, of the cluster's secret and of rights, or "", for --check-config."""
     from shared.tls_info import TlsError
 
     try:
@@ -120,6 +124,7 @@ def files_problem(options: NsqdOptions) -> str:
         _auth_tls(options)
         _secret(options)
         _cluster_tls(options)
+        _keyring(options)
     except (TlsError, SecretError) as error:
         return str(error)
     return ""
@@ -169,6 +174,18 @@ def _cluster_tls(options: NsqdOptions) -> MutualCertificates | None:
 
     files = MutualTlsFiles(options.cluster_tls_cert, options.cluster_tls_key, options.cluster_tls_ca)
     return MutualCertificates(files, partial(names_problem, options.node_number()))
+
+
+def _keyring(options: NsqdOptions) -> Keyring | None:
+    """Return the auth file, or None if there is none, and take the node's own token. Raises SecretError."""
+    if not options.auth_file and not options.auth_token_file:
+        return None
+    from shared.auth.keyring import RightsError, open_rights
+
+    try:
+        return open_rights(options.auth_file, options.auth_token_file, time.time)
+    except RightsError as error:
+        raise SecretError(str(error)) from None
 
 
 def _secret(options: NsqdOptions) -> bytes:

@@ -106,6 +106,10 @@ class NsqdOptions(DaemonOptions):
     auth_http_request_method: str = option(
         "get", "HTTP method to use for auth server requests: get or post", read=read_word("get", "post")
     )
+    auth_file: str = option("", "path to a file that says who may do what, on every port (penstock auth)")
+    auth_token_file: str = option(
+        "", "path to a file with the token that this node shows to nsqlookupd and to other nodes over HTTP"
+    )
     http_client_connect_timeout: Duration = _duration(2 * SECOND, "timeout for HTTP connect")
     http_client_request_timeout: Duration = _duration(5 * SECOND, "timeout for HTTP request")
     topology_region: str = option(
@@ -414,7 +418,7 @@ class NsqdOptions(DaemonOptions):
             deflate=self.deflate,
             max_deflate_level=self.max_deflate_level,
             snappy=self.snappy,
-            auth_required=bool(self.auth_http_address),
+            auth_required=bool(self.auth_http_address or self.auth_file),
             topology_region=self.topology_region,
             topology_zone=self.topology_zone,
             most_copies=self.most_copies(),

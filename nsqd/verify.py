@@ -109,10 +109,11 @@ def _as_json(findings: Findings) -> dict[str, Any]:
     }
 
 
-def _tube(topic: TopicFindings) -> dict[str, dict[str, int]]:
-    """Return the figures of the topic's tube under "tube", or nothing if it has none."""
+def _tube(topic: TopicFindings) -> dict[str, Any]:
+    """Return the figures of the topic's tube under "tube", and its pause under "queue_paused"; nothing if it has none."""
     tubes = [figures for kind, _, figures in topic.readers if kind is ReaderKind.WORK_QUEUE]
-    return {"tube": tubes[0]} if tubes else {}
+    paused = {"queue_paused": topic.queue_pause} if topic.queue_pause else {}
+    return {"tube": tubes[0], **paused} if tubes else {}
 
 
 def _text(findings: Findings) -> str:
@@ -129,7 +130,8 @@ def _text(findings: Findings) -> str:
             for channel in topic["channels"]
         ]
         if "tube" in topic:
-            lines.append("  tube: " + ", ".join(f"{count} {state}" for state, count in topic["tube"].items()))
+            paused = f"; the queue is paused: {topic['queue_paused']}" if "queue_paused" in topic else ""
+            lines.append("  tube: " + ", ".join(f"{count} {state}" for state, count in topic["tube"].items()) + paused)
     lines += [f"{name} is not a complete log segment" for name in findings.unreadable]
     lines += [f"copy of earlier damage: {name}, {size} bytes" for name, size in findings.copies]
     lines += [f"DAMAGE in {name}: the header is corrupt; the next start rebuilds it" for name in findings.headers]

@@ -20,6 +20,7 @@ _ELSEWHERE = {  # subcommands of `penstock` whose module is outside apps
     "restore": "nsqd.restore_command",
     "pipeline": "pipeline.main",
     "users": "admin.users_command",
+    "auth": "shared.auth.command",
     "doctor": "pipeline.doctor",
 }
 

@@ -10,6 +10,7 @@ resume a session that began under an authority that is no longer trusted.
 from __future__ import annotations
 
 import functools
+import re
 import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -104,14 +105,23 @@ def describe(connection: TlsObject) -> TlsInfo:
     """Describe a connection whose handshake is done."""
     cipher = connection.cipher()
     certificate = _certificate(connection)
+    verified = certificate if _is_verified(connection) else {}
     return TlsInfo(
         version=(connection.version() or "").replace("TLSv", "TLS"),
         cipher_suite=_suite_name(cipher[0] if cipher else ""),
         negotiated_protocol=connection.selected_alpn_protocol() or "",
         negotiated_protocol_is_mutual=True,
         common_name=_common_name(certificate),
-        uris=tuple(value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"),
+        uris=_alternative_names(verified, "URI"),
+        dns_names=_alternative_names(verified, "DNS"),
+        subject=_subject(verified),
     )
+
+
+def _is_verified(connection: TlsObject) -> bool:
+    """Return whether the peer's certificate was checked by an authority: any certificate will do for some policies."""
+    context = getattr(connection, "context", None)
+    return isinstance(context, ssl.SSLContext) and context.verify_mode != ssl.CERT_NONE
 
 
 def client_context(root_ca: str, min_version: str, security_level: int = SECURITY_LEVEL) -> ssl.SSLContext:
@@ -234,6 +244,26 @@ def _certificate(connection: TlsObject) -> dict[str, Any]:
         return connection.getpeercert() or {}
     except (ssl.SSLError, ValueError):  # names that are not text, although an authority signed them
         return {}
+
+
+def _alternative_names(certificate: dict[str, Any], wanted: str) -> tuple[str, ...]:
+    return tuple(value for kind, value in certificate.get("subjectAltName", ()) if kind == wanted)
+
+
+_ESCAPED, _BEHIND_BACKSLASH = re.compile(r"([\\,+=\n])"), r"\\\1"
+_SHORT = {
+    "commonName": "CN",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "countryName": "C",
+    "localityName": "L",
+}
+
+
+def _subject(certificate: dict[str, Any]) -> str:
+    """Return the subject with the most specific part first, and with backslashes before commas, as RFC 4514 has it."""
+    parts = [(_SHORT.get(name, name), value) for part in certificate.get("subject", ()) for name, value in part]
+    return ",".join(f"{name}={_ESCAPED.sub(_BEHIND_BACKSLASH, value)}" for name, value in reversed(parts))
 
 
 def _common_name(certificate: dict[str, Any]) -> str:

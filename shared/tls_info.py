@@ -19,3 +19,5 @@ class TlsInfo:
     negotiated_protocol_is_mutual: bool  # always True, as Go says since 1.16
     common_name: str  # of the client's certificate, "" without one; only require-verify verifies it
     uris: tuple[str, ...] = ()  # the alternative names of the certificate that are URIs, if it was verified
+    dns_names: tuple[str, ...] = ()  # those that are DNS names, likewise
+    subject: str = ""  # likewise: "CN=billing,O=shop", the most specific part first; "": no verified certificate

@@ -112,6 +112,9 @@ class ClusterPeer:
             self.link.certify(tls.uris)
             self.flush()
 
+    def rights_changed(self) -> None:
+        """Do nothing: nodes know each other by the cluster's secret and by certificates."""
+
     def break_off(self, why: str = "") -> None:
         """End the connection without sending what is unsent. `why`: one line for the log, if the network or TLS failed."""
         if self.link is not None:

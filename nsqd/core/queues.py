@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from nsqd.core.sequence.mark import Mark
+from nsqd.core.timing.pause import Pause
 from nsqd.core.tubes import Tubes
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.listing import list_jobs
@@ -22,7 +23,6 @@ from shared.values import SECOND
 
 IDLE = 300 * SECOND  # ns after which an empty queue that nobody uses goes
 LOOKED_AT = 2  # queues that are looked at, for each that appears, whether they can go
-FOR_EVER = 1 << 61  # ns: a pause that lasts until it is ended
 
 QueuedJob = tuple[Tube, Job]
 
@@ -57,9 +57,14 @@ class _Nobody:
 
 
 class Queues:
-    """All queues of one node."""
+    """All queues of one node: by name, who waits for their jobs, and single jobs by their message ids.
+
+    Names are those of topics, checked by the caller; ids are whole message ids. Times are passed in: `now` is monotonic ns, and
+    `wall` ns since the epoch. A job comes and goes with its tube, the one of the node's own log or one of an adopted log.
+    """
 
     def __init__(self, tubes: Tubes) -> None:
+        """Begin without a use of any queue: those that `tubes` has, the node's, are found as soon as they are named."""
         self.tubes = tubes
         self.holder = Holder(_Nobody())  # has all jobs that clients of Disque have fetched
         self.uses: dict[str, QueueUse] = {}  # by name of the queue, the longest unused first
@@ -83,7 +88,7 @@ class Queues:
                 return
             del self.uses[name]
             tube = self.tubes.tube(name)
-            if tube is None or not (tube.is_shut or tube.pause_until):
+            if tube is None or not (tube.paused or tube.pause_until):
                 self.tubes.leave_empty(name)
             else:
                 self.uses[name] = use
@@ -92,9 +97,8 @@ class Queues:
         """Drop all queues without jobs that nobody waits for, also paused ones."""
         for name in list(self.tubes.waiters.queues):
             tube = self.tubes.made(name)
-            if tube.is_shut or tube.pause_until:
-                tube.is_shut = False
-                tube.pause_for(0, self.tubes.now)
+            if tube.paused or tube.pause_until:
+                tube.pause_queue(None)
             self.tubes.leave_empty(name)
         self.uses.clear()
 
@@ -106,17 +110,19 @@ class Queues:
         """Return how many jobs are queued."""
         return sum(tube.table.counts[JobState.READY] for tube in self.tubes.everywhere(name))
 
-    def pause(self, name: str, into: bool, out: bool, now: int) -> None:
-        """Refuse jobs that are added to the queue, keep back those in it, or both, until the next call. Raises TooMany."""
+    def pause(self, name: str, paused: Pause | None, now: int) -> None:
+        """Pause a queue as `paused` says until the next call, also over restarts; None: resume it. `now`: monotonic ns.
+
+        Raises TooMany.
+        """
         tube = self.tubes.made(name)
         self.use(name, now)
-        tube.is_shut = into
-        tube.pause_for(FOR_EVER if out else 0, now)
+        tube.pause_queue(paused)
 
     def pauses(self, name: str) -> tuple[bool, bool]:
-        """Return whether the queue is paused for jobs that come, and for those that go."""
-        tube = self.tubes.tube(name)
-        return (tube.is_shut, tube.pause_until > 0) if tube is not None else (False, False)
+        """Return whether the queue is paused for jobs that come, and for those that go, here or in an adopted log."""
+        everywhere = self.tubes.everywhere(name)
+        return any(tube.is_shut for tube in everywhere[:1]), any(tube.pause_until > 0 for tube in everywhere)
 
     # those who wait
 

@@ -69,9 +69,13 @@ NEXT_ID = Struct(">Q")  # id
 TOPIC = Struct(">I")  # topic
 CHANNEL = Struct(">IIQ")  # topic, channel, start
 READER = Struct(">IIQB")  # topic, reader, start, kind (nsqd/core/reader.py)
-PAUSE = Struct(">IIB")  # topic, channel or 0, paused
+PAUSE = Struct(
+    ">IIB"
+)  # topic, reader or 0, and whether it is paused (see below); for a tube since format 11 of the log
 # If it is paused: when, and until when, in s since the epoch; who paused it follows. Before format 9 of the log: nothing.
 _PAUSED = Struct(">QQ")
+# Nothing is delivered; clients of Disque add nothing. Topics and channels are paused in the first way only.
+_OUT, _INTO = 1, 2
 PUBLISH = Struct(">IQIQIB")  # topic, first ordinal, count, due or 0, largest frame, flags
 # Flags of a PUBLISH. DISTRIBUTED: the channels got the messages at once; ATTRIBUTED: the record has attributes
 # (nsqd/core/message/attributes.py); OWNED: only the channels in the record reference the messages, and the others are done with
@@ -168,18 +172,20 @@ def attributes_of(data: bytes, content: int, flags: int) -> tuple[bytes, int]:
 def pack_pause(topic: int, channel: int, pause: Pause | None) -> bytes:
     """Return the content of a PAUSE record. `channel`: 0 for the topic itself; `pause`: None: it was resumed."""
     if pause is None:
-        return PAUSE.pack(topic, channel, False)
-    return PAUSE.pack(topic, channel, True) + _PAUSED.pack(pause.at, pause.until) + pause.by.encode()
+        return PAUSE.pack(topic, channel, 0)
+    ways = (_OUT if pause.out else 0) | (_INTO if pause.into else 0)
+    return PAUSE.pack(topic, channel, ways) + _PAUSED.pack(pause.at, pause.until) + pause.by.encode()
 
 
 def unpack_pause(content: bytes) -> Pause | None:
     """Return the pause that a PAUSE record states; None: it was resumed."""
-    if not PAUSE.unpack_from(content)[2]:
+    ways = PAUSE.unpack_from(content)[2]
+    if not ways:
         return None
     if len(content) == PAUSE.size:
         return NOT_KNOWN
     at, until = _PAUSED.unpack_from(content, PAUSE.size)
-    return Pause(content[PAUSE.size + _PAUSED.size :].decode(), at, until)
+    return Pause(content[PAUSE.size + _PAUSED.size :].decode(), at, until, bool(ways & _OUT), bool(ways & _INTO))
 
 
 def pack_config(topic: int, config: TopicConfig) -> bytes:

@@ -130,16 +130,20 @@ class Topic:
         """
         self._append(self.intake.seal_with_times(messages, self.offsets.end, attributes), None, only)
 
-    def ask_for_copies(self, count: int) -> tuple[Mark, ...]:
+    def ask_for_copies(self, count: int, has_limit: bool = False) -> tuple[Mark, ...]:
         """Have what is published in this turn wait for `count` copies, or for those of the topic if these are more.
 
-        Returns the marks that replies about it wait for. Call it before publishing. Raises TooFewCopies.
+        Returns the marks that replies about it wait for. `has_limit`: they wait until a limit of their own for the last of the
+        marks, that of the copies; nothing waits for copies if the usual `marks` are returned. Call it before publishing.
+        Raises TooFewCopies.
         """
-        if count <= self.config.over(self._context.limits.policy).replicate:
+        usual = self.config.over(self._context.limits.policy).replicate
+        if count <= usual and not (has_limit and usual > 1):
             return self.marks
+        count = max(count, usual)
         if self.ephemeral or count > self._context.copies:
             raise self._too_few(self._lacks(count))
-        marks = self.journal.ask_for_copies(count)
+        marks = self.journal.ask_for_copies(count, has_limit)
         self.offsets.gate = self.journal.gate
         return marks
 

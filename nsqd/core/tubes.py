@@ -100,11 +100,14 @@ class Tubes:
             raise self._registry.exceeded("max_topics", f"tubes exceed limit of {most}")
 
     def leave_empty(self, name: str) -> None:
-        """Remove a tube that has no jobs and no users or watchers, and its topic too if that serves the tube alone."""
+        """Remove a tube that has no jobs and no users or watchers, and its topic too if that serves the tube alone.
+
+        Does nothing while its queue is paused.
+        """
         if name in self.listed.users or name == DEFAULT:
             return
         tube = self.tube(name)
-        if tube is not None and (tube.jobs.count or tube.reading or self._topics[name].depth):
+        if tube is not None and (tube.jobs.count or tube.reading or tube.paused or self._topics[name].depth):
             return
         if tube is not None and any(stripe.jobs.count for stripe in tube.stripes):
             return
@@ -253,12 +256,12 @@ class Tubes:
             self.match()
         return job_id
 
-    def ask_for_copies(self, name: str, count: int) -> tuple[Mark, ...]:
+    def ask_for_copies(self, name: str, count: int, has_limit: bool = False) -> tuple[Mark, ...]:
         """Have the jobs that are put in this turn into the tube of that name wait for so many copies.
 
-        Returns the marks that replies wait for. Raises TooMany, TooFewCopies.
+        Returns the marks that replies wait for. `has_limit`: see Topic.ask_for_copies. Raises TooMany, TooFewCopies.
         """
-        return self._topic(name).ask_for_copies(count)
+        return self._topic(name).ask_for_copies(count, has_limit)
 
     def put_unique(self, worker: Worker, body: bytes, options: JobOptions, key: str) -> int:
         """Put a job into the tube that the worker uses, unless the topic still remembers one with this key.

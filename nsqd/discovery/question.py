@@ -13,6 +13,7 @@ import trio
 
 from nsqd.protocols.peer.node_identity import MOST_NUMBER, is_address
 from penstock.protocol.names import is_valid_name
+from shared.auth.own_token import headers
 from shared.http.bounded import IDENTITY, AnswerError, parse_object, read_answer, valid_names
 from shared.http.extensions import HEADER
 
@@ -75,7 +76,7 @@ async def _ask(url: str, params: dict[str, str], timeouts: tuple[float, float]) 
         # The URL is never https: verify=False only saves the 20 ms of loading certificates.
         async with httpx.AsyncClient(timeout=timeout, trust_env=False, verify=False) as client:
             with trio.fail_after(longest):
-                async with client.stream("GET", url, params=params, headers=_HEADERS) as answer:
+                async with client.stream("GET", url, params=params, headers=_HEADERS | headers()) as answer:
                     answer.raise_for_status()
                     content = await read_answer(answer, MOST_ANSWER)
     except _NO_ANSWER as error:

@@ -1,5 +1,6 @@
 """Read arguments that several routes share: NSQ spells the errors for topics and channels differently from route to route."""
 
+import re
 from contextlib import suppress
 
 from nsqd.core.broker import DRAINING, Broker
@@ -11,6 +12,7 @@ from penstock.protocol.names import is_valid_name
 from shared.http.errors import HttpError
 
 MOST_DIGITS = 19  # digits of an offset or a job's id in a list
+_JOB_ID = re.compile(rf"[0-9]{{1,{MOST_DIGITS}}}|D-[0-9a-f]{{8}}-[A-Za-z0-9+/]{{24}}-[0-9a-f]{{4}}")
 
 
 def topic_name(arguments: dict[str, str], invalid: str = "INVALID_TOPIC") -> str:
@@ -112,6 +114,17 @@ def bounded(arguments: dict[str, str], name: str, default: int, most: int) -> in
     if not (text.isascii() and text.isdigit()) or len(text) > len(str(most)) or int(text) > most:
         raise HttpError(400, f"INVALID_ARG_{name.upper()}")
     return int(text)
+
+
+def job_ids(arguments: dict[str, str], name: str, most: int) -> list[str]:
+    """Return at most `most` ids of jobs, separated by commas: numbers, as beanstalkd has them, or ids of Disque.
+
+    They come in their order and without repetitions. Raises HttpError 400.
+    """
+    words = arguments[name].split(",")
+    if len(words) > most or not all(map(_JOB_ID.fullmatch, words)):
+        raise HttpError(400, f"INVALID_ARG_{name.upper()}")
+    return list(dict.fromkeys(words))
 
 
 def numbers(arguments: dict[str, str], name: str, most: int) -> list[int]:

@@ -2,15 +2,17 @@
 
     GET /tube/jobs?tube=NAME&state=ready|reserved|delayed|buried[&limit=100][&after=NEXT][&preview=256]
 
-    {"total": 3, "jobs": [{"id","state","priority","age","ttr","reserves","timeouts","releases","buries","kicks","body_size",
-                           "body" or "body_base64" or "waiting_for_copies"}], "pause_left": 0, "next": "..."}
+    {"total": 3, "jobs": [{"id","disque_id","state","priority","age","ttr","reserves","timeouts","releases","buries","kicks",
+                           "body_size", "body" or "body_base64" or "waiting_for_copies"}],
+     "pause_left": 0, "tube": {...}, "next": "..."}
 
-`pause_left` is how many s the tube stays paused; `id` is beanstalkd's; `age`, `ttr` and, for jobs that are reserved or
-delayed, `time_left` are in s. `total` counts all jobs in that state; `next` is present if there are more: give it as `after`.
-The order of the jobs is described in nsqd/core/work_queue/listing.py, and their bodies in nsqd/http/inspection.py. A job that
-cannot be read has no body_size.
+`pause_left` is how many s the tube stays paused, and `tube` has what /tubes tells of it; `id` is beanstalkd's, and `disque_id`
+that of Disque's clients; `age`, `ttr`, `ttl_left` of jobs that have a time to live and, for jobs that are reserved or delayed,
+`time_left` are in s. `ttr` 0: the job is delivered once at most. `total` counts all jobs in that state; `next` is present if
+there are more: give it as `after`. The order of the jobs is described in nsqd/core/work_queue/listing.py, and their bodies in
+nsqd/http/inspection.py. A job that cannot be read has no body_size.
 
-    POST /tube/jobs/delete?tube=NAME&id=1,2,3     delete jobs, in whatever state they are
+    POST /tube/jobs/delete?tube=NAME&id=1,2,3     delete jobs, in whatever state they are; ids of Disque are taken, too
     POST /tube/jobs/kick?...                      make buried and delayed jobs ready
     POST /tube/jobs/bury?...                      hold ready and delayed jobs until they are kicked
     POST /tube/jobs/release?...                   make reserved jobs ready at once
@@ -31,10 +33,11 @@ from nsqd.core.work_queue.actions import BURY, DELETE, KICK, RELEASE, Action, ac
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.listing import list_jobs
 from nsqd.core.work_queue.tube import Tube
-from nsqd.http.arguments import bounded, numbers, tube_name
+from nsqd.http.arguments import bounded, job_ids, tube_name
 from nsqd.http.inspection import Bodies, FrameLookup, read_page
 from nsqd.http.node import Node
 from nsqd.http.parts import page_of, parts_of_tube
+from nsqd.http.tubes import tube_figures
 from nsqd.protocols.beanstalk.stats import STATES
 from shared.http.api import Handler, Routes, json_response, query
 from shared.http.errors import HttpError
@@ -75,15 +78,16 @@ class Jobs:
                 )
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
-            jobs_page.client_ids = [broker.tubes.client_id(job) for job in jobs_page.jobs]
+            encode = self._node.job_ids.of_job
+            jobs_page.ids = [(broker.tubes.client_id(job), encode(job).decode()) for job in jobs_page.jobs]
             jobs_page.total = sum(tube.table.counts[state] for _, tube in parts)
             jobs_page.now, jobs_page.wall = broker.now, broker.wall
-            jobs_page.pause_left = max(0, parts[0][1].pause_until - jobs_page.now) // SECOND
+            jobs_page.figures = tube_figures(broker.tubes, name, jobs_page.now)
             return topic, [job.ordinal for job in jobs_page.jobs]
 
         await lookup.fetch(choose)
         answer: dict[str, Any] = {"total": jobs_page.total, "jobs": jobs_page.describe(lookup, Bodies(page.preview))}
-        answer["pause_left"] = jobs_page.pause_left
+        answer |= {"pause_left": jobs_page.figures["pause_left"], "tube": jobs_page.figures}
         if jobs_page.following:
             answer["next"] = jobs_page.following
         return json_response(answer)
@@ -92,7 +96,7 @@ class Jobs:
         async def handler(request: Request) -> Response:
             arguments = query(request)
             name, broker = tube_name(arguments), self._node.broker
-            choose, most = _choice(arguments, action)
+            choose, most = _choice(arguments, action, self._number_of)
 
             def work() -> int:
                 count = 0
@@ -106,25 +110,34 @@ class Jobs:
 
         return handler
 
+    def _number_of(self, tube: Tube, job_id: str) -> int:
+        """Return the number by which clients of beanstalkd name a job; -1: that of Disque which is given is not one of ours."""
+        if job_id.isdigit():
+            return int(job_id)
+        message_id = self._node.job_ids.decode(job_id.encode())
+        return tube.index.client_id(message_id) if message_id is not None else -1
+
 
 class JobsPage:
     """The jobs of a page, and the state of their tube."""
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []
-        self.client_ids: list[int] = []  # the ids by which clients name the jobs
+        self.ids: list[tuple[int, str]] = []  # those by which clients of beanstalkd, and of Disque, name the jobs
         self.following = ""
-        self.total = self.pause_left = 0
+        self.total = 0
+        self.figures: dict[str, Any] = {}  # of the tube, as /tubes has them
         self.now = self.wall = 0  # when the tube was looked at, by both clocks, ns
 
     def describe(self, lookup: FrameLookup, bodies: Bodies) -> list[dict[str, Any]]:
         """Return the jobs as dicts for JSON."""
-        named = zip(self.client_ids, self.jobs, strict=True)
-        return [self._describe_job(client_id, job, lookup, bodies) for client_id, job in named]
+        named = zip(self.ids, self.jobs, strict=True)
+        return [self._describe_job(ids, job, lookup, bodies) for ids, job in named]
 
-    def _describe_job(self, client_id: int, job: Job, lookup: FrameLookup, bodies: Bodies) -> dict[str, Any]:
+    def _describe_job(self, ids: tuple[int, str], job: Job, lookup: FrameLookup, bodies: Bodies) -> dict[str, Any]:
         entry: dict[str, Any] = {
-            "id": client_id,
+            "id": ids[0],
+            "disque_id": ids[1],
             "state": STATES[job.state],
             "priority": job.priority,
             "age": max(0, self.wall - job.created) // SECOND,
@@ -151,11 +164,16 @@ def _read_state(arguments: dict[str, str]) -> JobState:
         raise HttpError(400, "INVALID_ARG_STATE") from None
 
 
-def _choice(arguments: dict[str, str], action: Action) -> tuple[Callable[[Tube], list[Job]], int]:
-    """Return a function that chooses jobs of a tube by the arguments, and how many at most. Raises HttpError 400."""
+def _choice(
+    arguments: dict[str, str], action: Action, number_of: Callable[[Tube, str], int]
+) -> tuple[Callable[[Tube], list[Job]], int]:
+    """Return a function that chooses jobs of a tube by the arguments, and how many at most. Raises HttpError 400.
+
+    `number_of` returns the number of the job in a tube that has an id.
+    """
     if "id" in arguments:
-        ids = numbers(arguments, "id", MOST)
-        return (lambda tube: named(tube, ids)), MOST
+        ids = job_ids(arguments, "id", MOST)
+        return (lambda tube: named(tube, dict.fromkeys(number_of(tube, one) for one in ids))), MOST
     if "state" not in arguments:
         raise HttpError(400, "MISSING_ARG_ID")
     state, count = _read_state(arguments), bounded(arguments, "count", 0, MOST)

@@ -62,14 +62,20 @@ class PausesRoute:
 
 def read_pause(arguments: dict[str, str], now: int) -> tuple[str, int]:
     """Return by whom and until when (s since the epoch; 0: no end). `now` is in s since the epoch. Raises HttpError 400."""
-    by, until = arguments.get("by", ""), arguments.get("until")
-    if len(by) > MOST_BY or not by.isprintable():
-        raise HttpError(400, "INVALID_ARG_BY")
+    by, until = read_by(arguments), arguments.get("until")
     if until is None:
         return by, 0
     if not (until.isascii() and until.isdigit()) or len(until) > _DIGITS or not now < int(until) <= now + FARTHEST:
         raise HttpError(400, "INVALID_ARG_UNTIL")
     return by, int(until)
+
+
+def read_by(arguments: dict[str, str]) -> str:
+    """Return who pauses something; "": not known. Raises HttpError 400."""
+    by = arguments.get("by", "")
+    if len(by) > MOST_BY or not by.isprintable():
+        raise HttpError(400, "INVALID_ARG_BY")
+    return by
 
 
 def _walk(broker: Broker) -> Iterator[tuple[Key, Pause] | None]:

@@ -1,31 +1,42 @@
-"""Tell what clients of beanstalkd see as tubes, also those whose names no topic can have.
+"""Tell what clients of beanstalkd see as tubes, and clients of Disque as queues, also those whose names no topic can have.
 
     GET  /tubes[?limit=100][&after=NAME]     {"tube_count": all of them, "tubes": [...]}, by name, those behind NAME
-    POST /tube/pause?tube=NAME&seconds=N     hand out no job for N seconds, or until a restart; 0: end the pause
+    POST /tube/pause?tube=NAME&seconds=N     hand out no job for N seconds, or until a restart; 0: end the pause, also one by
+                                             clients of Disque, who may have paused the queue until they end it
+    POST /tube/pause?tube=NAME&queue=STATE[&by=NAME]     pause the queue as PAUSE of Disque's clients does, until the next call,
+                                             also over restarts. STATE: out (hand out no job), in (clients of Disque add none),
+                                             all, none; else 400 INVALID_ARG_QUEUE. `by`: as in /pauses
 
 Each tube has `tube_name`, `urgent_count`, `ready_count`, `reserved_count`, `delayed_count`, `buried_count`, `job_count` (all
-jobs that ever came), `using_count`, `watching_count` and `waiting_count` (clients), and `pause_left` in s; 4294967295 if
-clients of Disque have paused it until they end that. /stats tells the
-same about a topic that is a tube. For the jobs in tubes see nsqd/http/jobs.py.
+jobs that ever came), `using_count` and `watching_count` (clients; those of Disque watch while they wait), `waiting_count`
+(clients and other nodes that wait for a job), of which `disque_waiting_count` are clients of Disque and `node_waiting_count`
+other nodes of the cluster, `queue_paused` (in, out, all or none: the pause of the queue), and `pause_left` in s; 4294967295 if
+the queue is paused until that is ended. /stats tells the same about a topic that is a tube. For the jobs in tubes see
+nsqd/http/jobs.py.
 """
 
 import time
+from collections.abc import Sequence
 from heapq import nsmallest
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from nsqd.core.broker import Broker
+from nsqd.core.timing.pause import Pause
 from nsqd.core.tubes import Tubes
 from nsqd.core.work_queue.job import JobState
+from nsqd.core.work_queue.pausable import LONGEST_PAUSE
+from nsqd.core.work_queue.tube import Tube
 from nsqd.http.arguments import bounded, existing_tube, tube_name
 from nsqd.http.node import Node
+from nsqd.http.pauses import read_by
 from shared.http.api import Routes, empty_response, json_response, query
 from shared.http.errors import HttpError
 from shared.values import SECOND
 
 LIMIT, MOST = 100, 1000  # tubes in an answer
-LONGEST = (1 << 32) - 1  # s that a pause may last, as with pause-tube
 
 
 class TubesRoute:
@@ -45,13 +56,17 @@ class TubesRoute:
         return json_response(await self._node.bridge.call(lambda: self._page(after, limit)))
 
     async def pause(self, request: Request) -> Response:
-        """Pause a tube, as pause-tube does."""
+        """Pause a tube, as pause-tube does, or its queue, as PAUSE does."""
         arguments = query(request)
-        name = tube_name(arguments)
+        name, broker = tube_name(arguments), self._node.broker
+        if "queue" in arguments:
+            out, into = _read_ways(arguments["queue"])
+            by = read_by(arguments)
+            await self._node.bridge.call(lambda: _pause_queue(broker, name, by, out, into))
+            return empty_response()
         if "seconds" not in arguments:
             raise HttpError(400, "MISSING_ARG_SECONDS")
-        ns = bounded(arguments, "seconds", 0, LONGEST) * SECOND
-        broker = self._node.broker
+        ns = bounded(arguments, "seconds", 0, LONGEST_PAUSE) * SECOND
         await self._node.bridge.call(lambda: existing_tube(broker, name).pause_for(ns, broker.now))
         return empty_response()
 
@@ -63,10 +78,10 @@ class TubesRoute:
         return {"tube_count": len(named), "tubes": rows}
 
 
-def tube_figures(tubes: Tubes, name: str, now: int) -> dict[str, int]:
+def tube_figures(tubes: Tubes, name: str, now: int) -> dict[str, Any]:
     """Count a tube's jobs in each state, all jobs that ever came, and its clients; `pause_left` is in s."""
     tube, users = tubes.tube(name), tubes.listed.users.get(name)
-    everywhere = tubes.everywhere(name)
+    everywhere, waiting = tubes.everywhere(name), tubes.waiters.kinds_at(name)
     counts = {state: sum(one.table.counts[state] for one in everywhere) for state in JobState}
     return {
         "urgent_count": sum(one.table.urgent for one in everywhere),
@@ -78,5 +93,26 @@ def tube_figures(tubes: Tubes, name: str, now: int) -> dict[str, int]:
         "using_count": users.using if users is not None else 0,
         "watching_count": users.watching if users is not None else 0,
         "waiting_count": tubes.waiters.count_at(name),
-        "pause_left": min(LONGEST, max(0, tube.pause_until - now) // SECOND) if tube is not None else 0,
+        "disque_waiting_count": waiting.others,
+        "node_waiting_count": waiting.nodes,
+        "pause_left": tube.pause_left(now) if tube is not None else 0,
+        "queue_paused": _ways(everywhere),
     }
+
+
+def _ways(everywhere: Sequence[Tube]) -> str:
+    """Return what is paused of a queue, whose jobs are those of all these tubes; only the first takes jobs."""
+    out, into = any(tube.is_held for tube in everywhere), any(tube.is_shut for tube in everywhere[:1])
+    return Pause(out=out, into=into).ways if out or into else "none"
+
+
+def _read_ways(word: str) -> tuple[bool, bool]:
+    """Return whether jobs that go, and jobs that come, are to be paused. Raises HttpError 400."""
+    if word not in ("in", "out", "all", "none"):
+        raise HttpError(400, "INVALID_ARG_QUEUE")
+    return word in ("out", "all"), word in ("in", "all")
+
+
+def _pause_queue(broker: Broker, name: str, by: str, out: bool, into: bool) -> None:
+    paused = Pause(by, broker.wall // SECOND, 0, out, into) if out or into else None
+    existing_tube(broker, name).pause_queue(paused)

@@ -4,7 +4,7 @@
 * `connection`: one socket and the peer behind it; `layers`: TLS and compression between the two.
 * `acceptor`: the listeners; `endpoint`: which connections each lets in, and which protocol they speak; `admission`: the limits
   and TLS that a connection meets before the broker.
-* `promised`: output and HTTP replies that wait for marks of the log.
+* `promised`: output and HTTP replies that wait for marks of the log; `limits`: replies that wait for a time of their own.
 * `unread`: input that needs no network any more; `inflow`: half-received commands, and the memory they may take.
 * `timers`, `upkeep`: deadlines, interest in epoll, connections that end.
 * `turn_times`: how long turns take.

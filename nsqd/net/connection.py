@@ -13,12 +13,15 @@ from typing import Protocol
 from nsqd.core.sequence.mark import Promise, are_kept
 from nsqd.net.endpoint import Endpoint
 from nsqd.net.layers import Layers
+from nsqd.net.limits import Limits
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import NEVER, Begin, Upgrade
 from shared.budget import FREE, Budget, Share
 from shared.tls import TlsObject
 
-DRAIN_TIME = 1_000_000_000  # ns that a client may take to read the last output of a connection that is closing
+# ns that a client may take to read the last output of a connection that is closing, and for which replies with a limit go on to
+# wait when the client sends no more
+DRAIN_TIME = 1_000_000_000
 WRITE_DEADLINE = 30_000_000_000  # ns without the network accepting a byte, for clients without heartbeats
 
 
@@ -64,6 +67,7 @@ class Connection:
         "layers",
         "leaving",
         "leaving_head_due",
+        "limits",
         "metered",
         "output",
         "peer",
@@ -90,6 +94,7 @@ class Connection:
         self._blocked_since = 0  # ns: since when the network has accepted nothing; counts only with _unsent
         # Output of earlier turns, with the promises that must be kept before it leaves.
         self.sealed: deque[tuple[list[Promise], list[bytes]]] = deque()
+        self.limits: Limits | None = None  # those of sealed replies that have any; None: none had one yet
         self.layers: Layers | None = None  # TLS and compression; None: the peer's bytes are the network's
         self.handshake = b""  # bytes of a TLS handshake that were received and wait for their turn
         self.drain_until = 0  # ns until which input is discarded, after all was sent and shut down; 0: not draining
@@ -151,7 +156,34 @@ class Connection:
 
     def seal(self, promises: list[Promise]) -> None:
         """Hold back what the peer has said in this turn until these promises are kept."""
-        self.sealed.append((promises, self._encode_output()))
+        limited = self.peer.outbox.limited
+        if not limited:
+            self.sealed.append((promises, self._encode_output()))
+            return
+        if self.limits is None:
+            self.limits = Limits()
+        self.sealed += self.limits.seal(promises, self._encode_output(), limited)
+        if self.eof:
+            self._hasten(self.limits)
+        self._owner.set_timer(self)
+
+    def end_input(self) -> None:
+        """Take note that the client sends no more. Perhaps it is gone: replies with limits do not wait for them any more."""
+        self.eof = True
+        self.peer.receive_eof()
+        if self.limits is not None:
+            self._hasten(self.limits)
+            self._owner.set_timer(self)
+        self.output_ready()
+
+    def _hasten(self, limits: Limits) -> None:
+        limits.hasten(self._owner.now + DRAIN_TIME, self.peer.outbox.lost)
+
+    def expire_limits(self, now: int) -> None:
+        """Send errors for the replies whose limits are over at `now` (ns), in this turn."""
+        if self.limits is not None and self.limits.due <= now:
+            self.limits.expire(now)
+            self.output_ready()
 
     @property
     def waits_in_vain(self) -> bool:

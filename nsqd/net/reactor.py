@@ -324,9 +324,7 @@ class Reactor:
         if data is None:
             self.close(connection)
         elif not data:
-            connection.eof = True
-            connection.peer.receive_eof()
-            self.unflushed[connection] = None
+            connection.end_input()
         elif connection.layers is not None and not connection.drain_until:
             self._unread.receive(connection, connection.layers, data, self.now)
 

@@ -75,5 +75,6 @@ class ConnectionUpkeep:
             self._owner.close(connection)
             return
         if not connection.drain_until:
+            connection.expire_limits(now)
             connection.peer.tick(now)
         self._owner.set_timer(connection)

@@ -3,10 +3,10 @@
 The same objects serve the reactor, with or without TLS, as well as tests and fuzzers.
 
 * `conversation`: what a protocol's peer offers to the carrier of its bytes; `transport`: what it may ask of that. Start here.
-* `outbox`: the output that waits to be sent to a client, whatever protocol it speaks.
+* `outbox`: the output that waits to be sent to a client, whatever protocol it speaks. `credential`: who the client is.
 * Packages: `nsq`, `beanstalk`, `disque`, `http` for the requests that need no HTTP thread, and `peer` for the nodes of a
   cluster.
 
-Of nsqd, this package may import only `core`. It is pure, as the core is. The three modules know no protocol, and the
+Of nsqd, this package may import only `core`. It is pure, as the core is. These modules know no protocol, and the
 protocols do not know each other.
 """

@@ -31,6 +31,9 @@ class Conversation(Protocol):
     def upgraded(self, tls: TlsInfo | None = None) -> None:
         """Take note that a layer asked for with Transport.upgrade is in place; `tls` describes it if it is TLS."""
 
+    def rights_changed(self) -> None:
+        """Look again who the client is, and end the connection if that is nobody any more: the auth file has changed."""
+
     def break_off(self, why: str = "") -> None:
         """End the connection without another word to the client. `why` says what is wrong with the bytes that came."""
 

@@ -4,8 +4,21 @@ Held messages leave together with the next reply. The outbox does not decide whe
 `closing` is an attribute of the outbox because it means: when all of this output is sent, the connection ends.
 """
 
+from dataclasses import dataclass
+
 from nsqd.core.sequence.mark import Mark
 from nsqd.protocols.transport import NEVER, Transport
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """Replies to which `instead` is the answer if a mark is not reached in time."""
+
+    place: int  # of their frame among those of the turn
+    mark: Mark
+    due: int  # monotonic ns
+    instead: bytes
+    count: int  # replies
 
 
 class Outbox:
@@ -17,6 +30,7 @@ class Outbox:
         "_transport",
         "closing",
         "flush_due",
+        "limited",
         "lost",
         "marks",
         "refused",
@@ -34,6 +48,7 @@ class Outbox:
         self.closing = False  # True: no more input is read, and the connection ends with its output
         # the marks that the replies wait for, unless the turn's records have reached them
         self.marks: tuple[Mark, ...] = ()
+        self.limited: list[Limited] = []  # replies of this turn that have a limit of their own, in their order
         self.size = 0  # bytes of the held messages
         self.unsent = 0  # bytes that the network has not accepted; the transport sets it
         # True: a consumer was refused room, and Conversation.network_ready must follow when all is sent
@@ -49,6 +64,14 @@ class Outbox:
         elif not self._replies:
             self._transport.output_ready()
         self._replies.append(frame)
+
+    def reply_by(self, frame: bytes, marks: tuple[Mark, ...], due: int, instead: bytes, count: int) -> None:
+        """Send replies as `reply` does, or `instead` if the last of the marks is not reached by `due` (monotonic ns).
+
+        `count`: the replies in `frame`. Not for clients that are sent held messages, or behind layers.
+        """
+        self.limited.append(Limited(len(self._replies), marks[-1], due, instead, count))
+        self.reply(frame, marks)
 
     def wait_for(self, marks: tuple[Mark, ...]) -> None:
         """Hold the output of this turn back until all these marks have reached the records that it tells of."""
@@ -69,6 +92,7 @@ class Outbox:
         """End the connection without sending anything more."""
         self._replies.clear()
         self._messages.clear()
+        self.limited.clear()
         self.size = 0
         self.flush_due = NEVER
         self.end()
@@ -98,6 +122,8 @@ class Outbox:
     def drain(self) -> list[bytes]:
         """Take all output, held messages first, to be sent now."""
         output, self._replies, self.marks = self._replies, [], ()
+        if self.limited:
+            self.limited = []
         if self._messages:
             output, self._messages = self._messages + output, []
             self.size = 0

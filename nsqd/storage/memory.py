@@ -110,7 +110,7 @@ class MemoryTopic(RetainedExtents):
     ) -> None:
         self.sequence.append(first, frames, ids, largest, due != 0, references if owners is None else len(owners))
 
-    def ask_for_copies(self, count: int) -> tuple[Mark, ...]:
+    def ask_for_copies(self, count: int, has_limit: bool = False) -> tuple[Mark, ...]:
         return ()
 
     def distribute(self, first: int, end: int, references: int) -> None:

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from tests.daemons import Daemon, eventually, nsqd
+from tests.processes.test_disque_server import Client as Disque
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,12 @@ class Cluster:
         host, _, port = line.split()[-1].rpartition(":")
         return greenstalk.Client((host, int(port)), use=tube, watch=tube)
 
+    def disque(self, node: int = 0) -> Disque:
+        """A client of Disque, at one of the nodes."""
+        line = self.nodes[node].wait_for_line("DISQUE: listening on")
+        host, _, port = line.split()[-1].rpartition(":")
+        return Disque((host, int(port)))
+
     def channel(self, topic: str, name: str) -> None:
         """Create the topic and its channel on both nodes."""
         for node in self.nodes:
@@ -62,7 +69,7 @@ def nsqadmin(*flags: str) -> Daemon:
 def a_cluster(directory: Path, *flags: str) -> Iterator[Cluster]:
     with Daemon("nsqlookupd") as lookupd:
         told = ("-lookupd-tcp-address", lookupd.tcp, "-e2e-processing-latency-percentile", "0.5")
-        more = ("-beanstalk-address", "127.0.0.1:0", "-retention", "1h")
+        more = ("-beanstalk-address", "127.0.0.1:0", "-disque-address", "127.0.0.1:0", "-retention", "1h")
         with (
             nsqd(directory / "1", *told, *more, "-node-id", "1") as one,
             nsqd(directory / "2", *told, *more, "-node-id", "2") as two,

@@ -38,8 +38,10 @@ def lie(value: Any) -> dict[str, Any]:
         "e2e_processing_latency": {"count": value, "percentiles": [{"quantile": value, "value": value}]},
     }  # fmt: skip
     topic = channel | {"topic_name": "t", "message_count": value, "backend_depth": value, "channels": [channel, value]}
+    tube = {"tube_name": value, **dict.fromkeys(("ready_count", "disque_waiting_count", "queue_paused"), value)}
     row = dict.fromkeys(("depth", "messages", "channels", "oldest", "jobs", "clients"), value) | {"topic_name": "t"}
     one = dict.fromkeys(("id", "offset", "timestamp", "attempts", "body_size", "body", "headers", "age", "ttr"), value)
+    one |= {"disque_id": value, "ttl_left": value}
     return {
         "/info": {"broadcast_address": "127.0.0.1", "http_port": 0, "hostname": value, "version": value, "tcp_port": value},
         "/stats": {"topics": [topic, value], "health": value},
@@ -54,8 +56,8 @@ def lie(value: Any) -> dict[str, Any]:
         | {"files": [{"number": value, "bytes": value}], "topics": [{"topic": value, "live_bytes": value}]},
         "/cursors": {"cursors": [{"topic": value, "name": value, "lag": value, "updated": value}, value]},
         "/topic/cursors": {"cursors": [value, {"name": value, "lag": value}]},
-        "/tubes": {"tubes": [{"tube_name": value, "ready_count": value}, value]},
-        "/tube/jobs": {"total": value, "jobs": [one, value], "pause_left": value, "next": value},
+        "/tubes": {"tubes": [tube, value]},
+        "/tube/jobs": {"total": value, "jobs": [one, value], "pause_left": value, "next": value, "tube": tube},
         "/channel/messages": {"total": value, "messages": [one, {"body": json.dumps({"a": HALF})}], "next": value},
         "/node/drain": {"draining": True, "depth": value, "since": value},
         "/topic/series": {"hour": value, "day": {"step": value}},

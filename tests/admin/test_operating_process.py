@@ -236,6 +236,52 @@ def test_jobs_of_a_tube(page: Page, guarded: Cluster) -> None:
     assert (mine["ready_count"], mine["delayed_count"], mine["buried_count"]) == (2, 1, 0)
 
 
+def test_queues_of_disque(page: Page, guarded: Cluster) -> None:
+    log_in(page, guarded, "ann", "/tubes")
+    node = guarded.nodes[0].http
+    with guarded.disque() as disque, guarded.disque() as waiting, guarded.worker("queued") as worker:
+        first = disque.do("ADDJOB", "queued", "one", 0, "TTL", 900)
+        disque.do("ADDJOB", "queued", "two", 0, "RETRY", 0)
+        assert len(disque.do("GETJOB", "FROM", "queued")) == disque.do("NACK", first) == 1
+        waiting.send("GETJOB", "FROM", "idle")
+        worker.put("of beanstalkd", priority=1 << 31)
+        eventually(lambda: disque.do("QSTAT", "idle"))
+        page.goto(f"{guarded.url}/tubes")
+        page.wait_for_selector("tbody >> text=idle")  # an answer of the node may be a second old
+        (row,) = [row for row in page.query_selector_all("tbody tr") if "idle" in row.inner_text()]
+        cells = {cell.get_attribute("data-label"): cell.inner_text() for cell in row.query_selector_all("td")}
+        wanted = {"watching": "0", "waiting": "0", "Disque: waiting": "1", "Nodes waiting": "0"}
+        assert {name: cells[name] for name in wanted} == wanted
+        page.click("a:text('queued')")
+        text = main(page)
+        for words in (
+            first,
+            "releases (nacks): 1",
+            "delivered once at most",
+            "gone in",
+            "1 watch it",
+            "time to run 90 s",
+        ):
+            assert words in text, words
+        page.select_option("select[name=queue]", "in")
+        page.click("button:text-is('Pause queue')")
+        page.wait_for_selector("text=Queue paused: in")
+        assert disque.do("ADDJOB", "queued", "x", 0).startswith("-PAUSED")
+        page.goto(f"{guarded.url}/tubes")
+        assert "queue paused: in" in main(page)
+        page.click("a:text('queued')")
+        page.click("button:text-is('Resume queue')")
+        page.wait_for_selector("text=Queue paused", state="detached")
+        assert disque.do("PAUSE", "queued", "state") == "none"
+        page.goto(f"{guarded.url}/tube?name=queued&node={node}")
+        page.eval_on_selector("option[value=out]", "one => one.value = 'state'")
+        page.select_option("select[name=queue]", "state")
+        page.click("button:text-is('Pause queue')")
+        page.wait_for_selector("text=A queue is paused for jobs that go out")
+    page.goto(f"{guarded.url}/audit")
+    assert "unpause" in main(page)
+
+
 def published(node: str, topic: str) -> int:
     count: int = httpx.get(f"http://{node}/stats?format=json&topic={topic}").json()["topics"][0]["message_count"]
     return count

@@ -17,6 +17,7 @@ import pytest
 import redis
 
 from tests.daemons import STOP_TIMEOUT, Daemon, eventually
+from tests.processes.test_cluster import in_sync
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster_chaos import again
 from tests.processes.test_disque_server import Client
@@ -160,6 +161,26 @@ def test_what_nodes_tell_of_their_cluster(node: NodeMaker) -> None:
         assert clients[0].do("ADDJOB", "q", "x", 5000, "REPLICATE", 2).startswith("D-")
 
 
+def test_an_addjob_waits_for_copies_as_long_as_it_says(node: NodeMaker) -> None:
+    late = "-NOREPL Timeout reached before replicating to the requested number of nodes"
+    with node(0, replicate_timeout="500ms", **FLAGS) as first, node(1, first, **FLAGS) as second:
+        eventually(lambda: in_sync(first) == {1})
+        with client_of(first) as client, client_of(first) as other:
+            second.process.send_signal(signal.SIGSTOP)
+            try:
+                client.send("ADDJOB", "q", "waits", 0, "REPLICATE", 2)
+                other.send("ADDJOB", "q", "late", 100, "REPLICATE", 2)
+                other.send("PING")
+                assert [other.reply(), other.reply()] == [late, "PONG"]
+                found = other.do("GETJOB", "TIMEOUT", 20_000, "COUNT", 2, "FROM", "q")  # after -replicate-timeout
+                assert [body for _, _, body in found] == [b"waits", b"late"]
+            finally:
+                second.process.send_signal(signal.SIGCONT)
+            assert client.reply() == found[0][1].decode(), "its copy has come, long after -replicate-timeout"
+            assert client.do("ADDJOB", "q", "x", 20_000, "REPLICATE", 2).startswith("D-")
+        assert httpx.get(f"http://{first.http}/cluster").json()["copies"]["replies_given_up"] == 1
+
+
 def test_a_job_of_beanstalkd_is_done_by_disque_on_another_node(node: NodeMaker) -> None:
     with ExitStack() as stack:
         nodes = three(stack, node, "none")
@@ -261,6 +282,9 @@ def test_what_a_dead_node_owed_is_acknowledged_by_its_id_on_any_node(node: NodeM
             assert first.get("q", 1) == [b"0"]
             assert first.do("ACKJOB", ids[0]) == 1
             late = first.do("ADDJOB", "q", "late", 10_000, "REPLICATE", 3, "DELAY", 3000)
+            first.do("ADDJOB", "held", "x", 10_000, "REPLICATE", 3)
+            assert first.do("PAUSE", "held", "out") == "out"
+            first.do("ADDJOB", "q", "the pause has its copies now, too", 10_000, "REPLICATE", 3, "TTL", 1)
         nodes[0].kill()
         eventually(lambda: any(lost in owned(daemon) for daemon in nodes[1:]))
         adopter = next(daemon for daemon in nodes[1:] if lost in owned(daemon))
@@ -278,6 +302,14 @@ def test_what_a_dead_node_owed_is_acknowledged_by_its_id_on_any_node(node: NodeM
             assert client.do("ENQUEUE", late) == 1
             assert fetched(client, "q")[2] == b"late"
             assert neighbour.do("ACKJOB", late) == 1
+            assert neighbour.do("PAUSE", "held", "state") == "out"
+            assert (
+                client.do("GETJOB", "TIMEOUT", 200, "FROM", "held")
+                is neighbour.do("GETJOB", "NOHANG", "FROM", "held")
+                is None
+            )
+            assert neighbour.do("PAUSE", "held", "none") == "none"
+            assert neighbour.get("held") == [b"x"]
             assert client.do("JSCAN", "QUEUE", "q")[1] == neighbour.do("JSCAN", "QUEUE", "q")[1] == []
 
 

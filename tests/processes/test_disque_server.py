@@ -160,6 +160,27 @@ def test_jobs_stay_over_a_restart(how: int, tmp_path: Path) -> None:
         assert server.stop() == 0
 
 
+def test_pauses_stay_over_a_kill_and_a_stop(tmp_path: Path) -> None:
+    with kept(tmp_path) as server, server.client() as client:
+        client.do("ADDJOB", "held", "x", 0)
+        assert [client.do("PAUSE", name, way) for name, way in (("held", "out"), ("shut", "in"), ("ended", "all"))]
+        client.do("PAUSE", "ended", "none")
+        assert server.stop(signal.SIGKILL) == -signal.SIGKILL
+    for how in (signal.SIGTERM, signal.SIGKILL):  # the second start is from a checkpoint
+        with kept(tmp_path) as server, server.client() as client:
+            assert [client.do("PAUSE", name, "state") for name in ("held", "shut", "ended")] == ["out", "in", "none"]
+            assert client.get("held") == []
+            assert client.do("ADDJOB", "shut", "x", 0).startswith("-PAUSED")
+            server.stop(how)
+    words = [sys.executable, "-m", "penstock.launch", "penstock", "verify", str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=ENVIRON, check=False)
+    lines = [line for line in done.stdout.splitlines() if "the queue is paused" in line]
+    assert [line.rpartition(": ")[2] for line in lines] == ["out", "in"]
+    with kept(tmp_path) as server, server.client() as client:
+        assert client.do("PAUSE", "held", "none") == "none"
+        assert client.get("held") == [b"x"]
+
+
 def test_without_appendonly_nothing_is_written(tmp_path: Path) -> None:
     with Server("--dir", str(tmp_path)) as server, server.client() as client:
         client.do("ADDJOB", "q", "x", 0)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemons import ROOT, Daemon, nsqd, post
+from tests.daemons import ROOT, Daemon, eventually, nsqd, post
+from tests.processes.test_disque_server import Client as Disque
 
 pytestmark = pytest.mark.process
 
@@ -104,7 +105,7 @@ def test_errors_say_what_to_do(node: Daemon) -> None:
     code, _, error = penstock("read", "t", "--from", "99", *at(node))
     assert (code, "no message with this offset was published yet" in error) == (1, True)
     code, _, error = penstock("kick", "t", "c", *at(node))
-    assert (code, "either --offset or --state" in error) == (1, True)
+    assert (code, "either --offset or --state" in error) == (2, True)
     code, _, error = penstock("peek", "t", "c", "--nsqd-http-address", "127.0.0.1:1")
     assert (code, "cannot reach nsqd at 127.0.0.1:1" in error) == (1, True)
     assert penstock("read", "t", "-n", "x")[0] == 2
@@ -177,3 +178,76 @@ def test_verify_says_why_it_cannot_look(tmp_path: Path) -> None:
     (tmp_path / "log" / f"{0:020d}.0.log").write_bytes(b"x" * 10_000)
     code, _, error = penstock("verify", str(tmp_path))
     assert (code, "cannot be read" in error) == (1, True)
+
+
+def test_queues_are_listed_and_their_jobs_acted_on(tmp_path: Path) -> None:
+    with nsqd(tmp_path, "-disque-address", "127.0.0.1:0") as node:
+        node.wait_for_line("DISQUE: listening on")
+        host, _, port = node.addresses["DISQUE"].rpartition(":")
+        with Disque((host, int(port))) as disque, Disque((host, int(port))) as waiting:
+            ids = [
+                disque.do("ADDJOB", "mail", body, 0, *more)
+                for body, more in ((b"a", ()), (b"\xff", ()), (b"c", ("DELAY", 900)))
+            ]
+            disque.do("ADDJOB", "other", "x", 0)
+            disque.do("PAUSE", "shut", "in")
+            waiting.send("GETJOB", "FROM", "shut")
+            eventually(lambda: b"1 clients of Disque wait" in penstock("queues", "shut", *at(node))[1])
+            assert penstock("queues", *at(node)) == (
+                0,
+                b"mail: 2 ready, 0 out, 1 delayed, 0 buried\n"
+                b"other: 1 ready, 0 out, 0 delayed, 0 buried\n"
+                b"shut: 0 ready, 0 out, 0 delayed, 0 buried; 1 clients of Disque wait; paused in\n",
+                "",
+            )
+            told = json.loads(penstock("queues", "mail", "--json", *at(node))[1])
+            assert (told["tube_name"], told["ready_count"], told["queue_paused"]) == ("mail", 2, "none")
+            code, out, why = penstock("queues", "other", "nowhere", *at(node))
+            assert (code, out[:6], "queue nowhere was not found" in why) == (1, b"other:", True)
+            # pauses
+            assert penstock("queues", "mail", "other", "--pause", "out", "--by", "ann", *at(node))[:2] == (
+                0, b"mail: paused out\nother: paused out\n",
+            )  # fmt: skip
+            assert disque.get("mail") == []
+            assert penstock("queues", "mail", "--pause", "none", *at(node))[1] == b"mail: resumed\n"
+            assert penstock("queues", "--pause", "in", *at(node))[0] == 1
+            # jobs
+            queue = ("--queue", "mail", *at(node))
+            assert penstock("peek", *queue) == (0, b"a\n\xff\n", "")
+            assert (
+                penstock("peek", "--state", "delayed", *queue)[1]
+                == penstock("peek", "--state", "deferred", *queue)[1]
+                == b"c\n"
+            )
+            listed = [json.loads(line) for line in penstock("peek", "--json", *queue)[1].splitlines()]
+            assert [job["disque_id"] for job in listed] == ids[:2]
+            assert penstock("bury", "--id", f"{ids[0]},{listed[1]['id']}", *queue)[:2] == (0, b"2 buried\n")
+            assert penstock("kick", "--state", "buried", "--count", "9", *queue)[:2] == (0, b"2 kicked\n")
+            assert disque.get("mail", 1) == [b"a"]
+            assert penstock("peek", "--state", "active", *queue)[1] == b"a\n"
+            assert penstock("requeue", "--id", ids[0], *queue)[:2] == (0, b"1 released\n")
+            assert penstock("finish", "--id", ids[0], *queue)[:2] == (0, b"1 deleted\n")
+            assert penstock("kick", "--id", ids[2], "--json", *queue)[1] == b'{"kicked": 1}\n'
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        (("peek",), 2, "name TOPIC and CHANNEL, or --queue"),
+        (("peek", "t"), 2, "name TOPIC and CHANNEL, or --queue"),
+        (("peek", "t", "c", "--queue", "q"), 2, "name either TOPIC and CHANNEL, or --queue"),
+        (("peek", "--queue", "nowhere"), 1, "TUBE_NOT_FOUND: list the existing ones with `penstock queues"),
+        (("peek", "t", "c", "--state", "gone"), 2, "expected ready, in_flight, deferred or buried"),
+        (("move", "--queue", "q", "--to", "t", "--state", "ready"), 2, "only messages of a channel"),
+        (("finish", "--queue", "q", "--offset", "1"), 2, "--offset names messages of a channel, and --id jobs"),
+        (("finish", "t", "c", "--id", "1"), 2, "--offset names messages of a channel, and --id jobs"),
+        (("finish", "--queue", "q"), 2, "give either --id or --state"),
+        (("finish", "t", "c"), 2, "give either --offset or --state"),
+        (("requeue", "--queue", "q", "--id", "1", "--delay", "5"), 2, "--delay is for messages of a channel"),
+        (("kick", "--queue", "t", "--id", "x"), 1, "INVALID_ARG_ID: a job's id is a number"),
+    ],
+)
+def test_what_a_command_cannot_act_on(node: Daemon, words: tuple[str, ...], code: int, why: str) -> None:
+    found = penstock(*words, *at(node))
+    assert found[:2] == (code, b"")
+    assert why in " ".join(found[2].split())

@@ -12,7 +12,8 @@ import greenstalk
 import httpx
 import pytest
 
-from tests.daemons import Daemon, nsqd
+from tests.daemons import Daemon, eventually, nsqd
+from tests.processes.test_disque_server import Client as Disque
 
 pytestmark = pytest.mark.process
 
@@ -184,6 +185,45 @@ def test_a_pause(shared: Daemon) -> None:
         assert time.monotonic() - began > 0.5
 
 
+def tube_of(node: Daemon, name: str) -> dict[str, Any]:
+    (found,) = [one for one in httpx.get(f"http://{node.http}/tubes").json()["tubes"] if one["tube_name"] == name]
+    return dict(found)
+
+
+def test_queues_of_disque(tmp_path: Path) -> None:
+    with nsqd(tmp_path, *SHARED_FLAGS, "-disque-address", "127.0.0.1:0") as node:
+        node.wait_for_line("DISQUE: listening on")
+        host, _, port = node.addresses["DISQUE"].rpartition(":")
+        with Disque((host, int(port))) as disque, client(node, "mail") as worker, Disque((host, int(port))) as other:
+            first, once = (
+                disque.do("ADDJOB", "mail", "a", 0),
+                disque.do("ADDJOB", "mail", "b", 0, "RETRY", 0, "TTL", 90),
+            )
+            listed = look(node, "mail", "ready")["jobs"]
+            assert [job["disque_id"] for job in listed] == [first, once]
+            assert [(job["ttr"], 80 < job["ttl_left"] < 92) for job in listed] == [(300, False), (0, True)]
+            assert act(node, "bury", "mail", id=f"{first},{listed[0]['id']},{once}") == {"buried": 2}
+            assert act(node, "kick", "mail", id=first) == {"kicked": 1}
+            assert act(node, "delete", "mail", id=once) == {"deleted": 1}
+            assert disque.get("mail") == [b"a"]
+            worker._sock.sendall(b"reserve-with-timeout 20\r\n")
+            disque.send("GETJOB", "FROM", "mail")
+            eventually(lambda: tube_of(node, "mail")["waiting_count"] == 2)
+            found = tube_of(node, "mail")
+            names = ("watching_count", "disque_waiting_count", "node_waiting_count", "queue_paused", "pause_left")
+            assert [found[name] for name in names] == [2, 1, 0, "none", 0]
+            stats = httpx.get(f"http://{node.http}/stats?format=json&topic=mail").json()["topics"][0]["tube"]
+            assert stats == {name: value for name, value in found.items() if name != "tube_name"}
+            assert ask(node, "POST", "/tube/pause", tube="mail", queue="all", by="ann") is None
+            assert other.do("PAUSE", "mail", "state") == "all"
+            found = tube_of(node, "mail")
+            assert (found["queue_paused"], found["pause_left"]) == ("all", (1 << 32) - 1)
+            assert ask(node, "POST", "/tube/pause", tube="mail", seconds=0) is None  # pause-tube knows nothing of `in`
+            assert tube_of(node, "mail")["queue_paused"] == "in"
+            assert ask(node, "POST", "/tube/pause", tube="mail", queue="none") is None
+            assert other.do("PAUSE", "mail", "state") == "none"
+
+
 @pytest.mark.parametrize(
     ("method", "path", "arguments", "error"),
     [
@@ -213,6 +253,11 @@ def test_a_pause(shared: Daemon) -> None:
         ("POST", "pause", {"tube": "bad", "seconds": 1 << 32}, (400, "INVALID_ARG_SECONDS")),
         ("POST", "pause", {"tube": "nowhere", "seconds": 1}, (404, "TUBE_NOT_FOUND")),
         ("POST", "pause", {"seconds": 1}, (400, "MISSING_ARG_TUBE")),
+        ("POST", "pause", {"tube": "bad", "queue": "state"}, (400, "INVALID_ARG_QUEUE")),
+        ("POST", "pause", {"tube": "bad", "queue": "in", "by": "\n"}, (400, "INVALID_ARG_BY")),
+        ("POST", "pause", {"tube": "nowhere", "queue": "in"}, (404, "TUBE_NOT_FOUND")),
+        ("POST", "jobs/delete", {"tube": "bad", "id": "D-1"}, (400, "INVALID_ARG_ID")),
+        ("POST", "jobs/delete", {"tube": "bad", "id": f"D-01234567-{'A' * 24}-05a1"}, {"deleted": 0}),
     ],
 )
 def test_what_is_refused(shared: Daemon, method: str, path: str, arguments: dict[str, Any], error: Any) -> None:

@@ -27,7 +27,6 @@ COVERED_BY = {
     "processes/test_backup.py": (
         "nsqd.core.retention.backup", "nsqd.http.backup", "nsqd.storage.log.backup",
     ),
-    "processes/test_message_commands.py": ("nsqd.verify",),
     "apps/test_apps.py": ("apps.interrupts", "penstock.client.links",
                           "penstock.client.lookup", "penstock.client.producer"),
     "penstock/aio/test_consumer_process.py": ("penstock.aio.consumer", "penstock.aio.lookup"),
@@ -48,7 +47,6 @@ COVERED_BY = {
     "nsqd/auth/test_servers.py": ("nsqd.auth.exchange",),
     "processes/test_beanstalkd.py": ("nsqd.beanstalk", "nsqd.beanstalkd"),
     "processes/test_disque_server.py": ("nsqd.disque", "nsqd.disque_server"),
-    "nsqd/protocols/disque/test_jobs.py": ("nsqd.protocols.disque.client",),
     "nsqd/core/test_model.py": (
         "nsqd.core.directory", "nsqd.core.node_context", "nsqd.core.readers",
         "nsqd.core.sequence.intake", "nsqd.core.sequence.journal", "nsqd.core.sequence.spans",

@@ -9,6 +9,8 @@ import ssl
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import trustme
@@ -18,6 +20,7 @@ from nsqd.options import NsqdOptions
 from shared.configuration import parse
 from shared.options import OptionError
 from shared.tls import Certificates, TlsError, TlsFiles, TlsObject, client_context, describe, describe_failure
+from shared.tls_info import TlsInfo
 from tests.certificates import Authority, only
 from tests.weak_certificates import WeakAuthority
 
@@ -540,3 +543,29 @@ def test_the_levels_of_openssl_are_three() -> None:
         with pytest.raises(OptionError, match="tls-security-level"):
             parse(NsqdOptions, "nsqd", [f"-tls-security-level={text}"], {})
     assert parse(NsqdOptions, "nsqd", [], {}).tls_security_level == 2
+
+
+def test_a_certificate_that_no_authority_was_asked_about_proves_nothing() -> None:
+    shown = {
+        "subject": ((("commonName", "billing"),),),
+        "subjectAltName": (("URI", "spiffe://shop/a"), ("DNS", "a.shop")),
+    }
+
+    def described(context: ssl.SSLContext | None) -> TlsInfo:
+        connection = SimpleNamespace(
+            getpeercert=lambda: shown,
+            cipher=lambda: None,
+            version=lambda: "TLSv1.3",
+            selected_alpn_protocol=lambda: None,
+        )
+        if context is not None:
+            connection.context = context
+        return describe(cast(TlsObject, connection))
+
+    for context in (None, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)):
+        info = described(context)
+        assert (info.common_name, info.subject, info.uris, info.dns_names) == ("billing", "", (), ())
+    verifying = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    verifying.verify_mode = ssl.CERT_REQUIRED
+    info = described(verifying)
+    assert (info.subject, info.uris, info.dns_names) == ("CN=billing", ("spiffe://shop/a",), ("a.shop",))

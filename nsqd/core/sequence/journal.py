@@ -132,9 +132,10 @@ class TopicJournal(Extents, Protocol):
         for them. One record holds all.
         """
 
-    def ask_for_copies(self, count: int) -> tuple[Mark, ...]:
+    def ask_for_copies(self, count: int, has_limit: bool = False) -> tuple[Mark, ...]:
         """Have what is published in this turn wait for so many copies, 2 or more. Returns the marks that its replies wait for.
 
+        `has_limit`: the replies wait for the last mark, which is that of the copies, until a limit of their own.
         `gate` is not None afterwards.
         """
 

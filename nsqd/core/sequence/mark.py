@@ -14,7 +14,7 @@ from dataclasses import dataclass
 class Mark:
     """The position up to which one property, such as "durable", holds for a log."""
 
-    __slots__ = ("broken", "given_up", "name", "position")
+    __slots__ = ("broken", "given_up", "in_vain", "name", "position")
 
     def __init__(self, name: str, position: int = 0) -> None:
         self.name = name  # of the property, for example "durable"
@@ -23,6 +23,7 @@ class Mark:
         self.given_up = (
             0  # replies that wait for a position up to this one wait no longer, though it may be reached yet
         )
+        self.in_vain = 0  # replies with a limit of their own that have waited for the mark until that
 
     def __repr__(self) -> str:
         return f"<Mark {self.name} {self.position}{' broken' if self.broken else ''}>"

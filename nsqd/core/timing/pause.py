@@ -1,4 +1,4 @@
-"""Who paused a topic or a channel, when, and until when."""
+"""Who paused a topic, a channel or a queue, when, and until when."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Who paused a topic or channel, and when the pause ends."""
+    """Who paused a topic, a channel or a queue, and when the pause ends."""
 
     by: str = ""  # who paused it; "": not known
     at: int = 0  # when it was paused; 0: not known
     until: int = 0  # 0: until an operator resumes it
+    out: bool = True  # nothing is delivered; False: only for queues of Disque's clients
+    into: bool = False  # clients of Disque add nothing; only for their queues
+
+    @property
+    def ways(self) -> str:
+        """Return the word that Disque has for what is paused: "in", "out" or "all"."""
+        return "all" if self.out and self.into else "out" if self.out else "in"
 
 
 NOT_KNOWN = Pause()  # an nsqd of NSQ, or a version before format 9 of the log, paused it
@@ -20,7 +27,10 @@ NOT_KNOWN = Pause()  # an nsqd of NSQ, or a version before format 9 of the log, 
 
 def dump_pause(pause: Pause | None) -> list[Any] | None:
     """Return the value that a checkpoint holds for a pause."""
-    return None if pause is None else [pause.by, pause.at, pause.until]
+    if pause is None:
+        return None
+    ways = [] if pause.out and not pause.into else [pause.out, pause.into]
+    return [pause.by, pause.at, pause.until, *ways]
 
 
 def load_pause(value: list[Any] | bool | None) -> Pause | None:

@@ -8,9 +8,9 @@ In a checkpoint, JOBS records with one page each follow the array of the tube. W
 everything that is not finished; `conclude` ends that. Changes of jobs that are recorded between those records are in their
 pages, too.
 
-A checkpoint holds [number, name, start, distributed offset, holes, options]: holes are the spans (first, end) from the
+A checkpoint holds [number, name, start, distributed offset, holes, options, paused]: holes are the spans (first, end) from the
 distributed offset on that are finished; options are (ordinal, priority, ttr, delay, due, was put, ttl, copies) of messages that
-are not jobs yet and have unusual options; up to format 9 without the last two.
+are not jobs yet and have unusual options; up to format 9 without the last two. Up to format 10 there is no paused.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from nsqd.core.sequence.finished import Finished, Span
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.sequence.spans import remove
 from nsqd.core.timing.deferred_pages import Page
+from nsqd.core.timing.pause import Pause, dump_pause, load_pause
 from nsqd.core.work_queue.job import ROW, SHORT_SIZE, JobState, grown
 from nsqd.core.work_queue.job_pages import JobPages, moved
 from nsqd.core.work_queue.tube import Tube
@@ -45,6 +46,7 @@ class TubeState(ReaderState):
     jobs: JobPages = field(default_factory=JobPages)
     # by ordinal: the job options of messages that are not jobs yet
     options: dict[int, JobOptions] = field(default_factory=dict)
+    paused: Pause | None = None  # the pause of its queue
 
     # records of the log
 
@@ -66,6 +68,8 @@ class TubeState(ReaderState):
             _, _, page, offset = records.JOBS.unpack_from(content)
             rows = content[records.JOBS.size :]
             self.jobs.put_page(page, moved(rows if kind is RecordKind.JOBS else grown(rows), offset))
+        elif kind is RecordKind.PAUSE:
+            self.paused = records.unpack_pause(content)
         return ()
 
     def _finish_all(self, end: int) -> list[Span]:
@@ -136,7 +140,8 @@ class TubeState(ReaderState):
 
     def dump(self) -> list[Any]:
         options = [(ordinal, *one) for ordinal, one in self.options.items()]
-        return [self.number, self.name, self.start, self.distributed, self.finished.spans(self.distributed), options]
+        holes = self.finished.spans(self.distributed)
+        return [self.number, self.name, self.start, self.distributed, holes, options, dump_pause(self.paused)]
 
     def details(self, topic: int, offset: int) -> Iterator[tuple[RecordKind, bytes]]:
         """Yield JOBS records with a page of jobs each. A page is read only when its record is asked for.
@@ -150,11 +155,11 @@ class TubeState(ReaderState):
 
     @staticmethod
     def begin(number: int, name: str, start: int) -> list[Any]:
-        return [number, name, start, start, [], []]
+        return [number, name, start, start, [], [], None]
 
     @classmethod
     def load(cls, array: list[Any], offset: int, distributed: int, lane: list[Page], kinds: Kinds) -> TubeState:
-        number, name, start, tube_distributed, holes, waiting = array
+        number, name, start, tube_distributed, holes, waiting, *more = array
         options = {
             ordinal: JobOptions(priority, ttr, delay, due + offset if due else 0, put, *life)
             for ordinal, priority, ttr, delay, due, put, *life in waiting
@@ -165,7 +170,8 @@ class TubeState(ReaderState):
             finished.add(position, first)
             position = end
         finished.add(position, distributed)
-        return cls(number, name, start, tube_distributed, finished, JobPages(), options)
+        paused = load_pause(more[0]) if more else None
+        return cls(number, name, start, tube_distributed, finished, JobPages(), options, paused)
 
     def carry_over(self, before: TubeState) -> None:
         """Keep the rows known before the checkpoint, since the log may end before the pages of the checkpoint."""
@@ -183,13 +189,14 @@ class TubeState(ReaderState):
         options = dict(reader.arrivals.options)
         finished = Finished(reader.start, reader.arrivals.holes)
         distributed = max(reader.arrivals.position, finished.floor)
-        return cls(reader.number, reader.name, reader.start, distributed, finished, reader.jobs, options)
+        return cls(reader.number, reader.name, reader.start, distributed, finished, reader.jobs, options, reader.paused)
 
     def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:
         """Fill a live tube that was just created with this state, which must be settled. See ReaderState."""
         assert isinstance(reader, Tube)
         tube = reader
         tube.arrivals.options.clear()
+        tube.restore_pause(self.paused)
         tube.resume(self.start, self.distributed, self.finished.spans(self.distributed), self.jobs, offset)
         for ordinal, options in self.options.items():
             if ordinal >= tube.arrivals.position and ordinal not in tube.jobs:

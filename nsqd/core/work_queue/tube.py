@@ -20,6 +20,7 @@ from nsqd.core.work_queue.job_index import JobIndex
 from nsqd.core.work_queue.job_pages import JobPages
 from nsqd.core.work_queue.job_table import JobTable
 from nsqd.core.work_queue.leftovers import release_jobs
+from nsqd.core.work_queue.pausable import Pausable
 from nsqd.core.work_queue.tube_list import TubeList
 from nsqd.core.work_queue.waiters import Reading, Waiters
 from nsqd.core.work_queue.worker import Worker
@@ -29,7 +30,7 @@ WORK = ":work"  # the name of the tube as a reader of its topic; it is not a val
 ABSORBED_AT_ONCE = 2000  # messages that become jobs in a turn: about 10 ms
 
 
-class Tube:
+class Tube(Pausable):
     """One tube of a node, with its jobs. Tubes creates it. Implements Reader."""
 
     kind = ReaderKind.WORK_QUEUE
@@ -46,21 +47,16 @@ class Tube:
         "expire_at",
         "extents",
         "index",
-        "is_shut",
         "jobs",
-        "journal",
         "key",
         "listed",
         "name",
         "number",
         "offsets",
-        "pause_asked",
-        "pause_until",
         "reading",
         "reserved",
         "scan_entry",
         "start",
-        "stripes",
         "table",
         "topic_name",
         "total",
@@ -68,6 +64,7 @@ class Tube:
     )
 
     def __init__(self, parts: Parts, index: JobIndex[Tube], waiters: Waiters[Tube], listed: TubeList) -> None:
+        super().__init__()
         self.topic_name, self.number, self.offsets = parts.topic, parts.number, parts.offsets
         self.extents, self.journal, self.agenda = parts.extents, parts.journal, parts.agenda
         self._max_attempts = parts.max_attempts
@@ -86,8 +83,6 @@ class Tube:
         self.jobs = self.table.jobs
         self.reserved: dict[int, Worker] = {}  # the worker that has reserved a job, by ordinal
         self.total = 0  # jobs that came since the process started
-        self.pause_until = self.pause_asked = 0  # end of the pause (monotonic ns); length asked for (ns); 0: not paused
-        self.is_shut = False  # True: clients of Disque put nothing into it
         self.expire_at: int | None = None  # monotonic ns: when to look for jobs that go; None: none has a ttl
         self.reading = False  # True: a body is being read from disk
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of this tube's entry in the agenda
@@ -206,7 +201,7 @@ class Tube:
         given_up = [job.ordinal for job in reserved if self.is_given_up(job)]
         for ids, first in self.table.restart(offset, self.agenda.now):
             self.index.add_jobs(ids, self.number, first)
-        if jobs.count:
+        if jobs.count or self.paused:
             self.listed.show(self.topic_name)
         for ordinal in given_up:
             job = jobs.get(ordinal)
@@ -334,11 +329,7 @@ class Tube:
 
     # pauses, time-outs and delays
 
-    def pause_for(self, ns: int, now: int) -> None:
-        """Pause the tube for `ns`, in which it gives out no job; 0 ends a pause. `now`: monotonic ns."""
-        for stripe in self.stripes:
-            stripe.pause_for(ns, now)
-        self.pause_until, self.pause_asked = (now + ns if ns else 0), ns
+    def pause_changed(self) -> None:
         self._note_pause()
         self.offer()
         self._schedule_scan()
@@ -381,8 +372,9 @@ class Tube:
     def next_due(self) -> int | None:
         """Return when `scan` has something to do (monotonic ns), or None if nothing waits for a time."""
         due = self.table.next_due()
-        if self.pause_until and (due is None or self.pause_until < due):
-            due = self.pause_until
+        pause_end = self.pause_end
+        if pause_end is not None and (due is None or pause_end < due):
+            due = pause_end
         if self.expire_at is not None and (due is None or self.expire_at < due):
             due = self.expire_at
         return due
@@ -457,7 +449,7 @@ class Tube:
         self.key, self.waiters, self.listed = key, home.waiters, home.listed
         self.waiters.striped[key] = self
         home.stripes += (self,)
-        self.pause_until, self.pause_asked = home.pause_until, home.pause_asked
+        self.inherit_pause(home)
         if self.jobs.count:
             self.listed.show(self.topic_name)
         self._schedule_scan()

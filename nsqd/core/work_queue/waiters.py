@@ -7,7 +7,7 @@ watches. The worker that has waited longest is served first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from nsqd.core.message.ids import SEQUENCE
 from nsqd.core.work_queue.job import Job
@@ -37,6 +37,14 @@ class Reading(Exception):
     def __init__(self, queue: JobQueue) -> None:
         super().__init__()
         self.queue = queue
+
+
+class WaitingCounts(NamedTuple):
+    """The numbers of workers that wait for a job of one tube."""
+
+    holders: int  # clients that hold what they reserve: those of beanstalkd
+    others: int  # clients that do not: those of Disque
+    nodes: int  # other nodes of the cluster, each for its clients
 
 
 Q = TypeVar("Q", bound=JobQueue)
@@ -113,6 +121,13 @@ class Waiters(Generic[Q]):
     def count_at(self, name: str) -> int:
         """Return how many workers wait for a job of this tube."""
         return len(self._by_tube.get(name, ()))
+
+    def kinds_at(self, name: str) -> WaitingCounts:
+        """Count the workers that wait for a job of this tube, by whose they are."""
+        waiting = self._by_tube.get(name, ())
+        guests = sum(worker.is_guest for worker in waiting)
+        of_queues = sum(worker.holder is not worker and not worker.is_guest for worker in waiting)
+        return WaitingCounts(len(waiting) - guests - of_queues, of_queues, guests)
 
     def own_at(self, name: str) -> list[Worker]:
         """Return the workers of this node that wait for a job of this tube, the longest wait first."""

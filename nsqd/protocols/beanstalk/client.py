@@ -31,8 +31,10 @@ from nsqd.protocols.beanstalk.commands import (
     read_usual,
     verb_of,
 )
+from nsqd.protocols.credential import Credential, Proofs
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport
+from shared.auth.verbs import Verb
 
 if TYPE_CHECKING:
     from nsqd.core.work_queue.loan import Loan
@@ -44,6 +46,8 @@ MOST_USUAL = 1024  # remembered lines of put: clients put with the same options 
 TUBES_OF_A_UNIT = 8  # tubes that are looked at for one unit
 MOST_KEPT = 64 * 1024  # bytes of commands that are read ahead while one waits
 NOT_FOUND, OUT_OF_MEMORY = b"NOT_FOUND\r\n", b"OUT_OF_MEMORY\r\n"
+JOB_TOO_BIG, UNAUTHORIZED = b"JOB_TOO_BIG\r\n", b"UNAUTHORIZED\r\n"
+AUTH = b"auth "  # a command only where there is an auth file
 DEADLINE_SOON, TIMED_OUT = b"DEADLINE_SOON\r\n", b"TIMED_OUT\r\n"
 
 
@@ -56,6 +60,7 @@ class BeanstalkContext:
     # Recent lines of put: the body's size, and the options without the time when the delay ends.
     usual: dict[bytes, tuple[int, JobOptions]] = field(default_factory=dict)
     others: OtherNodes | None = None  # of the cluster; None: this node is alone
+    proofs: Proofs | None = None  # the auth file; None: everybody may do everything
 
     def learn(self, line: bytes, arguments: tuple[Any, ...]) -> None:
         """Remember a line of put and its arguments, because clients send the same line again."""
@@ -94,6 +99,7 @@ class Client(ABC):
         "_context",
         "_deadline",
         "_discard",
+        "_discard_reply",
         "_eof",
         "_half_put",
         "_is_gone",
@@ -107,6 +113,7 @@ class Client(ABC):
         "_wait",
         "body_since",
         "buffered",
+        "credential",
         "has_more",
         "outbox",
         "port",
@@ -137,6 +144,8 @@ class Client(ABC):
         self._put: Put | None = None
         self._spent = 0  # units of this turn, out of UNITS_OF_A_TURN
         self._discard = 0  # bytes of a body that are still to be discarded
+        self._discard_reply = JOB_TOO_BIG  # the answer then
+        self.credential = Credential(context.proofs) if context.proofs is not None else None
         self._skips_line = False  # True: the line was too long, and its end is looked for
         self._wait = False  # True: no command is looked at until a reserve, or the disk, has answered
         self._deadline = NEVER  # ns: when a waiting reserve is given up; -1 for a moment while a read from disk begins
@@ -221,7 +230,7 @@ class Client(ABC):
             self._discard -= size
             if self._discard:
                 return len(data) if size else -1
-            self._reply(b"JOB_TOO_BIG\r\n")
+            self._reply(self._discard_reply)
             return at + size
         if self._put is not None:
             return self._body(self._put, data, at)
@@ -256,7 +265,10 @@ class Client(ABC):
     def _line(self, line: bytes) -> None:
         try:
             usual = read_usual(line)
-            if usual is not None:
+            if self.credential is not None and line.startswith(AUTH):
+                is_known = self.credential.show_token(line[len(AUTH) :])
+                self._reply(b"AUTHORIZED\r\n" if is_known else UNAUTHORIZED)
+            elif usual is not None:
                 self._do(*usual)
             elif is_http(line):
                 self.outbox.break_off()
@@ -306,6 +318,20 @@ class Client(ABC):
             self._is_gone = True
             self._broker.seal_puts()
             self._broker.tubes.leave(self.worker)
+
+    def rights_changed(self) -> None:
+        """End the connection if the client is nobody any more, or waits for jobs that it may not have."""
+        credential, worker = self.credential, self.worker
+        if credential is None or (credential.renew() and not (worker.waiting and not self.may_wait())):
+            return
+        self._broker.tubes.waiters.stop_waiting(worker)
+        self._reply(UNAUTHORIZED)
+        self.outbox.end()
+
+    def may_wait(self) -> bool:
+        """Return whether the client may have jobs of all the tubes that it watches."""
+        credential = self.credential
+        return credential is None or all(credential.may(Verb.CONSUME, name) for name in self.worker.watching)
 
     def break_off(self, why: str = "") -> None:
         """End the connection without another word to the client."""

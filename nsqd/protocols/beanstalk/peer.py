@@ -12,17 +12,22 @@ from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.protocols.beanstalk.client import (
     DEADLINE_SOON,
+    JOB_TOO_BIG,
     NOT_FOUND,
     OUT_OF_MEMORY,
     TIMED_OUT,
     TUBES_OF_A_UNIT,
+    UNAUTHORIZED,
     UNITS_OF_A_TURN,
     Put,
     job_reply,
 )
 from nsqd.protocols.beanstalk.commands import BadFormat
 from nsqd.protocols.beanstalk.operators import Operator
+from nsqd.protocols.beanstalk.rights import allows
 from nsqd.protocols.transport import NEVER
+from shared.auth.verbs import Verb
+from shared.tls_info import TlsInfo
 from shared.values import SECOND
 
 
@@ -34,7 +39,19 @@ class Peer(Operator):
     def _do(self, verb: bytes, arguments: tuple[Any, ...]) -> None:
         if verb not in _PUTS:
             self._broker.tubes.match()
+        if self.credential is not None and not allows(
+            self.credential, self._broker.tubes, self.worker, verb, arguments
+        ):
+            self._refuse(verb, arguments)
+            return
         _HANDLERS[verb](self, *arguments)
+
+    def _refuse(self, verb: bytes, arguments: tuple[Any, ...]) -> None:
+        """Answer UNAUTHORIZED; to a put once its body has come."""
+        if verb in _PUTS and not arguments[-1]:
+            self._discard, self._discard_reply = arguments[-2] + 2, UNAUTHORIZED
+        else:
+            self._reply(UNAUTHORIZED)
 
     # producers
 
@@ -44,6 +61,8 @@ class Peer(Operator):
         end = body + size + 2
         if data[end - 2 : end] != b"\r\n" or self._broker.refusal:
             return 0  # the put is not complete, or has another answer
+        if self.credential is not None and not self.credential.may(Verb.PUBLISH, worker.using):
+            return 0
         bodies = [data[body : end - 2]]
         if end < len(data):
             line, step = data[at:body], end - at
@@ -83,7 +102,7 @@ class Peer(Operator):
     def _begin_put(self, priority: int, delay: int, ttr: int, size: int, trailing: bool) -> None:
         self._count("put")
         if size > self._context.max_job_size:
-            self._discard = size + 2
+            self._discard, self._discard_reply = size + 2, JOB_TOO_BIG
             return
         if trailing:
             raise BadFormat
@@ -273,8 +292,10 @@ class Peer(Operator):
     def resume(self, now: int) -> None:
         """Do nothing, because this peer suspends nothing."""
 
-    def upgraded(self, tls: object = None) -> None:
-        """Do nothing, because a client that connects by TLS expects no answer to it."""
+    def upgraded(self, tls: TlsInfo | None = None) -> None:
+        """Take the client's certificate. A client that connects by TLS expects no answer to it."""
+        if self.credential is not None and tls is not None:
+            self.credential.show_certificate(tls.subject, [*tls.uris, *tls.dns_names])
 
 
 _PUTS = (b"put ", b"put-unique ", b"put-replicated ")  # these look at no jobs

@@ -195,7 +195,7 @@ def _integer(text: bytes, least: int, most: int, refusal: bytes) -> int:
     return number
 
 
-def _any_integer(text: bytes) -> int:
+def any_integer(text: bytes) -> int:
     """Return a number of 64 bits with a sign. Raises Refused."""
     return _integer(text, -_I63 - 1, _I63, NOT_AN_INTEGER)
 
@@ -273,7 +273,7 @@ def job_ids(arguments: list[bytes]) -> list[bytes]:
 
 def qpeek(arguments: list[bytes]) -> QPeek:
     """Read a QPEEK, whose count is negative if the newest jobs come first. Raises Refused."""
-    count = _any_integer(arguments[2])
+    count = any_integer(arguments[2])
     return QPeek(arguments[1], abs(count), count < 0)
 
 
@@ -298,7 +298,7 @@ def qscan(arguments: list[bytes]) -> QScan:
         option = arguments[at].lower()
         if option in numbers and at + 1 < len(arguments):
             at += 1
-            numbers[option] = _any_integer(arguments[at])
+            numbers[option] = any_integer(arguments[at])
         elif option == b"busyloop":
             busyloop = True
         else:
@@ -323,7 +323,7 @@ def jscan(arguments: list[bytes]) -> JScan:
         else:
             at += 1
             if option == b"count":
-                count = _any_integer(value)
+                count = any_integer(value)
             elif option == b"queue":
                 queue = value
             elif option == b"state":

@@ -16,19 +16,24 @@ from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.loan import Loan
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
+from nsqd.protocols.credential import Credential
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.arguments import COMMANDS, Command, Refused, find
 from nsqd.protocols.disque.context import DisqueContext
+from nsqd.protocols.disque.rights import allows
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport
+from shared.auth.verbs import Verb
 
 UNITS_OF_A_TURN = 1024  # commands and replies count one each, and large ones more, so that no client gets a long turn
 BYTES_OF_A_UNIT = 1024  # bytes of replies that count one unit
 MOST_KEPT = 64 * 1024  # bytes of commands that are read ahead while one waits
 MOST_ECHOED = 64 * 1024  # bytes of an unknown command's name that an error repeats
 NO_AUTH = b"NOAUTH Authentication required."
+NO_PERMISSION = b"NOPERM this user has no permissions to run the '%s' command"
 TOO_FEW_NODES = b"NOREPL Not enough reachable nodes for the requested replication level"
 COPIES_TOO_LATE = b"NOREPL Timeout reached before replicating to the requested number of nodes"
+GONE_BEFORE_COPIED = b"NOREPL job removed (expired?) before the requested replication level was achieved"
 
 
 class Client(ABC):
@@ -42,7 +47,6 @@ class Client(ABC):
         "_buffer",
         "_deadline",
         "_eof",
-        "_is_gone",
         "_long",
         "_needed",
         "_spent",
@@ -53,7 +57,9 @@ class Client(ABC):
         "broker",
         "buffered",
         "context",
+        "credential",
         "has_more",
+        "is_gone",
         "joined",
         "last_command",
         "last_input",
@@ -91,7 +97,10 @@ class Client(ABC):
         self.number = context.next_number()  # CLIENT LIST tells it
         self.name = b""  # by CLIENT SETNAME
         self.last_command = b""
-        self.authorized = not context.password
+        self.authorized = not (context.password or context.proofs)
+        self.credential = (
+            Credential(context.proofs) if context.proofs is not None else None
+        )  # None: there is no auth file
         self.nil, self.nil_array = resp.NIL, resp.NIL_ARRAY  # as the version of RESP has them that the client asked for
         self.wants_counters = False  # the last GETJOB asked for the counters of jobs
         self.silence = 0  # replies that are not sent, because the client has asked for it; -1: all
@@ -102,7 +111,8 @@ class Client(ABC):
         self._again = False  # True: the command is executed again when the disk has answered
         self._deadline = NEVER  # ns: when a waiting GETJOB is given up
         self._long: Callable[[], bytes | None] | None = None  # a command that takes several turns
-        self._eof = self._is_gone = False
+        self._eof = False
+        self.is_gone = False  # True: the client was ended, or its connection is gone
 
     # input
 
@@ -213,6 +223,9 @@ class Client(ABC):
         if not self.authorized and command.name not in (b"auth", b"hello"):
             self.reply_error(NO_AUTH)
             return
+        if not self.may(command.name, arguments):
+            self.reply_error(NO_PERMISSION % command.name)
+            return
         if command.needs_memory and self.broker.store.refusal:
             self.reply_error(b"MISCONF Errors writing to the AOF file: " + self.broker.store.refusal.encode())
             return
@@ -228,6 +241,45 @@ class Client(ABC):
             self.reply_error(b"OOM " + str(error).encode())
         except Reading as reading:
             self._block(reading)
+
+    def may(self, command: bytes, arguments: list[bytes]) -> bool:
+        """Return whether the client may do a command. AUTH and HELLO are how it says who it is."""
+        credential = self.credential
+        if credential is None or not self.authorized:
+            return True
+        return allows(credential, self.context.queues, self.context.ids, command, arguments)
+
+    def show_token(self, secret: bytes) -> bool:
+        """Take the password of AUTH or HELLO as a token of the auth file."""
+        if self.credential is None or not self.credential.show_token(secret):
+            return False
+        self.forget_usual()
+        self._end_monitoring()
+        self.authorized = True
+        return True
+
+    def _end_monitoring(self) -> None:
+        """Show the client no more commands of others, if it may not see them now."""
+        if self.credential is not None and not self.credential.may(Verb.ADMIN):
+            self.context.forget(self)
+
+    def rights_changed(self) -> None:
+        """End the connection if the client is nobody any more, or waits for jobs that it may not have."""
+        credential = self.credential
+        self.forget_usual()
+        if credential is None:
+            return
+        waits = self.worker.watching if self.worker.waiting else ()
+        is_known = credential.renew()
+        self._end_monitoring()
+        if not is_known or not all(credential.may(Verb.CONSUME, name) for name in waits):
+            self.context.queues.stop_waiting(self.worker)
+            self.reply_error(NO_AUTH)
+            self.outbox.end()
+
+    @abstractmethod
+    def forget_usual(self) -> None:
+        """Read the next commands as those of a client that has sent none: its rights may have changed."""
 
     def _block(self, reading: Reading) -> None:
         """Execute the command again when the disk has answered."""
@@ -248,6 +300,14 @@ class Client(ABC):
         self._spent += len(data) // BYTES_OF_A_UNIT
         if not self.silence:
             self.outbox.reply(data, marks)
+        elif self.silence > 0:
+            self.silence -= 1
+
+    def reply_by(self, data: bytes, marks: tuple[Mark, ...], due: int, error: bytes, count: int) -> None:
+        """Answer `count` commands alike, or each with that error if the last of the marks is not reached by `due` (ns)."""
+        self._spent += len(data) // BYTES_OF_A_UNIT
+        if not self.silence:
+            self.outbox.reply_by(data, marks, due, resp.error(error) * count, count)
         elif self.silence > 0:
             self.silence -= 1
 
@@ -295,13 +355,15 @@ class Client(ABC):
 
     def others_answered(self, reply: bytes) -> None:
         """Answer the command that waited for other nodes, and go on with the kept input in the next turn."""
-        if not self._is_gone:
+        if not self.is_gone:
             self.end_wait(reply)
 
     def begin_long(self, some: Callable[[], bytes | None]) -> None:
-        """Begin a command that may take several turns. `some` does a part of it, and returns the reply when all is done."""
+        """Begin a command that may take several turns, of which this is the first.
+
+        `some` does the part of a turn, and returns the reply when all is done.
+        """
         self._long = some
-        self._continue_long()
 
     def _continue_long(self) -> None:
         assert self._long is not None
@@ -345,20 +407,21 @@ class Client(ABC):
             self.outbox.end()
 
     def disconnected(self) -> None:
-        """Release everything: the connection is gone. The reactor calls this twice if the connection was drained first."""
+        """Release everything: the connection is gone. The reactor calls this again if it was drained or broken off first."""
         self.outbox.closing = True
         self._buffer.clear()
         self.buffered, self.has_more, self._long = 0, False, None
-        if not self._is_gone:
-            self._is_gone = True
+        if not self.is_gone:
+            self.is_gone = True
             self.broker.seal_puts()
             self.context.queues.stop_waiting(self.worker)
             self.broker.tubes.waiters.leave(self.worker)
             self.context.forget(self)
 
     def break_off(self, why: str = "") -> None:
-        """End the connection without another word to the client."""
+        """End the connection without another word to the client, and give it no job any more."""
         self.outbox.break_off()
+        self.disconnected()
 
     def next_timer(self) -> int:
         """Return when `tick` has something to do (monotonic ns)."""

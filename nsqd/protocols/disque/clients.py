@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nsqd.protocols.disque import resp
-from nsqd.protocols.disque.arguments import NOT_AN_INTEGER, SYNTAX_ERROR, Refused, timeout_of
+from nsqd.protocols.disque.arguments import SYNTAX_ERROR, Refused, any_integer, timeout_of
 from shared.values import SECOND
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ BAD_SUBCOMMAND = b"ERR Syntax error, try CLIENT (LIST | KILL ip:port | GETNAME |
 BAD_NAME = b"ERR Client names cannot contain spaces, newlines or special characters."
 LONG_NAME = b"ERR Client names have at most 512 bytes"
 NO_PAUSE = b"ERR CLIENT PAUSE is not supported: pause queues with PAUSE, or drain the node with POST /node/drain"
-_FILTERS = (b"id", b"addr", b"type", b"skipme")
 
 
 def client_command(client: Client, arguments: list[bytes]) -> None:
@@ -38,7 +38,7 @@ def client_command(client: Client, arguments: list[bytes]) -> None:
         case b"kill", [address]:
             _kill_address(client, address)
         case b"kill", words if words:
-            client.reply(resp.integer(_kill(client, words)))
+            client.reply(resp.integer(_kill(client, _filters(words))))
         case b"pause", [time]:
             timeout_of(time)
             raise Refused(NO_PAUSE)
@@ -84,34 +84,47 @@ def _silence(client: Client, word: bytes) -> None:
             raise Refused(SYNTAX_ERROR)
 
 
+@dataclass(slots=True)
+class _Filters:
+    """Which connections a CLIENT KILL ends."""
+
+    number: int = 0  # 0: any
+    address: bytes | None = None
+    skips_self: bool = True
+
+    def choose(self, client: Client) -> bool:
+        return self.number in (0, client.number) and self.address in (None, _address(client))
+
+
 def _kill_address(client: Client, address: bytes) -> None:
-    for one in client.context.clients():
-        if _address(one) == address:
-            _end(client, one)
-            client.reply(resp.status(b"OK"))
-            return
-    raise Refused(b"ERR No such client")
+    if not _kill(client, _Filters(0, address, skips_self=False)):
+        raise Refused(b"ERR No such client")
+    client.reply(resp.status(b"OK"))
 
 
-def _kill(client: Client, words: list[bytes]) -> int:
-    """End the connections that the filters name. Returns how many. Raises Refused."""
-    wanted = dict(zip([word.lower() for word in words[::2]], words[1::2], strict=False))
-    if len(words) % 2 or not all(name in _FILTERS for name in wanted):
-        raise Refused(SYNTAX_ERROR)
-    number, skips = wanted.get(b"id"), wanted.get(b"skipme", b"yes").lower()
-    if number is not None and not number.isdigit():
-        raise Refused(NOT_AN_INTEGER)
-    if skips not in (b"yes", b"no"):
-        raise Refused(SYNTAX_ERROR)
-    if wanted.get(b"type", b"normal").lower() != b"normal":
-        raise Refused(b"ERR Unknown client type '%s'" % wanted[b"type"])
-    found = [
-        one
-        for one in client.context.clients()
-        if number in (None, b"%d" % one.number)
-        and wanted.get(b"addr") in (None, _address(one))
-        and not (one is client and skips == b"yes")
-    ]
+def _filters(words: list[bytes]) -> _Filters:
+    """Read the options of a CLIENT KILL from left to right: of one that is given twice the last counts. Raises Refused."""
+    filters = _Filters()
+    for at in range(0, len(words), 2):
+        match words[at].lower(), words[at + 1 : at + 2]:
+            case b"id", [text]:
+                filters.number = any_integer(text)
+            case b"type", [text]:
+                if text.lower() != b"normal":
+                    raise Refused(b"ERR Unknown client type '%s'" % text)
+            case b"addr", [text]:
+                filters.address = text
+            case b"skipme", [text] if text.lower() in (b"yes", b"no"):
+                filters.skips_self = text.lower() == b"yes"
+            case _:
+                raise Refused(SYNTAX_ERROR)
+    return filters
+
+
+def _kill(client: Client, filters: _Filters) -> int:
+    """End the connections that the filters choose. Returns how many."""
+    found = [one for one in client.context.clients() if filters.choose(one)]
+    found = [one for one in found if not (one is client and filters.skips_self)]
     for one in found:
         _end(client, one)
     return len(found)

@@ -7,12 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nsqd.core.queues import QueuedJob, TooLateError
+from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.loan import Loan
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.arguments import AddJob, GetJob, Refused, addjob, getjob, job_ids
-from nsqd.protocols.disque.client import TOO_FEW_NODES
+from nsqd.protocols.disque.client import COPIES_TOO_LATE, GONE_BEFORE_COPIED, TOO_FEW_NODES
 from nsqd.protocols.transport import NEVER
 from shared.values import MILLISECOND, SECOND
 
@@ -46,7 +47,8 @@ def add_together(client: Client, wanted: AddJob, bodies: list[bytes]) -> None:
     queue = client.context.queue(wanted.queue)
     copies = wanted.replicate or usual_copies(client)
     _check(client, queue, wanted, copies)
-    _put(client, queue, options_of(wanted, copies), bodies, asks_for_copies=not wanted.is_async and copies > 1)
+    asks_for_copies = not wanted.is_async and copies > 1
+    _put(client, queue, options_of(wanted, copies), bodies, asks_for_copies, wanted.timeout)
 
 
 def options_of(wanted: AddJob, copies: int) -> JobOptions:
@@ -55,25 +57,32 @@ def options_of(wanted: AddJob, copies: int) -> JobOptions:
     return JobOptions(PRIORITY, retry, wanted.delay, 0, True, wanted.ttl, copies)
 
 
-def add_usual(client: Client, queue: str, options: JobOptions, bodies: list[bytes], asks_for_copies: bool) -> bool:
+def add_usual(
+    client: Client, queue: str, options: JobOptions, bodies: list[bytes], asks_for_copies: bool, timeout: int
+) -> bool:
     """Add jobs as `add_together` does, if that refuses nothing and the queue has no limit.
 
-    Returns False, and adds nothing, if it may refuse. Raises TooMany, TooFewCopies.
+    `timeout`: ms that the replies wait for copies; 0: no limit. Returns False, and adds nothing, if it may refuse. Raises
+    TooMany, TooFewCopies.
     """
     tube = client.context.queues.tubes.tube(queue)
     if tube is None or tube.is_shut or client.broker.draining_since:
         return False
     if asks_for_copies and options.copies > client.broker.context.copies:
         return False
-    _put(client, queue, options, bodies, asks_for_copies)
+    _put(client, queue, options, bodies, asks_for_copies, timeout)
     return True
 
 
-def _put(client: Client, queue: str, options: JobOptions, bodies: list[bytes], asks_for_copies: bool) -> None:
+def _put(
+    client: Client, queue: str, options: JobOptions, bodies: list[bytes], asks_for_copies: bool, timeout: int
+) -> None:
     broker, context = client.broker, client.context
     if options.delay:
         options = options._replace(due=client.now + options.delay * SECOND)
-    marks = broker.tubes.ask_for_copies(queue, options.copies) if asks_for_copies else None
+    marks: tuple[Mark, ...] | None = None
+    if asks_for_copies or broker.context.copies > 1:  # else no topic has copies
+        marks = broker.tubes.ask_for_copies(queue, options.copies if asks_for_copies else 1, has_limit=True)
     context.queues.use(queue, client.now)
     number = broker.tubes.put_into(queue, bodies, options)
     encode, ttl, retry = context.ids.encode, options.ttl, options.ttr
@@ -83,7 +92,22 @@ def _put(client: Client, queue: str, options: JobOptions, bodies: list[bytes], a
         ids = [encode(one, ttl, retry) for one in range(number, number + len(bodies))]
         replies = b"+" + b"\r\n+".join(ids) + b"\r\n"
     # the record of the jobs makes the promise, at the turn's end
-    client.reply(replies, broker.topics[queue].marks if marks is None else marks)
+    usual = broker.topics[queue].marks
+    if marks is None or marks is usual:
+        client.reply(replies, usual)
+    else:
+        client.reply_by(replies, marks, *_limit(client.now, timeout, options.ttl), len(bodies))
+
+
+def _limit(now: int, timeout: int, ttl: int) -> tuple[int, bytes]:
+    """Return until when (monotonic ns) the reply to an ADDJOB waits for copies, and the error that it is then.
+
+    `timeout`: ms; 0: no limit but the time to live, `ttl`, in s. `now`: monotonic ns.
+    """
+    life = ttl * SECOND
+    if 0 < timeout * MILLISECOND < life:
+        return now + timeout * MILLISECOND, COPIES_TOO_LATE
+    return now + life, GONE_BEFORE_COPIED
 
 
 def _check(client: Client, queue: str, wanted: AddJob, copies: int) -> None:

@@ -53,6 +53,7 @@ class _Add(NamedTuple):
     behind: bytes
     is_usual: bool  # the number of copies is that of the cluster, which may change
     asks_for_copies: bool  # its reply waits for them
+    timeout: int  # ms that it waits; 0: no limit
 
 
 class Peer(Client):
@@ -84,6 +85,8 @@ class Peer(Client):
 
     def learn(self, arguments: list[bytes], data: bytes, at: int, end: int) -> None:
         name = arguments[0].lower()
+        if not self.may(name, arguments):
+            return  # whoever sends it again is refused again
         if name == b"getjob":
             try:
                 self._get = data[at:end], getjob(arguments)
@@ -111,7 +114,8 @@ class Peer(Client):
         options = jobs.options_of(wanted, copies)
         asks = copies > 1 and not wanted.is_async
         behind = data[begin + len(body) : end]
-        return _Add(queue, options, data[at:begin], len(body), behind, wanted.replicate is None, asks)
+        is_usual = wanted.replicate is None
+        return _Add(queue, options, data[at:begin], len(body), behind, is_usual, asks, wanted.timeout)
 
     def repeat(self, data: bytes, at: int) -> int:
         if self.silence or self.context.monitors or not self.authorized:
@@ -127,9 +131,16 @@ class Peer(Client):
             except Refused as refused:
                 self.reply_error(refused.text)
             return at + len(get[0])
-        if data.startswith(_ACKJOB, at) and data[at + _ACKJOB_END : at + _ACKJOB_SIZE] == b"\r\n":
+        if (
+            self.credential is None
+            and data.startswith(_ACKJOB, at)
+            and data[at + _ACKJOB_END : at + _ACKJOB_SIZE] == b"\r\n"
+        ):
             return self._acknowledge(data, at)
         return 0
+
+    def forget_usual(self) -> None:
+        self._add = self._get = None
 
     def _note(self, command: bytes, count: int) -> None:
         self.last_command = command
@@ -158,13 +169,16 @@ class Peer(Client):
             if not data.startswith(add.before, at):
                 break
         try:
-            if not bodies or not jobs.add_usual(self, add.queue, add.options, bodies, add.asks_for_copies):
+            if not bodies or not self._add_usual(add, bodies):
                 return 0
         except (TooMany, TooFewCopies):  # the command is read as any other, and answered with the error
             return 0
         self._note(b"addjob", len(bodies))
         self.spend(len(bodies) - 1)
         return at
+
+    def _add_usual(self, add: _Add, bodies: list[bytes]) -> bool:
+        return jobs.add_usual(self, add.queue, add.options, bodies, add.asks_for_copies, add.timeout)
 
     def show_command(self, client: Client, command: bytes, arguments: list[bytes]) -> None:
         """Send a command of another client, or of this one, since this client has sent MONITOR."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from nsqd.core.pauses import MOST_BY
 from nsqd.core.queues import QueuedJob
+from nsqd.core.timing.pause import Pause
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.protocols.disque import resp
@@ -78,11 +80,21 @@ def set_pause(client: Client, arguments: list[bytes]) -> None:
     wanted = pause(arguments)
     queues, name = client.context.queues, client.context.queue(wanted.queue)
     if wanted.state != b"state" and (wanted.state != b"none" or queues.is_known(name)):
-        queues.pause(name, wanted.state in (b"in", b"all"), wanted.state in (b"out", b"all"), client.now)
+        queues.pause(name, _wanted_pause(client, wanted.state), client.now)
+        client.promise(name)
     state = _WORDS[queues.pauses(name)]
     if wanted.bcast and client.context.others is not None:
         client.context.others.request_of_all([b"pause", wanted.queue, state])
     client.reply(resp.status(state))
+
+
+def _wanted_pause(client: Client, state: bytes) -> Pause | None:
+    """Return the pause of a queue that is to be in that state; None: in none."""
+    if state == b"none":
+        return None
+    by = client.name.decode() or client.remote_ip
+    at = client.broker.wall // SECOND
+    return Pause(by[:MOST_BY], at, 0, out=state in (b"out", b"all"), into=state in (b"in", b"all"))
 
 
 def scan_queues(client: Client, arguments: list[bytes]) -> None:

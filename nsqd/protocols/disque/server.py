@@ -48,6 +48,11 @@ _FLAGS_OF = {name: flags for names, flags in _FLAGS.items() for name in names.sp
 
 def auth(client: Client, arguments: list[bytes]) -> None:
     """Do an AUTH. A wrong password ends what an earlier right one has allowed."""
+    if client.credential is not None:
+        if not client.show_token(arguments[1]):
+            raise Refused(BAD_PASSWORD)
+        client.reply(resp.status(b"OK"))
+        return
     if not client.context.password:
         raise Refused(b"ERR Client sent AUTH, but no password is set")
     client.authorized = compare_digest(arguments[1], client.context.password)
@@ -92,7 +97,11 @@ def _read_options(client: Client, options: list[bytes]) -> None:
     while options:
         match options[0].lower(), len(options):
             case b"auth", length if length >= 3:
-                if client.context.password and not compare_digest(options[2], client.context.password):
+                if client.credential is not None:
+                    is_right = client.show_token(options[2])
+                else:
+                    is_right = not client.context.password or compare_digest(options[2], client.context.password)
+                if not is_right:
                     raise Refused(WRONG_PASS)
                 client.authorized = True
                 options = options[3:]

@@ -23,6 +23,7 @@ _IGNORED = frozenset(
     (b"accept", b"accept-encoding", b"accept-language", b"cache-control", b"content-type", b"pragma", b"traceparent",
      b"tracestate", b"user-agent", b"x-request-id")
 )  # fmt: skip
+_BEARER = b"Bearer "
 _BEGINNINGS = (
     b"POST /pub?topic=",
     b"POST /mpub?topic=",
@@ -60,6 +61,7 @@ class Request(NamedTuple):
     channel: bytes = b""  # for STATS, the one that is wanted; b"": all
     clients: bool = True  # for STATS: whether the answer tells of clients
     memory: bool = True  # for STATS: whether the answer tells of the process's memory
+    token: bytes = b""  # by which its sender is known; b"": it shows none
 
 
 def may_become(data: bytes) -> bool:
@@ -79,6 +81,10 @@ def read_head(head: bytes, is_own_host: Callable[[bytes], bool]) -> Request | No
     if line is None or headers is None:
         return None
     host, length = headers.pop(b"host", b""), headers.pop(b"content-length", None)
+    shown = headers.pop(b"authorization", None)
+    if shown is not None and not shown.startswith(_BEARER):
+        return None
+    token = shown[len(_BEARER) :].strip() if shown is not None else b""
     if headers.pop(b"connection", b"keep-alive").lower() != b"keep-alive" or not headers.keys() <= _IGNORED:
         return None
     if length is not None and not _LENGTH.fullmatch(length):
@@ -86,11 +92,12 @@ def read_head(head: bytes, is_own_host: Callable[[bytes], bool]) -> Request | No
     if not host or not is_own_host(host):
         return None
     if line["get"] is not None:
-        return _get(line) if length in (None, b"0") else None
+        found = _get(line) if length in (None, b"0") else None
+        return found._replace(token=token) if found is not None and token else found
     route = _POSTS.get((line["route"], line["binary"]))
     if route is None or length is None:
         return None
-    return Request(route, line["topic"], int(length), "POST", line["post"])
+    return Request(route, line["topic"], int(length), "POST", line["post"], token=token)
 
 
 def _get(line: re.Match[bytes]) -> Request | None:

@@ -15,9 +15,11 @@ from email.utils import formatdate
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import MAY_BE_DELIVERED
+from nsqd.protocols.credential import Proofs
 from nsqd.protocols.http.head import MAX_HEAD, Request, Route, may_become, read_head
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport
+from shared.auth.verbs import Verb
 from shared.budget import FREE
 from shared.tls_info import TlsInfo
 from shared.values import SECOND
@@ -59,6 +61,7 @@ class Context:
     stats: Callable[[str, str, bool, bool], bytes | None]
     # is told of each answer: the request, the client's address and port, and when its last bytes came (monotonic ns)
     answered: Callable[[Request, str, str, int], None]
+    proofs: Proofs | None = None  # the auth file; None: everybody may do everything
     known: dict[bytes, Request] = field(default_factory=dict)  # by head
     _second: int = -1  # the time in the next two, s since the epoch
     _beginning: bytes = b""  # of all answers
@@ -74,6 +77,14 @@ class Context:
                     self.known.clear()
                 self.known[head] = request
         return request
+
+    def allows(self, request: Request) -> bool:
+        """Return whether who sends a request may. If not, the HTTP thread says so."""
+        if self.proofs is None or not request.topic:
+            return True
+        identity = self.proofs.with_token(request.token)
+        verb = Verb.STATS if request.route is Route.STATS else Verb.PUBLISH
+        return identity is not None and identity.rights.may(verb, request.topic.decode())
 
     def ok(self, headers: bytes) -> bytes:
         """Return the answer OK with these headers, and with the time of this turn."""
@@ -181,6 +192,8 @@ class HttpPeer:
         topic = broker.named.get(request.topic)
         if topic is None or topic.shut or topic.starting or broker.refusal:
             return False
+        if context.proofs is not None and not context.allows(request):
+            return False
         if not 0 < request.length <= context.max_msg_size:
             return False
         topic.publish([data[body_at:]], request.length)
@@ -223,6 +236,8 @@ class HttpPeer:
         context = self._context
         if not request.topic:
             return request.route is Route.LIVEZ or self._is_fine(request.route)
+        if not context.allows(request):
+            return False
         if request.route is Route.STATS:
             return True
         topic = context.broker.named.get(request.topic)
@@ -300,6 +315,9 @@ class HttpPeer:
 
     def upgraded(self, tls: TlsInfo | None = None) -> None:
         """Do nothing: this peer never asks for a layer."""
+
+    def rights_changed(self) -> None:
+        """Do nothing: each request shows a token of its own."""
 
     def break_off(self, why: str = "") -> None:
         self.outbox.break_off()

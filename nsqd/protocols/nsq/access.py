@@ -1,4 +1,4 @@
-"""Decide what a connection may do: TLS first where it is required, and AUTH with its authorizations.
+"""Decide what a connection may do: by the auth file, if the client is known there, else by what authorization servers say.
 
 The authorization servers answer later. A command that needs their answer raises Waiting before it changes anything, and the
 peer handles the same command again after `answered` was called. So the same code runs twice, first to ask and then to use the
@@ -9,9 +9,11 @@ See docs/design/nsq-protocol.md#auth.
 
 from collections.abc import Callable
 
-from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, answer
+from nsqd.protocols.credential import Credential
+from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, answer, answer_for
 from nsqd.protocols.nsq.errors import WireError, quote
 from nsqd.protocols.transport import NEVER
+from shared.auth.verbs import Verb
 
 MOST_ALLOWED = 256  # topics and channels per connection whose permissions are remembered
 
@@ -23,14 +25,15 @@ class Waiting(Exception):
 class Access:
     """The permissions of one connection.
 
-    `ask` has the authorization servers asked about a secret; their answer comes to `answered`.
+    `ask` has the authorization servers asked about a secret; their answer comes to `answered`. None: there are none.
     """
 
-    __slots__ = ("_allowed", "_answer", "_ask", "_required", "_secret", "authorization", "until")
+    __slots__ = ("_allowed", "_answer", "_ask", "_secret", "authorization", "credential", "until")
 
-    def __init__(self, required: bool, ask: Callable[[bytes], None]) -> None:
-        self._required = required
+    def __init__(self, ask: Callable[[bytes], None] | None, credential: Credential | None = None) -> None:
+        """`credential`: by which the auth file knows the client; None: there is no auth file."""
         self._ask = ask
+        self.credential = credential
         self._secret = b""
         # the pairs (topic, channel) found allowed: matching the patterns costs microseconds
         self._allowed: set[tuple[str, str]] = set()
@@ -44,10 +47,19 @@ class Access:
 
     def auth(self, secret: bytes) -> bytes:
         """Handle AUTH: return the JSON to answer with. Raises WireError, Waiting."""
+        credential = self.credential
         if self.authorization is not None:
             raise WireError("E_INVALID", "AUTH already set")
-        if not self._required:
-            raise WireError("E_AUTH_DISABLED", "AUTH disabled")
+        if credential is not None and credential.show_token(secret):
+            assert credential.identity is not None
+            self._allowed.clear()
+            return answer_for(credential.identity.name, len(credential.identity.rights.rules))
+        if self._ask is None:
+            raise (
+                WireError("E_AUTH_DISABLED", "AUTH disabled")
+                if credential is None
+                else WireError("E_AUTH_FAILED", "AUTH failed")
+            )
         self._secret = secret
         authorization = self._query()
         if not authorization.permission_count:
@@ -60,7 +72,11 @@ class Access:
 
         Raises Waiting to ask the servers.
         """
-        if not self._required:
+        if self._ask is None and self.credential is None:
+            return
+        if self.credential is not None and self.credential.identity is not None:
+            if not self.credential.may(Verb.CONSUME if channel else Verb.PUBLISH, topic, channel):
+                raise _refused(command, topic, channel)
             return
         if self.authorization is None:
             raise WireError("E_AUTH_FIRST", f"AUTH required before {command}")
@@ -69,15 +85,34 @@ class Access:
         if (topic, channel) in self._allowed:
             return
         if not self._allows(topic, channel):
-            names = f"{quote(topic.encode())} {quote(channel.encode())}"
-            raise WireError("E_UNAUTHORIZED", f"AUTH failed for {command} on {names}")
+            raise _refused(command, topic, channel)
         if len(self._allowed) < MOST_ALLOWED:
             self._allowed.add((topic, channel))
 
+    def check_again(self, command: str, topic: str) -> None:
+        """Raise WireError if the auth file does not allow any more what it allowed when a command began."""
+        credential = self.credential
+        if credential is not None and self.authorization is None and not credential.may(Verb.PUBLISH, topic):
+            raise _refused(command, topic, "")
+
     def close(self) -> None:
         """Forget the question that may be open: the connection is gone."""
-        self._ask = _nobody
+        if self._ask is not None:
+            self._ask = _nobody
         self._answer = None
+
+    def renew(self, topic: str, channel: str) -> bool:
+        """Look again who the client is: the auth file has changed. Returns False if the connection is to end.
+
+        `topic` and `channel` are those that the client consumes; "": none.
+        """
+        credential = self.credential
+        if credential is None:
+            return True
+        was_known = credential.identity is not None
+        if not credential.renew():
+            return False
+        return not (was_known and channel) or credential.may(Verb.CONSUME, topic, channel)
 
     def _allows(self, topic: str, channel: str) -> bool:
         authorization = self.authorization
@@ -97,11 +132,17 @@ class Access:
         """
         answer, self._answer = self._answer, None
         if answer is None:
+            assert self._ask is not None
             self._ask(self._secret)
             raise Waiting
         if isinstance(answer, AuthRefused):
             raise WireError("E_AUTH_FAILED", "AUTH failed")
         return answer
+
+
+def _refused(command: str, topic: str, channel: str) -> WireError:
+    names = f"{quote(topic.encode())} {quote(channel.encode())}"
+    return WireError("E_UNAUTHORIZED", f"AUTH failed for {command} on {names}")
 
 
 def _nobody(secret: bytes) -> None:

@@ -109,9 +109,10 @@ def compiled(pattern: str) -> Any:
 
 def answer(authorization: Authorization) -> bytes:
     """Return the JSON with which AUTH is answered."""
-    fields = {
-        "identity": authorization.identity,
-        "identity_url": authorization.identity_url,
-        "permission_count": authorization.permission_count,
-    }
+    return answer_for(authorization.identity, authorization.permission_count, authorization.identity_url)
+
+
+def answer_for(identity: str, permission_count: int, identity_url: str = "") -> bytes:
+    """Return the JSON with which AUTH of this identity is answered."""
+    fields = {"identity": identity, "identity_url": identity_url, "permission_count": permission_count}
     return go_json(fields).encode()

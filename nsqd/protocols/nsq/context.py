@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from nsqd.core.broker import Broker
+from nsqd.protocols.credential import Proofs
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.settings import Settings
 
@@ -13,7 +14,8 @@ Ask = Callable[[Question, Callable[[Authorization | AuthRefused], None]], None]
 UntilRegistered = Callable[[str, Callable[[], None]], None]
 
 
-def _nobody_to_ask(*_: object) -> NoReturn:
+def nobody_to_ask(*_: object) -> NoReturn:
+    """Stand for authorization servers where there are none."""
     raise AssertionError("AUTH was required without servers to ask")
 
 
@@ -27,5 +29,6 @@ class Context:
 
     broker: Broker
     settings: Settings
-    ask: Ask = _nobody_to_ask  # asks the authorization servers; the answer comes in the reactor's thread, between turns
+    ask: Ask = nobody_to_ask  # asks the authorization servers; the answer comes in the reactor's thread, between turns
     until_registered: UntilRegistered = _no_lookupd  # calls back in the reactor's thread, too, within a bounded time
+    proofs: Proofs | None = None  # the auth file; None: there is none

@@ -5,10 +5,11 @@ An IDENTIFY may come again, but some of what the first one agreed on holds for g
 
 from collections.abc import Callable
 
+from nsqd.protocols.credential import Credential
 from nsqd.protocols.nsq.access import Access
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.commands import AUTH_BODY, IDENTIFY_BODY, read_body
-from nsqd.protocols.nsq.context import Context
+from nsqd.protocols.nsq.context import Context, nobody_to_ask
 from nsqd.protocols.nsq.errors import WireError
 from nsqd.protocols.nsq.identify import Identity, answer, apply, decode
 from nsqd.protocols.nsq.liveness import Liveness
@@ -53,7 +54,9 @@ class Introduction:
         self.agreed = self.identity
         self.identified = False
         self.tls: TlsInfo | None = None  # details of the handshake, once it is done
-        self.access = Access(settings.auth_required, self._ask_servers)
+        credential = Credential(context.proofs) if context.proofs is not None else None
+        has_servers = settings.auth_required and context.ask is not nobody_to_ask
+        self.access = Access(self._ask_servers if has_servers else None, credential)
         self.liveness = Liveness(now, settings.identify_timeout, self.identity.heartbeat_interval)
 
     def identify(self, data: bytes, start: int, at: int, now: int) -> tuple[bytes, int]:
@@ -76,6 +79,8 @@ class Introduction:
         """Take note that the next layer is in place: TLS if `tls` is given, else compression."""
         if tls is not None:
             self.tls = tls
+            if self.access.credential is not None:
+                self.access.credential.show_certificate(tls.subject, [*tls.uris, *tls.dns_names])
             self.liveness.handshake_due = NEVER
             self._transport.timer_changed()  # heartbeats begin
 

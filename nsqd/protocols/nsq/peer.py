@@ -161,6 +161,13 @@ class Peer:
         self._need = 0
         self.receive(b"", now)
 
+    def rights_changed(self) -> None:
+        """End the connection if the client, or what it consumes, is not allowed any more."""
+        self._publisher.forget_topics()
+        if not self.introduction.access.renew(*self.subscription.consumes()):
+            fail(self.outbox, WireError("E_UNAUTHORIZED", "AUTH is no longer valid"))
+            self.outbox.end()
+
     def upgraded(self, tls: TlsInfo | None = None) -> None:
         """Tell the client, through the next layer, that this layer is in place: TLS if `tls` is given, else compression."""
         self.introduction.upgraded(tls)
@@ -247,6 +254,7 @@ class Peer:
     def _auth(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
         require(self.state == INIT, "AUTH")
         reply, end = self.introduction.auth(words, data, start, at)
+        self._publisher.forget_topics()  # the client may have been somebody else
         self.outbox.reply(response(reply))
         return end
 

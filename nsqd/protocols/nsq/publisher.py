@@ -198,6 +198,7 @@ class Publisher:
         if not scan.complete:
             raise Later(at) if len(scan.bodies) - before == PORTION else scan.need(data, at)
         self.scan = None
+        self._access.check_again("MPUB", scan.topic)
         if len(scan.bodies) > PORTION:
             self._begin(scan.topic, MpubBatch(scan.bodies, scan.attributes))
         else:
@@ -224,6 +225,7 @@ class Publisher:
     def publish_more(self, batch: MpubBatch, at: int) -> int:
         """Publish the next portion of a large MPUB; OK follows the last. Raises Later if there is more, and WireError."""
         self.batch = None
+        self._access.check_again("MPUB", self._batch_topic)
         topic = self._topic(self._batch_topic, "MPUB", may_wait=False)
         count = 0 if batch.skip_duplicates(topic) else batch.publish(topic)
         if batch.is_done:

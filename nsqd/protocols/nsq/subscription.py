@@ -170,6 +170,10 @@ class Subscription:
         if self.consumer is not None:
             self._channel.refresh(self.consumer)
 
+    def consumes(self) -> tuple[str, str]:
+        """Return the topic and the channel that the client has subscribed to; ("", ""): none."""
+        return (self._channel.topic_name, self._channel.name) if self.consumer is not None else ("", "")
+
     # Sink of the consumer
 
     def deliver(self, frames: list[bytes], size: int, now: int) -> None:

@@ -23,7 +23,9 @@ class _Marks:
 
     copied: Mark  # what n nodes have
     leaving: Mark  # what may be delivered: it is copied, or was given up
-    waiting: deque[tuple[int, int]] = field(default_factory=deque)  # (until when, position) of replies
+    limited: Mark  # as `copied`, for replies that have a limit of their own: they are not given up here
+    # until when something waits, for which position, and whether replies do that are given up then
+    waiting: deque[tuple[int, int, bool]] = field(default_factory=deque)
 
 
 class Copies:
@@ -36,7 +38,7 @@ class Copies:
         self._positions: list[tuple[int, int]] = []
         self._fewest = MOST_COPIES + 1
         self.patience = 0  # ns after which a reply is given up; 0: never
-        self.given_up = 0  # how often replies were given up since the start
+        self._given_up = 0  # how often replies were given up since the start, but for those with a limit of their own
         self.available = 1  # copies that are possible now, this node's included
         self.on_available: Callable[[int], None] = lambda available: None
 
@@ -45,7 +47,9 @@ class Copies:
         if marks is None:
             what = "durable" if is_durable else "written"
             marks = self._marks[n, is_durable] = _Marks(
-                Mark(f"{what} at {n}", self._start), Mark(f"leaving at {n}", self._start)
+                Mark(f"{what} at {n}", self._start),
+                Mark(f"leaving at {n}", self._start),
+                Mark(f"{what} at {n}, or an error", self._start),
             )
             self._move(n, is_durable, marks)
         return marks
@@ -56,9 +60,18 @@ class Copies:
         numbers = [n for n, _ in self._marks]
         return min(numbers, default=0), max(numbers, default=1)
 
-    def copied(self, n: int, is_durable: bool) -> Mark:
-        """Return the mark up to which n nodes, 2 or more, have written the log, or have it durable."""
-        return self._of(n, is_durable).copied
+    @property
+    def given_up(self) -> int:
+        """Return how often replies were given up since the start."""
+        return self._given_up + sum(marks.limited.in_vain for marks in self._marks.values())
+
+    def copied(self, n: int, is_durable: bool, has_limit: bool = False) -> Mark:
+        """Return the mark up to which n nodes, 2 or more, have written the log, or have it durable.
+
+        `has_limit`: for replies that have a limit of their own.
+        """
+        marks = self._of(n, is_durable)
+        return marks.limited if has_limit else marks.copied
 
     def leaving(self, n: int, is_durable: bool) -> Mark:
         """Return the mark up to which messages may be delivered that need n copies."""
@@ -71,8 +84,10 @@ class Copies:
         """
         is_awaited = needs_sync = False
         for (_, is_durable), marks in self._marks.items():
-            if (marks.copied in awaited or marks.leaving in awaited) and marks.copied.position < position:
-                marks.waiting.append((now + self.patience, position))
+            is_given_up = marks.copied in awaited
+            wants = is_given_up or marks.leaving in awaited or marks.limited in awaited
+            if wants and marks.copied.position < position:
+                marks.waiting.append((now + self.patience, position, is_given_up))
                 is_awaited, needs_sync = True, needs_sync or is_durable
         return is_awaited, needs_sync
 
@@ -90,7 +105,7 @@ class Copies:
         best = sorted((pair[is_durable] for pair in self._positions), reverse=True)
         if len(best) >= n - 1 and n >= self._fewest:
             position = best[n - 2]
-            marks.copied.position = max(marks.copied.position, position)
+            marks.limited.position = marks.copied.position = max(marks.copied.position, position)
             marks.leaving.position = max(marks.leaving.position, position)
         while marks.waiting and marks.waiting[0][1] <= marks.copied.position:
             marks.waiting.popleft()
@@ -106,9 +121,9 @@ class Copies:
         expired = False
         for marks in self._marks.values():
             while self.patience and marks.waiting and marks.waiting[0][0] <= now:
-                position = marks.waiting.popleft()[1]
+                _, position, is_given_up = marks.waiting.popleft()
                 marks.copied.given_up = max(marks.copied.given_up, position)
                 marks.leaving.position = max(marks.leaving.position, position)
-                self.given_up += 1
+                self._given_up += is_given_up
                 expired = True
         return expired

@@ -36,8 +36,8 @@ class Modes(Protocol):
     def gate(self, mode: Durability, replicate: int) -> Gate | None:
         """Return what holds messages back until so many nodes have them; None for one node."""
 
-    def marks_of(self, mode: Durability, replicate: int) -> tuple[Mark, ...]:
-        """Return the marks that replies wait for which ask for so many copies."""
+    def marks_of(self, mode: Durability, replicate: int, has_limit: bool = False) -> tuple[Mark, ...]:
+        """Return the marks that replies wait for which ask for so many copies. `has_limit`: until a limit of their own."""
 
     def leaving(self, mode: Durability, replicate: int) -> Mark:
         """Return the mark up to which messages may leave that ask for so many copies, 2 or more."""
@@ -150,7 +150,7 @@ class LogTopic(RetainedExtents):
         if self._mode is Durability.INTERVAL:
             recorder.interval += count
 
-    def ask_for_copies(self, count: int) -> tuple[Mark, ...]:
+    def ask_for_copies(self, count: int, has_limit: bool = False) -> tuple[Mark, ...]:
         recorder, modes = self._recorder, self._modes
         if self.gate is None:
             self.gate = Gate(None, recorder.promise, 0)
@@ -159,7 +159,7 @@ class LogTopic(RetainedExtents):
         self._note_before()
         self.gate.shut(modes.leaving(self._mode, count))
         self._await_writing()
-        marks = modes.marks_of(self._mode, count)
+        marks = modes.marks_of(self._mode, count, has_limit)
         recorder.promise(marks)
         return marks
 

@@ -51,8 +51,8 @@ class LogStore:
         self.retention = Retention(writer, clock, syncer.want)
         # marks that replies wait for, by mode
         self._to_be_synced, self._to_be_written = (self.durable,), (self.written,)
-        # the same by number of copies, and whether they are synced
-        self._replicated: dict[tuple[int, bool], tuple[Mark, ...]] = {}
+        # the same by number of copies, whether they are synced, and whether the replies have a limit of their own
+        self._replicated: dict[tuple[int, bool, bool], tuple[Mark, ...]] = {}
         self._unwritten: set[Mark] = set()  # marks that replies wait for whose group is not written yet
         self._owes_sync = False  # True: a reply waits for the sync of a group that could not be written
         self.reshaped = 0  # how often extents older than the newest were replaced by others
@@ -187,15 +187,19 @@ class LogStore:
         self._syncer.relaxed = self._syncer.durability is Durability.OS and not self._strict
         return self.marks_of(mode, replicate)
 
-    def marks_of(self, mode: Durability | None, replicate: int) -> tuple[Mark, ...]:
-        """Return the marks that replies wait for which ask for so many copies, this node's included."""
+    def marks_of(self, mode: Durability | None, replicate: int, has_limit: bool = False) -> tuple[Mark, ...]:
+        """Return the marks that replies wait for which ask for so many copies, this node's included.
+
+        `has_limit`: the replies wait for the last of the marks, that of the copies, until a limit of their own.
+        """
         is_durable = mode is Durability.ALWAYS
         own = self._to_be_synced if is_durable else self._to_be_written
         if replicate < 2 or self.is_taken_over:
             return own
-        known = self._replicated.get((replicate, is_durable))
+        known = self._replicated.get((replicate, is_durable, has_limit))
         if known is None:
-            known = self._replicated[replicate, is_durable] = (*own, self.copies.copied(replicate, is_durable))
+            known = (*own, self.copies.copied(replicate, is_durable, has_limit))
+            self._replicated[replicate, is_durable, has_limit] = known
         return known
 
     def gate(self, mode: Durability, replicate: int) -> Gate | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from nsqd.core.reader import ReaderKind
+from nsqd.core.work_queue.state import TubeState
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.files import file_of
 from nsqd.storage.log.frozen import FrozenDisk
@@ -31,6 +32,7 @@ class TopicFindings:
     retained: int  # of these, messages that are only retained
     # for each reader: its kind, its name, and the number of messages by state
     readers: list[tuple[ReaderKind, str, dict[str, int]]]
+    queue_pause: str = ""  # "in", "out" or "all": the pause of the queue of Disque's clients; "": it is not paused
 
 
 @dataclass(slots=True)
@@ -93,7 +95,11 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
         distributed = topic.distributed
         plain = sequence.plain(0, distributed)
         readers = [(reader.kind, reader.name, reader.figures(distributed, plain)) for reader in topic.readers.values()]
-        findings.topics.append(TopicFindings(topic.name, topic.end, topic.end - distributed, live, retained, readers))
+        pauses = [tube.paused.ways for tube in topic.readers.values() if isinstance(tube, TubeState) and tube.paused]
+        undistributed = topic.end - distributed
+        findings.topics.append(
+            TopicFindings(topic.name, topic.end, undistributed, live, retained, readers, "".join(pauses))
+        )
     return findings
 
 

@@ -20,6 +20,7 @@ from nsqd.http.message_actions import MessageActions
 from nsqd.http.messages import Messages
 from nsqd.http.node import Node as HttpNode
 from nsqd.http.parts import at_page, following_page, ordinals_in, parts_of_channel
+from nsqd.protocols.disque.ids import JobIds
 from shared.http.api import Routes
 from shared.http.errors import HttpError
 from tests.nsqd.core.adopted import AdoptedLog, adopt
@@ -34,7 +35,10 @@ class Http:
 
     def __init__(self, node: Node) -> None:
         options = SimpleNamespace(max_req_timeout=10**12)
-        http_node = cast(HttpNode, SimpleNamespace(broker=node.broker, bridge=Bridge(), options=options, history=None))
+        http_node = cast(
+            HttpNode,
+            SimpleNamespace(broker=node.broker, bridge=Bridge(), options=options, history=None, job_ids=JobIds(b"c")),
+        )
         parts = (Messages(http_node), MessageActions(http_node), DeadLetters(http_node), Jobs(http_node))
         self._routes: Routes = {path: methods for part in parts for path, methods in part.routes().items()}
         self._node = node

@@ -12,6 +12,7 @@ from nsqd.core.message.frame import message_id
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.timing.pause import Pause
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
@@ -48,6 +49,7 @@ class Anybody:
             self.kick,
             self.kick,
             self.kick_jobs,
+            self.pause_tube,
             self.drop_jobs,
             self.delete_topic,
         ]
@@ -292,6 +294,17 @@ class Anybody:
             for job in (*tube.table.first_buried(2), tube.table.head(JobState.DELAYED)):
                 if job is not None:
                     tube.kick(job)
+
+    def pause_tube(self) -> None:
+        """Clients of Disque pause a queue or resume it, and one of beanstalkd pauses its tube for a while."""
+        tube, random = self._tube(), self._random
+        if tube is None:
+            return
+        if random.random() < 0.3:
+            tube.pause_for(random.choice((0, 2 * SECOND)), self._now)
+            return
+        out, into = random.choice(((True, False), (False, True), (True, True), (False, False)))
+        tube.pause_queue(Pause(random.choice(("", "10.0.0.1")), 1_800_000_000, 0, out, into) if out or into else None)
 
     def drop_jobs(self) -> None:
         tube = self._tube()

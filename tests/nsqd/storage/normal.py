@@ -32,6 +32,7 @@ class NormalTube:
     """The state of a tube in a form that two states can be compared in."""
 
     start: int
+    paused: Pause | None
     jobs: dict[int, Job]
     coming: dict[int, JobOptions]  # what is no job yet
 
@@ -102,7 +103,7 @@ def _tube(state: TubeState, distributed: int, sequence: Sequence, now: int) -> N
     coming = {ordinal: _terms(state.options.get(ordinal, JobOptions()), now) for ordinal in owed if ordinal not in jobs}
     ahead = {ordinal: _terms(one, now) for ordinal, one in state.options.items() if ordinal >= distributed}
     coming |= {ordinal: one for ordinal, one in ahead.items() if one != JobOptions()}
-    return NormalTube(state.start, jobs, coming)
+    return NormalTube(state.start, state.paused, jobs, coming)
 
 
 def _terms(options: JobOptions, now: int) -> JobOptions:

@@ -112,7 +112,9 @@ def test_a_client_asks_for_no_replies(wire: Wire) -> None:
 
 def test_a_client_asks_for_no_reply_to_the_next_command(wire: Wire) -> None:
     assert wire.ask(request("CLIENT", "REPLY", "SKIP") + request("PING", 1) + request("PING", 2)) == b"$1\r\n2\r\n"
-    assert wire.ask(request("CLIENT", "REPLY", "OFF") + request("CLIENT", "REPLY", "SKIP") + request("PING") * 2) == b""
+    skip = request("CLIENT", "REPLY", "SKIP")
+    assert wire.replies(skip + request("ADDJOB", "q", "b", 0) + request("QLEN", "q")) == [1]
+    assert wire.ask(request("CLIENT", "REPLY", "OFF") + skip + request("PING") * 2) == b""
 
 
 def test_a_client_is_ended_by_its_address(wire: Wire) -> None:
@@ -140,9 +142,49 @@ def test_a_client_that_is_ended_gets_nothing_more(wire: Wire) -> None:
         ("ADDR 10.0.0.1:5556 SKIPME no", [False, True, False]),
         ("ADDR 10.0.0.1:5555", [False, False, False]),
         ("ADDR 10.0.0.1:5555 SKIPME no", [True, False, False]),
+        ("ADDR 10.0.0.1:5555 ADDR 10.0.0.1:5556", [False, True, False]),
+        ("SKIPME yes ID 0 SKIPME no", [True, True, True]),
+        ("ID +02", [False, True, False]),
+        ("ID 003 TYPE normal", [False, False, True]),
+        ("ID -2", [False, False, False]),
     ],
 )
 def test_filters_choose_the_clients_that_are_ended(wire: Wire, words: str, ended: list[bool]) -> None:
     wires = group(wire, 2)
     assert wire.do("CLIENT", "KILL", *words.split()) == sum(ended)
     assert [one.peer.outbox.closing for one in wires] == ended
+
+
+@pytest.mark.parametrize(
+    ("words", "reply"),
+    [
+        ("ID x TYPE y", "-ERR value is not an integer or out of range"),
+        ("TYPE y ID x", "-ERR Unknown client type 'y'"),
+        ("SKIPME maybe ID x", SYNTAX),
+        ("ID 1 ADDR", SYNTAX),
+        ("ID x ADDR", "-ERR value is not an integer or out of range"),
+        ("what 1 ID x", SYNTAX),
+        ("ID 9223372036854775808 x", "-ERR value is not an integer or out of range"),
+    ],
+)
+def test_the_first_filter_that_is_wrong_is_told(wire: Wire, words: str, reply: str) -> None:
+    assert wire.do("CLIENT", "KILL", *words.split()) == reply
+
+
+def test_an_empty_number_is_none(wire: Wire) -> None:
+    wires = group(wire, 1)
+    assert wire.do("CLIENT", "KILL", "ID", "") == 1
+    assert [one.peer.outbox.closing for one in wires] == [False, True]
+
+
+def test_a_client_that_waits_and_is_ended_gets_no_job(wire: Wire) -> None:
+    wire, other = group(wire, 1)
+    other.replies(request("GETJOB", "FROM", "q"))
+    assert wire.do("CLIENT", "KILL", "ID", other.peer.number) == 1
+    wire.do("ADDJOB", "q", "b", 0, "RETRY", 0)
+    wire.node.turn()
+    assert other.said() == b""
+    assert wire.do("QLEN", "q") == 1
+    other.peer.disconnected()
+    assert len(wire.get("q")) == 1
+    wire.node.broker.check()

@@ -8,9 +8,10 @@ from ipaddress import ip_address
 import pytest
 
 from nsqd.core.limits import Limits
+from nsqd.protocols.disque.client import TOO_FEW_NODES
 from nsqd.protocols.disque.cluster_commands import ALONE, BAD_SUBCOMMAND, BAD_WORD, NO_RESET
 from nsqd.protocols.disque.context import Alone, NodeFacts, Priority
-from nsqd.protocols.disque.jobs import LEAVING
+from nsqd.protocols.disque.jobs import CANNOT_HOLD, LEAVING
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.disque.wire import NUMBER, Wire, request
 
@@ -141,17 +142,25 @@ def test_a_node_that_is_alone(wire: Wire) -> None:
 
 
 def test_a_node_that_is_alone_takes_no_jobs_until_it_stays(wire: Wire) -> None:
-    node_id = own_id(wire)
-    wire.add("q")
-    assert wire.do("CLUSTER", "LEAVING", "YES") == "OK"
-    assert wire.do("CLUSTER", "LEAVING") == "yes"
-    assert wire.do("CLUSTER", "LEAVING", "yes") == "OK"
-    assert wire.do("CLUSTER", "NODES") == node_id + b" :27711 myself,leaving 0 0 connected\n"
+    first, second = wire.add("q", b"1"), wire.add("q", b"2")
+    leaves, too_few = "-" + (TOO_FEW_NODES + CANNOT_HOLD).decode(), "-" + TOO_FEW_NODES.decode()
+    for _ in range(2):
+        assert wire.do("CLUSTER", "LEAVING", "YES") == "OK"
+        assert wire.do("CLUSTER", "LEAVING") == "yes"
+    assert wire.do("CLUSTER", "NODES") == own_id(wire) + b" :27711 myself,leaving 0 0 connected\n"
     assert wire.do("HELLO")[2][3] == b"100"
-    assert wire.do("ADDJOB", "q", "b", 0).startswith("-NOREPL")
-    assert len(wire.get("q")) == 1
+    for options in ((), ("REPLICATE", 1), ("ASYNC",), ("RETRY", 0)):
+        assert wire.do("ADDJOB", "q", "b", 0, *options) == leaves
+    assert wire.do("ADDJOB", "q", "b", 0, "REPLICATE", 2) == too_few
+    assert wire.do("ADDJOB", "q", "b", 0, "TTL", 0) == "-ERR TTL must be a number > 0"
+    assert [job[1] for job in wire.get("q", count=2)] == [first, second]
+    for _ in range(3):  # also when the same command comes again
+        assert wire.do("GETJOB", "FROM", "q") == "-" + LEAVING.decode()
+    assert wire.do("GETJOB", "NOHANG", "FROM", "q") is None
+    assert [wire.do("NACK", first), wire.do("QLEN", "q"), wire.do("ACKJOB", first)] == [1, 1, 1]
     assert wire.do("CLUSTER", "LEAVING", "no") == "OK"
     assert wire.do("CLUSTER", "LEAVING") == "no"
+    assert wire.do("HELLO")[2][3] == b"1"
     wire.add("q")
 
 

@@ -7,7 +7,7 @@ import pytest
 from nsqd.core.limits import Limits
 from nsqd.protocols.disque.config import DEFAULTS, MOST_PASSWORD, MOST_PATTERN
 from tests.nsqd.core.node import Node
-from tests.nsqd.protocols.disque.wire import Wire
+from tests.nsqd.protocols.disque.wire import Wire, request
 
 NO_AUTH = "-NOAUTH Authentication required."
 
@@ -69,9 +69,15 @@ def test_settings_are_found_by_a_pattern(wire: Wire, pattern: str, names: list[s
     assert list(get(wire, pattern)) == names
 
 
+def test_a_client_of_resp3_gets_a_map(wire: Wire) -> None:
+    wire.do("HELLO", 3)
+    assert wire.ask(request("CONFIG", "GET", "hz")) == b"%1\r\n$2\r\nhz\r\n$2\r\n10\r\n"
+
+
 def test_a_pattern_has_a_greatest_length(wire: Wire) -> None:
     assert list(get(wire, "*" * MOST_PATTERN)) == list(DEFAULTS)
     assert get(wire, "*" * (MOST_PATTERN + 1)) == {}
+    assert get(wire, "[" * 100_000) == {}  # is not read: that would take minutes
 
 
 def test_what_the_process_has_set_is_told(wire: Wire) -> None:

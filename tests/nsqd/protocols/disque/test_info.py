@@ -62,6 +62,13 @@ def test_a_section_has_the_form_of_disque(wire: Wire, words: str, reply: str) ->
     assert wire.do("INFO", words) == reply.encode()
 
 
+def test_what_clients_look_for_is_there(wire: Wire) -> None:
+    found = sections(wire)
+    assert {"mem_allocator"} <= set(found["Memory"])
+    assert {"total_connections_received", "total_commands_processed", "rejected_connections"} <= set(found["Stats"])
+    assert {"used_cpu_sys_children", "used_cpu_user_children"} <= set(found["CPU"])
+
+
 def test_two_sections_are_a_syntax_error(wire: Wire) -> None:
     assert wire.do("INFO", "jobs", "queues") == "-ERR syntax error"
 

@@ -305,7 +305,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many copies were asked for, in order."""
     found: list[int] = []
 
-    def ask(journal: MemoryTopic, count: int) -> tuple[Mark, ...]:
+    def ask(journal: MemoryTopic, count: int, has_limit: bool = False) -> tuple[Mark, ...]:
         found.append(count)
         return ()
 

@@ -8,6 +8,9 @@ import pytest
 
 from nsqd.core.limits import Limits
 from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.timing.pause import Pause
+from nsqd.core.work_queue.worker import Worker
+from shared.values import SECOND
 from tests.nsqd.core.adopted import AdoptedLog
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.disque.wire import Wire, request
@@ -76,6 +79,44 @@ def test_pauses(wire: Wire) -> None:
     assert other.replies() == [[[b"q", job_id.encode(), b"body"]]]
     assert wire.get("q")[0][1] == second
     assert wire.do("PAUSE", "q", "what") == "-ERR syntax error"
+
+
+def test_the_log_knows_who_paused_a_queue(wire: Wire) -> None:
+    tubes = wire.node.broker.tubes
+    wire.do("PAUSE", "q", "all")
+    assert tubes.made("q").paused == Pause("10.0.0.1", wire.node.broker.wall // SECOND, 0, out=True, into=True)
+    wire.do("CLIENT", "SETNAME", "ann")
+    wire.do("PAUSE", "q", "out")
+    assert tubes.made("q").paused == Pause("ann", wire.node.broker.wall // SECOND, 0)
+    wire.do("PAUSE", "q", "none")
+    assert tubes.made("q").paused is None
+
+
+def test_pause_tube_of_beanstalkd_ends_a_pause_of_jobs_that_go_and_of_no_others(wire: Wire) -> None:
+    job_id = wire.add("q")
+    wire.do("PAUSE", "q", "all")
+    tube = wire.node.broker.tubes.made("q")
+    tube.pause_for(2 * SECOND, wire.node.now)
+    assert wire.do("PAUSE", "q", "state") == "all"
+    assert wire.get("q") == []
+    wire.advance(2000)
+    assert wire.get("q")[0][1] == job_id
+    assert wire.do("PAUSE", "q", "state") == "in"
+    assert wire.do("ADDJOB", "q", "x", 0).startswith("-PAUSED")
+
+
+def test_a_paused_queue_stays_when_its_last_user_leaves_the_tube(wire: Wire) -> None:
+    tubes, worker = wire.node.broker.tubes, Worker(wire.peer)
+    tubes.join(worker)
+    for name in ("paused", "not"):
+        tubes.watch(worker, name)
+        tubes.made(name)
+    wire.do("PAUSE", "paused", "in")
+    tubes.leave(worker)
+    assert (tubes.tube("paused") is not None, tubes.tube("not")) == (True, None)
+    wire.do("PAUSE", "paused", "none")
+    tubes.leave_empty("paused")
+    assert list(wire.node.broker.topics) == []
 
 
 def test_a_pause_lasts(wire: Wire) -> None:
@@ -151,3 +192,28 @@ def test_jobs_of_an_adopted_log(wire: Wire) -> None:
         assert wire.do("ACKJOB", job_id) == 1
     assert scanned(wire) == []
     wire.node.broker.check()
+
+
+def test_a_pause_holds_for_adopted_logs_and_theirs_stays(wire: Wire) -> None:
+    node = wire.node
+    held, shut = Pause("ann", 7, 0), Pause("bob", 7, 0, out=False, into=True)
+    logs = {}
+    for origin, name in ((8, "theirs"), (9, "ours"), (10, "shut")):
+        log = logs[name] = AdoptedLog(node, origin)
+        log.broker.tubes.made(name)
+        log.publish(name, b"job")
+    logs["theirs"].broker.tubes.made("theirs").pause_queue(held)
+    logs["shut"].broker.tubes.made("shut").pause_queue(shut)
+    wire.do("PAUSE", "ours", "out")
+    for log in logs.values():
+        log.attach()
+    assert [queue for queue, _, _ in wire.get("theirs", "ours", "shut")] == [b"shut"]
+    assert [wire.do("PAUSE", name, "state") for name in logs] == ["out", "out", "none"]
+    assert wire.add("shut").startswith("D-")
+    assert logs["ours"].broker.tubes.made("ours").paused == node.broker.tubes.made("ours").paused
+    node.broker.tubes.made("ours").pause_for(0, node.now)
+    assert wire.do("PAUSE", "theirs", "none") == "none"
+    found = wire.get("theirs", "ours", "shut", count=3)
+    assert [queue for queue, _, _ in found] == [b"theirs", b"ours", b"shut"]
+    assert [log.broker.tubes.made(name).paused for name, log in logs.items()] == [None, None, shut]
+    node.broker.check()

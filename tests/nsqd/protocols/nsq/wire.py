@@ -4,8 +4,9 @@ import struct
 from collections.abc import Callable
 
 from nsqd.core.limits import Limits
+from nsqd.protocols.credential import Proofs
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
-from nsqd.protocols.nsq.context import Context
+from nsqd.protocols.nsq.context import Context, nobody_to_ask
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
 from nsqd.protocols.transport import Begin, Upgrade
@@ -17,7 +18,15 @@ RESPONSE, ERROR, MESSAGE = 0, 1, 2
 class Wire:
     """Implements Transport; the network takes everything at once unless told otherwise."""
 
-    def __init__(self, node: Node | None = None, settings: Settings | None = None, magic: bool = True) -> None:
+    def __init__(
+        self,
+        node: Node | None = None,
+        settings: Settings | None = None,
+        magic: bool = True,
+        proofs: Proofs | None = None,
+        asks: bool = True,
+    ) -> None:
+        """`asks`: there are authorization servers."""
         self.node = node or Node(Limits())
         self.wants_output = False
         self.received = bytearray()
@@ -26,7 +35,8 @@ class Wire:
         self.unregistered: list[str] = []  # topics that nsqlookupd must know before the peer goes on
         self.answers: list[Callable[[Authorization | AuthRefused], None]] = []  # who waits for them, the last one last
         self.is_over = False  # what the peer waited for outside is over
-        context = Context(self.node.broker, settings or Settings(), self._ask, self._register)
+        ask = self._ask if asks else nobody_to_ask
+        context = Context(self.node.broker, settings or Settings(), ask, self._register, proofs)
         self.peer = Peer(context, self, "10.0.0.1", "5555", self.node.now, self.node.broker.wall)
         self.node.after_turn = self._chain(self.node.after_turn)
         if magic:

@@ -32,3 +32,17 @@ def test_what_waits_for_too_long_is_given_up() -> None:
     assert copies.expire(10)
     assert (mark.given_up, mark.position, copies.given_up) == (150, 100, 1)
     assert copies.leaving(2, False).position == 150
+
+
+def test_replies_with_a_limit_of_their_own_are_not_given_up_here() -> None:
+    copies = Copies(100)
+    copies.patience = 10
+    mark = copies.copied(2, False, has_limit=True)
+    assert copies.wait({mark}, 150, 0) == (True, False)
+    assert copies.expire(10)
+    assert (mark.given_up, mark.position, copies.given_up) == (0, 100, 0)
+    assert copies.leaving(2, False).position == 150, "others do not wait for the job that long"
+    copies.update([(170, 170)])
+    assert mark.position == 170
+    mark.in_vain += 3
+    assert copies.given_up == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -10,14 +11,22 @@ from hypothesis import strategies as st
 
 from nsqd.core import records
 from nsqd.core.pauses import MOST_BY
+from nsqd.core.sequence.finished import Finished
 from nsqd.core.timing.pause import NOT_KNOWN, Pause, dump_pause, load_pause
+from nsqd.core.work_queue.pausable import LONGEST_PAUSE
+from nsqd.core.work_queue.state import TubeState
+from nsqd.storage.log.verify import verify
+from nsqd.verify import _as_json, _text
 from shared.values import SECOND
 from tests.nsqd.storage.log.test_damage import open_node
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SimNode
 
 SECONDS = st.integers(0, 2**63)
-PAUSES = st.builds(Pause, st.text(max_size=MOST_BY), SECONDS, SECONDS)
+WAYS = st.sampled_from(((True, False), (False, True), (True, True)))  # what is paused of a queue
+PAUSES = st.builds(
+    lambda by, at, until, ways: Pause(by, at, until, *ways), st.text(max_size=MOST_BY), SECONDS, SECONDS, WAYS
+)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.none() | PAUSES)
@@ -63,3 +72,64 @@ def test_a_restart_keeps_them(end: str) -> None:
     other.broker.check()
     again = open_node(other.disk.kill())
     assert again.broker.topics["t"].paused is None
+
+
+OUT, INTO, ALL = Pause("ann", 7, 0), Pause("10.0.0.1", 7, 0, out=False, into=True), Pause("", 7, 0, into=True)
+
+
+@pytest.mark.parametrize("end", ["kill", "checkpoint"])
+def test_a_restart_keeps_pauses_of_queues_and_no_others(end: str) -> None:
+    disk = SimDisk(Random(1))
+    node = open_node(disk, tail_records=5 if end == "checkpoint" else 1 << 30)
+    pauses = {"out": OUT, "into": INTO, "all": ALL, "none": None, "ended": None, "in": INTO}
+
+    def pause(node: SimNode) -> None:
+        made = node.broker.tubes.made
+        for name, paused in pauses.items():
+            made(name).pause_queue(paused)
+        made("none").pause_for(60 * SECOND, node.clock.now)
+        made("ended").pause_queue(OUT)
+        made("ended").pause_for(60 * SECOND, node.clock.now)  # pause-tube ends that of the queue
+        made("in").pause_queue(ALL)
+        made("in").pause_for(0, node.clock.now)
+
+    node.turn(lambda: pause(node))
+    if end == "checkpoint":
+        node.log.close()
+        assert node.log.upkeep is not None
+        assert node.log.upkeep.checkpoints.written > 0
+    other = open_node(disk.kill())
+    tubes = {name: other.broker.tubes.made(name) for name in pauses}
+    assert {name: tube.paused for name, tube in tubes.items()} == {**pauses, "in": replace(ALL, out=False)}
+    assert {name for name, tube in tubes.items() if tube.is_shut} == {"into", "all", "in"}
+    assert {name for name, tube in tubes.items() if tube.pause_until > other.clock.now} == {"out", "all"}
+    assert {name: tube.pause_left(other.clock.now) for name, tube in tubes.items() if tube.is_held} == {
+        "out": LONGEST_PAUSE, "all": LONGEST_PAUSE,
+    }  # fmt: skip
+    other.broker.check()
+    other.turn(lambda: tubes["all"].pause_queue(None))
+    again = open_node(other.disk.kill())
+    assert again.broker.tubes.made("all").paused is None
+
+
+def test_a_checkpoint_of_format_10_is_read() -> None:
+    state = TubeState(3, "t", 0, 0, Finished(0, []), paused=ALL)
+    array = state.dump()
+    assert TubeState.load(array, 0, 0, [], lambda first, end: []).paused == ALL
+    assert TubeState.load(array[:-1], 0, 0, [], lambda first, end: []).paused is None
+
+
+def test_verify_tells_of_them() -> None:
+    disk = SimDisk(Random(1))
+    node = open_node(disk)
+
+    def pause() -> None:
+        node.broker.tubes.made("q").pause_queue(ALL)
+        node.broker.tubes.made("r")
+
+    node.turn(pause)
+    findings = verify(disk.kill(), lambda done, total: None)
+    assert {topic.name: topic.queue_pause for topic in findings.topics} == {"q": "all", "r": ""}
+    told = _as_json(findings)["topics"]
+    assert [topic.get("queue_paused") for topic in told] == ["all", None]
+    assert "  tube: 0 ready, 0 delayed, 0 buried; the queue is paused: all" in _text(findings).splitlines()

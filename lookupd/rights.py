@@ -1,0 +1,32 @@
+"""What every route of nsqlookupd's HTTP API needs, where there is an auth file. A route without a row cannot be served.
+
+Consumers look up the topics that they may consume, and nsqd asks for the channels of topics that it registers: so these two
+routes are open to everybody who is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shared.auth.verbs import Verb
+from shared.http.authorize import KNOWN, OPEN, Need
+
+_STATS = Need(Verb.STATS)
+NEEDS: Mapping[str, Need] = {
+    "GET /ping": OPEN,
+    "GET /livez": OPEN,
+    "GET /readyz": OPEN,
+    "GET /info": OPEN,
+    "GET /metrics": OPEN,
+    "GET /lookup": KNOWN,
+    "GET /channels": KNOWN,
+    "GET /topics": _STATS,
+    "GET /topics/inactive": _STATS,
+    "GET /nodes": KNOWN,
+    "GET /debug": Need(Verb.ADMIN),
+    "POST /topic/create": Need(Verb.CREATE, "topic"),
+    "POST /topic/delete": Need(Verb.DELETE, "topic"),
+    "POST /topic/tombstone": Need(Verb.ADMIN),
+    "POST /channel/create": Need(Verb.CREATE, "topic", "channel"),
+    "POST /channel/delete": Need(Verb.DELETE, "topic", "channel"),
+}

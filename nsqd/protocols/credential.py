@@ -1,0 +1,66 @@
+"""Who a client is by the proof that it has shown, and what it may do. The same for all protocols.
+
+See docs/design/security.md#who-may-do-what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from shared.auth.auth_file import Identity
+from shared.auth.verbs import Verb
+
+
+class Proofs(Protocol):
+    """The auth file, as ports need it (shared/auth/keyring.py)."""
+
+    def with_token(self, secret: bytes) -> Identity | None:
+        """Return who has this token; None: nobody, or not any more."""
+
+    def with_certificate(self, subject: str, names: list[str]) -> Identity | None:
+        """Return who has this certificate, which was verified. `names`: its URIs and DNS names."""
+
+
+class Credential:
+    """The proof that one client has shown last, and who it is by that."""
+
+    __slots__ = ("_find", "_proofs", "identity")
+
+    def __init__(self, proofs: Proofs) -> None:
+        """Begin with nobody."""
+        self._proofs = proofs
+        self._find: Callable[[], Identity | None] = _nobody
+        self.identity: Identity | None = None  # None: nobody
+
+    def show_token(self, secret: bytes) -> bool:
+        """Take a token. Returns False if nobody has it: the client stays who it was."""
+        return self._show(partial(self._proofs.with_token, secret))
+
+    def show_certificate(self, subject: str, names: list[str]) -> bool:
+        """Take a certificate that was verified; "": there is none."""
+        return bool(subject or names) and self._show(partial(self._proofs.with_certificate, subject, names))
+
+    def _show(self, find: Callable[[], Identity | None]) -> bool:
+        identity = find()
+        if identity is None:
+            return False
+        self._find, self.identity = find, identity
+        return True
+
+    def renew(self) -> bool:
+        """Look again who this is: the auth file has changed. Returns False if it was somebody, and is nobody now."""
+        before, self.identity = self.identity, self._find()
+        return before is None or self.identity is not None
+
+    def may(self, verb: Verb, topic: str = "", channel: str = "") -> bool:
+        """Return whether the client may do this; `topic` "": on all topics, or on the node."""
+        return self.identity is not None and self.identity.rights.may(verb, topic, channel)
+
+    def __repr__(self) -> str:
+        return f"<Credential of {self.identity!r}>"
+
+
+def _nobody() -> None:
+    return None

@@ -1,0 +1,233 @@
+"""The auth file: who there is, by what each is known, and what each may do. In TOML; checked as a whole.
+
+    [[token]]                                  # a program; `penstock auth token create` writes this
+    name = "orders-api"
+    sha256 = "9f86d081..."                     # of the token
+    roles = ["orders"]
+    expires = 2027-01-01T00:00:00Z
+
+    [[user]]                                   # a person; `penstock users` writes this
+    name = "ann"
+    password = "$argon2id$v=19$..."
+    roles = ["operator"]
+    topics = ["orders.*"]                      # restricts all roles of this entry
+
+    [[certificate]]                            # a client certificate, by a pattern of its subject or of a URI or DNS name
+    name = "billing"
+    subject = "CN=billing*"
+    roles = ["producer"]
+
+    [[role]]
+    name = "orders"
+    rules = [{ verbs = ["publish"], topics = ["orders.*"] }, { verbs = ["consume"], topics = ["orders.*"], channels = ["api"] }]
+
+Several tokens may have one name: that is how a token is replaced. See shared/auth/verbs.py for verbs and built-in roles.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from shared.auth.rules import ANY, PatternError, Rights, Rule, expression, matches, matches_subject
+from shared.auth.tokens import DIGEST
+from shared.auth.verbs import BUILT_IN, Verb
+
+MOST_BYTES = 16 * 1024 * 1024
+NEVER = float("inf")
+NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
+_KINDS = ("token", "user", "certificate", "role")
+_COMMON = frozenset({"name", "roles", "topics", "expires"})
+_KEYS = {
+    "token": _COMMON | {"sha256"},
+    "user": _COMMON | {"password", "sha256"},
+    "certificate": _COMMON | {"subject", "san"},
+    "role": frozenset({"name", "rules"}),
+}
+_RULE_KEYS = frozenset({"verbs", "topics", "channels"})
+
+
+class AuthFileError(ValueError):
+    """The file is not valid. The text names the line, and quotes no secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Somebody who has proved who it is."""
+
+    name: str
+    kind: str  # "token", "user" or "certificate"
+    roles: tuple[str, ...]
+    rights: Rights
+    expires: float = NEVER  # s since the epoch
+
+    def __repr__(self) -> str:
+        return f"<Identity {self.name}, by {self.kind}>"
+
+
+@dataclass(slots=True)
+class AuthFile:
+    """What the file says."""
+
+    tokens: dict[str, Identity] = field(default_factory=dict)  # by the SHA-256 of the token
+    users: dict[str, tuple[Identity, str]] = field(default_factory=dict)  # by name, with the hash of the password
+    certificates: list[tuple[str, str, Identity]] = field(default_factory=list)  # "subject" or "san", pattern
+
+    def of_certificate(self, subject: str, names: list[str]) -> Identity | None:
+        """Return who shows this certificate: the first entry that fits. `names`: its URIs and DNS names."""
+        for kind, pattern, identity in self.certificates:
+            is_his = (
+                matches_subject(pattern, subject)
+                if kind == "subject"
+                else any(matches((pattern,), one) for one in names)
+            )
+            if is_his:
+                return identity
+        return None
+
+    def identities(self) -> list[Identity]:
+        """Return all, those of tokens first."""
+        users = [identity for identity, _ in self.users.values()]
+        return [*self.tokens.values(), *users, *(one for _, _, one in self.certificates)]
+
+
+def parse(text: str) -> AuthFile:
+    """Return what a file says. Raises AuthFileError."""
+    try:
+        content = tomllib.loads(text)
+    except RecursionError:
+        raise AuthFileError("it is nested too deeply") from None
+    except ValueError as error:  # also a number of thousands of digits
+        raise AuthFileError(
+            re.sub(r"(?s)^(.*?) ?\(at (line \d+|end of document).*\)$", r"\2: \1", str(error))
+        ) from None
+    return _Reader(text, content).read()
+
+
+class _Reader:
+    """Reads one file, and names lines in what it complains about."""
+
+    def __init__(self, text: str, content: Mapping[str, Any]) -> None:
+        self._text = text
+        self._content = content
+        self._found = AuthFile()
+        self._roles: dict[str, tuple[Rule, ...]] = {
+            name: (Rule(verbs, source=f"role {name}"),) for name, verbs in BUILT_IN.items()
+        }
+
+    def read(self) -> AuthFile:
+        for kind in self._content:
+            if kind not in _KINDS:
+                raise AuthFileError(f"{self._line_of(kind, 0)}{kind!r} is not known: use {', '.join(_KINDS)}")
+        for place, entry in self._entries("role"):
+            self._role(place, entry)
+        for kind in ("token", "user", "certificate"):
+            for place, entry in self._entries(kind):
+                self._identity(kind, place, entry)
+        return self._found
+
+    def _entries(self, kind: str) -> list[tuple[int, dict[str, Any]]]:
+        entries = self._content.get(kind, [])
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise AuthFileError(f"{self._line_of(kind, 0)}{kind} is a list: begin each with [[{kind}]]")
+        for place, entry in enumerate(entries):
+            name = entry.get("name")
+            if not isinstance(name, str) or NAME.fullmatch(name) is None:
+                raise self._error(kind, place, "name: use 1 to 100 letters, digits and . _ @ + -")
+            unknown = sorted(set(entry) - _KEYS[kind])
+            if unknown:
+                raise self._error(kind, place, f"{unknown[0]!r} is not known: use {', '.join(sorted(_KEYS[kind]))}")
+        return list(enumerate(entries))
+
+    def _error(self, kind: str, place: int, text: str) -> AuthFileError:
+        return AuthFileError(f"{self._line_of(kind, place)}{text}")
+
+    def _line_of(self, kind: str, place: int) -> str:
+        """Return "line 7: ", where the entry begins; "" if that cannot be told."""
+        heads = re.finditer(rf"(?m)^[ \t]*\[?\[?[ \t]*{re.escape(kind)}\b", self._text)
+        for number, head in enumerate(heads):
+            if number == place:
+                return f"line {self._text.count(chr(10), 0, head.start()) + 1}: "
+        return ""
+
+    def _role(self, place: int, entry: Mapping[str, Any]) -> None:
+        name, rules = entry["name"], entry.get("rules")
+        if name in self._roles:
+            raise self._error("role", place, f"the role {name} exists already")
+        if not isinstance(rules, list) or not rules:
+            raise self._error("role", place, f"{name}: rules is a list of tables with verbs, topics, channels")
+        self._roles[name] = tuple(self._rule(place, name, number, rule) for number, rule in enumerate(rules, 1))
+
+    def _rule(self, place: int, role: str, number: int, rule: object) -> Rule:
+        where = f"rule {number} of role {role}"
+        if not isinstance(rule, dict) or not set(rule) <= _RULE_KEYS:
+            raise self._error("role", place, f"{where}: use verbs, topics, channels")
+        words = rule.get("verbs")
+        known = ", ".join(Verb)
+        if not isinstance(words, list) or not words:
+            raise self._error("role", place, f"{where}: verbs is a list of {known}")
+        for word in words:
+            if word not in list(Verb):
+                raise self._error("role", place, f"{where}: the verb {word!r} is not known: use {known}")
+        topics = self._patterns("role", place, rule.get("topics", ["*"]), f"{where}: topics")
+        channels = self._patterns("role", place, rule.get("channels", ["*"]), f"{where}: channels")
+        return Rule(frozenset(map(Verb, words)), topics, channels, where)
+
+    def _patterns(self, kind: str, place: int, value: object, where: str) -> tuple[str, ...]:
+        if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
+            raise self._error(kind, place, f'{where} is a list of patterns, for example ["orders.*"]')
+        try:
+            for pattern in value:
+                expression(pattern)
+        except PatternError as error:
+            raise self._error(kind, place, f"{where}: {error}") from None
+        return ANY if "*" in value else tuple(dict.fromkeys(value))
+
+    def _identity(self, kind: str, place: int, entry: Mapping[str, Any]) -> None:
+        name, roles = entry["name"], entry.get("roles")
+        if not isinstance(roles, list) or not roles or not all(isinstance(role, str) for role in roles):
+            raise self._error(kind, place, f"{name}: roles is a list of names")
+        for role in roles:
+            if role not in self._roles:
+                known = ", ".join(sorted(self._roles))
+                raise self._error(kind, place, f"{name}: the role {role!r} is not known: use {known}")
+        expires = entry.get("expires")
+        if expires is not None and (not isinstance(expires, datetime) or expires.tzinfo is None):
+            raise self._error(kind, place, f"{name}: expires is a time such as 2027-01-01T00:00:00Z")
+        scope = self._patterns(kind, place, entry.get("topics", ["*"]), f"{name}: topics")
+        rights = Rights([rule for role in roles for rule in self._roles[role]], scope)
+        try:
+            rights.compile()
+        except PatternError as error:
+            raise self._error(kind, place, f"{name}: {error}") from None
+        until = expires.timestamp() if expires is not None else NEVER
+        self._add(kind, place, entry, Identity(name, kind, tuple(roles), rights, until))
+
+    def _add(self, kind: str, place: int, entry: Mapping[str, Any], identity: Identity) -> None:
+        """Enter an identity by what proves it."""
+        found, name = self._found, identity.name
+        sha256, password = entry.get("sha256"), entry.get("password")
+        if sha256 is not None:
+            if not isinstance(sha256, str) or DIGEST.fullmatch(sha256) is None:
+                raise self._error(kind, place, f"{name}: sha256 has 64 hex digits in lower case")
+            if sha256 in found.tokens:
+                raise self._error(kind, place, f"{name}: the same token is there twice")
+            found.tokens[sha256] = identity
+        if kind == "token" and sha256 is None:
+            raise self._error(kind, place, f"{name}: sha256 is missing: make a token by penstock auth token create")
+        if kind == "user":
+            if name in found.users:
+                raise self._error(kind, place, f"{name} is defined twice")
+            if password is not None and not (isinstance(password, str) and password.startswith("$argon2")):
+                raise self._error(kind, place, f"{name}: password is a hash of argon2: set it by penstock users")
+            found.users[name] = identity, password or ""
+        elif kind == "certificate":
+            given = [(key, entry[key]) for key in ("subject", "san") if key in entry]
+            if len(given) != 1:
+                raise self._error(kind, place, f"{name}: give subject or san")
+            (pattern,) = self._patterns(kind, place, [given[0][1]], f"{name}: {given[0][0]}")
+            found.certificates.append((given[0][0], pattern, identity))

@@ -1,0 +1,206 @@
+"""`penstock auth`: makes and revokes tokens in an auth file, and says what somebody may do."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from shared.auth.auth_file import NAME, NEVER, AuthFile, AuthFileError, Identity, parse
+from shared.auth.rules import ANY, PatternError, expression
+from shared.auth.tokens import digest, new_token
+from shared.auth.verbs import BUILT_IN, Verb
+
+_DAYS = re.compile(r"([1-9][0-9]{0,4})d")
+_HEAD = re.compile(r"(?m)^[ \t]*\[\[?[^\]\n]*\]\]?[ \t]*(?:#.*)?$")
+EXPLANATION = """
+The file is given to nsqd and nsqlookupd as -auth-file. They apply a change within a second, and end the connections of a
+token that is revoked. See docs/design/security.md#who-may-do-what.
+"""
+
+
+def main() -> int:
+    """Run the command and return the exit code: 0, 1 if the file cannot be used or the answer is no, 2 for wrong arguments."""
+    arguments = _parser().parse_args()
+    try:
+        found: int = arguments.run(arguments)
+    except (OSError, ValueError) as error:
+        print(f"penstock auth: {arguments.file}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
+        return 1
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock auth", description="Say who may do what, on every port of nsqd and nsqlookupd." + EXPLANATION
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    tokens = commands.add_parser("token", help="create, list and revoke tokens").add_subparsers(
+        required=True, metavar="COMMAND"
+    )
+    create = tokens.add_parser(
+        "create", help="add a token to the file, and print it once; with a name that exists: one more"
+    )
+    create.add_argument("file", type=Path, help="the auth file; it is made if it does not exist")
+    create.add_argument("name", help="whose token it is: letters, digits and . _ @ + -")
+    known = ", ".join(BUILT_IN)
+    create.add_argument(
+        "--role", action="append", required=True, help=f"a role of the file, or one of {known}; may be repeated"
+    )
+    create.add_argument(
+        "--topics", help="patterns of the topics to which the roles are restricted, such as 'orders.*,clicks'"
+    )
+    create.add_argument("--expires", help="days for which the token is valid, such as 90d (default: no limit)")
+    create.set_defaults(run=_create)
+    for name, run, text in (
+        ("list", _list, "list all identities: name, kind, roles, and when they expire"),
+        ("revoke", _revoke, "remove all tokens of a name, or all but the newest"),
+    ):
+        command = tokens.add_parser(name, help=text)
+        command.add_argument("file", type=Path, help="the auth file")
+        command.set_defaults(run=run)
+        if name == "revoke":
+            command.add_argument("name", help="whose tokens")
+            command.add_argument("--older", action="store_true", help="keep the token that was added last")
+    can = commands.add_parser("can", help="answer whether a name may do something, and by which rule")
+    can.add_argument("file", type=Path, help="the auth file")
+    can.add_argument("name", help="a token's, user's, certificate's or unix user's name")
+    can.add_argument("verb", choices=[str(verb) for verb in Verb])
+    can.add_argument("topic", nargs="?", default="", help="default: all topics, or the node")
+    can.add_argument("channel", nargs="?", default="")
+    can.set_defaults(run=_can)
+    return parser
+
+
+def _create(arguments: argparse.Namespace) -> int:
+    path, now = arguments.file, datetime.now(UTC)
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    token = new_token(secrets.token_urlsafe)
+    new = text + ("\n" if text and not text.endswith("\n\n") else "") + _entry(arguments, token, now)
+    parse(new)
+    _write(path, new)
+    print(token)
+    print("Save this token now: it cannot be shown again.", file=sys.stderr)
+    return 0
+
+
+def _entry(arguments: argparse.Namespace, token: str, now: datetime) -> str:
+    """Return the lines of a new token. Raises ValueError."""
+    if NAME.fullmatch(arguments.name) is None or not all(NAME.fullmatch(role) for role in arguments.role):
+        raise ValueError("names have 1 to 100 letters, digits and . _ @ + -")
+    lines = [
+        "[[token]]",
+        f'name = "{arguments.name}"',
+        f'sha256 = "{digest(token.encode())}"',
+        f"roles = [{_quoted(arguments.role)}]",
+    ]
+    if arguments.topics:
+        patterns = arguments.topics.split(",")
+        for pattern in patterns:
+            expression(pattern)
+            if '"' in pattern or "\\" in pattern:
+                raise PatternError("patterns with quotes or backslashes are written into the file by hand")
+        lines.append(f"topics = [{_quoted(patterns)}]")
+    if arguments.expires:
+        days = _DAYS.fullmatch(arguments.expires)
+        if days is None:
+            raise ValueError("--expires is a number of days, such as 90d")
+        until = (now + timedelta(days=int(days[1]))).replace(microsecond=0)
+        lines.append(f"expires = {until.isoformat().replace('+00:00', 'Z')}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(words: list[str]) -> str:
+    return ", ".join(f'"{word}"' for word in words)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    for identity in _read(arguments.file).identities():
+        until = "" if identity.expires == NEVER else datetime.fromtimestamp(identity.expires, UTC).isoformat()
+        over = " (expired)" if identity.expires <= time.time() else ""
+        topics = "" if identity.rights.scope == ANY else ",".join(identity.rights.scope)
+        print("\t".join((identity.name, identity.kind, ",".join(identity.roles), topics, until + over)).rstrip())
+    return 0
+
+
+def _revoke(arguments: argparse.Namespace) -> int:
+    text = arguments.file.read_text(encoding="utf-8")
+    parse(text)
+    found = [(start, end) for start, end in _tables(text) if _is_token_of(text[start:end], arguments.name)]
+    if arguments.older:
+        found = found[:-1]
+    if not found:
+        raise ValueError(f"{arguments.name} has no {'older ' if arguments.older else ''}token")
+    before = [one for one in parse(text).tokens.values() if one.name == arguments.name]
+    for start, end in reversed(found):
+        text = text[:start] + text[end:]
+    left = [one for one in parse(text).tokens.values() if one.name == arguments.name]
+    if len(left) != arguments.older or len(before) != len(found) + len(left):
+        raise ValueError(
+            f"tokens of {arguments.name} are written in a way that this command does not know: edit the file"
+        )
+    _write(arguments.file, text)
+    print(f"revoked {len(found)} token{'s' if len(found) > 1 else ''} of {arguments.name}")
+    return 0
+
+
+def _tables(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where each table of the file begins, and where the next one does."""
+    starts = [head.start() for head in _HEAD.finditer(text)]
+    yield from zip(starts, [*starts[1:], len(text)], strict=True)
+
+
+def _is_token_of(table: str, name: str) -> bool:
+    """Return whether this part of the file is one token of that name."""
+    try:
+        identities = parse(re.sub(r"(?m)^[ \t]*roles[ \t]*=.*$", 'roles = ["viewer"]', table)).tokens.values()
+    except AuthFileError:
+        return False
+    return table.lstrip().startswith("[[token]]") and [one.name for one in identities] == [name]
+
+
+def _can(arguments: argparse.Namespace) -> int:
+    found = [one for one in _read(arguments.file).identities() if one.name == arguments.name]
+    if not found:
+        raise ValueError(f"there is nobody named {arguments.name}")
+    valid = [one for one in found if one.expires > time.time()]
+    for identity in valid:
+        rule = identity.rights.reason(Verb(arguments.verb), arguments.topic, arguments.channel)
+        if rule is not None:
+            print(f"yes: by {rule.source}{_within(identity)}")
+            return 0
+    print("no: no rule allows it" if valid else "no: expired")
+    return 1
+
+
+def _within(identity: Identity) -> str:
+    return "" if identity.rights.scope == ANY else f", on {', '.join(identity.rights.scope)}"
+
+
+def _read(path: Path) -> AuthFile:
+    return parse(path.read_text(encoding="utf-8"))
+
+
+def _write(path: Path, text: str) -> None:
+    """Write the file as a whole, for its owner and group only. An existing file keeps its owner."""
+    place, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(place, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+            if path.exists():
+                before = path.stat()
+                os.chown(name, before.st_uid, before.st_gid)
+                os.chmod(name, before.st_mode & 0o660)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

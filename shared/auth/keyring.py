@@ -1,0 +1,117 @@
+"""The auth file as it is now. A file that has become invalid changes nothing: what was read last stays in force."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from shared.auth.auth_file import MOST_BYTES, AuthFile, AuthFileError, Identity, parse
+from shared.auth.own_token import OwnTokenError, use_token_of
+from shared.auth.tokens import digest, is_token
+from shared.log import log
+
+
+class RightsError(Exception):
+    """The auth file, or that with the daemon's own token, cannot be used. The text says which and why."""
+
+
+def open_rights(auth_file: str, token_file: str, wall: Callable[[], float]) -> Keyring | None:
+    """Read the auth file ("": there is none), and show the token of the other file from now on. Raises RightsError."""
+    flag, path = "--auth-token-file", token_file
+    try:
+        use_token_of(token_file)
+        flag, path = "--auth-file", auth_file
+        return Keyring(auth_file, wall) if auth_file else None
+    except (OSError, AuthFileError, OwnTokenError) as error:
+        raise RightsError(f"{flag} {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+class Keyring:
+    """Finds out who has shown a proof. Threads may ask it; one of them looks after the file."""
+
+    def __init__(self, path: str, wall: Callable[[], float]) -> None:
+        """Read the file. `wall`: the time in s since the epoch. Raises OSError, AuthFileError."""
+        self._path = Path(path)
+        self._wall = wall
+        self._state: tuple[int, ...] = ()  # of the file that was read last
+        self._complaint = ""  # what was logged last
+        self.epoch = 0  # a greater one: somebody's rights may have changed
+        self._file = AuthFile()
+        self._next_end = float("inf")  # s since the epoch: when the first of those that are valid expires
+        self.reload()
+
+    # who
+
+    def with_token(self, secret: bytes) -> Identity | None:
+        """Return who has this token; None: nobody, or not any more."""
+        return self._valid(self._file.tokens.get(digest(secret))) if is_token(secret) else None
+
+    def with_certificate(self, subject: str, names: list[str]) -> Identity | None:
+        """Return who has this certificate, which was verified. `names`: its URIs and DNS names."""
+        return self._valid(self._file.of_certificate(subject, names))
+
+    def user(self, name: str) -> tuple[Identity, str] | None:
+        """Return the user of that name, and the hash of the password ("": there is none)."""
+        found = self._file.users.get(name)
+        return found if found is not None and self._valid(found[0]) is not None else None
+
+    def named(self, name: str, kind: str) -> Identity | None:
+        """Return whoever of that kind has the name; None: nobody, or not any more."""
+        found = (one for one in self._file.identities() if one.name == name and one.kind == kind)
+        return next((one for one in found if self._valid(one) is not None), None)
+
+    def _valid(self, identity: Identity | None) -> Identity | None:
+        return identity if identity is not None and self._wall() < identity.expires else None
+
+    # the file
+
+    def look_after(self) -> bool:
+        """Read the file if it has changed, and note who has expired. Returns True if anybody's rights may have changed."""
+        before = self.epoch
+        try:
+            if self._state_of_file() != self._state:
+                self.reload()
+        except (OSError, AuthFileError, RecursionError) as error:
+            if str(error) != self._complaint:
+                log.error("AUTH: %s: %s; what was read last stays in force", self._path, error)
+            self._complaint = str(error)
+        if self._wall() >= self._next_end:
+            self._note_next_end()
+            self.epoch += 1
+        return self.epoch != before
+
+    def reload(self) -> None:
+        """Read the file. Raises OSError, AuthFileError."""
+        state = self._state_of_file()
+        with self._path.open(encoding="utf-8") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise AuthFileError("it is not a regular file")
+            if found.st_mode & 0o007:
+                raise AuthFileError("everybody on this machine can read it: run chmod o= on it")
+            try:
+                text = file.read(MOST_BYTES + 1)
+            except UnicodeDecodeError:
+                raise AuthFileError("it is not UTF-8") from None
+        if len(text) > MOST_BYTES:
+            raise AuthFileError(f"it has more than {MOST_BYTES} bytes")
+        self._file = parse(text)
+        self._state, self._complaint = state, ""
+        self.epoch += 1
+        self._note_next_end()
+        log.info("AUTH: read %d identities from %s", len(self._file.identities()), self._path)
+
+    def _state_of_file(self) -> tuple[int, ...]:
+        found = self._path.stat()
+        return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+
+    def _note_next_end(self) -> None:
+        now = self._wall()
+        self._next_end = min(
+            (one.expires for one in self._file.identities() if one.expires > now), default=float("inf")
+        )
+
+    def __repr__(self) -> str:
+        return f"<Keyring of {self._path}, epoch {self.epoch}>"

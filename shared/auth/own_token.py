@@ -1,0 +1,59 @@
+"""The token that this process shows to the other daemons: nsqd to nsqlookupd and other nodes, nsqadmin to all of them.
+
+A process has one, from its start on, so it is kept here and not handed through every call.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from shared.auth.tokens import is_token
+
+MOST_BYTES = 1024
+_own = [""]  # the token; "": none is shown
+_hosts: list[str] = []  # patterns of host:port to which requests show it whose addresses come from others
+
+
+class OwnTokenError(ValueError):
+    """The file has no token. The text says why, without quoting it."""
+
+
+def use_token_of(path: str) -> None:
+    """Show the token in this file from now on; "": show none. Raises OSError, OwnTokenError."""
+    token = b""
+    if path:
+        with Path(path).open("rb") as file:
+            if os.fstat(file.fileno()).st_mode & 0o007:
+                raise OwnTokenError("everybody on this machine can read it: run chmod o= on it")
+            token = file.read(MOST_BYTES).strip()
+        if not is_token(token):
+            raise OwnTokenError("it has no token: penstock auth token create prints one")
+    _own[0] = token.decode()
+
+
+def own_token() -> str:
+    """Return the token; "": there is none."""
+    return _own[0]
+
+
+def show_to(patterns: Iterable[str]) -> None:
+    """Let `headers_for` show the token to these hosts: patterns of host:port, in which `*` stands for any characters."""
+    _hosts[:] = patterns
+
+
+def headers_for(url: str) -> dict[str, str]:
+    """Return the same as `headers` for a URL of one of the hosts of `show_to`; else nothing.
+
+    Whoever may register at nsqlookupd says where it is, and would be sent the token.
+    """
+    place = urlsplit(url).netloc.rpartition("@")[2]
+    return headers() if any(fnmatchcase(place, pattern) for pattern in _hosts) else {}
+
+
+def headers() -> dict[str, str]:
+    """Return the headers by which a request over HTTP shows the token."""
+    return {"Authorization": f"Bearer {_own[0]}"} if _own[0] else {}

@@ -1,0 +1,51 @@
+"""`penstock queues`: what a line says, and that all pages are listed."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import httpx
+import pytest
+
+from apps import queues
+from apps.messages import Refused
+
+
+def figures(name: str, **others: object) -> dict[str, Any]:
+    counts = dict.fromkeys([f"{one}_count" for one in ("ready", "reserved", "delayed", "buried", "waiting")], 0)
+    return {"tube_name": name, **counts, "pause_left": 0, "queue_paused": "none", **others}
+
+
+@pytest.mark.parametrize(
+    ("others", "line"),
+    [
+        ({}, "0 ready, 0 out, 0 delayed, 0 buried"),
+        (
+            {"waiting_count": 6, "disque_waiting_count": 3, "node_waiting_count": 1},
+            "0 ready, 0 out, 0 delayed, 0 buried; 3 clients of Disque wait; 2 clients of beanstalkd wait; 1 nodes wait",
+        ),
+        ({"pause_left": 7}, "0 ready, 0 out, 0 delayed, 0 buried; paused for 7 s"),
+        ({"pause_left": 7, "queue_paused": "all"}, "0 ready, 0 out, 0 delayed, 0 buried; paused all"),
+    ],
+)
+def test_what_a_line_says(others: dict[str, object], line: str) -> None:
+    assert queues._described(figures("q", **others)) == line
+
+
+def test_all_pages_are_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(queues, "PAGE", 2)
+    names = ["a", "b", "c"]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        after, limit = request.url.params.get("after", ""), int(request.url.params["limit"])
+        return httpx.Response(200, json={"tubes": [figures(name) for name in names if name > after][:limit]})
+
+    asked = argparse.Namespace(queues=[], pause=None, json=False)
+    with httpx.Client(base_url="http://node", transport=httpx.MockTransport(answer)) as client:
+        queues._queues(client, asked)
+        assert [line[0] for line in capsys.readouterr().out.splitlines()] == names
+        asked.queues = ["b", "d"]
+        with pytest.raises(Refused, match="queue d was not found"):
+            queues._queues(client, asked)
+        assert [line[0] for line in capsys.readouterr().out.splitlines()] == ["b"]

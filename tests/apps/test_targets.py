@@ -1,0 +1,60 @@
+"""What commands act on: words of channels, and what they are for queues."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from apps.targets import STATES, WrongTarget, add_target, state_word, target_of
+
+
+def parsed(*words: str, **options: object) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_target(parser)
+    given = {"offset": None, "id": None, "state": None, "count": 1, **options}
+    return argparse.Namespace(**vars(parser.parse_args(words)), **given)
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [
+        ("queued", "ready"),
+        ("active", "in_flight"),
+        ("reserved", "in_flight"),
+        ("delayed", "deferred"),
+        ("buried", "buried"),
+    ],
+)
+def test_every_protocol_s_word_for_a_state(word: str, state: str) -> None:
+    assert state_word(word) == state
+    assert state_word(state) == state
+
+
+def test_another_word_is_refused() -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="expected ready, in_flight"):
+        state_word("gone")
+
+
+@pytest.mark.parametrize("flag", ["--queue", "--tube"])
+def test_a_queue(flag: str) -> None:
+    target = target_of(parsed(flag, "mail"))
+    assert [target.listing(state)["state"] for state in STATES] == ["ready", "reserved", "delayed", "buried"]
+    assert (target.path, target.listed) == ("/tube/jobs", "jobs")
+    path, done, query = target.action(parsed(flag, "mail", action="finish", id="D-1,2"))
+    assert (path, done, query) == ("/tube/jobs/delete", "deleted", {"tube": "mail", "id": "D-1,2"})
+    path, done, query = target.action(parsed(flag, "mail", action="requeue", state="in_flight", count=3))
+    assert (path, done, query["state"], query["count"]) == ("/tube/jobs/release", "released", "reserved", 3)
+
+
+def test_a_channel() -> None:
+    arguments = parsed("t", "c", action="requeue", offset="1,2", delay=5, reason=None)
+    path, done, query = target_of(arguments).action(arguments)
+    assert (path, done) == ("/channel/messages/requeue", "requeued")
+    assert query == {"topic": "t", "channel": "c", "offset": "1,2", "delay": 5}
+
+
+@pytest.mark.parametrize("words", [(), ("t",), ("t", "c", "--queue", "q"), ("t", "--queue", "q")])
+def test_one_of_both_must_be_named(words: tuple[str, ...]) -> None:
+    with pytest.raises(WrongTarget, match="TOPIC and CHANNEL, or --queue"):
+        target_of(parsed(*words))

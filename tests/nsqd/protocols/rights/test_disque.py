@@ -1,0 +1,153 @@
+"""Clients of Disque and the auth file: every command without a token, with a wrong one, and with each right."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqd.protocols.disque.arguments import COMMANDS
+from nsqd.protocols.disque.rights import NEEDS, Need
+from shared.auth.verbs import Verb
+from tests.nsqd.core.node import Node
+from tests.nsqd.protocols.disque.wire import Wire, context_of, request
+from tests.nsqd.protocols.rights.proofs import Proofs, token
+from tests.nsqd.protocols.rights.test_beanstalk import OneRight
+
+NO_AUTH = "-NOAUTH Authentication required."
+BY_SUBCOMMAND = (b"client", b"cluster")
+# the arguments of each command, about the queue `work` and its job
+WORDS: dict[bytes, tuple[str | bytes, ...]] = {
+    b"addjob": ("work", "x", "0"),
+    b"getjob": ("NOHANG", "FROM", "work"),
+    b"qpeek": ("work", "1"),
+    b"pause": ("work", "state"),
+    b"qlen": ("work",),
+    b"qstat": ("work",),
+    b"slowlog": ("len",),
+    b"latency": ("latest",),
+    b"debug": ("x",),
+    b"config": ("get", "port"),
+    b"loadjob": ("x",),
+}
+
+
+def client(proofs: Proofs, *words: str | bytes) -> Wire:
+    """A client that has sent a command, which is not refused."""
+    node = Node()
+    context = context_of(node)
+    context.proofs = proofs
+    wire = Wire(node, context)
+    if words:
+        assert wire.do(*words) == "OK"
+    return wire
+
+
+def words_of(command: bytes, job_id: str) -> tuple[str | bytes, ...]:
+    if NEEDS.get(command, Need(None)).jobs:
+        return command, job_id
+    return command, *WORDS.get(command, ())
+
+
+def test_every_command_is_in_the_table() -> None:
+    assert set(NEEDS) | set(BY_SUBCOMMAND) >= set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {b"auth", b"hello", b"shutdown"}))
+@pytest.mark.parametrize("secret", [b"", b"pst_" + b"x" * 43, b"guess"])
+def test_a_stranger_is_refused_every_command(command: bytes, secret: bytes) -> None:
+    wire = client(Proofs("worker"))
+    if secret:
+        assert wire.do("AUTH", secret) == "-ERR invalid password"
+        assert str(wire.do("HELLO", "3", "AUTH", "any", secret)).startswith("-WRONGPASS")
+    job_id = wire.context.ids.encode(5, 60, 60).decode()
+    words = words_of(command, job_id)
+    if command in BY_SUBCOMMAND:
+        words = (command, "list" if command == b"client" else "info")
+    assert wire.do(*words) == NO_AUTH
+
+
+@pytest.mark.parametrize("command", sorted(set(NEEDS) - {b"auth", b"shutdown", b"hello", b"monitor", b"replicate"}))
+@pytest.mark.parametrize("right", list(Verb))
+def test_a_command_needs_its_right_and_no_other(command: bytes, right: Verb) -> None:
+    need = NEEDS[command]
+    on_node = need.verb is not None and not (need.queue or need.jobs or need.behind)
+    proofs = OneRight(Verb.PUBLISH)
+    wire = client(proofs, "AUTH", "x")
+    job_id = wire.add("work")
+    proofs.identity = OneRight(right, topics=("*",) if on_node else ("work",)).identity
+    wire.peer.rights_changed()
+    said = wire.do(*words_of(command, job_id))
+    is_refused = isinstance(said, str) and said.startswith("-NOPERM")
+    assert is_refused is not (need.verb in (None, right)), said
+
+
+def test_subcommands_need_what_they_do() -> None:
+    for verb, allowed in ((Verb.STATS, True), (Verb.ADMIN, False)):
+        wire = client(OneRight(verb, topics=("*",)), "AUTH", "x")
+        assert wire.do("CLIENT", "SETNAME", "a") == "OK"
+        for words in (("CLIENT", "LIST"), ("CLUSTER", "INFO"), ("CLUSTER", "MYID")):
+            assert str(wire.do(*words)).startswith("-NOPERM") is not allowed
+        for words in (("CLIENT", "KILL", "1:1"), ("CLUSTER", "FORGET", "x"), ("CLUSTER", "LEAVING")):
+            assert str(wire.do(*words)).startswith("-NOPERM") is allowed
+
+
+def test_the_rights_of_one_queue_are_none_of_another() -> None:
+    wire = client(Proofs("worker"), "AUTH", token("worker"))
+    job_id = wire.add("work")
+    for words in (
+        ("ADDJOB", "other", "x", 0),
+        ("GETJOB", "NOHANG", "FROM", "work", "other"),
+        ("GETJOB", "NOHANG", "FROM", "other"),
+    ):
+        assert str(wire.do(*words)).startswith("-NOPERM")
+    assert wire.get("work") == [(b"work", job_id, b"body")]
+    assert wire.do("ACKJOB", job_id) == 1
+    assert wire.context.queues.length("other") == 0
+
+
+def test_commands_that_come_again_and_again_lose_their_right_too() -> None:
+    proofs = Proofs("worker", "orders")
+    wire = client(proofs, "AUTH", token("worker"))
+    wire.context.proofs = proofs
+    add = request("ADDJOB", "work", "x", 0)
+    assert len(wire.replies(add * 3)) == 3
+    assert wire.do("AUTH", token("orders")) == "OK"
+    assert all(str(one).startswith("-NOPERM") for one in wire.replies(add * 3))
+
+
+def test_hello_with_a_token() -> None:
+    wire = client(Proofs("worker"))
+    assert isinstance(wire.do("HELLO", "2", "AUTH", "default", token("worker")), list)
+    assert wire.add("work")
+
+
+def test_a_worker_that_waits_is_told_when_its_right_ends() -> None:
+    proofs = Proofs("worker")
+    wire = client(proofs, "AUTH", token("worker"))
+    assert wire.replies(request("GETJOB", "FROM", "work")) == []
+    wire.peer.rights_changed()
+    assert wire.replies() == []
+    proofs.set("orders")
+    wire.peer.rights_changed()
+    assert wire.replies() == [NO_AUTH]
+    assert wire.peer.outbox.closing
+    wire.node.broker.check()
+
+
+def test_a_connection_that_ends_sends_nothing_more() -> None:
+    proofs = Proofs("worker")
+    wire = client(proofs, "AUTH", token("worker"))
+    proofs.set()
+    wire.peer.rights_changed()
+    assert wire.replies(request("PING")) == [NO_AUTH]
+
+
+def test_who_may_not_see_the_commands_of_others_any_more_is_shown_none() -> None:
+    proofs = OneRight(*Verb, topics=("*",))
+    wire = client(proofs, "AUTH", "x")
+    assert wire.do("MONITOR") == "OK"
+    proofs.identity = OneRight(Verb.PUBLISH).identity
+    wire.peer.rights_changed()
+    other = wire.another()
+    other.do("AUTH", "x")
+    other.add("work", "secret")
+    assert wire.replies() == []

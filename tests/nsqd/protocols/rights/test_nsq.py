@@ -1,0 +1,141 @@
+"""Clients of NSQ and the auth file: AUTH with a token, certificates, and what ends when a right ends."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nsqd.protocols.nsq.settings import Settings
+from shared.tls_info import TlsInfo
+from tests.nsqd.core.node import Node
+from tests.nsqd.protocols.nsq.wire import Wire, body
+from tests.nsqd.protocols.rights.proofs import Proofs, token
+
+SETTINGS = Settings(auth_required=True)
+PUB, SUB = b"PUB orders.eu\n" + body(b"x"), b"SUB orders.eu api\n"
+
+
+def wire(proofs: Proofs, node: Node | None = None, asks: bool = False) -> Wire:
+    return Wire(node, SETTINGS, proofs=proofs, asks=asks)
+
+
+def auth(secret: bytes) -> bytes:
+    return b"AUTH\n" + body(secret)
+
+
+@pytest.mark.parametrize(
+    "command", [PUB, SUB, b"MPUB orders.eu\n" + body(b"\0\0\0\1\0\0\0\1x"), b"DPUB orders.eu 5\n" + body(b"x")]
+)
+def test_a_stranger_must_say_who_it_is(command: bytes) -> None:
+    client = wire(Proofs("orders"))
+    assert client.send(command).replies() == [b"E_AUTH_FIRST AUTH required before " + command[:4].rstrip()]
+    assert client.peer.closing
+    assert "orders.eu" not in client.node.broker.topics
+
+
+@pytest.mark.parametrize(
+    "secret", [token("worker"), b"pst_" + b"x" * 43, b"guess", b"\xff" * 50, b"pst_" + b"x" * 1000]
+)
+def test_a_wrong_token_ends_the_connection(secret: bytes) -> None:
+    client = wire(Proofs("orders"))
+    assert client.send(auth(secret) + PUB).replies() == [b"E_AUTH_FAILED AUTH failed"]
+    assert client.peer.closing
+
+
+def test_a_token_allows_what_its_role_says() -> None:
+    client = wire(Proofs("orders"))
+    (said,) = client.send(auth(token("orders"))).replies()
+    assert json.loads(said) == {"identity": "orders", "identity_url": "", "permission_count": 2}
+    assert client.send(PUB + PUB).replies() == [b"OK", b"OK"]
+    assert client.send(SUB).replies() == [b"OK"]
+    for command, names in (
+        (b"PUB other\n" + body(b"x"), b'"other" ""'),
+        (b"SUB orders.eu web\n", b'"orders.eu" "web"'),
+    ):
+        other = wire(Proofs("orders"), client.node)
+        said = other.send(auth(token("orders")) + command).replies()[1]
+        assert said == b"E_UNAUTHORIZED AUTH failed for %s on %s" % (command[:3], names)
+        assert other.peer.closing
+
+
+def test_a_second_token_takes_the_place_of_the_first() -> None:
+    client = wire(Proofs("orders", "worker"))
+    client.send(auth(token("orders")) + PUB + auth(token("worker")) + b"PUB work\n" + body(b"x"))
+    assert client.replies()[1::2] == [b"OK", b"OK"]
+    assert client.send(PUB).replies()[0].startswith(b"E_UNAUTHORIZED")
+
+
+def test_a_certificate_is_a_proof_too() -> None:
+    client = wire(Proofs())
+    client.peer.upgraded(TlsInfo("TLS1.3", "", "", True, "billing", subject="CN=billing7"))
+    assert client.send(PUB).replies() == [b"OK", b"OK"]
+    stranger = wire(Proofs())
+    stranger.peer.upgraded(TlsInfo("TLS1.3", "", "", True, "billing"))  # it was not verified
+    assert stranger.send(PUB).replies()[1].startswith(b"E_AUTH_FIRST")
+
+
+def test_what_is_no_token_of_the_file_is_a_question_to_the_servers() -> None:
+    client = wire(Proofs("orders"), asks=True)
+    client.send(auth(token("worker")))
+    assert [question.secret for question in client.questions] == [token("worker")]
+    known = wire(Proofs("orders"), asks=True)
+    known.send(auth(token("orders")) + PUB)
+    assert known.questions == []
+
+
+def test_a_connection_ends_when_its_token_is_gone() -> None:
+    proofs = Proofs("orders")
+    clients = [wire(proofs) for _ in range(2)]
+    for client in clients:
+        client.send(auth(token("orders")))
+    assert clients[0].send(PUB + SUB).replies()[1:] == [b"OK", b"OK"]
+    proofs.set("worker")
+    for client in clients:
+        client.peer.rights_changed()
+        assert client.replies()[-1] == b"E_UNAUTHORIZED AUTH is no longer valid"
+        assert client.peer.closing
+
+
+def test_a_connection_goes_on_when_others_change() -> None:
+    proofs = Proofs("orders", "worker")
+    client = wire(proofs)
+    client.send(auth(token("orders")) + PUB + SUB)
+    proofs.set("orders")
+    client.peer.rights_changed()
+    stranger = wire(proofs)
+    stranger.peer.rights_changed()
+    assert [one.peer.closing for one in (client, stranger)] == [False, False]
+    assert client.send(PUB).replies()[-1:] == [b"OK"]
+
+
+def test_a_publisher_is_refused_as_soon_as_its_right_is_gone() -> None:
+    proofs = Proofs("orders")
+    client = wire(proofs)
+    client.send(auth(token("orders")) + PUB)  # the topic is known now
+    old, identity = proofs.with_token, proofs.file.tokens.popitem()[1]
+    proofs.set("worker")
+    worker = proofs.with_token(token("worker"))
+    assert worker is not None
+    proofs.with_token = lambda secret: worker  # type: ignore[method-assign]
+    assert old(token("orders")) is None
+    assert identity.name == "orders"
+    client.peer.rights_changed()
+    assert client.send(PUB).replies()[-1].startswith(b"E_UNAUTHORIZED")
+
+
+def test_a_right_that_ends_during_a_large_mpub_ends_that_too() -> None:
+    proofs = Proofs("orders")
+    client = wire(proofs)
+    client.send(auth(token("orders")) + PUB)
+    batch = b"MPUB orders.eu\n" + body(b"\0\0\0\2" + (b"\0\3\0\0" + b"x" * 196_608) * 2)
+    client.send(batch[: len(batch) // 2])
+    identity = proofs.with_token(token("orders"))
+    assert identity is not None
+    proofs.set("worker")
+    worker = proofs.with_token(token("worker"))
+    proofs.with_token = lambda secret: worker  # type: ignore[method-assign]
+    client.peer.rights_changed()
+    client.send(batch[len(batch) // 2 :] + PUB)
+    assert client.replies()[-1].startswith(b"E_UNAUTHORIZED")
+    assert client.peer.closing
