@@ -46,7 +46,7 @@ COVERED_BY = {
     "processes/test_lookupd.py": ("lookupd.main",),
     "nsqd/auth/test_servers.py": ("nsqd.auth.exchange",),
     "processes/test_beanstalkd.py": ("nsqd.beanstalk", "nsqd.beanstalkd"),
-    "processes/test_disque_server.py": ("nsqd.disque", "nsqd.disque_server"),
+    "processes/test_disque_server.py": ("nsqd.disque_server",),
     "nsqd/core/test_model.py": (
         "nsqd.core.directory", "nsqd.core.node_context", "nsqd.core.readers",
         "nsqd.core.sequence.intake", "nsqd.core.sequence.journal", "nsqd.core.sequence.spans",
