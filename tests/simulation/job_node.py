@@ -20,6 +20,7 @@ from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.disque import Members
 from nsqd.lent_jobs import LentJobs
+from nsqd.net.limits import Limits
 from nsqd.protocols.disque.context import DisqueContext
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.peer import Peer
@@ -62,7 +63,8 @@ class Connection:
         self._jobs = jobs
         self.peer = Peer(node.broker, jobs.context, self, "10.0.0.1", "5555", node.clock.now)
         self.asked: deque[Asked] = deque()  # commands without a reply
-        self._sealed: deque[tuple[list[Promise], list[tuple[Asked, Any]]]] = deque()
+        self._sealed: deque[tuple[list[Promise], list[bytes], list[Asked]]] = deque()
+        self._limits = Limits()
         self.is_gone = False
         self.since = 0  # when the last command was sent, true ns
 
@@ -107,8 +109,8 @@ class Connection:
     def lose(self) -> None:
         """Take note that the connection is gone."""
         self.is_gone = True
-        for _, pairs in self._sealed:
-            for asked, _ in pairs:
+        for _, _, commands in self._sealed:
+            for asked in commands:
                 asked.lost()
         for asked in self.asked:
             asked.lost()
@@ -124,41 +126,58 @@ class Connection:
         if now >= self.peer.next_timer():
             self.peer.tick(now)
 
-    def _take(self) -> list[tuple[Asked, Any]]:
-        """Return the replies that the peer has said, with their commands. The last one may have no command."""
-        data, at = b"".join(self.peer.take_output()), 0
-        pairs = []
-        while at < len(data):
-            reply, at = read_reply(data, at)
+    def _take(self) -> tuple[list[bytes], list[Asked]]:
+        """Return what the peer has said, with the commands that it answers. The last reply may answer none."""
+        output = self.peer.take_output()
+        commands: list[Asked] = []
+        for reply in replies_in(output):
             if self.asked:
-                asked = self.asked.popleft()
-                asked.said(reply)
-                pairs.append((asked, reply))
-        return pairs
+                commands.append(self.asked.popleft())
+                commands[-1].said(reply)
+        return output, commands
 
     def take_last(self) -> None:
         """Note what the peer has said in a turn that does not end."""
-        self._sealed.append(([], self._take()))
+        self._sealed.append(([], *self._take()))
 
     def end_turn(self, promises: Sequence[Promise]) -> None:
-        own = [one for one in promises if one.mark in self.peer.outbox.marks]
-        if own:
-            self._sealed.append((own, self._take()))
+        outbox = self.peer.outbox
+        own, limited = [one for one in promises if one.mark in outbox.marks], list(outbox.limited)
+        if not own:
+            return
+        output, commands = self._take()
+        if not limited:
+            self._sealed.append((own, output, commands))
+            return
+        for kept, frames in self._limits.seal(own, output, limited):
+            count = len(replies_in(frames))
+            self._sealed.append((kept, frames, commands[:count]))
+            commands = commands[count:]
 
     def send_out(self) -> None:
         """Tell the client what may leave. If something waits in vain, the connection ends."""
-        in_vain = any(promise.is_broken for promises, _ in self._sealed for promise in promises)
+        self._limits.expire(self._jobs.node.clock.now)
+        in_vain = any(promise.is_broken for promises, _, _ in self._sealed for promise in promises)
         while self._sealed and are_kept(self._sealed[0][0]):
-            self._tell(self._sealed.popleft()[1])
+            self._tell(*self._sealed.popleft()[1:])
         if in_vain and self._sealed:
             self.peer.disconnected()
             self.lose()
         elif not self._sealed:
-            self._tell(self._take())
+            self._tell(*self._take())
 
-    def _tell(self, pairs: list[tuple[Asked, Any]]) -> None:
-        for asked, reply in pairs:
+    def _tell(self, output: list[bytes], commands: list[Asked]) -> None:
+        for asked, reply in zip(commands, replies_in(output), strict=False):
             asked.told(reply)
+
+
+def replies_in(output: list[bytes]) -> list[Any]:
+    """Return the replies in what a peer has said."""
+    data, at, found = b"".join(output), 0, []
+    while at < len(data):
+        reply, at = read_reply(data, at)
+        found.append(reply)
+    return found
 
 
 class JobNode:

@@ -207,7 +207,7 @@ class Jobs:
             words += ["DELAY", delay]
         self.books.count("added")
         run.expect(machine, node, publish)
-        client.send(Add(self, node, job), "ADDJOB", queue, publish.body, 0, *words)
+        client.send(Add(self, node, job), "ADDJOB", queue, publish.body, 2000, *words)
 
     def get(self, part: JobNode, client: Connection, *queues: str) -> None:
         """Fetch jobs, or wait for one."""
