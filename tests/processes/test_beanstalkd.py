@@ -361,6 +361,7 @@ def test_nsqs_clients_and_beanstalkds_share_a_topic(tmp_path: Path) -> None:
             assert [tube["tube_name"] for tube in told["tubes"]] == ["a/b;c", "mail"]
             assert told["tube_count"] == 2
             assert told["tubes"][0] == dict.fromkeys(told["tubes"][0], 0) | {
+                "queue_paused": "none",
                 "tube_name": "a/b;c",
                 "ready_count": 1,
                 "delayed_count": 1,
