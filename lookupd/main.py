@@ -28,7 +28,8 @@ def main() -> int:
     exit_on_early_signals()
     try:
         raise_file_limit(FILES)
-        with listening(options.tcp_address) as tcp, listening_if_given(options.http_address) as http:
+        knows = bool(options.auth_file)
+        with listening(options.tcp_address, knows) as tcp, listening_if_given(options.http_address, knows) as http:
             gc.disable()  # saves a tenth of the time: imports create no garbage
             from lookupd.daemon import serve
 

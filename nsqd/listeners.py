@@ -66,15 +66,16 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
     auth_tls = _auth_tls(options)
     secret, cluster_tls = _secret(options), _cluster_tls(options)
     keyring = _keyring(options)
-    authorizes = auth_tls is not None
+    knows_all = keyring is not None
+    knows_nsq = auth_tls is not None or knows_all
     with (
-        listening(options.tcp_address, authorizes) as tcp,
-        sharing_if_given(options.tcp_shared_address, authorizes) as tcp_shared,
-        listening_if_given(options.http_address) as http,
-        listening_if_given(options.https_address if certificates else "") as https,
-        listening_if_given(options.beanstalk_address) as beanstalk,
-        listening_if_given(options.beanstalk_tls_address) as beanstalk_tls,
-        listening_if_given(options.disque_address) as disque,
+        listening(options.tcp_address, knows_nsq) as tcp,
+        sharing_if_given(options.tcp_shared_address, knows_nsq) as tcp_shared,
+        listening_if_given(options.http_address, knows_all) as http,
+        listening_if_given(options.https_address if certificates else "", knows_all) as https,
+        listening_if_given(options.beanstalk_address, knows_all) as beanstalk,
+        listening_if_given(options.beanstalk_tls_address, knows_all) as beanstalk_tls,
+        listening_if_given(options.disque_address, knows_all) as disque,
         listening_if_given(options.cluster_address) as cluster,
     ):
         clients = (tcp, tcp_shared, http, https, beanstalk, beanstalk_tls, disque)

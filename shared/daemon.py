@@ -39,9 +39,9 @@ def sharing_if_given(address: str, authorizes: bool) -> contextlib.AbstractConte
     return contextlib.closing(listener)
 
 
-def listening_if_given(address: str) -> contextlib.AbstractContextManager[Listener | None]:
+def listening_if_given(address: str, authorizes: bool = False) -> contextlib.AbstractContextManager[Listener | None]:
     """Listen as `listening` does, or return a context of None for an empty address."""
-    return listening(address) if address else contextlib.nullcontext()
+    return listening(address, authorizes) if address else contextlib.nullcontext()
 
 
 def _warn_if_open(listener: Listener) -> None:

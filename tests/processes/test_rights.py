@@ -190,6 +190,13 @@ def test_connections_end_when_their_token_is_revoked(tmp_path: Path) -> None:
         assert secret.decode() not in node.stderr
 
 
+def test_a_node_with_an_auth_file_does_not_warn_of_open_ports(tmp_path: Path) -> None:
+    write(tmp_path / "auth.toml", "viewer")
+    flags = "-auth-file", str(tmp_path / "auth.toml"), "-beanstalk-address", "0.0.0.0:0"
+    with nsqd(tmp_path / "data", *flags, "-tcp-address", "0.0.0.0:0", "-http-address", "0.0.0.0:0") as node:
+        assert "without authentication" not in node.stderr
+
+
 @pytest.mark.parametrize("text", ["x = [", '[[token]]\nname = "a"\nroles = ["admin"]\n'])
 def test_a_file_that_is_not_valid_stops_the_start(tmp_path: Path, text: str) -> None:
     (tmp_path / "auth.toml").write_text(text)
