@@ -4,6 +4,8 @@ Each question has the epochs of the copy, so the common point is always that wit
 taken in counts as had, too, once it has its copies: whoever has the same tail need not deliver it again, and whoever has a
 longer one takes in the rest. Until then a second node waits, and keeps what it has: the first one may be lost before.
 
+The node that has closed a log goes on answering about it: it knows which tails were taken in.
+
 See docs/design/cluster.md#remnants.
 """
 
@@ -33,7 +35,7 @@ class Pending(NamedTuple):
 
 
 class Arbiter:
-    """The answers of one node about the logs that it owns."""
+    """The answers of one node about the logs that it owns, and about those that it has closed."""
 
     def __init__(
         self,
@@ -50,12 +52,15 @@ class Arbiter:
         self._pending: dict[bytes, Pending] = {}  # by log id
 
     def answer(self, number: int, question: Question, then: Callable[[Answer], None]) -> None:
-        """Give `then` the answer to a question of the node `number`, at once or later; none if the log is not open here."""
+        """Give `then` the answer to a question of the node `number`, at once or later.
+
+        There is none if the log is not open here, and this node has not closed it.
+        """
         log_id = question.log_id
-        origin = self._origins.get(log_id)
-        if origin is None or origin.is_broken:
+        extent = self._extent(log_id)
+        if extent is None:
             return
-        own, end = epochs_of(origin)
+        own, end = extent
         common = common_end(own, end, packed(question.epochs), question.end)
         had = self._had(question, common)
         taken = question.taken_from
@@ -76,10 +81,21 @@ class Arbiter:
             self._cluster.taken_in.add(tail_of(log_id, number, taken, question.end, question.epochs))
         if self._is_pending_of(number, question):
             del self._pending[log_id]
-        if is_copied(origin, common, self._cluster):
+        origin = self._origins.get(log_id)
+        if origin is None or is_copied(origin, common, self._cluster):  # a closed log owes nothing of it
             self._keep(lambda is_kept: tell(Verdict.LET_GO if is_kept else Verdict.WAIT))
         else:
             tell(Verdict.WAIT)
+
+    def _extent(self, log_id: bytes) -> tuple[Epochs, int] | None:
+        """Return the epochs and the end of a log that is open here, or that this node has closed; None: neither."""
+        origin = self._origins.get(log_id)
+        if origin is not None:
+            return None if origin.is_broken else epochs_of(origin)
+        word = self._cluster.ownership.closed.get(log_id)
+        if word is None or word.epoch.node != self._cluster.own.number:
+            return None
+        return packed(word.epochs), word.end
 
     def _had(self, question: Question, common: int) -> int:
         """Return the position up to which somebody has what the copy holds: the log, or what was taken in and adjoins that."""

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from nsqd.cluster.membership import Member
 from nsqd.core.message.epoch import Epoch
+from nsqd.protocols.peer.closed import make_closed
 from nsqd.protocols.peer.remnants import Answer, Question, Verdict
 from nsqd.replication.arbiter import PATIENCE, Arbiter
 from nsqd.replication.origin import Origin
@@ -138,3 +139,20 @@ def test_a_log_that_is_not_open_here_or_whose_disk_fails_is_not_answered_about()
     assert owner.ask(2, 900) is None
     owner.arbiter = Arbiter(owner.cluster, {}, lambda then: then(True), lambda: 0)
     assert owner.ask(2, 900) is None
+
+
+def test_who_has_closed_a_log_still_knows_what_was_taken_in() -> None:
+    owner = Owner()
+    assert owner.ask(2, 900, 500, True) == (Verdict.LET_GO, 500)
+    owner.cluster.ownership.close(make_closed(LOG, 2000, list(OWN)))
+    owner.arbiter = Arbiter(owner.cluster, {}, lambda then: then(True), lambda: 0)
+    assert owner.ask(3, 900) == (Verdict.LET_GO, 900)
+    assert owner.ask(3, 480) == (Verdict.LET_GO, 480)
+    assert owner.ask(3, 950) == (Verdict.TAKE, 900)
+
+
+def test_a_log_that_another_node_has_closed_is_not_answered_about() -> None:
+    owner = Owner()
+    owner.cluster.ownership.close(make_closed(LOG, 2000, [*OWN, (Epoch(9, 2, bytes(8)), 1500)]))
+    owner.arbiter = Arbiter(owner.cluster, {}, lambda then: then(True), lambda: 0)
+    assert owner.ask(3, 900) is None
