@@ -180,6 +180,8 @@ class Remnants:
             self._arbiter.answer(own_number, question, partial(self._answered, own_number))
         elif (link := self._cluster.links.get(asked)) is not None:
             link.send_claiming(pack_question(question))
+        else:
+            copy.due = now  # it is asked as soon as it is connected: another node may ask about the same tail
 
     def _was_read(self, copy: Copy, result: CopyExtent | OSError) -> None:
         if isinstance(result, OSError):

@@ -230,8 +230,11 @@ def test_an_owner_without_a_connection_is_waited_for() -> None:
         holder.look()
     assert holder.directory.deeds == ["read"]
     holder.cluster.links[2] = holder.link
-    holder.look()
+    holder.look(1)  # and is asked at once then
     assert holder.question().log_id == LOG
+    asked = len(holder.sent)
+    holder.look(LOOK_EVERY - 1)
+    assert len(holder.sent) == asked
 
 
 def test_who_has_closed_a_log_is_asked_about_copies_of_it() -> None:
