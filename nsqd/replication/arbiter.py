@@ -4,6 +4,9 @@ Each question has the epochs of the copy, so the common point is always that wit
 taken in counts as had, too, once it has its copies: whoever has the same tail need not deliver it again, and whoever has a
 longer one takes in the rest. Until then a second node waits, and keeps what it has: the first one may be lost before.
 
+The node that published into the log may have taken the same tail along into its new one. So while it is connected and has not
+asked, others wait for some seconds.
+
 The node that has closed a log goes on answering about it: it knows which tails were taken in.
 
 See docs/design/cluster.md#remnants.
@@ -20,10 +23,12 @@ from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.remnants import Answer, Question, Verdict
 from nsqd.replication.common import Epochs, common_end
 from nsqd.replication.origin import Origin
+from nsqd.storage.log.epochs import unpack
 
 PATIENCE = (
     60_000_000_000  # ns for which others wait for a node that may take a tail in, after its last word of progress
 )
+PUBLISHER_WITHIN = 10_000_000_000  # ns in which the node that published into a log asks about what it has taken along
 
 
 class Pending(NamedTuple):
@@ -50,6 +55,8 @@ class Arbiter:
         """
         self._cluster, self._origins, self._keep, self._clock = cluster, origins, keep, clock
         self._pending: dict[bytes, Pending] = {}  # by log id
+        self._asked: set[bytes] = set()  # logs about which the nodes that published into them have asked
+        self._waited: dict[bytes, int] = {}  # since when others wait for that, monotonic ns, by log id
 
     def answer(self, number: int, question: Question, then: Callable[[Answer], None]) -> None:
         """Give `then` the answer to a question of the node `number`, at once or later.
@@ -63,14 +70,17 @@ class Arbiter:
         own, end = extent
         common = common_end(own, end, packed(question.epochs), question.end)
         had = self._had(question, common)
+        publisher = unpack(own[0][0]).node if own else None
         taken = question.taken_from
+        if number == publisher and taken is not None:
+            self._asked.add(log_id)
         is_taken = taken is not None and taken <= had
 
         def tell(verdict: Verdict) -> None:
             then(Answer(question.serial, log_id, verdict, had))
 
         if had < question.end and not is_taken:
-            tell(self._take(number, question))
+            tell(Verdict.WAIT if self._must_wait_for(publisher, number, log_id) else self._take(number, question))
             return
         if is_taken and had < question.end:
             assert taken is not None
@@ -104,6 +114,13 @@ class Arbiter:
             if tail.start <= had:
                 had = max(had, common_end(packed(tail.epochs), tail.end, packed(question.epochs), question.end))
         return had
+
+    def _must_wait_for(self, publisher: int | None, number: int, log_id: bytes) -> bool:
+        """Return True if a node waits for what the node that published into a log says of the same tail."""
+        if publisher == number or publisher not in self._cluster.links or log_id in self._asked:
+            return False
+        now = self._clock()
+        return now - self._waited.setdefault(log_id, now) < PUBLISHER_WITHIN
 
     def _take(self, number: int, question: Question) -> Verdict:
         """Return whether a node takes in what its copy holds, or waits because another tail of the log is being taken in."""
