@@ -4,6 +4,11 @@ Each question has the epochs of the copy, so the common point is always that wit
 taken in counts as had, too, once it has its copies: whoever has the same tail need not deliver it again, and whoever has a
 longer one takes in the rest. Until then a second node waits, and keeps what it has: the first one may be lost before.
 
+The node that published into the log may have taken the same tail along into its new one. So while it is connected and has not
+asked, others wait for some seconds.
+
+The node that has closed a log goes on answering about it: it knows which tails were taken in.
+
 See docs/design/cluster.md#remnants.
 """
 
@@ -18,10 +23,12 @@ from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.remnants import Answer, Question, Verdict
 from nsqd.replication.common import Epochs, common_end
 from nsqd.replication.origin import Origin
+from nsqd.storage.log.epochs import unpack
 
 PATIENCE = (
     60_000_000_000  # ns for which others wait for a node that may take a tail in, after its last word of progress
 )
+PUBLISHER_WITHIN = 10_000_000_000  # ns in which the node that published into a log asks about what it has taken along
 
 
 class Pending(NamedTuple):
@@ -33,7 +40,7 @@ class Pending(NamedTuple):
 
 
 class Arbiter:
-    """The answers of one node about the logs that it owns."""
+    """The answers of one node about the logs that it owns, and about those that it has closed."""
 
     def __init__(
         self,
@@ -48,24 +55,32 @@ class Arbiter:
         """
         self._cluster, self._origins, self._keep, self._clock = cluster, origins, keep, clock
         self._pending: dict[bytes, Pending] = {}  # by log id
+        self._asked: set[bytes] = set()  # logs about which the nodes that published into them have asked
+        self._waited: dict[bytes, int] = {}  # since when others wait for that, monotonic ns, by log id
 
     def answer(self, number: int, question: Question, then: Callable[[Answer], None]) -> None:
-        """Give `then` the answer to a question of the node `number`, at once or later; none if the log is not open here."""
+        """Give `then` the answer to a question of the node `number`, at once or later.
+
+        There is none if the log is not open here, and this node has not closed it.
+        """
         log_id = question.log_id
-        origin = self._origins.get(log_id)
-        if origin is None or origin.is_broken:
+        extent = self._extent(log_id)
+        if extent is None:
             return
-        own, end = epochs_of(origin)
+        own, end = extent
         common = common_end(own, end, packed(question.epochs), question.end)
         had = self._had(question, common)
+        publisher = unpack(own[0][0]).node if own else None
         taken = question.taken_from
+        if number == publisher and taken is not None:
+            self._asked.add(log_id)
         is_taken = taken is not None and taken <= had
 
         def tell(verdict: Verdict) -> None:
             then(Answer(question.serial, log_id, verdict, had))
 
         if had < question.end and not is_taken:
-            tell(self._take(number, question))
+            tell(Verdict.WAIT if self._must_wait_for(publisher, number, log_id) else self._take(number, question))
             return
         if is_taken and had < question.end:
             assert taken is not None
@@ -76,10 +91,21 @@ class Arbiter:
             self._cluster.taken_in.add(tail_of(log_id, number, taken, question.end, question.epochs))
         if self._is_pending_of(number, question):
             del self._pending[log_id]
-        if is_copied(origin, common, self._cluster):
+        origin = self._origins.get(log_id)
+        if origin is None or is_copied(origin, common, self._cluster):  # a closed log owes nothing of it
             self._keep(lambda is_kept: tell(Verdict.LET_GO if is_kept else Verdict.WAIT))
         else:
             tell(Verdict.WAIT)
+
+    def _extent(self, log_id: bytes) -> tuple[Epochs, int] | None:
+        """Return the epochs and the end of a log that is open here, or that this node has closed; None: neither."""
+        origin = self._origins.get(log_id)
+        if origin is not None:
+            return None if origin.is_broken else epochs_of(origin)
+        word = self._cluster.ownership.closed.get(log_id)
+        if word is None or word.epoch.node != self._cluster.own.number:
+            return None
+        return packed(word.epochs), word.end
 
     def _had(self, question: Question, common: int) -> int:
         """Return the position up to which somebody has what the copy holds: the log, or what was taken in and adjoins that."""
@@ -88,6 +114,13 @@ class Arbiter:
             if tail.start <= had:
                 had = max(had, common_end(packed(tail.epochs), tail.end, packed(question.epochs), question.end))
         return had
+
+    def _must_wait_for(self, publisher: int | None, number: int, log_id: bytes) -> bool:
+        """Return True if a node waits for what the node that published into a log says of the same tail."""
+        if publisher == number or publisher not in self._cluster.links or log_id in self._asked:
+            return False
+        now = self._clock()
+        return now - self._waited.setdefault(log_id, now) < PUBLISHER_WITHIN
 
     def _take(self, number: int, question: Question) -> Verdict:
         """Return whether a node takes in what its copy holds, or waits because another tail of the log is being taken in."""

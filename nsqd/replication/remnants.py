@@ -90,7 +90,7 @@ class Copy:
     due: int = 0  # when there is something to do again, monotonic ns
     made_end: int | None = None  # where the log that was made ended when it was first served in this run
     failure: str = ""
-    orphaned: int | None = None  # since when nobody owns its log any more, monotonic ns
+    orphaned: int | None = None  # since when nobody owns its log any more, or who closed it says nothing, monotonic ns
     agreed: Epoch | None = None  # the owner of its log that needs nothing of it. If `is_own`, it stays all the same
 
 
@@ -175,11 +175,13 @@ class Remnants:
             common = common_end(own, position, packed(copy.held.epochs), copy.held.end)
             self._decide(copy, question, common)
             return
-        own_number, owner = self._cluster.own.number, self._cluster.ownership.owner(copy.log_id)
-        if owner is None or owner.node == own_number:
+        own_number, asked = self._cluster.own.number, self._whom(copy.log_id)
+        if asked is None or asked == own_number:
             self._arbiter.answer(own_number, question, partial(self._answered, own_number))
-        elif (link := self._cluster.links.get(owner.node)) is not None:
+        elif (link := self._cluster.links.get(asked)) is not None:
             link.send_claiming(pack_question(question))
+        else:
+            copy.due = now  # it is asked as soon as it is connected: another node may ask about the same tail
 
     def _was_read(self, copy: Copy, result: CopyExtent | OSError) -> None:
         if isinstance(result, OSError):
@@ -214,16 +216,28 @@ class Remnants:
             copy.made_end = epochs_of(origin)[1]
         return is_copied(origin, copy.made_end, self._cluster)
 
+    def _whom(self, log_id: bytes) -> int | None:
+        """Return the number of the node that is asked about a log: its owner, or who has closed it; None: nobody is known."""
+        ownership = self._cluster.ownership
+        word, owner = ownership.closed.get(log_id), ownership.owner(log_id)
+        return word.epoch.node if word is not None else owner.node if owner is not None else None
+
     def _end_without_owner(self, copy: Copy, now: int) -> tuple[list[tuple[bytes, int]], int] | None:
-        """Return the epochs and the end of a log that nobody owns any more; None: its owner is asked."""
+        """Return the epochs and the end of a log about which nobody can be asked any more; None: somebody is asked."""
         word = self._cluster.ownership.closed.get(copy.log_id)
-        if word is not None:
+        if word is not None and not self._is_member(word.epoch.node):
             return list(packed(word.epochs)), word.end
-        if not self._is_orphan(copy.log_id):
+        if word is None and not self._is_orphan(copy.log_id):
             copy.orphaned = None
             return None
         copy.orphaned = now if copy.orphaned is None else copy.orphaned
-        return ([], 0) if now - copy.orphaned >= NO_OWNER * self._unclean_after else None
+        if now - copy.orphaned < NO_OWNER * self._unclean_after:
+            return None
+        return ([], 0) if word is None else (list(packed(word.epochs)), word.end)
+
+    def _is_member(self, number: int) -> bool:
+        word = self._cluster.membership.words.get(number)
+        return word is not None and word.standing is Standing.MEMBER
 
     def _is_orphan(self, log_id: bytes) -> bool:
         """Return True if nobody owns a log: its owner was forgotten, has left, or runs and does not say that it owns the log.
@@ -246,7 +260,7 @@ class Remnants:
         return owner.node in cluster.links and ownership.said(owner.node, word.node.incarnation, log_id) is None
 
     def _decide(self, copy: Copy, question: Question, common: int) -> None:
-        """Go on with a copy of a log that nobody owns: there is nobody to wait for."""
+        """Go on with a copy of a log about which nobody can be asked: there is nobody to wait for."""
         note = copy.note
         if common >= question.end or (note is not None and note.start <= common and question.is_copied):
             self._let_go(copy)
@@ -265,9 +279,10 @@ class Remnants:
     def _answered(self, number: int, answer: Answer) -> None:
         copies = self.copies.values()
         copy = next((one for one in copies if (one.serial, one.log_id) == (answer.serial, answer.log_id)), None)
-        owner = self._cluster.ownership.owner(answer.log_id)
-        if copy is None or copy.held is None or self._is_busy or (owner is not None and owner.node != number):
+        if copy is None or copy.held is None or self._is_busy or self._whom(answer.log_id) not in (None, number):
             return  # it is asked again
+        if answer.log_id in self._cluster.ownership.closed:
+            copy.orphaned = None
         if answer.verdict is Verdict.LET_GO:
             self._let_go(copy)
         elif answer.verdict is Verdict.TAKE:

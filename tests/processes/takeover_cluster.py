@@ -192,6 +192,7 @@ class TakeoverCluster(NetworkedCluster):
         self.goes_on(NODES, 2, 3)
         self.delivers(*NODES)
         self.answer(*NODES)
+        self.until(lambda: not any(map(self._aside, NODES)))  # else what they hold comes in the next round
         self.until(self._each_log_has_an_owner)
         self.unload(Publisher)
         self.until(lambda: not any(map(self._left, NODES)))
@@ -209,6 +210,15 @@ class TakeoverCluster(NetworkedCluster):
         self.counts["new logs"] += len({*owned} - self.logs)
         self.logs = {*owned}
         return True
+
+    def _aside(self, number: int) -> set[str]:
+        """Return the copies that a node has set aside, but for those that it says it cannot read."""
+        found = {
+            f"{kind}/{path.name}"
+            for kind in ("mirrors", "adopted")
+            for path in (self.directory(number) / kind).glob("*.parted-*[0-9]")
+        }
+        return found - {str(one["name"]) for one in self.figures(number).get("set_aside", ()) if one["failure"]}
 
     def closed(self) -> set[str]:
         """Return the ids of the logs that owe nothing any more, as all nodes together know them."""

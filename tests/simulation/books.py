@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nsqd.core.retention.policy import Durability
+from nsqd.storage.log.records import MAGIC, decode_header
 from tests.nsqd.core.node import Delivery
+
+
+def is_rewritten_at(common: int, files: list[bytes]) -> bool:
+    """Return True if the first of some segments was rewritten, and begins before a position. `files`: all files of a log."""
+    headers = [decode_header(content) for content in files if content.startswith(MAGIC)]
+    first = min(headers, key=lambda header: header.base)
+    return first.generation > 0 and first.base < common
 
 
 def number_of(body: bytes) -> int:
@@ -92,11 +100,19 @@ class Books:
         self.upsets.update(dict.fromkeys(log_ids, now))
 
     def moved(self, old: bytes, new: bytes, common: int, node: int, files: list[bytes]) -> None:
-        """Note that the tail of a log behind the position `common` goes on in a new log with these files, at its node alone."""
+        """Note that the tail of a log behind the position `common` goes on in a new log with these files, at its node alone.
+
+        If the common point is in a rewritten segment, all messages of that segment are in the new log. The old one still
+        owes those before the common point.
+        """
+        has_more = is_rewritten_at(common, files)
         for one in self.publishes:
-            if one.position <= common or not any(one.body in content for content in files):
+            if (one.position <= common and not has_more) or not any(one.body in content for content in files):
                 continue
-            if one.log_id == old:
+            if one.position <= common:
+                if old in (one.log_id, *one.former):
+                    one.others.append(new)
+            elif one.log_id == old:
                 one.lost |= self.lost_by(one)
                 one.former.append(one.log_id)
                 one.log_id, one.holders = new, frozenset({node})

@@ -125,6 +125,34 @@ def test_a_follower_that_is_lost_with_what_it_took_in_leaves_it_to_the_other_one
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_a_tail_of_a_closed_log_that_its_node_has_taken_along_is_not_taken_in_again(seed: int) -> None:
+    """The follower with the tail is down until the adopter has closed the log."""
+
+    def story(run: History) -> None:
+        owner = run.machines[0]
+        late, adopter = run.followers(owner)
+        log_id = owner.log_id
+        run.publish_some(owner, 3)
+        run.kill(adopter)
+        made = run.publish_some(owner, 2, 20)
+        run.kill(owner)
+        run.kill(late)
+        run.start(adopter)
+        run.until(run.is_served(log_id, [adopter]))
+        run.start(owner)
+        run.wait(20)  # until the adopter is told what the owner has taken along
+        assert len(run.finish_all(adopter)) == 5
+        run.until(lambda: log_id in run.node(owner).cluster.ownership.closed)
+        run.start(late)
+        run.until(lambda: log_id not in run.node(late).mirrors.kept and not late.disks.parted)
+        seen = [number for one in run.machines for number in run.finish_all(one)]
+        assert sorted(seen) == [one.number for one in made]
+
+    run = History(seed, Quorum.ANY).tell(story)
+    assert (run.books.counts["mirrors set aside"], run.books.counts["remnants taken in"]) == (1, 0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_what_the_lost_owner_lacked_is_taken_in_by_the_word_of_its_adopter(seed: int) -> None:
     def story(run: History) -> None:
         owner, *others = run.machines

@@ -7,8 +7,9 @@ from typing import Any, cast
 
 from nsqd.cluster.membership import Member
 from nsqd.core.message.epoch import Epoch
+from nsqd.protocols.peer.closed import make_closed
 from nsqd.protocols.peer.remnants import Answer, Question, Verdict
-from nsqd.replication.arbiter import PATIENCE, Arbiter
+from nsqd.replication.arbiter import PATIENCE, PUBLISHER_WITHIN, Arbiter
 from nsqd.replication.origin import Origin
 from nsqd.storage.log.followers import Followers
 from tests.nsqd.cluster.network import Network
@@ -138,3 +139,53 @@ def test_a_log_that_is_not_open_here_or_whose_disk_fails_is_not_answered_about()
     assert owner.ask(2, 900) is None
     owner.arbiter = Arbiter(owner.cluster, {}, lambda then: then(True), lambda: 0)
     assert owner.ask(2, 900) is None
+
+
+def test_who_has_closed_a_log_still_knows_what_was_taken_in() -> None:
+    owner = Owner()
+    assert owner.ask(2, 900, 500, True) == (Verdict.LET_GO, 500)
+    owner.cluster.ownership.close(make_closed(LOG, 2000, list(OWN)))
+    owner.arbiter = Arbiter(owner.cluster, {}, lambda then: then(True), lambda: 0)
+    assert owner.ask(3, 900) == (Verdict.LET_GO, 900)
+    assert owner.ask(3, 480) == (Verdict.LET_GO, 480)
+    assert owner.ask(3, 950) == (Verdict.TAKE, 900)
+
+
+def test_a_log_that_another_node_has_closed_is_not_answered_about() -> None:
+    owner = Owner()
+    owner.cluster.ownership.close(make_closed(LOG, 2000, [*OWN, (Epoch(9, 2, bytes(8)), 1500)]))
+    owner.arbiter = Arbiter(owner.cluster, {}, lambda then: then(True), lambda: 0)
+    assert owner.ask(3, 900) is None
+
+
+def owner_of_another_nodes_log() -> Owner:
+    """Return node 1, which has adopted a log into which node 2 published, and is connected to that."""
+    owner = Owner()
+    owner.origin.epochs = ((Epoch(1, 2, bytes(8)), 0), *OWN[1:])
+    owner.cluster.links[2] = cast("Any", "a link")
+    return owner
+
+
+def test_others_wait_until_the_node_that_published_has_told_what_it_took_along() -> None:
+    owner = owner_of_another_nodes_log()
+    epochs = owner.origin.epochs[:2]
+    assert owner.ask(3, 900, epochs=epochs) == (Verdict.WAIT, 500)
+    assert owner.ask(2, 900, 500, epochs=epochs) == (Verdict.WAIT, 500)
+    assert owner.ask(3, 900, epochs=epochs) == (Verdict.WAIT, 500)  # what it has made has no copies yet
+    assert owner.ask(2, 900, 500, True, epochs=epochs) == (Verdict.LET_GO, 500)
+    assert owner.ask(3, 900, epochs=epochs) == (Verdict.LET_GO, 900)
+    assert owner.ask(3, 950, epochs=epochs) == (Verdict.TAKE, 900)
+
+
+def test_a_node_that_published_is_not_waited_for_if_it_is_away_or_says_nothing() -> None:
+    for why in ("away", "says nothing", "asks itself"):
+        owner = owner_of_another_nodes_log()
+        epochs = owner.origin.epochs[:2]
+        if why == "away":
+            owner.cluster.links.clear()
+        if why == "says nothing":
+            assert owner.ask(3, 900, epochs=epochs) == (Verdict.WAIT, 500)
+            owner.now += PUBLISHER_WITHIN - 1
+            assert owner.ask(3, 900, epochs=epochs) == (Verdict.WAIT, 500)
+            owner.now += 1
+        assert owner.ask(2 if why == "asks itself" else 3, 900, epochs=epochs) == (Verdict.TAKE, 500), why

@@ -230,20 +230,50 @@ def test_an_owner_without_a_connection_is_waited_for() -> None:
         holder.look()
     assert holder.directory.deeds == ["read"]
     holder.cluster.links[2] = holder.link
-    holder.look()
+    holder.look(1)  # and is asked at once then
     assert holder.question().log_id == LOG
+    asked = len(holder.sent)
+    holder.look(LOOK_EVERY - 1)
+    assert len(holder.sent) == asked
 
 
-def test_a_copy_of_a_closed_log_needs_nobodys_word() -> None:
+def test_who_has_closed_a_log_is_asked_about_copies_of_it() -> None:
     holder = Holder()
     holder.cluster.ownership.close(make_closed(LOG, 2000, [(OLD, 0), (OWNERS, 500)]))
     holder.look()
-    assert (holder.directory.deeds, holder.taken_in) == (["read", 500], [MADE])
+    assert (holder.directory.deeds, holder.question().log_id) == (["read"], LOG)
+    holder.answer(Verdict.LET_GO)  # another node has taken in what it holds
+    assert (holder.directory.deeds, holder.taken_in) == (["read", "remove"], [])
+
+
+def test_a_copy_of_a_closed_log_needs_nobodys_word_if_who_closed_it_is_gone() -> None:
+    for why in ("forgotten", "left", "silent"):
+        holder = Holder()
+        holder.cluster.ownership.close(make_closed(LOG, 2000, [(OLD, 0), (OWNERS, 500)]))
+        if why == "silent":
+            holder.cluster.links.clear()
+            holder.look()
+            holder.look(NO_OWNER * UNCLEAN_AFTER - 1)
+            assert holder.directory.deeds == ["read"]
+        else:
+            holder.cluster.membership.merge([Member(identity(2), Standing[why.upper()])], 0)
+        holder.look()
+        assert (holder.directory.deeds, holder.taken_in) == (["read", 500], [MADE]), why
+        holder.look()
+        assert holder.directory.copies
+        holder.cluster.ownership.close(make_closed(MADE, 10, [(OLD, 0)]))
+        holder.look()
+        assert not holder.directory.copies, why
+
+
+def test_who_has_closed_a_log_is_waited_for_as_long_as_it_answers() -> None:
+    holder = Holder()
+    holder.cluster.ownership.close(make_closed(LOG, 2000, [(OLD, 0), (OWNERS, 500)]))
     holder.look()
-    assert holder.directory.copies
-    holder.cluster.ownership.close(make_closed(MADE, 10, [(OLD, 0)]))
-    holder.look()
-    assert not holder.directory.copies
+    for _ in range(3):
+        holder.look(NO_OWNER * UNCLEAN_AFTER - 1)
+        holder.answer(Verdict.WAIT)
+    assert holder.directory.deeds == ["read"]
 
 
 def test_all_of_a_copy_is_taken_in_when_nobody_is_to_own_its_log_any_more() -> None:
