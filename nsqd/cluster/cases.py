@@ -76,6 +76,7 @@ class Case:
     failures: int = 0  # of claims since the owner is lost, with a mirror that may lack something
     number: int = 0  # of the last claim, while it may be repeated
     least: int = 0  # the lowest number that voters may still promise
+    nearest: int = 0  # the greatest number that was promised by those that could not promise what was claimed last
     yields_until: int = 0  # another node claims it
     adopter: int | None = None  # the node that says that it adopts it, until then
     invitation: Invitation | None = None

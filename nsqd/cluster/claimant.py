@@ -286,10 +286,10 @@ class Claimant:
     def _why_not(self, attempt: Attempt) -> str:
         """Return why a claim is not won by the answers that have come; "": it is."""
         case, answers = attempt.case, {number: vote.answer for number, vote in attempt.votes.items()}
-        most = max(case.epoch.number, attempt.number) + MOST_AHEAD  # what is beyond cannot be promised to a node
+        most = attempt.number + MOST_AHEAD  # what is beyond is reached in steps, by this node and the voters alike
         for vote in attempt.votes.values():
-            if vote.answer is Answer.TAKEN and vote.promised < most:
-                case.least = max(case.least, vote.promised + 1)
+            if vote.answer is Answer.TAKEN:
+                case.least = max(case.least, min(vote.promised + 1, most))
         found = set(answers.values())
         if case.log_id in self._ownership.closed:
             return "the log is closed"
@@ -366,16 +366,19 @@ class Claimant:
         case, self.attempt = attempt.case, None
         case.why = why
         self.failed += 1
-        case.failures += attempt.stage is not Stage.CLEAN
+        nearest = max((vote.promised for vote in attempt.votes.values() if vote.answer is Answer.CANNOT), default=0)
+        climbs, case.nearest = case.nearest < nearest < attempt.number, nearest
+        case.failures += attempt.stage is not Stage.CLEAN and not climbs
         until = max((at for number, at in attempt.heard_at.items() if _hears(attempt.votes[number])), default=0)
         if attempt.stage is Stage.CLEAN and until + self._cases.takeover_after > now:
             case.retry_at = until + self._cases.takeover_after + SOON  # then the others will have lost the owner, too
             return
         jitter = int.from_bytes(self._random(2)) / 65536  # nodes must not claim in step
         is_taken = any(vote.answer is Answer.TAKEN for vote in attempt.votes.values())
-        pause = SOON if is_taken and case.retry == FIRST_RETRY else case.retry
+        pause = SOON if climbs or (is_taken and case.retry == FIRST_RETRY) else case.retry
         case.retry_at = now + int(pause * (0.5 + jitter))
-        case.retry = min(2 * case.retry, LONGEST_RETRY)
+        if not climbs:  # a voter comes nearer to the number with each claim
+            case.retry = min(2 * case.retry, LONGEST_RETRY)
 
     def _win(self, attempt: Attempt, now: int) -> None:
         case = attempt.case

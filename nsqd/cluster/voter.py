@@ -77,8 +77,6 @@ class Voter:
         if self._gave_up(case) and (answer := self._answer_for_own(number, case, claim)) is not Answer.PROMISED:
             return answer
         promised = self._ownership.promises.get(case.log_id, Promise(0, number))
-        if claim.number > max(case.epoch.number, promised.number) + MOST_AHEAD:
-            return Answer.CANNOT
         attempt = self._claimant.attempt
         if attempt is not None and attempt.is_won and attempt.case is case:
             return Answer.ADOPTING
@@ -121,16 +119,23 @@ class Voter:
         return claim.stage is Stage.CLEAN or case.failures < PATIENT
 
     def _promise(self, link: Link, case: Case, claim: Claim, now: int) -> None:
-        """Promise a number to a node, and answer when that is durable."""
+        """Promise a number to a node, and answer when that is durable.
+
+        One that is too far above what is known is not promised, but the greatest that may be: nodes that a partition kept from
+        a majority have outbid each other, and come within reach when they repeat their claims.
+        """
         assert link.peer is not None
+        promised = self._ownership.promises.get(case.log_id)
+        most = max(case.epoch.number, promised.number if promised is not None else 0) + MOST_AHEAD
+        number = min(claim.number, most)
         attempt = self._claimant.attempt
         if attempt is not None and attempt.case is case:
             self._claimant.fail(attempt, "another node claims the log", now)
         case.yields_until, case.adopter = now + YIELD, None
-        self._ownership.promise(case.log_id, Promise(claim.number, link.peer.number))
+        self._ownership.promise(case.log_id, Promise(number, link.peer.number))
 
         def kept(is_kept: bool) -> None:
-            answer = Answer.PROMISED if is_kept else Answer.CANNOT
+            answer = Answer.PROMISED if is_kept and number == claim.number else Answer.CANNOT
             self._send_vote(link, case, claim, answer, self._cases.now)
 
         self._keep(kept)

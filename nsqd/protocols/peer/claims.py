@@ -65,7 +65,7 @@ class Answer(IntEnum):
     TAKEN = 3  # it has promised this number to another node, or a greater one
     OWNED = 4  # it knows a greater epoch, of which it tells
     ADOPTING = 5  # another node has its promises, and adopts the log
-    CANNOT = 6  # the number is too far above what is known, or the promise cannot be written
+    CANNOT = 6  # the number is too far above what is known, so it promises less; or it cannot write, or leaves
 
 
 class Owned(NamedTuple):

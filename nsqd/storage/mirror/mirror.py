@@ -77,6 +77,7 @@ class Mirror:
 
     def _remove_others(self) -> None:
         """Remove the files that the manifest does not name: what was written aside, and what a switch has replaced."""
+        self._disk.sync_directory()  # if the last run ended before that, a manifest that names them might come back
         named = {NAME, NOTE, NOTE_BEGUN, *(file.name for file in self.manifest.files)}
         others = [name for name in self._disk.names() if name not in named]
         for name in others:
@@ -88,6 +89,7 @@ class Mirror:
         """Sync the files, check them from the mark's segment on, and cut them at the first wrong byte. Returns the end."""
         manifest = self.manifest
         last = None if trusted is None else max(trusted, manifest.mark)
+        names = set(self._disk.names())
         kept: list[MirrorFile] = []
         end = 0
         for place, file in enumerate(manifest.files):
@@ -98,6 +100,8 @@ class Mirror:
                 continue
             if last is not None and kept and file.base >= last:
                 break  # its header cannot be trusted either
+            if file.name not in names:
+                break  # an older version named it before it was there durably
             self._sync(file)
             limit = following if last is None else last
             stop = self._checked_end(file, limit)
@@ -113,7 +117,8 @@ class Mirror:
             self.manifest = replace(manifest, files=tuple(kept), mark=end, epochs=epochs)
             write_manifest(self._disk, self.manifest)
         for file in gone:
-            self._disk.remove(file.name)
+            if file.name in names:
+                self._disk.remove(file.name)
         return end
 
     def _sync(self, file: MirrorFile) -> None:
@@ -210,8 +215,7 @@ class Mirror:
             self._aside.append(name)
             return
         self._note_epoch(header)
-        self.manifest = replace(self.manifest, files=(*self.manifest.files, name))
-        self._write_manifest()  # so that a kill does not lose what is written to the file from now on
+        self._name((*self.manifest.files, name))  # so that a kill does not lose what is written to the file from now on
 
     def _is_bare(self, newest: MirrorFile) -> bool:
         """Return True if nothing but a header was written to the newest segment."""
@@ -268,8 +272,7 @@ class Mirror:
         files = tuple(self._aside)
         self.is_aside, self._aside, self._switch_at = False, [], None
         if files != self.manifest.files:  # segments were begun meanwhile
-            self.manifest = replace(self.manifest, files=files)
-            self._write_manifest()
+            self._name(files)
         for gone in replaced:
             self._disk.remove(gone.name)
 
@@ -334,6 +337,12 @@ class Mirror:
         self._write_manifest()
         for file in gone:
             self._disk.remove(file.name)
+
+    def _name(self, files: tuple[MirrorFile, ...]) -> None:
+        """Have the manifest name files of which some are new: a power cut may keep a rename and lose an earlier creation."""
+        self._disk.sync_directory()
+        self.manifest = replace(self.manifest, files=files)
+        self._write_manifest()
 
     def _write_manifest(self) -> None:
         write_manifest(self._disk, self.manifest)

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from nsqd.cluster.cases import Case, MirrorState, Quorum
-from nsqd.cluster.claimant import WITNESS_WITHIN, Attempt
+from nsqd.cluster.claimant import VOTE_WITHIN, WITNESS_WITHIN, Attempt
 from nsqd.cluster.claims import Claims
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link
@@ -33,6 +33,8 @@ OUT_OF_SYNC = 5 * SECOND
 GRACE = 15_000  # ms
 HAPPENINGS = (*["halves", "kill", "start"] * 2, "one way", "pair", "flap", "heal", "stop", "announced")
 CALM = 100  # s: longer than the longest pause between two dials, twice
+# from the question to the nsqlookupds on: their answers, the claimant's own promise, and the votes; each is looked at in a turn
+CLAIM_WITHIN = WITNESS_WITHIN + 2 * VOTE_WITHIN + SECOND // 2
 MOST_CALMS = 6  # until a log that may be taken over must have an owner
 
 
@@ -470,7 +472,7 @@ class ClaimRun:
         if witness is not None and owner in node.cluster.membership.suspected:
             asked = node.asked_at.get(owner)
             assert asked is not None, "no witness was asked"
-            assert self.network.now - asked <= 4 * SECOND, "no witness was asked about this claim"
+            assert self.network.now - asked <= CLAIM_WITHIN, "no witness was asked about this claim"
 
     def check_clean(self, node: ClaimNode, log_id: bytes) -> None:
         """Whoever adopts at once has all that any voter knows of."""

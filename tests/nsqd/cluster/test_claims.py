@@ -11,8 +11,8 @@ from nsqd.cluster.cases import Quorum
 from nsqd.cluster.claimant import MOST_AHEAD, STEP
 from nsqd.cluster.ownership import Promise
 from nsqd.core.message.epoch import Epoch
+from nsqd.protocols.peer.claims import Answer, Counts, Extent, Stage, pack_claim, pack_counts
 from nsqd.protocols.peer.claims import Claim as ClaimFrame
-from nsqd.protocols.peer.claims import Counts, Extent, Stage, pack_claim, pack_counts
 from tests.nsqd.cluster.claims_run import UNCLEAN_AFTER, ClaimNode, ClaimRun
 from tests.nsqd.cluster.network import SECOND
 
@@ -205,18 +205,54 @@ def test_an_adoption_is_called_off_when_the_owner_is_back_before_its_epoch_has_b
     assert owner(run) in (1, 2)
 
 
-def test_a_number_far_above_what_is_known_is_not_promised() -> None:
+def test_a_number_far_above_what_is_known_is_promised_in_steps() -> None:
     run, nodes = started(Quorum.NONE)
     run.kill(nodes[0])
     run.advance(7)
     lost = nodes[2].cluster.ownership.epochs[LOG]
-    promises = nodes[2].cluster.ownership.promises
-    for number, is_promised in ((1 + MOST_AHEAD + 1, False), (1 + MOST_AHEAD, True)):
+    number = 1 + 2 * MOST_AHEAD + 1
+    answered = []
+    for kept in (1 + MOST_AHEAD, 1 + 2 * MOST_AHEAD, number):
         claim = ClaimFrame(LOG, number, 1, lost, Extent(lost, 1 << 40), 0, Stage.CLEAN)
         nodes[1].cluster.links[2].send_claiming(pack_claim(claim))
         run.network.collect(nodes[1])
         run.advance(0.4)
-        assert (promises.get(LOG) == Promise(number, 1)) is is_promised
+        assert nodes[2].cluster.ownership.promises[LOG] == Promise(kept, 1)
+        answered.append((number, 1) in run.voted[2, LOG])
+    assert answered == [False, False, True]
+
+
+def test_nodes_that_outbid_each_other_without_a_majority_adopt_when_all_hear_them_again() -> None:
+    run, nodes = started(size=5)
+    run.kill(nodes[0])
+    few, many = (("node1:4152", "node2:4152"), ("node3:4152", "node4:4152"))
+    run.network.cut = {pair for one in few for other in many for pair in ((one, other), (other, one))}
+    run.advance(30)
+    while nodes[1].cluster.ownership.promises[LOG].number <= 3 * MOST_AHEAD:
+        run.advance(30)
+    run.network.cut = set()
+    run.advance(60)
+    assert owner(run) in (1, 2)
+
+
+def test_a_number_that_was_promised_to_a_node_that_is_gone_is_outbid_in_steps() -> None:
+    run, nodes = started()
+    run.kill(nodes[0])
+    nodes[2].claims.may_claim = lambda: False
+    nodes[2].cluster.ownership.promise(LOG, Promise(3 * MOST_AHEAD, 7))
+    run.advance(60)
+    assert owner(run) == 1
+
+
+def test_a_voter_that_cannot_promise_and_comes_no_nearer_is_not_asked_in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, nodes = started()
+    run.kill(nodes[0])
+    voter = nodes[2].claims.voter
+    monkeypatch.setattr(voter, "_answer", lambda *claimed: Answer.CANNOT)
+    nodes[2].claims.may_claim = lambda: False
+    nodes[2].cluster.ownership.promise(LOG, Promise(1, 2))
+    run.advance(60)
+    assert 2 < nodes[1].claims.claimant.failed < 15
 
 
 def test_only_the_owner_says_who_counts() -> None:

@@ -176,7 +176,7 @@ def test_after_a_failure_a_log_is_a_mirror_or_is_opened_later(operation: str, nu
 
 def test_an_adoption_that_is_called_off_and_fails_when_its_epoch_is_durable_is_finished_later() -> None:
     node, log_id = adopter()
-    node.places.disk.fail("sync_directory", 6, errno.EIO)  # when the manifest is gone
+    node.places.disk.fail("sync_directory", 8, errno.EIO)  # when the manifest is gone
     node.adoptions.adopt(log_id, 70)
     node.run()
     assert node.places.mirror is None
