@@ -34,5 +34,6 @@ BUILT_IN: dict[str, frozenset[Verb]] = {
     "admin": ALL,
     "producer": frozenset({Verb.PUBLISH}),
     "consumer": frozenset({Verb.CONSUME}),
-    "node": frozenset({Verb.REGISTER, Verb.REPLICATE}),
+    # a node asks others for their view of the cluster when it starts
+    "node": frozenset({Verb.REGISTER, Verb.REPLICATE, Verb.STATS}),
 }
