@@ -45,7 +45,7 @@ def test_a_node_opens_its_adopted_logs_at_each_start(node: Callable[..., Daemon]
             assert (own["node"], adopted["node"], adopted["log_id"]) == (0, 9, log_id)
             assert (adopted["topics"], adopted["opening"]) == (1, False)
             epochs.append(adopted["epochs"][-1][0])
-            assert connected(second) == {0}
+            eventually(lambda: connected(second) == {0})
     first_epoch, second_epoch = (bytes.fromhex(epoch) for epoch in epochs)
     assert first_epoch[:6] < second_epoch[:6], "each start is a later epoch, of the node that owns the log"
     assert {epoch[4:6] for epoch in (first_epoch, second_epoch)} == {bytes(2)}
