@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import os
 import secrets
 import sys
-import tempfile
 from pathlib import Path
 
 from argon2 import PasswordHasher
 
 from admin.roles import WORDS, Role
 from admin.users import BY_PROXY, PASSWORD, TOKEN_PREFIX, User, hashed, parse, user_problem, written
+from shared.files import replace_text
 
 LEAST_PASSWORD = 8  # characters
 
@@ -86,7 +85,7 @@ def _set(arguments: argparse.Namespace) -> int:
     else:
         secret = PasswordHasher().hash(_password())
     users[arguments.name] = User(arguments.name, role, topics, secret)
-    _write(arguments.file, users)
+    replace_text(arguments.file, written(users.values()))
     if token:
         print(token)
         print("Save this token now: it cannot be shown again.", file=sys.stderr)
@@ -97,7 +96,7 @@ def _remove(arguments: argparse.Namespace) -> int:
     users = _read(arguments.file)
     if users.pop(arguments.name, None) is None:
         raise ValueError(f"user {arguments.name} does not exist")
-    _write(arguments.file, users)
+    replace_text(arguments.file, written(users.values()))
     return 0
 
 
@@ -126,21 +125,3 @@ def _read(path: Path) -> dict[str, User]:
         return parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-
-
-def _write(path: Path, users: dict[str, User]) -> None:
-    """Write the file atomically, for its owner and group only. An existing file keeps its owner."""
-    place, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(place, "w", encoding="utf-8") as file:
-            file.write(written(users.values()))
-            file.flush()
-            os.fsync(file.fileno())
-            if path.exists():
-                before = path.stat()
-                os.chown(name, before.st_uid, before.st_gid)
-                os.chmod(name, before.st_mode & 0o660)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -1,6 +1,7 @@
 """Writing files that must survive a power cut."""
 
 import os
+import tempfile
 from pathlib import Path
 
 
@@ -18,6 +19,24 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file that operators edit, atomically, for its owner and group only. It keeps its owner. Raises OSError."""
+    place, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(place, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+            if path.exists():
+                before = path.stat()
+                os.chown(name, before.st_uid, before.st_gid)
+                os.chmod(name, before.st_mode & 0o660)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def sync_directory(path: Path) -> None:

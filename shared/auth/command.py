@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import secrets
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -17,6 +15,7 @@ from shared.auth.auth_file import NAME, NEVER, AuthFile, AuthFileError, Identity
 from shared.auth.rules import ANY, PatternError, expression
 from shared.auth.tokens import digest, new_token
 from shared.auth.verbs import BUILT_IN, Verb
+from shared.files import replace_text
 
 _DAYS = re.compile(r"([1-9][0-9]{0,4})d")
 _HEAD = re.compile(r"(?m)^[ \t]*\[\[?[^\]\n]*\]\]?[ \t]*(?:#.*)?$")
@@ -85,7 +84,7 @@ def _create(arguments: argparse.Namespace) -> int:
     token = new_token(secrets.token_urlsafe)
     new = text + ("\n" if text and not text.endswith("\n\n") else "") + _entry(arguments, token, now)
     parse(new)
-    _write(path, new)
+    replace_text(path, new)
     print(token)
     print("Save this token now: it cannot be shown again.", file=sys.stderr)
     return 0
@@ -146,7 +145,7 @@ def _revoke(arguments: argparse.Namespace) -> int:
         raise ValueError(
             f"tokens of {arguments.name} are written in a way that this command does not know: edit the file"
         )
-    _write(arguments.file, text)
+    replace_text(arguments.file, text)
     print(f"revoked {len(found)} token{'s' if len(found) > 1 else ''} of {arguments.name}")
     return 0
 
@@ -186,21 +185,3 @@ def _within(identity: Identity) -> str:
 
 def _read(path: Path) -> AuthFile:
     return parse(path.read_text(encoding="utf-8"))
-
-
-def _write(path: Path, text: str) -> None:
-    """Write the file as a whole, for its owner and group only. An existing file keeps its owner."""
-    place, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(place, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            if path.exists():
-                before = path.stat()
-                os.chown(name, before.st_uid, before.st_gid)
-                os.chmod(name, before.st_mode & 0o660)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
