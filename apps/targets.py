@@ -37,7 +37,7 @@ class WrongTarget(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a command acts on."""
+    """A channel or a queue as a command acts on it: the routes and arguments of nsqd that list and change what is in it."""
 
     names: dict[str, str]  # the arguments that name it
     path: str  # of the route that lists what is in it; those of actions are below it

@@ -70,7 +70,7 @@ class _Credit:
         self.worker.watching = Names(queue)
 
     def reserved(self, tube: str, job: Job, body: bytes) -> None:
-        """Lend the job."""
+        """Lend a job that the worker has reserved to the other node."""
         self.left -= 1
         self.guest.lend(tube, job, body)
         if self.left > 0:
@@ -233,7 +233,7 @@ class Lending:
     # frames
 
     def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:
-        """Take a frame. Raises PeerError."""
+        """Take a frame about jobs that came from another node. Raises PeerError."""
         assert link.peer is not None
         number = link.peer.number
         match kind:

@@ -161,7 +161,7 @@ class _Borrowed:
 
 @dataclass(slots=True)
 class _Node:
-    """Another node that is connected."""
+    """Another node that is connected, and what this node and that one read of each other's channels."""
 
     link: Link
     readers: dict[Key, _Reader] = field(default_factory=dict)  # what it reads here
@@ -240,7 +240,7 @@ class Sharing:
     # frames
 
     def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:
-        """Take a frame. Raises PeerError."""
+        """Take a frame about shared channels that came from another node. Raises PeerError."""
         assert link.peer is not None
         node = self._nodes.get(link.peer.number)
         if node is None or node.link is not link:

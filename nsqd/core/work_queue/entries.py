@@ -35,7 +35,7 @@ class Entries:
         ends[first], self._newest = end, first
 
     def add_all(self, entries: list[int]) -> None:
-        """Add single numbers."""
+        """Add numbers, each as a run of its own."""
         self.heap += entries
         heapify(self.heap)
 
@@ -91,7 +91,7 @@ class Entries:
                 heappush(ahead, (heap[child], child))
 
     def __len__(self) -> int:
-        """Return the number of runs."""
+        """Return the number of runs, not of the numbers in them."""
         return len(self.heap)
 
     def check(self) -> None:

@@ -139,7 +139,7 @@ class Holder(Worker):
     __slots__ = ()
 
     def hold(self, tube: int, ordinal: int, end: int) -> None:
-        """Do nothing."""
+        """Do nothing: the tube knows that the job is held."""
 
     def lost(self, tube: int, ordinal: int) -> None:
-        """Do nothing."""
+        """Do nothing: the tube knows that the job is not held any more."""
