@@ -14,9 +14,10 @@ import msgpack
 
 from nsqd.cluster.membership import Member, Standing
 from nsqd.core.message.ids import MOST_LEASE
+from nsqd.protocols.peer.fields import unpack_message
 from nsqd.protocols.peer.frames import AFTER_PROOF, CLAIMING, LENDING, STREAM, FrameKind, FrameReader, PeerError, encode
 from nsqd.protocols.peer.handshake import Credentials, Handshake, refusal
-from nsqd.protocols.peer.node_identity import NodeIdentity, pack, unpack, unpack_message
+from nsqd.protocols.peer.node_identity import NodeIdentity, pack, unpack
 from shared.node_certificates import certified_number
 
 HEARTBEAT_EVERY = 1_000_000_000  # ns

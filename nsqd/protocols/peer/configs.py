@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import msgpack
 
 from nsqd.core.retention.policy import Durability, TopicConfig
+from nsqd.protocols.peer.fields import is_int, unpack_message
 from nsqd.protocols.peer.frames import FrameKind, PeerError, encode
-from nsqd.protocols.peer.node_identity import MOST_NUMBER, unpack_message
+from nsqd.protocols.peer.node_identity import MOST_NUMBER
 from penstock.protocol.names import is_valid_name
 
 MOST_CONFIGS = 1000  # in one frame, and that a node remembers
@@ -50,9 +51,9 @@ def from_fields(fields: Any) -> VersionedConfig:
     topic, at, node, durability, *numbers = fields
     if type(topic) is not str or not is_valid_name(topic):
         raise ValueError("a configuration is of no topic")
-    if not _is_number(at, MOST_VALUE) or not _is_number(node, MOST_NUMBER):
+    if not is_int(at, MOST_VALUE) or not is_int(node, MOST_NUMBER):
         raise ValueError("a configuration has no version")
-    if any(number is not None and not _is_number(number, MOST_VALUE) for number in numbers) or numbers[2] == 0:
+    if any(number is not None and not is_int(number, MOST_VALUE) for number in numbers) or numbers[2] == 0:
         raise ValueError("a part of a configuration is not a number")
     mode = Durability(durability) if durability is not None else None
     return VersionedConfig(topic, at, node, TopicConfig(mode, *numbers))
@@ -72,7 +73,3 @@ def unpack_configs(content: bytes) -> list[VersionedConfig]:
         return [from_fields(fields) for fields in found]
     except ValueError as error:
         raise PeerError(str(error)) from None
-
-
-def _is_number(value: object, most: int) -> bool:
-    return type(value) is int and 0 <= value <= most

@@ -22,8 +22,9 @@ from typing import Any
 
 import msgpack
 
+from nsqd.protocols.peer.fields import unpack_message
 from nsqd.protocols.peer.frames import FrameKind, PeerError, encode
-from nsqd.protocols.peer.node_identity import NodeIdentity, pack, unpack, unpack_message
+from nsqd.protocols.peer.node_identity import NodeIdentity, pack, unpack
 
 VERSION = 1  # of the protocol between nodes
 NONCE_SIZE = 32  # bytes, random for each connection

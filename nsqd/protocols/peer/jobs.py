@@ -17,13 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import Any
 
 import msgpack
 
 from nsqd.core.work_queue.loan import Loan
+from nsqd.protocols.peer.fields import checked_int, unpack_fields
 from nsqd.protocols.peer.frames import FrameKind, PeerError, encode
-from nsqd.protocols.peer.node_identity import unpack_message
 
 MOST_NAME = 200  # characters of the name of a queue
 MOST_WANTED = 1024  # clients that a WANT tells
@@ -40,8 +39,8 @@ def pack_want(queue: str, count: int) -> bytes:
 
 def unpack_want(content: bytes) -> tuple[str, int]:
     """Return the name of the queue, and how many clients wait. Raises PeerError."""
-    queue, count = _fields(content, 2)
-    return _queue(queue), _int(count, MOST_WANTED)
+    queue, count = unpack_fields(content, 2, 2)
+    return _queue(queue), checked_int(count, MOST_WANTED)
 
 
 def pack_loan(loan: Loan) -> Iterator[bytes]:
@@ -57,11 +56,11 @@ def pack_loan(loan: Loan) -> Iterator[bytes]:
 
 def unpack_loan(content: bytes, before: bytes) -> Loan:
     """Return the loan in a LOAN frame. `before`: the parts of its body in BODY frames. Raises PeerError."""
-    number, queue, message_id, *counts, body = _fields(content, 9)
+    number, queue, message_id, *counts, body = unpack_fields(content, 9, 9)
     if type(body) is not bytes:
         raise PeerError("the body of a loan is not bytes")
-    ttl, retry, reservation, nacks, more = (_int(one, _U32) for one in counts)
-    place = _int(number, _U64), _queue(queue), _int(message_id, _U64)
+    ttl, retry, reservation, nacks, more = (checked_int(one, _U32) for one in counts)
+    place = checked_int(number, _U64), _queue(queue), checked_int(message_id, _U64)
     return Loan(*place, ttl, retry, reservation, nacks, more, before + body)
 
 
@@ -72,10 +71,10 @@ def pack_return(loan: Loan, was_taken: bool) -> bytes:
 
 def unpack_return(content: bytes) -> tuple[int, int, int, bool]:
     """Return number of the loan, message id, reservation, and whether a client had the job. Raises PeerError."""
-    number, message_id, reservation, was_taken = _fields(content, 4)
+    number, message_id, reservation, was_taken = unpack_fields(content, 4, 4)
     if type(was_taken) is not bool:
         raise PeerError("a frame about jobs has a field of another kind")
-    return _int(number, _U64), _int(message_id, _U64), _int(reservation, _U32), was_taken
+    return checked_int(number, _U64), checked_int(message_id, _U64), checked_int(reservation, _U32), was_taken
 
 
 def pack_number(kind: FrameKind, number: int, data: bytes = b"") -> bytes:
@@ -90,20 +89,7 @@ def unpack_number(content: bytes) -> tuple[int, bytes]:
     return int(_NUMBER.unpack_from(content)[0]), content[_NUMBER.size :]
 
 
-def _fields(content: bytes, count: int) -> list[Any]:
-    fields = unpack_message(content, count)
-    if not isinstance(fields, list) or len(fields) != count:
-        raise PeerError(f"a frame about jobs has {count} fields")
-    return fields
-
-
 def _queue(value: object) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= MOST_NAME or not value.isascii() or not value.isprintable():
         raise PeerError("the name of a queue is not one")
-    return value
-
-
-def _int(value: object, most: int) -> int:
-    if type(value) is not int or not 0 <= value <= most:
-        raise PeerError("a number in a frame about jobs is not one")
     return value

@@ -6,17 +6,14 @@ import re
 from dataclasses import astuple, dataclass
 from typing import Any
 
-import msgpack
-
 from nsqd.core.message.id_ranges import MOST_RANGES, NO_END, IdRange
+from nsqd.protocols.peer.fields import is_int
 from nsqd.protocols.peer.frames import PeerError
 
 MOST_NUMBER = 1023  # node numbers are those of -node-id
 FIELDS = 10  # of an identity
 MOST_ADDRESS = 300  # characters: a host name has at most 253
 MOST_ZONE = 100  # bytes
-MOST_BYTES = 1 << 20  # of a field: no frame has more
-MOST_FIELDS = 2048  # of a list: there are 1,024 node numbers
 LOG_ID_SIZE, EPOCH_SIZE = 16, 14  # bytes
 MOST_INCARNATION = (1 << 63) - 1
 _ADDRESS = re.compile(r"[!-~]+:[1-9][0-9]{0,4}", re.ASCII)
@@ -48,7 +45,7 @@ def unpack(fields: Any) -> NodeIdentity:
     if not isinstance(fields, list) or len(fields) != FIELDS:
         raise PeerError(f"an identity has {FIELDS} fields")
     number, incarnation, log_id, epoch, log_format, address, http, zone, ids, disque = fields
-    if not _is_int(number, MOST_NUMBER) or not _is_int(incarnation, MOST_INCARNATION) or not _is_int(log_format, 65535):
+    if not is_int(number, MOST_NUMBER) or not is_int(incarnation, MOST_INCARNATION) or not is_int(log_format, 65535):
         raise PeerError("an identity's number, incarnation or log format is not one")
     if type(log_id) is not bytes or type(epoch) is not bytes or (len(log_id), len(epoch)) != (LOG_ID_SIZE, EPOCH_SIZE):
         raise PeerError("an identity's log id or epoch is not one")
@@ -67,27 +64,12 @@ def _id_ranges(fields: Any) -> tuple[IdRange, ...]:
         if (
             not isinstance(one, list)
             or len(one) != len(IdRange._fields)
-            or not all(_is_int(part, NO_END) for part in one)
+            or not all(is_int(part, NO_END) for part in one)
         ):
             raise PeerError("a range of message ids is not one")
     return tuple(IdRange(*one) for one in fields)
 
 
-def unpack_message(content: bytes, most: int = MOST_FIELDS, longest: int = MOST_BYTES) -> Any:
-    """Return the value of a frame's content in msgpack. Raises PeerError.
-
-    No list in it has more than `most` fields, and no bytes in it are longer than `longest`.
-    """
-    try:
-        return msgpack.unpackb(content, max_map_len=0, max_array_len=most, max_bin_len=longest)
-    except (ValueError, msgpack.UnpackException, RecursionError):
-        raise PeerError("the content of a frame is not msgpack") from None
-
-
 def is_address(text: object) -> bool:
     """Return True if this is the text host:port."""
     return type(text) is str and len(text) <= MOST_ADDRESS and _ADDRESS.fullmatch(text) is not None
-
-
-def _is_int(value: object, most: int) -> bool:
-    return type(value) is int and 0 <= value <= most

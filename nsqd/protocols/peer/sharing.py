@@ -18,8 +18,8 @@ import msgpack
 
 from nsqd.core.borrowed import UNDELIVERED
 from nsqd.core.message.frame import HEADER_SIZE, ID_SIZE, MESSAGE
+from nsqd.protocols.peer.fields import checked_int, unpack_fields
 from nsqd.protocols.peer.frames import FrameKind, PeerError, encode
-from nsqd.protocols.peer.node_identity import unpack_message
 from penstock.protocol.names import is_valid_name
 
 MOST_AT_ONCE = 256 * 1024  # bytes of messages in a frame
@@ -38,8 +38,8 @@ def pack_read(key: Key, ready: int) -> bytes:
 
 def unpack_read(content: bytes) -> tuple[Key, int]:
     """Return topic and channel, and the number of messages. Raises PeerError."""
-    topic, channel, ready = _fields(content, 3)
-    return _key(topic, channel), _int(ready, 0, MOST_READY)
+    topic, channel, ready = unpack_fields(content, 3, MOST_DONE)
+    return _key(topic, channel), checked_int(ready, MOST_READY)
 
 
 def pack_messages(key: Key, frames: list[bytes]) -> Iterator[bytes]:
@@ -66,7 +66,7 @@ def _batches(frames: list[bytes]) -> Iterator[list[bytes]]:
 
 def unpack_messages(content: bytes) -> tuple[Key, bool, bytes]:
     """Return topic and channel, whether more of the same follows, and bytes for `split`. Raises PeerError."""
-    topic, channel, has_more, data = _fields(content, 4)
+    topic, channel, has_more, data = unpack_fields(content, 4, MOST_DONE)
     if type(has_more) is not bool or type(data) is not bytes:
         raise PeerError("a frame with messages has fields of another kind")
     return _key(topic, channel), has_more, data
@@ -94,7 +94,7 @@ def pack_done(key: Key, finished: bytes, returned: list[tuple[bytes, int]]) -> b
 
 def unpack_done(content: bytes) -> tuple[Key, bytes, list[tuple[bytes, int]]]:
     """Return topic and channel, the ids of finished messages, and id and delay of those that come back. Raises PeerError."""
-    topic, channel, finished, returned = _fields(content, 4)
+    topic, channel, finished, returned = unpack_fields(content, 4, MOST_DONE)
     if type(finished) is not bytes or len(finished) % ID_SIZE or len(finished) > MOST_DONE * ID_SIZE:
         raise PeerError("ids of finished messages are none")
     if type(returned) is not list or len(returned) > MOST_DONE:
@@ -103,15 +103,8 @@ def unpack_done(content: bytes) -> tuple[Key, bytes, list[tuple[bytes, int]]]:
     for one in returned:
         if type(one) is not list or len(one) != 2 or type(one[0]) is not bytes or len(one[0]) != ID_SIZE:
             raise PeerError("a message that comes back has no id")
-        pairs.append((one[0], _int(one[1], UNDELIVERED, MOST_DELAY)))
+        pairs.append((one[0], checked_int(one[1], MOST_DELAY, UNDELIVERED)))
     return _key(topic, channel), finished, pairs
-
-
-def _fields(content: bytes, count: int) -> list[object]:
-    fields = unpack_message(content, MOST_DONE)
-    if not isinstance(fields, list) or len(fields) != count:
-        raise PeerError(f"a frame about a shared channel has {count} fields")
-    return fields
 
 
 def _key(topic: object, channel: object) -> Key:
@@ -123,9 +116,3 @@ def _key(topic: object, channel: object) -> Key:
     ):
         raise PeerError("a shared channel has no valid name")
     return topic, channel
-
-
-def _int(value: object, least: int, most: int) -> int:
-    if type(value) is not int or not least <= value <= most:
-        raise PeerError("a number in a frame about a shared channel is not one")
-    return value

@@ -28,8 +28,9 @@ from typing import Any
 
 import msgpack
 
+from nsqd.protocols.peer.fields import unpack_fields
 from nsqd.protocols.peer.frames import FrameKind, PeerError, encode
-from nsqd.protocols.peer.node_identity import EPOCH_SIZE, unpack_message
+from nsqd.protocols.peer.node_identity import EPOCH_SIZE
 
 HEADER = 64  # bytes of a segment's header
 MOST_BYTES = 256 * 1024  # of a log in one frame: a heartbeat waits for no more than this
@@ -192,10 +193,7 @@ def _pack(kind: FrameKind, fields: list[Any]) -> bytes:
 
 
 def _fields(content: bytes, count: int) -> list[Any]:
-    fields = unpack_message(content, MOST_SEGMENTS, EPOCH_SIZE)
-    if not isinstance(fields, list) or len(fields) != count:
-        raise PeerError(f"a frame does not have {count} fields")
-    return fields
+    return unpack_fields(content, count, MOST_SEGMENTS, EPOCH_SIZE)
 
 
 def _list(value: Any) -> list[Any]:

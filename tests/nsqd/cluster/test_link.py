@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link
 from nsqd.cluster.membership import Member, Standing
+from nsqd.protocols.peer.fields import MOST_FIELDS
 from nsqd.protocols.peer.frames import AFTER_PROOF, FrameKind, FrameReader, encode
 from nsqd.protocols.peer.handshake import Credentials
-from nsqd.protocols.peer.node_identity import MOST_FIELDS, pack
+from nsqd.protocols.peer.node_identity import pack
 from tests.nsqd.protocols.peer.identities import node
 
 SECOND = 1_000_000_000

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqd.protocols.peer.fields import unpack_message
 from nsqd.protocols.peer.frames import PeerError
-from nsqd.protocols.peer.node_identity import NodeIdentity, pack, unpack, unpack_message
+from nsqd.protocols.peer.node_identity import NodeIdentity, pack, unpack
 from tests.nsqd.protocols.peer.identities import NODES, node
 
 ANYTHING = st.recursive(
