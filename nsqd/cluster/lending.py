@@ -14,8 +14,9 @@ See docs/design/cluster.md#lending.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Protocol
 
 from nsqd.cluster.link import Link
@@ -49,7 +50,7 @@ ANSWER_WITHIN = 2_000_000_000  # ns for other nodes to answer a question
 TOO_LARGE = b"-ERR the reply is too large to be sent to another node: ask the owner of the job\r\n"
 
 
-class Borrower(Protocol):
+class LoanSink(Protocol):
     """The sink of a worker that takes jobs of other nodes."""
 
     def lent(self, loan: Loan, lender: int) -> bool:
@@ -175,9 +176,8 @@ class Lending:
         self._guests: dict[int, _Guest] = {}  # by node number
         self._known: dict[int, dict[str, int]] = {}  # what each node knows that clients here wait for; none: nothing
         self._parts: dict[int, bytearray] = {}  # of the body of the next loan, by node number
-        self._came: dict[
-            int, tuple[int, int]
-        ] = {}  # the incarnation of each lender, and the number of its last loan that came
+        # by number of the lender: its incarnation, and the number of its last loan that came
+        self._came: dict[int, tuple[int, int]] = {}
         # by number of the lender: its incarnation, and its last RETURNs, which it may not have got when a connection is lost
         self._returns: dict[int, tuple[int, deque[bytes]]] = {}
         self._repeat_due = 0  # monotonic ns: when all WANTs are sent again
@@ -321,7 +321,7 @@ class Lending:
         changed = self.queues.tubes.waiters.changed
         if self.now >= self._repeat_due and changed is not None:  # others may have had no room for an announcement
             self._repeat_due = self.now + REPEAT_EVERY
-            again = [name for name in self.queues.tubes.waiters.names() if self._takers(name)]
+            again = [name for name in self.queues.tubes.waiters.names() if any(self._takers(name))]
             changed.update(again)
             for announced in self._known.values():
                 for name in again:
@@ -333,23 +333,23 @@ class Lending:
                 self._announce_queue(name)
 
     def _announce_queue(self, name: str) -> None:
-        count = len(self._takers(name))
+        count = sum(1 for _ in islice(self._takers(name), MOST_WANTED))
         for number, announced in self._known.items():
             link = self._links.get(number)
-            if link is None or announced.get(name, 0) == min(count, MOST_WANTED):
+            if link is None or announced.get(name, 0) == count:
                 continue
             if count:
-                announced[name] = min(count, MOST_WANTED)
+                announced[name] = count
             else:
                 del announced[name]
             self.output.append((link, pack_want(name, count)))
 
-    def _takers(self, name: str) -> list[Worker]:
-        """Return the workers that wait for jobs of a queue, and take those of other nodes, the longest wait first."""
+    def _takers(self, name: str) -> Iterator[Worker]:
+        """Yield the workers that wait for jobs of a queue, and take those of other nodes, the longest wait first."""
         tube = self.queues.tubes.tube(name)
         if tube is not None and tube.pause_until > self.now:
-            return []
-        return [one for one in self.queues.tubes.waiters.own_at(name) if one.takes_loans]
+            return iter(())
+        return (one for one in self.queues.tubes.waiters.own_at(name) if one.takes_loans)
 
     def _borrow(self, link: Link, loan: Loan) -> None:
         """Give a loan to the client that has waited longest; if none waits, return it."""
@@ -360,11 +360,11 @@ class Lending:
             announced[loan.queue] -= 1
             if not announced[loan.queue]:
                 del announced[loan.queue]
-        waiting = self._takers(loan.queue)
+        taker = next(self._takers(loan.queue), None)
         is_held = False
-        if waiting:
+        if taker is not None:
             self.borrowed += 1
-            sink: Borrower = waiting[0].sink  # type: ignore[assignment]  # that of a worker which takes loans
+            sink: LoanSink = taker.sink  # type: ignore[assignment]  # that of a worker which takes loans
             is_held = sink.lent(loan, number)
         elif loan.retry:
             self.returned += 1

@@ -166,9 +166,8 @@ class _Node:
     link: Link
     readers: dict[Key, _Reader] = field(default_factory=dict)  # what it reads here
     borrowed: dict[Key, _Borrowed] = field(default_factory=dict)  # what it has lent
-    announced: dict[Key, int] = field(
-        default_factory=dict
-    )  # what it knows of the consumers here; a channel without: none
+    # what it knows of the consumers here; of a channel that is not there: there are none
+    announced: dict[Key, int] = field(default_factory=dict)
     parts: bytearray = field(default_factory=bytearray)  # of messages that are not complete
     _reader_keys: deque[Key] = field(default_factory=deque)  # those that are still to be looked at in this round
     _borrowed_keys: deque[Key] = field(default_factory=deque)

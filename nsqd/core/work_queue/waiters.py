@@ -6,7 +6,7 @@ watches. The worker that has waited longest is served first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from nsqd.core.message.ids import SEQUENCE
@@ -129,9 +129,9 @@ class Waiters(Generic[Q]):
         of_queues = sum(worker.holder is not worker and not worker.is_guest for worker in waiting)
         return WaitingCounts(len(waiting) - guests - of_queues, of_queues, guests)
 
-    def own_at(self, name: str) -> list[Worker]:
-        """Return the workers of this node that wait for a job of this tube, the longest wait first."""
-        return [worker for worker in self._by_tube.get(name, ()) if not worker.is_guest]
+    def own_at(self, name: str) -> Iterator[Worker]:
+        """Yield the workers of this node that wait for a job of this tube, the longest wait first."""
+        return (worker for worker in self._by_tube.get(name, ()) if not worker.is_guest)
 
     def names(self) -> list[str]:
         """Return the names of the tubes that any worker waits for."""

@@ -42,7 +42,7 @@ class Borrower(Client):
     __slots__ = ()
 
     def lent(self, loan: Loan, lender: int) -> bool:
-        """Answer the waiting reserve with a job of another node. See nsqd.cluster.lending.Borrower."""
+        """Answer the waiting reserve with a job of another node. See nsqd.cluster.lending.LoanSink."""
         if loan.retry:
             self._loans[loan.message_id] = lender, loan
             self.worker.hold(BORROWED, loan.message_id, self._broker.now + loan.retry * SECOND)
@@ -60,8 +60,7 @@ class Borrower(Client):
         if others is not None:
             self._end_borrowed()
             line = verb + b" ".join(b"%d" % number for number in (job_id, *arguments))
-            loan = self._loans[job_id][1] if job_id in self._loans else None
-            if others.ask(verb, job_id, loan, line, lambda reply: self._answered(verb, job_id, reply)):
+            if others.ask(verb, job_id, self._loan(job_id), line, lambda reply: self._answered(verb, job_id, reply)):
                 self._wait = True
                 return
         self._reply(NOT_FOUND)
@@ -85,8 +84,7 @@ class Borrower(Client):
         self._end_borrowed()
         for job_id in job_ids if others is not None else ():
             assert others is not None
-            loan = self._loans[job_id][1] if job_id in self._loans else None
-            left += others.ask(b"delete ", job_id, loan, b"delete %d" % job_id, partial(answered, job_id))
+            left += others.ask(b"delete ", job_id, self._loan(job_id), b"delete %d" % job_id, partial(answered, job_id))
         if left:
             self._wait = True
         else:
@@ -110,6 +108,11 @@ class Borrower(Client):
             elif reply == NOT_FOUND or (verb in _ENDS and reply != OUT_OF_MEMORY):
                 self._forget_loan(job_id)
         self._answer(reply)
+
+    def _loan(self, job_id: int) -> Loan | None:
+        """Return by which loan the client has a job; None: it has not."""
+        found = self._loans.get(job_id)
+        return found[1] if found is not None else None
 
     def _forget_loan(self, job_id: int) -> None:
         del self._loans[job_id]
