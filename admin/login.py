@@ -6,8 +6,6 @@ import asyncio
 import ipaddress
 from dataclasses import dataclass, field
 
-from argon2 import PasswordHasher
-from argon2.exceptions import InvalidHashError, VerificationError
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -15,7 +13,8 @@ from admin.access import COOKIE, Access, agent_of, check_origin, who_asks
 from admin.audit import DONE, Actor, Audit
 from admin.layout import HEADERS, Fields, PageRenderer
 from admin.sessions import ADDRESS, NAME, PAIR, Key
-from admin.users import PASSWORD, User
+from admin.users import User
+from shared.auth.passwords import MADE_BY, NOBODYS, is_password
 from shared.http.api import Handler, query
 from shared.http.errors import HttpError
 
@@ -25,7 +24,6 @@ OF_ADDRESS, OF_NAME = 20, 100  # failed tries before an address, or a name from 
 OF_NAME_LONGEST = 10.0  # s: a user who is attacked from everywhere must still be able to log in
 MOST_PASSWORD = 1000  # characters
 WRONG = "Incorrect user name or password."
-_NOBODYS = PasswordHasher().hash("nobody's")  # compared if there is no such user, so that it takes as long
 
 
 @dataclass(slots=True)
@@ -96,11 +94,11 @@ class Login:
 
     async def _proven(self, name: str, password: str) -> User | None:
         user = self.access.users.named(name)
-        secret = user.secret if user is not None and user.secret.startswith(PASSWORD) else ""
+        secret = user.secret if user is not None and user.secret.startswith(MADE_BY) else ""
         self._waiting += 1
         try:
             async with self._at_once:
-                right = await asyncio.to_thread(_is_right, secret or _NOBODYS, password[:MOST_PASSWORD])
+                right = await asyncio.to_thread(is_password, secret or NOBODYS, password[:MOST_PASSWORD])
         finally:
             self._waiting -= 1
         return user if right and secret else None
@@ -132,10 +130,3 @@ def _keys(name: str, remote: str) -> tuple[Key, Key, Key]:
     network = str(ipaddress.ip_network(f"{remote.partition('%')[0]}/64", strict=False)) if is_long else remote
     of_name = Key(NAME, name, OF_NAME, OF_NAME_LONGEST)
     return Key(PAIR, f"{name} {network}"), Key(ADDRESS, network, OF_ADDRESS), of_name
-
-
-def _is_right(secret: str, password: str) -> bool:
-    try:
-        return PasswordHasher().verify(secret, password)
-    except (VerificationError, InvalidHashError):
-        return False

@@ -12,7 +12,6 @@ Each user has a line:
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import time
@@ -20,10 +19,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from admin.roles import EVERYTHING, WORDS, Role
+from shared.auth.passwords import MADE_BY
+from shared.auth.tokens import digest
 from shared.log import log
 
-PASSWORD, TOKEN, BY_PROXY = "$argon2", "sha256:", "-"
-TOKEN_PREFIX = "pst_"
+TOKEN, BY_PROXY = "sha256:", "-"
 CHECK_EVERY = 1.0  # s between two checks whether the file has changed
 MOST_BYTES = 1024 * 1024
 _NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
@@ -54,7 +54,7 @@ def user_problem(user: User) -> str:
         return f"{user.name}: invalid topics: use patterns such as * or orders.*,clicks"
     if user.role is Role.ADMIN and user.topics != EVERYTHING:
         return f"{user.name}: an admin must see all topics (*)"
-    if user.secret != BY_PROXY and not user.secret.startswith((PASSWORD, TOKEN)):
+    if user.secret != BY_PROXY and not user.secret.startswith((MADE_BY, TOKEN)):
         return f"{user.name}: invalid secret: set it with penstock users"
     return ""
 
@@ -83,7 +83,7 @@ def written(users: Iterable[User]) -> str:
 
 def hashed(token: str) -> str:
     """Return a token's hash for the file. Tokens are random, so they cannot be guessed from their hashes."""
-    return TOKEN + hashlib.sha256(token.encode()).hexdigest()
+    return TOKEN + digest(token.encode())
 
 
 class Users:

@@ -11,7 +11,9 @@ from pathlib import Path
 from argon2 import PasswordHasher
 
 from admin.roles import WORDS, Role
-from admin.users import BY_PROXY, PASSWORD, TOKEN_PREFIX, User, hashed, parse, user_problem, written
+from admin.users import BY_PROXY, User, hashed, parse, user_problem, written
+from shared.auth.passwords import MADE_BY
+from shared.auth.tokens import new_token
 from shared.files import replace_text
 
 LEAST_PASSWORD = 8  # characters
@@ -73,7 +75,7 @@ def _set(arguments: argparse.Namespace) -> int:
     wrong = user_problem(User(arguments.name, role, topics, BY_PROXY))
     if wrong:
         raise ValueError(wrong)
-    token = TOKEN_PREFIX + secrets.token_urlsafe(32) if arguments.token else ""
+    token = new_token(secrets.token_urlsafe) if arguments.token else ""
     if token:
         secret = hashed(token)
     elif arguments.proxy:
@@ -102,7 +104,7 @@ def _remove(arguments: argparse.Namespace) -> int:
 
 def _list(arguments: argparse.Namespace) -> int:
     for user in parse(arguments.file.read_text(encoding="utf-8")).values():
-        kind = "password" if user.secret.startswith(PASSWORD) else "by proxy" if user.secret == BY_PROXY else "token"
+        kind = "password" if user.secret.startswith(MADE_BY) else "by proxy" if user.secret == BY_PROXY else "token"
         print(f"{user.name}\t{user.role.word}\t{','.join(user.topics)}\t{kind}")
     return 0
 

@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from shared.auth.passwords import MADE_BY
 from shared.auth.rules import ANY, PatternError, Rights, Rule, expression, matches, matches_subject
 from shared.auth.tokens import DIGEST
 from shared.auth.verbs import BUILT_IN, Verb
@@ -222,7 +223,7 @@ class _Reader:
         if kind == "user":
             if name in found.users:
                 raise self._error(kind, place, f"{name} is defined twice")
-            if password is not None and not (isinstance(password, str) and password.startswith("$argon2")):
+            if password is not None and not (isinstance(password, str) and password.startswith(MADE_BY)):
                 raise self._error(kind, place, f"{name}: password is a hash of argon2: set it by penstock users")
             found.users[name] = identity, password or ""
         elif kind == "certificate":

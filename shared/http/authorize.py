@@ -23,6 +23,7 @@ from starlette.responses import Response
 
 from shared.auth.auth_file import Identity
 from shared.auth.keyring import Keyring
+from shared.auth.passwords import NOBODYS, is_password
 from shared.auth.tokens import is_token
 from shared.auth.verbs import Verb
 from shared.http.api import Handler, Routes, query
@@ -35,8 +36,6 @@ MOST_FAILURES = 20  # of one address in FAILURES_WITHIN; then no password of it 
 FAILURES_WITHIN = 10.0  # s
 MOST_ADDRESSES = 10_000
 MOST_HASHING = 2  # passwords at once: each takes 64 MB and the time of a core
-# the hash of a password that nobody has
-NOBODYS = "$argon2id$v=19$m=65536,t=3,p=4$ITewLAkL30DgpIwUjAZLHw$iFygfCWZjma1whEEKR014Ilscrmfuo41bDnZi0QJuMk"
 _CHALLENGE = {"WWW-Authenticate": 'Bearer, Basic realm="penstock"'}
 
 
@@ -135,17 +134,6 @@ class Authorizer:
         if len(self._failures) >= MOST_ADDRESSES:
             del self._failures[next(iter(self._failures))]
         self._failures[address] = count + 1, since
-
-
-def is_password(hashed: str, password: bytes) -> bool:
-    """Return whether this is the password of which argon2 has made the hash."""
-    from argon2 import PasswordHasher
-    from argon2.exceptions import InvalidHashError, VerificationError
-
-    try:
-        return PasswordHasher().verify(hashed, password)
-    except (VerificationError, InvalidHashError):
-        return False
 
 
 def guarded(routes: Routes, needs: Mapping[str, Need], authorizer: Authorizer) -> Routes:
