@@ -1,0 +1,98 @@
+"""Users who show a name and a password over HTTP: who they are, how often a password is hashed, and how often one may guess."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from pathlib import Path
+
+import pytest
+from argon2 import PasswordHasher
+from starlette.requests import Request
+
+from shared.auth.auth_file import Identity
+from shared.auth.keyring import Keyring
+from shared.http import authorize
+from shared.http.authorize import FAILURES_WITHIN, MOST_FAILURES, MOST_PASSWORD, REMEMBERED_FOR, Authorizer
+from shared.http.errors import HttpError
+
+HASHED = PasswordHasher(time_cost=1, memory_cost=64).hash("right")
+FILE = (
+    f'[[user]]\nname = "ann"\npassword = "{HASHED}"\nroles = ["viewer"]\n[[user]]\nname = "bob"\nroles = ["viewer"]\n'
+)
+
+
+class Guarded:
+    """An authorizer whose time the test sets, and who asks it."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path.write_text(FILE)
+        path.chmod(0o600)
+        self.now = 1000.0
+        self.hashed: list[str] = []  # what passwords were compared with
+        self.authorizer = Authorizer(Keyring(str(path), lambda: 0.0), lambda: self.now)
+        compare = authorize.is_password
+        monkeypatch.setattr(authorize, "is_password", lambda *words: self.hashed.append(words[0]) or compare(*words))
+
+    def ask(self, login: str, address: str = "192.0.2.1", kind: str = "Basic") -> Identity | int | None:
+        """Return who that is, or the status of the refusal. `login`: name:password."""
+        value = f"{kind} {b64encode(login.encode()).decode()}".encode()
+        scope = {"type": "http", "headers": [(b"authorization", value)] if kind else [], "client": (address, 1)}
+        try:
+            return asyncio.run(self.authorizer.identify(Request(scope)))
+        except HttpError as error:
+            return error.status
+
+
+@pytest.fixture
+def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Guarded:
+    return Guarded(tmp_path / "auth.toml", monkeypatch)
+
+
+def name_of(found: Identity | int | None) -> str:
+    assert isinstance(found, Identity)
+    return found.name
+
+
+def test_a_password_that_was_right_is_hashed_again_after_a_minute(guarded: Guarded) -> None:
+    for _ in range(3):
+        assert name_of(guarded.ask("ann:right")) == "ann"
+    assert guarded.hashed == [HASHED]
+    guarded.now += REMEMBERED_FOR + 1
+    assert name_of(guarded.ask("ann:right")) == "ann"
+    assert guarded.hashed == [HASHED] * 2
+
+
+@pytest.mark.parametrize(
+    "login", ["ann:wrong", "ann:", "ann", "bob:right", "nobody:right", "ann:" + "x" * (MOST_PASSWORD + 1)]
+)
+def test_who_is_refused(guarded: Guarded, login: str) -> None:
+    assert guarded.ask(login) == 401
+    assert name_of(guarded.ask("ann:right")) == "ann"
+
+
+def test_nobody_takes_as_long_as_somebody(guarded: Guarded) -> None:
+    assert guarded.ask("nobody:right") == guarded.ask("bob:right") == 401
+    assert guarded.hashed == [authorize.NOBODYS] * 2
+
+
+def test_what_is_no_login(guarded: Guarded) -> None:
+    assert guarded.ask("ann:right", kind="") is None
+    assert guarded.ask("ann:right", kind="Digest") == guarded.ask("ann:right", kind="Bearer") == 401
+    assert guarded.hashed == []
+
+
+def test_an_address_that_guesses_has_to_wait(guarded: Guarded) -> None:
+    assert [guarded.ask("ann:wrong") for _ in range(MOST_FAILURES + 2)] == [401] * MOST_FAILURES + [429] * 2
+    assert guarded.ask("ann:right") == 429
+    assert len(guarded.hashed) == MOST_FAILURES
+    assert name_of(guarded.ask("ann:right", address="192.0.2.2")) == "ann"
+    guarded.now += FAILURES_WITHIN + 1
+    assert name_of(guarded.ask("ann:right")) == "ann"
+
+
+def test_right_passwords_are_no_failures(guarded: Guarded) -> None:
+    for _ in range(2 * MOST_FAILURES):
+        guarded.now += REMEMBERED_FOR / 1000
+        guarded.authorizer._remembered.clear()
+        assert name_of(guarded.ask("ann:right")) == "ann"
