@@ -69,9 +69,8 @@ NEXT_ID = Struct(">Q")  # id
 TOPIC = Struct(">I")  # topic
 CHANNEL = Struct(">IIQ")  # topic, channel, start
 READER = Struct(">IIQB")  # topic, reader, start, kind (nsqd/core/reader.py)
-PAUSE = Struct(
-    ">IIB"
-)  # topic, reader or 0, and whether it is paused (see below); for a tube since format 11 of the log
+# topic, reader or 0, and whether it is paused (see below); for a tube since format 11 of the log
+PAUSE = Struct(">IIB")
 # If it is paused: when, and until when, in s since the epoch; who paused it follows. Before format 9 of the log: nothing.
 _PAUSED = Struct(">QQ")
 # Nothing is delivered; clients of Disque add nothing. Topics and channels are paused in the first way only.

@@ -27,9 +27,8 @@ from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.ids import JobIds
 from shared.values import SECOND
 
-KEPT = (
-    "#kept-acknowledgements"  # the queue; clients of Disque can name no queue so, nor can those of beanstalkd and NSQ
-)
+# the queue; clients of Disque can name no queue so, nor can those of beanstalkd and NSQ
+KEPT = "#kept-acknowledgements"
 MOST_KEPT = 1_000_000  # the oldest go first
 SENT_AT_ONCE = 100  # kept acknowledgements that are sent in a turn
 SEND_EVERY = SECOND  # ns

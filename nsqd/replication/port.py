@@ -109,9 +109,8 @@ class ClusterPort:
         self.handovers: Handovers | None = None  # of nodes that leave, to this one
         self.in_flight: Callable[[], int] = lambda: 0  # returns how many messages clients have
         # is told of each greater epoch by which another node owns the log into which this one publishes
-        self.on_closed: Callable[[int, Link], None] = lambda number, link: (
-            None
-        )  # is told of each link to a node that is gone
+        # is told of each link to a node that is gone
+        self.on_closed: Callable[[int, Link], None] = lambda number, link: None
         # returns what is told of jobs that are lent
         self.lending_figures: Callable[[], dict[str, int]] = dict
         # is told of an adopted log within the turn in which its topics begin to be attached

@@ -44,9 +44,8 @@ class Need:
     """What a route needs."""
 
     verb: Verb | None  # None: none
-    topic: str = (
-        ""  # name of the argument with the topic, tube or queue; "": the route is about all of them, or the node
-    )
+    # name of the argument with the topic, tube or queue; "": the route is about all of them, or the node
+    topic: str = ""
     channel: str = ""  # name of the argument with the channel
     preview: str = ""  # name of the argument that is 0 if no bodies are wanted; else the route needs READ, too
     is_open: bool = False  # anybody may, also who shows nothing

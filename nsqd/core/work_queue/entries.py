@@ -78,9 +78,8 @@ class Entries:
     def ascending(self) -> Iterator[int]:
         """Yield all numbers in order. They must not change meanwhile. The first n cost n log n."""
         heap = self.heap
-        ahead = (
-            [(heap[0], 0)] if heap else []
-        )  # a number, and the place of its run or the negative end of a run that goes on
+        # a number, and the place of its run or the negative end of a run that goes on
+        ahead = [(heap[0], 0)] if heap else []
         while ahead:
             entry, place = heappop(ahead)
             yield entry

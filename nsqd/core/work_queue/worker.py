@@ -12,9 +12,8 @@ from nsqd.core.work_queue.job import Job
 from shared.values import SECOND
 
 DEFAULT = "default"  # the tube that every client uses and watches at first
-BORROWED = -(
-    1 << 62
-)  # in place of the number of a tube: the job is another node's, and has its message id for an ordinal
+# in place of the number of a tube: the job is another node's, and has its message id for an ordinal
+BORROWED = -(1 << 62)
 MARGIN = SECOND  # ns before the end of a reservation at which its worker is warned
 
 

@@ -72,9 +72,8 @@ class FrameKind(IntEnum):
 
 
 STREAM = frozenset(range(FrameKind.FOLLOW, FrameKind.LOG + 1))  # kinds by which a log is copied
-LENDING = frozenset(
-    range(FrameKind.WANT, FrameKind.DONE + 1)
-)  # kinds by which jobs and messages are lent, and asked about
+# kinds by which jobs and messages are lent, and asked about
+LENDING = frozenset(range(FrameKind.WANT, FrameKind.DONE + 1))
 SHARING = frozenset(range(FrameKind.READ, FrameKind.DONE + 1))  # those of them that are about channels
 CLAIMING = frozenset(
     (*range(FrameKind.OWNERS, FrameKind.DELETED + 1), FrameKind.REMNANT)
