@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -20,9 +21,11 @@ from lookupd.producers import UNIX, host_of
 from lookupd.protocol import Session
 from lookupd.rate_limit import RateLimit
 from lookupd.registry import Registry
-from shared.auth.keyring import Keyring
 from shared.listen import OUT_OF_RESOURCES, Listener, display
 from shared.log import log
+
+if TYPE_CHECKING:
+    from shared.auth.keyring import Keyring
 
 LINGER = 1.0  # s for the peer to read its last error: closing with unread bytes would reset the connection before that
 ACCEPT_PAUSE = 0.1  # s between attempts to accept while the machine is out of file descriptors or memory

@@ -15,14 +15,16 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from struct import Struct
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lookupd.producers import Full, Peer, PeerInfo
 from lookupd.registry import Registry
 from penstock.protocol.names import is_valid_name
-from shared.auth.auth_file import Identity
 from shared.auth.verbs import Verb
 from shared.text import without_surrogates
+
+if TYPE_CHECKING:  # without an auth file, what reads one is not loaded
+    from shared.auth.auth_file import Identity
 
 MAGIC = b"  V1"
 MAX_LINE = 1024  # bytes, including the newline; the longest honest line, UNREGISTER with two names, has 142

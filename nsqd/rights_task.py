@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import trio
 
 from nsqd.protocols.conversation import Conversation
 from nsqd.time_slices import TimeSlice
-from shared.auth.keyring import Keyring
+
+if TYPE_CHECKING:
+    from shared.auth.keyring import Keyring
 
 EVERY = 0.5  # s
 

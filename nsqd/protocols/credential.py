@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from shared.auth.auth_file import Identity
 from shared.auth.verbs import Verb
+
+if TYPE_CHECKING:  # a node without an auth file does not load what reads one
+    from shared.auth.auth_file import Identity
 
 
 class Proofs(Protocol):
