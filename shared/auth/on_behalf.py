@@ -1,0 +1,26 @@
+"""For whom a program acts: nsqadmin shows nsqd its own token, and names the user who asked, signed by that token.
+
+The signature binds the name to one request, so that a proxy which adds headers, or a log that keeps them, cannot lend the name
+to another request.
+"""
+
+from __future__ import annotations
+
+import hmac
+
+USER = "Penstock-User"  # the header with the user's name
+SIGNATURE = "Penstock-Signature"  # the header with the signature: 64 hex digits
+
+
+def headers_on_behalf(token: str, user: str, method: str, target: str) -> dict[str, str]:
+    """Return the headers that name a user; none if there is no token or no user. `target`: path and query as sent."""
+    return {USER: user, SIGNATURE: _signature(token, user, method, target)} if token and user else {}
+
+
+def is_signed(signature: str, token: str, user: str, method: str, target: str) -> bool:
+    """Return whether whoever has the token has named this user for this request."""
+    return hmac.compare_digest(signature.encode(), _signature(token, user, method, target).encode())
+
+
+def _signature(token: str, user: str, method: str, target: str) -> str:
+    return hmac.digest(token.encode(), f"{user}\n{method}\n{target}".encode(), "sha256").hex()
