@@ -16,12 +16,11 @@ from typing import Any, cast
 
 import httpx
 
-from apps.messages import ADDRESS
+from apps.node_client import AccessError, add_address, open_client, why_refused
 from shared.chunks import ChunkReader
 from shared.files import sync_directory
 
 NAMES = re.compile(r"nsqd\.dat|log/log\.id|log/\d{20}\.\d{1,9}\.log")  # the only names that are unpacked
-TIMEOUT = 60.0  # s without receiving a byte
 CHUNK = 1024 * 1024  # bytes
 
 
@@ -32,9 +31,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     command.add_argument(
         "directory", type=Path, metavar="DIR", help="directory to create; nsqd can be started with it as -data-path"
     )
-    command.add_argument(
-        "--nsqd-http-address", default=ADDRESS, metavar="HOST:PORT", help=f"HTTP address of nsqd (default: {ADDRESS})"
-    )
+    add_address(command)
     command.add_argument(
         "--log", metavar="ID", help="copy a log that the node has adopted, for penstock restore (default: its own log)"
     )
@@ -50,17 +47,17 @@ def run(arguments: argparse.Namespace) -> int:
     partial = target.with_name(f"{target.name}.partial")
     if partial.exists():
         return _failed(f"{partial} exists: remove it, it is left from an interrupted backup")
-    url = f"http://{arguments.nsqd_http_address}/backup"
+    query = {"log": arguments.log} if arguments.log else {}
     try:
-        with httpx.stream(
-            "GET", url, params={"log": arguments.log} if arguments.log else {}, timeout=TIMEOUT
-        ) as answer:
+        with open_client(arguments) as client, client.stream("GET", "/backup", params=query) as answer:
             if answer.status_code != 200:
-                why = answer.read().decode(errors="replace")[:200]
-                return _failed(f"nsqd at {arguments.nsqd_http_address} answered {answer.status_code}: {why}")
+                answer.read()
+                return _failed(why_refused(answer, {}, arguments.nsqd_http_address))
             partial.mkdir(parents=True, mode=0o700)
             count, size = unpack(answer, partial)
             left_out = _left_out(answer)
+    except AccessError as error:
+        return _failed(str(error))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return _failed(f"cannot back up nsqd at {arguments.nsqd_http_address}: {error}{leftover(partial)}")
     except (OSError, tarfile.TarError) as error:

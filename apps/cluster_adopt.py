@@ -6,8 +6,8 @@ import sys
 
 import httpx
 
-from apps.cluster_asking import add_address, why_refused
-from apps.cluster_forget import TIMEOUT, number_of_node
+from apps.cluster_forget import number_of_node
+from apps.node_client import AccessError, add_address, open_client, why_refused
 
 WHAT = "have a node take over the log of a lost node, though its copy may lack something"
 DETAILS = """
@@ -44,11 +44,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code: 0, or 1 if a log is not claimed."""
     address = arguments.nsqd_http_address
     try:
-        logs = [arguments.log] if arguments.log is not None else _lost_logs(address, arguments.node)
-        for log in logs:
-            answer = httpx.post(f"http://{address}/cluster/adopt", params={"log": log}, timeout=TIMEOUT)
-            if answer.status_code != 200:
-                return _failed(why_refused(answer, ADVICE, address, log=log))
+        with open_client(arguments) as client:
+            logs = [arguments.log] if arguments.log is not None else _lost_logs(client, arguments.node)
+            for log in logs:
+                answer = client.post("/cluster/adopt", params={"log": log})
+                if answer.status_code != 200:
+                    return _failed(why_refused(answer, ADVICE, address, log=log))
+    except AccessError as error:
+        return _failed(str(error))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return _failed(f"cannot ask nsqd at {address}: {error}")
     except (ValueError, KeyError, TypeError):
@@ -60,12 +63,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _lost_logs(address: str, node: int) -> list[str]:
+def _lost_logs(client: httpx.Client, node: int) -> list[str]:
     """Return the ids of the logs of a lost node, as a node knows them.
 
     Raises httpx.HTTPError, ValueError, KeyError, TypeError.
     """
-    logs = httpx.get(f"http://{address}/cluster", timeout=TIMEOUT).json()["claims"]["logs"]
+    logs = client.get("/cluster").json()["claims"]["logs"]
     return [str(one["log_id"]) for one in logs if one["owner"] == node and one["owner_lost"]]
 
 

@@ -6,9 +6,8 @@ import sys
 
 import httpx
 
-from apps.cluster_asking import add_address, why_refused
+from apps.node_client import AccessError, add_address, open_client, why_refused
 
-TIMEOUT = 60.0  # s for the answer, which waits until the node has written it
 MOST_NUMBER = 1023  # of a node
 WHAT = "tell the nodes of a cluster that one of them will not come back"
 DETAILS = """
@@ -39,7 +38,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code: 0, or 1 if the node is not forgotten."""
     node, address = arguments.node, arguments.nsqd_http_address
     try:
-        answer = httpx.post(f"http://{address}/cluster/forget", params={"node": node}, timeout=TIMEOUT)
+        with open_client(arguments) as client:
+            answer = client.post("/cluster/forget", params={"node": node})
+    except AccessError as error:
+        return _failed(str(error))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return _failed(f"cannot ask nsqd at {address}: {error}")
     if answer.status_code != 200:

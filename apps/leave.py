@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from apps.cluster_asking import add_address, why_refused
+from apps.node_client import AccessError, add_address, open_client, why_refused
 
 TIMEOUT = 10.0  # s for an answer
 ASK_EVERY = 0.5  # s between two questions how far the node is
@@ -51,9 +51,17 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code: 0 if the node has left, otherwise 1."""
-    address, last = arguments.nsqd_http_address, ""
-    url = f"http://{address}/cluster/leave"
-    answer = _ask(lambda: httpx.post(url, params={"limit": arguments.limit}, timeout=TIMEOUT))
+    try:
+        with open_client(arguments, TIMEOUT) as client:
+            return _leave(client, arguments.nsqd_http_address, arguments.limit)
+    except AccessError as error:
+        return _failed(str(error))
+
+
+def _leave(client: httpx.Client, address: str, limit: str) -> int:
+    """Have a node leave, tell how far it is, and return the exit code."""
+    last = ""
+    answer = _ask(lambda: client.post("/cluster/leave", params={"limit": limit}))
     if answer is None:
         return _failed(f"cannot ask nsqd at {address}")
     if answer.status_code != 200:
@@ -71,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
             return 0 if state["state"] == "left" else 1
         time.sleep(ASK_EVERY)
         silent_until = time.monotonic() + SILENT_FOR
-        while (found := _ask(lambda: httpx.get(url, timeout=TIMEOUT))) is None:
+        while (found := _ask(lambda: client.get("/cluster/leave"))) is None:
             if time.monotonic() > silent_until:
                 return _failed(f"nsqd at {address} no longer answers: look at /cluster of another node")
             time.sleep(ASK_EVERY)

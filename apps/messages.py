@@ -24,10 +24,10 @@ from typing import Any, BinaryIO
 
 import httpx
 
+from apps.node_client import REFUSALS, AccessError, add_address, open_client, url_of
 from apps.past import LogAt, find_log, log_at, logs_of, members
 from apps.targets import STATE_HELP, WrongTarget, add_target, state_word, target_of
 
-ADDRESS = "127.0.0.1:4151"
 ACTIONS = {
     "finish": "finish messages or jobs: they are not delivered again",
     "requeue": "requeue messages, at once or after a delay, or jobs that are out",
@@ -38,7 +38,6 @@ ACTIONS = {
 PAGE = 1000  # messages asked for at a time
 PAGE_BYTES = 8 * 1024 * 1024  # bytes of bodies asked for at a time
 WAIT = 30_000  # ms that nsqd waits for more messages, with --follow
-TIMEOUT = 60.0  # s for an answer
 UNLIMITED = 1 << 60  # messages
 _READ_MORE = (
     "In a cluster, a node that is lost leaves its log to another one that adopts it, or at least a mirror. --log reads one log"
@@ -49,9 +48,9 @@ _READ_MORE = (
 ADVICE = {
     "OFFSET_GONE": "the messages have expired, or the topic retains none: see /topic/offsets and /topic/config?retention=24h",
     "OFFSET_IN_FUTURE": "no message with this offset was published yet",
-    "TOPIC_NOT_FOUND": "list the existing ones with `curl http://ADDRESS/stats`",
-    "CHANNEL_NOT_FOUND": "list the existing ones with `curl http://ADDRESS/stats`",
-    "TUBE_NOT_FOUND": "list the existing ones with `penstock queues --nsqd-http-address ADDRESS`",
+    "TOPIC_NOT_FOUND": "list the existing ones with `curl http://{address}/stats`",
+    "CHANNEL_NOT_FOUND": "list the existing ones with `curl http://{address}/stats`",
+    "TUBE_NOT_FOUND": "list the existing ones with `penstock queues --nsqd-http-address {address}`",
     "INVALID_ARG_ID": "a job's id is a number, as beanstalkd has it, or Disque's, which begins with D-",
 }
 
@@ -141,12 +140,12 @@ def _add_action(commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code."""
     try:
-        with httpx.Client(base_url=f"http://{arguments.nsqd_http_address}", timeout=TIMEOUT) as client:
+        with open_client(arguments) as client:
             arguments.run(client, arguments)
     except WrongTarget as why:
         print(f"penstock: {why}", file=sys.stderr)
         return 2
-    except Refused as why:
+    except (Refused, AccessError) as why:
         print(f"penstock: {why}", file=sys.stderr)
         return 1
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -277,7 +276,7 @@ def _messages(
 def _asked(client: httpx.Client, address: str, path: str, query: dict[str, str]) -> Any:
     """Return what a node answers to a GET; None: an error, or nothing."""
     try:
-        answer = client.get(f"http://{address}{path}", params=query)
+        answer = client.get(url_of(address) + path, params=query)
         return answer.json() if answer.status_code == 200 else None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         print(f"penstock: {address} does not answer: {error}", file=sys.stderr)
@@ -348,7 +347,7 @@ def _act(client: httpx.Client, arguments: argparse.Namespace) -> None:
 
 def request(client: httpx.Client, method: str, path: str, query: dict[str, Any], address: str = "") -> httpx.Response:
     """Return the answer of a node; address "": that which the user has named. Raises Refused, HTTPError."""
-    url = f"http://{address}{path}" if address else path
+    url = url_of(address) + path if address else path
     answer = client.request(method, url, params=query, headers={"Accept": "application/x-ndjson"})
     if answer.status_code == 200 and (path != "/topic/read" or "x-nsq-log" in answer.headers):
         return answer
@@ -358,7 +357,7 @@ def request(client: httpx.Client, method: str, path: str, query: dict[str, Any],
         raise Refused(
             f"{client.base_url} answered {answer.status_code} to {path}: it may not be an nsqd of Penstock"
         ) from None
-    advice = ADVICE.get(why, "").replace("ADDRESS", client.base_url.netloc.decode())
+    advice = {**REFUSALS, **ADVICE}.get(why, "").format(address=client.base_url.netloc.decode())
     raise Refused(f"{why}: {advice}" if advice else why)
 
 
@@ -409,9 +408,7 @@ def _command(
 
 def add_node(command: argparse.ArgumentParser) -> None:
     """Add the arguments that say which node is asked, and how its answer is printed."""
-    command.add_argument(
-        "--nsqd-http-address", default=ADDRESS, metavar="HOST:PORT", help=f"HTTP address of nsqd (default: {ADDRESS})"
-    )
+    add_address(command)
     command.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 

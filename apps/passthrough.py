@@ -13,6 +13,7 @@ from penstock.sansio.settings import CLIENT_NAME
 from shared.values import parse_duration, parse_int, parse_text
 from shared.version import NSQ_VERSION
 
+MOST_SECRET = 4096  # characters
 MAX_IN_FLIGHT = "max_in_flight"  # the calling program applies this one: it is an argument of the consumer
 
 
@@ -27,6 +28,15 @@ def _seconds(text: str) -> float:
 
 def _bool(text: str) -> bool:
     return bool(parse_text(bool, text))
+
+
+def _secret_in(path: str) -> str:
+    """Return the secret in a file, without the line's end."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read(MOST_SECRET).strip()
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
 
 
 # Maps an option to the field of Settings and the function that reads its value.
@@ -50,6 +60,8 @@ _APPLIED: dict[str, tuple[str, Callable[[str], Any]]] = {
     "deflate": ("deflate", _bool),
     "deflate_level": ("deflate_level", parse_int),
     "auth_secret": ("auth_secret", str),
+    "auth_secret_file": ("auth_secret", _secret_in),  # an extension: command lines can be read by everybody
+    "skip_lookupd_authorization": ("lookupd_authorization", _bool),  # go-nsq's name: true shows it to nsqlookupd
     "dial_timeout": ("dial_timeout_s", _seconds),
     "read_timeout": ("read_timeout_s", _seconds),
     "write_timeout": ("write_timeout_s", _seconds),
@@ -69,7 +81,6 @@ _HARMLESS: dict[str, Callable[[str], Any]] = {
     "low_rdy_idle_timeout": _milliseconds,
     "low_rdy_timeout": _milliseconds,
     "rdy_redistribute_interval": _milliseconds,
-    "skip_lookupd_authorization": _bool,
 }
 
 _BOOLS = ("tls_v1", "tls_insecure_skip_verify", "deflate", "snappy", "skip_lookupd_authorization")

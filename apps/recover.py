@@ -16,10 +16,10 @@ from typing import Any
 import httpx
 
 from apps.backup import leftover, unpack
+from apps.node_client import AccessError, add_access, open_client, url_of, why_refused
 from shared.files import sync_directory
 
 ASK = 5.0  # s to wait for what a node knows
-TRANSFER = 60.0  # s without receiving a byte of the copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         action="store_true",
         help="continue though some nodes do not answer: what only their copies have is not recovered",
     )
+    add_access(command)
     command.add_argument("--json", action="store_true", help="print a JSON object about what was recovered")
     command.set_defaults(recover=True)
 
@@ -76,12 +77,13 @@ def run(arguments: argparse.Namespace) -> int:
         for path in (target, partial):
             if path.exists():
                 raise RecoverError(f"{path} exists: choose a new directory, or remove it")
-        copies, silent = find_copies(arguments.nodes, arguments.node)
-        copy = choose(copies, silent, arguments.node, arguments.force)
-        if not arguments.json:
-            print("\n".join(map(str, copies)), file=sys.stderr)
-        count, size = _fetch(copy, partial)
-    except RecoverError as error:
+        with open_client(arguments) as client:
+            copies, silent = find_copies(arguments.nodes, arguments.node, lambda address: _ask(client, address))
+            copy = choose(copies, silent, arguments.node, arguments.force)
+            if not arguments.json:
+                print("\n".join(map(str, copies)), file=sys.stderr)
+            count, size = _fetch(client, copy, partial)
+    except (RecoverError, AccessError) as error:
         print(f"penstock recover: {error}", file=sys.stderr)
         return 1
     partial.rename(target)
@@ -94,14 +96,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def ask(address: str) -> Any:
-    """Return what the node at `address` (host:port) answers to /cluster. Raises httpx.HTTPError, InvalidURL, ValueError."""
-    answer = httpx.get(f"http://{address}/cluster", timeout=ASK)
-    answer.raise_for_status()
+def _ask(client: httpx.Client, address: str) -> Any:
+    """Return what the node at an address answers to /cluster. Raises httpx.HTTPError, InvalidURL, ValueError."""
+    answer = client.get(f"{url_of(address)}/cluster", timeout=ASK)
+    if answer.status_code != 200:
+        raise ValueError(why_refused(answer, {}, address))
     return answer.json()
 
 
-def find_copies(nodes: list[str], number: int, ask: Callable[[str], Any] = ask) -> tuple[list[Copy], list[str]]:
+def find_copies(nodes: list[str], number: int, ask: Callable[[str], Any]) -> tuple[list[Copy], list[str]]:
     """Ask all nodes for their copies of the log of node `number`. Returns them, and the nodes that do not answer."""
     copies: list[Copy] = []
     silent: list[str] = []
@@ -178,14 +181,14 @@ def choose(copies: list[Copy], silent: list[str], number: int, force: bool) -> C
     return max([copy for copy in copies if copy.log_id == latest], key=lambda copy: (copy.epoch, copy.end))
 
 
-def _fetch(copy: Copy, partial: Path) -> tuple[int, int]:
+def _fetch(client: httpx.Client, copy: Copy, partial: Path) -> tuple[int, int]:
     """Fetch a copy to the directory `partial`. Returns the number of files and bytes. Raises RecoverError."""
-    url = f"http://{copy.address}/cluster/mirror?log={copy.log_id}"
+    url = f"{url_of(copy.address)}/cluster/mirror?log={copy.log_id}"
     try:
-        with httpx.stream("GET", url, timeout=TRANSFER) as answer:
+        with client.stream("GET", url) as answer:
             if answer.status_code != 200:
-                why = answer.read().decode(errors="replace")[:200]
-                raise RecoverError(f"{copy.address} answered {answer.status_code}: {why}")
+                answer.read()
+                raise RecoverError(why_refused(answer, {}, copy.address))
             partial.mkdir(parents=True, mode=0o700)
             return unpack(answer, partial)
     except httpx.HTTPError as error:

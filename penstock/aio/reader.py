@@ -14,6 +14,8 @@ import httpx
 from penstock.protocol.names import is_valid_name
 from penstock.sansio.errors import ReadError
 from penstock.sansio.records import MAX_ANSWER, Record, records_of
+from penstock.sansio.requests import request_context, request_headers
+from penstock.sansio.settings import Settings
 
 log = logging.getLogger("penstock.client")
 
@@ -44,6 +46,7 @@ class Reader:
 
     It is a context manager. Iteration raises ReadError, with the server's code OFFSET_GONE if retention passed the place, and
     OTHER_LOG if the topic was deleted and made again meanwhile. A node that does not answer is asked again for `retry_s`.
+    The auth_secret of `settings` is shown as a bearer token, and those of TLS are for an https address.
 
     Example::
 
@@ -65,6 +68,7 @@ class Reader:
         owner: str = "",
         hold: str = "",
         retry_s: float = RETRY_S,
+        settings: Settings | None = None,
     ) -> None:
         if not is_valid_name(topic) or (cursor and not is_valid_name(cursor)):
             raise ValueError(f"not a legal name: {topic if not is_valid_name(topic) else cursor!r}")
@@ -75,12 +79,14 @@ class Reader:
         self._follow = follow
         self._cursor, self._owner, self._hold = cursor, owner, hold
         self._retry_s = retry_s
+        self._settings = Settings() if settings is None else settings
         self._log = ""
 
     async def __aenter__(self) -> Reader:
-        headers = {"Accept": "application/msgpack", "Accept-Encoding": "identity"}
+        headers = {"Accept": "application/msgpack", **request_headers(self._settings)}
         timeout = httpx.Timeout(10.0, read=WAIT_MS / 1000 + 20.0)
-        self._client = httpx.AsyncClient(base_url=self._base, timeout=timeout, headers=headers)
+        verify = request_context(self._settings)
+        self._client = httpx.AsyncClient(base_url=self._base, timeout=timeout, headers=headers, verify=verify)
         return self
 
     async def __aexit__(

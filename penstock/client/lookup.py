@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.sansio.discovery import Discovery, Reply, lookup_url
+from penstock.sansio.requests import request_context, request_headers
 from penstock.sansio.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,8 +28,12 @@ class LookupPoller:
     def __init__(self, topic: str, lookupds: Sequence[str], settings: Settings, wake: Callable[[], None]) -> None:
         import httpx  # imported here, so that a script without nsqlookupd does not load it
 
-        headers = {"Accept-Encoding": "identity"}  # the size of a packed reply cannot be bounded while it arrives
-        self._client = httpx.Client(timeout=settings.lookupd_poll_timeout_s, params={"topic": topic}, headers=headers)
+        self._client = httpx.Client(
+            timeout=settings.lookupd_poll_timeout_s,
+            params={"topic": topic},
+            headers=request_headers(settings),
+            verify=request_context(settings),
+        )
         self._urls = [lookup_url(address) for address in lookupds]
         self._timeout_s = settings.lookupd_poll_timeout_s
         self._wake = wake

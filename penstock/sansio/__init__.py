@@ -11,5 +11,5 @@ random numbers are passed in, and no module here opens a socket, waits, or start
 * `publisher`: what a session adds for publishing: which answer belongs to which publish.
 * `records`: what /topic/read answers, as messages.
 * `settings`, `message`, `errors`, `address`: values that both clients have in common; `tls` reads the certificates that
-  settings name.
+  settings name, `requests` says what requests over HTTP show and trust.
 """

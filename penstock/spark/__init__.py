@@ -5,8 +5,8 @@
     session.readStream.format("nsq").option("lookupd", "127.0.0.1:4161").option("topic", "orders").load()
 
 Read `source` (the format as Spark calls it), then `offsets` and `options` (pure), then `reading` over `frames` (what runs on
-executors), `sink` over `chunks` (rows as messages), `channel` over `staging` (channels). `nodes` and `ask` find and ask nsqd,
-`holders` finds the logs of nodes that are lost.
+executors), `sink` over `chunks` (rows as messages), `channel` over `staging` (channels). `nodes` and `ask` find and ask nsqd
+with what `access` says, `holders` finds the logs of nodes that are lost.
 
 Code that runs on executors imports the standard library, pyarrow and msgpack, and nothing of penstock but this package. Only
 `channel` may import penstock.client.

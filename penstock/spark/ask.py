@@ -9,7 +9,10 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlencode
 
+from penstock.spark.access import Access, access
+
 TIMEOUT = 30.0  # s for an answer, in addition to the wait that was asked for
+MOST_INFO = 64 * 1024  # bytes of the answer to /info
 MOST_BYTES = 256 * 1024 * 1024  # of an answer; the largest of nsqd's is a `fetch` and one message
 
 
@@ -29,7 +32,10 @@ class Refused(Exception):
 class Asker:
     """A client that keeps its connections. It belongs to one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, shown: Access | None = None) -> None:
+        """`shown`: the token and the authority; None: those of the environment. Raises OSError."""
+        shown = access() if shown is None else shown
+        self._headers, self._context = shown.headers(), shown.context()
         self._connections: dict[str, http.client.HTTPConnection] = {}
 
     def __enter__(self) -> Asker:
@@ -81,12 +87,12 @@ class Asker:
         for is_old in (address in self._connections, False):  # the server may have closed a kept connection
             connection = self._connections.get(address)
             if connection is None:
-                connection = self._connections[address] = http.client.HTTPConnection(address)
+                connection = self._connections[address] = self._connection_to(address)
             connection.timeout = TIMEOUT + wait
             try:
                 if connection.sock is not None:
                     connection.sock.settimeout(TIMEOUT + wait)
-                connection.request(method, target, body, headers)
+                connection.request(method, target, body, headers | self._headers)
                 response = connection.getresponse()
                 content = response.read(MOST_BYTES + 1)
             except (OSError, http.client.HTTPException) as error:
@@ -103,6 +109,35 @@ class Asker:
                 raise Refused(address, path, response.status, _message(content))
             return content, {name.lower(): value for name, value in response.getheaders()}
         raise AssertionError("the second connection is never an old one")
+
+    def url_of(self, address: str) -> str:
+        """Return the URL of a daemon without a path: http://address, or its HTTPS where there is TLS. Raises Unreachable."""
+        if self._context is None:
+            return f"http://{address}"
+        return f"https://{address.rpartition(':')[0]}:{self._https_port(address)}"
+
+    def _connection_to(self, address: str) -> http.client.HTTPConnection:
+        """Return a connection that is not open yet. Raises Unreachable."""
+        plain = http.client.HTTPConnection(address)
+        if self._context is None:
+            return plain
+        return http.client.HTTPSConnection(plain.host, self._https_port(address), context=self._context)
+
+    def _https_port(self, address: str) -> int:
+        """Ask a daemon at its plain HTTP port for the one of HTTPS, without the token. Raises Unreachable."""
+        plain = http.client.HTTPConnection(address, timeout=TIMEOUT)
+        try:
+            plain.request("GET", "/info")
+            port = json.loads(plain.getresponse().read(MOST_INFO))["https_port"]
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(f"{address} does not answer: {error or type(error).__name__}") from None
+        except (ValueError, KeyError, TypeError):
+            port = None
+        finally:
+            plain.close()
+        if type(port) is not int or not 0 < port < 65536:
+            raise Unreachable(f"{address} does not say at which port it speaks HTTPS")
+        return port
 
 
 def _message(content: bytes) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from penstock.spark.access import access
 from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.nodes import Nobody, Nodes
 from penstock.spark.offsets import parts
@@ -80,12 +81,14 @@ class Receiver:
 
     def _consumer(self) -> Consumer:
         """Connect a consumer to the channel. Raises Nobody."""
-        from penstock.client import Consumer  # executors import this module, and do not have the client
+        from penstock.client import Consumer, Settings  # executors import this module, and do not have the client
 
-        options = self._options
-        with Asker() as asker:
+        options, shown = self._options, access()
+        settings = Settings(auth_secret=shown.token, tls_v1=bool(shown.authority), tls_root_ca_file=shown.authority)
+        with Asker(shown) as asker:
             tcp = [] if options.lookupd else [_tcp_of(asker, address) for address in options.nsqd]
-        return Consumer(options.topic, options.channel, tcp, list(options.lookupd), options.max_in_flight)
+            lookupds = [asker.url_of(address) for address in options.lookupd]
+        return Consumer(options.topic, options.channel, tcp, lookupds, options.max_in_flight, settings)
 
     def _receive(self, consumer: Consumer) -> None:
         """Receive and stage until the thread is stopped or most_staged bytes wait for Spark."""

@@ -22,17 +22,22 @@ class OwnTokenError(ValueError):
     """The file has no token. The text says why, without quoting it."""
 
 
+def read_token(path: str) -> str:
+    """Return the token in a file; "" if `path` is "". Raises OSError, OwnTokenError."""
+    if not path:
+        return ""
+    with Path(path).open("rb") as file:
+        if os.fstat(file.fileno()).st_mode & 0o007:
+            raise OwnTokenError("everybody on this machine can read it: run chmod o= on it")
+        token = file.read(MOST_BYTES).strip()
+    if not is_token(token):
+        raise OwnTokenError("it has no token: penstock auth token create prints one")
+    return token.decode()
+
+
 def use_token_of(path: str) -> None:
     """Show the token in this file from now on; "": show none. Raises OSError, OwnTokenError."""
-    token = b""
-    if path:
-        with Path(path).open("rb") as file:
-            if os.fstat(file.fileno()).st_mode & 0o007:
-                raise OwnTokenError("everybody on this machine can read it: run chmod o= on it")
-            token = file.read(MOST_BYTES).strip()
-        if not is_token(token):
-            raise OwnTokenError("it has no token: penstock auth token create prints one")
-    _own[0] = token.decode()
+    _own[0] = read_token(path)
 
 
 def own_token() -> str:

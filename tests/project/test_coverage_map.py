@@ -62,7 +62,7 @@ COVERED_BY = {
         "nsqd.storage.saver", "penstock.launch", "shared.files", "shared.trio_thread",
     ),
     "processes/test_cluster.py": (
-        "apps.cluster_asking", "apps.cluster_forget", "apps.cluster_adopt",
+        "apps.cluster_forget", "apps.cluster_adopt",
         "nsqd.core.sequence.gate", "nsqd.http.archive", "nsqd.http.cluster",
         "nsqd.replication.joining",
     ),

@@ -1,0 +1,136 @@
+"""How the commands ask nsqd over HTTP: at which address, with which token, and over TLS if an authority is given.
+
+An address may be that of plain HTTP, as nodes tell it of each other: where TLS is wanted, the node is asked there for its HTTPS
+port first, and neither the token nor the request itself goes there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import ssl
+from collections.abc import Mapping
+
+import httpx
+
+from shared.auth.own_token import OwnTokenError, read_token
+
+ADDRESS = "127.0.0.1:4151"
+TIMEOUT = 60.0  # s for an answer, or without receiving a byte of it
+# what the options begin with, so that a shell need not repeat them
+TOKEN_FILE, CA_FILE = "PENSTOCK_AUTH_TOKEN_FILE", "PENSTOCK_TLS_ROOT_CA_FILE"
+CERT_FILE, KEY_FILE = "PENSTOCK_TLS_CERT", "PENSTOCK_TLS_KEY"
+
+REFUSALS = {
+    "UNAUTHORIZED": "nsqd at {address} has an auth file: give --auth-token-file with a token that it knows",
+    "FORBIDDEN": "nsqd at {address} knows the token, which may not do this: `penstock auth can` says what it may",
+    "TLS_REQUIRED": "nsqd at {address} wants TLS: give --tls-root-ca-file with its certificate authority",
+}
+
+
+class AccessError(Exception):
+    """A file with a token, a certificate or an authority cannot be used. The text says which and why."""
+
+
+def add_address(parser: argparse.ArgumentParser, whose: str = "nsqd") -> None:
+    """Add the options that say which nsqd is asked, and how. `whose`: what it is, such as "the node that is to leave"."""
+    parser.add_argument(
+        "--nsqd-http-address",
+        default=ADDRESS,
+        metavar="HOST:PORT",
+        help=f"HTTP address of {whose}, or https://HOST:PORT (default: {ADDRESS})",
+    )
+    add_access(parser)
+
+
+def add_access(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the token and of TLS."""
+    group = parser.add_argument_group("access, where nsqd has an auth file or TLS")
+    for flag, variable, text in (
+        ("--auth-token-file", TOKEN_FILE, "file with the token to show"),
+        ("--tls-root-ca-file", CA_FILE, "file with the certificate authority of nsqd: everything goes over TLS"),
+        ("--tls-cert", CERT_FILE, "file with the certificate to show"),
+        ("--tls-key", KEY_FILE, "file with its key"),
+    ):
+        group.add_argument(
+            flag, metavar="FILE", default=os.environ.get(variable, ""), help=f"{text} (default: ${variable})"
+        )
+
+
+def url_of(address: str) -> str:
+    """Return the URL of an address, which is host:port or a URL, without a path."""
+    return (address if "://" in address else f"http://{address}").rstrip("/")
+
+
+def open_client(arguments: argparse.Namespace, timeout: float = TIMEOUT) -> httpx.Client:
+    """Return a client that shows the token, and trusts the authority. Raises AccessError."""
+    headers = {}
+    try:
+        token = read_token(arguments.auth_token_file)
+    except (OSError, OwnTokenError) as error:
+        raise AccessError(f"{arguments.auth_token_file}: {getattr(error, 'strerror', None) or error}") from None
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    transport = _OverTls(_context(arguments)) if arguments.tls_root_ca_file else None
+    base = url_of(getattr(arguments, "nsqd_http_address", ADDRESS))
+    return httpx.Client(base_url=base, timeout=timeout, headers=headers, transport=transport, trust_env=False)
+
+
+def why_refused(answer: httpx.Response, advice: Mapping[str, str], address: str, **names: object) -> str:
+    """Return what an answer other than 200 means for the user.
+
+    `advice`: by the error's word, a text with {address} and the `names`.
+    """
+    try:
+        word = str(answer.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"{address} answered {answer.status_code}: it may not be an nsqd of Penstock"
+    text = {**REFUSALS, **advice}.get(word, f"nsqd at {address} answered {word[:200]}")
+    return text.format(address=address, **names)
+
+
+def _context(arguments: argparse.Namespace) -> ssl.SSLContext:
+    """Return what a connection trusts and shows. Raises AccessError."""
+    path = arguments.tls_root_ca_file
+    try:
+        context = ssl.create_default_context(cafile=path)
+        if arguments.tls_cert:
+            path = arguments.tls_cert
+            context.load_cert_chain(path, arguments.tls_key or None, password="")
+    except (OSError, ssl.SSLError) as error:  # both have a strerror; that of a wrong format says little
+        why = "it is not a certificate in PEM" if isinstance(error, ssl.SSLError) else error.strerror
+        raise AccessError(f"{path}: {why}") from None
+    return context
+
+
+class _OverTls(httpx.HTTPTransport):
+    """Sends every request over TLS."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__(verify=context, trust_env=False)
+        self._ports: dict[tuple[str, int | None], int] = {}  # of HTTPS, by host and port of plain HTTP
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request. Raises httpx.HTTPError."""
+        if request.url.scheme == "http":
+            url = request.url
+            place = url.host, url.port
+            if place not in self._ports:
+                self._ports[place] = self._https_port(url, request.extensions)
+            request.url = url.copy_with(scheme="https", port=self._ports[place])
+            request.headers["Host"] = request.url.netloc.decode()
+        return super().handle_request(request)
+
+    def _https_port(self, url: httpx.URL, extensions: object) -> int:
+        """Ask a node at its plain HTTP port, without the token, for its HTTPS port. Raises httpx.HTTPError."""
+        question = httpx.Request("GET", url.copy_with(raw_path=b"/info"), extensions=extensions)  # type: ignore[arg-type]
+        answer = super().handle_request(question)
+        try:
+            port = httpx.Response(answer.status_code, content=answer.read()).json()["https_port"]
+        except (ValueError, KeyError, TypeError):
+            port = 0
+        finally:
+            answer.close()
+        if type(port) is not int or not 0 < port < 65536:
+            raise httpx.ConnectError(f"it does not say at which port it speaks HTTPS: give https://{url.host}:PORT")
+        return port
