@@ -18,10 +18,10 @@ from nsqd.http.node import Node
 from nsqd.listeners import Listeners
 from nsqd.net.endpoint import OutputBounds
 from nsqd.net.reactor import Reactor
-from nsqd.option_values import REQUIRED
 from nsqd.options import NsqdOptions
 from shared.budget import Budget
 from shared.log import log
+from shared.tls_options import REQUIRED
 from shared.trio_thread import TrioThread
 
 # As in the HTTP thread: bytes that wait for the network, and 128 answers in a turn. At most one more turn's answers are added.

@@ -10,13 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nsqd.options import NsqdOptions
+from shared.tls_options import load_certificates
 
 if TYPE_CHECKING:
     import ssl
 
     from shared.auth.keyring import Keyring
     from shared.listen import Listener
-    from shared.tls import Certificates, TlsFiles
+    from shared.tls import Certificates
     from shared.tls_mutual import MutualCertificates
 
 
@@ -62,7 +63,7 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
     """Load the certificates and open the listeners; close them in the end. Raises TlsError, ListenError, SecretError."""
     from shared.daemon import listening, listening_if_given, sharing_if_given
 
-    certificates = _certificates(options)
+    certificates = load_certificates(options)
     auth_tls = _auth_tls(options)
     secret, cluster_tls = _secret(options), _cluster_tls(options)
     keyring = _keyring(options)
@@ -121,7 +122,7 @@ def files_problem(options: NsqdOptions) -> str:
     from shared.tls_info import TlsError
 
     try:
-        _certificates(options)
+        load_certificates(options)
         _auth_tls(options)
         _secret(options)
         _cluster_tls(options)
@@ -129,28 +130,6 @@ def files_problem(options: NsqdOptions) -> str:
     except (TlsError, SecretError) as error:
         return str(error)
     return ""
-
-
-def _certificates(options: NsqdOptions) -> Certificates | None:
-    """Return the certificates, or None if there is no TLS. Raises TlsError."""
-    if not options.tls_cert:
-        return None
-    from shared.tls import Certificates
-
-    return Certificates(_tls_files(options))
-
-
-def _tls_files(options: NsqdOptions) -> TlsFiles:
-    from shared.tls import TlsFiles
-
-    return TlsFiles(
-        cert=options.tls_cert,
-        key=options.tls_key,
-        client_auth_policy=options.tls_client_auth_policy,
-        root_ca=options.tls_root_ca_file,
-        min_version=options.tls_min_version,
-        security_level=options.tls_security_level,
-    )
 
 
 def _auth_tls(options: NsqdOptions) -> ssl.SSLContext | None:

@@ -17,13 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookupd.options import LookupdOptions
-from nsqd.option_values import TLS_REQUIRED, TLS_VERSIONS, odd_auth_address, read_attempts, statsd_prefix
+from nsqd.option_values import odd_auth_address, read_attempts, statsd_prefix
 from nsqd.options import NsqdOptions
 from shared.config_file import MAX_SIZE
 from shared.configuration import Reading, parse, read
 from shared.options import OptionError, Spec, specs
 from shared.print_config import as_toml
 from shared.secrets import hide
+from shared.tls_options import TLS_REQUIRED, TLS_VERSIONS
 from shared.values import MILLISECOND, SECOND, Duration
 
 # Every key of NSQ's own example, with values that are not the defaults.
