@@ -123,3 +123,14 @@ def load_certificates(options: TlsOptions) -> Certificates | None:
             security_level=options.tls_security_level,
         )
     )
+
+
+def certificates_problem(options: TlsOptions) -> str:
+    """Return what is wrong with the files of TLS, or "", for --check-config."""
+    from shared.tls_info import TlsError
+
+    try:
+        load_certificates(options)
+    except TlsError as error:
+        return str(error)
+    return ""
