@@ -189,6 +189,7 @@ class TcpServer:
             stream = await self._tls.accept(socket)
         except HandshakeError:
             self._refused["tls_handshake"] += 1
+            await _linger(socket)  # for the alert that says why
             raise
         if stream is None and self._tls.is_required:
             self._refused["clear_text"] += 1

@@ -141,7 +141,8 @@ async def _until_over(
     signals: AsyncIterator[int], options: NsqdOptions, listeners: Listeners, *events: trio.Event
 ) -> None:
     """Wait for SIGINT or SIGTERM among `signals`, or for one of the events."""
-    loaded = (listeners.certificates, ""), (listeners.cluster_tls, " of the cluster")
+    own = (listeners.certificates, ""), (listeners.cluster_tls, " of the cluster")
+    loaded = *own, (listeners.lookupd_tls, " for nsqlookupd")
     reload = partial(reload_with_certificates, options, PROGRAM, *loaded)
     async with trio.open_nursery() as nursery:
 
@@ -177,7 +178,7 @@ class Daemon:
         timeouts = (options.http_client_connect_timeout / 1e9, options.http_client_request_timeout / 1e9)
         identity = lookup_identity(options, listeners, self._info, opened.log.identity.log_id)
         ping = ping_interval(options.takeover_after) if options.cluster_address else PING_INTERVAL
-        self._lookupds = Lookupds(broker, identity, timeouts, opened.wake, nursery, ping)
+        self._lookupds = Lookupds(broker, identity, timeouts, opened.wake, nursery, ping, listeners.lookupd_tls)
         self.context = Context(
             broker, options.settings(), until_registered=self._lookupds.until_registered, proofs=listeners.keyring
         )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shared.auth.keyring import Keyring
     from shared.listen import Listener
     from shared.tls import Certificates
+    from shared.tls_client import ClientCertificates
     from shared.tls_mutual import MutualCertificates
 
 
@@ -45,6 +46,7 @@ class Listeners:
     # the authorities to trust when authorization servers are asked; None: there are no such servers
     auth_tls: ssl.SSLContext | None
     keyring: Keyring | None  # the auth file; None: there is none
+    lookupd_tls: ClientCertificates | None = None  # for connections to nsqlookupd; None: they have no TLS
 
 
 class SecretError(Exception):
@@ -67,6 +69,7 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
     auth_tls = _auth_tls(options)
     secret, cluster_tls = _secret(options), _cluster_tls(options)
     keyring = _keyring(options)
+    lookupd_tls = _lookupd_tls(options)
     knows_all = keyring is not None
     knows_nsq = auth_tls is not None or knows_all
     with (
@@ -80,7 +83,7 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
         listening_if_given(options.cluster_address) as cluster,
     ):
         clients = (tcp, tcp_shared, http, https, beanstalk, beanstalk_tls, disque)
-        yield Listeners(*clients, cluster, secret, cluster_tls, certificates, auth_tls, keyring)
+        yield Listeners(*clients, cluster, secret, cluster_tls, certificates, auth_tls, keyring, lookupd_tls)
 
 
 def again(listeners: Listeners) -> Listeners:
@@ -127,6 +130,7 @@ def files_problem(options: NsqdOptions) -> str:
         _secret(options)
         _cluster_tls(options)
         _keyring(options)
+        _lookupd_tls(options)
     except (TlsError, SecretError) as error:
         return str(error)
     return ""
@@ -154,6 +158,16 @@ def _cluster_tls(options: NsqdOptions) -> MutualCertificates | None:
 
     files = MutualTlsFiles(options.cluster_tls_cert, options.cluster_tls_key, options.cluster_tls_ca)
     return MutualCertificates(files, partial(names_problem, options.node_number()))
+
+
+def _lookupd_tls(options: NsqdOptions) -> ClientCertificates | None:
+    """Return whom to trust as nsqlookupd, and what to show it; None: connections to it have no TLS. Raises TlsError."""
+    if not options.lookupd_tls_root_ca_file:
+        return None
+    from shared.tls_client import ClientCertificates, load_client
+
+    files = options.lookupd_tls_root_ca_file, options.lookupd_tls_cert, options.lookupd_tls_key
+    return ClientCertificates(partial(load_client, *files, "lookupd-tls-", options.tls_security_level))
 
 
 def _keyring(options: NsqdOptions) -> Keyring | None:

@@ -66,6 +66,13 @@ def cluster_problems(
     return wrong
 
 
+def lookupd_tls_problems(root_ca: str, cert: str, key: str) -> list[str]:
+    """Return what is wrong with the files for TLS to nsqlookupd together."""
+    if bool(cert) != bool(key):
+        return ["--lookupd-tls-cert and --lookupd-tls-key must be given together"]
+    return ["--lookupd-tls-cert needs --lookupd-tls-root-ca-file"] if cert and not root_ca else []
+
+
 def no_address_of_nodes(address: str) -> str:
     """Return why other nodes cannot reach an address, or "". This is an option check."""
     try:

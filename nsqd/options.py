@@ -17,6 +17,7 @@ from nsqd.option_values import (
     check_attempts,
     check_events,
     cluster_problems,
+    lookupd_tls_problems,
     no_address_of_nodes,
     odd_auth_address,
     read_attempts,
@@ -88,12 +89,18 @@ class NsqdOptions(TlsOptions):
     broadcast_address: str = option("", "address registered with lookupd (default: loopback address, or OS hostname)")
     broadcast_tcp_port: int = option(0, "TCP port registered with lookupd (default: the one listened on)")
     broadcast_http_port: int = option(0, "HTTP port registered with lookupd (default: the one listened on)")
+    broadcast_https_port: int = option(0, "HTTPS port registered with lookupd (default: the one listened on)")
     allowed_host: tuple[str, ...] = option(
         (), "DNS name, or .suffix, that the Host header of an HTTP request may have (may be given multiple times)"
     )
     lookupd_tcp_address: tuple[str, ...] = option(
         (), "lookupd TCP address (may be given multiple times)", key="nsqlookupd_tcp_addresses"
     )
+    lookupd_tls_root_ca_file: str = option(
+        "", "path to the certificate authority file of lookupd: use TLS only, for its TCP and HTTP address"
+    )
+    lookupd_tls_cert: str = option("", "path to the certificate file of this node, for lookupd")
+    lookupd_tls_key: str = option("", "path to the key file of lookupd-tls-cert")
     auth_http_address: tuple[str, ...] = option(
         (), "<addr>:<port> or a full url to query auth server (may be given multiple times)", key="auth_http_addresses"
     )
@@ -288,6 +295,7 @@ class NsqdOptions(TlsOptions):
         if not -1 <= self.node_id < 1024:
             wrong.append("--node-id must be [0,1024)")
         wrong += self.tls_problems()
+        wrong += lookupd_tls_problems(self.lookupd_tls_root_ca_file, self.lookupd_tls_cert, self.lookupd_tls_key)
         if self.statistics_topic and not is_valid_name(self.statistics_topic):
             wrong.append(f"--statistics-topic {self.statistics_topic!r} is not a valid topic name")
         wrong += complaints("tcp-shared-address", filter(None, [self.tcp_shared_address]), no_host_port)
@@ -351,6 +359,7 @@ class NsqdOptions(TlsOptions):
             *complaints("statsd-address", filter(None, [self.statsd_address]), no_host_port),
             *complaints("broadcast-tcp-port", [self.broadcast_tcp_port], no_port),
             *complaints("broadcast-http-port", [self.broadcast_http_port], no_port),
+            *complaints("broadcast-https-port", [self.broadcast_https_port], no_port),
         ]
 
     def settings(self) -> Settings:
