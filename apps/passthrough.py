@@ -29,6 +29,10 @@ def _bool(text: str) -> bool:
     return bool(parse_text(bool, text))
 
 
+def _is_false(text: str) -> bool:
+    return not _bool(text)
+
+
 # Maps an option to the field of Settings and the function that reads its value.
 _APPLIED: dict[str, tuple[str, Callable[[str], Any]]] = {
     "client_id": ("client_id", str),
@@ -50,6 +54,7 @@ _APPLIED: dict[str, tuple[str, Callable[[str], Any]]] = {
     "deflate": ("deflate", _bool),
     "deflate_level": ("deflate_level", parse_int),
     "auth_secret": ("auth_secret", str),
+    "skip_lookupd_authorization": ("lookupd_authorization", _is_false),
     "dial_timeout": ("dial_timeout_s", _seconds),
     "read_timeout": ("read_timeout_s", _seconds),
     "write_timeout": ("write_timeout_s", _seconds),
@@ -69,7 +74,6 @@ _HARMLESS: dict[str, Callable[[str], Any]] = {
     "low_rdy_idle_timeout": _milliseconds,
     "low_rdy_timeout": _milliseconds,
     "rdy_redistribute_interval": _milliseconds,
-    "skip_lookupd_authorization": _bool,
 }
 
 _BOOLS = ("tls_v1", "tls_insecure_skip_verify", "deflate", "snappy", "skip_lookupd_authorization")

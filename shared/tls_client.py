@@ -17,13 +17,16 @@ class ClientCertificates:
     """The context in use. A connection keeps what it began with; `reload` affects later ones."""
 
     def __init__(self, load: Callable[[], ssl.SSLContext]) -> None:
-        """`load` reads the files and raises TlsError, which this does, too."""
+        """`load` reads the files and raises TlsError, OSError, which this does, too."""
         self._load = load
         self.context = load()
 
     def reload(self) -> None:
         """Read the files again, for later connections. Raises TlsError, and then keeps the old ones."""
-        self.context = self._load()
+        try:
+            self.context = self._load()
+        except OSError as error:
+            raise TlsError(str(error)) from None
 
     def following_context(self) -> ssl.SSLContext:
         """Return a context that always uses the files loaded last, for clients that keep one context, such as httpx."""
@@ -57,22 +60,26 @@ def load_client(
     return context
 
 
-def advice(reason: str, authority: str, certificate: str) -> str:
-    """Return what an operator should do about the failure of a connection, to append to its reason; "" if that is not known.
+def advised(reason: str, authority: str, certificate: str) -> str:
+    """Return why a connection failed, and what an operator should do, if that is known.
 
     `authority` and `certificate` are the flags that name the trusted authority and the own certificate.
     """
-    text = reason.lower().replace("_", " ")
+    what = _advice(reason.lower().replace("_", " "), authority, certificate)
+    return f"{reason.rstrip('.')}; {what}" if what else reason
+
+
+def _advice(text: str, authority: str, certificate: str) -> str:
     if "mismatch" in text and "verify failed" in text:
-        return "; its certificate has other names: address it by one of them, or make a certificate with this one"
+        return "its certificate has other names: address it by one of them, or make a certificate with this one"
     if "has expired" in text:
-        return "; renew its certificate, and send it SIGHUP"
+        return "renew its certificate, and send it SIGHUP"
     if "verify failed" in text:
-        return f"; {authority} must name the authority that signed its certificate"
+        return f"{authority} must name the authority that signed its certificate"
     if "alert" in text and "expired" in text:
-        return f"; renew the certificate of {certificate}, and send this daemon SIGHUP"
+        return f"renew the certificate of {certificate}, and send this daemon SIGHUP"
     if "alert" in text and any(word in text for word in ("certificate", "unknown ca", "handshake failure")):
-        return f"; {certificate} must name a certificate of an authority that it trusts"
+        return f"{certificate} must name a certificate of an authority that it trusts"
     if any(words in text for words in _CLEAR_TEXT):
-        return "; it does not speak TLS there: give it -tls-cert and -tls-key"
+        return "it does not speak TLS there: give it -tls-cert and -tls-key"
     return ""

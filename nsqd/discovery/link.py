@@ -16,7 +16,7 @@ from penstock.protocol import ProtocolError
 from penstock.protocol.lookup import MAGIC_V1, ReplyDecoder, identify, is_error, is_refusal, ping, register
 from shared.listen import ListenError, parse_address
 from shared.log import log
-from shared.tls_client import ClientCertificates, advice
+from shared.tls_client import ClientCertificates, advised
 from shared.tls_stream import HandshakeError, TlsStream
 
 TIMEOUT = 1.0  # s for each step
@@ -59,7 +59,7 @@ class Link:
         except ListenError as error:  # the address is not valid; the exception's text is about listening
             raise LinkError(f"dial: {error.why}") from None
         except HandshakeError as error:
-            raise LinkError(advised(f"TLS: {error}")) from None
+            raise LinkError(explained(f"TLS: {error}")) from None
         except (OSError, trio.TooSlowError, ValueError) as error:
             raise LinkError(f"dial: {str(error) or 'timed out'}") from None
         answers = await self._exchange(MAGIC_V1 + identify(self._identity), 1)
@@ -106,7 +106,7 @@ class Link:
                     _check(decoded)
                     answers += decoded
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, ProtocolError) as error:
-            raise LinkError(advised(str(error) or "timed out")) from None
+            raise LinkError(explained(str(error) or "timed out")) from None
         if len(answers) > replies:
             raise LinkError("it sent more than one response")
         return answers
@@ -119,9 +119,9 @@ def _check(answers: Sequence[bytes]) -> None:
             raise LinkError(answer[:MAX_ERROR].decode("latin-1"))
 
 
-def advised(reason: str) -> str:
+def explained(reason: str) -> str:
     """Return the reason of a failure, and if it is about TLS what to do."""
-    return reason + advice(reason, "-lookupd-tls-root-ca-file", "-lookupd-tls-cert")
+    return advised(reason, "-lookupd-tls-root-ca-file", "-lookupd-tls-cert")
 
 
 async def _dial(address: str, tls: ClientCertificates | None) -> trio.abc.Stream:

@@ -18,7 +18,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
 from nsqd.core.registry import Change, ChangeKind
 from nsqd.core.topic import Topic
-from nsqd.discovery.link import Link, LinkError, advised
+from nsqd.discovery.link import Link, LinkError, explained
 from penstock.protocol.lookup import register, unregister
 from penstock.protocol.names import is_ephemeral, is_valid_name
 from shared.auth.own_token import own_token
@@ -295,7 +295,7 @@ class Lookupds:
             async with self._asking:
                 found.update(dict.fromkeys(await self._ask(url, topic, *self._how())))
         except AnswerError as error:  # the topic starts without that answer
-            log.warning("LOOKUPD: failed to query channels of %s at %s - %s", topic, url, advised(str(error)))
+            log.warning("LOOKUPD: failed to query channels of %s at %s - %s", topic, url, explained(str(error)))
 
     def _how(self) -> tuple[tuple[float, float], ssl.SSLContext | None]:
         """Return the time-outs of a question, and whom to trust if it is asked over TLS."""

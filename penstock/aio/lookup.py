@@ -7,8 +7,9 @@ from random import Random
 import anyio
 import httpx
 
-from penstock.sansio.discovery import Discovery, Reply, lookup_url
+from penstock.sansio.discovery import Discovery, Reply, lookup_headers, lookup_url
 from penstock.sansio.settings import Settings
+from penstock.sansio.tls import lookup_context
 
 log = logging.getLogger("penstock.client")
 
@@ -20,6 +21,7 @@ class Lookup:
         self._topic = topic
         self._urls = [lookup_url(address) for address in lookupds]
         self._timeout_s = settings.lookupd_poll_timeout_s
+        self._headers, self._tls = lookup_headers(settings), lookup_context(settings, self._urls)
         self._discovery = Discovery(settings, Random())
         self._hurry = anyio.Event()
 
@@ -30,8 +32,10 @@ class Lookup:
 
     async def run(self, found: Callable[[frozenset[str]], None]) -> None:
         """Poll until the task is cancelled. `found` is called with all addresses after each poll."""
-        headers = {"Accept-Encoding": "identity"}  # the size of a packed reply cannot be bounded while it arrives
-        async with httpx.AsyncClient(timeout=self._timeout_s, params={"topic": self._topic}, headers=headers) as client:
+        params, verify = {"topic": self._topic}, self._tls or True
+        async with httpx.AsyncClient(
+            timeout=self._timeout_s, params=params, headers=self._headers, verify=verify
+        ) as client:
             while True:
                 answers = [await self._ask(client, url) for url in self._urls]
                 found(self._discovery.polled(answers, anyio.current_time()))

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.sansio.discovery import Discovery, Reply, lookup_url
+from penstock.sansio.discovery import Discovery, Reply, lookup_headers, lookup_url
 from penstock.sansio.settings import Settings
+from penstock.sansio.tls import lookup_context
 
 if TYPE_CHECKING:
     import httpx
@@ -27,9 +28,13 @@ class LookupPoller:
     def __init__(self, topic: str, lookupds: Sequence[str], settings: Settings, wake: Callable[[], None]) -> None:
         import httpx  # imported here, so that a script without nsqlookupd does not load it
 
-        headers = {"Accept-Encoding": "identity"}  # the size of a packed reply cannot be bounded while it arrives
-        self._client = httpx.Client(timeout=settings.lookupd_poll_timeout_s, params={"topic": topic}, headers=headers)
         self._urls = [lookup_url(address) for address in lookupds]
+        self._client = httpx.Client(
+            timeout=settings.lookupd_poll_timeout_s,
+            params={"topic": topic},
+            headers=lookup_headers(settings),
+            verify=lookup_context(settings, self._urls) or True,
+        )
         self._timeout_s = settings.lookupd_poll_timeout_s
         self._wake = wake
         self._discovery = Discovery(settings, random.Random())  # belongs to the poller's thread

@@ -83,6 +83,15 @@ class Reply:
         return producer_addresses(bytes(self._content))
 
 
+def lookup_headers(settings: Settings) -> dict[str, str]:
+    """Return the headers of a question to a nsqlookupd. A secret that no header can have is left out."""
+    headers = {"Accept-Encoding": "identity"}  # the size of a packed reply cannot be bounded while it arrives
+    secret = settings.auth_secret
+    if secret and settings.lookupd_authorization and secret.isascii() and secret.isprintable():
+        headers["Authorization"] = f"Bearer {secret}"
+    return headers
+
+
 def lookup_url(address: str) -> str:
     """Return the /lookup URL of a nsqlookupd that is given as host:port or as a URL."""
     base = address if "://" in address else f"http://{address}"

@@ -2,6 +2,7 @@
 
 import logging
 import ssl
+from collections.abc import Iterable
 
 from penstock.sansio.settings import Settings
 
@@ -21,6 +22,19 @@ def client_context(settings: Settings) -> ssl.SSLContext | None:
         if settings.tls_root_ca_file or settings.tls_cert or settings.tls_min_version:
             log.warning("TLS is configured but not enabled: without tls_v1 connections are not encrypted")
         return None
+    return _context(settings)
+
+
+def lookup_context(settings: Settings, urls: Iterable[str]) -> ssl.SSLContext | None:
+    """Make the TLS context for nsqlookupds; None if no URL begins with https://, or no file and no check is named.
+
+    The same settings are for nsqd and nsqlookupd, and here without tls_v1, because the URL says it. Raises ValueError.
+    """
+    named = settings.tls_root_ca_file or settings.tls_cert or settings.tls_insecure_skip_verify
+    return _context(settings) if named and any(url.lower().startswith("https://") for url in urls) else None
+
+
+def _context(settings: Settings) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # it checks the certificate and the name in it
     context.set_ciphers(f"{_CIPHERS}:@SECLEVEL={settings.tls_security_level}")
     # go-nsq begins at TLS 1.0. Here 1.2 is the minimum, whatever the settings ask for: older versions are not secure.

@@ -608,6 +608,8 @@ def test_options_passed_through_to_the_client() -> None:
     settings, max_in_flight = passthrough.settings(words, "nsq_tail")
     assert (settings.client_id, settings.heartbeat_interval_ms, max_in_flight) == ("a,b", 5000, 7)
     assert (settings.dial_timeout_s, settings.output_buffer_size) == (0.25, -1)
+    assert not settings.lookupd_authorization
+    assert passthrough.settings([], "nsq_tail")[0].lookupd_authorization
     assert settings.user_agent.startswith("nsq_tail/1.3.0 penstock-client/")
     for bad in (["sample_rate"], ["sample_rate,x"], ["auth_secret"], ["deflate,x"], ["x"]):
         assert passthrough.check(bad)

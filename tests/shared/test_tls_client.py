@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.tls_client import ClientCertificates, advice, load_client
+from shared.tls_client import ClientCertificates, advised, load_client
 from shared.tls_info import TlsError
 from tests.certificates import Authority
 
@@ -62,6 +62,11 @@ def test_an_authority_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_a_failure_says_what_to_do(reason: str, what: str) -> None:
-    found = advice(reason, "-ca", "-cert")
+    found = advised(reason, "-ca", "-cert")
+    assert found.startswith(reason + "; " if what else reason)
     assert what in found
-    assert bool(found) is bool(what)
+    assert bool(what) is (found != reason)
+
+
+def test_a_reason_that_ends_with_a_stop_goes_on() -> None:
+    assert advised("certificate has expired.", "-ca", "-cert").startswith("certificate has expired; renew")

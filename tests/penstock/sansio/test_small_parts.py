@@ -20,12 +20,14 @@ from penstock.sansio.discovery import (
     SOON_S,
     Discovery,
     Reply,
+    lookup_headers,
     lookup_url,
     producer_addresses,
 )  # fmt: skip
 from penstock.sansio.rdy import shares
 from penstock.sansio.retries import FIRST_RETRY_S, LAST_RETRY_S, Retries
 from penstock.sansio.settings import Settings
+from penstock.sansio.tls import lookup_context
 
 # RDY
 
@@ -224,3 +226,17 @@ def test_addresses() -> None:
     for bad in ("h", ":1", "h:", "h:x", "h:0", "h:65536", "h:-1"):
         with pytest.raises(ValueError):
             check_address(bad)
+
+
+def test_the_secret_goes_to_nsqlookupds_unless_it_should_not_or_cannot() -> None:
+    assert lookup_headers(Settings(auth_secret="pst_x"))["Authorization"] == "Bearer pst_x"
+    for settings in (Settings(), Settings(auth_secret="x", lookupd_authorization=False), Settings(auth_secret="a\nb")):
+        assert list(lookup_headers(settings)) == ["Accept-Encoding"]
+
+
+def test_nsqlookupds_are_asked_over_tls_with_the_files_for_nsqd() -> None:
+    secure = ["http://a:1/lookup", "https://b:1/lookup"]
+    assert lookup_context(Settings(), secure) is None  # the client of HTTP has authorities of its own
+    assert lookup_context(Settings(tls_root_ca_file="/none.pem"), secure[:1]) is None
+    with pytest.raises(ValueError, match=r"tls_root_ca_file /none[.]pem: "):
+        lookup_context(Settings(tls_root_ca_file="/none.pem"), secure)
