@@ -1,7 +1,7 @@
 """nsqadmin, for operators. It asks nsqlookupd and nsqd of any make over HTTP, and keeps no state of the cluster itself.
 
-Read `main`, `daemon` and `options`; then `cluster` (who has what) over `upstreams` and `answer_budget` (questions with
-deadlines, answers with bounds); then `pages` over `topic_pages`, `node_pages` and `record_pages`.
+Read `main`, `daemon` and `options`; then `cluster` (who has what) over `upstreams`, `places` and `answer_budget` (questions
+with deadlines, their URLs, answers with bounds); then `pages` over `topic_pages`, `node_pages` and `record_pages`.
 
 * Questions of pages: `queries` over `response_cache` (viewers share answers) and `fallback` (nobody waits for a node that
   hangs), `browsing` (messages and jobs), `history` (a lake's rollups), `inactive` (topics without a node).

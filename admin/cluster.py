@@ -39,6 +39,7 @@ class Producer:
     topics: tuple[tuple[str, bool], ...] = ()  # names, and whether each is tombstoned
     out_of_date: bool = False
     capabilities: tuple[str, ...] = ()  # what Penstock's nsqd can do beyond NSQ
+    https_port: int = 0  # 0: it does not say
 
     @property
     def address(self) -> str:
@@ -147,7 +148,7 @@ class Cluster:
         found: dict[str, Producer] = {}
         for lookupd, data in gathered.answers.items():
             for one in objects(data.get("producers")):
-                producer = _producer(one)
+                producer = self._learned(one)
                 key = joined(producer.broadcast_address, producer.tcp_port)
                 known = found.setdefault(key, producer)
                 registered = f"{lookupd}/{producer.remote_address or 'N/A'}"
@@ -166,9 +167,15 @@ class Cluster:
         found: dict[str, Producer] = {}
         for data in gathered.answers.values():
             for one in objects(data.get("producers")):
-                producer = _producer(one)
+                producer = self._learned(one)
                 found.setdefault(producer.address, producer)
         return Producers(gathered.errors, list(found.values()))
+
+    def _learned(self, data: JsonObject) -> Producer:
+        """Return a producer that nsqlookupd names, and note where it is asked."""
+        producer = _producer(data)
+        self.upstreams.places.note_port(producer.address, producer.https_port)
+        return producer
 
     async def stats(
         self, producers: Iterable[Producer], topic: str = "", channel: str = "", *, clients: bool = False
@@ -194,11 +201,12 @@ class Cluster:
             info = await self.upstreams.get_object(address, "/info")
             arguments = {"format": "json", "include_clients": "false"}
             stats = await self.upstreams.get_object(address, "/stats", arguments)
-            host, _, port = address.rpartition(":")
+            host, _, port = address.rpartition("/")[2].rpartition(":")
             topics = await self.upstreams.answer_budget.run_in_thread(stats.memory, lambda: _topics(stats))
             producer = replace(_producer(info), topics=topics)
             if not producer.broadcast_address:  # an old version does not say
                 producer = replace(producer, broadcast_address=host.strip("[]"), http_port=int(port or 0))
+            self.upstreams.places.note_base(producer.address, address)
             return producer if producer.hostname else replace(producer, hostname=host.strip("[]"))
 
         gathered = await self.upstreams.all_of(addresses, ask)
@@ -300,6 +308,7 @@ def _producer(data: JsonObject) -> Producer:
         zone=text(data.get("topology_zone")),
         topics=tuple(sorted(topics)),
         capabilities=tuple(map(text, capabilities)) if isinstance(capabilities, list) else (),
+        https_port=number(data.get("https_port")),
     )
 
 

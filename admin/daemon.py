@@ -29,8 +29,9 @@ from admin.history import History
 from admin.layout import Fields, PageRenderer
 from admin.login import Login
 from admin.node_pages import NodePages
-from admin.options import PROGRAM, AdminOptions
+from admin.options import PROGRAM, AdminOptions, without_scheme
 from admin.pages import Pages
+from admin.places import Places
 from admin.queries import Queries
 from admin.record_pages import RecordPages
 from admin.tasks import Tasks
@@ -39,11 +40,14 @@ from admin.upstreams import Times, UpstreamError, Upstreams
 from admin.users import Users
 from shared.daemon import SIGNALS, until_told_to_stop
 from shared.http.api import Api, Hosts, Routes
-from shared.http.server import HttpServer
+from shared.http.server import HttpServer, secured
 from shared.listen import Listener
 from shared.log import log
-from shared.startup import reload_log_level
+from shared.startup import reload_with_certificates
+from shared.tls import Certificates
+from shared.tls_client import ClientCertificates
 from shared.tls_info import TlsError
+from shared.tls_options import REQUIRED
 from shared.tls_strength import CLIENT_CIPHERS, at_level, pair_problem
 from shared.trio_thread import TrioThread
 from shared.values import SECOND
@@ -53,30 +57,43 @@ LEAST_PACKED = 500  # bytes of an answer that is worth compressing
 PACKING = 4  # of 9 levels: takes a third of the time of 9 in the event loop, and an answer is 5 % larger
 
 
-def serve(options: AdminOptions, listener: Listener) -> None:
-    """Serve until SIGINT or SIGTERM. Raises OSError, ValueError, TlsError for addresses and files that cannot be used."""
-    context = client_context(options)
+def serve(
+    options: AdminOptions, http: Listener, https: Listener | None = None, certificates: Certificates | None = None
+) -> None:
+    """Serve until SIGINT or SIGTERM. Raises OSError, ValueError, TlsError for addresses and files that cannot be used.
+
+    `https` and `certificates` come together.
+    """
+    trusted = ClientCertificates(partial(client_context, options))
     resolve(options)
-    trio.run(_run, options, listener, context)
+    trio.run(_run, options, http, https, certificates, trusted)
 
 
-async def _run(options: AdminOptions, listener: Listener, context: ssl.SSLContext) -> None:
+async def _run(
+    options: AdminOptions,
+    http: Listener,
+    https: Listener | None,
+    certificates: Certificates | None,
+    trusted: ClientCertificates,
+) -> None:
     """Serve until SIGINT or SIGTERM arrives."""
     with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
             trio_thread = TrioThread()
             nursery.start_soon(trio_thread.raise_bugs)
-            server = HttpServer(
-                GZipMiddleware(application(options, context), LEAST_PACKED, PACKING),
-                [listener.socket],
-                trio_thread.report,
-            )
+            app = GZipMiddleware(application(options, trusted.following_context()), LEAST_PACKED, PACKING)
+            plain, over_tls = secured(app, https, certificates, options.tls_required == REQUIRED)
+            server = HttpServer(plain, [http.socket], trio_thread.report, https=over_tls)
             server.start()
-            log.info("HTTP: listening on %s", listener.address)
-            await until_told_to_stop(signals, partial(reload_log_level, options, PROGRAM))
+            log.info("HTTP: listening on %s", http.address)
+            if https is not None:
+                log.info("HTTPS: listening on %s", https.address)
+            has_files = options.http_client_tls_root_ca_file or options.http_client_tls_cert
+            loaded = (certificates, ""), (trusted if has_files else None, " of the HTTP client")
+            await until_told_to_stop(signals, partial(reload_with_certificates, options, PROGRAM, *loaded))
             await trio.to_thread.run_sync(server.stop)
             nursery.cancel_scope.cancel()
-    log.info("HTTP: closing %s", listener.address)
+    log.info("HTTP: closing %s", http.address)
 
 
 def application(options: AdminOptions, context: ssl.SSLContext) -> Api:
@@ -112,7 +129,10 @@ class _ClusterSite:
     ) -> None:  # fmt: skip
         settings = Settings(options.lookupd_http_address)
         times = Times(options.http_client_connect_timeout / SECOND, options.http_client_request_timeout / SECOND)
-        direct, fallback = Upstreams(times, context, answer_budget), FallbackUpstreams(times, context, answer_budget)
+        given = lambda: (*settings.lookupds, *options.nsqd_http_address)  # noqa: E731
+        places = Places(given, https_only=options.nsqd_https)
+        direct = Upstreams(times, context, answer_budget, places)
+        fallback = FallbackUpstreams(times, context, answer_budget, places=places)
         cluster = Cluster(direct, lambda: settings.lookupds, options.nsqd_http_address)
         asked = Cluster(fallback, lambda: settings.lookupds, options.nsqd_http_address)
         queries = Queries(settings, asked, fallback, direct)
@@ -172,7 +192,7 @@ def resolve(options: AdminOptions) -> None:
         ("lookupd-http-address", options.lookupd_http_address), ("nsqd-http-address", options.nsqd_http_address)
     ):  # fmt: skip
         for address in addresses:
-            parts = urlsplit(f"//{address}")
+            parts = urlsplit(f"//{without_scheme(address)}")
             try:
                 socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_STREAM)
             except (OSError, UnicodeError) as error:

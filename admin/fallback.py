@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from admin.answer_budget import Answer, AnswerBudget
+from admin.places import Places
 from admin.upstreams import Arguments, Times, UpstreamError, Upstreams, question, retrieve
 
 PATIENCE = 1.0  # s to wait for a node that answered the last time
@@ -39,8 +40,9 @@ class FallbackUpstreams(Upstreams):
         context: ssl.SSLContext,
         answer_budget: AnswerBudget,
         clock: Callable[[], float] = time.monotonic,
+        places: Places | None = None,
     ) -> None:
-        super().__init__(times, context, answer_budget)
+        super().__init__(times, context, answer_budget, places)
         self._clock = clock
         self._asked: OrderedDict[object, _Slot] = OrderedDict()
         self._answered_at: dict[str, float] = {}  # by address: when it last answered

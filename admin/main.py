@@ -8,8 +8,9 @@ from __future__ import annotations
 import gc
 import time
 
-from admin.options import PROGRAM, AdminOptions
+from admin.options import PROGRAM, AdminOptions, without_scheme
 from shared.startup import Exit, begin
+from shared.tls_options import certificates_problem, load_certificates
 
 # Files opened before the first answer: a listener, the loops of both threads, a browser, and some nodes that are asked.
 FILES = 17
@@ -18,27 +19,32 @@ FILES = 17
 def main() -> int:
     """Run nsqadmin and return the exit code of the process."""
     try:
-        options = begin(AdminOptions, PROGRAM)
+        options = begin(AdminOptions, PROGRAM, certificates_problem)
     except Exit as ended:
         return ended.code
     from shared.auth.keyring import RightsError, open_rights
     from shared.auth.own_token import show_to
-    from shared.daemon import TooFewFilesError, exit_on_early_signals, listening, raise_file_limit
+    from shared.daemon import TooFewFilesError, exit_on_early_signals, listening, listening_if_given, raise_file_limit
     from shared.listen import ListenError
     from shared.log import log
     from shared.tls_info import TlsError
 
     exit_on_early_signals()
     try:
-        raise_file_limit(FILES)
+        raise_file_limit(FILES + bool(options.https_address))
         open_rights("", options.auth_token_file, time.time)
-        show_to((*options.lookupd_http_address, *options.nsqd_http_address, *options.auth_token_for))
-        with listening(options.http_address, authorizes=bool(options.users_file or options.admin_user)) as listener:
+        given = map(without_scheme, (*options.lookupd_http_address, *options.nsqd_http_address))
+        show_to((*given, *options.auth_token_for))
+        certificates, authorizes = load_certificates(options), bool(options.users_file or options.admin_user)
+        with (
+            listening(options.http_address, authorizes) as http,
+            listening_if_given(options.https_address, authorizes) as https,
+        ):
             gc.disable()  # saves a tenth of the time: imports create no garbage
             from admin.daemon import serve
 
             gc.enable()
-            serve(options, listener)
+            serve(options, http, https, certificates)
     except (TooFewFilesError, ListenError, RightsError, TlsError, OSError, ValueError) as error:
         log.critical("%s", error)
         return 1

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from admin.roles import WORDS
 from penstock.protocol.names import is_valid_name
 from shared.checks import accidental_path, at_least, between, complaints, lasts, no_host_port, obstructed, read_word
-from shared.daemon_options import DaemonOptions
 from shared.options import option
+from shared.tls_options import TlsOptions, https_problems
 from shared.values import MILLISECOND, SECOND, Duration
 
 PROGRAM = "nsqadmin"
@@ -31,6 +31,17 @@ def no_network(text: str) -> str:
     return ""
 
 
+def no_http_address(text: str) -> str:
+    """Check an address of a daemon's HTTP API, as an option check: host and port, maybe behind http:// or https://."""
+    scheme, found, rest = text.partition("://")
+    return no_host_port(rest if found and scheme in ("http", "https") else text)
+
+
+def without_scheme(address: str) -> str:
+    """Return host:port of such an address."""
+    return address.rpartition("://")[2]
+
+
 def no_base_path(text: str) -> str:
     """Check a base path, as an option check."""
     return "" if text.startswith("/") and "//" not in text and "?" not in text else "expected a path that begins with /"
@@ -45,7 +56,7 @@ def no_clusters(texts: tuple[str, ...]) -> str:
     """Check the option of further clusters, as an option check."""
     for text in texts:
         name, _, addresses = text.partition("=")
-        wrong = no_cluster_name(name) or next(filter(None, map(no_host_port, addresses.split(","))), "")
+        wrong = no_cluster_name(name) or next(filter(None, map(no_http_address, addresses.split(","))), "")
         if wrong:
             return f"expected <name>=<addr>:<port>: {wrong}"
     return ""
@@ -67,7 +78,7 @@ def read_role(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class AdminOptions(DaemonOptions):
+class AdminOptions(TlsOptions):
     """The options of nsqadmin; each field defines a flag, an environment variable and a line of the help."""
 
     log_prefix: str = option("[nsqadmin] ", "log message prefix")
@@ -80,7 +91,9 @@ class AdminOptions(DaemonOptions):
     )
 
     lookupd_http_address: tuple[str, ...] = option(
-        (), "lookupd HTTP address (may be given multiple times)", key="nsqlookupd_http_addresses"
+        (),
+        "lookupd HTTP address, or https://<addr>:<port> (may be given multiple times)",
+        key="nsqlookupd_http_addresses",
     )
     cluster: tuple[str, ...] = option(
         (),
@@ -90,8 +103,9 @@ class AdminOptions(DaemonOptions):
     )
     cluster_name: str = option("main", "name of the first cluster, shown if there are several", check=no_cluster_name)
     nsqd_http_address: tuple[str, ...] = option(
-        (), "nsqd HTTP address (may be given multiple times)", key="nsqd_http_addresses"
+        (), "nsqd HTTP address, or https://<addr>:<port> (may be given multiple times)", key="nsqd_http_addresses"
     )
+    nsqd_https: bool = option(False, "ask the nsqd that lookupd names by HTTPS only, at the ports that they register")
     http_client_connect_timeout: Duration = option(
         Duration(2 * SECOND), "timeout for HTTP connect", check=lasts(MILLISECOND)
     )
@@ -165,15 +179,17 @@ class AdminOptions(DaemonOptions):
 
     def problems(self) -> list[str]:
         """Return the errors that no check of a single option can see."""
-        wrong = []
+        wrong = [*self.tls_problems(), *https_problems(self)]
+        if self.nsqd_https and self.nsqd_http_address:
+            wrong.append("--nsqd-https is about the nsqd that lookupd names: write https:// in --nsqd-http-address")
         if self.lookupd_http_address and self.nsqd_http_address:
             wrong.append("use --nsqd-http-address or --lookupd-http-address not both")
         if not (self.lookupd_http_address or self.nsqd_http_address):
             wrong.append("--nsqd-http-address or --lookupd-http-address required")
         if bool(self.http_client_tls_cert) != bool(self.http_client_tls_key):
             wrong.append("--http-client-tls-key and --http-client-tls-cert must be specified together")
-        wrong += complaints("lookupd-http-address", self.lookupd_http_address, no_host_port)
-        wrong += complaints("nsqd-http-address", self.nsqd_http_address, no_host_port)
+        wrong += complaints("lookupd-http-address", self.lookupd_http_address, no_http_address)
+        wrong += complaints("nsqd-http-address", self.nsqd_http_address, no_http_address)
         # Here and not at the option, because the original exits with 1 for it.
         if no_network(self.allow_config_from_cidr):
             wrong.append(
@@ -184,9 +200,9 @@ class AdminOptions(DaemonOptions):
         return wrong
 
     def obstacles(self) -> list[str]:
-        """Return a line if the address cannot be bound."""
-        return complaints("http-address", [self.http_address], obstructed)
+        """Return a line for each address that cannot be bound."""
+        return [*complaints("http-address", [self.http_address], obstructed), *self.tls_obstacles()]
 
     def oddities(self) -> list[str]:
-        """Return a line if the address is probably a mistake."""
-        return complaints("http-address", [self.http_address], accidental_path)
+        """Return a line for each address or policy that is probably a mistake."""
+        return [*complaints("http-address", [self.http_address], accidental_path), *self.tls_oddities()]

@@ -18,15 +18,18 @@ from weakref import WeakValueDictionary
 import httpx
 
 from admin.answer_budget import Answer, AnswerBudget
+from admin.places import Places
 from shared.auth.own_token import headers_for
 from shared.http import extensions
 from shared.http.bounded import IDENTITY, AnswerError, parse_object, read_answer
+from shared.tls import describe_failure
+from shared.tls_client import advised
 
 AT_ONCE, EACH = 100, 8  # concurrent questions, to all nodes and to each
 # Concurrent questions to all nodes that did not answer the last time; number of such nodes.
 SILENT_AT_ONCE, MOST_SILENT = 20, 10_000
 MOST_REFUSAL = 64 * 1024  # bytes of an answer whose status is not 200
-_ADDRESS = re.compile(r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
+_ADDRESS = re.compile(r"(https?://)?([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
 _V1 = {**IDENTITY, **extensions.ASK, "Accept": "application/vnd.nsq; version=1.0"}
 
 T = TypeVar("T")
@@ -71,7 +74,11 @@ class Times:
 class Upstreams:
     """A client for the nodes of a cluster. Make, use and close it in one event loop."""
 
-    def __init__(self, times: Times, context: ssl.SSLContext, answer_budget: AnswerBudget) -> None:
+    def __init__(
+        self, times: Times, context: ssl.SSLContext, answer_budget: AnswerBudget, places: Places | None = None
+    ) -> None:
+        """`places`: where nodes are asked; None: all by plain HTTP."""
+        self.places = places or Places()
         timeout = httpx.Timeout(times.request, connect=times.connect)
         limits = httpx.Limits(
             max_connections=AT_ONCE + SILENT_AT_ONCE, max_keepalive_connections=AT_ONCE, keepalive_expiry=30
@@ -105,7 +112,7 @@ class Upstreams:
         retrieve(task)
 
     async def _get(self, address: str, path: str, arguments: Arguments) -> Answer:
-        content, _ = await self._ask("GET", _url(address, path), arguments, b"", {})
+        content, _ = await self._ask("GET", self._url(address, path), arguments, b"", {})
         try:
             return await self.answer_budget.parse_answer(content)
         except AnswerError as error:
@@ -113,7 +120,7 @@ class Upstreams:
 
     async def get_bytes(self, address: str, path: str, arguments: Arguments) -> bytes:
         """Return the content of an answer. Raises UpstreamError."""
-        return (await self._ask("GET", _url(address, path), arguments, b"", {}))[0]
+        return (await self._ask("GET", self._url(address, path), arguments, b"", {}))[0]
 
     async def post(self, address: str, path: str, arguments: Arguments, body: bytes = b"") -> bytes:
         """Send a command and return the content of the answer. Raises UpstreamError."""
@@ -124,7 +131,7 @@ class Upstreams:
     ) -> tuple[bytes, dict[str, str]]:
         """Send a command and return the answer's content and headers, with names in lower case. Raises UpstreamError."""
         try:
-            return await self._ask("POST", _url(address, path), arguments, body, headers)
+            return await self._ask("POST", self._url(address, path), arguments, body, headers)
         finally:
             self._changes += 1
 
@@ -140,6 +147,15 @@ class Upstreams:
             else:
                 found.answers[address] = result
         return found
+
+    def _url(self, address: str, path: str) -> str:
+        """Return the URL of a path on a node. Raises UpstreamError for a bad address, since nodes may lie about theirs."""
+        if _ADDRESS.fullmatch(address) is None:
+            raise UpstreamError(f"{address[:100]!r} is not an address of the form host:port")
+        base = self.places.base(address)
+        if not base:
+            raise UpstreamError(f"{address} registers no HTTPS port, and -nsqd-https is on: give that nsqd -tls-cert")
+        return f"{base}{path}"
 
     async def _ask(
         self, method: str, url: str, arguments: Arguments, body: bytes, headers: dict[str, str], again: bool = True
@@ -179,7 +195,7 @@ class Upstreams:
         except TimeoutError:
             raise UpstreamError(f"{url} did not answer within {self._times.request:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError) as error:
-            raise UpstreamError(f"{url}: {str(error) or type(error).__name__}") from None
+            raise UpstreamError(f"{url}: {_reason(error)}") from None
         finally:
             self.answer_budget.release(held)
 
@@ -200,6 +216,16 @@ class Upstreams:
                 raise
 
 
+def _reason(error: BaseException) -> str:
+    """Return why a request failed, and if it was TLS what to do."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, ssl.SSLError):
+        found = found.__cause__ or found.__context__
+    if found is None:
+        return str(error) or type(error).__name__
+    return advised(f"TLS: {describe_failure(found)}", "-http-client-tls-root-ca-file", "-http-client-tls-cert")
+
+
 def _server(url: str) -> str:
     """Return the scheme, host and port of a URL."""
     return "/".join(url.split("/", 3)[:3])
@@ -214,13 +240,6 @@ def retrieve(task: asyncio.Task[Any]) -> None:
     """Retrieve the task's exception, so that asyncio does not complain if no caller is left to see it."""
     if not task.cancelled():
         task.exception()
-
-
-def _url(address: str, path: str) -> str:
-    """Return the URL of a path on a node. Raises UpstreamError for a bad address, since nodes may lie about theirs."""
-    if _ADDRESS.fullmatch(address) is None:
-        raise UpstreamError(f"{address[:100]!r} is not an address of the form host:port")
-    return f"http://{address}{path}"
 
 
 def _https(url: str, refusal: bytes) -> str:

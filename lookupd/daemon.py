@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import socket
 import time
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,12 +19,14 @@ import trio
 from lookupd.net import TcpServer, Timeouts
 from lookupd.options import PROGRAM, LookupdOptions
 from lookupd.registry import Registry
+from lookupd.tls import Tls
 from shared.daemon import SIGNALS, broadcast_address, until_told_to_stop
 from shared.http.bridge import Bridge
 from shared.listen import Listener
 from shared.log import log
-from shared.startup import reload_log_level
+from shared.startup import reload_with_certificates
 from shared.text import go_json
+from shared.tls_options import NOT_REQUIRED, REQUIRED
 from shared.trio_thread import TrioThread
 from shared.values import SECOND
 from shared.version import NSQ_VERSION
@@ -31,20 +34,38 @@ from shared.version import NSQ_VERSION
 if TYPE_CHECKING:
     from shared.auth.keyring import Keyring
     from shared.http.server import HttpServer
+    from shared.tls import Certificates
 
 
-def serve(options: LookupdOptions, tcp: Listener, http: Listener | None, keyring: Keyring | None = None) -> None:
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """The open listeners."""
+
+    tcp: Listener
+    http: Listener | None
+    https: Listener | None  # never set without certificates
+
+
+def serve(
+    options: LookupdOptions,
+    listeners: Listeners,
+    certificates: Certificates | None = None,
+    keyring: Keyring | None = None,
+) -> None:
     """Serve nsqd and consumers until SIGINT or SIGTERM. `keyring`: the auth file; None: there is none."""
-    trio.run(_run, options, tcp, http, keyring)
+    trio.run(_run, options, listeners, certificates, keyring)
 
 
-async def _run(options: LookupdOptions, tcp: Listener, http: Listener | None, keyring: Keyring | None) -> None:
+async def _run(
+    options: LookupdOptions, listeners: Listeners, certificates: Certificates | None, keyring: Keyring | None
+) -> None:
     """Serve until SIGINT or SIGTERM. An exception raised here is a bug, or a failure of the machine."""
+    tcp, http, https = listeners.tcp, listeners.http, listeners.https
     registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime, options.limits())
     timeouts = Timeouts(options.identify_timeout / SECOND, options.idle_timeout / SECOND or math.inf)
-    server = TcpServer(
-        registry, identity(options, tcp, http, socket.gethostname()), time.time_ns, timeouts, keyring=keyring
-    )
+    tls = Tls(certificates, options.tls_required != NOT_REQUIRED) if certificates is not None else None
+    answer = identity(options, listeners, socket.gethostname())
+    server = TcpServer(registry, answer, time.time_ns, timeouts, keyring=keyring, tls=tls)
     with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
             trio_thread = TrioThread()
@@ -53,22 +74,27 @@ async def _run(options: LookupdOptions, tcp: Listener, http: Listener | None, ke
             nursery.start_soon(server.watch_rights)
             log.info("TCP: listening on %s", tcp.address)
             http_server = None
-            if http:
+            if http or https:
                 http_server = await trio.to_thread.run_sync(
-                    _start_http, options, http, registry, server, trio_thread, keyring
+                    _start_http, options, listeners, certificates, registry, server, trio_thread, keyring
                 )
+            if http:
                 log.info("HTTP: listening on %s", http.address)
-            await until_told_to_stop(signals, partial(reload_log_level, options, PROGRAM))
+            if https:
+                log.info("HTTPS: listening on %s", https.address)
+            await until_told_to_stop(signals, partial(reload_with_certificates, options, PROGRAM, (certificates, "")))
             if http_server:
                 await trio.to_thread.run_sync(http_server.stop)  # in a thread: pending requests need the trio thread
-                log.info("HTTP: closing %s", http.address if http else "")
+                for listener in filter(None, (http, https)):
+                    log.info("HTTP: closing %s", listener.address)
             nursery.cancel_scope.cancel()
     log.info("TCP: closing %s", tcp.address)
 
 
 def _start_http(
     options: LookupdOptions,
-    listener: Listener,
+    listeners: Listeners,
+    certificates: Certificates | None,
     registry: Registry,
     server: TcpServer,
     trio_thread: TrioThread,
@@ -77,7 +103,7 @@ def _start_http(
     """Start the HTTP server. Runs in a thread, because most of the daemon's imports happen here."""
     from lookupd.http import Handlers
     from shared.http.api import Api, Hosts
-    from shared.http.server import HttpServer
+    from shared.http.server import HttpServer, secured
 
     def serve_waiting() -> None:
         bridge.deliver(bridge.serve())
@@ -92,18 +118,26 @@ def _start_http(
 
         routes = guarded(routes, NEEDS, Authorizer(keyring))
     api = Api(routes, hosts, trio_thread.report)
-    http_server = HttpServer(api, [listener.socket], trio_thread.report)
+    plain, https = secured(api, listeners.https, certificates, options.tls_required == REQUIRED)
+    sockets = [listeners.http.socket] if listeners.http is not None else []
+    http_server = HttpServer(plain, sockets, trio_thread.report, https=https)
     http_server.start()
     return http_server
 
 
-def identity(options: LookupdOptions, tcp: Listener, http: Listener | None, hostname: str) -> bytes:
-    """Return the JSON answer to IDENTIFY, which tells nsqd where the HTTP API is. Its keys are in Go's order."""
+def identity(options: LookupdOptions, listeners: Listeners, hostname: str) -> bytes:
+    """Return the JSON answer to IDENTIFY, which tells nsqd where the HTTP API is. Its keys are in Go's order.
+
+    If there is an HTTPS API, its port follows, which is no key of NSQ.
+    """
+    tcp, http, https = listeners.tcp, listeners.http, listeners.https
     answer = {
-        "broadcast_address": broadcast_address(options.broadcast_address, [http, tcp], hostname),
+        "broadcast_address": broadcast_address(options.broadcast_address, [http, https, tcp], hostname),
         "hostname": hostname,
         "http_port": http.port if http else 0,
         "tcp_port": tcp.port,
         "version": NSQ_VERSION,
     }
+    if https is not None:
+        answer["https_port"] = https.port
     return go_json(answer).encode()

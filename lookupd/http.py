@@ -204,7 +204,7 @@ class Metrics(Collector):
             "nsqlookupd_registrations", "Topics, channels and producers of each", self._counts.entries
         )
         yield GaugeMetricFamily("nsqlookupd_connections", "TCP connections open", self._figures.connections)
-        refused = CounterMetricFamily("nsqlookupd_refused", "Refused because of a limit", labels=["reason"])
+        refused = CounterMetricFamily("nsqlookupd_refused", "Refused because of a limit or of TLS", labels=["reason"])
         for reason, count in self._figures.refused.items():
             refused.add_metric([reason], count)
         yield refused
@@ -246,6 +246,8 @@ def _info_json(info: PeerInfo, extended: bool) -> dict[str, object]:
     }
     if extended and info.node_id is not None:
         data["node_id"] = info.node_id
+    if extended and info.https_port:
+        data["https_port"] = info.https_port
     if extended and info.cluster_address:
         data |= {"cluster": info.cluster, "cluster_address": info.cluster_address}
     if extended and info.log_id:

@@ -10,6 +10,7 @@ import time
 
 from lookupd.options import PROGRAM, LookupdOptions
 from shared.startup import Exit, begin
+from shared.tls_options import certificates_problem, load_certificates
 
 FILES = 15  # opened before the first client connects: two listeners, the loops of both threads, one connection
 
@@ -17,24 +18,33 @@ FILES = 15  # opened before the first client connects: two listeners, the loops 
 def main() -> int:
     """Run nsqlookupd and return the exit code of the process."""
     try:
-        options = begin(LookupdOptions, PROGRAM)
+        options = begin(LookupdOptions, PROGRAM, certificates_problem)
     except Exit as ended:
         return ended.code
     from shared.auth.keyring import RightsError, open_rights
     from shared.daemon import TooFewFilesError, exit_on_early_signals, listening, listening_if_given, raise_file_limit
     from shared.listen import ListenError
     from shared.log import log
+    from shared.tls_info import TlsError
 
     exit_on_early_signals()
     try:
-        raise_file_limit(FILES)
-        knows = bool(options.auth_file)
-        with listening(options.tcp_address, knows) as tcp, listening_if_given(options.http_address, knows) as http:
+        raise_file_limit(FILES + bool(options.https_address))
+        knows, certificates = bool(options.auth_file), load_certificates(options)
+        with (
+            listening(options.tcp_address, knows) as tcp,
+            listening_if_given(options.http_address, knows) as http,
+            listening_if_given(options.https_address, knows) as https,
+        ):
             gc.disable()  # saves a tenth of the time: imports create no garbage
-            from lookupd.daemon import serve
+            from lookupd.daemon import Listeners, serve
 
             gc.enable()
-            serve(options, tcp, http, open_rights(options.auth_file, "", time.time))
+            keyring = open_rights(options.auth_file, "", time.time)
+            serve(options, Listeners(tcp, http, https), certificates, keyring)
+    except TlsError as error:
+        log.critical("failed to instantiate nsqlookupd - %s", error)
+        return 1
     except (TooFewFilesError, ListenError, RightsError) as error:
         log.critical("%s", error)
         return 1

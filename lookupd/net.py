@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,8 +22,10 @@ from lookupd.producers import UNIX, host_of
 from lookupd.protocol import Session
 from lookupd.rate_limit import RateLimit
 from lookupd.registry import Registry
+from lookupd.tls import REFUSAL, Tls
 from shared.listen import OUT_OF_RESOURCES, Listener, display
 from shared.log import log
+from shared.tls_stream import HandshakeError, TlsStream
 
 if TYPE_CHECKING:
     from shared.auth.keyring import Keyring
@@ -48,7 +51,7 @@ class Figures:
     """The counts of connections that /metrics shows."""
 
     connections: int  # open
-    # Refused because of a limit since the start, by reason: lobby, identify, silent, register.
+    # Refused since the start, by reason: the limits lobby, identify, silent and register; tls_handshake and clear_text.
     refused: Mapping[str, int]
 
 
@@ -80,9 +83,10 @@ class TcpServer:
         timeouts: Timeouts,
         monotonic: Callable[[], int] = time.monotonic_ns,
         keyring: Keyring | None = None,
+        tls: Tls | None = None,
     ) -> None:
-        """`keyring`: the auth file; None: there is none."""
-        self._keyring = keyring
+        """`keyring`: the auth file; None: there is none. `tls`: None: all connections are in clear text."""
+        self._keyring, self._tls = keyring, tls
         self._sessions: set[Session] = set()
         self._registry = registry
         self._monotonic = monotonic  # ns
@@ -94,7 +98,8 @@ class TcpServer:
         self._pending = PendingConnections()
         self._rate_limit = RateLimit()
         self._connections = 0  # connections being served
-        self._displaced = 0  # connections that a new one displaced before IDENTIFY
+        # connections that a new one displaced before IDENTIFY, and those refused because of TLS
+        self._refused = Counter({"lobby": 0, "tls_handshake": 0, "clear_text": 0})
 
     async def serve(self, listener: Listener) -> None:
         """Accept connections forever. Raises OSError if accept() fails for a reason that does not pass."""
@@ -126,11 +131,11 @@ class TcpServer:
         return self.cluster_nodes.nodes(self._monotonic())
 
     def figures(self) -> Figures:
-        return Figures(self._connections, {"lobby": self._displaced, **self._registry.refused})
+        return Figures(self._connections, {**self._refused, **self._registry.refused})
 
     def _add_pending(self, lifetime: _Lifetime, remote: str) -> None:
         if self._pending.add(lifetime, host_of(remote), lifetime.end):
-            self._displaced += 1
+            self._refused["lobby"] += 1
             log.warning("TCP: too many connections have not sent IDENTIFY: closing the oldest")
 
     async def _serve_connection(self, stream: trio.SocketStream, remote: str, lifetime: _Lifetime) -> None:
@@ -143,6 +148,8 @@ class TcpServer:
         try:
             async with stream:
                 await self._converse(stream, session, remote, lifetime)
+        except HandshakeError as error:
+            log.info("CLIENT(%s): TLS handshake failed: %s", remote, error)
         except (trio.BrokenResourceError, OSError) as error:  # the network or the peer failed: only this one ends
             log.info("CLIENT(%s): connection lost - %s", remote, error.__cause__ or error)
         finally:
@@ -152,17 +159,21 @@ class TcpServer:
             self._connections -= 1
             log.info("TCP: closed client(%s)", remote)
 
-    async def _converse(self, stream: trio.SocketStream, session: Session, remote: str, lifetime: _Lifetime) -> None:
-        _keep_alive(stream.socket)
-        lifetime.extend(self._timeouts.identify)
+    async def _converse(self, socket: trio.SocketStream, session: Session, remote: str, lifetime: _Lifetime) -> None:
+        _keep_alive(socket.socket)
+        lifetime.extend(self._timeouts.identify)  # which bounds a handshake of TLS, too
         with lifetime.scope:
-            await self._exchange(stream, session, lifetime, host_of(remote))
-            if session.failure:
-                log.error("CLIENT(%s): %s", remote, session.failure)
-                self._disconnected(session)  # at once, not only after the linger
-                self._add_pending(lifetime, remote)
-                lifetime.extend(LINGER)
-                await _linger(stream)
+            stream = await self._encrypted(socket, session, remote)
+            async with stream or socket:
+                await self._exchange(stream or socket, session, lifetime, host_of(remote))
+                if session.failure:
+                    log.error("CLIENT(%s): %s", remote, session.failure)
+                    self._disconnected(session)  # at once, not only after the linger
+                    self._add_pending(lifetime, remote)
+                    lifetime.extend(LINGER)
+                    if stream:
+                        await stream.say_goodbye()
+                    await _linger(socket)
         if lifetime.displaced:
             log.info("CLIENT(%s): closed to make room for other connections", remote)
         elif lifetime.scope.cancelled_caught and not session.failure:
@@ -170,11 +181,26 @@ class TcpServer:
             seconds = self._timeouts.idle if session.identified else self._timeouts.identify
             log.warning("CLIENT(%s): no %s within %g s", remote, what, seconds)
 
-    async def _exchange(self, stream: trio.SocketStream, session: Session, lifetime: _Lifetime, host: str) -> None:
+    async def _encrypted(self, socket: trio.SocketStream, session: Session, remote: str) -> TlsStream | None:
+        """Return the encrypted stream, or None for clear text, to which the session says no if TLS is required."""
+        if self._tls is None:
+            return None
+        try:
+            stream = await self._tls.accept(socket)
+        except HandshakeError:
+            self._refused["tls_handshake"] += 1
+            await _linger(socket)  # for the alert that says why
+            raise
+        if stream is None and self._tls.is_required:
+            self._refused["clear_text"] += 1
+            await socket.send_all(session.refuse(REFUSAL))
+        return stream
+
+    async def _exchange(self, stream: trio.abc.Stream, session: Session, lifetime: _Lifetime, host: str) -> None:
         """Receive bytes and send replies until the peer closes or makes an error."""
         while not session.closing:
             known = session.info
-            data = await stream.receive_some(CHUNK if session.identified else BODY_CHUNK)
+            data = bytes(await stream.receive_some(CHUNK if session.identified else BODY_CHUNK))
             reply = session.receive(data, self._clock()) if data else session.end()
             if session.info is not None:
                 self._pending.remove(lifetime)

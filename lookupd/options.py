@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from lookupd.producers import Limits
 from shared.checks import accidental_path, at_least, complaints, lasts, obstructed
-from shared.daemon_options import DaemonOptions
 from shared.options import option
+from shared.tls_options import TlsOptions, https_problems
 from shared.values import MILLISECOND, SECOND, Duration
 
 PROGRAM = "nsqlookupd"
 
 
 @dataclass(frozen=True, slots=True)
-class LookupdOptions(DaemonOptions):
+class LookupdOptions(TlsOptions):
     """The options of nsqlookupd; each field defines a flag, an environment variable and a line of the help."""
 
     log_prefix: str = option("[nsqlookupd] ", "log message prefix")
@@ -71,16 +71,22 @@ class LookupdOptions(DaemonOptions):
             self.max_connections_per_ip or self.max_connections,
         )
 
+    def problems(self) -> list[str]:
+        """Return what is wrong with the options of TLS together."""
+        return [*self.tls_problems(), *https_problems(self)]
+
     def obstacles(self) -> list[str]:
         """Return a line for each address that cannot be bound."""
         return [
             *complaints("tcp-address", [self.tcp_address], obstructed),
             *complaints("http-address", filter(None, [self.http_address]), obstructed),
+            *self.tls_obstacles(),
         ]
 
     def oddities(self) -> list[str]:
-        """Return a line for each address that is probably a mistake."""
+        """Return a line for each address or policy that is probably a mistake."""
         return [
             *complaints("tcp-address", [self.tcp_address], accidental_path),
             *complaints("http-address", [self.http_address], accidental_path),
+            *self.tls_oddities(),
         ]

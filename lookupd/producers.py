@@ -29,6 +29,7 @@ class PeerInfo:
     cluster: str = ""  # name of the cluster that it is in; "" if it is in none, or of another kind
     cluster_address: str = ""  # where the other nodes of that cluster reach it
     log_id: str = ""  # of the log that it publishes into, 32 hexadecimal digits; "" if it does not say
+    https_port: int = 0  # of its HTTP API over TLS; 0: it does not say
     capabilities: tuple[str, ...] = ()  # what it can do beyond NSQ, such as "log"
 
     @property

@@ -112,6 +112,10 @@ class Session:
             replies.append(self._fail(error))
         return b"".join(replies)
 
+    def refuse(self, reply: bytes) -> bytes:
+        """End the conversation with an error that the peer made before it said anything. Returns the reply to send."""
+        return self._fail(ClientError(reply))
+
     def end(self) -> bytes:
         """Note that the peer sends no more. Returns the error reply if it stopped in the middle of a body, otherwise b""."""
         if not self.closing and self._expect == self._body_size:
@@ -326,6 +330,7 @@ def parse_identity(body: bytes, remote_address: str) -> PeerInfo:
         cluster=_place(decoded.get("cluster")),
         cluster_address=_place(decoded.get("cluster_address")),
         log_id=_log_id(decoded.get("log_id")),
+        https_port=_port(decoded.get("https_port")),
         capabilities=_words(decoded.get("capabilities")),
     )
 
@@ -338,6 +343,11 @@ def _place(value: object) -> str:
 def _node_id(value: object) -> int | None:
     """Return the node number, or None if the value is invalid: the original ignores the key, whatever it holds."""
     return value if type(value) is int and 0 <= value <= MOST_NODE_ID else None
+
+
+def _port(value: object) -> int:
+    """Return the port, or 0 if the value is invalid: the original ignores the key, whatever it holds."""
+    return value if type(value) is int and 0 < value < 65536 else 0
 
 
 def _log_id(value: object) -> str:

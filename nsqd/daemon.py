@@ -53,8 +53,7 @@ from shared.http.bridge import Bridge
 from shared.interpreter import note_slow_interpreter
 from shared.log import log
 from shared.memory import Memory
-from shared.startup import reload_log_level
-from shared.tls import Certificates, TlsError
+from shared.startup import reload_with_certificates
 from shared.trio_thread import TrioThread
 
 if TYPE_CHECKING:
@@ -65,7 +64,6 @@ if TYPE_CHECKING:
     from nsqd.replication.port import ClusterPort
     from nsqd.shared_port import SharedPort
     from nsqd.storage.log.epochs import Epoch
-    from shared.tls_mutual import MutualCertificates
 
 SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner than after Python's 5 ms
 # Allocations between collections, young and middle; the oldest generation is never collected automatically. A million waiting
@@ -143,7 +141,9 @@ async def _until_over(
     signals: AsyncIterator[int], options: NsqdOptions, listeners: Listeners, *events: trio.Event
 ) -> None:
     """Wait for SIGINT or SIGTERM among `signals`, or for one of the events."""
-    reload = partial(_reload, options, listeners.certificates, listeners.cluster_tls)
+    own = (listeners.certificates, ""), (listeners.cluster_tls, " of the cluster")
+    loaded = *own, (listeners.lookupd_tls, " for nsqlookupd")
+    reload = partial(reload_with_certificates, options, PROGRAM, *loaded)
     async with trio.open_nursery() as nursery:
 
         async def until_set(event: trio.Event) -> None:
@@ -178,7 +178,7 @@ class Daemon:
         timeouts = (options.http_client_connect_timeout / 1e9, options.http_client_request_timeout / 1e9)
         identity = lookup_identity(options, listeners, self._info, opened.log.identity.log_id)
         ping = ping_interval(options.takeover_after) if options.cluster_address else PING_INTERVAL
-        self._lookupds = Lookupds(broker, identity, timeouts, opened.wake, nursery, ping)
+        self._lookupds = Lookupds(broker, identity, timeouts, opened.wake, nursery, ping, listeners.lookupd_tls)
         self.context = Context(
             broker, options.settings(), until_registered=self._lookupds.until_registered, proofs=listeners.keyring
         )
@@ -435,18 +435,3 @@ def _tune_interpreter() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.freeze()  # imported objects are never garbage
     gc.set_threshold(*GC_THRESHOLDS)
-
-
-def _reload(options: NsqdOptions, certificates: Certificates | None, cluster: MutualCertificates | None) -> None:
-    """Handle SIGHUP: reload the log level, and the TLS files for future connections."""
-    if reload_log_level(options, PROGRAM) is None:
-        return
-    for loaded, whose in ((certificates, ""), (cluster, " of the cluster")):
-        if loaded is None:
-            continue
-        try:
-            loaded.reload()
-        except TlsError as error:
-            log.error("SIGHUP: cannot reload the certificates%s, the current ones stay in use: %s", whose, error)
-        else:
-            log.info("SIGHUP: reloaded the certificates%s", whose)

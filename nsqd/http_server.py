@@ -18,10 +18,10 @@ from nsqd.http.node import Node
 from nsqd.listeners import Listeners
 from nsqd.net.endpoint import OutputBounds
 from nsqd.net.reactor import Reactor
-from nsqd.option_values import REQUIRED
 from nsqd.options import NsqdOptions
 from shared.budget import Budget
 from shared.log import log
+from shared.tls_options import REQUIRED
 from shared.trio_thread import TrioThread
 
 # As in the HTTP thread: bytes that wait for the network, and 128 answers in a turn. At most one more turn's answers are added.
@@ -39,8 +39,8 @@ class HttpFrontEnd:
     ) -> None:
         """Build the server; `start` starts it."""
         from nsqd.http.routes import routes
-        from shared.http.api import Api, Hosts, TlsRequired
-        from shared.http.server import Https, HttpServer
+        from shared.http.api import Api, Hosts
+        from shared.http.server import HttpServer, secured
 
         self._options, self._node, self._listeners = options, node, listeners
         self._hosts = Hosts([node.info.broadcast_address, *options.allowed_host])
@@ -51,15 +51,10 @@ class HttpFrontEnd:
 
             found = guarded(found, NEEDS, Authorizer(listeners.keyring))
         api = Api(found, self._hosts, trio_thread.report)
-        https = None
-        if listeners.https and listeners.certificates:
-            https = Https(api, [listeners.https.socket], listeners.certificates)
-        plain: Api | TlsRequired = api
-        sockets: list[socket.socket] = []  # at which the server itself accepts plain HTTP
+        plain, https = secured(api, listeners.https, listeners.certificates, options.tls_required == REQUIRED)
+        # Where TLS is required, the server itself accepts plain HTTP.
         self._reactor_accepts = listeners.http is not None and options.tls_required != REQUIRED
-        if listeners.http is not None and not self._reactor_accepts:
-            plain = TlsRequired(listeners.https.port if listeners.https else 0)
-            sockets = [listeners.http.socket]
+        sockets = [listeners.http.socket] if listeners.http is not None and not self._reactor_accepts else []
         self._server = HttpServer(
             plain,
             sockets,

@@ -55,9 +55,11 @@ def lookup_identity(options: NsqdOptions, listeners: Listeners, info: Info, log_
         "http_port": info.http_port,
         "hostname": info.hostname,
         "broadcast_address": info.broadcast_address,
-        "node_id": options.node_number(),  # an addition, like the next one: the original ignores both
+        "node_id": options.node_number(),  # an addition, like the next two: the original ignores them
         "capabilities": CAPABILITIES,
     }
+    if listeners.https is not None:
+        identity["https_port"] = options.broadcast_https_port or listeners.https.port
     if options.topology_region or options.topology_zone:  # the release of 1.3.0 does not know these keys
         identity |= {"topology_region": options.topology_region, "topology_zone": options.topology_zone}
     if token := own_token():

@@ -10,13 +10,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nsqd.options import NsqdOptions
+from shared.tls_options import load_certificates
 
 if TYPE_CHECKING:
     import ssl
 
     from shared.auth.keyring import Keyring
     from shared.listen import Listener
-    from shared.tls import Certificates, TlsFiles
+    from shared.tls import Certificates
+    from shared.tls_client import ClientCertificates
     from shared.tls_mutual import MutualCertificates
 
 
@@ -44,6 +46,7 @@ class Listeners:
     # the authorities to trust when authorization servers are asked; None: there are no such servers
     auth_tls: ssl.SSLContext | None
     keyring: Keyring | None  # the auth file; None: there is none
+    lookupd_tls: ClientCertificates | None = None  # for connections to nsqlookupd; None: they have no TLS
 
 
 class SecretError(Exception):
@@ -62,10 +65,11 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
     """Load the certificates and open the listeners; close them in the end. Raises TlsError, ListenError, SecretError."""
     from shared.daemon import listening, listening_if_given, sharing_if_given
 
-    certificates = _certificates(options)
+    certificates = load_certificates(options)
     auth_tls = _auth_tls(options)
     secret, cluster_tls = _secret(options), _cluster_tls(options)
     keyring = _keyring(options)
+    lookupd_tls = _lookupd_tls(options)
     knows_all = keyring is not None
     knows_nsq = auth_tls is not None or knows_all
     with (
@@ -79,7 +83,7 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
         listening_if_given(options.cluster_address) as cluster,
     ):
         clients = (tcp, tcp_shared, http, https, beanstalk, beanstalk_tls, disque)
-        yield Listeners(*clients, cluster, secret, cluster_tls, certificates, auth_tls, keyring)
+        yield Listeners(*clients, cluster, secret, cluster_tls, certificates, auth_tls, keyring, lookupd_tls)
 
 
 def again(listeners: Listeners) -> Listeners:
@@ -121,36 +125,15 @@ def files_problem(options: NsqdOptions) -> str:
     from shared.tls_info import TlsError
 
     try:
-        _certificates(options)
+        load_certificates(options)
         _auth_tls(options)
         _secret(options)
         _cluster_tls(options)
         _keyring(options)
+        _lookupd_tls(options)
     except (TlsError, SecretError) as error:
         return str(error)
     return ""
-
-
-def _certificates(options: NsqdOptions) -> Certificates | None:
-    """Return the certificates, or None if there is no TLS. Raises TlsError."""
-    if not options.tls_cert:
-        return None
-    from shared.tls import Certificates
-
-    return Certificates(_tls_files(options))
-
-
-def _tls_files(options: NsqdOptions) -> TlsFiles:
-    from shared.tls import TlsFiles
-
-    return TlsFiles(
-        cert=options.tls_cert,
-        key=options.tls_key,
-        client_auth_policy=options.tls_client_auth_policy,
-        root_ca=options.tls_root_ca_file,
-        min_version=options.tls_min_version,
-        security_level=options.tls_security_level,
-    )
 
 
 def _auth_tls(options: NsqdOptions) -> ssl.SSLContext | None:
@@ -175,6 +158,16 @@ def _cluster_tls(options: NsqdOptions) -> MutualCertificates | None:
 
     files = MutualTlsFiles(options.cluster_tls_cert, options.cluster_tls_key, options.cluster_tls_ca)
     return MutualCertificates(files, partial(names_problem, options.node_number()))
+
+
+def _lookupd_tls(options: NsqdOptions) -> ClientCertificates | None:
+    """Return whom to trust as nsqlookupd, and what to show it; None: connections to it have no TLS. Raises TlsError."""
+    if not options.lookupd_tls_root_ca_file:
+        return None
+    from shared.tls_client import ClientCertificates, load_client
+
+    files = options.lookupd_tls_root_ca_file, options.lookupd_tls_cert, options.lookupd_tls_key
+    return ClientCertificates(partial(load_client, *files, "lookupd-tls-", options.tls_security_level))
 
 
 def _keyring(options: NsqdOptions) -> Keyring | None:

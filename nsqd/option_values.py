@@ -1,4 +1,4 @@
-"""Read the options whose values are words with rules of their own: TLS, AUTH, attempts, the prefix of statistics."""
+"""Read the options whose values are words with rules of their own: AUTH, clusters, attempts, the prefix of statistics."""
 
 from __future__ import annotations
 
@@ -7,14 +7,6 @@ from collections.abc import Iterable
 from penstock.protocol.names import is_valid_name
 from shared.checks import complaints, no_host_port
 from shared.listen import ListenError, is_loopback, parse_address
-from shared.values import parse_text
-
-# Values of tls_required, and their numbers in /config (Go's constants TLSNotRequired and so on).
-NOT_REQUIRED, REQUIRED_EXCEPT_HTTP, REQUIRED = "false", "tcp-https", "true"
-TLS_REQUIRED = {NOT_REQUIRED: 0, REQUIRED_EXCEPT_HTTP: 1, REQUIRED: 2}
-KNOWN_POLICIES = ("", "require", "require-verify")  # values of tls_client_auth_policy
-TLS_VERSIONS = {"tls1.0": 769, "tls1.1": 770, "tls1.2": 771, "tls1.3": 772}  # the numbers are TLS's own
-DEFAULT_TLS_VERSION = "tls1.2"
 
 MOST_CLUSTER_NAME = 100  # bytes
 
@@ -22,25 +14,6 @@ MAX_ATTEMPTS = 65535  # the wire has 16 bits for attempts
 
 TOPOLOGY_AWARE = "topology-aware-consumption"
 EXPERIMENTS = (TOPOLOGY_AWARE,)
-
-
-def read_tls_required(text: str) -> str:
-    """Return a key of TLS_REQUIRED from a Go bool or `tcp-https`, in any case. Raises ValueError."""
-    text = text.lower()
-    if text == REQUIRED_EXCEPT_HTTP:
-        return text
-    try:
-        return REQUIRED if parse_text(bool, text) else NOT_REQUIRED
-    except ValueError:
-        raise ValueError("expected true, false or tcp-https") from None
-
-
-def read_tls_version(text: str) -> str:
-    """Return a key of TLS_VERSIONS; an empty text is the default, as in the original. Raises ValueError."""
-    version = text.lower() or DEFAULT_TLS_VERSION
-    if version not in TLS_VERSIONS:
-        raise ValueError(f"expected one of {', '.join(TLS_VERSIONS)}")
-    return version
 
 
 def odd_auth_address(address: str) -> str:
@@ -91,6 +64,13 @@ def cluster_problems(
     if not name or len(name.encode()) > MOST_CLUSTER_NAME:
         wrong.append(f"--cluster-name must have 1 to {MOST_CLUSTER_NAME} bytes")
     return wrong
+
+
+def lookupd_tls_problems(root_ca: str, cert: str, key: str) -> list[str]:
+    """Return what is wrong with the files for TLS to nsqlookupd together."""
+    if bool(cert) != bool(key):
+        return ["--lookupd-tls-cert and --lookupd-tls-key must be given together"]
+    return ["--lookupd-tls-cert needs --lookupd-tls-root-ca-file"] if cert and not root_ca else []
 
 
 def no_address_of_nodes(address: str) -> str:

@@ -8,25 +8,20 @@ See docs/design/nsq-daemons.md#options-and-defaults.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nsqd.option_values import (
-    DEFAULT_TLS_VERSION,
     EXPERIMENTS,
-    KNOWN_POLICIES,
-    NOT_REQUIRED,
-    REQUIRED,
     TOPOLOGY_AWARE,
     check_attempts,
     check_events,
     cluster_problems,
+    lookupd_tls_problems,
     no_address_of_nodes,
     odd_auth_address,
     read_attempts,
     read_events,
-    read_tls_required,
-    read_tls_version,
 )
 from penstock.protocol.names import is_valid_name
 from shared.budget import DEFAULT_BUDGET
@@ -43,8 +38,8 @@ from shared.checks import (
     obstructed,
     read_word,
 )
-from shared.daemon_options import DaemonOptions
 from shared.options import option
+from shared.tls_options import NOT_REQUIRED, TlsOptions
 from shared.values import MILLISECOND, SECOND, Duration
 from shared.version import NSQ_VERSION
 
@@ -62,7 +57,7 @@ def _duration(value: int, help: str, least: int = 0) -> Duration:
 
 
 @dataclass(frozen=True, slots=True)
-class NsqdOptions(DaemonOptions):
+class NsqdOptions(TlsOptions):
     """The values of all options of nsqd, as given or by default."""
 
     log_prefix: str = option("[nsqd] ", "log message prefix")
@@ -94,12 +89,18 @@ class NsqdOptions(DaemonOptions):
     broadcast_address: str = option("", "address registered with lookupd (default: loopback address, or OS hostname)")
     broadcast_tcp_port: int = option(0, "TCP port registered with lookupd (default: the one listened on)")
     broadcast_http_port: int = option(0, "HTTP port registered with lookupd (default: the one listened on)")
+    broadcast_https_port: int = option(0, "HTTPS port registered with lookupd (default: the one listened on)")
     allowed_host: tuple[str, ...] = option(
         (), "DNS name, or .suffix, that the Host header of an HTTP request may have (may be given multiple times)"
     )
     lookupd_tcp_address: tuple[str, ...] = option(
         (), "lookupd TCP address (may be given multiple times)", key="nsqlookupd_tcp_addresses"
     )
+    lookupd_tls_root_ca_file: str = option(
+        "", "path to the certificate authority file of lookupd: use TLS only, for its TCP and HTTP address"
+    )
+    lookupd_tls_cert: str = option("", "path to the certificate file of this node, for lookupd")
+    lookupd_tls_key: str = option("", "path to the key file of lookupd-tls-cert")
     auth_http_address: tuple[str, ...] = option(
         (), "<addr>:<port> or a full url to query auth server (may be given multiple times)", key="auth_http_addresses"
     )
@@ -282,34 +283,9 @@ class NsqdOptions(DaemonOptions):
         600 * SECOND, "calculate end to end latency quantiles for this duration of time", least=MILLISECOND
     )
 
-    tls_cert: str = option("", "path to certificate file")
-    tls_key: str = option("", "path to key file")
-    tls_client_auth_policy: str = option("", "client certificate auth policy: require or require-verify")
-    tls_root_ca_file: str = option("", "path to certificate authority file")
-    tls_required: str = option(
-        NOT_REQUIRED,
-        "require TLS for client connections (true, false, tcp-https)",
-        read=read_tls_required,
-        bool_style=True,
-    )
-    tls_min_version: str = option(
-        DEFAULT_TLS_VERSION, "minimum TLS version acceptable: tls1.2 or tls1.3", read=read_tls_version
-    )
-    tls_security_level: int = option(
-        2,
-        "OpenSSL security level for certificates (0 to 2): 1 accepts RSA keys of 1024 bits, 0 also accepts SHA-1 signatures",
-        check=between(0, 2),
-    )
-
     deflate: bool = option(True, "enable deflate feature negotiation (client compression)")
     max_deflate_level: int = option(6, "max deflate compression level a client can negotiate (1 to 9)")
     snappy: bool = option(True, "enable snappy feature negotiation (client compression)")
-
-    def completed(self) -> NsqdOptions:
-        """Return the options, with TLS required if a client-certificate policy is set, whatever they say (Go: nsqd.New)."""
-        if self.tls_client_auth_policy and self.tls_required == NOT_REQUIRED:
-            return replace(self, tls_required=REQUIRED)
-        return self
 
     def problems(self) -> list[str]:
         """Return the errors that the original finds when it is built, in its words."""
@@ -318,14 +294,8 @@ class NsqdOptions(DaemonOptions):
             wrong.append("--max-deflate-level must be [1,9]")
         if not -1 <= self.node_id < 1024:
             wrong.append("--node-id must be [0,1024)")
-        if bool(self.tls_cert) != bool(self.tls_key):
-            wrong.append("failed to build TLS config - --tls-cert and --tls-key must be given together")
-        elif not self.tls_cert and self.tls_required != NOT_REQUIRED:
-            if self.tls_client_auth_policy not in KNOWN_POLICIES:  # this is probably the mistake
-                wrong.append(
-                    f"--tls-client-auth-policy {self.tls_client_auth_policy!r}: expected require or require-verify"
-                )
-            wrong.append("cannot require TLS client connections without TLS key and cert")
+        wrong += self.tls_problems()
+        wrong += lookupd_tls_problems(self.lookupd_tls_root_ca_file, self.lookupd_tls_cert, self.lookupd_tls_key)
         if self.statistics_topic and not is_valid_name(self.statistics_topic):
             wrong.append(f"--statistics-topic {self.statistics_topic!r} is not a valid topic name")
         wrong += complaints("tcp-shared-address", filter(None, [self.tcp_shared_address]), no_host_port)
@@ -355,7 +325,7 @@ class NsqdOptions(DaemonOptions):
         return [
             *complaints("tcp-address", [self.tcp_address], obstructed),
             *complaints("http-address", filter(None, [self.http_address]), obstructed),
-            *complaints("https-address", filter(None, [self.tls_cert and self.https_address]), obstructed),
+            *self.tls_obstacles(),
             *complaints("beanstalk-address", filter(None, [self.beanstalk_address]), obstructed),
             *complaints("beanstalk-tls-address", filter(None, [self.beanstalk_tls_address]), obstructed),
             *complaints("disque-address", filter(None, [self.disque_address]), obstructed),
@@ -366,10 +336,7 @@ class NsqdOptions(DaemonOptions):
     def oddities(self) -> list[str]:
         """Return complaints about values that the original accepts in silence."""
         odd = [f"--enable-experiment {name!r} is unknown" for name in self.enable_experiment if name not in EXPERIMENTS]
-        if self.tls_client_auth_policy not in KNOWN_POLICIES and self.tls_cert:
-            odd.append(
-                f"--tls-client-auth-policy {self.tls_client_auth_policy!r} is unknown: client certificates are not requested"
-            )
+        odd += self.tls_oddities()
         if max(self.max_body_size, self.max_msg_size, self.max_job_size) > self.buffer_budget // 2:
             odd.append(
                 "--buffer-budget is less than twice --max-body-size, --max-msg-size or --max-job-size: "
@@ -392,6 +359,7 @@ class NsqdOptions(DaemonOptions):
             *complaints("statsd-address", filter(None, [self.statsd_address]), no_host_port),
             *complaints("broadcast-tcp-port", [self.broadcast_tcp_port], no_port),
             *complaints("broadcast-http-port", [self.broadcast_http_port], no_port),
+            *complaints("broadcast-https-port", [self.broadcast_https_port], no_port),
         ]
 
     def settings(self) -> Settings:

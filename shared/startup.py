@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from shared.configuration import parse, read
 from shared.daemon_options import DaemonOptions
 from shared.flags import HelpRequested
 from shared.log import LEVELS, configure, escape, level_name, log
 from shared.options import InstantiationError, OptionError, specs
+from shared.tls_info import TlsError
 from shared.version import version_line
 
 Options = TypeVar("Options", bound=DaemonOptions)
@@ -133,6 +134,28 @@ def reload_log_level(options: Options, program: str) -> Options | None:
     if changed := need_restart(options, reread_options, program):
         log.warning("SIGHUP: restart to apply the changes of: %s", ", ".join(changed))
     return reread_options
+
+
+class Reloadable(Protocol):
+    """What holds certificates."""
+
+    def reload(self) -> None:
+        """Read the files again, for later connections. Raises TlsError, and then keeps the old ones."""
+
+
+def reload_with_certificates(options: DaemonOptions, program: str, *loaded: tuple[Reloadable | None, str]) -> None:
+    """Handle SIGHUP: reload the log level, and each of the certificates, which come with words that say whose they are."""
+    if reload_log_level(options, program) is None:
+        return
+    for certificates, whose in loaded:
+        if certificates is None:
+            continue
+        try:
+            certificates.reload()
+        except TlsError as error:
+            log.error("SIGHUP: cannot reload the certificates%s, the current ones stay in use: %s", whose, error)
+        else:
+            log.info("SIGHUP: reloaded the certificates%s", whose)
 
 
 def need_restart(before: Options, after: Options, program: str) -> list[str]:

@@ -33,11 +33,11 @@ class Authority:
         """Issue a certificate for a client."""
         return self._ca.issue_cert("client.test", common_name=common_name)
 
-    def issue_expired(self, common_name: str) -> trustme.LeafCert:
+    def issue_expired(self, common_name: str, *names: str) -> trustme.LeafCert:
         """One that was good until yesterday."""
         today = datetime.now(UTC)
         return self._ca.issue_cert(
-            "client.test",
+            *(names or ("client.test",)),
             common_name=common_name,
             not_before=today - timedelta(days=9),
             not_after=today - timedelta(days=1),

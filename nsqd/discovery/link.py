@@ -7,6 +7,7 @@ deadline however slowly its answer arrives, and a server that says more than it 
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import trio
@@ -15,6 +16,8 @@ from penstock.protocol import ProtocolError
 from penstock.protocol.lookup import MAGIC_V1, ReplyDecoder, identify, is_error, is_refusal, ping, register
 from shared.listen import ListenError, parse_address
 from shared.log import log
+from shared.tls_client import ClientCertificates, advised
+from shared.tls_stream import HandshakeError, TlsStream
 
 TIMEOUT = 1.0  # s for each step
 MAX_REPLY = 16 * 1024  # bytes; the longest honest answer, to IDENTIFY, has some 200
@@ -33,9 +36,11 @@ class LinkError(Exception):
 class Link:
     """The connection to one nsqlookupd. Only one task uses it."""
 
-    def __init__(self, address: str, identity: dict[str, object]) -> None:
+    def __init__(self, address: str, identity: dict[str, object], tls: ClientCertificates | None = None) -> None:
+        """`tls`: whom to trust; None: the connection and the HTTP API are in clear text."""
         self.address = address
-        self.http_address = ""  # host:port of the nsqlookupd's HTTP API, once the answer to IDENTIFY has told it
+        self.http_url = ""  # of the nsqlookupd's HTTP API, without a path, once the answer to IDENTIFY has told it
+        self._tls = tls
         self._identity = identity
         self._stream: trio.abc.Stream | None = None
         self._replies = ReplyDecoder(MAX_REPLY)
@@ -50,13 +55,15 @@ class Link:
         self._replies = ReplyDecoder(MAX_REPLY)
         try:
             with trio.fail_after(TIMEOUT):
-                self._stream = await _dial(self.address)
+                self._stream = await _dial(self.address, self._tls)
         except ListenError as error:  # the address is not valid; the exception's text is about listening
             raise LinkError(f"dial: {error.why}") from None
+        except HandshakeError as error:
+            raise LinkError(explained(f"TLS: {error}")) from None
         except (OSError, trio.TooSlowError, ValueError) as error:
             raise LinkError(f"dial: {str(error) or 'timed out'}") from None
         answers = await self._exchange(MAGIC_V1 + identify(self._identity), 1)
-        self.http_address = _http_address(answers[0], self.address)
+        self.http_url = _http_url(answers[0], self.address, self._tls is not None)
         await self.send([register(topic, channel) for topic, channel in registrations()])
 
     async def send(self, commands: Sequence[bytes]) -> None:
@@ -99,7 +106,7 @@ class Link:
                     _check(decoded)
                     answers += decoded
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, ProtocolError) as error:
-            raise LinkError(str(error) or "timed out") from None
+            raise LinkError(explained(str(error) or "timed out")) from None
         if len(answers) > replies:
             raise LinkError("it sent more than one response")
         return answers
@@ -112,21 +119,44 @@ def _check(answers: Sequence[bytes]) -> None:
             raise LinkError(answer[:MAX_ERROR].decode("latin-1"))
 
 
-async def _dial(address: str) -> trio.abc.Stream:
+def explained(reason: str) -> str:
+    """Return the reason of a failure, and if it is about TLS what to do."""
+    return advised(reason, "-lookupd-tls-root-ca-file", "-lookupd-tls-cert")
+
+
+async def _dial(address: str, tls: ClientCertificates | None) -> trio.abc.Stream:
+    """Connect, also over TLS if that is wanted. Raises OSError, ListenError, HandshakeError, ValueError."""
     parsed = parse_address(address)
+    stream: trio.abc.Stream
     if parsed.path:
-        return await trio.open_unix_socket(parsed.path)
-    return await trio.open_tcp_stream(parsed.host or "127.0.0.1", parsed.port)
+        stream = await trio.open_unix_socket(parsed.path)
+    else:
+        stream = await trio.open_tcp_stream(parsed.host or "127.0.0.1", parsed.port)
+    if tls is None:
+        return stream
+    name = "localhost" if parsed.path else parsed.host or "127.0.0.1"  # which its certificate must have
+    encrypted = TlsStream(stream, partial(tls.context.wrap_bio, server_hostname=name))
+    try:
+        await encrypted.do_handshake()
+    except BaseException:
+        await trio.aclose_forcefully(encrypted)
+        raise
+    return encrypted
 
 
-def _http_address(answer: bytes, address: str) -> str:
-    """Return the address of the HTTP API from the answer to IDENTIFY; "" if there is none that can be used."""
+def _http_url(answer: bytes, address: str, is_secure: bool) -> str:
+    """Return the URL of the HTTP API from the answer to IDENTIFY; "" if there is none that can be used."""
+    key = "https_port" if is_secure else "http_port"
     try:
         identity: dict[str, Any] = json.loads(answer)
-        host, port = str(identity["broadcast_address"]), int(identity["http_port"])
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        host, port = str(identity["broadcast_address"]), int(identity.get(key, 0))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         log.warning("LOOKUPD(%s): invalid response to IDENTIFY: %r", address, answer[:200])
         return ""
+    if is_secure and not port:
+        log.warning(
+            "LOOKUPD(%s): it has no HTTPS port, so it is not asked for channels: give it -https-address", address
+        )
     if not 0 < len(host) <= MAX_HOST or not 0 < port < 65536:
         return ""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"{'https' if is_secure else 'http'}://" + (f"[{host}]:{port}" if ":" in host else f"{host}:{port}")

@@ -8,6 +8,7 @@ See docs/design/nsqlookupd.md#what-nsqd-does.
 """
 
 import contextlib
+import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from types import ModuleType
 
@@ -17,11 +18,14 @@ from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
 from nsqd.core.registry import Change, ChangeKind
 from nsqd.core.topic import Topic
-from nsqd.discovery.link import Link, LinkError
+from nsqd.discovery.link import Link, LinkError, explained
 from penstock.protocol.lookup import register, unregister
 from penstock.protocol.names import is_ephemeral, is_valid_name
+from shared.auth.own_token import own_token
 from shared.http.bounded import AnswerError
+from shared.listen import ListenError, is_loopback
 from shared.log import log
+from shared.tls_client import ClientCertificates
 
 PING_INTERVAL = 15.0  # s
 WITNESS_WITHIN = 0.9  # s for all nsqlookupds to tell when they heard a node: a claim waits for 1 s
@@ -30,7 +34,9 @@ PATIENCE = 1.0  # s that a client waits, at most, until the topic or channel tha
 # s; doubled with each failure up to PING_INTERVAL, so that an nsqlookupd that is just starting is found soon
 FIRST_RETRY = 1.0
 
-Ask = Callable[[str, str, tuple[float, float]], Awaitable[list[str]]]
+_FLAG = "-lookupd-tls-root-ca-file"
+
+Ask = Callable[[str, str, tuple[float, float], ssl.SSLContext | None], Awaitable[list[str]]]
 
 
 class _Lookupd:
@@ -94,8 +100,11 @@ class Lookupds:
         wake: Callable[[], None],
         nursery: trio.Nursery,
         ping_interval: float = PING_INTERVAL,
+        tls: ClientCertificates | None = None,
     ) -> None:
-        """`ping_interval`: s between two words to each nsqlookupd."""
+        """`ping_interval`: s between two words to each nsqlookupd. `tls`: whom to trust; None: there is no TLS."""
+        self._tls = tls
+        self._has_warned = False
         self._ping_interval = ping_interval
         self._broker = broker
         self._identity = identity
@@ -121,7 +130,8 @@ class Lookupds:
         for address in wanted:
             if address not in self._lookupds:
                 log.info("LOOKUP: adding peer %s", address)
-                lookupd = self._lookupds[address] = _Lookupd(Link(address, self._identity))
+                self._warn_of_clear_text(address)
+                lookupd = self._lookupds[address] = _Lookupd(Link(address, self._identity, self._tls))
                 self._nursery.start_soon(self._keep_informed, lookupd)
         self._broker.directory.ask_for_channels = bool(self._lookupds)
 
@@ -174,7 +184,7 @@ class Lookupds:
                 await link.connect(self._registrations)
                 lookupd.patience = FIRST_RETRY
                 lookupd.acknowledged()
-                log.info("LOOKUPD(%s): connected, its HTTP API is at %s", link.address, link.http_address or "?")
+                log.info("LOOKUPD(%s): connected, its HTTP API is at %s", link.address, link.http_url or "?")
             with trio.move_on_after(self._ping_interval) as waiting:
                 await lookupd.news.wait()
             commands = lookupd.pop_commands()
@@ -218,14 +228,14 @@ class Lookupds:
         topic = self._broker.topics.get(name)
         if topic is None or not topic.starting:
             return
-        known = [lookupd for lookupd in self._lookupds.values() if lookupd.link.http_address]
-        answering = [lookupd.link.http_address for lookupd in known if lookupd.answers]
-        others = [lookupd.link.http_address for lookupd in known if not lookupd.answers]
-        for addresses in (answering, others):
+        known = [lookupd for lookupd in self._lookupds.values() if lookupd.link.http_url]
+        answering = [lookupd.link.http_url for lookupd in known if lookupd.answers]
+        others = [lookupd.link.http_url for lookupd in known if not lookupd.answers]
+        for urls in (answering, others):
             found: dict[str, None] = {}
             async with trio.open_nursery() as nursery:
-                for address in addresses:
-                    nursery.start_soon(self._query, address, name, found)
+                for url in urls:
+                    nursery.start_soon(self._query, url, name, found)
             if not topic.deleted:
                 self._create_channels(topic, found)
             asked.set()  # no client waits for the nsqlookupds that did not answer the last time
@@ -245,11 +255,11 @@ class Lookupds:
         """Return the cluster addresses of the nodes of that cluster which the nsqlookupds know."""
         found: dict[str, None] = {}
         for lookupd in list(self._lookupds.values()):
-            if lookupd.link.http_address:
-                url = f"http://{lookupd.link.http_address}/nodes"
+            if lookupd.link.http_url:
+                url = f"{lookupd.link.http_url}/nodes"
                 question = await trio.to_thread.run_sync(_import_question)
                 with contextlib.suppress(AnswerError):  # `_speak` reports an nsqlookupd that does not answer
-                    found.update(dict.fromkeys(await question.cluster_peers_of(url, cluster, self._timeouts)))
+                    found.update(dict.fromkeys(await question.cluster_peers_of(url, cluster, *self._how())))
         return list(found)
 
     def ask_witnesses(self, cluster: str, number: int, then: Callable[[int | None], None]) -> None:
@@ -262,29 +272,40 @@ class Lookupds:
     async def _ask_witnesses(self, cluster: str, number: int, then: Callable[[int | None], None]) -> None:
         found: list[float] = []
 
-        async def ask(address: str) -> None:
+        async def ask(url: str) -> None:
             question = await trio.to_thread.run_sync(_import_question)
             with contextlib.suppress(AnswerError):  # what does not answer postpones nothing
-                heard = await question.heard_nodes_of(f"http://{address}/nodes", cluster, self._timeouts)
+                heard = await question.heard_nodes_of(f"{url}/nodes", cluster, *self._how())
                 found.extend([heard[number]] if number in heard else [])
 
         with trio.move_on_after(WITNESS_WITHIN):
             async with trio.open_nursery() as nursery:
                 for lookupd in list(self._lookupds.values()):
-                    if lookupd.link.http_address:
-                        nursery.start_soon(ask, lookupd.link.http_address)
+                    if lookupd.link.http_url:
+                        nursery.start_soon(ask, lookupd.link.http_url)
         then(int(min(found) * 1e9) if found else None)
         self._wake()
 
-    async def _query(self, address: str, topic: str, found: dict[str, None]) -> None:
-        url = f"http://{address}/channels"
+    async def _query(self, base: str, topic: str, found: dict[str, None]) -> None:
+        """Add the channels of a topic that an nsqlookupd knows. `base`: its URL, without a path."""
+        url = f"{base}/channels"
         if self._ask is None:
             self._ask = (await trio.to_thread.run_sync(_import_question)).channels_of
         try:
             async with self._asking:
-                found.update(dict.fromkeys(await self._ask(url, topic, self._timeouts)))
+                found.update(dict.fromkeys(await self._ask(url, topic, *self._how())))
         except AnswerError as error:  # the topic starts without that answer
-            log.warning("LOOKUPD: failed to query channels of %s at %s - %s", topic, url, error)
+            log.warning("LOOKUPD: failed to query channels of %s at %s - %s", topic, url, explained(str(error)))
+
+    def _how(self) -> tuple[tuple[float, float], ssl.SSLContext | None]:
+        """Return the time-outs of a question, and whom to trust if it is asked over TLS."""
+        return self._timeouts, self._tls.context if self._tls is not None else None
+
+    def _warn_of_clear_text(self, address: str) -> None:
+        """Tell once that the token of this node can be read on the way to an nsqlookupd."""
+        if self._tls is None and own_token() and not self._has_warned and not _is_here(address):
+            self._has_warned = True
+            log.warning("LOOKUPD(%s): the token of -auth-token-file goes in clear text: use TLS, by %s", address, _FLAG)
 
 
 def ping_interval(takeover_after: int) -> float:
@@ -293,6 +314,14 @@ def ping_interval(takeover_after: int) -> float:
     A node that goes on was heard within half of `takeover_after`, also if an answer takes a while.
     """
     return min(PING_INTERVAL, takeover_after / 3e9)
+
+
+def _is_here(address: str) -> bool:
+    """Return whether an address is one of this machine. What cannot be dialed is sent nothing."""
+    try:
+        return is_loopback(address)
+    except ListenError:
+        return True
 
 
 def _import_question() -> ModuleType:

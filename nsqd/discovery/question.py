@@ -6,6 +6,7 @@ Only this file of nsqd's discovery imports httpx.
 from __future__ import annotations
 
 import math
+import ssl
 from typing import Any
 
 import httpx
@@ -21,24 +22,25 @@ MOST_ANSWER = 1024 * 1024  # bytes of an answer
 MOST_ANSWER_MEMORY = 4 * MOST_ANSWER  # bytes of memory that an answer may take once it is parsed
 MOST_CHANNELS = 10_000  # channels named in an answer
 MOST_PEERS = 64  # nodes of the cluster in an answer
+Tls = ssl.SSLContext | None
 LONGEST_AGO = 1e6  # s: what was heard before is forgotten by then
 
 _HEADERS = {**IDENTITY, "Accept": "application/vnd.nsq", HEADER: "true"}
 _NO_ANSWER = (httpx.HTTPError, httpx.InvalidURL, ValueError, trio.TooSlowError)  # the nsqlookupd is down, or lies
 
 
-async def channels_of(url: str, topic: str, timeouts: tuple[float, float]) -> list[str]:
-    """Return the valid channel names that an nsqlookupd answers. For `timeouts` see `_ask`. Raises AnswerError."""
-    channels = (await _ask(url, {"topic": topic}, timeouts)).get("channels")
+async def channels_of(url: str, topic: str, timeouts: tuple[float, float], tls: Tls = None) -> list[str]:
+    """Return the valid channel names that an nsqlookupd answers. For `timeouts` and `tls` see `_ask`. Raises AnswerError."""
+    channels = (await _ask(url, {"topic": topic}, timeouts, tls)).get("channels")
     return valid_names(channels, is_valid_name, MOST_CHANNELS)
 
 
-async def cluster_peers_of(url: str, cluster: str, timeouts: tuple[float, float]) -> list[str]:
+async def cluster_peers_of(url: str, cluster: str, timeouts: tuple[float, float], tls: Tls = None) -> list[str]:
     """Return the cluster addresses (host:port) of the nodes of a cluster that an nsqlookupd answers.
 
-    For `timeouts` see `_ask`. Raises AnswerError.
+    For `timeouts` and `tls` see `_ask`. Raises AnswerError.
     """
-    producers = (await _ask(url, {}, timeouts)).get("producers")
+    producers = (await _ask(url, {}, timeouts, tls)).get("producers")
     if not isinstance(producers, list):
         return []
     nodes = [node for node in producers if isinstance(node, dict) and node.get("cluster") == cluster]
@@ -46,12 +48,12 @@ async def cluster_peers_of(url: str, cluster: str, timeouts: tuple[float, float]
     return [address for address in addresses[:MOST_PEERS] if is_address(address)]
 
 
-async def heard_nodes_of(url: str, cluster: str, timeouts: tuple[float, float]) -> dict[int, float]:
-    """Return how many s ago an nsqlookupd heard each node of a cluster, by node number. For `timeouts` see `_ask`.
+async def heard_nodes_of(url: str, cluster: str, timeouts: tuple[float, float], tls: Tls = None) -> dict[int, float]:
+    """Return how many s ago an nsqlookupd heard each node of a cluster, by node number. For the rest see `_ask`.
 
     A node of which it says nothing was not heard. Raises AnswerError.
     """
-    nodes = (await _ask(url, {}, timeouts)).get("cluster_nodes")
+    nodes = (await _ask(url, {}, timeouts, tls)).get("cluster_nodes")
     heard: dict[int, float] = {}
     for node in nodes if isinstance(nodes, list) else ():
         if not isinstance(node, dict) or node.get("cluster") != cluster:
@@ -64,17 +66,18 @@ async def heard_nodes_of(url: str, cluster: str, timeouts: tuple[float, float]) 
     return heard
 
 
-async def _ask(url: str, params: dict[str, str], timeouts: tuple[float, float]) -> dict[str, Any]:
+async def _ask(url: str, params: dict[str, str], timeouts: tuple[float, float], tls: Tls) -> dict[str, Any]:
     """Return the object that an nsqlookupd answers.
 
-    `timeouts` are those to connect, and for each wait for more of the answer, in s. Raises AnswerError with a text of one line.
+    `timeouts` are those to connect, and for each wait for more of the answer, in s. `tls`: whom to trust, for a URL
+    that begins with https. Raises AnswerError with a text of one line.
     """
     connect, read = timeouts
     longest = connect + read or math.inf  # s, however slowly the bytes arrive
     timeout = httpx.Timeout(read, connect=connect)
     try:
-        # The URL is never https: verify=False only saves the 20 ms of loading certificates.
-        async with httpx.AsyncClient(timeout=timeout, trust_env=False, verify=False) as client:
+        # Without TLS the URL is never https: verify=False only saves the 20 ms of loading certificates.
+        async with httpx.AsyncClient(timeout=timeout, trust_env=False, verify=tls or False) as client:
             with trio.fail_after(longest):
                 async with client.stream("GET", url, params=params, headers=_HEADERS | headers()) as answer:
                     answer.raise_for_status()

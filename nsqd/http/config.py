@@ -7,12 +7,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.http.node import Node
-from nsqd.option_values import TLS_REQUIRED, TLS_VERSIONS, statsd_prefix
+from nsqd.option_values import statsd_prefix
 from nsqd.options import NsqdOptions
 from shared.http.api import read_body
 from shared.http.errors import HttpError
 from shared.http.options import LOG_LEVEL, go_log_level, option_response, read_addresses, set_log_level
 from shared.options import specs
+from shared.tls_options import TLS_REQUIRED, TLS_VERSIONS
 
 LOOKUPDS = "nsqlookupd_tcp_addresses"
 MOST_LOOKUPDS = 100  # each is a task that dials forever: 30,000 took all descriptors, and the turn for 18 s

@@ -21,7 +21,7 @@ class Lookup:
         self._topic = topic
         self._urls = [lookup_url(address) for address in lookupds]
         self._timeout_s = settings.lookupd_poll_timeout_s
-        self._headers, self._verify = request_headers(settings), request_context(settings)
+        self._headers, self._verify = request_headers(settings), request_context(settings, self._urls)
         self._discovery = Discovery(settings, Random())
         self._hurry = anyio.Event()
 

@@ -85,7 +85,7 @@ class Reader:
     async def __aenter__(self) -> Reader:
         headers = {"Accept": "application/msgpack", **request_headers(self._settings)}
         timeout = httpx.Timeout(10.0, read=WAIT_MS / 1000 + 20.0)
-        verify = request_context(self._settings)
+        verify = request_context(self._settings, [self._base])
         self._client = httpx.AsyncClient(base_url=self._base, timeout=timeout, headers=headers, verify=verify)
         return self
 

@@ -28,13 +28,13 @@ class LookupPoller:
     def __init__(self, topic: str, lookupds: Sequence[str], settings: Settings, wake: Callable[[], None]) -> None:
         import httpx  # imported here, so that a script without nsqlookupd does not load it
 
+        self._urls = [lookup_url(address) for address in lookupds]
         self._client = httpx.Client(
             timeout=settings.lookupd_poll_timeout_s,
             params={"topic": topic},
             headers=request_headers(settings),
-            verify=request_context(settings),
+            verify=request_context(settings, self._urls),
         )
-        self._urls = [lookup_url(address) for address in lookupds]
         self._timeout_s = settings.lookupd_poll_timeout_s
         self._wake = wake
         self._discovery = Discovery(settings, random.Random())  # belongs to the poller's thread

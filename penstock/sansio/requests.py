@@ -1,19 +1,26 @@
 """What requests over HTTP show and trust: those to nsqlookupd, and those of a reader to nsqd."""
 
 import ssl
+from collections.abc import Iterable
 
 from penstock.sansio.settings import Settings
-from penstock.sansio.tls import client_context
+from penstock.sansio.tls import context_of
 
 
 def request_headers(settings: Settings) -> dict[str, str]:
-    """Return the headers of a request. As in go-nsq, it shows the secret of AUTH as a bearer token."""
+    """Return the headers of a request. As in go-nsq, it shows the secret of AUTH as a bearer token, if a header can have it."""
     headers = {"Accept-Encoding": "identity"}  # the size of a packed answer cannot be bounded while it arrives
-    if settings.auth_secret and settings.lookupd_authorization:
-        headers["Authorization"] = f"Bearer {settings.auth_secret}"
+    secret = settings.auth_secret
+    if secret and settings.lookupd_authorization and secret.isascii() and secret.isprintable():
+        headers["Authorization"] = f"Bearer {secret}"
     return headers
 
 
-def request_context(settings: Settings) -> ssl.SSLContext | bool:
-    """Return what an HTTPS connection trusts and shows, as one to nsqd does. True: what the system trusts."""
-    return (client_context(settings) if settings.tls_v1 else None) or True
+def request_context(settings: Settings, urls: Iterable[str]) -> ssl.SSLContext | bool:
+    """Return what connections to these URLs trust and show: what the settings name, also without tls_v1, for the URL says it.
+
+    True: what the system trusts. Raises ValueError for files that cannot be used.
+    """
+    named = settings.tls_root_ca_file or settings.tls_cert or settings.tls_insecure_skip_verify
+    is_wanted = named and any(url.lower().startswith("https://") for url in urls)
+    return context_of(settings) if is_wanted else True

@@ -46,7 +46,7 @@ class Settings:
     deflate: bool = False
     deflate_level: int = 6  # 1 is fastest, 9 is smallest; the server may use a lower one
     auth_secret: str = field(default="", repr=False)
-    lookupd_authorization: bool = True  # show auth_secret to the nsqlookupds, too, as a bearer token
+    lookupd_authorization: bool = True  # nsqlookupds get auth_secret, too, as `Authorization: Bearer`, like go-nsq's
 
     dial_timeout_s: float = 1.0
     read_timeout_s: float = 60.0  # the longest silence of the server, heartbeats included

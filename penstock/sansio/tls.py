@@ -21,6 +21,11 @@ def client_context(settings: Settings) -> ssl.SSLContext | None:
         if settings.tls_root_ca_file or settings.tls_cert or settings.tls_min_version:
             log.warning("TLS is configured but not enabled: without tls_v1 connections are not encrypted")
         return None
+    return context_of(settings)
+
+
+def context_of(settings: Settings) -> ssl.SSLContext:
+    """Make the TLS context of the settings, whatever tls_v1 says. Raises ValueError as `client_context` does."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # it checks the certificate and the name in it
     context.set_ciphers(f"{_CIPHERS}:@SECLEVEL={settings.tls_security_level}")
     # go-nsq begins at TLS 1.0. Here 1.2 is the minimum, whatever the settings ask for: older versions are not secure.

@@ -20,7 +20,9 @@ import uvicorn
 from shared.budget import SMALL_BUDGET, Budget
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from shared.http.acceptor import Acceptor
+from shared.http.api import TlsRequired
 from shared.http.guard import HEADERS, GuardedProtocol, guarded
+from shared.listen import Listener
 from shared.log import log
 from shared.tls import Certificates
 
@@ -35,6 +37,14 @@ class Https:
     app: Any  # an ASGI application
     sockets: list[socket.socket]  # bound
     certificates: Certificates
+
+
+def secured(
+    app: Any, listener: Listener | None, certificates: Certificates | None, is_required: bool
+) -> tuple[Any, Https | None]:
+    """Return what to serve in plain HTTP, which is a refusal if TLS is required, and what to serve over TLS, if anything."""
+    https = Https(app, [listener.socket], certificates) if listener is not None and certificates is not None else None
+    return TlsRequired(listener.port if listener is not None else 0) if is_required else app, https
 
 
 class HttpServer:

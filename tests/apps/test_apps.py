@@ -603,11 +603,13 @@ def test_the_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 
 def test_options_passed_through_to_the_client() -> None:
     words = ["client_id,a,b", "heartbeat_interval,5s", "deflate,false", "max_in_flight,7", "dial_timeout,250"]
-    words += ["skip_lookupd_authorization", "low_rdy_timeout,30s", "output-buffer-size,-1"]
+    words += ["skip_lookupd_authorization,false", "low_rdy_timeout,30s", "output-buffer-size,-1"]
     assert passthrough.check(words) == ""
     settings, max_in_flight = passthrough.settings(words, "nsq_tail")
     assert (settings.client_id, settings.heartbeat_interval_ms, max_in_flight) == ("a,b", 5000, 7)
     assert (settings.dial_timeout_s, settings.output_buffer_size) == (0.25, -1)
+    assert not settings.lookupd_authorization
+    assert passthrough.settings([], "nsq_tail")[0].lookupd_authorization
     assert settings.user_agent.startswith("nsq_tail/1.3.0 penstock-client/")
     for bad in (["sample_rate"], ["sample_rate,x"], ["auth_secret"], ["deflate,x"], ["x"]):
         assert passthrough.check(bad)

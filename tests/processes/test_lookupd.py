@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lookupd.daemon import identity
+from lookupd.daemon import Listeners, identity
 from lookupd.options import LookupdOptions
 from lookupd.pending import MOST_PER_IP
 from shared.daemon import broadcast_address
@@ -258,12 +258,16 @@ def a_listener(address: str, port: int) -> Listener:
 
 def test_on_loopback_an_unresolvable_hostname_does_no_harm() -> None:
     tcp, http = a_listener("127.0.0.1:4160", 4160), a_listener("127.0.0.1:4161", 4161)
-    assert identity(LookupdOptions(), tcp, http, "no-such-host.invalid") == (
+    found = identity(LookupdOptions(), Listeners(tcp, http, None), "no-such-host.invalid")
+    assert found == (
         b'{"broadcast_address":"127.0.0.1","hostname":"no-such-host.invalid",'
         b'"http_port":4161,"tcp_port":4160,"version":"1.3.0"}'
     )
-    tcp.close()
-    http.close()
+    https = a_listener("127.0.0.1:4162", 4162)
+    also = identity(LookupdOptions(), Listeners(tcp, http, https), "no-such-host.invalid")
+    assert also == found[:-1] + b',"https_port":4162}'
+    for listener in (tcp, http, https):
+        listener.close()
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookupd.options import LookupdOptions
-from nsqd.option_values import TLS_REQUIRED, TLS_VERSIONS, odd_auth_address, read_attempts, statsd_prefix
+from nsqd.option_values import odd_auth_address, read_attempts, statsd_prefix
 from nsqd.options import NsqdOptions
 from shared.config_file import MAX_SIZE
 from shared.configuration import Reading, parse, read
 from shared.options import OptionError, Spec, specs
 from shared.print_config import as_toml
 from shared.secrets import hide
+from shared.tls_options import TLS_REQUIRED, TLS_VERSIONS
 from shared.values import MILLISECOND, SECOND, Duration
 
 # Every key of NSQ's own example, with values that are not the defaults.
@@ -549,6 +550,9 @@ BOUNDED: dict[str, st.SearchStrategy[Any]] = {
     "cluster_tls_cert": st.just("/etc/é.crt"),
     "cluster_tls_key": st.just('/etc/"key"\n'),
     "cluster_tls_ca": st.just("/etc/ca.pem"),
+    "lookupd_tls_root_ca_file": st.just("/etc/ca.pem"),
+    "lookupd_tls_cert": st.just("/etc/é.crt"),
+    "lookupd_tls_key": st.just('/etc/"key"\n'),
     "tls_required": st.sampled_from(list(TLS_REQUIRED)),
     "tls_min_version": st.sampled_from(list(TLS_VERSIONS)),
     "tls_security_level": st.integers(0, 2),

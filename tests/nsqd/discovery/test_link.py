@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
@@ -11,6 +14,10 @@ from nsqd.discovery import link
 from nsqd.discovery.link import Link, LinkError
 from penstock.protocol.framing import pack_length
 from penstock.protocol.lookup import register
+from shared.tls import Certificates, TlsFiles
+from shared.tls_client import ClientCertificates, load_client
+from shared.tls_stream import HandshakeError, TlsStream
+from tests.certificates import Authority
 
 pytestmark = pytest.mark.process
 
@@ -23,8 +30,8 @@ def framed(*replies: bytes) -> bytes:
     return b"".join(pack_length(len(reply)) + reply for reply in replies)
 
 
-def converse(serve: Serve, use: Callable[[Link], Awaitable[None]]) -> None:
-    """`use` a link to a server that treats its only connection so."""
+def converse(serve: Serve, use: Callable[[Link], Awaitable[None]], tls: ClientCertificates | None = None) -> None:
+    """`use` a link to a server that treats its only connection so. `tls`: whom the link trusts."""
 
     async def main() -> None:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
@@ -36,7 +43,7 @@ def converse(serve: Serve, use: Callable[[Link], Awaitable[None]]) -> None:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(accept)
-            one = Link(f"127.0.0.1:{listener.socket.getsockname()[1]}", IDENTITY)
+            one = Link(f"127.0.0.1:{listener.socket.getsockname()[1]}", IDENTITY, tls)
             await use(one)
             await one.close()
             nursery.cancel_scope.cancel()
@@ -104,7 +111,7 @@ def test_a_dripping_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_its_http_api_is(told: bytes, address: str) -> None:
     async def use(one: Link) -> None:
         await connect(one)
-        assert one.http_address == address
+        assert one.http_url == (address and f"http://{address}")
 
     converse(lambda stream: stream.send_all(framed(told)), use)
 
@@ -133,3 +140,68 @@ def test_a_refused_name_ends_nothing_and_many_names_are_told(
     monkeypatch.setattr(link.log, "propagate", True)
     converse(answer_each, use)
     assert "it rejected 1 topics and channels: b'E_REGISTER_FAILED too many'" in caplog.text
+
+
+SECURE = b'{"broadcast_address":"localhost","http_port":4161,"https_port":4162}'
+
+
+def over_tls(
+    directory: Path, use: Callable[[Link], Awaitable[None]], policy: str = "", told: bytes = SECURE, trusts: str = ""
+) -> None:
+    """`use` a link over TLS to a server that asks for certificates by this policy, and tells this of itself."""
+    authority = Authority(directory)
+    certificates = Certificates(TlsFiles(authority.cert, authority.key, policy, authority.root if policy else ""))
+    tls = ClientCertificates(partial(load_client, trusts or authority.root))
+
+    async def serve(stream: trio.SocketStream) -> None:
+        encrypted = TlsStream(stream, certificates.wrap)
+        with suppress(HandshakeError):
+            await encrypted.do_handshake()
+            await encrypted.send_all(framed(told))
+
+    converse(serve, use, tls)
+
+
+def test_over_tls_it_uses_the_https_api(tmp_path: Path) -> None:
+    async def use(one: Link) -> None:
+        await connect(one)
+        assert one.http_url == "https://localhost:4162"
+
+    over_tls(tmp_path, use)
+
+
+def test_an_nsqlookupd_without_https_is_not_asked_in_clear_text(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def use(one: Link) -> None:
+        await connect(one)
+        assert one.http_url == ""
+
+    over_tls(tmp_path, use, told=HELLO)
+    assert "it has no HTTPS port, so it is not asked for channels: give it -https-address" in caplog.text
+
+
+def test_an_nsqlookupd_of_another_authority_is_refused(tmp_path: Path) -> None:
+    async def use(one: Link) -> None:
+        with pytest.raises(LinkError, match=r"TLS: certificate verify failed: .*; -lookupd-tls-root-ca-file must name"):
+            await connect(one)
+
+    over_tls(tmp_path / "ours", use, trusts=Authority(tmp_path / "other").root)
+
+
+def test_a_node_without_the_certificate_that_is_wanted_learns_so(tmp_path: Path) -> None:
+    async def use(one: Link) -> None:
+        with pytest.raises(LinkError, match=r"TLS: tlsv13 alert certificate required; -lookupd-tls-cert must name"):
+            await connect(one)
+
+    over_tls(tmp_path, use, "require-verify")
+
+
+def test_an_nsqlookupd_without_tls_is_told_apart(tmp_path: Path) -> None:
+    tls = ClientCertificates(partial(load_client, Authority(tmp_path).root))
+
+    async def use(one: Link) -> None:
+        with pytest.raises(LinkError, match="it does not speak TLS there: give it -tls-cert and -tls-key"):
+            await connect(one)
+
+    converse(lambda stream: stream.send_all(framed(b"E_BAD_PROTOCOL")), use, tls)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,6 +13,8 @@ import trio
 from nsqd.core.broker import Broker
 from nsqd.discovery.lookupds import Lookupds
 from nsqd.discovery.question import MOST_ANSWER, MOST_ANSWER_MEMORY, MOST_CHANNELS
+from shared.auth import own_token as own_token_module
+from shared.tls_client import ClientCertificates
 from tests.auth_server import AuthServer, Mood, never_ends, says
 
 pytestmark = pytest.mark.process
@@ -22,7 +25,7 @@ async def found(mood: Mood, read_timeout: float = 5.0) -> list[str]:
     with AuthServer(mood) as server:
         async with trio.open_nursery() as nursery:
             lookupds = Lookupds(cast(Broker, None), {}, (1.0, read_timeout), lambda: None, nursery)
-            await lookupds._query(server.address, "t", names)
+            await lookupds._query(f"http://{server.address}", "t", names)
     return list(names)
 
 
@@ -39,7 +42,9 @@ async def test_channels_are_valid_names_each_once() -> None:
 async def test_nothing_that_is_packed_is_asked_for() -> None:
     with AuthServer(says(200, channels("a"))) as server:
         async with trio.open_nursery() as nursery:
-            await Lookupds(cast(Broker, None), {}, (1.0, 5.0), lambda: None, nursery)._query(server.address, "t", {})
+            await Lookupds(cast(Broker, None), {}, (1.0, 5.0), lambda: None, nursery)._query(
+                f"http://{server.address}", "t", {}
+            )
     assert server.requests[0].headers["accept-encoding"] == "identity"
 
 
@@ -68,3 +73,29 @@ async def test_an_answer_that_drips_is_not_waited_for() -> None:
     drips = never_ends(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n", 0.05)
     with trio.fail_after(30):
         assert await found(drips, 0.2) == []
+
+
+def warnings_for(addresses: list[str], token: str, tls: object, caplog: pytest.LogCaptureFixture) -> list[str]:
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            broker = cast(Broker, SimpleNamespace(directory=SimpleNamespace(), topics={}))
+            lookupds = Lookupds(broker, {}, (1.0, 1.0), lambda: None, nursery, tls=cast(ClientCertificates, tls))
+            lookupds.set_addresses(addresses)
+            nursery.cancel_scope.cancel()
+
+    own_token_module._own[0] = token
+    try:
+        trio.run(run)
+    finally:
+        own_token_module._own[0] = ""
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_a_token_that_goes_in_clear_text_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    far = ["127.0.0.1:1", "lookup.test:1", "other.test:1"]
+    assert warnings_for(far, "", None, caplog) == []
+    assert warnings_for(["127.0.0.1:1", "localhost:1", "no address"], "pst_x", None, caplog) == []
+    assert warnings_for(far, "pst_x", object(), caplog) == []
+    assert warnings_for(far, "pst_x", None, caplog) == [
+        "LOOKUPD(lookup.test:1): the token of -auth-token-file goes in clear text: use TLS, by -lookupd-tls-root-ca-file"
+    ]

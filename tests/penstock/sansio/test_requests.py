@@ -2,21 +2,40 @@
 
 import ssl
 
+import pytest
+
 from penstock.sansio.requests import request_context, request_headers
 from penstock.sansio.settings import Settings
+
+SECURE = ["http://a:4161/lookup", "HTTPS://b:4162/lookup"]
 
 
 def test_the_secret_of_auth_is_shown_as_a_bearer_token() -> None:
     assert request_headers(Settings(auth_secret="pst_1"))["Authorization"] == "Bearer pst_1"
 
 
-def test_without_a_secret_or_if_it_is_for_nsqd_alone_nothing_is_shown() -> None:
-    assert "Authorization" not in request_headers(Settings())
-    assert "Authorization" not in request_headers(Settings(auth_secret="pst_1", lookupd_authorization=False))
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(),
+        Settings(auth_secret="pst_1", lookupd_authorization=False),
+        Settings(auth_secret="a\nb"),
+        Settings(auth_secret="é"),
+    ],
+    ids=["no secret", "for nsqd alone", "two lines", "not ascii"],
+)
+def test_otherwise_nothing_is_shown(settings: Settings) -> None:
+    assert list(request_headers(settings)) == ["Accept-Encoding"]
 
 
-def test_https_trusts_what_connections_to_nsqd_trust() -> None:
-    context = request_context(Settings(tls_v1=True, tls_insecure_skip_verify=True))
+def test_https_trusts_what_connections_to_nsqd_trust_also_without_tls_v1() -> None:
+    context = request_context(Settings(tls_insecure_skip_verify=True), SECURE)
     assert isinstance(context, ssl.SSLContext)
     assert context.verify_mode is ssl.CERT_NONE
-    assert request_context(Settings()) is True  # the authorities of the system
+    with pytest.raises(ValueError, match=r"/none\.pem"):
+        request_context(Settings(tls_root_ca_file="/none.pem"), SECURE)
+
+
+def test_without_https_or_files_the_system_is_trusted() -> None:
+    assert request_context(Settings(), SECURE) is True
+    assert request_context(Settings(tls_root_ca_file="/none.pem"), SECURE[:1]) is True

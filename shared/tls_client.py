@@ -1,0 +1,85 @@
+"""TLS of a daemon as a client of other daemons: whom it trusts, which certificate it shows, and what to do when that fails."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from shared.tls import client_context
+from shared.tls_info import TlsError
+from shared.tls_strength import LEVEL_FLAG, SECURITY_LEVEL, pair_problem
+
+_CLEAR_TEXT = ("wrong version number", "packet length too long", "record layer failure")  # of a server without TLS
+
+
+class ClientCertificates:
+    """The context in use. A connection keeps what it began with; `reload` affects later ones."""
+
+    def __init__(self, load: Callable[[], ssl.SSLContext]) -> None:
+        """`load` reads the files and raises TlsError, OSError, which this does, too."""
+        self._load = load
+        self.context = load()
+
+    def reload(self) -> None:
+        """Read the files again, for later connections. Raises TlsError, and then keeps the old ones."""
+        try:
+            self.context = self._load()
+        except OSError as error:
+            raise TlsError(str(error)) from None
+
+    def following_context(self) -> ssl.SSLContext:
+        """Return a context that always uses the files loaded last, for clients that keep one context, such as httpx."""
+        context = _Following(ssl.PROTOCOL_TLS_CLIENT)
+        context.certificates = self
+        return context
+
+
+class _Following(ssl.SSLContext):
+    """Stands for the current context. httpx uses only its method `wrap_bio` for a connection."""
+
+    certificates: ClientCertificates
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *more: Any, **named: Any) -> ssl.SSLObject:
+        return self.certificates.context.wrap_bio(incoming, outgoing, *more, **named)
+
+
+def load_client(
+    root_ca: str, cert: str = "", key: str = "", flag: str = "", level: int = SECURITY_LEVEL
+) -> ssl.SSLContext:
+    """Return the context of a client that trusts the authorities in a file, and shows a certificate if it has one.
+
+    Hosts must have the names by which they are addressed. `flag`: what the flags begin with, for errors. Raises TlsError.
+    """
+    context = client_context(root_ca, "tls1.2", level)
+    if cert:
+        try:
+            context.load_cert_chain(cert, key, password=lambda: "")  # otherwise OpenSSL asks the terminal
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            raise TlsError(f"{flag}cert {cert}: {pair_problem(error, LEVEL_FLAG)}") from None
+    return context
+
+
+def advised(reason: str, authority: str, certificate: str) -> str:
+    """Return why a connection failed, and what an operator should do, if that is known.
+
+    `authority` and `certificate` are the flags that name the trusted authority and the own certificate.
+    """
+    what = _advice(reason.lower().replace("_", " "), authority, certificate)
+    return f"{reason.rstrip('.')}; {what}" if what else reason
+
+
+def _advice(text: str, authority: str, certificate: str) -> str:
+    if "mismatch" in text and "verify failed" in text:
+        return "its certificate has other names: address it by one of them, or make a certificate with this one"
+    if "has expired" in text:
+        return "renew its certificate, and send it SIGHUP"
+    if "verify failed" in text:
+        return f"{authority} must name the authority that signed its certificate"
+    if "alert" in text and "expired" in text:
+        return f"renew the certificate of {certificate}, and send this daemon SIGHUP"
+    if "alert" in text and any(word in text for word in ("certificate", "unknown ca", "handshake failure")):
+        return f"{certificate} must name a certificate of an authority that it trusts"
+    if any(words in text for words in _CLEAR_TEXT):
+        return "it does not speak TLS there: give it -tls-cert and -tls-key"
+    return ""

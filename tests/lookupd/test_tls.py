@@ -1,0 +1,65 @@
+"""Which connections nsqlookupd takes for TLS: it looks at their first byte, and leaves it to whoever reads them."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from lookupd.tls import Tls
+from shared.tls import Certificates, TlsFiles
+from shared.tls_stream import HandshakeError, TlsStream
+from tests.certificates import Authority
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+def tls(authority: Authority) -> Tls:
+    return Tls(Certificates(TlsFiles(authority.cert, authority.key)), is_required=False)
+
+
+def test_clear_text_is_left_unread(authority: Authority) -> None:
+    async def run() -> None:
+        ours, theirs = map(trio.SocketStream, trio.socket.socketpair())
+        await theirs.send_all(b"  V1")
+        assert await tls(authority).accept(ours) is None
+        assert await ours.receive_some() == b"  V1"
+
+    trio.run(run)
+
+
+def test_a_peer_that_closes_at_once_is_clear_text(authority: Authority) -> None:
+    async def run() -> None:
+        ours, theirs = map(trio.SocketStream, trio.socket.socketpair())
+        await theirs.aclose()
+        assert await tls(authority).accept(ours) is None
+
+    trio.run(run)
+
+
+def test_a_handshake_begins_with_22(authority: Authority) -> None:
+    async def run() -> None:
+        ours, theirs = map(trio.SocketStream, trio.socket.socketpair())
+        client = TlsStream(theirs, lambda i, o: authority.client().wrap_bio(i, o, server_hostname="localhost"))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.do_handshake)
+            server = await tls(authority).accept(ours)
+        assert server is not None
+        await client.send_all(b"  V1")
+        assert await server.receive_some() == b"  V1"
+
+    trio.run(run)
+
+
+def test_what_only_begins_like_tls_fails(authority: Authority) -> None:
+    async def run() -> None:
+        ours, theirs = map(trio.SocketStream, trio.socket.socketpair())
+        await theirs.send_all(b"\x16 not at all")
+        with pytest.raises(HandshakeError):
+            await tls(authority).accept(ours)
+
+    trio.run(run)

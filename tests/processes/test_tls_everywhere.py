@@ -1,0 +1,338 @@
+"""A whole set that speaks nothing but TLS: nsqlookupd, nsqd and nsqadmin, with certificates of one authority, and tokens."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import ssl
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+import trustme
+
+from admin.roles import Role
+from penstock.client import Consumer, Producer, Settings
+from shared.auth.tokens import digest
+from tests.admin.asking import PASSWORD, users_file, with_password
+from tests.admin.conftest import nsqadmin
+from tests.certificates import NAMES, Authority
+from tests.daemons import Daemon, eventually, nsqd, run
+
+pytestmark = pytest.mark.process
+
+ALL = ("TCP", "HTTP", "HTTPS")
+NODE = b'{"broadcast_address":"node","hostname":"","tcp_port":1,"http_port":2,"version":"1.3.0","https_port":3}'
+
+
+def token(name: str) -> str:
+    return "pst_" + name.ljust(43, "_")
+
+
+def write_private(path: Path, text: str) -> str:
+    path.write_text(text)
+    path.chmod(0o600)
+    return str(path)
+
+
+def save(certificate: trustme.LeafCert, directory: Path, name: str) -> tuple[str, str]:
+    cert, key = directory / f"{name}.pem", directory / f"{name}-key.pem"
+    cert.write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
+    certificate.private_key_pem.write_to_path(str(key))
+    return str(cert), str(key)
+
+
+@dataclass(frozen=True)
+class Secure:
+    """The set, and the files with which clients come in."""
+
+    authority: Authority
+    lookupd: Daemon
+    node: Daemon
+    admin: Daemon
+    cert: str
+    key: str
+
+    def client(self, *, certificate: bool = True) -> httpx.Client:
+        context = self.authority.client()
+        if certificate:
+            context.load_cert_chain(self.cert, self.key)
+        return httpx.Client(verify=context, headers={"Authorization": f"Bearer {token('admin')}"})
+
+    def settings(self) -> Settings:
+        files = {"tls_root_ca_file": self.authority.root, "tls_cert": self.cert, "tls_key": self.key}
+        return Settings(tls_v1=True, auth_secret=token("admin"), lookupd_poll_interval_s=1, **files)  # type: ignore[arg-type]
+
+    def words(self, flag: str) -> list[str]:
+        """Return the same settings as flags of a program."""
+        words = ["tls_v1", f"tls_root_ca_file,{self.authority.root}", f"tls_cert,{self.cert}", f"tls_key,{self.key}"]
+        return [f"-{flag}={word}" for word in [*words, f"auth_secret,{token('admin')}"]]
+
+
+def server_flags(authority: Authority) -> tuple[str, ...]:
+    """Flags of any of the three daemons: TLS only, for clients with a certificate."""
+    policy = ("-tls-client-auth-policy", "require-verify", "-tls-root-ca-file", authority.root)
+    return (*authority.flags(), *policy, "-https-address", "127.0.0.1:0")
+
+
+def lookupd_flags(lookupd: Daemon, authority: Authority, own: Authority) -> tuple[str, ...]:
+    """Flags by which an nsqd with the certificate of `own` finds an nsqlookupd of `authority`."""
+    tls = ("-lookupd-tls-root-ca-file", authority.root, "-lookupd-tls-cert", own.cert, "-lookupd-tls-key", own.key)
+    return ("-lookupd-tcp-address", lookupd.tcp, *tls)
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+    path = tmp_path_factory.mktemp("secure")
+    authority = Authority(path / "tls")
+    cert, key = save(authority.issue("ann"), path, "client")
+    entries = [
+        f'[[token]]\nname = "{one}"\nsha256 = "{digest(token(one).encode())}"\nroles = ["{one}"]\n'
+        for one in ("admin", "node")
+    ]
+    auth = write_private(path / "auth.toml", "".join(entries))
+    own, shown = (write_private(path / name, token(name)) for name in ("node", "admin"))
+    with ExitStack() as stack:
+        flags = (*server_flags(authority), "-auth-file", auth)
+        lookupd = stack.enter_context(Daemon("nsqlookupd", *flags, listens=ALL))
+        told = lookupd_flags(lookupd, authority, authority)
+        node = stack.enter_context(nsqd(path / "data", *flags, *told, "-auth-token-file", own, listens=ALL))
+        asks = (
+            "-http-client-tls-root-ca-file",
+            authority.root,
+            "-http-client-tls-cert",
+            cert,
+            "-http-client-tls-key",
+            key,
+        )
+        found = ("-lookupd-http-address", f"https://{lookupd.addresses['HTTPS']}", "-nsqd-https")
+        shows = ("-auth-token-file", shown, "-auth-token-for", node.addresses["HTTPS"])
+        admin = stack.enter_context(nsqadmin(*server_flags(authority), *found, *asks, *shows))
+        admin.wait_for_line("HTTPS: listening on")
+        node.wait_for_line("connected, its HTTP API is at https://")
+        yield Secure(authority, lookupd, node, admin, cert, key)
+
+
+# The whole set
+
+
+def test_a_message_goes_through_and_nsqadmin_shows_its_topic(secure: Secure) -> None:
+    settings, places = secure.settings(), [f"https://{secure.lookupd.addresses['HTTPS']}"]
+    with Producer([secure.node.tcp], settings=settings) as producer:
+        producer.publish("orders", b"one")
+    with Consumer("orders", "api", lookupd_addresses=places, settings=settings) as consumer:
+        message = next(iter(consumer))
+        assert message.body == b"one"
+        message.finish()
+    with secure.client() as client:
+        admin = f"https://{secure.admin.addresses['HTTPS']}"
+        eventually(lambda: client.get(f"{admin}/api/topics/orders").json()["channels"])
+        assert client.get(f"{admin}/api/topics/orders").json()["message_count"] == 1
+        (one,) = client.get(f"{admin}/api/nodes").json()["nodes"]
+        found = client.get(places[0] + "/nodes", headers={"X-Nsq-Extensions": "true"}).json()["producers"]
+    assert one["topics"] == [{"topic": "orders", "tombstoned": False}]
+    assert secure.node.http.endswith(f":{one['http_port']}")
+    assert [one["https_port"] for one in found] == [int(secure.node.addresses["HTTPS"].rpartition(":")[2])]
+
+
+def test_a_new_topic_gets_the_channels_that_nsqlookupd_knows(secure: Secure) -> None:
+    with secure.client() as client:
+        lookupd = f"https://{secure.lookupd.addresses['HTTPS']}"
+        client.post(f"{lookupd}/channel/create?topic=parcels&channel=known").raise_for_status()
+        node = f"https://{secure.node.addresses['HTTPS']}"
+        client.post(f"{node}/pub?topic=parcels", content=b"x").raise_for_status()
+        (topic,) = client.get(f"{node}/stats?format=json&topic=parcels").json()["topics"]
+    assert [channel["channel_name"] for channel in topic["channels"]] == ["known"]
+
+
+def test_the_programs_come_in_with_the_same_options(secure: Secure) -> None:
+    where = ("-topic", "lines", "-nsqd-tcp-address", secure.node.tcp)
+    done = run("to_nsq", *where, *secure.words("producer-opt"), stdin="first\n")
+    assert done.returncode == 0, done.stderr
+    found = ("-lookupd-http-address", f"https://{secure.lookupd.addresses['HTTPS']}")
+    done = run("nsq_tail", "-topic", "lines", "-channel", "c", "-n", "1", *found, *secure.words("consumer-opt"))
+    assert (done.returncode, done.stdout) == (0, "first\n"), done.stderr
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("name", ["lookupd", "node", "admin"])
+def test_clear_text_over_http_is_refused(secure: Secure, name: str) -> None:
+    daemon: Daemon = getattr(secure, name)
+    port = int(daemon.addresses["HTTPS"].rpartition(":")[2])
+    for path in ("/ping", "/topics", "/"):
+        answer = httpx.get(f"http://{daemon.http}{path}")
+        assert (answer.status_code, answer.json()) == (403, {"message": "TLS_REQUIRED", "https_port": port})
+
+
+@pytest.mark.parametrize("name", ["lookupd", "node", "admin"])
+def test_a_client_without_a_certificate_is_refused(secure: Secure, name: str) -> None:
+    daemon: Daemon = getattr(secure, name)
+    with secure.client(certificate=False) as client, pytest.raises(httpx.TransportError):
+        client.get(f"https://{daemon.addresses['HTTPS']}/ping")
+
+
+def first_reply(sock: socket.socket) -> bytes:
+    with sock, sock.makefile("rb") as file:
+        size = file.read(4)
+        return file.read(struct.unpack(">i", size)[0]) if size else b""
+
+
+def test_clear_text_at_the_tcp_port_of_nsqlookupd_is_refused(secure: Secure) -> None:
+    for first in (b"  V1PING\n", b"GET / HTTP/1.0\r\n\r\n"):
+        peer = secure.lookupd.connect()
+        peer.sendall(first)
+        assert first_reply(peer).startswith(b"E_TLS_REQUIRED ")
+    with secure.client() as client:
+        metrics = client.get(f"https://{secure.lookupd.addresses['HTTPS']}/metrics").text
+    assert 'nsqlookupd_refused_total{reason="clear_text"} 2.0' in metrics
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("stranger"))
+
+
+def complaint(directory: Path, *flags: str) -> str:
+    """The first complaint about nsqlookupd of an nsqd with these flags."""
+    with nsqd(directory, *flags) as node:
+        return node.wait_for_line("ERROR: LOOKUPD(")
+
+
+def test_an_nsqlookupd_of_another_authority_is_refused(secure: Secure, stranger: Authority, tmp_path: Path) -> None:
+    line = complaint(tmp_path, *lookupd_flags(secure.lookupd, stranger, secure.authority))
+    assert "TLS: certificate verify failed: " in line
+    assert "-lookupd-tls-root-ca-file must name the authority that signed its certificate" in line
+    secure.lookupd.wait_for_line("TLS handshake failed: tlsv1 alert unknown ca")
+
+
+def test_a_node_of_another_authority_is_told_what_it_lacks(secure: Secure, stranger: Authority, tmp_path: Path) -> None:
+    line = complaint(tmp_path, *lookupd_flags(secure.lookupd, secure.authority, stranger))
+    assert "-lookupd-tls-cert must name a certificate of an authority that it trusts" in line
+
+
+def test_a_node_that_speaks_clear_text_is_told_which_flag_it_needs(secure: Secure, tmp_path: Path) -> None:
+    line = complaint(tmp_path, "-lookupd-tcp-address", secure.lookupd.tcp)
+    assert "E_TLS_REQUIRED this nsqlookupd accepts only TLS (nsqd: -lookupd-tls-root-ca-file)" in line
+
+
+def test_an_expired_certificate_of_a_node_is_refused(secure: Secure, tmp_path: Path) -> None:
+    expired = save(secure.authority.issue_expired("old"), tmp_path, "old")
+    flags = lookupd_flags(secure.lookupd, secure.authority, secure.authority)[:4]
+    line = complaint(tmp_path / "data", *flags, "-lookupd-tls-cert", expired[0], "-lookupd-tls-key", expired[1])
+    assert "certificate expired; renew the certificate of -lookupd-tls-cert" in line
+
+
+# Alone
+
+
+def test_an_expired_certificate_of_nsqlookupd_is_refused_and_a_reload_mends_it(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "tls")
+    expired = save(authority.issue_expired("old", *NAMES), tmp_path, "old")
+    Path(authority.cert).write_bytes(Path(expired[0]).read_bytes())
+    Path(authority.key).write_bytes(Path(expired[1]).read_bytes())
+    tls = (*authority.flags(), "-https-address", "127.0.0.1:0")
+    with ExitStack() as stack:
+        lookupd = stack.enter_context(Daemon("nsqlookupd", *tls, listens=ALL))
+        node = stack.enter_context(nsqd(tmp_path / "data", *lookupd_flags(lookupd, authority, authority)[:4]))
+        line = node.wait_for_line("ERROR: LOOKUPD(")
+        assert "certificate has expired; renew its certificate, and send it SIGHUP" in line
+        authority.renew()
+        lookupd.process.send_signal(signal.SIGHUP)
+        lookupd.wait_for_line("SIGHUP: reloaded the certificates")
+        node.wait_for_line("connected, its HTTP API is at https://")
+
+
+@pytest.mark.parametrize("program", ["nsqlookupd", "nsqadmin"])
+def test_a_reload_gives_new_connections_the_new_certificate(program: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    tls = (*authority.flags(), "-https-address", "127.0.0.1:0")
+    daemon = (
+        Daemon(program, *tls) if program == "nsqlookupd" else nsqadmin(*tls, "-lookupd-http-address", "127.0.0.1:1")
+    )
+    with daemon:
+        daemon.wait_for_line("HTTPS: listening on")
+        before = serial(daemon, authority)
+        authority.renew()
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for_line("SIGHUP: reloaded the certificates")
+        assert serial(daemon, authority) != before
+        Path(authority.cert).write_text("nothing")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for_line("SIGHUP: cannot reload the certificates, the current ones stay in use")
+        assert httpx.get(f"http://{daemon.http}/ping").text == "OK"  # clear text is not refused here
+
+
+def serial(daemon: Daemon, authority: Authority) -> object:
+    with daemon.connect("HTTPS") as sock, authority.client().wrap_socket(sock, server_hostname="127.0.0.1") as tls:
+        return (tls.getpeercert() or {})["serialNumber"]
+
+
+def test_both_kinds_are_served_at_one_port_unless_tls_is_required(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    with Daemon("nsqlookupd", *authority.flags()) as lookupd:
+        clear = lookupd.connect()
+        encrypted = authority.client().wrap_socket(lookupd.connect(), server_hostname="127.0.0.1")
+        for peer in (clear, encrypted):
+            peer.sendall(b"  V1IDENTIFY\n" + struct.pack(">i", len(NODE)) + NODE)
+            assert json.loads(first_reply(peer))["http_port"] > 0
+
+
+def test_a_handshake_that_stalls_is_ended(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    with Daemon("nsqlookupd", *authority.flags(), "-identify-timeout", "300ms") as lookupd, lookupd.connect() as peer:
+        peer.sendall(b"\x16\x03\x01")
+        assert peer.recv(1) == b""
+        lookupd.wait_for_line("no IDENTIFY within 0.3 s")
+
+
+def test_a_node_without_https_is_not_asked_in_clear_text(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        lookupd = stack.enter_context(Daemon("nsqlookupd"))
+        node = stack.enter_context(nsqd(tmp_path, "-lookupd-tcp-address", lookupd.tcp))
+        admin = stack.enter_context(nsqadmin("-lookupd-http-address", lookupd.http, "-nsqd-https"))
+        eventually(lambda: httpx.get(f"http://{lookupd.http}/nodes").json()["producers"])
+        answer = httpx.get(f"http://{admin.http}/api/nodes/{node.http}")
+        assert answer.status_code == 502
+        assert "registers no HTTPS port, and -nsqd-https is on" in answer.text
+
+
+def test_nodes_that_are_given_with_https_are_asked_there(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "tls")
+    tls = (*authority.flags(), "-https-address", "127.0.0.1:0", "-tls-required")
+    with nsqd(tmp_path / "data", *tls, listens=ALL) as node:
+        given = ("-nsqd-http-address", f"https://{node.addresses['HTTPS']}")
+        with nsqadmin(*given, "-http-client-tls-root-ca-file", authority.root) as admin:
+            answer = httpx.get(f"http://{admin.http}/api/nodes/{node.http}")
+            assert (answer.status_code, answer.json()["node"]) == (200, node.http)
+        with nsqadmin(*given) as admin:
+            answer = httpx.get(f"http://{admin.http}/api/nodes")
+            assert "-http-client-tls-root-ca-file must name the authority" in answer.text
+
+
+def test_a_cookie_that_came_by_https_goes_back_by_https_only(tmp_path: Path) -> None:
+    authority, users = Authority(tmp_path), users_file(tmp_path, with_password("ann", Role.ADMIN))
+    tls = (*authority.flags(), "-https-address", "127.0.0.1:0", "-users-file", users)
+    with nsqadmin(*tls, "-lookupd-http-address", "127.0.0.1:1") as admin:
+        place = admin.wait_for_line("HTTPS: listening on").split()[-1]
+        for url, is_secure in ((f"https://{place}", True), (f"http://{admin.http}", False)):
+            form = {"user": "ann", "password": PASSWORD}
+            answer = httpx.post(f"{url}/login", data=form, headers={"Origin": url}, verify=authority.client())
+            assert ("Secure" in answer.headers["set-cookie"]) is is_secure
+
+
+def test_old_versions_are_refused_by_nsqlookupd(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    context = authority.client()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with ExitStack() as stack:
+        lookupd = stack.enter_context(Daemon("nsqlookupd", *authority.flags(), "-tls-min-version", "tls1.3"))
+        sock = stack.enter_context(lookupd.connect())
+        with pytest.raises(ssl.SSLError, match=r"(?i)alert.protocol.version"):
+            context.wrap_socket(sock, server_hostname="127.0.0.1")

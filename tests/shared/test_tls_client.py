@@ -1,0 +1,72 @@
+"""A daemon as a client: files that are read again, and what the failures of a connection ask an operator to do."""
+
+from __future__ import annotations
+
+import ssl
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from shared.tls_client import ClientCertificates, advised, load_client
+from shared.tls_info import TlsError
+from tests.certificates import Authority
+
+
+def trusted(context: ssl.SSLContext) -> list[str]:
+    return [str(one["serialNumber"]) for one in context.get_ca_certs()]
+
+
+def test_a_reload_affects_later_connections_and_an_error_nothing(tmp_path: Path) -> None:
+    one, other = Authority(tmp_path / "one"), Authority(tmp_path / "other")
+    loaded = ClientCertificates(partial(load_client, one.root, one.cert, one.key, "lookupd-tls-"))
+    following = loaded.following_context()
+    before = trusted(loaded.context)
+    Path(one.root).write_bytes(Path(other.root).read_bytes())
+    loaded.reload()
+    after = trusted(loaded.context)
+    assert before != after
+    made = following.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="localhost")
+    assert trusted(made.context) == after
+    Path(one.cert).write_text("nothing")
+    with pytest.raises(TlsError, match=r"^lookupd-tls-cert .*cert.pem: tls: "):
+        loaded.reload()
+    assert trusted(loaded.context) == after
+
+
+def test_an_authority_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    with pytest.raises(TlsError, match=r"failed to build client TLS config - open .*: no such file"):
+        load_client(str(tmp_path / "none.pem"))
+
+
+@pytest.mark.parametrize(
+    ("reason", "what"),
+    [
+        ("TLS: certificate verify failed: self-signed certificate in certificate chain", "-ca must name the authority"),
+        (
+            "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: unable to get local issuer certificate",
+            "-ca must",
+        ),
+        ("certificate verify failed: Hostname mismatch, certificate is not valid for 'x'", "address it by one of them"),
+        (
+            "certificate verify failed: IP address mismatch, certificate is not valid for '::1'",
+            "address it by one of them",
+        ),
+        ("certificate verify failed: certificate has expired", "renew its certificate"),
+        ("TLS: sslv3 alert certificate expired", "renew the certificate of -cert"),
+        ("TLS: tlsv13 alert certificate required", "-cert must name a certificate"),
+        ("TLS: tlsv1 alert unknown ca", "-cert must name a certificate"),
+        ("TLS: wrong version number", "does not speak TLS there"),
+        ("dial: connection refused", ""),
+        ("E_BAD_PROTOCOL", ""),
+    ],
+)
+def test_a_failure_says_what_to_do(reason: str, what: str) -> None:
+    found = advised(reason, "-ca", "-cert")
+    assert found.startswith(reason + "; " if what else reason)
+    assert what in found
+    assert bool(what) is (found != reason)
+
+
+def test_a_reason_that_ends_with_a_stop_goes_on() -> None:
+    assert advised("certificate has expired.", "-ca", "-cert").startswith("certificate has expired; renew")
