@@ -11,6 +11,7 @@ from typing import Any
 from shared.listen import ListenError, parse_address
 from shared.log import LEVELS
 from shared.secrets import hide
+from shared.unix_sockets import UnixAddress
 from shared.values import format_duration
 
 _WANTED = "expected <addr>:<port>"
@@ -77,7 +78,15 @@ def accidental_path(address: str) -> str:
 
 def not_dialable(address: str) -> str:
     """Check an address to connect to: host and port, or the path of a unix socket."""
-    return "" if address.startswith(("/", "./", "../")) else no_host_port(address)
+    if address.startswith(("/", "./", "../")):
+        return ""
+    try:
+        unix = parse_address(address).unix
+    except ListenError:  # `no_host_port` reports this
+        unix = None
+    if unix is None:
+        return no_host_port(address)
+    return "" if unix == UnixAddress(unix.path) else "mode and owner are for addresses to listen on"
 
 
 def no_host_port(address: str) -> str:
