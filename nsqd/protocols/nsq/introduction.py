@@ -4,8 +4,9 @@ An IDENTIFY may come again, but some of what the first one agreed on holds for g
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from nsqd.protocols.credential import Credential
+from nsqd.protocols.credential import credential_of
 from nsqd.protocols.nsq.access import Access
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.commands import AUTH_BODY, IDENTIFY_BODY, read_body
@@ -13,7 +14,7 @@ from nsqd.protocols.nsq.context import Context, nobody_to_ask
 from nsqd.protocols.nsq.errors import WireError
 from nsqd.protocols.nsq.identify import Identity, answer, apply, decode
 from nsqd.protocols.nsq.liveness import Liveness
-from nsqd.protocols.nsq.settings import HANDSHAKE_TIMEOUT, MAX_IDENTIFY
+from nsqd.protocols.nsq.settings import HANDSHAKE_TIMEOUT, MAX_IDENTIFY, Settings
 from nsqd.protocols.transport import NEVER, Transport
 from shared.tls_info import TlsInfo
 
@@ -54,7 +55,7 @@ class Introduction:
         self.agreed = self.identity
         self.identified = False
         self.tls: TlsInfo | None = None  # details of the handshake, once it is done
-        credential = Credential(context.proofs) if context.proofs is not None else None
+        credential = credential_of(context.proofs, transport, remote_ip)
         has_servers = settings.auth_required and context.ask is not nobody_to_ask
         self.access = Access(self._ask_servers if has_servers else None, credential)
         self.liveness = Liveness(now, settings.identify_timeout, self.identity.heartbeat_interval)
@@ -73,7 +74,14 @@ class Introduction:
         if self.identity.upgrade.tls:
             self.liveness.handshake_due = now + HANDSHAKE_TIMEOUT
         self._transport.timer_changed()
-        return answer(self.identity, self._settings), end
+        return answer(self.identity, self._settings_for_client()), end
+
+    def _settings_for_client(self) -> Settings:
+        """Return the settings that IDENTIFY's answer tells: clients give up if AUTH is required and they have no secret."""
+        credential = self.access.credential
+        if credential is None or credential.identity is None:
+            return self._settings
+        return replace(self._settings, auth_required=False)
 
     def upgraded(self, tls: TlsInfo | None) -> None:
         """Take note that the next layer is in place: TLS if `tls` is given, else compression."""
