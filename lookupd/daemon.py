@@ -87,10 +87,10 @@ def _start_http(
     hosts = Hosts([options.broadcast_address, *options.allowed_host])
     routes = handlers.routes()
     if keyring is not None:
-        from lookupd.rights import NEEDS
+        from lookupd.rights import needs
         from shared.http.authorize import Authorizer, guarded
 
-        routes = guarded(routes, NEEDS, Authorizer(keyring))
+        routes = guarded(routes, needs(options.metrics_auth), Authorizer(keyring))
     api = Api(routes, hosts, trio_thread.report)
     http_server = HttpServer(api, [listener.socket], trio_thread.report)
     http_server.start()

@@ -76,6 +76,16 @@ def accidental_path(address: str) -> str:
     return f"used as the path of a unix socket: {_WANTED}" if path and "/" not in path else ""
 
 
+def some_address(addresses: tuple[str, ...]) -> str:
+    """Check that there is an address to listen on."""
+    return "" if addresses else "missing address"
+
+
+def metrics_problems(metrics_auth: bool, auth_file: str) -> list[str]:
+    """Return what is wrong if /metrics is only for those whom the auth file allows it."""
+    return ["--metrics-auth needs --auth-file, which says who may see stats"] if metrics_auth and not auth_file else []
+
+
 def not_dialable(address: str) -> str:
     """Check an address to connect to: host and port, or the path of a unix socket."""
     if address.startswith(("/", "./", "../")):
