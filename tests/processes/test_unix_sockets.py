@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import socket
@@ -17,6 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from penstock import aio
 from penstock.client import Producer
 from tests.admin.conftest import nsqadmin
 from tests.certificates import Authority
@@ -219,8 +221,15 @@ def test_over_tcp_nobody_is_known_by_a_user(guarded: Guarded) -> None:
 
 
 def test_our_client_publishes_without_a_token(guarded: Guarded) -> None:
-    with Producer([str(guarded.tcp)]) as producer:
-        producer.publish("work", b"x")
+    for address in (str(guarded.tcp), f"unix:{guarded.tcp}"):
+        with Producer([address]) as producer:
+            producer.publish("work", b"x")
+
+        async def publish(address: str = address) -> None:
+            async with aio.Producer([address]) as producer:
+                await producer.publish("work", b"x")
+
+        asyncio.run(publish())
 
 
 def test_a_sidecar_may_publish_and_nothing_else_over_http(guarded: Guarded) -> None:
