@@ -4,7 +4,6 @@ An IDENTIFY may come again, but some of what the first one agreed on holds for g
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from nsqd.protocols.credential import credential_of
 from nsqd.protocols.nsq.access import Access
@@ -14,7 +13,7 @@ from nsqd.protocols.nsq.context import Context, nobody_to_ask
 from nsqd.protocols.nsq.errors import WireError
 from nsqd.protocols.nsq.identify import Identity, answer, apply, decode
 from nsqd.protocols.nsq.liveness import Liveness
-from nsqd.protocols.nsq.settings import HANDSHAKE_TIMEOUT, MAX_IDENTIFY, Settings
+from nsqd.protocols.nsq.settings import HANDSHAKE_TIMEOUT, MAX_IDENTIFY
 from nsqd.protocols.transport import NEVER, Transport
 from shared.tls_info import TlsInfo
 
@@ -74,14 +73,7 @@ class Introduction:
         if self.identity.upgrade.tls:
             self.liveness.handshake_due = now + HANDSHAKE_TIMEOUT
         self._transport.timer_changed()
-        return answer(self.identity, self._settings_for_client()), end
-
-    def _settings_for_client(self) -> Settings:
-        """Return the settings that IDENTIFY's answer tells: clients give up if AUTH is required and they have no secret."""
-        credential = self.access.credential
-        if credential is None or credential.identity is None:
-            return self._settings
-        return replace(self._settings, auth_required=False)
+        return answer(self.identity, self._settings), end
 
     def upgraded(self, tls: TlsInfo | None) -> None:
         """Take note that the next layer is in place: TLS if `tls` is given, else compression."""

@@ -17,6 +17,10 @@ rules = [{{ verbs = ["publish", "consume"], topics = ["work*"] }}]
 name = "billing"
 subject = "CN=billing*"
 roles = ["producer"]
+[[certificate]]
+name = "shop"
+subject = "CN=shop"
+roles = ["orders"]
 {socket}
 """
 SIDECAR = 990  # the number of the machine's user who is known by a unix socket

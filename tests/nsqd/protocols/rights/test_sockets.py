@@ -10,6 +10,7 @@ from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.credential import Credential
 from nsqd.protocols.nsq.settings import Settings
 from shared.auth.verbs import Verb
+from shared.tls_info import TlsInfo
 from shared.unix_sockets import NOBODY
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as BeanstalkWire
@@ -55,10 +56,10 @@ def test_another_user_is_nobody(user: int) -> None:
     assert nsq(Proofs(), user).send(pub(b"work")).replies() == [b"E_AUTH_FIRST AUTH required before PUB"]
 
 
-@pytest.mark.parametrize(("user", "is_required"), [(SIDECAR, False), (SIDECAR + 1, True)])
-def test_identify_asks_only_those_for_a_token_who_are_not_known(user: int, is_required: bool) -> None:
-    (said,) = nsq(Proofs(), user).send(b"IDENTIFY\n" + body(b'{"feature_negotiation":true}')).replies()
-    assert json.loads(said)["auth_required"] is is_required
+def test_identify_asks_also_a_known_user_for_a_token() -> None:
+    """Clients that have one show it only if they are asked for it, and it counts instead of the user."""
+    (said,) = nsq(Proofs()).send(b"IDENTIFY\n" + body(b'{"feature_negotiation":true}')).replies()
+    assert json.loads(said)["auth_required"] is True
 
 
 def test_a_token_replaces_the_user() -> None:
@@ -67,6 +68,14 @@ def test_a_token_replaces_the_user() -> None:
     assert client.send(pub(b"work") + auth("orders") + pub(b"orders")).replies()[::2] == [b"OK", b"OK"]
     refused = client.send(pub(b"work")).replies()
     assert refused == [b'E_UNAUTHORIZED AUTH failed for PUB on "work" ""']
+
+
+def test_a_certificate_replaces_the_user() -> None:
+    client = nsq(Proofs())
+    assert client.send(pub(b"work")).replies() == [b"OK"]
+    client.peer.upgraded(TlsInfo("TLS1.3", "", "", True, "shop", subject="CN=shop"))
+    said = client.send(pub(b"orders") + pub(b"work")).replies()
+    assert said == [b"OK", b"OK", b'E_UNAUTHORIZED AUTH failed for PUB on "work" ""']
 
 
 def test_a_token_that_is_revoked_does_not_make_the_client_its_user_again() -> None:
