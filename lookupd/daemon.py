@@ -113,10 +113,10 @@ def _start_http(
     hosts = Hosts([options.broadcast_address, *options.allowed_host])
     routes = handlers.routes()
     if keyring is not None:
-        from lookupd.rights import NEEDS
+        from lookupd.rights import needs
         from shared.http.authorize import Authorizer, guarded
 
-        routes = guarded(routes, NEEDS, Authorizer(keyring))
+        routes = guarded(routes, needs(options.metrics_auth), Authorizer(keyring))
     api = Api(routes, hosts, trio_thread.report)
     plain, https = secured(api, listeners.https, certificates, options.tls_required == REQUIRED)
     sockets = [listeners.http.socket] if listeners.http is not None else []

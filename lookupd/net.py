@@ -26,6 +26,7 @@ from lookupd.tls import REFUSAL, Tls
 from shared.listen import OUT_OF_RESOURCES, Listener, display
 from shared.log import log
 from shared.tls_stream import HandshakeError, TlsStream
+from shared.unix_sockets import NOBODY, peer_user
 
 if TYPE_CHECKING:
     from shared.auth.keyring import Keyring
@@ -141,7 +142,9 @@ class TcpServer:
     async def _serve_connection(self, stream: trio.SocketStream, remote: str, lifetime: _Lifetime) -> None:
         """Serve one connection from start to end. However it ends, its registrations are removed."""
         note = lambda text: log.info("CLIENT(%s): %s", remote, text)  # noqa: E731
-        session = Session(self._registry, remote, self._answer, note, lifetime.end, self._keyring)
+        is_unix = self._keyring is not None and stream.socket.family == socket.AF_UNIX
+        user = peer_user(stream.socket) if is_unix else NOBODY
+        session = Session(self._registry, remote, self._answer, note, lifetime.end, self._keyring, user)
         self._sessions.add(session)
         log.info("TCP: new client(%s)", remote)
         self._connections += 1

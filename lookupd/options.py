@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lookupd.producers import Limits
-from shared.checks import accidental_path, at_least, complaints, lasts, obstructed
+from shared.checks import accidental_path, at_least, complaints, lasts, metrics_problems, obstructed
 from shared.options import option
 from shared.tls_options import TlsOptions, https_problems
 from shared.values import MILLISECOND, SECOND, Duration
@@ -29,6 +29,8 @@ class LookupdOptions(TlsOptions):
     )
 
     auth_file: str = option("", "path to a file that says who may do what, on every port (penstock auth)")
+
+    metrics_auth: bool = option(False, "answer /metrics only to those who may see stats, by auth-file")
 
     inactive_producer_timeout: Duration = option(
         Duration(300 * SECOND),
@@ -72,8 +74,8 @@ class LookupdOptions(TlsOptions):
         )
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the options of TLS together."""
-        return [*self.tls_problems(), *https_problems(self)]
+        """Return the reasons not to start that no check of a single option can see."""
+        return [*self.tls_problems(), *https_problems(self), *metrics_problems(self.metrics_auth, self.auth_file)]
 
     def obstacles(self) -> list[str]:
         """Return a line for each address that cannot be bound."""

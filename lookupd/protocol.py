@@ -22,6 +22,7 @@ from lookupd.registry import Registry
 from penstock.protocol.names import is_valid_name
 from shared.auth.verbs import Verb
 from shared.text import without_surrogates
+from shared.unix_sockets import NOBODY
 
 if TYPE_CHECKING:  # without an auth file, what reads one is not loaded
     from shared.auth.auth_file import Identity
@@ -67,6 +68,7 @@ class Session:
         "_scanned",
         "_size",
         "_token",
+        "_user",
         "failure",
     )
 
@@ -78,8 +80,9 @@ class Session:
         note: Callable[[str], None],
         hang_up: Callable[[], None] = lambda: None,
         proofs: Proofs | None = None,
+        user: int = NOBODY,
     ) -> None:
-        """`proofs`: the auth file; None: everybody may register everything."""
+        """`proofs`: the auth file; None: everybody may register everything. `user`: who has connected by a unix socket."""
         self._registry = registry
         self._remote = remote_address
         self._answer = answer  # the reply to IDENTIFY: identifies this nsqlookupd
@@ -87,6 +90,7 @@ class Session:
         self._hang_up = hang_up  # ends the connection, soon
         self._proofs = proofs
         self._token = b""  # what IDENTIFY has shown
+        self._user = user
         self._identity: Identity | None = None  # who that is
         self._peer: Peer | None = None  # set by IDENTIFY, once
         self._buffer = bytearray()  # received, not yet parsed; at most one chunk more than the awaited item
@@ -128,7 +132,7 @@ class Session:
         """Look again who the peer is, and end the connection if that is nobody any more: the auth file has changed."""
         if self._proofs is None or self._identity is None:
             return
-        before, self._identity = self._identity, self._proofs.with_token(self._token)
+        before, self._identity = self._identity, self._found(self._proofs)
         if self._identity is None or self._identity.rights != before.rights:
             self._hang_up()  # it connects again, and registers what it may
 
@@ -223,7 +227,7 @@ class Session:
         info = parse_identity(body, self._remote)
         if self._proofs is not None:
             self._token = _token_of(body)
-            self._identity = self._proofs.with_token(self._token)
+            self._identity = self._found(self._proofs)
             if self._identity is None or not self._identity.rights.any_of(Verb.REGISTER):
                 raise ClientError(b"E_UNAUTHORIZED IDENTIFY needs the auth_token of somebody who may register")
             if not self._identity.rights.may(Verb.REPLICATE):
@@ -238,6 +242,10 @@ class Session:
             f"Version:{info.version!r}"
         )
         return self._answer
+
+    def _found(self, proofs: Proofs) -> Identity | None:
+        """Return who the peer is: by its token, or without one by its user."""
+        return proofs.with_token(self._token) if self._token else proofs.with_uid(self._user)
 
     def _register(self, params: list[bytes]) -> bytes:
         peer, topic, channel = self._arguments(b"REGISTER", params)
@@ -303,6 +311,9 @@ class Proofs(Protocol):
 
     def with_token(self, secret: bytes) -> Identity | None:
         """Return who has this token; None: nobody, or not any more."""
+
+    def with_uid(self, number: int) -> Identity | None:
+        """Return who connects by a unix socket as the machine's user of that number."""
 
 
 def parse_identity(body: bytes, remote_address: str) -> PeerInfo:

@@ -30,3 +30,8 @@ NEEDS: Mapping[str, Need] = {
     "POST /channel/create": Need(Verb.CREATE, "topic", "channel"),
     "POST /channel/delete": Need(Verb.DELETE, "topic", "channel"),
 }
+
+
+def needs(metrics_auth: bool) -> Mapping[str, Need]:
+    """Return the table. `metrics_auth`: /metrics, which names topics, is not for everybody."""
+    return {**NEEDS, "GET /metrics": Need(Verb.STATS)} if metrics_auth else NEEDS

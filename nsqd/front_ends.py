@@ -75,8 +75,9 @@ def listen_to_nsq(
         from nsqd.auth.queries import asking
 
         context.ask = asking(auth_servers, nursery)
-    reactor.listen(listeners.tcp.socket, partial(Peer, context))
-    log.info("TCP: listening on %s", listeners.tcp.address)
+    for listener in listeners.tcp:
+        reactor.listen(listener.socket, partial(Peer, context))
+        log.info("TCP: listening on %s", listener.address)
 
 
 def open_shared_port(

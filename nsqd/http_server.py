@@ -46,10 +46,10 @@ class HttpFrontEnd:
         self._hosts = Hosts([node.info.broadcast_address, *options.allowed_host])
         found = routes(node)
         if listeners.keyring is not None:
-            from nsqd.http.rights import NEEDS
+            from nsqd.http.rights import needs
             from shared.http.authorize import Authorizer, guarded
 
-            found = guarded(found, NEEDS, Authorizer(listeners.keyring))
+            found = guarded(found, needs(options.metrics_auth), Authorizer(listeners.keyring))
         api = Api(found, self._hosts, trio_thread.report)
         plain, https = secured(api, listeners.https, listeners.certificates, options.tls_required == REQUIRED)
         # Where TLS is required, the server itself accepts plain HTTP.

@@ -4,7 +4,7 @@ import socket
 import time
 
 from nsqd.http.node import Info
-from nsqd.listeners import Listeners
+from nsqd.listeners import Listeners, announced
 from nsqd.options import NsqdOptions
 from shared.auth.own_token import own_token
 from shared.daemon import broadcast_address
@@ -20,11 +20,11 @@ def node_info(options: NsqdOptions, listeners: Listeners) -> Info:
     return Info(
         version=NSQ_VERSION,
         broadcast_address=broadcast_address(
-            options.broadcast_address, [listeners.tcp, listeners.http, listeners.https], hostname
+            options.broadcast_address, [announced(listeners), listeners.http, listeners.https], hostname
         ),
         hostname=hostname,
         http_port=options.broadcast_http_port or (listeners.http.port if listeners.http else 0),
-        tcp_port=options.broadcast_tcp_port or listeners.tcp.port,
+        tcp_port=options.broadcast_tcp_port or announced(listeners).port,
         start_time=int(time.time()),
     )
 

@@ -19,6 +19,7 @@ from nsqd.protocols.peer.jobs import unpack_loan
 from nsqd.protocols.transport import Begin, Transport, Upgrade
 from nsqd.replication.job_owners import ALLOWED, KEPT, JobOwners
 from nsqd.replication.tube_owners import TubeOwners
+from shared.unix_sockets import NOBODY
 
 if TYPE_CHECKING:
     from nsqd.cluster.cluster import Cluster
@@ -238,6 +239,9 @@ class _Asked(Generic[P]):
 
     def timer_changed(self) -> None:
         """Do nothing: these commands have no time limits."""
+
+    def peer_user(self) -> int:
+        return NOBODY
 
     def upgrade(self, upgrade: Upgrade) -> None:
         raise AssertionError("the connection has layers of no kind")

@@ -32,7 +32,7 @@ LEAST_SECRET, MOST_SECRET = 16, 1024  # bytes
 class Listeners:
     """The open listeners of a node, and its TLS certificates."""
 
-    tcp: Listener
+    tcp: tuple[Listener, ...]  # one or more
     tcp_shared: Listener | None  # bound, and not listening before the node can serve: see nsqd.shared_port
     http: Listener | None
     https: Listener | None  # never set without certificates
@@ -57,13 +57,17 @@ def files_needed(options: NsqdOptions) -> int:
     """Return how many file descriptors nsqd opens before the first client comes."""
     jobs = (options.beanstalk_address, options.beanstalk_tls_address, options.disque_address)
     given = (options.http_address, options.tls_cert and options.https_address)
-    return OWN_FILES + 1 + sum(map(bool, (*given, options.tcp_shared_address, options.cluster_address, *jobs)))
+    return (
+        OWN_FILES
+        + len(options.tcp_address)
+        + sum(map(bool, (*given, options.tcp_shared_address, options.cluster_address, *jobs)))
+    )
 
 
 @contextlib.contextmanager
 def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
     """Load the certificates and open the listeners; close them in the end. Raises TlsError, ListenError, SecretError."""
-    from shared.daemon import listening, listening_if_given, sharing_if_given
+    from shared.daemon import listening_at_all, listening_if_given, sharing_if_given
 
     certificates = load_certificates(options)
     auth_tls = _auth_tls(options)
@@ -73,7 +77,7 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
     knows_all = keyring is not None
     knows_nsq = auth_tls is not None or knows_all
     with (
-        listening(options.tcp_address, knows_nsq) as tcp,
+        listening_at_all(options.tcp_address, knows_nsq) as tcp,
         sharing_if_given(options.tcp_shared_address, knows_nsq) as tcp_shared,
         listening_if_given(options.http_address, knows_all) as http,
         listening_if_given(options.https_address if certificates else "", knows_all) as https,
@@ -82,8 +86,8 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
         listening_if_given(options.disque_address, knows_all) as disque,
         listening_if_given(options.cluster_address) as cluster,
     ):
-        clients = (tcp, tcp_shared, http, https, beanstalk, beanstalk_tls, disque)
-        yield Listeners(*clients, cluster, secret, cluster_tls, certificates, auth_tls, keyring, lookupd_tls)
+        clients = (tcp_shared, http, https, beanstalk, beanstalk_tls, disque)
+        yield Listeners(tcp, *clients, cluster, secret, cluster_tls, certificates, auth_tls, keyring, lookupd_tls)
 
 
 def again(listeners: Listeners) -> Listeners:
@@ -100,7 +104,7 @@ def again(listeners: Listeners) -> Listeners:
 
     return replace(
         listeners,
-        tcp=duplicate(listeners.tcp),
+        tcp=tuple(map(duplicate, listeners.tcp)),
         tcp_shared=bind_shared(shared.address) if shared is not None else None,
         http=copied(listeners.http),
         https=copied(listeners.https),
@@ -111,9 +115,14 @@ def again(listeners: Listeners) -> Listeners:
     )
 
 
+def announced(listeners: Listeners) -> Listener:
+    """Return the listener whose port the node tells others: the first one over TCP, or else a unix socket."""
+    return next((listener for listener in listeners.tcp if listener.port >= 0), listeners.tcp[0])
+
+
 def close_sockets(listeners: Listeners) -> None:
     """Close the descriptors of the listeners. Socket files stay: others may listen there."""
-    clients = (listeners.tcp, listeners.tcp_shared, listeners.http, listeners.https)
+    clients = (*listeners.tcp, listeners.tcp_shared, listeners.http, listeners.https)
     jobs = (listeners.beanstalk, listeners.beanstalk_tls, listeners.disque)
     for listener in (*clients, *jobs, listeners.cluster):
         if listener is not None:

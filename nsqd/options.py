@@ -31,12 +31,14 @@ from shared.checks import (
     between,
     complaints,
     lasts,
+    metrics_problems,
     missing_directory,
     no_host_port,
     no_port,
     not_dialable,
     obstructed,
     read_word,
+    some_address,
 )
 from shared.options import option
 from shared.tls_options import NOT_REQUIRED, TlsOptions
@@ -68,7 +70,12 @@ class NsqdOptions(TlsOptions):
     )
     worker_id: bool = option(False, "[deprecated] use --node-id", in_file=False)
 
-    tcp_address: str = option("127.0.0.1:4150", "<addr>:<port> or unix socket path to listen on for TCP clients")
+    tcp_address: tuple[str, ...] = option(
+        ("127.0.0.1:4150",),
+        "<addr>:<port> or unix socket path to listen on for TCP clients; the first <addr>:<port> is announced"
+        " (may be given multiple times)",
+        check=some_address,
+    )
     tcp_shared_address: str = option(
         "",
         "<addr>:<port> to share with other nsqd of this machine: each producer that connects there gets one of them"
@@ -111,6 +118,7 @@ class NsqdOptions(TlsOptions):
     auth_token_file: str = option(
         "", "path to a file with the token that this node shows to nsqlookupd and to other nodes over HTTP"
     )
+    metrics_auth: bool = option(False, "answer /metrics only to those who may see stats, by auth-file")
     http_client_connect_timeout: Duration = _duration(2 * SECOND, "timeout for HTTP connect")
     http_client_request_timeout: Duration = _duration(5 * SECOND, "timeout for HTTP request")
     topology_region: str = option(
@@ -299,8 +307,9 @@ class NsqdOptions(TlsOptions):
         if self.statistics_topic and not is_valid_name(self.statistics_topic):
             wrong.append(f"--statistics-topic {self.statistics_topic!r} is not a valid topic name")
         wrong += complaints("tcp-shared-address", filter(None, [self.tcp_shared_address]), no_host_port)
-        if self.tcp_shared_address and self.tcp_shared_address == self.tcp_address:
+        if self.tcp_shared_address and self.tcp_shared_address in self.tcp_address:
             wrong.append("--tcp-shared-address must not be --tcp-address, where consumers find this node alone")
+        wrong += metrics_problems(self.metrics_auth, self.auth_file)
         if self.beanstalk_tls_address and not self.tls_cert:
             wrong.append("--beanstalk-tls-address needs --tls-cert and --tls-key")
         wrong += cluster_problems(
@@ -323,7 +332,7 @@ class NsqdOptions(TlsOptions):
     def obstacles(self) -> list[str]:
         """Return complaints about addresses that cannot be bound, and about a missing data path."""
         return [
-            *complaints("tcp-address", [self.tcp_address], obstructed),
+            *complaints("tcp-address", self.tcp_address, obstructed),
             *complaints("http-address", filter(None, [self.http_address]), obstructed),
             *self.tls_obstacles(),
             *complaints("beanstalk-address", filter(None, [self.beanstalk_address]), obstructed),
@@ -348,8 +357,9 @@ class NsqdOptions(TlsOptions):
 
     def _odd_addresses(self) -> list[str]:
         return [
-            *complaints("tcp-address", [self.tcp_address], accidental_path),
+            *complaints("tcp-address", self.tcp_address, accidental_path),
             *complaints("http-address", [self.http_address], accidental_path),
+            *complaints("https-address", [self.https_address], accidental_path),
             *complaints("beanstalk-address", [self.beanstalk_address], accidental_path),
             *complaints("beanstalk-tls-address", [self.beanstalk_tls_address], accidental_path),
             *complaints("disque-address", [self.disque_address], accidental_path),

@@ -11,6 +11,7 @@ from typing import Any
 from shared.listen import ListenError, parse_address
 from shared.log import LEVELS
 from shared.secrets import hide
+from shared.unix_sockets import UnixAddress
 from shared.values import format_duration
 
 _WANTED = "expected <addr>:<port>"
@@ -75,9 +76,27 @@ def accidental_path(address: str) -> str:
     return f"used as the path of a unix socket: {_WANTED}" if path and "/" not in path else ""
 
 
+def some_address(addresses: tuple[str, ...]) -> str:
+    """Check that there is an address to listen on."""
+    return "" if addresses else "missing address"
+
+
+def metrics_problems(metrics_auth: bool, auth_file: str) -> list[str]:
+    """Return what is wrong if /metrics is only for those whom the auth file allows it."""
+    return ["--metrics-auth needs --auth-file, which says who may see stats"] if metrics_auth and not auth_file else []
+
+
 def not_dialable(address: str) -> str:
     """Check an address to connect to: host and port, or the path of a unix socket."""
-    return "" if address.startswith(("/", "./", "../")) else no_host_port(address)
+    if address.startswith(("/", "./", "../")):
+        return ""
+    try:
+        unix = parse_address(address).unix
+    except ListenError:  # `no_host_port` reports this
+        unix = None
+    if unix is None:
+        return no_host_port(address)
+    return "" if unix == UnixAddress(unix.path) else "mode and owner are for addresses to listen on"
 
 
 def no_host_port(address: str) -> str:

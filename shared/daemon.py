@@ -10,7 +10,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 from shared.listen import Listener, bind_shared, listen, parse_address
 from shared.log import log
@@ -24,6 +24,13 @@ def listening(address: str, authorizes: bool = False) -> contextlib.closing[List
     if not authorizes:
         _warn_if_open(listener)
     return contextlib.closing(listener)
+
+
+@contextlib.contextmanager
+def listening_at_all(addresses: Sequence[str], authorizes: bool) -> Iterator[tuple[Listener, ...]]:
+    """Listen at each address as `listening` does. Raises ListenError."""
+    with contextlib.ExitStack() as stack:
+        yield tuple(stack.enter_context(listening(address, authorizes)) for address in addresses)
 
 
 def sharing_if_given(address: str, authorizes: bool) -> contextlib.AbstractContextManager[Listener | None]:

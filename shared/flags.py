@@ -99,5 +99,6 @@ def _default_text(spec: Spec) -> str:
         return ""
     if spec.type is Duration:
         return f" (default {format_duration(spec.default)})"
-    text = str(spec.default).replace("\n", r"\n")
-    return f' (default "{text}")' if spec.type is str else f" (default {text})"
+    is_list = spec.type == tuple[str, ...]
+    text = ",".join(spec.default) if is_list else str(spec.default).replace("\n", r"\n")
+    return f' (default "{text}")' if is_list or spec.type is str else f" (default {text})"

@@ -1,7 +1,8 @@
 """Listening sockets: from the text of an -address option to a bound, listening, non-blocking socket.
 
-An address is "host:port", ":port" or "[ipv6]:port"; anything else is the path of a unix socket. As in Go, a wildcard (no
-host, 0.0.0.0 or ::) listens on IPv6 and IPv4 with one socket, and a host name on its first address.
+An address is "host:port", ":port" or "[ipv6]:port"; anything else is the path of a unix socket, which may also be written
+"unix:/path", with a mode and an owner behind it (shared/unix_sockets.py). As in Go, a wildcard (no host, 0.0.0.0 or ::)
+listens on IPv6 and IPv4 with one socket, and a host name on its first address.
 Every failure is a ListenError in NSQ's words. This file uses no event loop.
 
 See docs/design/nsq-daemons.md#addresses.
@@ -14,14 +15,14 @@ import errno
 import os
 import re
 import socket
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from shared.unix_sockets import UnixAddress, bind_unix, is_unix_address, parse_unix_address
 
 BACKLOG = 4096  # Linux's net.core.somaxconn, which Go also uses
 # Errors of accept(): try again later.
 OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-UNIX_MODE = 0o666  # every user who may enter the directory may connect
 WILDCARDS = ("", "0.0.0.0", "::")
 
 _HOST_PORT = re.compile(r"(?:\[(?P<bracketed>[^\[\]]*)\]|(?P<plain>[^:\[\]/]*)):(?P<port>[^:/\[\]]*)")
@@ -44,6 +45,7 @@ class Address:
     host: str = ""
     port: int = 0
     path: str = ""
+    unix: UnixAddress | None = None  # not None: the path was written with unix:, and has a mode and an owner
 
 
 @dataclass(slots=True)
@@ -78,7 +80,17 @@ def duplicate(listener: Listener) -> Listener:
 
 
 def parse_address(text: str) -> Address:
-    """Parse an address. Raises ListenError for a bad port, and for an IP address without a port (surely no file name)."""
+    """Parse an address.
+
+    Raises ListenError for a bad port, for an IP address without a port (surely no file name), and for what does not belong
+    behind unix:.
+    """
+    if is_unix_address(text):
+        try:
+            unix = parse_unix_address(text)
+        except ValueError as error:
+            raise ListenError(text, str(error)) from None
+        return Address(path=unix.path, unix=unix)
     match = _HOST_PORT.fullmatch(text)
     if match:
         return Address(match["bracketed"] or match["plain"] or "", _port(text, match["port"]))
@@ -93,7 +105,7 @@ def parse_address(text: str) -> Address:
 def listen(text: str) -> Listener:
     """Bind to an address and listen. Raises ListenError."""
     address = parse_address(text)
-    return _listen_unix(address.path) if address.path else _listen_tcp(text, address)
+    return _listen_unix(text, address) if address.path else _listen_tcp(text, address)
 
 
 def bind_shared(text: str) -> Listener:
@@ -236,32 +248,14 @@ def _listening_inodes(port: int) -> Iterator[str]:
 # Unix sockets
 
 
-def _listen_unix(path: str) -> Listener:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def _listen_unix(text: str, address: Address) -> Listener:
+    path = address.path
+    sock: socket.socket | None = None
     try:
-        _remove_stale(path)
-        sock.setblocking(False)
-        sock.bind(path)
-        os.chmod(path, UNIX_MODE)
+        sock = bind_unix(address.unix or UnixAddress(path))
         sock.listen(BACKLOG)
         return Listener(sock, path, -1, (path, os.stat(path).st_ino))
     except OSError as error:
-        sock.close()
-        raise ListenError(path, (error.strerror or str(error)).lower()) from None
-
-
-def _remove_stale(path: str) -> None:
-    """Remove a socket file without a listener, whose daemon was killed. Any other file stays, and bind fails."""
-    try:
-        if not stat.S_ISSOCK(os.stat(path).st_mode):
-            return
-    except FileNotFoundError:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)  # s; connecting to a live one takes microseconds, unless its backlog is full
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            os.unlink(path)
-        except OSError:
-            return  # a full backlog, or no permission: there may be a listener, and bind will fail
+        if sock is not None:
+            sock.close()
+        raise ListenError(text, (error.strerror or str(error)).lower()) from None

@@ -11,13 +11,14 @@ from typing import Any
 HIDDEN = "***"
 _LOGIN = re.compile(r"[^/].*:.*@", re.DOTALL)  # user:password@host:port; a text that begins with / is a path
 _ARGUMENTS = re.compile(r"(?<=\?).*", re.DOTALL)
+_UNIX = re.compile(r"unix:[^?@]*/[^?@]*(?:\?(?:(?:mode|user|group)=[\w.-]*(?:&|$))*)?")  # see shared/unix_sockets.py
 
 
 def hide(value: Any) -> Any:
     """Return the value of any option, with HIDDEN in place of secrets. It hides too much rather than too little."""
     if isinstance(value, tuple | list):
         return type(value)(map(hide, value))
-    if not isinstance(value, str):
+    if not isinstance(value, str) or _UNIX.fullmatch(value):
         return value
     scheme, is_url, rest = value.partition("://")
     if is_url:

@@ -50,7 +50,9 @@ class Daemon:
         self.addresses: dict[str, str] = {}  # "TCP" -> "127.0.0.1:54321", as the log says
         self.lines: list[str] = []  # standard error so far
         self._command = [*(command or (sys.executable, "-m", "penstock.launch", program))]
-        self._command += ["-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0", *flags]
+        if not any(flag.startswith("-tcp-address") for flag in flags):  # it may be given several times
+            self._command += ["-tcp-address", "127.0.0.1:0"]
+        self._command += ["-http-address", "127.0.0.1:0", *flags]
         self._listens = set(listens)  # the names that must have said "listening on" before the block is entered
         self._cwd = cwd
         self._preexec = preexec

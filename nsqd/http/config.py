@@ -61,6 +61,8 @@ class Config:
             "broadcast_address": info.broadcast_address,
             "broadcast_tcp_port": info.tcp_port,
             "broadcast_http_port": info.http_port,
+            # a string, as in NSQ, unless there are several
+            "tcp_address": options.tcp_address[0] if len(options.tcp_address) == 1 else options.tcp_address,
             LOG_LEVEL: go_log_level(),
             "statsd_prefix": statsd_prefix(options.statsd_prefix, info.broadcast_address, info.http_port),
             "tls_required": TLS_REQUIRED[options.tls_required],

@@ -95,3 +95,8 @@ NEEDS: Mapping[str, Need] = {
     "POST /cluster/adopt": _ADMIN,
     **_DEBUG,
 }
+
+
+def needs(metrics_auth: bool) -> Mapping[str, Need]:
+    """Return the table. `metrics_auth`: /metrics, which names topics, is not for everybody."""
+    return {**NEEDS, "GET /metrics": Need(Verb.STATS)} if metrics_auth else NEEDS

@@ -18,6 +18,7 @@ from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import NEVER, Begin, Upgrade
 from shared.budget import FREE, Budget, Share
 from shared.tls import TlsObject
+from shared.unix_sockets import NOBODY, peer_user
 
 # ns that a client may take to read the last output of a connection that is closing, and for which replies with a limit go on to
 # wait when the client sends no more
@@ -122,6 +123,9 @@ class Connection:
     @property
     def is_scarce(self) -> bool:
         return self._owner.budget.is_full
+
+    def peer_user(self) -> int:
+        return peer_user(self.socket) if self.socket.family == socket.AF_UNIX else NOBODY
 
     def upgrade(self, upgrade: Upgrade) -> None:
         self.layers = Layers(upgrade, self.endpoint.wrap or self._owner.wrap)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from nsqd.protocols.transport import Transport
 from shared.auth.verbs import Verb
 
 if TYPE_CHECKING:  # a node without an auth file does not load what reads one
@@ -23,6 +24,19 @@ class Proofs(Protocol):
 
     def with_certificate(self, subject: str, names: list[str]) -> Identity | None:
         """Return who has this certificate, which was verified. `names`: its URIs and DNS names."""
+
+    def with_uid(self, number: int) -> Identity | None:
+        """Return who connects by a unix socket as the machine's user of that number."""
+
+
+def credential_of(proofs: Proofs | None, transport: Transport, remote_ip: str) -> Credential | None:
+    """Return the credential of a new client; None: there is no auth file. One on a unix socket is known by its user."""
+    if proofs is None:
+        return None
+    credential = Credential(proofs)
+    if not remote_ip:
+        credential.show_user(transport.peer_user())
+    return credential
 
 
 class Credential:
@@ -43,6 +57,11 @@ class Credential:
     def show_certificate(self, subject: str, names: list[str]) -> bool:
         """Take a certificate that was verified; "": there is none."""
         return bool(subject or names) and self._show(partial(self._proofs.with_certificate, subject, names))
+
+    def show_user(self, number: int) -> None:
+        """Take the number of the machine's user who has connected by a unix socket. Who that is may change with the file."""
+        self._find = partial(self._proofs.with_uid, number)
+        self.identity = self._find()
 
     def _show(self, find: Callable[[], Identity | None]) -> bool:
         identity = find()

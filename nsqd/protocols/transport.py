@@ -42,6 +42,9 @@ class Transport(Protocol):
         Then no peer may add to more than FREE bytes that the network has not taken.
         """
 
+    def peer_user(self) -> int:
+        """Return the number of the machine's user who has connected by a unix socket; shared.unix_sockets.NOBODY for TCP."""
+
     def upgrade(self, upgrade: Upgrade) -> None:
         """Pass everything after the present output through these layers, and call Conversation.upgraded for each."""
 

@@ -7,7 +7,7 @@ import ssl
 import anyio
 from anyio.abc import ByteStream
 
-from penstock.sansio.address import is_path, split_address
+from penstock.sansio.address import is_path, path_of, split_address
 from penstock.sansio.errors import ConnectionLost
 from penstock.sansio.tls import reason
 
@@ -20,7 +20,7 @@ async def dial(address: str, timeout_s: float) -> ByteStream:
     try:
         with anyio.fail_after(timeout_s):
             if is_path(address):
-                return await anyio.connect_unix(address)
+                return await anyio.connect_unix(path_of(address))
             return await anyio.connect_tcp(*split_address(address))
     except TimeoutError:
         raise ConnectionLost(f"cannot connect to {address}: timed out") from None

@@ -5,7 +5,7 @@ import os
 import socket
 from contextlib import suppress
 
-from penstock.sansio.address import is_path, split_address
+from penstock.sansio.address import is_path, path_of, split_address
 
 Target = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes] | str]
 _GOES_ON = (0, errno.EINPROGRESS)
@@ -17,7 +17,7 @@ def dial(address: str, timeout_s: float) -> socket.socket:
     Raises OSError, also for an invalid address.
     """
     try:
-        connected = _dial_unix(address, timeout_s) if is_path(address) else _dial_tcp(address, timeout_s)
+        connected = _dial_unix(path_of(address), timeout_s) if is_path(address) else _dial_tcp(address, timeout_s)
     except ValueError as error:  # e.g. port 0 or a name of 70 characters: nsqlookupd passes on any address
         raise OSError(str(error)) from None
     connected.setblocking(False)
@@ -73,7 +73,7 @@ class Dialing:
 
 def _targets(address: str) -> list[Target]:
     if is_path(address):
-        return [(socket.AF_UNIX, address)]
+        return [(socket.AF_UNIX, path_of(address))]
     try:
         found = socket.getaddrinfo(*split_address(address), type=socket.SOCK_STREAM)
     except UnicodeError as error:

@@ -1,9 +1,14 @@
-"""Addresses of nsqd: host:port, [v6]:port, or the path of a unix socket (with a slash)."""
+"""Addresses of nsqd: host:port, [v6]:port, or the path of a unix socket (with a slash), also as unix:/path."""
 
 
 def is_path(address: str) -> bool:
     """Return True for the path of a unix socket."""
     return "/" in address
+
+
+def path_of(address: str) -> str:
+    """Return the path of a unix socket whose address that is."""
+    return address.removeprefix("unix:")
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -17,6 +17,11 @@
     subject = "CN=billing*"
     roles = ["producer"]
 
+    [[socket]]                                 # whoever connects by a unix socket as this user of the machine
+    name = "sidecar"
+    uid = 990                                  # or a list of numbers, or user = "NAME": looked up when the file is read
+    roles = ["producer"]
+
     [[role]]
     name = "orders"
     rules = [{ verbs = ["publish"], topics = ["orders.*"] }, { verbs = ["consume"], topics = ["orders.*"], channels = ["api"] }]
@@ -37,16 +42,18 @@ from shared.auth.passwords import MADE_BY
 from shared.auth.rules import ANY, PatternError, Rights, Rule, expression, matches, matches_subject
 from shared.auth.tokens import DIGEST
 from shared.auth.verbs import BUILT_IN, Verb
+from shared.unix_sockets import MOST_ID, user_number
 
 MOST_BYTES = 16 * 1024 * 1024
 NEVER = float("inf")
 NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
-_KINDS = ("token", "user", "certificate", "role")
+_KINDS = ("token", "user", "certificate", "socket", "role")
 _COMMON = frozenset({"name", "roles", "topics", "expires"})
 _KEYS = {
     "token": _COMMON | {"sha256"},
     "user": _COMMON | {"password", "sha256"},
     "certificate": _COMMON | {"subject", "san"},
+    "socket": _COMMON | {"uid", "user"},
     "role": frozenset({"name", "rules"}),
 }
 _RULE_KEYS = frozenset({"verbs", "topics", "channels"})
@@ -61,7 +68,7 @@ class Identity:
     """Somebody who has proved who it is."""
 
     name: str
-    kind: str  # "token", "user" or "certificate"
+    kind: str  # "token", "user", "certificate" or "socket"
     roles: tuple[str, ...]
     rights: Rights
     expires: float = NEVER  # s since the epoch
@@ -77,6 +84,7 @@ class AuthFile:
     tokens: dict[str, Identity] = field(default_factory=dict)  # by the SHA-256 of the token
     users: dict[str, tuple[Identity, str]] = field(default_factory=dict)  # by name, with the hash of the password
     certificates: list[tuple[str, str, Identity]] = field(default_factory=list)  # "subject" or "san", pattern
+    sockets: dict[int, Identity] = field(default_factory=dict)  # by the number of the machine's user
 
     def of_certificate(self, subject: str, names: list[str]) -> Identity | None:
         """Return who shows this certificate: the first entry that fits. `names`: its URIs and DNS names."""
@@ -93,7 +101,8 @@ class AuthFile:
     def identities(self) -> list[Identity]:
         """Return all, those of tokens first."""
         users = [identity for identity, _ in self.users.values()]
-        return [*self.tokens.values(), *users, *(one for _, _, one in self.certificates)]
+        sockets = {id(one): one for one in self.sockets.values()}  # one may have several numbers
+        return [*self.tokens.values(), *users, *(one for _, _, one in self.certificates), *sockets.values()]
 
 
 def parse(text: str) -> AuthFile:
@@ -126,7 +135,7 @@ class _Reader:
                 raise AuthFileError(f"{self._line_of(kind, 0)}{kind!r} is not known: use {', '.join(_KINDS)}")
         for place, entry in self._entries("role"):
             self._role(place, entry)
-        for kind in ("token", "user", "certificate"):
+        for kind in ("token", "user", "certificate", "socket"):
             for place, entry in self._entries(kind):
                 self._identity(kind, place, entry)
         return self._found
@@ -232,3 +241,23 @@ class _Reader:
                 raise self._error(kind, place, f"{name}: give subject or san")
             (pattern,) = self._patterns(kind, place, [given[0][1]], f"{name}: {given[0][0]}")
             found.certificates.append((given[0][0], pattern, identity))
+        elif kind == "socket":
+            for number in self._users(place, entry):
+                if number in found.sockets:
+                    raise self._error(kind, place, f"{name}: the user {number} is there twice")
+                found.sockets[number] = identity
+
+    def _users(self, place: int, entry: Mapping[str, Any]) -> list[int]:
+        """Return the numbers of the machine's users whom an entry names."""
+        name, uid, user = entry["name"], entry.get("uid"), entry.get("user")
+        if (uid is None) == (user is None):
+            raise self._error("socket", place, f"{name}: give uid or user")
+        if user is not None:
+            try:
+                return [user_number(user if isinstance(user, str) else "")]
+            except ValueError as error:
+                raise self._error("socket", place, f"{name}: {error} of this machine") from None
+        numbers: list[Any] = uid if isinstance(uid, list) else [uid]
+        if not numbers or not all(type(one) is int and 0 <= one <= MOST_ID for one in numbers):
+            raise self._error("socket", place, f"{name}: uid is a number, or a list of numbers, from 0 to {MOST_ID}")
+        return numbers

@@ -52,6 +52,10 @@ class Keyring:
         """Return who has this certificate, which was verified. `names`: its URIs and DNS names."""
         return self._valid(self._file.of_certificate(subject, names))
 
+    def with_uid(self, number: int) -> Identity | None:
+        """Return who connects by a unix socket as the machine's user of that number."""
+        return self._valid(self._file.sockets.get(number))
+
     def user(self, name: str) -> tuple[Identity, str] | None:
         """Return the user of that name, and the hash of the password ("": there is none)."""
         found = self._file.users.get(name)

@@ -1,7 +1,8 @@
 """Rights on an HTTP API: every route says what it needs, and requests show who sends them.
 
 A request shows a token, as `Authorization: Bearer TOKEN`, or as the password of basic authentication with any user name; or it
-shows a user's name and password by basic authentication. What is missing is answered with 401, what is not allowed with 403.
+shows a user's name and password by basic authentication. One that shows nothing has the proof of its connection: a verified
+certificate, or the user of a unix socket. What is missing is answered with 401, what is not allowed with 403.
 
 See docs/design/security.md#who-may-do-what.
 """
@@ -28,6 +29,8 @@ from shared.auth.tokens import is_token
 from shared.auth.verbs import Verb
 from shared.http.api import Handler, Routes, query
 from shared.http.errors import HttpError
+from shared.http.proof import Proof, proof_in
+from shared.unix_sockets import NOBODY
 
 MOST_PASSWORD = 1024  # bytes
 REMEMBERED_FOR = 60.0  # s for which a password that was right is not hashed again: that takes 50 ms
@@ -68,11 +71,12 @@ class Authorizer:
     _failures: dict[str, tuple[int, float]] = field(default_factory=dict)  # by address: how many, and since when
 
     async def identify(self, request: Request) -> Identity | None:
-        """Return who sends a request; None: it shows nothing. Raises HttpError 401 or 429 if what it shows is wrong."""
+        """Return who sends a request; None: nobody who is known. Raises HttpError 401 or 429 if what it shows is wrong."""
         kind, _, value = request.headers.get("authorization", "").partition(" ")
+        proof = proof_in(request.scope)
         if not kind:
-            return None
-        address = request.client.host if request.client is not None else ""
+            return self._by_connection(proof)
+        address = request.client.host if request.client is not None else f"user {proof.user}"
         if kind.lower() == "bearer":
             identity = self.keyring.with_token(value.strip().encode("utf-8", "surrogateescape"))
         elif kind.lower() == "basic":
@@ -84,6 +88,13 @@ class Authorizer:
             self._note_failure(address)
             raise HttpError(401, "UNAUTHORIZED", _CHALLENGE)
         return identity
+
+    def _by_connection(self, proof: Proof) -> Identity | None:
+        """Return who has the certificate of the connection, or else its user; None: nobody."""
+        identity = None
+        if proof.subject or proof.names:
+            identity = self.keyring.with_certificate(proof.subject, list(proof.names))
+        return identity or (self.keyring.with_uid(proof.user) if proof.user != NOBODY else None)
 
     async def _by_password(self, value: str, address: str) -> Identity | None:
         try:

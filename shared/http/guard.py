@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.budget import Budget
 from shared.http.exchange import Exchange
+from shared.http.proof import Proof, proof_of
 from shared.http.transport import AnswerTransport
 
 HEADER_TIMEOUT = 10.0  # s from the first byte (or the connection) to the end of the header
@@ -66,6 +67,7 @@ class GuardedProtocol(asyncio.Protocol):
         self._inner: asyncio.Protocol | None = None  # the protocol behind; None: the connection is not made, or lost
         self._lost: asyncio.Protocol | None = None  # the protocol behind a lost connection whose handler still runs
         self._exchange: Exchange | None = None  # of the request at hand, once its handler runs
+        self._proof: Proof | None = None  # None: nobody has asked for it
         # Input
         self._parser: Any = _make_parser(self)
         self._url = b""
@@ -267,11 +269,19 @@ class GuardedProtocol(asyncio.Protocol):
     async def exchange(self, application: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application with the request's share of the budget, and a limit on how slowly its answer may leave."""
         exchange = scope["exchange"] = self._exchange = Exchange(scope, send, self._budget, self._answers.abort)
+        scope["proof"] = self.proof
         try:
             await application(scope, receive, exchange.send)
         finally:
             exchange.end()
+            scope.pop("proof")  # it refers to this object, which refers to the scope
             self._loop.call_soon(self._answered)  # not before the protocol behind has seen the end, too
+
+    def proof(self) -> Proof:
+        """Return what the connection proves of its client; it is looked for once."""
+        if self._proof is None:
+            self._proof = proof_of(self._answers)
+        return self._proof
 
     def _answered(self) -> None:
         """Go on with the next request: the one at hand has been answered."""

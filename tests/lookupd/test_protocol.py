@@ -12,6 +12,10 @@ from hypothesis import strategies as st
 from lookupd.producers import Limits, PeerInfo
 from lookupd.protocol import MAX_BODY, MAX_LINE, Session
 from lookupd.registry import Registry
+from shared.auth.auth_file import Identity
+from shared.auth.rules import Rights, Rule
+from shared.auth.verbs import Verb
+from shared.unix_sockets import NOBODY
 
 NOW = 1_700_000_000_000_000_000
 ANSWER = b'{"broadcast_address":"127.0.0.1"}'
@@ -333,3 +337,52 @@ def test_commands_that_register_nothing_are_counted() -> None:
     assert (session.fetch_idle(), session.fetch_idle()) == (1, 0)
     session.receive(b"REGISTER t c\nREGISTER v\nUNREGISTER u\nUNREGISTER u\nREGISTER v\n", NOW)
     assert session.fetch_idle() == 4
+
+
+class Proofs:
+    """An auth file: a token, and the user 990 of a unix socket."""
+
+    def __init__(self) -> None:
+        self.token: Identity | None = Identity("node", "token", (), Rights([Rule(frozenset({Verb.REGISTER}))]))
+        self.user: Identity | None = Identity(
+            "sidecar", "socket", (), Rights([Rule(frozenset({Verb.REGISTER}), ("t",))])
+        )
+
+    def with_token(self, secret: bytes) -> Identity | None:
+        return self.token if secret == b"right" else None
+
+    def with_uid(self, number: int) -> Identity | None:
+        return self.user if number == 990 else None
+
+
+REFUSED = framed(b"E_UNAUTHORIZED IDENTIFY needs the auth_token of somebody who may register")
+NOT_ALLOWED = framed(b"E_REGISTER_FAILED REGISTER failed UNAUTHORIZED")
+
+
+@pytest.mark.parametrize(
+    ("user", "secret", "said"),
+    [
+        (990, None, ANSWERED + OK + NOT_ALLOWED),
+        (991, None, REFUSED),
+        (NOBODY, None, REFUSED),
+        (990, "right", ANSWERED + OK + OK),  # a token counts instead of the user
+        (990, "wrong", REFUSED),
+        (NOBODY, "right", ANSWERED + OK + OK),
+    ],
+)
+def test_a_peer_on_a_unix_socket_is_known_by_its_user(user: int, secret: str | None, said: bytes) -> None:
+    session = Session(Registry(300, 45), "@1", ANSWER, lambda text: None, proofs=Proofs(), user=user)
+    shown = {"auth_token": secret} if secret is not None else {}
+    sent = identify(json.dumps(json.loads(NODE) | shown).encode())
+    assert session.receive(b"  V1" + sent + b"REGISTER t\nREGISTER u\n", NOW) == said
+
+
+def test_a_peer_whose_user_is_not_known_any_more_is_hung_up_on() -> None:
+    proofs, ended = Proofs(), []
+    session = Session(Registry(300, 45), "@1", ANSWER, lambda text: None, lambda: ended.append(1), proofs, 990)
+    session.receive(b"  V1" + IDENTIFY, NOW)
+    session.rights_changed()
+    assert ended == []
+    proofs.user = None
+    session.rights_changed()
+    assert ended == [1]

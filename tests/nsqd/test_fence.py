@@ -32,7 +32,7 @@ OWNER = Epoch(101, 2, b"ownerown")
 
 def listening(path: Path) -> Listeners:
     optional = (None,) * 7
-    return Listeners(listen(str(path)), *optional, b"", None, None, None, None)
+    return Listeners((listen(str(path)),), *optional, b"", None, None, None, None)
 
 
 def test_a_log_that_is_fenced_off_is_not_opened_before_a_node_tells_of_its_owner(
@@ -58,8 +58,8 @@ def test_a_log_that_is_fenced_off_is_not_opened_before_a_node_tells_of_its_owner
     monkeypatch.setattr(fence_module, "ASK_AGAIN", 0.0)
     options = NsqdOptions(node_id=NODE, data_path=str(tmp_path), cluster_address="127.0.0.1:0")
     before = {one.name: one.read_bytes() for one in (tmp_path / "log").iterdir()}
-    with closing(DataDirectory(str(tmp_path))) as directory, closing(listening(tmp_path / "socket").tcp) as tcp:
-        found = Listeners(tcp, *(None,) * 7, b"", None, None, None, None)
+    with closing(DataDirectory(str(tmp_path))) as directory, closing(listening(tmp_path / "socket").tcp[0]) as tcp:
+        found = Listeners((tcp,), *(None,) * 7, b"", None, None, None, None)
         fence = Fence(identity.log_id, OWNER, found, 0)
 
         class Again:
@@ -82,9 +82,9 @@ def test_connections_wait_while_a_daemon_is_built_again(tmp_path: Path) -> None:
     second = again(replace(first, cluster=listen("127.0.0.1:0")))
     assert second.cluster is not None
     close_sockets(first)
-    with closing(first.tcp), closing(second.cluster), socket.socket(socket.AF_UNIX) as client:
+    with closing(first.tcp[0]), closing(second.cluster), socket.socket(socket.AF_UNIX) as client:
         client.connect(str(tmp_path / "socket"))
-        accepted, _ = second.tcp.socket.accept()
+        accepted, _ = second.tcp[0].socket.accept()
         accepted.close()
         close_sockets(second)
     assert not (tmp_path / "socket").exists()

@@ -342,6 +342,7 @@ JSON = {  # integers, durations in ns, and what Go has as a number: levels and T
     "requeue_on_disconnect": "false",
     "debug_routes": "false",
     "share_channels": "false",
+    "metrics_auth": "false",
     "max_connections": "10000",
     "max_connections_per_ip": "0",
     "identify_timeout": "10000000000",

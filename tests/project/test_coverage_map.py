@@ -69,7 +69,7 @@ COVERED_BY = {
     "processes/test_chaos.py": ("nsqd.http.cuts",),
     "processes/test_cursors.py": ("nsqd.http.cursors",),
     "processes/test_overview.py": ("nsqd.http.all_cursors", "nsqd.http.storage", "nsqd.time_slices"),
-    "processes/test_configuration.py": ("nsqd.http.config", "shared.checks", "shared.daemon_options", "shared.http.options"),
+    "processes/test_configuration.py": ("nsqd.http.config", "shared.daemon_options", "shared.http.options"),
     "processes/test_drain.py": ("nsqd.http.drain",),
     "processes/test_nsqd_http.py": (
         "nsqd.http.arguments", "nsqd.http.health", "nsqd.http.publish", "nsqd.http.routes",

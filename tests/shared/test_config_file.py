@@ -472,7 +472,7 @@ def test_what_forbids_a_start_of_nsqlookupd() -> None:
 @given(st.text(max_size=20))
 def test_no_address_is_a_bug(text: str) -> None:
     found = NsqdOptions(
-        tcp_address=text, http_address=f"h:{text}", data_path=text, statsd_address=text,
+        tcp_address=(text,), http_address=f"h:{text}", data_path=text, statsd_address=text,
         lookupd_tcp_address=(text,), auth_http_address=(text, f"http://{text}", f"http://h:{text}"),
     )  # fmt: skip
     assert all(isinstance(line, str) for line in [*found.obstacles(), *found.oddities()])
@@ -507,6 +507,41 @@ def test_a_list_is_taken_from_one_source_only(tmp_path: Path) -> None:
     assert options(tmp_path, content, *flags, NSQD_LOOKUPD_TCP_ADDRESS="e:1").lookupd_tcp_address == ("a:1,b:2", "c:3")
 
 
+@pytest.mark.parametrize(
+    ("content", "environ", "flags", "addresses"),
+    [
+        ("", {}, [], ("127.0.0.1:4150",)),
+        ('tcp_address = "f:1"', {}, [], ("f:1",)),  # NSQ's own file
+        ('tcp_address = ["f:1", "unix:/run/f?mode=600"]', {}, [], ("f:1", "unix:/run/f?mode=600")),
+        ('tcp_address = "f:1"', {"NSQD_TCP_ADDRESS": "e:1, e:2"}, [], ("e:1", "e:2")),
+        ('tcp_address = "f:1"', {}, ["-tcp-address=a:1"], ("a:1",)),
+        ("", {}, ["-tcp-address=a:1", "-tcp-address", "/run/a,b"], ("a:1", "/run/a,b")),
+    ],
+)
+def test_nsqd_may_listen_at_several_addresses(
+    tmp_path: Path, content: str, environ: dict[str, str], flags: list[str], addresses: tuple[str, ...]
+) -> None:
+    assert options(tmp_path, content, *flags, **environ).tcp_address == addresses
+
+
+@pytest.mark.parametrize("content", ["tcp_address = []", 'tcp_address = ""'])
+def test_nsqd_listens_at_some_address(tmp_path: Path, content: str) -> None:
+    (error,) = reading(tmp_path, content).errors
+    assert str(error).endswith("for tcp_address: missing address")
+
+
+def test_the_shared_address_is_none_of_the_own_ones(tmp_path: Path) -> None:
+    found = reading(tmp_path, "", "-tcp-address=a:1", "-tcp-address=b:2", "-tcp-shared-address=b:2")
+    assert "--tcp-shared-address must not be --tcp-address" in str(found.errors[0])
+
+
+@pytest.mark.parametrize(("kind", "program"), [(NsqdOptions, "nsqd"), (LookupdOptions, "nsqlookupd")])
+def test_metrics_are_only_for_some_if_a_file_says_for_whom(kind: type, program: str) -> None:
+    (error,) = read(kind, program, ["-metrics-auth"], {}).errors
+    assert str(error) == "--metrics-auth needs --auth-file, which says who may see stats"
+    assert parse(kind, program, ["-metrics-auth", "-auth-file=a"], {}).metrics_auth
+
+
 def test_the_environment_may_name_the_file_and_a_flag_may_refuse_it(tmp_path: Path) -> None:
     path = written(tmp_path, "snappy = false")
     assert not parse(NsqdOptions, "nsqd", [], {"NSQD_CONFIG": path}).snappy
@@ -532,6 +567,10 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {
 BOUNDED: dict[str, st.SearchStrategy[Any]] = {
     "log_level": st.sampled_from(["debug", "info", "warn", "error", "fatal"]),
     "log_format": st.sampled_from(["nsq", "json"]),
+    "auth_file": st.just("/etc/auth"),  # metrics_auth needs one
+    "tcp_address": st.lists(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="@?")), min_size=1, max_size=3
+    ).map(tuple),
     "auth_http_request_method": st.sampled_from(["get", "post"]),
     "statistics_topic": st.sampled_from(["", "_statistics"]),
     "statistics_events": st.sampled_from(["off", "full", "0.25"]),

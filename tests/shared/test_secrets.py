@@ -23,6 +23,8 @@ from shared.secrets import hide
         ("-mem-queue-size=100", "-mem-queue-size=100"),
         ("/var/lib/nsq", "/var/lib/nsq"),
         (("http://a/?b", "c"), ("http://a/?***", "c")),
+        ("unix:/run/a.sock?mode=660&user=nsq", "unix:/run/a.sock?mode=660&user=nsq"),  # read back from --print-config
+        ("unix:/run/a.sock?mode=660&token=hunter2", "unix:/run/a.sock?***"),
         (7, 7),
     ],
 )

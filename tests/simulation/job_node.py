@@ -74,6 +74,9 @@ class Connection:
 
     def timer_changed(self) -> None: ...
 
+    def peer_user(self) -> int:
+        raise AssertionError("it is no unix socket")
+
     def upgrade(self, upgrade: Upgrade) -> None:
         raise AssertionError
 

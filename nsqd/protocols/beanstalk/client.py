@@ -31,7 +31,7 @@ from nsqd.protocols.beanstalk.commands import (
     read_usual,
     verb_of,
 )
-from nsqd.protocols.credential import Credential, Proofs
+from nsqd.protocols.credential import Proofs, credential_of
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport
 from shared.auth.verbs import Verb
@@ -145,7 +145,7 @@ class Client(ABC):
         self._spent = 0  # units of this turn, out of UNITS_OF_A_TURN
         self._discard = 0  # bytes of a body that are still to be discarded
         self._discard_reply = JOB_TOO_BIG  # the answer then
-        self.credential = Credential(context.proofs) if context.proofs is not None else None
+        self.credential = credential_of(context.proofs, transport, remote_ip)
         self._skips_line = False  # True: the line was too long, and its end is looked for
         self._wait = False  # True: no command is looked at until a reserve, or the disk, has answered
         self._deadline = NEVER  # ns: when a waiting reserve is given up; -1 for a moment while a read from disk begins

@@ -16,7 +16,7 @@ from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.loan import Loan
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
-from nsqd.protocols.credential import Credential
+from nsqd.protocols.credential import credential_of
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.arguments import COMMANDS, Command, Refused, find
 from nsqd.protocols.disque.context import DisqueContext
@@ -97,9 +97,9 @@ class Client(ABC):
         self.number = context.next_number()  # CLIENT LIST tells it
         self.name = b""  # by CLIENT SETNAME
         self.last_command = b""
-        self.authorized = not (context.password or context.proofs)
         # None: there is no auth file
-        self.credential = Credential(context.proofs) if context.proofs is not None else None
+        self.credential = credential_of(context.proofs, transport, remote_ip)
+        self.authorized = not context.password if self.credential is None else self.credential.identity is not None
         self.nil, self.nil_array = resp.NIL, resp.NIL_ARRAY  # as the version of RESP has them that the client asked for
         self.wants_counters = False  # the last GETJOB asked for the counters of jobs
         self.silence = 0  # replies that are not sent, because the client has asked for it; -1: all
@@ -270,6 +270,7 @@ class Client(ABC):
             return
         waits = self.worker.watching if self.worker.waiting else ()
         is_known = credential.renew()
+        self.authorized |= credential.identity is not None
         self._end_monitoring()
         if not is_known or not all(credential.may(Verb.CONSUME, name) for name in waits):
             self.context.queues.stop_waiting(self.worker)

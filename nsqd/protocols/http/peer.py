@@ -22,6 +22,7 @@ from nsqd.protocols.transport import NEVER, Transport
 from shared.auth.verbs import Verb
 from shared.budget import FREE
 from shared.tls_info import TlsInfo
+from shared.unix_sockets import NOBODY
 from shared.values import SECOND
 
 # As in the HTTP thread:
@@ -78,11 +79,12 @@ class Context:
                 self.known[head] = request
         return request
 
-    def allows(self, request: Request) -> bool:
-        """Return whether who sends a request may. If not, the HTTP thread says so."""
-        if self.proofs is None or not request.topic:
+    def allows(self, request: Request, user: int) -> bool:
+        """Return whether who sends a request may. If not, the HTTP thread says so. `user`: see HttpPeer."""
+        proofs = self.proofs
+        if proofs is None or not request.topic:
             return True
-        identity = self.proofs.with_token(request.token)
+        identity = proofs.with_token(request.token) if request.token or user == NOBODY else proofs.with_uid(user)
         verb = Verb.STATS if request.route is Route.STATS else Verb.PUBLISH
         return identity is not None and identity.rights.may(verb, request.topic.decode())
 
@@ -114,6 +116,7 @@ class HttpPeer:
         "_need",
         "_transport",
         "_units",
+        "_user",
         "body_since",
         "buffered",
         "has_more",
@@ -138,6 +141,8 @@ class HttpPeer:
         self._need = 0  # bytes of `_input` without which the request cannot be complete
         self._units = 0  # units of this turn, out of UNITS_OF_A_TURN
         self._due = now + HEADER_TIMEOUT  # when the connection is closed unless something arrives
+        # the machine's user who sends requests without a token by a unix socket
+        self._user = NOBODY if context.proofs is None or remote_ip else transport.peer_user()
 
     def __repr__(self) -> str:
         return f"<HttpPeer {self.remote_ip}:{self.port}, {len(self._input)} bytes kept>"
@@ -192,7 +197,7 @@ class HttpPeer:
         topic = broker.named.get(request.topic)
         if topic is None or topic.shut or topic.starting or broker.refusal:
             return False
-        if context.proofs is not None and not context.allows(request):
+        if context.proofs is not None and not context.allows(request, self._user):
             return False
         if not 0 < request.length <= context.max_msg_size:
             return False
@@ -236,7 +241,7 @@ class HttpPeer:
         context = self._context
         if not request.topic:
             return request.route is Route.LIVEZ or self._is_fine(request.route)
-        if not context.allows(request):
+        if not context.allows(request, self._user):
             return False
         if request.route is Route.STATS:
             return True

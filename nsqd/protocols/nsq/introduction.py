@@ -5,7 +5,7 @@ An IDENTIFY may come again, but some of what the first one agreed on holds for g
 
 from collections.abc import Callable
 
-from nsqd.protocols.credential import Credential
+from nsqd.protocols.credential import credential_of
 from nsqd.protocols.nsq.access import Access
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.commands import AUTH_BODY, IDENTIFY_BODY, read_body
@@ -54,7 +54,7 @@ class Introduction:
         self.agreed = self.identity
         self.identified = False
         self.tls: TlsInfo | None = None  # details of the handshake, once it is done
-        credential = Credential(context.proofs) if context.proofs is not None else None
+        credential = credential_of(context.proofs, transport, remote_ip)
         has_servers = settings.auth_required and context.ask is not nobody_to_ask
         self.access = Access(self._ask_servers if has_servers else None, credential)
         self.liveness = Liveness(now, settings.identify_timeout, self.identity.heartbeat_interval)

@@ -171,6 +171,7 @@ class Peer:
     def upgraded(self, tls: TlsInfo | None = None) -> None:
         """Tell the client, through the next layer, that this layer is in place: TLS if `tls` is given, else compression."""
         self.introduction.upgraded(tls)
+        self._publisher.forget_topics()  # the client may have been somebody else, on a unix socket
         self.outbox.reply(OK)
 
     def disconnected(self) -> None:

@@ -33,6 +33,9 @@ class FakeTransport:
     def abandon(self) -> None:
         self.is_abandoned = True
 
+    def peer_user(self) -> int:
+        raise AssertionError("it is no unix socket")
+
     def upgrade(self, upgrade: Upgrade) -> None:
         self.upgrades.append(upgrade)
 

@@ -205,6 +205,9 @@ class FakeTransport:
 
     def timer_changed(self) -> None: ...
 
+    def peer_user(self) -> int:
+        raise AssertionError("it is no unix socket")
+
     def upgrade(self, upgrade: Upgrade) -> None: ...
 
     def suspend(self, begin: object) -> None: ...

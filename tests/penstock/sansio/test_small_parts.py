@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.sansio.address import check_address, split_address
+from penstock.sansio.address import check_address, path_of, split_address
 from penstock.sansio.backoff import Backoff, Flow
 from penstock.sansio.discovery import (
     HURRIED,
@@ -221,6 +221,8 @@ def test_addresses() -> None:
     assert split_address("h:1") == ("h", 1)
     assert split_address("[::1]:4150") == ("::1", 4150)
     assert check_address("/run/nsqd.sock") == "/run/nsqd.sock"
+    assert check_address("unix:/run/nsqd.sock") == "unix:/run/nsqd.sock"
+    assert path_of("/run/nsqd.sock") == path_of("unix:/run/nsqd.sock") == "/run/nsqd.sock"
     for bad in ("h", ":1", "h:", "h:x", "h:0", "h:65536", "h:-1"):
         with pytest.raises(ValueError):
             check_address(bad)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pwd
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,6 +72,25 @@ def test_what_a_file_says() -> None:
         assert (identity.name if identity is not None else None) == who
 
 
+SOCKET = '[[socket]]\nname = "s"\nroles = ["producer"]\n'
+
+
+def test_users_of_unix_sockets() -> None:
+    root = pwd.getpwuid(0).pw_name
+    found = parse(
+        f"{SOCKET}uid = [7, 8]\n{SOCKET}uid = 9\ntopics = ['orders.*']\nexpires = 2027-01-01T00:00:00Z\n"
+        f"{SOCKET}user = '{root}'\n"
+    )
+    assert sorted(found.sockets) == [0, 7, 8, 9]
+    assert found.sockets[7] is found.sockets[8]
+    assert (found.sockets[7].name, found.sockets[7].kind, found.sockets[7].roles) == ("s", "socket", ("producer",))
+    assert found.sockets[7].rights.may(Verb.PUBLISH, "any")
+    nine = found.sockets[9]
+    assert (nine.rights.may(Verb.PUBLISH, "orders.eu"), nine.rights.may(Verb.PUBLISH, "any")) == (True, False)
+    assert nine.expires == 1_798_761_600.0
+    assert len(found.identities()) == 3
+
+
 GOOD = f'[[token]]\nname = "a"\nsha256 = "{digest(TOKEN)}"\nroles = ["viewer"]\n'
 
 
@@ -104,6 +125,17 @@ GOOD = f'[[token]]\nname = "a"\nsha256 = "{digest(TOKEN)}"\nroles = ["viewer"]\n
         ('[[user]]\nname = "u"\nroles = ["viewer"]\n' * 2, "line 4: u is defined twice"),
         ('[[certificate]]\nname = "u"\nroles = ["viewer"]', "line 1: u: give subject or san"),
         ('[[certificate]]\nname = "u"\nroles = ["viewer"]\nsubject = 1', "line 1: u: subject is a list"),
+        (SOCKET, "line 1: s: give uid or user"),
+        (SOCKET + "uid = 1\nuser = 'root'", "line 1: s: give uid or user"),
+        (SOCKET + "uid = []", "line 1: s: uid is a number"),
+        (SOCKET + "uid = '1'", "line 1: s: uid is a number"),
+        (SOCKET + "uid = true", "line 1: s: uid is a number"),
+        (SOCKET + "uid = -1", "line 1: s: uid is a number"),
+        (SOCKET + "uid = [1, 4294967295]", "line 1: s: uid is a number"),
+        (SOCKET + "user = 1", "line 1: s: unknown user '' of this machine"),
+        (SOCKET + "user = 'no-such-user'", "line 1: s: unknown user 'no-such-user' of this machine"),
+        (SOCKET + "uid = 7\n" + SOCKET + "uid = [8, 7]", "line 5: s: the user 7 is there twice"),
+        (SOCKET + "uid = 7\nsubject = 'x'", "line 1: 'subject' is not known"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_by_its_line(text: str, wanted: str) -> None:

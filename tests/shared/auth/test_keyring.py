@@ -10,6 +10,7 @@ import pytest
 from shared.auth.auth_file import AuthFileError
 from shared.auth.keyring import Keyring
 from shared.auth.tokens import digest
+from shared.unix_sockets import NOBODY
 
 TOKEN, OTHER = b"pst_" + b"x" * 43, b"pst_" + b"y" * 43
 YEAR_2027 = 1_798_761_600
@@ -104,7 +105,7 @@ def test_what_is_no_file_is_refused_at_the_start(tmp_path: Path) -> None:
         Keyring(str(tmp_path / "latin"), lambda: 0.0)
 
 
-def test_users_and_certificates(tmp_path: Path) -> None:
+def test_users_certificates_and_sockets(tmp_path: Path) -> None:
     text = """
 [[user]]
 name = "ann"
@@ -115,6 +116,11 @@ expires = 2027-01-01T00:00:00Z
 name = "c"
 subject = "CN=c"
 roles = ["viewer"]
+[[socket]]
+name = "s"
+uid = 990
+roles = ["viewer"]
+expires = 2027-01-01T00:00:00Z
 """
     world = World(tmp_path / "auth.toml", text)
     keyring = world.keyring
@@ -124,5 +130,8 @@ roles = ["viewer"]
     assert keyring.user("bob") is None
     assert keyring.with_certificate("CN=c", []) == keyring.named("c", "certificate")
     assert keyring.with_certificate("CN=d", []) is None
+    assert keyring.with_uid(990) == keyring.named("s", "socket") is not None
+    assert keyring.with_uid(991) is keyring.with_uid(NOBODY) is None
     world.now = YEAR_2027
+    assert keyring.with_uid(990) is None
     assert keyring.user("ann") is keyring.named("ann", "user") is None

@@ -15,10 +15,14 @@ from shared.auth.keyring import Keyring
 from shared.http import authorize
 from shared.http.authorize import FAILURES_WITHIN, MOST_FAILURES, MOST_PASSWORD, REMEMBERED_FOR, Authorizer
 from shared.http.errors import HttpError
+from shared.http.proof import Proof
 
 HASHED = PasswordHasher(time_cost=1, memory_cost=64).hash("right")
 FILE = (
     f'[[user]]\nname = "ann"\npassword = "{HASHED}"\nroles = ["viewer"]\n[[user]]\nname = "bob"\nroles = ["viewer"]\n'
+    '[[certificate]]\nname = "billing"\nsubject = "CN=billing*"\nroles = ["viewer"]\n'
+    '[[certificate]]\nname = "web"\nsan = "spiffe://shop/web"\nroles = ["viewer"]\n'
+    '[[socket]]\nname = "sidecar"\nuid = 990\nroles = ["viewer"]\n'
 )
 
 
@@ -34,10 +38,15 @@ class Guarded:
         compare = authorize.is_password
         monkeypatch.setattr(authorize, "is_password", lambda *words: self.hashed.append(words[0]) or compare(*words))
 
-    def ask(self, login: str, address: str = "192.0.2.1", kind: str = "Basic") -> Identity | int | None:
-        """Return who that is, or the status of the refusal. `login`: name:password."""
+    def ask(
+        self, login: str, address: str = "192.0.2.1", kind: str = "Basic", proof: Proof | None = None
+    ) -> Identity | int | None:
+        """Return who that is, or the status of the refusal. `login`: name:password. `proof`: of a connection."""
         value = f"{kind} {b64encode(login.encode()).decode()}".encode()
-        scope = {"type": "http", "headers": [(b"authorization", value)] if kind else [], "client": (address, 1)}
+        scope: dict[str, object] = {"type": "http", "headers": [(b"authorization", value)] if kind else []}
+        scope["client"] = (address, 1) if address else None
+        if proof is not None:
+            scope["proof"] = lambda: proof
         try:
             return asyncio.run(self.authorizer.identify(Request(scope)))
         except HttpError as error:
@@ -96,3 +105,34 @@ def test_right_passwords_are_no_failures(guarded: Guarded) -> None:
         guarded.now += REMEMBERED_FOR / 1000
         guarded.authorizer._remembered.clear()
         assert name_of(guarded.ask("ann:right")) == "ann"
+
+
+@pytest.mark.parametrize(
+    ("proof", "who"),
+    [
+        (Proof(), None),
+        (Proof(user=990), "sidecar"),
+        (Proof(user=991), None),
+        (Proof("CN=billing,O=shop"), None),
+        (Proof("CN=billing1"), "billing"),
+        (Proof("CN=x", ("x", "spiffe://shop/web")), "web"),
+        (Proof("", ("spiffe://shop/web",), 990), "web"),
+        (Proof("CN=x", ("x",), 990), "sidecar"),
+    ],
+)
+def test_who_shows_nothing_is_known_by_the_connection(guarded: Guarded, proof: Proof, who: str | None) -> None:
+    found = guarded.ask("", kind="", proof=proof)
+    assert (found.name if isinstance(found, Identity) else found) == who
+
+
+def test_who_shows_something_is_not_known_by_the_connection(guarded: Guarded) -> None:
+    proof = Proof("CN=billing1", user=990)
+    assert name_of(guarded.ask("ann:right", proof=proof)) == "ann"
+    assert guarded.ask("ann:wrong", proof=proof) == 401
+
+
+def test_a_user_who_guesses_does_not_hold_up_the_other_users_of_the_machine(guarded: Guarded) -> None:
+    for _ in range(MOST_FAILURES):
+        assert guarded.ask("ann:wrong", address="", proof=Proof(user=991)) == 401
+    assert guarded.ask("ann:right", address="", proof=Proof(user=991)) == 429
+    assert name_of(guarded.ask("ann:right", address="", proof=Proof(user=992))) == "ann"

@@ -20,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from shared.http import guard, secure
 from shared.http.api import Api, Hosts, TlsRequired, read_body
 from shared.http.errors import HttpError
+from shared.http.proof import Proof, proof_in
 from shared.http.secure import PLAIN_HTTP, SecureProtocol
 from shared.http.server import Https, HttpServer
 from shared.tls import Certificates, TlsFiles
@@ -40,6 +41,7 @@ class Site:
     def __init__(self, directory: Path, policy: str = "", **limits: int) -> None:
         self.authority = Authority(directory)
         self.bugs: list[BaseException] = []
+        self.proofs: list[Proof] = []  # of the connections on which requests came
         authority = self.authority
         self.certificates = Certificates(TlsFiles(authority.cert, authority.key, policy, authority.root))
         routes = {
@@ -55,6 +57,7 @@ class Site:
         self.server.start()
 
     async def _good(self, request: Request) -> Response:
+        self.proofs.append(proof_in(request.scope))
         return Response(b"fine" + await read_body(request, MUCH, "TOO_BIG"))
 
     async def _bad(self, request: Request) -> Response:
@@ -321,7 +324,7 @@ def test_stopping_does_not_wait_for_an_idle_client(fresh: Site, caplog: pytest.L
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-@pytest.mark.parametrize("policy", ["", "require"])
+@pytest.mark.parametrize("policy", ["", "require", "require-verify"])
 def test_connections_are_freed_without_the_collector(tmp_path: Path, policy: str) -> None:
     site = Site(tmp_path, policy)
     kinds = (SecureProtocol, _SelectorSocketTransport, guard.GuardedProtocol, HttpToolsProtocol, asyncio.Task)

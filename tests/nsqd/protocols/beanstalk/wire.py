@@ -6,13 +6,17 @@ from nsqd.core.limits import Limits
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.peer import Peer
 from nsqd.protocols.transport import Begin, Upgrade
+from shared.unix_sockets import NOBODY
 from tests.nsqd.core.node import MS, Node
 
 
 class Wire:
     """Implements Transport; the network takes everything at once."""
 
-    def __init__(self, node: Node | None = None, context: BeanstalkContext | None = None) -> None:
+    def __init__(self, node: Node | None = None, context: BeanstalkContext | None = None, user: int = NOBODY) -> None:
+        """`user`: who connects by a unix socket; NOBODY: it is a connection over TCP."""
+        self.user = user
+        self.remote_ip = "10.0.0.1" if user == NOBODY else ""
         self.node = node or Node(Limits())
         self.received = bytearray()
         self.peer = self.make_peer(context)
@@ -26,7 +30,7 @@ class Wire:
 
     def make_peer(self, context: BeanstalkContext | None) -> Any:
         """The peer of the connection. Other protocols have other ones."""
-        return Peer(self.node.broker, context or BeanstalkContext(), self, "10.0.0.1", "5555", self.node.now)
+        return Peer(self.node.broker, context or BeanstalkContext(), self, self.remote_ip, "5555", self.node.now)
 
     # Transport
 
@@ -39,6 +43,9 @@ class Wire:
     @property
     def is_scarce(self) -> bool:
         return False
+
+    def peer_user(self) -> int:
+        return self.user
 
     def upgrade(self, upgrade: Upgrade) -> None:
         raise AssertionError("there are no layers")

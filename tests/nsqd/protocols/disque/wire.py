@@ -8,6 +8,7 @@ from nsqd.core.queues import Queues
 from nsqd.protocols.disque.context import Alone, DisqueContext
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.peer import Peer
+from shared.unix_sockets import NOBODY
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as BeanstalkWire
 
@@ -61,13 +62,13 @@ def read_reply(data: bytes, at: int = 0) -> tuple[Reply, int]:
 class Wire(BeanstalkWire):
     """One client. Those of one node share its context."""
 
-    def __init__(self, node: Node, context: DisqueContext | None = None) -> None:
+    def __init__(self, node: Node, context: DisqueContext | None = None, user: int = NOBODY) -> None:
         self.context = context or context_of(node)
-        super().__init__(node)
+        super().__init__(node, user=user)
         node.turn()  # the first turn sets the wall clock
 
     def make_peer(self, context: object) -> Peer:
-        return Peer(self.node.broker, self.context, self, "10.0.0.1", "5555", self.node.now)
+        return Peer(self.node.broker, self.context, self, self.remote_ip, "5555", self.node.now)
 
     def another(self) -> Wire:
         """Another client of the same node."""

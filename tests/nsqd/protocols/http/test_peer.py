@@ -23,7 +23,9 @@ from nsqd.protocols.http.peer import (
 )
 from nsqd.protocols.transport import NEVER, Begin, Upgrade
 from shared.budget import FREE
+from shared.unix_sockets import NOBODY
 from tests.nsqd.core.node import Node
+from tests.nsqd.protocols.rights.proofs import SIDECAR, Proofs, token
 
 ANSWERS_OF_A_TURN = UNITS_OF_A_TURN // UNITS_OF_A_REQUEST
 HOST = b"Host: localhost\r\n"
@@ -39,7 +41,9 @@ def pub(body: bytes, topic: bytes = b"t", route: bytes = b"pub") -> bytes:
 class Wire:
     """A client of HTTP, and the peer's Transport. The topic t exists."""
 
-    def __init__(self) -> None:
+    def __init__(self, proofs: Proofs | None = None, user: int = NOBODY) -> None:
+        """`user`: who connects by a unix socket; NOBODY: it is a connection over TCP."""
+        self.user = user
         self.node = Node()
         self.node.broker.topic("t")
         self.healthy = True
@@ -54,13 +58,15 @@ class Wire:
             lambda: self.healthy,
             lambda *_: self.stats,
             self._answered,
+            proofs,
         )
         self.head_due = NEVER
         self.rest: bytes | None = None  # not None: the connection was handed over with this
-        self.peer = HttpPeer(self.context, self, "10.0.0.1", "5555", self.node.now, self.node.broker.wall)
+        self.ip = "10.0.0.1" if user == NOBODY else ""
+        self.peer = HttpPeer(self.context, self, self.ip, "5555", self.node.now, self.node.broker.wall)
 
     def _answered(self, request: Request, ip: str, port: str, came: int) -> None:
-        assert (ip, port, came) == ("10.0.0.1", "5555", self.node.now)
+        assert (ip, port, came) == (self.ip, "5555", self.node.now)
         self.answered[request.target] += 1
 
     def output_ready(self) -> None:
@@ -72,6 +78,9 @@ class Wire:
     @property
     def is_scarce(self) -> bool:
         return False
+
+    def peer_user(self) -> int:
+        return self.user
 
     def upgrade(self, upgrade: Upgrade) -> None:
         raise AssertionError
@@ -414,3 +423,43 @@ def test_a_known_request_is_not_answered_when_the_node_or_its_topic_has_changed(
     wire.befall(fate)
     assert wire.send(pub(b"z")) == []
     assert wire.rest == pub(b"z")
+
+
+# who sends it
+
+
+def shown(data: bytes, secret: bytes) -> bytes:
+    return data.replace(HOST, HOST + b"Authorization: Bearer " + secret + b"\r\n")
+
+
+@pytest.mark.parametrize(("user", "secret", "topic", "is_allowed"), [
+    (SIDECAR, b"", b"work", True),
+    (SIDECAR, b"", b"orders", False),
+    (SIDECAR + 1, b"", b"work", False),
+    (NOBODY, b"", b"work", False),
+    (SIDECAR, token("orders"), b"orders", True),  # a token counts instead of the user
+    (SIDECAR, token("orders"), b"work", False),
+    (SIDECAR, b"guess", b"work", False),
+    (NOBODY, token("worker"), b"work", True),
+])  # fmt: skip
+def test_a_user_of_a_unix_socket_is_known_without_a_token(
+    user: int, secret: bytes, topic: bytes, is_allowed: bool
+) -> None:
+    wire = Wire(Proofs("orders", "worker"), user)
+    wire.node.broker.topic(topic.decode())
+    data = pub(b"x", topic)
+    for _ in range(2 if is_allowed else 1):  # the head is known by the second
+        wire.send(shown(data, secret) if secret else data)
+    assert wire.answered.total() == (2 if is_allowed else 0)
+    assert (wire.rest is None) is is_allowed  # the HTTP thread refuses it
+
+
+def test_a_user_is_nobody_any_more_once_the_file_says_so() -> None:
+    proofs = Proofs()
+    wire = Wire(proofs, SIDECAR)
+    wire.node.broker.topic("work")
+    wire.send(pub(b"x", b"work"))
+    proofs.set(has_socket=False)
+    wire.send(pub(b"x", b"work"))
+    assert wire.answered.total() == 1
+    assert wire.rest == pub(b"x", b"work")

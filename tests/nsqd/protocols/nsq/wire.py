@@ -10,6 +10,7 @@ from nsqd.protocols.nsq.context import Context, nobody_to_ask
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
 from nsqd.protocols.transport import Begin, Upgrade
+from shared.unix_sockets import NOBODY
 from tests.nsqd.core.node import MS, Node
 
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
@@ -25,8 +26,10 @@ class Wire:
         magic: bool = True,
         proofs: Proofs | None = None,
         asks: bool = True,
+        user: int = NOBODY,
     ) -> None:
-        """`asks`: there are authorization servers."""
+        """`asks`: there are authorization servers. `user`: who connects by a unix socket; NOBODY: it is TCP."""
+        self.user = user
         self.node = node or Node(Limits())
         self.wants_output = False
         self.received = bytearray()
@@ -37,7 +40,8 @@ class Wire:
         self.is_over = False  # what the peer waited for outside is over
         ask = self._ask if asks else nobody_to_ask
         context = Context(self.node.broker, settings or Settings(), ask, self._register, proofs)
-        self.peer = Peer(context, self, "10.0.0.1", "5555", self.node.now, self.node.broker.wall)
+        remote_ip = "10.0.0.1" if user == NOBODY else ""
+        self.peer = Peer(context, self, remote_ip, "5555", self.node.now, self.node.broker.wall)
         self.node.after_turn = self._chain(self.node.after_turn)
         if magic:
             self.peer.receive(b"  V2", self.node.now)
@@ -53,6 +57,9 @@ class Wire:
     @property
     def is_scarce(self) -> bool:
         return False
+
+    def peer_user(self) -> int:
+        return self.user
 
     def upgrade(self, upgrade: Upgrade) -> None:
         self.upgrades.append(upgrade)

@@ -17,6 +17,18 @@ rules = [{{ verbs = ["publish", "consume"], topics = ["work*"] }}]
 name = "billing"
 subject = "CN=billing*"
 roles = ["producer"]
+[[certificate]]
+name = "shop"
+subject = "CN=shop"
+roles = ["orders"]
+{socket}
+"""
+SIDECAR = 990  # the number of the machine's user who is known by a unix socket
+SOCKET = f"""
+[[socket]]
+name = "sidecar"
+uid = {SIDECAR}
+roles = ["worker"]
 """
 
 
@@ -31,15 +43,21 @@ class Proofs:
     def __init__(self, *roles: str) -> None:
         self.set(*roles)
 
-    def set(self, *roles: str) -> None:
-        """Let there be a token for each of these roles, and no other one."""
+    def set(self, *roles: str, has_socket: bool = True) -> None:
+        """Let there be a token for each of these roles, and no other one. `has_socket`: SIDECAR is a worker."""
         entry = '[[token]]\nname = "{0}"\nsha256 = "{1}"\nroles = ["{0}"]\n'
         self.file: AuthFile = parse(
-            FILE.format(tokens="".join(entry.format(role, digest(token(role))) for role in roles))
+            FILE.format(
+                tokens="".join(entry.format(role, digest(token(role))) for role in roles),
+                socket=SOCKET if has_socket else "",
+            )
         )
 
     def with_token(self, secret: bytes) -> Identity | None:
         return self.file.tokens.get(digest(secret)) if is_token(secret) else None
+
+    def with_uid(self, number: int) -> Identity | None:
+        return self.file.sockets.get(number)
 
     def with_certificate(self, subject: str, names: list[str]) -> Identity | None:
         return self.file.of_certificate(subject, names)

@@ -1,0 +1,153 @@
+"""Clients that connect by a unix socket: known by the machine's user, without showing anything, until the file changes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nsqd.protocols.beanstalk.client import BeanstalkContext
+from nsqd.protocols.credential import Credential
+from nsqd.protocols.nsq.settings import Settings
+from shared.auth.verbs import Verb
+from shared.tls_info import TlsInfo
+from shared.unix_sockets import NOBODY
+from tests.nsqd.core.node import Node
+from tests.nsqd.protocols.beanstalk.wire import Wire as BeanstalkWire
+from tests.nsqd.protocols.disque.wire import Wire as DisqueWire
+from tests.nsqd.protocols.disque.wire import context_of
+from tests.nsqd.protocols.nsq.wire import Wire, body
+from tests.nsqd.protocols.rights.proofs import SIDECAR, Proofs, token
+
+SETTINGS = Settings(auth_required=True)
+STRANGERS = (SIDECAR + 1, 0, NOBODY)
+
+
+def pub(topic: bytes) -> bytes:
+    return b"PUB %s\n" % topic + body(b"x")
+
+
+def auth(name: str) -> bytes:
+    return b"AUTH\n" + body(token(name))
+
+
+def nsq(proofs: Proofs, user: int = SIDECAR) -> Wire:
+    return Wire(None, SETTINGS, proofs=proofs, asks=False, user=user)
+
+
+def disque(proofs: Proofs, user: int = SIDECAR) -> DisqueWire:
+    node = Node()
+    context = context_of(node)
+    context.proofs = proofs
+    return DisqueWire(node, context, user)
+
+
+# NSQ
+
+
+def test_a_client_of_nsq_may_what_its_user_may() -> None:
+    client = nsq(Proofs())
+    assert client.send(pub(b"work") + b"SUB work c\n").replies() == [b"OK", b"OK"]
+    assert nsq(Proofs()).send(pub(b"other")).replies() == [b'E_UNAUTHORIZED AUTH failed for PUB on "other" ""']
+
+
+@pytest.mark.parametrize("user", STRANGERS)
+def test_another_user_is_nobody(user: int) -> None:
+    assert nsq(Proofs(), user).send(pub(b"work")).replies() == [b"E_AUTH_FIRST AUTH required before PUB"]
+
+
+def test_identify_asks_also_a_known_user_for_a_token() -> None:
+    """Clients that have one show it only if they are asked for it, and it counts instead of the user."""
+    (said,) = nsq(Proofs()).send(b"IDENTIFY\n" + body(b'{"feature_negotiation":true}')).replies()
+    assert json.loads(said)["auth_required"] is True
+
+
+def test_a_token_replaces_the_user() -> None:
+    proofs = Proofs("orders")
+    client = nsq(proofs)
+    assert client.send(pub(b"work") + auth("orders") + pub(b"orders")).replies()[::2] == [b"OK", b"OK"]
+    refused = client.send(pub(b"work")).replies()
+    assert refused == [b'E_UNAUTHORIZED AUTH failed for PUB on "work" ""']
+
+
+def test_a_certificate_replaces_the_user() -> None:
+    client = nsq(Proofs())
+    assert client.send(pub(b"work")).replies() == [b"OK"]
+    client.peer.upgraded(TlsInfo("TLS1.3", "", "", True, "shop", subject="CN=shop"))
+    said = client.send(pub(b"orders") + pub(b"work")).replies()
+    assert said == [b"OK", b"OK", b'E_UNAUTHORIZED AUTH failed for PUB on "work" ""']
+
+
+def test_a_token_that_is_revoked_does_not_make_the_client_its_user_again() -> None:
+    proofs = Proofs("orders")
+    client = nsq(proofs)
+    client.send(auth("orders")).replies()
+    proofs.set()
+    client.peer.rights_changed()
+    assert client.peer.closing
+
+
+def test_a_connection_ends_with_the_right_of_its_user() -> None:
+    proofs = Proofs()
+    client = nsq(proofs)
+    client.send(b"SUB work c\n").replies()
+    client.peer.rights_changed()
+    assert not client.peer.closing
+    proofs.set(has_socket=False)
+    client.peer.rights_changed()
+    assert client.replies() == [b"E_UNAUTHORIZED AUTH is no longer valid"]
+    assert client.peer.closing
+
+
+def test_a_user_who_is_entered_later_is_known_on_open_connections() -> None:
+    proofs = Proofs()
+    proofs.set(has_socket=False)
+    client, worker, queue = nsq(proofs), BeanstalkWire(None, BeanstalkContext(proofs=proofs), SIDECAR), disque(proofs)
+    assert queue.do("ADDJOB", "work", "x", 0) == "-NOAUTH Authentication required."
+    proofs.set()
+    for peer in (client.peer, worker.peer, queue.peer):
+        peer.rights_changed()
+    assert client.send(pub(b"work")).replies() == [b"OK"]
+    assert worker.ask(b"use work\r\nput 0 0 9 1\r\nx\r\n") == b"USING work\r\nINSERTED 1\r\n"
+    assert str(queue.do("ADDJOB", "work", "x", 0)).startswith("D-")
+
+
+# beanstalkd and Disque
+
+
+def test_a_client_of_beanstalkd_may_what_its_user_may() -> None:
+    proofs = Proofs()
+    client = BeanstalkWire(None, BeanstalkContext(proofs=proofs), SIDECAR)
+    assert client.ask(b"use work\r\nput 0 0 9 1\r\nx\r\n") == b"USING work\r\nINSERTED 1\r\n"
+    assert client.ask(b"use other\r\nput 0 0 9 1\r\nx\r\n").endswith(b"UNAUTHORIZED\r\n")
+    proofs.set(has_socket=False)
+    client.peer.rights_changed()
+    assert client.peer.outbox.closing
+    for user in STRANGERS:
+        stranger = BeanstalkWire(None, BeanstalkContext(proofs=proofs), user)
+        assert stranger.ask(b"list-tubes\r\n") == b"UNAUTHORIZED\r\n"
+
+
+def test_a_client_of_disque_may_what_its_user_may() -> None:
+    proofs = Proofs("orders")
+    client = disque(proofs)
+    assert str(client.do("ADDJOB", "work", "x", 0)).startswith("D-")
+    assert str(client.do("ADDJOB", "orders", "x", 0)).startswith("-NOPERM")
+    assert client.do("AUTH", token("orders")) == "OK"
+    assert str(client.do("ADDJOB", "work", "x", 0)).startswith("-NOPERM")
+    other = disque(proofs)
+    proofs.set(has_socket=False)
+    other.peer.rights_changed()
+    assert other.peer.outbox.closing
+    for user in STRANGERS:
+        assert disque(proofs, user).do("QLEN", "work") == "-NOAUTH Authentication required."
+
+
+def test_a_credential_stays_what_it_was_when_nothing_better_is_shown() -> None:
+    credential = Credential(Proofs("orders"))
+    credential.show_user(SIDECAR)
+    assert not credential.show_token(b"guess")
+    assert not credential.show_certificate("CN=stranger", [])
+    assert credential.may(Verb.PUBLISH, "work")
+    assert credential.show_certificate("CN=billing", [])
+    assert credential.may(Verb.PUBLISH, "any")

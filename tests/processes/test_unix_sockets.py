@@ -1,0 +1,398 @@
+"""Real daemons on unix sockets: the files as asked for, who may connect, and who is known by the machine's user alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import ssl
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+
+import httpx
+import pytest
+
+from penstock import aio
+from penstock.client import Producer
+from tests.admin.conftest import nsqadmin
+from tests.certificates import Authority
+from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, run, sized
+from tests.processes.test_disque_server import Client
+from tests.processes.test_rights import bearer, token, write
+from tests.requirements import require
+
+pytestmark = pytest.mark.process
+
+SIDECAR, STRANGER, GROUP = 12345, 23456, 34567  # users of the machine, who need no names, and a group
+SOCKETS = (
+    f'[[socket]]\nname = "sidecar"\nuid = [{SIDECAR}]\nroles = ["producer"]\ntopics = ["work"]\n'
+    '[[socket]]\nname = "own"\nuid = 0\nroles = ["node", "admin"]\n'
+)
+
+
+@contextmanager
+def as_user(user: int, group: int) -> Iterator[None]:
+    """Be another user of the machine for a moment: this process could not even import a module meanwhile."""
+    groups = os.getgroups()
+    os.setgroups([])
+    os.setegid(group)
+    os.seteuid(user)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(groups)
+
+
+def connected(path: Path | str, user: int = 0, group: int = 0) -> socket.socket:
+    """A connection that a user of the machine has made. Raises OSError."""
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(10)
+    try:
+        with as_user(user, group or user):
+            sock.connect(str(path))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+class Http(HTTPConnection):
+    """A connection of a user of the machine to an HTTP API at a unix socket."""
+
+    def __init__(self, path: Path, user: int = 0) -> None:
+        super().__init__("localhost")
+        self._place = path, user
+
+    def connect(self) -> None:
+        self.sock = connected(*self._place)
+
+    def ask(self, method: str, target: str, body: bytes | None = None, **headers: str) -> tuple[int, str]:
+        """Send a request, and return the status and the answer's body."""
+        self.request(method, target, body, headers)
+        answer = self.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def ask(path: Path, user: int, method: str, target: str, body: bytes | None = None, **headers: str) -> tuple[int, str]:
+    """Send a request of a user on a connection of its own, and return the status and the answer's body."""
+    with closing(Http(path, user)) as client:
+        return client.ask(method, target, body, **headers)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory that every user may enter; those of pytest are its owner's alone."""
+    require("root")
+    path = Path(tempfile.mkdtemp(prefix="penstock-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+def write_rights(path: Path, *roles: str, sockets: str = SOCKETS) -> None:
+    """An auth file with a token for each of the roles, and the users of unix sockets."""
+    write(path, *roles)
+    with path.open("a") as file:
+        file.write(sockets)
+
+
+# the files
+
+
+def test_every_listener_has_the_mode_and_the_owner_that_were_asked_for(place: Path, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "tls")
+
+    def at(name: str) -> str:
+        return f"unix:{place}/{name}?mode=660&user={SIDECAR}&group={GROUP}"
+
+    flags = [
+        *authority.flags(), "-tcp-address", at("tcp"), "-http-address", at("http"), "-https-address", at("https"),
+        "-beanstalk-address", at("jobs"), "-beanstalk-tls-address", at("jobs-tls"), "-disque-address", at("queues"),
+    ]  # fmt: skip
+    with ExitStack() as stack:
+        listens = ("TCP", "HTTP", "HTTPS", "BEANSTALK", "DISQUE")
+        node = stack.enter_context(nsqd(tmp_path / "data", *flags, listens=listens))
+        stack.enter_context(Daemon("nsqlookupd", "-tcp-address", at("lookup"), "-http-address", at("lookup-http")))
+        stack.enter_context(nsqadmin("-http-address", at("admin"), "-nsqd-http-address", "127.0.0.1:1"))
+        names = {"tcp", "http", "https", "jobs", "jobs-tls", "queues", "lookup", "lookup-http", "admin"}
+        assert {path.name for path in place.iterdir()} == names
+        assert node.addresses["HTTPS"] == str(place / "https")
+        for path in place.iterdir():
+            found = path.stat()
+            assert (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid) == (0o660, SIDECAR, GROUP), path
+            connected(path, SIDECAR).close()
+            connected(path, STRANGER, GROUP).close()
+            with pytest.raises(PermissionError):
+                connected(path, STRANGER)
+        for name in ("http", "lookup-http", "admin"):
+            assert ask(place / name, SIDECAR, "GET", "/ping") == (200, "OK")
+        secure(authority, place / "https", b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n", b"OK")
+        secure(authority, place / "jobs-tls", b"use t\r\n", b"USING t\r\n")
+    assert list(place.iterdir()) == []
+
+
+def secure(authority: Authority, path: Path, said: bytes, heard: bytes) -> None:
+    """Say something over TLS at a unix socket, and hear the end of an answer."""
+    plain = connected(path)
+    with authority.client().wrap_socket(plain, server_hostname="localhost") as client:
+        client.sendall(said)
+        assert client.recv(1000).endswith(heard)
+
+
+def test_an_address_that_is_wrong_is_named(tmp_path: Path) -> None:
+    bad = f"unix:{tmp_path}/a?mode=999"
+    said = f"{bad!r}: mode '999': expected three octal digits, such as 660"
+    checked = run("nsqd", "-check-config", "-data-path", str(tmp_path), "-tcp-address", bad, "-https-address", bad)
+    assert (checked.returncode, f"--tcp-address {said}" in checked.stderr) == (2, True)
+    ended = run("nsqd", "-data-path", str(tmp_path), "-tcp-address", bad)
+    assert (ended.returncode, said[len(bad) + 4 :] in ended.stderr) == (1, True)
+    words = ("-node-id", "1", "-cluster-secret-file", "secret", "-cluster-address", f"unix:{tmp_path}/c")
+    checked = run("nsqd", "-check-config", "-data-path", str(tmp_path), *words)
+    assert "a unix socket cannot be reached by other nodes" in checked.stderr
+
+
+# who is known
+
+
+@dataclass
+class Guarded:
+    """An nsqd with an auth file, on unix sockets and on one TCP port for each protocol that has two."""
+
+    node: Daemon
+    file: Path
+    tcp: Path
+    http: Path
+    jobs: Path
+    queues: Path
+
+
+@pytest.fixture
+def guarded(place: Path, tmp_path: Path) -> Iterator[Guarded]:
+    file = tmp_path / "auth.toml"
+    write_rights(file, "viewer", "consumer")
+    paths = [place / name for name in ("tcp", "http", "jobs", "queues")]
+    flags = [
+        *("-tcp-address", f"unix:{paths[0]}", "-tcp-address", "127.0.0.1:0", "-http-address", f"unix:{paths[1]}"),
+        *("-beanstalk-address", f"unix:{paths[2]}", "-disque-address", f"unix:{paths[3]}", "-auth-file", str(file)),
+    ]
+    with nsqd(tmp_path / "data", *flags, listens=("TCP", "HTTP", "DISQUE")) as node:
+        yield Guarded(node, file, *paths)
+
+
+class At(Conversation):
+    """A client of NSQ at a unix socket, of a user of the machine."""
+
+    def __init__(self, path: Path, user: int, data: bytes) -> None:
+        self._place = path, user
+        super().__init__(self, b"  V2" + data)  # type: ignore[arg-type]
+
+    def connect(self) -> socket.socket:
+        return connected(*self._place)
+
+
+PUB, SUB = b"PUB work\n" + sized(b"x"), b"SUB work c\n"
+
+
+def test_a_sidecar_may_publish_and_nothing_else_by_nsqs_protocol(guarded: Guarded) -> None:
+    path = guarded.tcp
+    with At(path, SIDECAR, PUB + PUB + SUB) as client:
+        assert [client.frame() for _ in range(3)] == [OK, OK, (1, b'E_UNAUTHORIZED AUTH failed for SUB on "work" "c"')]
+    with At(path, SIDECAR, b"PUB other\n" + sized(b"x")) as client:
+        assert client.frame() == (1, b'E_UNAUTHORIZED AUTH failed for PUB on "other" ""')
+    with At(path, STRANGER, PUB) as client:
+        assert client.frame() == (1, b"E_AUTH_FIRST AUTH required before PUB")
+    with At(path, SIDECAR, b"AUTH\n" + sized(token("consumer").encode()) + SUB + PUB) as client:
+        assert client.frame() is not None
+        assert client.frame() == OK
+        assert client.frame() == (1, b'E_UNAUTHORIZED AUTH failed for PUB on "work" ""')
+
+
+def test_over_tcp_nobody_is_known_by_a_user(guarded: Guarded) -> None:
+    with Conversation(guarded.node, b"  V2" + PUB) as client:
+        assert client.frame() == (1, b"E_AUTH_FIRST AUTH required before PUB")
+
+
+def test_our_client_publishes_without_a_token(guarded: Guarded) -> None:
+    for address in (str(guarded.tcp), f"unix:{guarded.tcp}"):
+        with Producer([address]) as producer:
+            producer.publish("work", b"x")
+
+        async def publish(address: str = address) -> None:
+            async with aio.Producer([address]) as producer:
+                await producer.publish("work", b"x")
+
+        asyncio.run(publish())
+
+
+def test_a_sidecar_may_publish_and_nothing_else_over_http(guarded: Guarded) -> None:
+    path, viewer, wrong = guarded.http, bearer("viewer"), {"Authorization": "Bearer pst_" + "x" * 43}
+    assert ask(path, SIDECAR, "POST", "/topic/create?topic=work")[0] == 403
+    for target in ("/pub?topic=work", "/pub?topic=work&defer=1", "/pub?topic=work"):  # the first two in the thread
+        assert ask(path, SIDECAR, "POST", target, b"x") == (200, "OK")
+    assert ask(path, SIDECAR, "POST", "/pub?topic=other", b"x")[0] == 403
+    assert ask(path, SIDECAR, "GET", "/stats?format=json&topic=work")[0] == 403
+    assert ask(path, SIDECAR, "POST", "/pub?topic=work", b"x", **viewer)[0] == 403  # what is shown counts
+    assert ask(path, SIDECAR, "GET", "/stats?format=json&topic=work", **viewer)[0] == 200
+    for target in ("/pub?topic=work", "/pub?topic=work&defer=1"):
+        assert ask(path, STRANGER, "POST", target, b"x")[0] == 401
+    codes = [ask(path, SIDECAR, "POST", "/pub?topic=work", b"x", **wrong)[0] for _ in range(21)]
+    assert codes == [401] * 20 + [429]
+    assert (
+        ask(path, STRANGER, "POST", "/pub?topic=work", b"x", **wrong)[0] == 401
+    )  # it was another user who has guessed
+
+
+def test_a_sidecar_may_put_jobs_and_nothing_else(guarded: Guarded) -> None:
+    with connected(guarded.jobs, SIDECAR) as worker:
+        worker.sendall(b"use work\r\nput 0 0 9 1\r\nx\r\nwatch work\r\nlist-tubes\r\n")
+        assert read(worker, 4) == b"USING work\r\nINSERTED 1\r\nUNAUTHORIZED\r\nUNAUTHORIZED\r\n"
+    with connected(guarded.jobs, STRANGER) as worker:
+        worker.sendall(b"use work\r\nput 0 0 9 1\r\nx\r\n")
+        assert read(worker, 2) == b"UNAUTHORIZED\r\n" * 2
+    with Queue(guarded.queues, SIDECAR) as queue:
+        assert str(queue.do("ADDJOB", "work", "x", 0)).startswith("D-")
+        assert str(queue.do("GETJOB", "NOHANG", "FROM", "work")).startswith("-NOPERM")
+    with Queue(guarded.queues, STRANGER) as queue:
+        assert queue.do("ADDJOB", "work", "x", 0) == "-NOAUTH Authentication required."
+
+
+class Queue(Client):
+    """A client of Disque, of a user of the machine."""
+
+    def __init__(self, path: Path, user: int) -> None:
+        super().__init__(str(path))
+        self._socket.close()
+        self._socket = connected(path, user)
+
+
+def read(sock: socket.socket, lines: int) -> bytes:
+    said = b""
+    while said.count(b"\r\n") < lines:
+        said += sock.recv(1000)
+    return said
+
+
+def test_connections_end_when_their_user_is_nobody_any_more(guarded: Guarded) -> None:
+    with (
+        At(guarded.tcp, SIDECAR, PUB) as client,
+        connected(guarded.jobs, SIDECAR) as worker,
+        closing(Http(guarded.http, SIDECAR)) as kept,
+    ):
+        assert client.frame() == OK
+        worker.sendall(b"use work\r\n")
+        assert worker.recv(100) == b"USING work\r\n"
+        assert kept.ask("POST", "/pub?topic=work", b"x") == (200, "OK")
+        assert kept.ask("POST", "/pub?topic=work&defer=1", b"x") == (200, "OK")  # from now on in the HTTP thread
+        write_rights(guarded.file, "viewer", sockets="")
+        assert client.frame() == (1, b"E_UNAUTHORIZED AUTH is no longer valid")
+        assert client.frame() is None
+        assert worker.recv(100) == b"UNAUTHORIZED\r\n"
+        assert worker.recv(100) == b""
+        assert kept.ask("POST", "/pub?topic=work", b"x")[0] == 401
+        assert kept.ask("GET", "/ping") == (200, "OK")
+
+
+def test_nsqlookupd_knows_its_nodes_by_their_user(place: Path, tmp_path: Path) -> None:
+    file = tmp_path / "auth.toml"
+    write_rights(file)
+    tcp, http = place / "tcp", place / "http"
+    flags = ("-tcp-address", f"unix:{tcp}", "-http-address", f"unix:{http}", "-auth-file", str(file))
+    with (
+        Daemon("nsqlookupd", *flags),
+        nsqd(tmp_path / "data", "-lookupd-tcp-address", f"unix:{tcp}", "-broadcast-address", "me") as node,
+    ):
+        httpx.post(f"http://{node.http}/topic/create?topic=work").raise_for_status()
+        eventually(lambda: '"me"' in ask(http, 0, "GET", "/lookup?topic=work")[1])
+        assert ask(http, SIDECAR, "GET", "/lookup?topic=work")[0] == 200  # for everybody who is known
+        assert ask(http, SIDECAR, "GET", "/topics")[0] == 403
+        assert ask(http, STRANGER, "GET", "/lookup?topic=work")[0] == 401
+        with connected(tcp, SIDECAR) as other:
+            other.sendall(
+                b"  V1IDENTIFY\n" + sized(b'{"broadcast_address":"a","tcp_port":1,"http_port":1,"version":"1"}')
+            )
+            assert b"E_UNAUTHORIZED" in other.recv(1000)
+        write_rights(file, sockets=SOCKETS.replace("uid = 0", "uid = 1"))
+        node.wait_for_line("E_UNAUTHORIZED")
+
+
+# certificates over HTTPS
+
+
+def test_a_certificate_counts_over_https(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "tls")
+    file = tmp_path / "auth.toml"
+    write_rights(
+        file, "viewer",
+        sockets='[[certificate]]\nname = "billing"\nsubject = "CN=billing*,OU=*,O=*"\nroles = ["producer"]\n'
+        '[[certificate]]\nname = "old"\nsubject = "CN=old*,OU=*,O=*"\nroles = ["producer"]\nexpires = 2020-01-01T00:00:00Z\n'
+    )  # fmt: skip
+    flags = [
+        *authority.flags(), "-https-address", "127.0.0.1:0", "-tls-client-auth-policy", "require-verify",
+        "-tls-root-ca-file", authority.root, "-auth-file", str(file),
+    ]  # fmt: skip
+    with nsqd(tmp_path / "data", *flags, listens=("TCP", "HTTP", "HTTPS")) as node:
+        url = f"https://{node.addresses['HTTPS']}"
+
+        def client(context: ssl.SSLContext) -> httpx.Client:
+            return httpx.Client(verify=context, base_url=url)
+
+        with client(authority.client(authority.issue("billing1"))) as known:
+            for _ in range(2):
+                assert known.post("/pub?topic=t", content=b"x").text == "OK"
+            assert known.get("/stats").status_code == 403
+            assert known.get("/stats", headers=bearer("viewer")).status_code == 200  # what is shown counts
+            assert known.post("/pub?topic=t", content=b"x", headers=bearer("viewer")).status_code == 403
+            write_rights(file, "viewer", sockets="")
+            eventually(lambda: known.post("/pub?topic=t", content=b"x").status_code == 401)
+        for name in ("stranger", "old"):
+            with client(authority.client(authority.issue(name))) as other:
+                assert other.post("/pub?topic=t", content=b"x").status_code == 401
+                assert other.get("/ping").text == "OK"
+        late = authority.client(authority.issue_expired("billing"))
+        with client(late) as other, pytest.raises(httpx.TransportError):
+            other.post("/pub?topic=t", content=b"x")
+
+
+# several addresses, and /metrics
+
+
+def test_several_addresses_serve_the_same_clients(tmp_path: Path) -> None:
+    path = tmp_path / "tcp.sock"
+    flags = [word for address in (str(path), "127.0.0.1:0", "127.0.0.1:0") for word in ("-tcp-address", address)]
+    with nsqd(tmp_path / "data", *flags) as node:
+        addresses = [line.split()[-1] for line in node.lines if "TCP: listening on" in line]
+        assert len(set(addresses)) == 3
+        for address in addresses:
+            with Producer([address]) as producer:
+                producer.publish("t", b"x")
+        topic = httpx.get(f"http://{node.http}/stats?format=json&topic=t").json()["topics"][0]
+        assert topic["message_count"] == 3
+        info = httpx.get(f"http://{node.http}/info").json()
+        assert info["tcp_port"] == int(addresses[1].rpartition(":")[2])
+        assert httpx.get(f"http://{node.http}/config/tcp_address").json() == [str(path), "127.0.0.1:0", "127.0.0.1:0"]
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("program", ["nsqd", "nsqlookupd"])
+def test_metrics_are_for_those_who_may_see_stats(program: str, tmp_path: Path) -> None:
+    file = tmp_path / "auth.toml"
+    write(file, "viewer", "consumer")
+    flags = ("-auth-file", str(file), "-metrics-auth", *(("-data-path", str(tmp_path)) if program == "nsqd" else ()))
+    with Daemon(program, *flags) as daemon:
+        url = f"http://{daemon.http}"
+        assert httpx.get(f"{url}/metrics").status_code == 401
+        assert httpx.get(f"{url}/metrics", headers=bearer("consumer")).status_code == 403
+        assert "# TYPE" in httpx.get(f"{url}/metrics", headers=bearer("viewer")).text
+        for open_path in ("/ping", "/livez", "/readyz", "/info"):
+            assert httpx.get(f"{url}{open_path}").status_code == 200
+    ended = run(program, "-metrics-auth", "-http-address", "127.0.0.1:0", "-tcp-address", "127.0.0.1:0")
+    assert ended.returncode == 1
+    assert "--metrics-auth needs --auth-file" in ended.stderr
