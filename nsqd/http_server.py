@@ -50,6 +50,11 @@ class HttpFrontEnd:
             from shared.http.authorize import Authorizer, guarded
 
             found = guarded(found, NEEDS, Authorizer(listeners.keyring))
+        if node.audit is not None:
+            from nsqd.http.audited import audited
+            from nsqd.http.rights import NEEDS
+
+            found = audited(found, NEEDS, node.audit.note)
         api = Api(found, self._hosts, trio_thread.report)
         https = None
         if listeners.https and listeners.certificates:

@@ -38,6 +38,7 @@ from shared.checks import (
     lasts,
     missing_directory,
     no_host_port,
+    no_place_for_file,
     no_port,
     not_dialable,
     obstructed,
@@ -110,6 +111,10 @@ class NsqdOptions(DaemonOptions):
     auth_token_file: str = option(
         "", "path to a file with the token that this node shows to nsqlookupd and to other nodes over HTTP"
     )
+    audit_file: str = option(
+        "", "path to the audit log, a line of JSON for each change and each refusal (penstock audit)"
+    )
+    audit_topic: str = option("", "topic to which the records of the audit are published")
     http_client_connect_timeout: Duration = _duration(2 * SECOND, "timeout for HTTP connect")
     http_client_request_timeout: Duration = _duration(5 * SECOND, "timeout for HTTP request")
     topology_region: str = option(
@@ -328,6 +333,8 @@ class NsqdOptions(DaemonOptions):
             wrong.append("cannot require TLS client connections without TLS key and cert")
         if self.statistics_topic and not is_valid_name(self.statistics_topic):
             wrong.append(f"--statistics-topic {self.statistics_topic!r} is not a valid topic name")
+        if self.audit_topic and not is_valid_name(self.audit_topic):
+            wrong.append(f"--audit-topic {self.audit_topic!r} is not a valid topic name")
         wrong += complaints("tcp-shared-address", filter(None, [self.tcp_shared_address]), no_host_port)
         if self.tcp_shared_address and self.tcp_shared_address == self.tcp_address:
             wrong.append("--tcp-shared-address must not be --tcp-address, where consumers find this node alone")
@@ -361,6 +368,7 @@ class NsqdOptions(DaemonOptions):
             *complaints("disque-address", filter(None, [self.disque_address]), obstructed),
             *complaints("cluster-address", filter(None, [self.cluster_address]), no_address_of_nodes),
             *complaints("data-path", [self.data_path], missing_directory),
+            *complaints("audit-file", filter(None, [self.audit_file]), no_place_for_file),
         ]
 
     def oddities(self) -> list[str]:
