@@ -298,6 +298,7 @@ class Daemon:
         assert self._fencing_epoch is not None
         in_flight = self._cluster.in_flight() if self._cluster is not None else 0
         self._bridge.close()
+        self._audit.stop_publishing()
         self.reactor.hang_up()
         return Fence(self._opened.log.identity.log_id, self._fencing_epoch, again(self._listeners), in_flight)
 

@@ -69,7 +69,7 @@ def _audited(method: str, path: str, need: Need, handler: Handler, note: Note) -
             raise
         except BaseException:  # the client is gone, the daemon stops, or a bug: it may have been done in part
             if does_record:
-                record(request, Outcome.FAILED)
+                record(request, Outcome.UNCERTAIN)
             raise
         if does_record:
             record(request, Outcome.DONE, _count_of(response) if need.verb in _COUNTED else UNKNOWN)

@@ -14,10 +14,9 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from shared.audit.event import UNKNOWN, Event
+from shared.audit.event import UNKNOWN, Event, bounded
 
 FIRST = "0" * 64  # what the first line has as the digest of the line before it
-MOST_TEXT = 200  # characters of each text: the names of topic and channel take 129
 MOST_LINE = 16 * 1024  # bytes: six texts whose characters take 12 bytes each
 _TEXTS = ("time", "who", "by", "port", "address", "action", "target", "outcome", "prev")
 
@@ -40,20 +39,21 @@ class BrokenChainError(ValueError):
 
 def encode(head: Head, node: int, wall: int, event: Event) -> tuple[bytes, Head]:
     """Return the line of an event behind `head`, without the line's end, and the new end. `wall`: ns since the epoch."""
+    event = bounded(event)
     record: Record = {
         "seq": head.seq + 1,
         "time": datetime.fromtimestamp(wall / 1e9, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "node": node,
-        "who": event.who[:MOST_TEXT],
-        "by": event.by[:MOST_TEXT],
+        "who": event.who,
+        "by": event.by,
     }
     if event.user:
-        record["user"] = event.user[:MOST_TEXT]
+        record["user"] = event.user
     record |= {
         "port": event.port,
-        "address": event.address[:MOST_TEXT],
-        "action": event.action[:MOST_TEXT],
-        "target": event.target[:MOST_TEXT],
+        "address": event.address,
+        "action": event.action,
+        "target": event.target,
     }
     if event.count != UNKNOWN:
         record["count"] = event.count

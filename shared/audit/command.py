@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import sys
+import zlib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from io import BufferedReader
@@ -40,7 +41,7 @@ def main() -> int:
     except BrokenPipeError:  # of `| head`
         sys.stderr.close()
         return 0
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         where = getattr(error, "filename", None)
         said = getattr(error, "strerror", None) or error
         print(f"penstock audit: {f'{where}: ' if where else ''}{said}", file=sys.stderr)

@@ -17,6 +17,10 @@ class Outcome(StrEnum):
     REFUSED = "refused"  # the client may not do that, or showed a wrong proof
     FAILED = "failed"  # the client may, and it was not done
     THROTTLED = "throttled"  # the client has tried too often
+    UNCERTAIN = "uncertain"  # the client hung up, or the daemon stopped, before it was over
+
+
+MOST_TEXT = 200  # characters of each text: the names of topic and channel take 129
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,15 @@ class Event:
     user: str = ""  # for whom nsqadmin acted; "": nobody
     address: str = ""  # IP address; "": a unix socket, or the daemon itself
     count: int = UNKNOWN  # of messages, jobs, or attempts
+
+
+def bounded(event: Event) -> Event:
+    """Return the event with texts of at most MOST_TEXT characters: it may wait, and what clients send may be long."""
+    texts = event.action, event.target, event.who, event.by, event.user, event.address
+    if max(map(len, texts)) <= MOST_TEXT:
+        return event
+    action, target, who, by, user, address = (text[:MOST_TEXT] for text in texts)
+    return Event(event.port, action, target, event.outcome, who, by, user, address, event.count)
 
 
 Note = Callable[[Event], None]  # takes an event to record; any thread may call it, and it never waits

@@ -21,7 +21,10 @@ class End:
 
 
 def open_end(path: str) -> End:
-    """Return where the chain ends, and cut off half a line. The file is made if it is not there. Raises OSError."""
+    """Return where the chain ends, and cut off half a line. The file is made if it is not there.
+
+    Raises OSError, also if it is another kind of file.
+    """
     place = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
     try:
         found = os.fstat(place)
@@ -30,14 +33,18 @@ def open_end(path: str) -> End:
         tail = os.pread(place, TAIL, max(0, found.st_size - TAIL))
         whole = tail.rfind(b"\n") + 1
         torn = len(tail) - whole
+        end = _end_of(tail[:whole].splitlines(), torn)
         if torn:
             os.ftruncate(place, found.st_size - torn)
     finally:
         os.close(place)
-    return _end_of(tail[:whole].splitlines(), torn)
+    return end
 
 
 def _end_of(lines: list[bytes], torn: int) -> End:
+    """Return the end of the chain in the last lines. Raises OSError if the file is none of an audit: it is left as it is."""
+    if torn > MOST_LINE:
+        raise OSError("it is not an audit file: its last line is too long")
     if not lines:
         return End(torn=torn)
     is_damaged = False
@@ -46,4 +53,4 @@ def _end_of(lines: list[bytes], torn: int) -> End:
             return End(Head(decode(line)["seq"], digest(lines[-1])), torn, is_damaged)
         except BrokenChainError:
             is_damaged = True
-    return End(Head(0, digest(lines[-1])), torn, True)
+    raise OSError("it is not an audit file: there is no record at its end")

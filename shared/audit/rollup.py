@@ -12,7 +12,7 @@ from math import inf
 from shared.audit.event import NODE, Event, Outcome
 
 WINDOW = 10.0  # s
-BURST = 5  # refusals of a kind that are recorded one by one in a window
+BURST = 5  # refusals and failures of a kind that are recorded one by one in a window
 BURST_OF_CHANGES = 100  # topics and channels that came or went by themselves
 # kinds remembered at a time: more addresses are counted together, whatever they try
 MOST_KINDS = 1024
@@ -39,7 +39,7 @@ class RollUp:
 
     def admits(self, event: Event, now: float) -> bool:
         """Return whether the event is to be recorded by itself; else it is counted. Call `ended` before."""
-        if event.outcome not in (Outcome.REFUSED, Outcome.THROTTLED) and event.port != NODE:
+        if event.outcome in (Outcome.DONE, Outcome.UNCERTAIN) and event.port != NODE:
             return True
         window = self._window(event, now)
         if window.room > 0:

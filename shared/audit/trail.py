@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import inf
 
 from shared.audit.chain import EMPTY, encode
-from shared.audit.event import NODE, Event, Outcome
+from shared.audit.event import NODE, Event, Outcome, bounded
 from shared.audit.file import open_end
 from shared.audit.rollup import RollUp
 from shared.files import append_whole
@@ -79,13 +79,15 @@ class Trail:
 
     def note(self, event: Event) -> None:
         """Have an event recorded, soon. Never waits for the disk."""
-        now = self._clock()
+        event, now = bounded(event), self._clock()
         with self._changed:
+            due = self._rollup.next_end
             for one in self._rollup.ended(now):
                 self._enqueue(one)
             if self._rollup.admits(event, now):
                 self._enqueue(event)
-            self._changed.notify_all()
+            if self._waiting or self._rollup.next_end != due:  # else the thread would wake up for each one of a flood
+                self._changed.notify_all()
 
     def _enqueue(self, event: Event) -> None:
         if len(self._waiting) < MOST_WAITING:

@@ -37,9 +37,8 @@ class Keyring:
         self._wall = wall
         self._state: tuple[int, ...] = ()  # of the file that was read last
         self._complaint = ""  # what was logged last
-        self.on_read: Callable[[bool], None] = lambda is_valid: (
-            None
-        )  # told of each change of the file, and whether it is valid
+        # is told of each change of the file, and whether it is valid
+        self.on_read: Callable[[bool], None] = lambda is_valid: None
         self.epoch = 0  # a greater one: somebody's rights may have changed
         self._file = AuthFile()
         self._next_end = float("inf")  # s since the epoch: when the first of those that are valid expires

@@ -16,6 +16,7 @@ import pytest
 from shared.audit.chain import FIRST, Head, Record, decode, follow
 from shared.auth.on_behalf import SIGNATURE, USER, headers_on_behalf
 from shared.auth.verbs import BUILT_IN
+from tests.certificates import Authority
 from tests.daemons import Conversation, Daemon, drained, eventually, nsqd, post, run
 from tests.processes.test_rights import FLAGS, bearer, token, write
 
@@ -289,6 +290,26 @@ def test_without_an_auth_file_and_over_restarts_and_rotation(tmp_path: Path) -> 
     assert file.stat().st_mode & 0o777 == 0o640 & ~_umask()
     done = run("penstock", "audit", "verify", str(tmp_path / "audit.1"), str(file))
     assert done.stdout.startswith("12 records, chain unbroken\n"), done.stdout
+
+
+def test_refusals_over_https_and_between_nodes(tmp_path: Path) -> None:
+    write(tmp_path / "auth.toml", "viewer")
+    authority = Authority(tmp_path)
+    (tmp_path / "secret").write_text("s" * 32)
+    flags = ("-auth-file", str(tmp_path / "auth.toml"), "-audit-file", str(tmp_path / "audit"), *authority.flags())
+    cluster = ("-cluster-address", "127.0.0.1:0", "-cluster-secret-file", str(tmp_path / "secret"), "-node-id", "7")
+    listens = ("TCP", "HTTP", "HTTPS", "CLUSTER")
+    with nsqd(tmp_path / "data", *flags, *cluster, "-https-address", "127.0.0.1:0", listens=listens) as node:
+        audited = Audited(node, tmp_path / "audit")
+        url = f"https://{node.addresses['HTTPS']}/topic/delete?topic=t"
+        assert httpx.post(url, headers=bearer("viewer"), verify=authority.client()).status_code == 403
+        found = audited.wait_for("topic/delete", "refused", port="https", target="t")
+        assert (found["who"], found["address"]) == ("viewer", "127.0.0.1")
+        with node.connect("CLUSTER") as sock:
+            sock.sendall(b"no frame of ours" * 10)
+            while sock.recv(1000):
+                pass
+        assert audited.wait_for("connect", "refused", port="cluster")["address"] == "127.0.0.1"
 
 
 def _umask() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import merge
 from itertools import chain, islice
 
@@ -79,7 +80,13 @@ class Operator(Borrower):
                 kicked += 1
             return None
 
+        self._begin_recorded("kick", name, some)
+
+    def _begin_recorded(self, action: str, name: str, some: Callable[[], bytes | None]) -> None:
+        """Begin a command that may take several turns. If it does, that it began is recorded: the client may hang up."""
         self._begin_long(some)
+        if self._long is not None:
+            self._record(action, name, Outcome.UNCERTAIN)
 
     def _kick_job(self, job_id: int) -> None:
         found = self._broker.tubes.find(job_id)
@@ -123,7 +130,7 @@ class Operator(Borrower):
             self._record("clear-tube", name, count=count)
             return b"CLEARED %d\r\n" % count
 
-        self._begin_long(some)
+        self._begin_recorded("clear-tube", name, some)
 
     def _move_job(self, job_id: int, name: str) -> None:
         """Handle move-job: put the job to another tube with its own options, delete it here, and answer MOVED with its new id.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nsqd.protocols.disque.arguments import Refused
 from nsqd.protocols.disque.rights import need_of
 from nsqd.protocols.recording import name_of, record
-from shared.audit.event import Outcome
+from shared.audit.event import MOST_TEXT, Outcome
 from shared.auth.verbs import Verb
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _RECORDED = (Verb.ACT, Verb.DELETE, Verb.ADMIN)
 _WITH_SUBCOMMANDS = (b"config", b"client", b"cluster", b"debug")
 MOST_IDS = 3  # of jobs that a record names
+MOST_WORD = 20  # characters of a subcommand
 Handler = Callable[["Client", list[bytes]], None]
 
 
@@ -52,22 +53,28 @@ def note(client: Client, arguments: Sequence[bytes], outcome: Outcome = Outcome.
         return
     command = arguments[0].lower()
     action = command
-    if command in _WITH_SUBCOMMANDS and len(arguments) > 1:
-        action += b" " + arguments[1].lower()
+    if (
+        command in _WITH_SUBCOMMANDS
+        and len(arguments) > 1
+        and len(arguments[1]) <= MOST_WORD
+        and arguments[1].isalpha()
+    ):
+        action += b" " + arguments[1]
     who = name_of(client.credential.identity if client.credential is not None else None)
     record(audit, "disque", client.remote_ip, who, _text(action).upper(), _target(command, arguments), outcome)
 
 
 def _target(command: bytes, arguments: Sequence[bytes]) -> str:
+    """Return the names in a command, whoever has sent it."""
     need = need_of(command, arguments)
     if need.queue:
         return _text(arguments[need.queue]) if len(arguments) > need.queue else ""
     if need.jobs:
-        return _text(b" ".join(arguments[need.jobs : need.jobs + MOST_IDS]))
+        return " ".join(map(_text, arguments[need.jobs : need.jobs + MOST_IDS]))
     if command == b"config":
         return _text(arguments[2]) if len(arguments) > 2 else ""
-    return _text(b" ".join(arguments[2:4])) if command in (b"client", b"cluster") else ""
+    return " ".join(map(_text, arguments[2:4])) if command in (b"client", b"cluster") else ""
 
 
 def _text(word: bytes) -> str:
-    return word.decode("utf-8", "backslashreplace")
+    return word[:MOST_TEXT].decode("utf-8", "backslashreplace")

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from shared.audit.chain import EMPTY, FIRST, MOST_LINE, MOST_TEXT, BrokenChainError, Head, digest, encode, follow
-from shared.audit.event import Event, Outcome
+from shared.audit.chain import EMPTY, FIRST, MOST_LINE, BrokenChainError, Head, digest, encode, follow
+from shared.audit.event import MOST_TEXT, Event, Outcome
 
 AT = 1_790_000_000_123_456_789  # ns since the epoch
 

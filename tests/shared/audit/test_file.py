@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.audit.chain import FIRST, Head, digest
+from shared.audit.chain import FIRST, MOST_LINE, Head, digest
 from shared.audit.file import TAIL, End, open_end
 from tests.shared.audit.test_chain import chain
 
@@ -55,8 +55,15 @@ def test_a_last_line_that_is_no_record_is_kept_and_the_numbers_go_on(tmp_path: P
     assert end == End(Head(3, digest(junk)), is_damaged=True)
 
 
-def test_a_file_without_any_record(tmp_path: Path) -> None:
-    assert open_end(write(tmp_path / "audit", b"junk\n")) == End(Head(0, digest(b"junk")), is_damaged=True)
+@pytest.mark.parametrize(
+    "content",
+    [b"junk\n", b"[[token]]\n" * 50_000, b"\0" * (MOST_LINE + 1), b"a\n" + b"\0" * 1_000_000],
+    ids=["junk", "text", "zeros", "binary"],
+)
+def test_another_kind_of_file_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(OSError, match="it is not an audit file"):
+        open_end(write(tmp_path / "other", content))
+    assert (tmp_path / "other").read_bytes() == content
 
 
 def test_what_cannot_be_written(tmp_path: Path) -> None:

@@ -54,14 +54,15 @@ def test_one_target_is_named_and_several_are_not() -> None:
     assert [(one.target, one.count) for one in rollup.flush()] == [("t", 2), ("", 2)]
 
 
-@pytest.mark.parametrize("outcome", [Outcome.DONE, Outcome.FAILED])
+@pytest.mark.parametrize("outcome", [Outcome.DONE, Outcome.UNCERTAIN])
 def test_what_somebody_did_is_never_left_out(outcome: Outcome) -> None:
     events = [Event("http", "topic/create", f"t{number}", outcome) for number in range(10_000)]
     assert offered(RollUp(), events, 0.0) == events
 
 
-def test_throttled_attempts_are_counted_too() -> None:
-    event = Event("http", "stats", outcome=Outcome.THROTTLED)
+@pytest.mark.parametrize("outcome", [Outcome.THROTTLED, Outcome.FAILED])
+def test_other_attempts_in_vain_are_counted_too(outcome: Outcome) -> None:
+    event = Event("http", "stats", outcome=outcome)
     assert len(offered(RollUp(), [event] * 1000, 0.0)) == BURST
 
 

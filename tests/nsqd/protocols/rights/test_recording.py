@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nsqd.protocols.beanstalk.client import BeanstalkContext
+from nsqd.protocols.beanstalk.operators import SLICE
 from nsqd.protocols.nsq.authorization import PUBLISH, Authorization, Rule
 from nsqd.protocols.nsq.settings import Settings
 from shared.audit.event import UNKNOWN, Event
@@ -185,6 +186,30 @@ def test_refusals_of_clients_of_disque() -> None:
         ("", "AUTH", "", "refused"),
         ("worker", "ADDJOB", "other", "refused"),
         ("worker", "CONFIG SET", "requirepass", "refused"),
+    ]
+
+
+def test_what_a_stranger_sends_is_bounded() -> None:
+    events: list[Event] = []
+    client = disque_client(events, Proofs("worker"))
+    client.do("CONFIG", b"\xff" * 100_000, b"\xff" * 100_000)
+    client.do("CONFIG", "g" * 100, b"x" * 100_000)
+    client.do("ACKJOB", *[b"\xff" * 10_000] * 50)
+    assert [(event.action, len(event.target) <= 3000) for event in events] == [
+        ("CONFIG", True),
+        ("CONFIG", True),
+        ("ACKJOB", True),
+    ]
+
+
+def test_a_command_of_several_portions_is_recorded_when_it_begins() -> None:
+    events: list[Event] = []
+    client = beanstalk_client(events, None)
+    client.ask(b"use mail\r\n" + b"put 0 60 9 0\r\n\r\n" * (SLICE + 1))
+    assert client.ask(b"clear-tube mail\r\n") == b"CLEARED %d\r\n" % (SLICE + 1)
+    assert [(*short(event), event.count) for event in events] == [
+        ("", "clear-tube", "mail", "uncertain", UNKNOWN),
+        ("", "clear-tube", "mail", "done", SLICE + 1),
     ]
 
 
