@@ -8,7 +8,6 @@ is logged, and hinders no user.
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import os
 import time
@@ -20,6 +19,7 @@ from operator import itemgetter
 from typing import Any
 
 from admin.outbox import MOST_WAITING, Outbox
+from shared.files import append_whole
 from shared.log import log
 
 DONE = "done"
@@ -71,7 +71,7 @@ class Audit:
         line = json.dumps(record).encode() + b"\n"
         if self.path:
             try:
-                _append(self.path, line)
+                append_whole(self.path, line)
             except OSError as error:
                 log.error("AUDIT: cannot write %s: %s", self.path, error)
         if self._publish is not None and not self._outbox.put(line[:-1]):
@@ -99,18 +99,6 @@ class Audit:
             await self._publish(line)
         except Exception as error:  # whatever it is, the next record is still published
             log.error("AUDIT: cannot publish a record to the audit topic: %s", error)
-
-
-def _append(path: str, line: bytes) -> None:
-    """Append a line to the file, or nothing if the disk is full. Raises OSError."""
-    place = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    try:
-        before = os.fstat(place).st_size
-        if os.write(place, line) < len(line):  # the disk is full: half a line would spoil the next one
-            os.ftruncate(place, before)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    finally:
-        os.close(place)
 
 
 def _read_end(path: str) -> list[Record]:

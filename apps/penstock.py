@@ -49,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands.add_parser("restore", help="make a data directory from a backup of a node that is lost", add_help=False)
     commands.add_parser("auth", help="say who may do what: token create, list, revoke; can", add_help=False)
+    commands.add_parser("audit", help="check and show audit files of nsqd: verify, show", add_help=False)
     commands.add_parser("users", help="manage the users of nsqadmin: set, remove, list", add_help=False)
     commands.add_parser(
         "pipeline", help="archive topics as Parquet on Spark; roll up, report and replay them", add_help=False

@@ -41,6 +41,7 @@ from nsqd.options import NsqdOptions
 from nsqd.restore_command import _parser as restore_parser
 from nsqd.verify import _parser as verify_parser
 from pipeline.command_line import parser as pipeline_parser
+from shared.audit.command import _parser as audit_parser
 from shared.options import Spec, specs
 from shared.values import Duration
 
@@ -63,7 +64,7 @@ OPTIONS = {
     "nsq_stat": nsq_stat.Options,
     "nsq_to_file": ToFileOptions,
 }
-PARSERS = (penstock_parser, import_parser, restore_parser, verify_parser, users_parser, pipeline_parser)
+PARSERS = (penstock_parser, import_parser, restore_parser, verify_parser, users_parser, audit_parser, pipeline_parser)
 _TYPES = {bool: "switch", int: "integer", float: "number", str: "text", Duration: "duration"}
 
 
@@ -261,7 +262,7 @@ def metrics() -> str:
         "# Metrics\n",
         "`GET /metrics` of nsqd and nsqlookupd answers these metrics in Prometheus's text format. A series by topic, channel,\n"
         "tube or cursor exists for the first 200 of each, by backlog; the others are summed up as `(other)`. Only a node of a\n"
-        "cluster has `nsqd_cluster_*`.\n",
+        "cluster has `nsqd_cluster_*`, and only one with an audit has `nsqd_audit_*`.\n",
     ]
     for program, text in _scraped().items():
         parts.append(f"## {program}\n\n| metric | type | labels | meaning |\n|---|---|---|---|")
@@ -302,7 +303,13 @@ def _scraped() -> dict[str, str]:
         found = {}
         beside = Path(directory)
         for program, own in (
-            ("nsqd", ("-data-path", directory, "-e2e-processing-latency-percentile", "0.99")),
+            (
+                "nsqd",
+                (
+                    *("-data-path", directory, "-audit-file", str(beside / "audit")),
+                    *("-e2e-processing-latency-percentile", "0.99"),
+                ),
+            ),
             ("nsqlookupd", ()),
         ):
             http = beside / f"{program}.http"

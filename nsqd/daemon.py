@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from nsqd.audit import NodeAudit, note_signal, open_trail
 from nsqd.core.limits import MAY_BE_DELIVERED
 from nsqd.core.observation.series import Series
 from nsqd.core.registry import Change
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from nsqd.replication.port import ClusterPort
     from nsqd.shared_port import SharedPort
     from nsqd.storage.log.epochs import Epoch
+    from shared.audit.trail import Trail
 
 SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner than after Python's 5 ms
 # Allocations between collections, young and middle; the oldest generation is never collected automatically. A million waiting
@@ -75,23 +77,24 @@ COPIES_WITHIN = 0.5  # s for the copies of publishes over HTTP when the node sto
 
 def serve(options: NsqdOptions, directory: DataDirectory, listeners: Listeners) -> None:
     """Serve until SIGINT or SIGTERM. Raises DirectoryError before any client is served."""
-    try:
-        trio.run(_run, options, directory, listeners)
-    except ExceptionGroup as group:
-        match group.exceptions:
-            case [DirectoryError() as error]:
-                raise error from None
-        raise
+    with open_trail(options) as trail:
+        try:
+            trio.run(_run, options, directory, listeners, trail)
+        except ExceptionGroup as group:
+            match group.exceptions:
+                case [DirectoryError() as error]:
+                    raise error from None
+            raise
 
 
-async def _run(options: NsqdOptions, directory: DataDirectory, listeners: Listeners) -> None:
+async def _run(options: NsqdOptions, directory: DataDirectory, listeners: Listeners, trail: Trail | None) -> None:
     """Serve until SIGINT or SIGTERM. Any exception that leaves here is a bug, or a machine that has ceased to work."""
     _tune_interpreter()
     auth_servers = make_auth_servers(options, listeners.auth_tls)
     with trio.open_signal_receiver(*SIGNALS) as signals:
         opened = await open_patiently(options, directory, listeners, signals)
         while opened is not None:
-            fence = await _serve(options, directory, listeners, opened, auth_servers, signals)
+            fence = await _serve(options, directory, listeners, opened, auth_servers, signals, trail)
             opened = None  # the next log may need the memory
             if fence is not None:
                 gc.collect()
@@ -110,11 +113,12 @@ async def _serve(
     opened: Opened,
     auth_servers: AuthServers | None,
     signals: AsyncIterator[int],
+    trail: Trail | None,
 ) -> Fence | None:
     """Serve an open log until a signal, or until another node has adopted the log: then its fence is returned."""
     fence: Fence | None = None
     async with trio.open_nursery() as nursery:
-        daemon = Daemon(options, directory, listeners, opened, nursery)
+        daemon = Daemon(options, directory, listeners, opened, nursery, trail)
         listen_to_nsq(daemon.reactor, listeners, daemon.context, auth_servers, nursery)
         daemon.listen_to_beanstalk()
         daemon.join_cluster(directory)
@@ -124,12 +128,14 @@ async def _serve(
         daemon.open_shared_port()
         await daemon.start_http()
         note_slow_interpreter()
-        await _until_over(signals, options, listeners, daemon.is_fenced, daemon.has_left)
+        reload = partial(_reload, options, listeners, trail)
+        await _until_over(signals, reload, daemon.is_fenced, daemon.has_left)
         daemon.stop_adopting()
         if daemon.is_fenced.is_set():
             fence = daemon.hang_up()
         elif not daemon.has_left.is_set():
             daemon.announce_stop()
+        note_signal(trail, "process/stop" if fence is None else "process/fenced")
         daemon.close_shared_port()
         await daemon.stop_http()
         nursery.cancel_scope.cancel()
@@ -137,13 +143,8 @@ async def _serve(
     return fence
 
 
-async def _until_over(
-    signals: AsyncIterator[int], options: NsqdOptions, listeners: Listeners, *events: trio.Event
-) -> None:
-    """Wait for SIGINT or SIGTERM among `signals`, or for one of the events."""
-    own = (listeners.certificates, ""), (listeners.cluster_tls, " of the cluster")
-    loaded = *own, (listeners.lookupd_tls, " for nsqlookupd")
-    reload = partial(reload_with_certificates, options, PROGRAM, *loaded)
+async def _until_over(signals: AsyncIterator[int], reload: Callable[[], None], *events: trio.Event) -> None:
+    """Wait for SIGINT or SIGTERM among `signals`, or for one of the events. Calls `reload` on each SIGHUP."""
     async with trio.open_nursery() as nursery:
 
         async def until_set(event: trio.Event) -> None:
@@ -166,6 +167,7 @@ class Daemon:
         listeners: Listeners,
         opened: Opened,
         nursery: trio.Nursery,
+        trail: Trail | None,
     ) -> None:
         self._options, self._listeners, self._opened, self._nursery = options, listeners, opened, nursery
         self._broker = broker = opened.broker
@@ -182,6 +184,8 @@ class Daemon:
         self.context = Context(
             broker, options.settings(), until_registered=self._lookupds.until_registered, proofs=listeners.keyring
         )
+        self._audit = NodeAudit(trail, broker, options.audit_topic, opened.wake)
+        self.context.audit = self._audit.note
         admission = make_admission(options, listeners, broker.refused, self._budget)
         self.reactor = Reactor(broker, clocks, self._answer_http_requests, self._report_changes, admission)
         opened.wake.reactor = self.reactor
@@ -203,6 +207,7 @@ class Daemon:
             files, keyring = self._opened.log.files, self._listeners.keyring
             front_end = FrontEnd(self._broker, self._options.max_job_size, peers, files, keyring)
             self._beanstalk_context = front_end.context
+            front_end.context.audit = self._audit.note
             listen_to_beanstalk(self.reactor, self._listeners, front_end)
 
     def listen_to_disque(self) -> None:
@@ -218,7 +223,7 @@ class Daemon:
             self._broker, self._job_ids, cluster, options.max_msg_size, partial(all_peers, self.reactor)
         )
         front_end.context.has_debug, front_end.port = options.debug_routes, port
-        front_end.context.proofs = self._listeners.keyring
+        front_end.context.proofs, front_end.context.audit = self._listeners.keyring, self._audit.note
         front_end.context.config |= {"port": str(port), "dir": options.data_path, "appendonly": "yes"}
         if self._listeners.disque is not None:
             listen_to_disque(self.reactor, self._listeners, front_end)
@@ -244,6 +249,7 @@ class Daemon:
             self._options, self._listeners, self._info, directory.path, self._opened, self.reactor, self._nursery
         )
         cluster.on_fenced = self.fenced
+        cluster.on_refused = self._audit.record_peer_refused
         self._prepare_leaving(cluster)
         self._nursery.start_soon(cluster.run, self._nursery)
         self._nursery.start_soon(cluster.discover, self._lookupds.find_cluster_peers)
@@ -291,6 +297,7 @@ class Daemon:
         assert self._fencing_epoch is not None
         in_flight = self._cluster.in_flight() if self._cluster is not None else 0
         self._bridge.close()
+        self._audit.stop_publishing()
         self.reactor.hang_up()
         return Fence(self._opened.log.identity.log_id, self._fencing_epoch, again(self._listeners), in_flight)
 
@@ -305,7 +312,9 @@ class Daemon:
         start(end_pauses, self._broker, wake)
         start(self.reactor.run)
         start(sync_by_time, self._options, self._opened.log, wake)
+        self._audit.publish_from(self._trio_thread.run_soon)
         if self._listeners.keyring is not None:
+            self._listeners.keyring.on_read = partial(note_signal, self._audit.trail, "auth/reload")
             start(watch_rights, self._listeners.keyring, partial(all_peers, self.reactor), wake)
         self._lookupds.set_addresses(self._options.lookupd_tcp_address)
 
@@ -362,6 +371,7 @@ class Daemon:
         if self._cluster is not None:
             self._cluster.close()
         self._broker.adopted.clear()  # their logs are closed
+        self._audit.publish_rest()
         self._saver.save(self._saver.current_topology())
         self._broker.commit()
         self._opened.log.close()
@@ -392,6 +402,7 @@ class Daemon:
             buffers=self._budget.figures,
             cluster=self._cluster,
             job_ids=self._job_ids,
+            audit=self._audit.trail,
         )
 
     @cached_property
@@ -418,6 +429,7 @@ class Daemon:
     def _report_changes(self, changes: list[Change]) -> None:
         """Report topics and channels that were created, deleted or paused to the log, nsqlookupd and nsqd.dat."""
         log_changes(changes)
+        self._audit.record_changes(changes)
         self._lookupds.queue_changes(changes)
         if any(change.lasting for change in changes):
             self._saver.topology_changed()
@@ -435,3 +447,10 @@ def _tune_interpreter() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.freeze()  # imported objects are never garbage
     gc.set_threshold(*GC_THRESHOLDS)
+
+
+def _reload(options: NsqdOptions, listeners: Listeners, trail: Trail | None) -> None:
+    """Handle SIGHUP: reload the log level, and the TLS files for future connections."""
+    own = (listeners.certificates, ""), (listeners.cluster_tls, " of the cluster")
+    is_valid = reload_with_certificates(options, PROGRAM, *own, (listeners.lookupd_tls, " for nsqlookupd"))
+    note_signal(trail, "process/SIGHUP", is_valid)  # the first record of a file that replaces a rotated one

@@ -50,6 +50,11 @@ class HttpFrontEnd:
             from shared.http.authorize import Authorizer, guarded
 
             found = guarded(found, needs(options.metrics_auth), Authorizer(listeners.keyring))
+        if node.audit is not None:
+            from nsqd.http.audited import audited
+            from nsqd.http.rights import needs
+
+            found = audited(found, needs(options.metrics_auth), node.audit.note)
         api = Api(found, self._hosts, trio_thread.report)
         plain, https = secured(api, listeners.https, listeners.certificates, options.tls_required == REQUIRED)
         # Where TLS is required, the server itself accepts plain HTTP.

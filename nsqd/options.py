@@ -34,6 +34,7 @@ from shared.checks import (
     metrics_problems,
     missing_directory,
     no_host_port,
+    no_place_for_file,
     no_port,
     not_dialable,
     obstructed,
@@ -119,6 +120,10 @@ class NsqdOptions(TlsOptions):
         "", "path to a file with the token that this node shows to nsqlookupd and to other nodes over HTTP"
     )
     metrics_auth: bool = option(False, "answer /metrics only to those who may see stats, by auth-file")
+    audit_file: str = option(
+        "", "path to the audit log, a line of JSON for each change and each refusal (penstock audit)"
+    )
+    audit_topic: str = option("", "topic to which the records of the audit are published")
     http_client_connect_timeout: Duration = _duration(2 * SECOND, "timeout for HTTP connect")
     http_client_request_timeout: Duration = _duration(5 * SECOND, "timeout for HTTP request")
     topology_region: str = option(
@@ -306,6 +311,8 @@ class NsqdOptions(TlsOptions):
         wrong += lookupd_tls_problems(self.lookupd_tls_root_ca_file, self.lookupd_tls_cert, self.lookupd_tls_key)
         if self.statistics_topic and not is_valid_name(self.statistics_topic):
             wrong.append(f"--statistics-topic {self.statistics_topic!r} is not a valid topic name")
+        if self.audit_topic and not is_valid_name(self.audit_topic):
+            wrong.append(f"--audit-topic {self.audit_topic!r} is not a valid topic name")
         wrong += complaints("tcp-shared-address", filter(None, [self.tcp_shared_address]), no_host_port)
         if self.tcp_shared_address and self.tcp_shared_address in self.tcp_address:
             wrong.append("--tcp-shared-address must not be --tcp-address, where consumers find this node alone")
@@ -340,6 +347,7 @@ class NsqdOptions(TlsOptions):
             *complaints("disque-address", filter(None, [self.disque_address]), obstructed),
             *complaints("cluster-address", filter(None, [self.cluster_address]), no_address_of_nodes),
             *complaints("data-path", [self.data_path], missing_directory),
+            *complaints("audit-file", filter(None, [self.audit_file]), no_place_for_file),
         ]
 
     def oddities(self) -> list[str]:

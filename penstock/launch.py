@@ -21,6 +21,7 @@ _ELSEWHERE = {  # subcommands of `penstock` whose module is outside apps
     "pipeline": "pipeline.main",
     "users": "admin.users_command",
     "auth": "shared.auth.command",
+    "audit": "shared.audit.command",
     "doctor": "pipeline.doctor",
 }
 

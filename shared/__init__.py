@@ -1,4 +1,4 @@
-"""What all rooms share: options, logs, sockets, TLS, the process, and the packages `http` and `auth` (who may do what).
+"""What all rooms share: options, logs, sockets, TLS, the process, and packages: `http`, `auth` (who may), `audit` (who did).
 
 Read `options` first: an option is declared once. Its sources are `flags`, `environment` and `config_file`, put together by
 `configuration`; `values`, `checks`, `secrets`, `daemon_options` and `print_config` belong to them.

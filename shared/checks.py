@@ -113,6 +113,11 @@ def no_port(number: int) -> str:
     return "" if 0 <= number <= 65535 else "not a valid port: clients cannot connect to it"
 
 
+def no_place_for_file(path: str) -> str:
+    """Check that a file can be in the directory that its path names."""
+    return missing_directory(os.path.dirname(path))
+
+
 def missing_directory(path: str) -> str:
     """Check that a directory exists; "" is the working directory."""
     try:

@@ -1,5 +1,6 @@
-"""Writing files that must survive a power cut."""
+"""Writing files that must survive a power cut, and files of lines in which no half of a line may stand."""
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -37,6 +38,26 @@ def replace_text(path: Path, text: str) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def append_whole(path: str, lines: bytes, sync: bool = False) -> None:
+    """Append whole lines to a file, or nothing if the disk is full. Owner and group may read it. Raises OSError.
+
+    The file is opened for each call, so that one which log rotation has renamed gets nothing more. `sync`: durable on return.
+    """
+    place = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        before = os.fstat(place).st_size
+        try:
+            if os.write(place, lines) < len(lines):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if sync:
+                os.fdatasync(place)
+        except OSError:
+            os.ftruncate(place, before)  # half a line would spoil the next one
+            raise
+    finally:
+        os.close(place)
 
 
 def sync_directory(path: Path) -> None:

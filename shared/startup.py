@@ -143,10 +143,13 @@ class Reloadable(Protocol):
         """Read the files again, for later connections. Raises TlsError, and then keeps the old ones."""
 
 
-def reload_with_certificates(options: DaemonOptions, program: str, *loaded: tuple[Reloadable | None, str]) -> None:
-    """Handle SIGHUP: reload the log level, and each of the certificates, which come with words that say whose they are."""
+def reload_with_certificates(options: DaemonOptions, program: str, *loaded: tuple[Reloadable | None, str]) -> bool:
+    """Handle SIGHUP: reload the log level, and each of the certificates, which come with words that say whose they are.
+
+    Returns False, and reloads nothing, if the options are wrong.
+    """
     if reload_log_level(options, program) is None:
-        return
+        return False
     for certificates, whose in loaded:
         if certificates is None:
             continue
@@ -156,6 +159,7 @@ def reload_with_certificates(options: DaemonOptions, program: str, *loaded: tupl
             log.error("SIGHUP: cannot reload the certificates%s, the current ones stay in use: %s", whose, error)
         else:
             log.info("SIGHUP: reloaded the certificates%s", whose)
+    return True
 
 
 def need_restart(before: Options, after: Options, program: str) -> list[str]:

@@ -10,8 +10,8 @@ All three answer:
 
 `since` is in s since the epoch, 0 while the node does not drain. `depth` counts messages that are ready in some channel, or
 that no channel has been given yet; `jobs` counts those of tubes without the buried ones, which `buried` includes. `done`: the
-node drains, and nothing is left except buried messages and jobs. The statistics topic is left out, because it may have no
-consumer.
+node drains, and nothing is left except buried messages and jobs. The statistics topic and the audit topic are left out,
+because they may have no consumer.
 
 Clients that publish or put are refused: E_PUB_FAILED (MPUB, DPUB) `PUB failed DRAINING` over TCP, 503 DRAINING over HTTP (also
 for /channel/messages/move, and for /channel/create with `from`), DRAINING to clients of beanstalkd. Consumers and workers go
@@ -69,7 +69,8 @@ class Drain:
         """
         call, broker = self._node.bridge.call, self._node.broker
         began = await call(lambda: broker.draining_since)
-        left, looking = DrainStatus(), drain_statuses(broker, self._node.options.statistics_topic)
+        own = self._node.options.statistics_topic, self._node.options.audit_topic
+        left, looking = DrainStatus(), drain_statuses(broker, *own)
         while portion := await call(lambda: list(islice(looking, PORTION))):
             for one in portion:
                 left = left.plus(one)

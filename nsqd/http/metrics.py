@@ -29,6 +29,7 @@ from nsqd.http.figures import (
     collect_figures,
 )
 from nsqd.http.node import Node
+from shared.audit.trail import TrailFigures
 from shared.budget import BudgetFigures
 from shared.histogram import Histogram
 
@@ -101,6 +102,7 @@ class MetricsRoute:
             *_scan(figures.scan),
             *_log(figures.log),
             *_buffers(figures.buffers),
+            *(_audit(self._node.audit.figures()) if self._node.audit is not None else ()),
             *_labelled("topic", TOPIC_GAUGES, TOPIC_COUNTERS, *self._topics.choose(figures.topics)),
             *_labelled("channel", CHANNEL_GAUGES, CHANNEL_COUNTERS, *self._channels.choose(figures.channels)),
             *_labelled("tube", TUBE_GAUGES, TUBE_COUNTERS, *self._tubes.choose(figures.tubes)),
@@ -183,6 +185,15 @@ def _buffers(buffers: BudgetFigures) -> Iterator[Metric]:
     yield GaugeMetricFamily("nsqd_buffer_peak_bytes", "Maximum of the used buffer budget since the start", buffers.peak)
     yield CounterMetricFamily(
         "nsqd_buffer_refused", "Requests that found no room in the buffer budget", buffers.refused
+    )
+
+
+def _audit(audit: TrailFigures) -> Iterator[Metric]:
+    """Yield what the audit has recorded, and what it could not."""
+    yield CounterMetricFamily("nsqd_audit_records", "Records of the audit", audit.records)
+    yield CounterMetricFamily("nsqd_audit_left_out", "Events that the audit has no record of", audit.left_out)
+    yield CounterMetricFamily(
+        "nsqd_audit_unpublished", "Records of the audit that its topic did not get", audit.unpublished
     )
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from nsqd.core.broker import Broker
 from nsqd.core.cluster_view import ClusterView
@@ -18,6 +19,9 @@ from nsqd.protocols.nsq.peer import Peer
 from shared.budget import BudgetFigures
 from shared.histogram import Histogram
 from shared.http.bridge import Bridge
+
+if TYPE_CHECKING:  # a node without an audit does not load it
+    from shared.audit.trail import Trail
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ class Node:
     cluster: ClusterView | None  # trio thread; None: the node is in no cluster
     buffers: Callable[[], BudgetFigures]  # any thread: what clients make the node buffer
     job_ids: JobIds  # trio thread; the names that clients of Disque have for jobs
+    audit: "Trail | None" = None  # any thread; None: nothing is recorded
 
     async def registered(self, topic: str) -> None:
         """Return when nsqlookupd knows what was just created, or after a bounded time. Runs in the HTTP thread."""

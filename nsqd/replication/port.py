@@ -116,6 +116,8 @@ class ClusterPort:
         # is told of an adopted log within the turn in which its topics begin to be attached
         self.on_attach: Callable[[Broker], None] = lambda broker: None
         self.on_fenced: Callable[[bytes, Epoch], None] = lambda log_id, epoch: None
+        # is told of each connection from an IP address that was refused
+        self.on_refused: Callable[[str], None] = lambda ip: None
         self.tellers: dict[bytes, CountsTeller] = {}  # one for each log that this node owns, by log id
         self.ends: dict[bytes, Extent] = {}  # how far adopted logs went that are not copied any more, by log id
         self._is_stopping = False
@@ -140,6 +142,8 @@ class ClusterPort:
         if peer.link is not None:
             if peer.link.peer is None and peer.link.closing and not peer.link.closing.endswith(SECOND_CONNECTION):
                 self._report_refusal(peer)
+                if not peer.link.is_dialer:
+                    self.on_refused(peer.remote_ip)
             self.cluster.closed(peer.link, time.monotonic_ns())
             if peer.link.peer is not None:
                 self.on_closed(peer.link.peer.number, peer.link)

@@ -37,6 +37,8 @@ class Keyring:
         self._wall = wall
         self._state: tuple[int, ...] = ()  # of the file that was read last
         self._complaint = ""  # what was logged last
+        # is told of each change of the file, and whether it is valid
+        self.on_read: Callable[[bool], None] = lambda is_valid: None
         self.epoch = 0  # a greater one: somebody's rights may have changed
         self._file = AuthFile()
         self._next_end = float("inf")  # s since the epoch: when the first of those that are valid expires
@@ -77,9 +79,11 @@ class Keyring:
         try:
             if self._state_of_file() != self._state:
                 self.reload()
+                self.on_read(True)
         except (OSError, AuthFileError, RecursionError) as error:
             if str(error) != self._complaint:
                 log.error("AUTH: %s: %s; what was read last stays in force", self._path, error)
+                self.on_read(False)
             self._complaint = str(error)
         if self._wall() >= self._next_end:
             self._note_next_end()

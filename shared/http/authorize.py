@@ -2,7 +2,8 @@
 
 A request shows a token, as `Authorization: Bearer TOKEN`, or as the password of basic authentication with any user name; or it
 shows a user's name and password by basic authentication. One that shows nothing has the proof of its connection: a verified
-certificate, or the user of a unix socket. What is missing is answered with 401, what is not allowed with 403.
+certificate, or the user of a unix socket. A program may name the user for whom it acts (shared/http/user_behind.py). What is
+missing is answered with 401, what is not allowed with 403.
 
 See docs/design/security.md#who-may-do-what.
 """
@@ -30,6 +31,7 @@ from shared.auth.verbs import Verb
 from shared.http.api import Handler, Routes, query
 from shared.http.errors import HttpError
 from shared.http.proof import Proof, proof_in
+from shared.http.user_behind import user_behind
 from shared.unix_sockets import NOBODY
 
 MOST_PASSWORD = 1024  # bytes
@@ -162,6 +164,8 @@ def _guarded(need: Need, handler: Handler, authorizer: Authorizer) -> Handler:
         identity = await authorizer.identify(request)
         if identity is None:
             raise HttpError(401, "UNAUTHORIZED", _CHALLENGE)
+        request.state.identity = identity
+        request.state.user = user_behind(request, identity)
         arguments = query(request) if need.topic or need.channel else {}
         topic, channel = arguments.get(need.topic, ""), arguments.get(need.channel, "")
         needed = [(need.verb, topic, channel)] if need.verb is not None else []
@@ -171,7 +175,6 @@ def _guarded(need: Need, handler: Handler, authorizer: Authorizer) -> Handler:
             needed.append((Verb.PUBLISH, arguments.get(need.target, ""), ""))
         if not all(identity.rights.may(*one) for one in needed):
             raise HttpError(403, "FORBIDDEN")
-        request.state.identity = identity
         return await handler(request)
 
     return checked

@@ -235,7 +235,7 @@ def test_what_is_configured_is_in_the_trail() -> None:
 def test_a_record_that_does_not_fit_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     audit, ann = Audit(str(tmp_path / "audit"), None), Actor("ann", "", "", "")
     audit.note("empty", "first", ann)
-    monkeypatch.setattr("admin.audit.os.write", lambda place, line: real(place, line[:20]))
+    monkeypatch.setattr("shared.files.os.write", lambda place, line: real(place, line[:20]))
     audit.note("empty", "cut", ann)
     monkeypatch.undo()
     audit.note("empty", "last", ann)

@@ -44,6 +44,7 @@ COVERED_BY = {
         "penstock.jobs.operators", "penstock.jobs.settings",
     ),
     "processes/test_lookupd.py": ("lookupd.main",),
+    "nsqd/protocols/rights/test_recording.py": ("nsqd.protocols.disque.audited", "nsqd.protocols.recording"),
     "nsqd/auth/test_servers.py": ("nsqd.auth.exchange",),
     "processes/test_beanstalkd.py": ("nsqd.beanstalk", "nsqd.beanstalkd"),
     "processes/test_disque_server.py": ("nsqd.disque_server",),

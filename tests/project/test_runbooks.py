@@ -24,6 +24,7 @@ from apps.to_file.options import Options as ToFileOptions
 from lookupd.options import LookupdOptions
 from nsqd.options import NsqdOptions
 from nsqd.restore_command import _parser as restore_parser
+from shared.audit.command import _parser as audit_parser
 from shared.options import specs
 from tests.daemons import ROOT
 
@@ -299,6 +300,8 @@ def test_commands_of_penstock_are_complete(pages: dict[str, str]) -> None:
             assert len(words) == 2
         elif words[0] == "restore":
             restore_parser().parse_args(words[1:])
+        elif words[0] == "audit":
+            audit_parser().parse_args(words[1:])
         else:
             parser.parse_args(words)
 

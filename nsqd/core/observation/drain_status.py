@@ -33,10 +33,10 @@ class DrainStatus(NamedTuple):
         return not (self.depth or self.in_flight or self.deferred or self.jobs)
 
 
-def drain_statuses(broker: Broker, aside: str) -> Iterator[DrainStatus]:
-    """Yield what is left in every topic and reader, except the topic `aside`. The caller may continue in later turns."""
+def drain_statuses(broker: Broker, *aside: str) -> Iterator[DrainStatus]:
+    """Yield what is left in every topic and reader, except the topics `aside`. The caller may continue in later turns."""
     for topic in [topic for one in (broker, *broker.adopted) for topic in one.topics.values()]:
-        if topic.deleted or topic.name == aside:
+        if topic.deleted or topic.name in aside:
             continue
         yield DrainStatus(depth=topic.depth)
         for reader in list(topic.readers.values()):

@@ -16,9 +16,11 @@ from typing import Protocol
 from nsqd.core.work_queue.loan import Loan
 from nsqd.core.work_queue.worker import BORROWED
 from nsqd.protocols.beanstalk.client import NOT_FOUND, OUT_OF_MEMORY, Client, job_reply
+from nsqd.protocols.recording import name_of, record
+from shared.audit.event import UNKNOWN, Outcome
 from shared.values import SECOND
 
-TOUCHED, DELETED = b"TOUCHED\r\n", b"DELETED\r\n"
+TOUCHED, DELETED, KICKED = b"TOUCHED\r\n", b"DELETED\r\n", b"KICKED\r\n"
 _ENDS = (b"delete ", b"release ", b"bury ")  # the job is not the client's any more
 
 
@@ -102,12 +104,19 @@ class Borrower(Client):
         if self._is_gone:
             return
         self._now = self._broker.now
+        if verb == b"kick-job ":
+            self._record("kick-job", str(job_id), Outcome.DONE if reply == KICKED else Outcome.FAILED)
         if job_id in self._loans:
             if reply == TOUCHED:
                 self.worker.hold(BORROWED, job_id, self._now + self._loans[job_id][1].retry * SECOND)
             elif reply == NOT_FOUND or (verb in _ENDS and reply != OUT_OF_MEMORY):
                 self._forget_loan(job_id)
         self._answer(reply)
+
+    def _record(self, action: str, target: str, outcome: Outcome = Outcome.DONE, count: int = UNKNOWN) -> None:
+        """Record what the client did as an operator, or was refused, if there is an audit."""
+        who = name_of(self.credential.identity if self.credential is not None else None)
+        record(self._context.audit, "beanstalkd", self.remote_ip, who, action, target, outcome, count)
 
     def _loan(self, job_id: int) -> Loan | None:
         """Return by which loan the client has a job; None: it has not."""

@@ -34,6 +34,7 @@ from nsqd.protocols.beanstalk.commands import (
 from nsqd.protocols.credential import Proofs, credential_of
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport
+from shared.audit.event import Note
 from shared.auth.verbs import Verb
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class BeanstalkContext:
     usual: dict[bytes, tuple[int, JobOptions]] = field(default_factory=dict)
     others: OtherNodes | None = None  # of the cluster; None: this node is alone
     proofs: Proofs | None = None  # the auth file; None: everybody may do everything
+    audit: Note | None = None  # what operators do, and what is refused, is recorded there; None: nowhere
 
     def learn(self, line: bytes, arguments: tuple[Any, ...]) -> None:
         """Remember a line of put and its arguments, because clients send the same line again."""
@@ -266,8 +268,7 @@ class Client(ABC):
         try:
             usual = read_usual(line)
             if self.credential is not None and line.startswith(AUTH):
-                is_known = self.credential.show_token(line[len(AUTH) :])
-                self._reply(b"AUTHORIZED\r\n" if is_known else UNAUTHORIZED)
+                self._do(AUTH, (line[len(AUTH) :],))
             elif usual is not None:
                 self._do(*usual)
             elif is_http(line):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import merge
 from itertools import chain, islice
 
@@ -10,9 +11,10 @@ from nsqd.core.work_queue.actions import behind
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.protocols.beanstalk import stats
-from nsqd.protocols.beanstalk.borrower import Borrower
+from nsqd.protocols.beanstalk.borrower import KICKED, Borrower
 from nsqd.protocols.beanstalk.client import NOT_FOUND, TUBES_OF_A_UNIT, job_reply
 from nsqd.protocols.beanstalk.commands import BadFormat
+from shared.audit.event import Outcome
 from shared.values import SECOND
 
 SLICE = 500  # jobs that a command handles in one turn: about 5 ms
@@ -72,24 +74,36 @@ class Operator(Borrower):
                 found = tubes.first(name, state) if kicked < bound else None
                 if found is None:
                     self._promise(name)
+                    self._record("kick", name, count=kicked)
                     return b"KICKED %d\r\n" % kicked
                 found[0].kick(found[1])
                 kicked += 1
             return None
 
+        self._begin_recorded("kick", name, some)
+
+    def _begin_recorded(self, action: str, name: str, some: Callable[[], bytes | None]) -> None:
+        """Begin a command that may take several turns. If it does, that it began is recorded: the client may hang up."""
         self._begin_long(some)
+        if self._long is not None:
+            self._record(action, name, Outcome.UNCERTAIN)
 
     def _kick_job(self, job_id: int) -> None:
         found = self._broker.tubes.find(job_id)
         if found is None:
             self._ask_owner(b"kick-job ", job_id)
+            if not self._wait:
+                self._record("kick-job", str(job_id), Outcome.FAILED)
             return
+        target = f"{found[0].topic_name} {job_id}"
         if found[1].state not in (JobState.BURIED, JobState.DELAYED):
+            self._record("kick-job", target, Outcome.FAILED)
             self._reply(NOT_FOUND)
             return
         found[0].kick(found[1])
         self._promise(found[0].topic_name)
-        self._reply(b"KICKED\r\n")
+        self._record("kick-job", target)
+        self._reply(KICKED)
 
     def _clear_tube(self, name: str) -> None:
         """Handle clear-tube: delete the ready, delayed and buried jobs, and answer CLEARED with their number.
@@ -113,9 +127,10 @@ class Operator(Borrower):
                     return None
             self._promise(name)
             tubes.leave_empty(name)
+            self._record("clear-tube", name, count=count)
             return b"CLEARED %d\r\n" % count
 
-        self._begin_long(some)
+        self._begin_recorded("clear-tube", name, some)
 
     def _move_job(self, job_id: int, name: str) -> None:
         """Handle move-job: put the job to another tube with its own options, delete it here, and answer MOVED with its new id.
@@ -139,6 +154,7 @@ class Operator(Borrower):
         options = JobOptions(job.priority, job.ttr, job.delay if due else 0, due, True, ttl, job.copies)
         number = tubes.put_to(name, body, options)
         self._promise(name)
+        self._record("move-job", f"{tube.topic_name} {job_id} {name}")
         self._finish(job_id)
         self._reply(b"MOVED %d\r\n" % number)
 
@@ -162,6 +178,7 @@ class Operator(Borrower):
             return
         tubes.listed.counters[name]["pause-tube"] += 1
         tubes.made(name).pause_for(seconds * SECOND, self._now)
+        self._record("pause-tube", name)
         self._reply(b"PAUSED\r\n")
 
     def _stats(self) -> None:

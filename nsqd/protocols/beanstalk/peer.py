@@ -11,6 +11,7 @@ from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.protocols.beanstalk.client import (
+    AUTH,
     DEADLINE_SOON,
     JOB_TOO_BIG,
     NOT_FOUND,
@@ -24,8 +25,9 @@ from nsqd.protocols.beanstalk.client import (
 )
 from nsqd.protocols.beanstalk.commands import BadFormat
 from nsqd.protocols.beanstalk.operators import Operator
-from nsqd.protocols.beanstalk.rights import allows
+from nsqd.protocols.beanstalk.rights import allows, target
 from nsqd.protocols.transport import NEVER
+from shared.audit.event import Outcome
 from shared.auth.verbs import Verb
 from shared.tls_info import TlsInfo
 from shared.values import SECOND
@@ -48,9 +50,19 @@ class Peer(Operator):
 
     def _refuse(self, verb: bytes, arguments: tuple[Any, ...]) -> None:
         """Answer UNAUTHORIZED; to a put once its body has come."""
+        self._record(verb.decode().rstrip(), target(self.worker, verb, arguments), Outcome.REFUSED)
         if verb in _PUTS and not arguments[-1]:
             self._discard, self._discard_reply = arguments[-2] + 2, UNAUTHORIZED
         else:
+            self._reply(UNAUTHORIZED)
+
+    def _show_token(self, secret: bytes) -> None:
+        """Handle auth: the client is whoever has this token."""
+        assert self.credential is not None
+        if self.credential.show_token(secret):
+            self._reply(b"AUTHORIZED\r\n")
+        else:
+            self._record("auth", "", Outcome.REFUSED)
             self._reply(UNAUTHORIZED)
 
     # producers
@@ -332,4 +344,5 @@ _HANDLERS: dict[bytes, Callable[..., None]] = {
     b"clear-tube ": Peer._clear_tube,
     b"move-job ": Peer._move_job,
     b"list-jobs ": Peer._list_jobs,
+    AUTH: Peer._show_token,
 }

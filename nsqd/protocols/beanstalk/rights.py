@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from nsqd.core.tubes import Tubes
 from nsqd.core.work_queue.worker import DEFAULT, Worker
+from nsqd.protocols.beanstalk.client import AUTH
 from nsqd.protocols.credential import Credential
 from shared.auth.verbs import Verb
 
@@ -70,14 +71,18 @@ NEEDS: Mapping[bytes, Need] = {
     b"clear-tube ": Need(Verb.DELETE, About.TUBE),
     b"move-job ": Need(Verb.ACT, About.MOVED),
     b"list-jobs ": Need(Verb.BROWSE, About.TUBE),
+    AUTH: _FREE,
 }
+
+
+_UNKNOWN_MAY = (b"quit", AUTH)
 
 
 def allows(credential: Credential, tubes: Tubes, worker: Worker, verb: bytes, arguments: tuple[Any, ...]) -> bool:
     """Return whether the client may do a command."""
     identity, need = credential.identity, NEEDS[verb]
     if identity is None:
-        return verb == b"quit"
+        return verb in _UNKNOWN_MAY
     if need.verb is None:
         return True
     rights = identity.rights
@@ -96,6 +101,16 @@ def allows(credential: Credential, tubes: Tubes, worker: Worker, verb: bytes, ar
         if not (rights.may(need.verb, found[0].topic_name) if found is not None else rights.any_of(need.verb)):
             return False
     return need.about is not About.MOVED or rights.may(Verb.PUBLISH, arguments[1])
+
+
+def target(worker: Worker, verb: bytes, arguments: tuple[Any, ...]) -> str:
+    """Return the tube or the job that a command is about, for the audit; "": neither."""
+    match NEEDS[verb].about:
+        case About.USED:
+            return worker.using
+        case About.TUBE | About.JOB | About.MOVED:
+            return str(arguments[0])
+    return ""
 
 
 def _wanted(tubes: Tubes, worker: Worker, credential: Credential) -> list[str]:

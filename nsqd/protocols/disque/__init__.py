@@ -4,7 +4,8 @@
 * `context`: what all connections share. `client`: a client's bytes, and its waiting. `peer`: all of its commands together.
 * `jobs`: the commands of producers and consumers; `queues`: looking at queues, and pausing them.
 * `server`: who the client is, and small commands about the server; `info`, `clients`, `config` and `cluster_commands`: INFO,
-  CLIENT, CONFIG and CLUSTER. `flush` throws all jobs away, for tests. `rights`: what each command needs.
+  CLIENT, CONFIG and CLUSTER. `flush` throws all jobs away, for tests. `rights`: what each command needs; `audited`: which are
+  recorded in the audit.
 
 Of nsqd, this package may import only `core` and the modules of `protocols`, and no other protocol. It is pure.
 """

@@ -19,10 +19,12 @@ from nsqd.core.work_queue.worker import Worker
 from nsqd.protocols.credential import credential_of
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.arguments import COMMANDS, Command, Refused, find
+from nsqd.protocols.disque.audited import note
 from nsqd.protocols.disque.context import DisqueContext
 from nsqd.protocols.disque.rights import allows
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport
+from shared.audit.event import Outcome
 from shared.auth.verbs import Verb
 
 UNITS_OF_A_TURN = 1024  # commands and replies count one each, and large ones more, so that no client gets a long turn
@@ -220,9 +222,11 @@ class Client(ABC):
             self.reply_error(b"ERR wrong number of arguments for '%s' command" % command.name)
             return
         if not self.authorized and command.name not in (b"auth", b"hello"):
+            note(self, arguments, Outcome.REFUSED)
             self.reply_error(NO_AUTH)
             return
         if not self.may(command.name, arguments):
+            note(self, arguments, Outcome.REFUSED)
             self.reply_error(NO_PERMISSION % command.name)
             return
         if command.needs_memory and self.broker.store.refusal:
@@ -251,6 +255,7 @@ class Client(ABC):
     def show_token(self, secret: bytes) -> bool:
         """Take the password of AUTH or HELLO as a token of the auth file."""
         if self.credential is None or not self.credential.show_token(secret):
+            note(self, [b"auth"], Outcome.REFUSED)
             return False
         self.forget_usual()
         self._end_monitoring()

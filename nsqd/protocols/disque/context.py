@@ -12,6 +12,7 @@ from nsqd.core.queues import Queues
 from nsqd.protocols.credential import Proofs
 from nsqd.protocols.disque.arguments import Refused
 from nsqd.protocols.disque.ids import JobIds
+from shared.audit.event import Note
 
 if TYPE_CHECKING:
     from nsqd.protocols.disque.client import Client
@@ -154,6 +155,7 @@ class DisqueContext:
     others: OtherNodes | None = None  # None: there are none, or the client is one of another node, which has asked
     password: bytes = b""  # b"": there is none
     proofs: Proofs | None = None  # the auth file; None: everybody may do everything
+    audit: Note | None = None  # what operators do, and what is refused, is recorded there; None: nowhere
     figures: Callable[[], ServerFigures] = lambda: NO_FIGURES  # of the process, for INFO
     clients: Callable[[], Sequence[Client]] = tuple  # of all connections
     stop: Callable[[], None] | None = None  # ends the process; None: SHUTDOWN is refused

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from nsqd.core.broker import Broker
@@ -12,6 +11,7 @@ from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.loan import Loan
 from nsqd.protocols.disque import jobs, queues, server
 from nsqd.protocols.disque.arguments import Command, GetJob, Refused, addjob, getjob
+from nsqd.protocols.disque.audited import Handler, audited
 from nsqd.protocols.disque.client import UNITS_OF_A_TURN, Client
 from nsqd.protocols.disque.context import DisqueContext
 from nsqd.protocols.disque.ids import ID_SIZE
@@ -21,7 +21,6 @@ _STAR = ord("*")
 _ACKJOB = b"*2\r\n$6\r\nACKJOB\r\n$40\r\n"  # how most clients acknowledge
 _ACKJOB_END = len(_ACKJOB) + ID_SIZE
 _ACKJOB_SIZE = _ACKJOB_END + 2
-Handler = Callable[[Client, list[bytes]], None]
 _HANDLERS: dict[bytes, Handler] = {
     b"addjob": jobs.add,
     b"getjob": jobs.get,
@@ -29,8 +28,8 @@ _HANDLERS: dict[bytes, Handler] = {
     b"fastack": jobs.acknowledge,
     b"deljob": jobs.acknowledge,
     b"nack": jobs.nack,
-    b"enqueue": jobs.enqueue,
-    b"dequeue": jobs.dequeue,
+    b"enqueue": audited(b"enqueue", jobs.enqueue),
+    b"dequeue": audited(b"dequeue", jobs.dequeue),
     b"working": jobs.working,
     b"show": jobs.show,
     b"qlen": queues.length,
@@ -38,8 +37,8 @@ _HANDLERS: dict[bytes, Handler] = {
     b"qstat": queues.stat,
     b"qscan": queues.scan_queues,
     b"jscan": queues.scan_jobs,
-    b"pause": queues.set_pause,
-    **server.HANDLERS,
+    b"pause": audited(b"pause", queues.set_pause),
+    **{name: audited(name, handler) for name, handler in server.HANDLERS.items()},
 }
 
 

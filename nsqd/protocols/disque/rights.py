@@ -65,11 +65,15 @@ _SUBCOMMANDS: Mapping[tuple[bytes, bytes], Need] = {
 }
 
 
+def need_of(command: bytes, arguments: Sequence[bytes]) -> Need:
+    """Return what a command needs; its name is in lower case."""
+    word = arguments[1].lower() if len(arguments) > 1 else b""
+    return _SUBCOMMANDS.get((command, word)) or NEEDS.get(command, _ADMIN)
+
+
 def allows(credential: Credential, queues: Queues, ids: JobIds, command: bytes, arguments: Sequence[bytes]) -> bool:
     """Return whether the client may do a command."""
-    word = arguments[1].lower() if len(arguments) > 1 else b""
-    need = _SUBCOMMANDS.get((command, word)) or NEEDS.get(command, _ADMIN)
-    identity = credential.identity
+    need, identity = need_of(command, arguments), credential.identity
     if identity is None:
         return False
     if need.verb is None:

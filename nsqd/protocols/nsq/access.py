@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from nsqd.protocols.credential import Credential
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, answer, answer_for
-from nsqd.protocols.nsq.errors import WireError, quote
+from nsqd.protocols.nsq.errors import NotAllowedError, WireError, quote
+from nsqd.protocols.recording import name_of
 from nsqd.protocols.transport import NEVER
 from shared.auth.verbs import Verb
 
@@ -58,12 +59,12 @@ class Access:
             raise (
                 WireError("E_AUTH_DISABLED", "AUTH disabled")
                 if credential is None
-                else WireError("E_AUTH_FAILED", "AUTH failed")
+                else NotAllowedError("E_AUTH_FAILED", "AUTH failed", "AUTH")
             )
         self._secret = secret
         authorization = self._query()
         if not authorization.permission_count:
-            raise WireError("E_UNAUTHORIZED", "AUTH no authorizations found")
+            raise NotAllowedError("E_UNAUTHORIZED", "AUTH no authorizations found", "AUTH")
         self._adopt(authorization)
         return answer(authorization)
 
@@ -79,7 +80,7 @@ class Access:
                 raise _refused(command, topic, channel)
             return
         if self.authorization is None:
-            raise WireError("E_AUTH_FIRST", f"AUTH required before {command}")
+            raise NotAllowedError("E_AUTH_FIRST", f"AUTH required before {command}", command, target(topic, channel))
         if now >= self.until:
             self._adopt(self._query())
         if (topic, channel) in self._allowed:
@@ -94,6 +95,12 @@ class Access:
         credential = self.credential
         if credential is not None and self.authorization is None and not credential.may(Verb.PUBLISH, topic):
             raise _refused(command, topic, "")
+
+    def who(self) -> tuple[str, str]:
+        """Return the name by which the auth file or the authorization servers know the client, and how it was proved."""
+        if self.authorization is not None:
+            return self.authorization.identity, "authorization server"
+        return name_of(self.credential.identity if self.credential is not None else None)
 
     def close(self) -> None:
         """Forget the question that may be open: the connection is gone."""
@@ -136,13 +143,19 @@ class Access:
             self._ask(self._secret)
             raise Waiting
         if isinstance(answer, AuthRefused):
-            raise WireError("E_AUTH_FAILED", "AUTH failed")
+            raise NotAllowedError("E_AUTH_FAILED", "AUTH failed", "AUTH")
         return answer
 
 
 def _refused(command: str, topic: str, channel: str) -> WireError:
     names = f"{quote(topic.encode())} {quote(channel.encode())}"
-    return WireError("E_UNAUTHORIZED", f"AUTH failed for {command} on {names}")
+    text = f"AUTH failed for {command} on {names}"
+    return NotAllowedError("E_UNAUTHORIZED", text, command, target(topic, channel))
+
+
+def target(topic: str, channel: str) -> str:
+    """Return what the audit names: topic and channel, "" for none."""
+    return f"{topic} {channel}".rstrip()
 
 
 def _nobody(secret: bytes) -> None:

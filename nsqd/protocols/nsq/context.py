@@ -8,6 +8,7 @@ from nsqd.core.broker import Broker
 from nsqd.protocols.credential import Proofs
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.settings import Settings
+from shared.audit.event import Note
 
 Ask = Callable[[Question, Callable[[Authorization | AuthRefused], None]], None]
 # takes a topic, and a function to call when nsqlookupd knows the topic
@@ -32,3 +33,4 @@ class Context:
     ask: Ask = nobody_to_ask  # asks the authorization servers; the answer comes in the reactor's thread, between turns
     until_registered: UntilRegistered = _no_lookupd  # calls back in the reactor's thread, too, within a bounded time
     proofs: Proofs | None = None  # the auth file; None: there is none
+    audit: Note | None = None  # where refusals are recorded; None: nowhere

@@ -23,6 +23,15 @@ class WireError(Exception):
         return self.code not in NOT_FATAL
 
 
+class NotAllowedError(WireError):
+    """The client may not do this, or has shown a wrong secret. `action` and `target` are for the audit."""
+
+    def __init__(self, code: str, text: str, action: str, target: str = "") -> None:
+        super().__init__(code, text)
+        self.action = action
+        self.target = target
+
+
 class Dropped(Exception):
     """The connection closes without a word, as the original does for a command line beyond its buffer."""
 

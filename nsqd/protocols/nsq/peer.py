@@ -16,12 +16,14 @@ from nsqd.protocols.nsq.access import Waiting
 from nsqd.protocols.nsq.commands import Later, MpubScan, NeedMore, read_line, require
 from nsqd.protocols.nsq.context import Context
 from nsqd.protocols.nsq.creation import Topics
-from nsqd.protocols.nsq.errors import LOST_COPY, Dropped, WireError, fail
+from nsqd.protocols.nsq.errors import LOST_COPY, Dropped, NotAllowedError, WireError, fail
 from nsqd.protocols.nsq.introduction import Introduction
 from nsqd.protocols.nsq.publisher import Publisher
 from nsqd.protocols.nsq.subscription import INIT, Subscription
 from nsqd.protocols.outbox import Outbox
+from nsqd.protocols.recording import record
 from nsqd.protocols.transport import NEVER, Transport
+from shared.audit.event import Outcome
 from shared.tls_info import TlsInfo
 
 MAGIC = b"  V2"
@@ -122,12 +124,18 @@ class Peer:
                 self.waiting = True
                 return position
             except WireError as failure:
+                if isinstance(failure, NotAllowedError):
+                    self._record_refusal(failure)
                 fail(outbox, failure)
             except Dropped:
                 outbox.break_off()
         self._need = 0
         self.has_more = position < size and not outbox.closing
         return position
+
+    def _record_refusal(self, failure: NotAllowedError) -> None:
+        who, words = self.introduction.access.who(), (failure.action, failure.target, Outcome.REFUSED)
+        record(self._context.audit, "nsq", self.remote_ip, who, *words)
 
     def _keep(self, more: NeedMore, position: int, now: int) -> int:
         """Note what the incomplete command at `position` needs. Return the position from which on input is kept."""

@@ -10,6 +10,7 @@ from nsqd.protocols.nsq.context import Context, nobody_to_ask
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
 from nsqd.protocols.transport import Begin, Upgrade
+from shared.audit.event import Note
 from shared.unix_sockets import NOBODY
 from tests.nsqd.core.node import MS, Node
 
@@ -27,6 +28,7 @@ class Wire:
         proofs: Proofs | None = None,
         asks: bool = True,
         user: int = NOBODY,
+        audit: Note | None = None,
     ) -> None:
         """`asks`: there are authorization servers. `user`: who connects by a unix socket; NOBODY: it is TCP."""
         self.user = user
@@ -39,7 +41,7 @@ class Wire:
         self.answers: list[Callable[[Authorization | AuthRefused], None]] = []  # who waits for them, the last one last
         self.is_over = False  # what the peer waited for outside is over
         ask = self._ask if asks else nobody_to_ask
-        context = Context(self.node.broker, settings or Settings(), ask, self._register, proofs)
+        context = Context(self.node.broker, settings or Settings(), ask, self._register, proofs, audit)
         remote_ip = "10.0.0.1" if user == NOBODY else ""
         self.peer = Peer(context, self, remote_ip, "5555", self.node.now, self.node.broker.wall)
         self.node.after_turn = self._chain(self.node.after_turn)

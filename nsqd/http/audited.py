@@ -1,0 +1,101 @@
+"""Record in the audit what is changed over HTTP, and what is refused.
+
+A route is recorded if it changes something, or needs the right ADMIN: backups, options, debug. Publishing is not. A refusal of
+any route is recorded, whatever the route does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shared.audit.event import UNKNOWN, Event, Note, Outcome
+from shared.auth.verbs import Verb
+from shared.http.api import Handler, Routes, query
+from shared.http.authorize import Need
+from shared.http.errors import HttpError
+
+_CHANGES = (Verb.ACT, Verb.CREATE, Verb.CONFIGURE, Verb.DELETE)
+_COUNTED = (Verb.ACT, Verb.DELETE)
+_REFUSALS = {401: Outcome.REFUSED, 403: Outcome.REFUSED, 429: Outcome.THROTTLED}
+_NAMES = ("to", "id", "offset", "node", "log")  # other arguments that say what a request is about
+MOST_COUNT = 100  # bytes of an answer such as {"deleted": 3}
+
+
+def audited(routes: Routes, needs: Mapping[str, Need], note: Note) -> Routes:
+    """Return the routes, each recorded. Raises KeyError for a route of which `needs` says nothing."""
+    return {
+        path: {method: _audited(method, path, needs[f"{method} {path}"], one, note) for method, one in methods.items()}
+        for path, methods in routes.items()
+    }
+
+
+def is_recorded(method: str, need: Need) -> bool:
+    """Return whether what a route does is recorded, not only its refusals."""
+    return need.verb is Verb.ADMIN or (method != "GET" and need.verb in _CHANGES)
+
+
+def _audited(method: str, path: str, need: Need, handler: Handler, note: Note) -> Handler:
+    place, _, parameter = path.removeprefix("/").partition("/{")
+    action = place if method == "POST" else f"{method} {place}"
+    does_record = is_recorded(method, need)
+
+    def record(request: Request, outcome: Outcome, count: int = UNKNOWN) -> None:
+        identity = getattr(request.state, "identity", None)
+        note(
+            Event(
+                request.url.scheme,
+                action,
+                _target(request, need, bool(parameter)),
+                outcome,
+                who=identity.name if identity is not None else "",
+                by=identity.kind if identity is not None else "",
+                user=getattr(request.state, "user", ""),
+                address=request.client.host if request.client is not None else "",
+                count=count,
+            )
+        )
+
+    async def recorded(request: Request) -> Response:
+        try:
+            response = await handler(request)
+        except HttpError as error:
+            outcome = _REFUSALS.get(error.status, Outcome.FAILED)
+            if does_record or outcome is not Outcome.FAILED:
+                record(request, outcome)
+            raise
+        except BaseException:  # the client is gone, the daemon stops, or a bug: it may have been done in part
+            if does_record:
+                record(request, Outcome.UNCERTAIN)
+            raise
+        if does_record:
+            record(request, Outcome.DONE, _count_of(response) if need.verb in _COUNTED else UNKNOWN)
+        return response
+
+    return recorded
+
+
+def _target(request: Request, need: Need, has_option: bool) -> str:
+    """Return the names in a request: of an option, which the path ends with, of topic and channel, jobs, node."""
+    try:
+        arguments = query(request)
+    except HttpError:
+        return ""  # it was answered with that error
+    names = [name for name in (need.topic, need.channel, *_NAMES) if name]
+    option = [request.scope["path"].rpartition("/")[2]] if has_option else []
+    return " ".join(filter(None, [*option, *(arguments.get(name, "") for name in names)]))
+
+
+def _count_of(response: Response) -> int:
+    """Return the number in an answer that has nothing but a number, such as {"deleted": 3}."""
+    body = getattr(response, "body", b"")
+    if not body.startswith(b"{") or len(body) > MOST_COUNT:
+        return UNKNOWN
+    answer = json.loads(body)
+    if len(answer) != 1:
+        return UNKNOWN
+    (number,) = answer.values()
+    return number if type(number) is int else UNKNOWN

@@ -1,0 +1,80 @@
+"""Record the commands of operators, and what clients are refused, in the node's audit, if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from nsqd.protocols.disque.arguments import Refused
+from nsqd.protocols.disque.rights import need_of
+from nsqd.protocols.recording import name_of, record
+from shared.audit.event import MOST_TEXT, Outcome
+from shared.auth.verbs import Verb
+
+if TYPE_CHECKING:
+    from nsqd.protocols.disque.client import Client
+
+_RECORDED = (Verb.ACT, Verb.DELETE, Verb.ADMIN)
+_WITH_SUBCOMMANDS = (b"config", b"client", b"cluster", b"debug")
+MOST_IDS = 3  # of jobs that a record names
+MOST_WORD = 20  # characters of a subcommand
+Handler = Callable[["Client", list[bytes]], None]
+
+
+def audited(command: bytes, handler: Handler) -> Handler:
+    """Return a handler that does the same, and records it if it needs a right of operators; for others the same handler."""
+    if need_of(command, ()).verb not in _RECORDED:
+        return handler
+
+    def recorded(client: Client, arguments: list[bytes]) -> None:
+        if client.context.audit is None or not _is_recorded(command, arguments):
+            handler(client, arguments)
+            return
+        try:
+            handler(client, arguments)
+        except Refused:
+            note(client, arguments, Outcome.FAILED)
+            raise
+        note(client, arguments)
+
+    return recorded
+
+
+def _is_recorded(command: bytes, arguments: Sequence[bytes]) -> bool:
+    """Return whether a command is for operators, and not a PAUSE that only asks."""
+    asks = command == b"pause" and [word.lower() for word in arguments[2:]] == [b"state"]
+    return need_of(command, arguments).verb in _RECORDED and not asks
+
+
+def note(client: Client, arguments: Sequence[bytes], outcome: Outcome = Outcome.DONE) -> None:
+    """Record a command. Of its arguments the record has names of queues and settings, ids of jobs and addresses only."""
+    audit = client.context.audit
+    if audit is None:
+        return
+    command = arguments[0].lower()
+    action = command
+    if (
+        command in _WITH_SUBCOMMANDS
+        and len(arguments) > 1
+        and len(arguments[1]) <= MOST_WORD
+        and arguments[1].isalpha()
+    ):
+        action += b" " + arguments[1]
+    who = name_of(client.credential.identity if client.credential is not None else None)
+    record(audit, "disque", client.remote_ip, who, _text(action).upper(), _target(command, arguments), outcome)
+
+
+def _target(command: bytes, arguments: Sequence[bytes]) -> str:
+    """Return the names in a command, whoever has sent it."""
+    need = need_of(command, arguments)
+    if need.queue:
+        return _text(arguments[need.queue]) if len(arguments) > need.queue else ""
+    if need.jobs:
+        return " ".join(map(_text, arguments[need.jobs : need.jobs + MOST_IDS]))
+    if command == b"config":
+        return _text(arguments[2]) if len(arguments) > 2 else ""
+    return " ".join(map(_text, arguments[2:4])) if command in (b"client", b"cluster") else ""
+
+
+def _text(word: bytes) -> str:
+    return word[:MOST_TEXT].decode("utf-8", "backslashreplace")

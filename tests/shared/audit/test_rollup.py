@@ -1,0 +1,95 @@
+"""A flood of refusals becomes a few records with a count, and takes a bounded amount of memory."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from shared.audit.event import NODE, UNKNOWN, Event, Outcome
+from shared.audit.rollup import BURST, BURST_OF_CHANGES, MOST_KINDS, OTHERS, WINDOW, RollUp
+
+
+def refused(address: str = "192.0.2.1", target: str = "", action: str = "AUTH", who: str = "") -> Event:
+    return Event("nsq", action, target, Outcome.REFUSED, who, "token" if who else "", "", address)
+
+
+def offered(rollup: RollUp, events: list[Event], now: float) -> list[Event]:
+    """What is recorded of these events, as a trail does it."""
+    found = []
+    for event in events:
+        found += rollup.ended(now)
+        found += [event] if rollup.admits(event, now) else []
+    return found
+
+
+def test_ten_thousand_wrong_tokens_are_a_few_records() -> None:
+    rollup = RollUp()
+    assert offered(rollup, [refused()] * 10_000, 1.0) == [refused()] * BURST
+    assert rollup.next_end == 1.0 + WINDOW
+    assert rollup.ended(0.9 + WINDOW) == []
+    (rest,) = rollup.ended(1.0 + WINDOW)
+    assert (rest.count, rest.action, rest.address) == (10_000 - BURST, "AUTH", "192.0.2.1")
+    assert rollup.next_end == math.inf
+    assert rollup.flush() == []
+
+
+def test_the_next_window_begins_again() -> None:
+    rollup = RollUp()
+    offered(rollup, [refused()] * (BURST + 1), 0.0)
+    found = offered(rollup, [refused()], WINDOW)
+    assert [one.count for one in found] == [1, UNKNOWN]
+
+
+def test_a_window_that_left_out_nothing_says_nothing() -> None:
+    rollup = RollUp()
+    assert len(offered(rollup, [refused()] * BURST, 0.0)) == BURST
+    assert rollup.ended(WINDOW) == []
+
+
+def test_one_target_is_named_and_several_are_not() -> None:
+    rollup = RollUp()
+    offered(rollup, [refused(target="t")] * (BURST + 2), 0.0)
+    offered(rollup, [refused("192.0.2.2", target=f"t{number}") for number in range(BURST + 2)], 0.0)
+    assert [(one.target, one.count) for one in rollup.flush()] == [("t", 2), ("", 2)]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.DONE, Outcome.UNCERTAIN])
+def test_what_somebody_did_is_never_left_out(outcome: Outcome) -> None:
+    events = [Event("http", "topic/create", f"t{number}", outcome) for number in range(10_000)]
+    assert offered(RollUp(), events, 0.0) == events
+
+
+@pytest.mark.parametrize("outcome", [Outcome.THROTTLED, Outcome.FAILED])
+def test_other_attempts_in_vain_are_counted_too(outcome: Outcome) -> None:
+    event = Event("http", "stats", outcome=outcome)
+    assert len(offered(RollUp(), [event] * 1000, 0.0)) == BURST
+
+
+def test_what_comes_by_itself_is_counted_beyond_more() -> None:
+    events = [Event(NODE, "topic/created", f"t{number}") for number in range(1000)]
+    rollup = RollUp()
+    assert offered(rollup, events, 0.0) == events[:BURST_OF_CHANGES]
+    assert [one.count for one in rollup.flush()] == [1000 - BURST_OF_CHANGES]
+
+
+def test_kinds_have_windows_of_their_own() -> None:
+    events = [refused(), refused("192.0.2.2"), refused(action="PUB"), refused(who="ann")]
+    assert offered(RollUp(), events * BURST, 0.0) == events * BURST
+
+
+def test_memory_is_bounded_whatever_addresses_try() -> None:
+    rollup = RollUp()
+    found = offered(rollup, [refused(f"2001:db8::{number:x}") for number in range(10 * MOST_KINDS)], 0.0)
+    assert len(rollup._windows) <= MOST_KINDS + 1
+    assert len(found) == MOST_KINDS + BURST
+    (rest,) = rollup.ended(WINDOW)
+    assert (rest.action, rest.address, rest.count) == (OTHERS, "", 9 * MOST_KINDS - BURST)
+
+
+def test_kinds_of_an_earlier_window_make_room() -> None:
+    rollup = RollUp()
+    offered(rollup, [refused(f"2001:db8::{number:x}") for number in range(MOST_KINDS)], 0.0)
+    late = [refused("192.0.2.9")] * (BURST + 1)
+    assert offered(rollup, late, WINDOW) == late[:BURST]
+    assert [one.address for one in rollup.flush()] == ["192.0.2.9"]

@@ -1,0 +1,248 @@
+"""The writer of an audit: what it writes, what a full disk and a full queue do to it, and how it goes on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.audit import trail as trail_module
+from shared.audit.chain import Head, Record, decode, follow
+from shared.audit.event import NODE, Event, Outcome
+from shared.audit.rollup import BURST, WINDOW
+from shared.audit.trail import DAMAGED, LEFT_OUT, TORN, Trail
+from tests.shared.audit.test_chain import chain
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make(path: Path | str, clock: Clock | None = None, **more: Any) -> Trail:
+    """A trail whose thread is not started: the test calls `write`."""
+    return Trail(str(path), 7, lambda: 1_790_000_000_000_000_000, clock or Clock(), **more)
+
+
+def event(target: str = "t") -> Event:
+    return Event("http", "topic/delete", target, who="ops", by="token")
+
+
+def records(path: Path) -> list[Record]:
+    """The records of a file, whose chain is whole."""
+    head: Head | None = None
+    for line in path.read_bytes().splitlines():
+        head = follow(head, line)
+    return [decode(line) for line in path.read_bytes().splitlines()]
+
+
+def actions(path: Path) -> list[tuple[str, int]]:
+    return [(record["action"], record.get("count", 0)) for record in records(path)]
+
+
+def test_events_become_lines(tmp_path: Path) -> None:
+    trail = make(tmp_path / "audit")
+    for number in range(3):
+        trail.note(event(f"t{number}"))
+    trail.write()
+    assert [(one["seq"], one["target"], one["node"]) for one in records(tmp_path / "audit")] == [
+        (1, "t0", 7), (2, "t1", 7), (3, "t2", 7),
+    ]  # fmt: skip
+    assert trail.figures().records == 3
+
+
+def test_a_restart_continues_the_chain(tmp_path: Path) -> None:
+    for number in range(3):
+        trail = make(tmp_path / "audit")
+        trail.note(event(f"t{number}"))
+        trail.write()
+    assert [one["seq"] for one in records(tmp_path / "audit")] == [1, 2, 3]
+
+
+def test_a_rotated_file_gets_nothing_more_and_the_next_one_continues(tmp_path: Path) -> None:
+    trail = make(tmp_path / "audit")
+    trail.note(event("before"))
+    trail.write()
+    (tmp_path / "audit").rename(tmp_path / "audit.1")
+    trail.note(event("behind"))
+    trail.write()
+    (before,), (behind,) = records(tmp_path / "audit.1"), records(tmp_path / "audit")
+    assert (before["target"], behind["target"], behind["seq"]) == ("before", "behind", 2)
+    follow(follow(None, (tmp_path / "audit.1").read_bytes()[:-1]), (tmp_path / "audit").read_bytes()[:-1])
+
+
+def test_half_a_line_of_a_crash_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "audit").write_bytes(chain(1)[0] + b'\n{"seq":2,"ti')
+    trail = make(tmp_path / "audit")
+    trail.note(event())
+    trail.write()
+    assert actions(tmp_path / "audit")[1:] == [(TORN, 12), ("topic/delete", 0)]
+
+
+def test_a_damaged_line_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "audit").write_bytes(chain(1)[0] + b"\njunk\n")
+    trail = make(tmp_path / "audit")
+    trail.write()
+    last = json.loads((tmp_path / "audit").read_bytes().splitlines()[-1])
+    assert (last["action"], last["outcome"], last["seq"]) == (DAMAGED, "failed", 2)
+
+
+class FullDisk:
+    """Takes `room` bytes of a write, as a full disk does; with `fails` it refuses."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.room: int | None = None
+        real = os.write
+
+        def write(place: int, data: bytes) -> int:
+            if self.room is None:
+                return real(place, data)
+            if self.room < 0:
+                raise OSError(28, "No space left on device")
+            return real(place, data[: self.room])
+
+        monkeypatch.setattr("shared.files.os.write", write)
+
+
+@pytest.mark.parametrize("room", [-1, 0, 1, 100])
+def test_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, room: int
+) -> None:
+    disk, trail = FullDisk(monkeypatch), make(tmp_path / "audit")
+    monkeypatch.setattr(logging.getLogger("penstock"), "propagate", True)
+    trail.note(event("first"))
+    trail.write()
+    disk.room = room
+    for _ in range(3):
+        trail.note(event("lost"))
+        trail.note(event("lost"))
+        trail.write()
+    assert len(records(tmp_path / "audit")) == 1
+    assert [one.levelname for one in caplog.records] == ["ERROR"]
+    assert trail.figures().left_out == 6
+    disk.room = None
+    trail.note(event("again"))
+    trail.write()
+    assert actions(tmp_path / "audit") == [("topic/delete", 0), (LEFT_OUT, 6), ("topic/delete", 0)]
+    assert [one.levelname for one in caplog.records] == ["ERROR", "WARNING"]
+    trail.note(event())
+    trail.write()
+    assert [one["seq"] for one in records(tmp_path / "audit")] == [1, 2, 3, 4]
+
+
+def test_a_sync_that_fails_leaves_no_line_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(place: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    trail = make(tmp_path / "audit")
+    with monkeypatch.context() as broken:
+        broken.setattr("shared.files.os.fdatasync", fail)
+        trail.note(event())
+        trail.write()
+    assert records(tmp_path / "audit") == []
+    trail.note(event())
+    trail.write()
+    assert actions(tmp_path / "audit") == [(LEFT_OUT, 1), ("topic/delete", 0)]
+
+
+def test_a_full_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trail_module, "MOST_WAITING", 3)
+    trail = make(tmp_path / "audit")
+    for number in range(5):
+        trail.note(event(f"t{number}"))
+    trail.write()
+    trail.note(event("later"))
+    trail.write()
+    assert [(one["action"], one["target"], one.get("count")) for one in records(tmp_path / "audit")] == [
+        ("topic/delete", "t0", None), ("topic/delete", "t1", None), ("topic/delete", "t2", None), (LEFT_OUT, "", 2),
+        ("topic/delete", "later", None),
+    ]  # fmt: skip
+    assert trail.figures().left_out == 2
+
+
+def test_a_full_queue_on_a_full_disk_counts_each_event_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trail_module, "MOST_WAITING", 3)
+    disk, trail = FullDisk(monkeypatch), make(tmp_path / "audit")
+    disk.room = -1
+    for _ in range(5):
+        trail.note(event())
+    trail.write()
+    disk.room = None
+    trail.note(event())
+    trail.write()
+    assert actions(tmp_path / "audit") == [(LEFT_OUT, 5), ("topic/delete", 0)]
+    assert trail.figures().left_out == 5
+
+
+def test_a_long_queue_is_written_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trail_module, "MOST_AT_ONCE", 2)
+    trail = make(tmp_path / "audit")
+    for number in range(5):
+        trail.note(event(f"t{number}"))
+    for written in (2, 4, 5, 5):
+        trail.write()
+        assert len(records(tmp_path / "audit")) == written
+
+
+def test_refusals_are_rolled_up(tmp_path: Path) -> None:
+    clock = Clock()
+    trail = make(tmp_path / "audit", clock)
+    for _ in range(10_000):
+        trail.note(Event("nsq", "AUTH", outcome=Outcome.REFUSED, address="192.0.2.1"))
+    clock.now = WINDOW
+    trail.note(event())
+    trail.write()
+    assert actions(tmp_path / "audit") == [("AUTH", 0)] * BURST + [("AUTH", 10_000 - BURST), ("topic/delete", 0)]
+
+
+def test_without_a_file_the_lines_are_only_for_the_topic() -> None:
+    told = []
+    trail = make("", publishes=True)
+    trail.on_lines = lambda: told.append(trail.take_lines())
+    trail.note(event())
+    trail.write()
+    ((line,),) = told
+    assert follow(Head(), line).seq == 1
+    assert trail.take_lines() == []
+
+
+def test_lines_that_nobody_takes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trail_module, "MOST_WAITING", 3)
+    trail = make("", publishes=True)
+    for _ in range(5):
+        trail.note(event())
+        trail.write()
+    assert len(trail.take_lines()) == 3
+    assert trail.figures().unpublished == 2
+
+
+def test_the_topic_gets_what_the_file_got(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, trail = FullDisk(monkeypatch), make(tmp_path / "audit", publishes=True)
+    disk.room = -1
+    trail.note(event("lost"))
+    trail.write()
+    assert trail.take_lines() == []
+    disk.room = None
+    trail.note(event())
+    trail.write()
+    assert b"\n".join([*trail.take_lines(), b""]) == (tmp_path / "audit").read_bytes()
+
+
+def test_the_thread_writes_and_ends(tmp_path: Path) -> None:
+    trail = Trail(str(tmp_path / "audit"), 7)
+    trail.start()
+    trail.note(event("now"))
+    trail.flush(60.0)
+    assert [one["target"] for one in records(tmp_path / "audit")] == ["now"]
+    for _ in range(BURST + 2):
+        trail.note(Event("nsq", "AUTH", outcome=Outcome.REFUSED))
+    trail.note(Event(NODE, "process/stop"))
+    trail.close()
+    assert actions(tmp_path / "audit")[1:] == [("AUTH", 0)] * BURST + [("process/stop", 0), ("AUTH", 2)]

@@ -1,0 +1,92 @@
+"""The user behind a request is believed only with a signature by the token of an identity that may do everything."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.requests import Request
+
+from shared.auth.auth_file import Identity
+from shared.auth.on_behalf import SIGNATURE, USER, headers_on_behalf
+from shared.auth.rules import Rights, Rule
+from shared.auth.verbs import ALL, Verb
+from shared.http.errors import HttpError
+from shared.http.user_behind import user_behind
+
+TOKEN = "pst_" + "a" * 43
+PATH, QUERY = "/topic/delete", "topic=a%2Fb"
+ADMIN = Identity("nsqadmin", "token", ("admin",), Rights([Rule(ALL)]))
+
+
+def headers(
+    user: str = "ann", token: str = TOKEN, method: str = "POST", target: str = f"{PATH}?{QUERY}"
+) -> dict[str, str]:
+    return headers_on_behalf(token, user, method, target)
+
+
+def found(
+    sent: dict[str, str],
+    identity: Identity = ADMIN,
+    shown: str = f"Bearer {TOKEN}",
+    query: str = QUERY,
+    more: tuple[tuple[bytes, bytes], ...] = (),
+) -> str | int:
+    """The user, or the status of the refusal."""
+    pairs = [(name.lower().encode(), value.encode()) for name, value in (sent | {"Authorization": shown}).items()]
+    scope = {
+        "type": "http", "method": "POST", "path": PATH, "raw_path": PATH.encode(), "query_string": query.encode(),
+        "headers": [*pairs, *more],
+    }  # fmt: skip
+    try:
+        return user_behind(Request(scope), identity)
+    except HttpError as error:
+        return error.status
+
+
+@pytest.mark.parametrize("user", ["ann", "ann@example.com", "Ännchen"])
+def test_a_signed_name(user: str) -> None:
+    assert found(headers(user)) == user
+
+
+def test_without_a_name_there_is_nobody() -> None:
+    assert found({}) == found({SIGNATURE: "0" * 64}) == ""
+
+
+def test_a_request_without_a_query() -> None:
+    assert found(headers(target=PATH), query="") == "ann"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        headers() | {USER: "bob"},
+        headers() | {USER: ""},
+        headers() | {SIGNATURE: "0" * 64},
+        headers() | {SIGNATURE: ""},
+        {USER: "ann"},
+        headers(token=TOKEN[:-1] + "b"),
+        headers(method="GET"),
+        headers(target=PATH),
+        headers(target=f"{PATH}?topic=a/b"),
+    ],
+    ids=["user", "no user", "zeros", "empty", "none", "token", "method", "query", "encoding"],
+)
+def test_wrong_signatures(sent: dict[str, str]) -> None:
+    assert found(sent) == 403
+
+
+def test_two_names() -> None:
+    assert found(headers(), more=((USER.lower().encode(), b"bob"),)) == 403
+
+
+@pytest.mark.parametrize("shown", [f"Basic {TOKEN}", "", TOKEN])
+def test_only_a_bearer_token_signs(shown: str) -> None:
+    assert found(headers(), shown=shown) == 403
+
+
+@pytest.mark.parametrize(
+    "rights",
+    [Rights([Rule(ALL - {Verb.ADMIN})]), Rights([Rule(ALL, ("orders*",))]), Rights([Rule(ALL)], ("orders*",))],
+    ids=["no admin", "some topics", "a scope"],
+)
+def test_who_may_not_do_everything_names_nobody(rights: Rights) -> None:
+    assert found(headers(), Identity("operator", "token", (), rights)) == 403
