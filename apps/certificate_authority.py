@@ -1,12 +1,19 @@
-"""The certificate authority of a cluster, in a directory: it signs a certificate for each node.
+"""The certificate authority of a cluster, in a directory: it signs certificates for nodes, servers and clients.
 
-The files are PEM: ca.pem and ca-key.pem, and for each node node-<number>.pem and node-<number>-key.pem. Keys are EC P-256, and
-only their owner may read them. What exists is never written again.
+The files are PEM: ca.pem and ca-key.pem, for each node node-<number>.pem and node-<number>-key.pem, for the daemons server.pem
+and server-key.pem, and for each client <name>.pem and <name>-key.pem. Keys are EC P-256, and only their owner may read them.
+What exists is never written again.
+
+A certificate of a node is one at the cluster's port only, because it alone names a number there. At other ports it is one more
+certificate of this authority.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
@@ -32,8 +39,34 @@ _NO_USAGE = dict.fromkeys(
 )
 
 
+_BOTH = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+LOCAL = ("localhost", "127.0.0.1", "::1")  # of which every machine has its own
+
+
 class AuthorityError(Exception):
     """A file in the directory cannot be used. The text says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A certificate that is to be made, or that is there already."""
+
+    file: str  # name of its file, without .pem
+    common_name: str
+    usages: list[x509.ObjectIdentifier]
+    names: list[x509.GeneralName]  # alternative names
+    whose: str  # for errors
+
+    def is_met_by(self, found: x509.Certificate) -> bool:
+        """Return whether a certificate is for this, maybe with more names of hosts. Raises ExtensionNotFound, ValueError."""
+        if found.subject != _name(self.common_name):
+            return False
+        if not self.names:
+            return True
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+        wanted = certified_number(one.value for one in self.names if isinstance(one, x509.UniformResourceIdentifier))
+        return certified_number(uris) == wanted and set(self.names) <= set(names)
 
 
 class Authority:
@@ -56,24 +89,38 @@ class Authority:
 
         Returns whether they are new, and when the certificate ends, which is not after the authority's end.
         """
-        name = f"node-{number}"
-        if self._exist(name):
-            return False, self._checked(name, number).not_valid_after_utc
+        names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(node_uri(number))]
+        return self._issue(_Wanted(f"node-{number}", f"penstock node {number}", _BOTH, names, f"node {number}"))
+
+    def issue_server(self, hosts: Iterable[str]) -> tuple[bool, datetime]:
+        """Make the files for the daemons of these hosts and of this machine, as `issue` does. They may connect with them, too.
+
+        `hosts`: DNS names and IP addresses.
+        """
+        given = list(dict.fromkeys((*LOCAL, *hosts)))
+        return self._issue(_Wanted("server", "penstock server", _BOTH, list(map(_name_of, given)), ", ".join(given)))
+
+    def issue_client(self, name: str) -> tuple[bool, datetime]:
+        """Make the files of a client, as `issue` does. Its name is the common name of its subject."""
+        return self._issue(_Wanted(name, name, _BOTH[1:], [], f"client {name}"))
+
+    def _issue(self, wanted: _Wanted) -> tuple[bool, datetime]:
+        if self._exist(wanted.file):
+            return False, self._checked(wanted).not_valid_after_utc
         key = ec.generate_private_key(ec.SECP256R1())
         ends = min(self.now + timedelta(days=self._days), self._certificate.not_valid_after_utc)
-        builder = _builder(f"penstock node {number}", key.public_key(), self.now, ends)
-        signed = (
-            builder.issuer_name(self._certificate.subject)
+        builder = (
+            _builder(wanted.common_name, key.public_key(), self.now, ends)
+            .issuer_name(self._certificate.subject)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.KeyUsage(True, key_cert_sign=False, crl_sign=False, **_NO_USAGE), critical=True)
-            .add_extension(
-                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), False
-            )
-            .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(node_uri(number))]), False)
+            .add_extension(x509.ExtendedKeyUsage(wanted.usages), False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), False)
-            .sign(self._key, SHA256())
         )
-        self._write(name, key, signed)
+        if wanted.names:
+            builder = builder.add_extension(x509.SubjectAlternativeName(wanted.names), False)
+        signed = builder.sign(self._key, SHA256())
+        self._write(wanted.file, key, signed)
         return True, signed.not_valid_after_utc
 
     def _make(self) -> None:
@@ -104,19 +151,18 @@ class Authority:
                 " nodes in another directory"
             )
 
-    def _checked(self, name: str, number: int) -> x509.Certificate:
-        """Return the certificate that exists for a node. Raises AuthorityError unless this authority has signed it for it."""
-        cert, key = self._paths(name)
+    def _checked(self, wanted: _Wanted) -> x509.Certificate:
+        """Return the certificate that exists. Raises AuthorityError unless this authority has signed it for what is wanted."""
+        cert, key = self._paths(wanted.file)
         try:
             found = x509.load_pem_x509_certificate(cert.read_bytes())
             found.verify_directly_issued_by(self._certificate)
-            names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-            if certified_number(names.get_values_for_type(x509.UniformResourceIdentifier)) == number:
+            if wanted.is_met_by(found):
                 return found
         except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
             pass  # what follows says so
         raise AuthorityError(
-            f"{cert} is not a certificate of this authority for node {number};"
+            f"{cert} is not a certificate of this authority for {wanted.whose};"
             f" remove it and {key}, and run the command again"
         )
 
@@ -139,6 +185,13 @@ class Authority:
 
 def _name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _name_of(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def _builder(

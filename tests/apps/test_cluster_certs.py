@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+import ssl
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from cryptography.x509 import load_pem_x509_certificate
 
+from admin.options import AdminOptions
 from apps import cluster_certs
-from apps.certificate_authority import AUTHORITY_DAYS, Authority, AuthorityError
+from apps.certificate_authority import AUTHORITY_DAYS, LOCAL, Authority, AuthorityError
+from apps.nsq_tail import Options as TailOptions
+from lookupd.options import LookupdOptions
+from nsqd.options import NsqdOptions
+from shared.configuration import parse
+from shared.node_certificates import certified_number
+from shared.tls import Certificates, TlsFiles, describe
+from shared.tls_client import load_client
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 NODE_0 = ["node-0-key.pem", "node-0.pem"]
@@ -114,10 +126,103 @@ def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.parametrize(
-    "words", [["--nodes", "0"], ["--nodes", "1025"], ["--nodes", "x"], ["--nodes", "1", "--days", "0"], []]
+    "words",
+    [
+        ["--nodes", "0"],
+        ["--nodes", "1025"],
+        ["--nodes", "x"],
+        ["--nodes", "1", "--days", "0"],
+        *(["--client", name] for name in ("ca", "server", "node-1", "x-key", "a/b", ".hidden", "", "x" * 64)),
+        *(["--host", host] for host in ("a:4150", "a b", "", "https://a", "a..b", "x" * 254)),
+    ],
 )
 def test_wrong_arguments_end_with_code_2(tmp_path: Path, words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         penstock(str(tmp_path / "new"), *words)
     assert ended.value.code == 2
     assert not (tmp_path / "new").exists()
+
+
+PORTS = ["ca-key.pem", "ca.pem", "client-key.pem", "client.pem", "server-key.pem", "server.pem"]
+
+
+def load(path: Path) -> x509.Certificate:
+    return load_pem_x509_certificate(path.read_bytes())
+
+
+def alternative_names(path: Path) -> list[str]:
+    names = load(path).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(one.value) for one in names]
+
+
+def test_one_command_makes_what_every_port_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert penstock(str(tmp_path), "--host", "Box1.example", "--host", "10.0.0.5", "--host", "localhost") == 0
+    assert names(tmp_path) == PORTS
+    assert alternative_names(tmp_path / "server.pem") == ["localhost", "127.0.0.1", "::1", "box1.example", "10.0.0.5"]
+    assert load(tmp_path / "client.pem").subject.rfc4514_string() == "CN=client"
+    usages = {
+        one: load(tmp_path / f"{one}.pem").extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        for one in ("server", "client")
+    }
+    assert {one: [usage._name for usage in found] for one, found in usages.items()} == {
+        "server": ["serverAuth", "clientAuth"], "client": ["clientAuth"],
+    }  # fmt: skip
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*-key.pem")} == {0o600}
+    assert capsys.readouterr().out.splitlines()[1].startswith(f"created {tmp_path / 'server.pem'}, which expires on ")
+
+
+def test_several_clients_and_nodes_have_one_authority(tmp_path: Path) -> None:
+    assert penstock(str(tmp_path), "--nodes", "1", "--client", "ann", "--client", "billing.api") == 0
+    made = ["ann-key.pem", "ann.pem", "billing.api-key.pem", "billing.api.pem", "ca-key.pem", "ca.pem"]
+    assert names(tmp_path) == [*made, *NODE_0, "server-key.pem", "server.pem"]
+    for name in ("ann", "billing.api", "node-0", "server"):
+        load(tmp_path / f"{name}.pem").verify_directly_issued_by(load(tmp_path / "ca.pem"))
+    assert certified_number(alternative_names(tmp_path / "server.pem")) is None
+
+
+def test_what_exists_is_kept_unless_it_lacks_a_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert penstock(str(tmp_path), "--host", "a", "--host", "b") == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert penstock(str(tmp_path), "--host", "a") == 0
+    assert penstock(str(tmp_path), "--host", "c") == 1
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    (error,) = capsys.readouterr().err.splitlines()
+    assert (
+        f"{tmp_path / 'server.pem'} is not a certificate of this authority for localhost, 127.0.0.1, ::1, c; remove it"
+        in error
+    )
+
+
+def test_the_certificate_of_another_client_is_refused(tmp_path: Path) -> None:
+    assert penstock(str(tmp_path), "--client", "ann") == 0
+    for suffix in (".pem", "-key.pem"):
+        (tmp_path / f"ben{suffix}").write_bytes((tmp_path / f"ann{suffix}").read_bytes())
+    with pytest.raises(AuthorityError, match="for client ben; remove it"):
+        Authority(tmp_path, 5).issue_client("ben")
+
+
+def test_the_flags_that_are_printed_are_those_of_the_programs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert penstock(str(tmp_path), "--client", "ann") == 0
+    printed = [shlex.split(line) for line in capsys.readouterr().out.splitlines() if line.startswith("    ")]
+    classes = {"nsqlookupd": LookupdOptions, "nsqd": NsqdOptions, "nsqadmin": AdminOptions, "nsq_tail": TailOptions}
+    assert [words[0] for words in printed] == list(classes)
+    for program, *words in printed:
+        parse(classes[program], program, words, {})
+    assert f"-consumer-opt=tls_cert,{tmp_path / 'ann.pem'}" in printed[3]
+
+
+def test_the_daemons_accept_the_files_and_each_other(tmp_path: Path) -> None:
+    assert penstock(str(tmp_path), "--client", "ann") == 0
+    server, ann, trusted = (str(tmp_path / name) for name in ("server", "ann", "ca.pem"))
+    certificates = Certificates(TlsFiles(f"{server}.pem", f"{server}-key.pem", "require-verify", trusted))
+    for name in (server, ann):
+        client = load_client(trusted, f"{name}.pem", f"{name}-key.pem")
+        for host in LOCAL:
+            there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+            dialing, accepting = client.wrap_bio(back, there, server_hostname=host), certificates.wrap(there, back)
+            for side in (dialing, accepting, dialing, accepting):
+                with suppress(ssl.SSLWantReadError):
+                    side.do_handshake()
+            assert describe(accepting).subject == ("CN=penstock server" if name == server else "CN=ann")
