@@ -30,7 +30,9 @@ from shared.auth.tokens import is_token
 from shared.auth.verbs import Verb
 from shared.http.api import Handler, Routes, query
 from shared.http.errors import HttpError
+from shared.http.exchange import exchange_of
 from shared.http.proof import Proof, proof_in
+from shared.http.under_way import UnderWay
 from shared.http.user_behind import user_behind
 from shared.unix_sockets import NOBODY
 
@@ -71,6 +73,11 @@ class Authorizer:
     _key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     _hashing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_HASHING))
     _failures: dict[str, tuple[int, float]] = field(default_factory=dict)  # by address: how many, and since when
+    under_way: UnderWay = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin without requests."""
+        self.under_way = UnderWay(lambda: self.keyring.epoch)
 
     async def identify(self, request: Request) -> Identity | None:
         """Return who sends a request; None: nobody who is known. Raises HttpError 401 or 429 if what it shows is wrong."""
@@ -90,6 +97,17 @@ class Authorizer:
             self._note_failure(address)
             raise HttpError(401, "UNAUTHORIZED", _CHALLENGE)
         return identity
+
+    def identity_now(self, request: Request, before: Identity) -> Identity | None:
+        """Return who sends a request that `identify` has taken to be from `before`; None: not any more."""
+        kind, _, value = request.headers.get("authorization", "").partition(" ")
+        if not kind:
+            return self._by_connection(proof_in(request.scope))
+        if kind.lower() == "bearer":
+            return self.keyring.with_token(value.strip().encode("utf-8", "surrogateescape"))
+        name, _, password = base64.b64decode(value).partition(b":")
+        token = password if is_token(password) else name
+        return self.keyring.with_token(token) if is_token(token) else self.keyring.named(before.name, before.kind)
 
     def _by_connection(self, proof: Proof) -> Identity | None:
         """Return who has the certificate of the connection, or else its user; None: nobody."""
@@ -175,6 +193,12 @@ def _guarded(need: Need, handler: Handler, authorizer: Authorizer) -> Handler:
             needed.append((Verb.PUBLISH, arguments.get(need.target, ""), ""))
         if not all(identity.rights.may(*one) for one in needed):
             raise HttpError(403, "FORBIDDEN")
+
+        def still_may() -> bool:
+            found = authorizer.identity_now(request, identity)
+            return found is not None and all(found.rights.may(*one) for one in needed)
+
+        authorizer.under_way.add(exchange_of(request.scope), still_may)
         return await handler(request)
 
     return checked

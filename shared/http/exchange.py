@@ -55,14 +55,14 @@ def _busy() -> HttpError:
 class Exchange:
     """A request, from its first byte until the application has returned."""
 
-    __slots__ = ("_abort", "_began", "_scope", "_send", "_share", "_start", "_status")
+    __slots__ = ("__weakref__", "_began", "_scope", "_send", "_share", "_start", "_status", "abort")
 
     def __init__(self, scope: Scope, send: Send, budget: Budget, abort: Callable[[], None]) -> None:
         """`abort` closes the connection at once."""
         client = scope["client"]
         self._scope = scope
         self._send = send
-        self._abort = abort
+        self.abort = abort
         self._share = Share(budget, client[0] if client else "")
         self._start: Message | None = None  # status and headers of the answer, until the size of its body is known
         self._status = 0  # of the answer; 0: it has not begun
@@ -108,7 +108,7 @@ class Exchange:
     async def _send_in_pieces(self, body: bytes, more: bool) -> None:
         """Send a large body in pieces. Each piece waits until the network has taken most of those before it."""
         seconds = ANSWER_TIMEOUT + len(body) / LEAST_RATE
-        deadline = asyncio.get_running_loop().call_later(seconds, self._abort)
+        deadline = asyncio.get_running_loop().call_later(seconds, self.abort)
         view, size = memoryview(body), len(body)
         try:
             for at in range(0, size, PIECE):

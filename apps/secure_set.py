@@ -1,0 +1,142 @@
+"""What `penstock up --secure DIR` makes before the daemons start: certificates, tokens and an auth file. What exists is kept.
+
+    ca.pem, server.pem, client.pem, node-<number>.pem      certificates, each with its key in <name>-key.pem
+    auth.toml                                              who may do what; `penstock auth` changes it
+    app.token                                              for producers and consumers
+    admin.token                                            for operators and commands
+    node.token, nsqadmin.token                             of the daemons themselves
+    admin.password                                         of the user admin of nsqadmin
+
+Only their owner may read the keys, the tokens and the password.
+"""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.auth.tokens import digest, new_token
+from shared.files import replace_file
+
+DAYS = 825  # how long certificates are valid; some clients refuse more
+ROLES = {  # of each token
+    "app": ("producer", "consumer"),
+    "admin": ("admin",),
+    "node": ("node",),
+    "nsqadmin": ("admin",),
+}
+USER = "admin"  # of nsqadmin
+
+
+class SecureSetError(Exception):
+    """A file in the directory cannot be used. The text says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecureSet:
+    """The files of a set that speaks TLS on every port, and serves only those whom it knows."""
+
+    directory: Path
+
+    def path(self, name: str) -> Path:
+        """Return the path of a file, such as "ca.pem" or "app.token"."""
+        return self.directory / name
+
+    def make(self, nodes: int) -> None:
+        """Make what is missing. Raises OSError, and SecureSetError if a file cannot be used."""
+        from apps.certificate_authority import Authority, AuthorityError  # it imports `cryptography`
+
+        try:
+            authority = Authority(self.directory, DAYS)
+            authority.issue_server(())
+            authority.issue_client("client")
+            for number in range(nodes) if nodes > 1 else ():
+                authority.issue(number)
+        except AuthorityError as error:
+            raise SecureSetError(str(error)) from None
+        if not self.path("auth.toml").exists():
+            self._make_auth_file()
+
+    def _make_auth_file(self) -> None:
+        from argon2 import PasswordHasher
+
+        entries = []
+        for name, roles in ROLES.items():
+            token = new_token(secrets.token_urlsafe)
+            replace_file(self.path(f"{name}.token"), token.encode() + b"\n")
+            entries.append(_entry("token", name, f'sha256 = "{digest(token.encode())}"', roles))
+        password = secrets.token_urlsafe(12)
+        replace_file(self.path(f"{USER}.password"), password.encode() + b"\n")
+        entries.append(_entry("user", USER, f'password = "{PasswordHasher().hash(password)}"', ("admin",)))
+        replace_file(self.path("auth.toml"), "\n".join(entries).encode())
+
+    def lookupd_flags(self, https: str) -> list[str]:
+        """Return the flags of nsqlookupd. `https`: the address of its HTTPS."""
+        return [*self._server_flags(https), self._flag("auth-file", "auth.toml")]
+
+    def node_flags(self, https: str, number: int, in_cluster: bool) -> list[str]:
+        """Return the flags of an nsqd."""
+        flags = [
+            *self._server_flags(https),
+            self._flag("auth-file", "auth.toml"),
+            self._flag("auth-token-file", "node.token"),
+            self._flag("lookupd-tls-root-ca-file", "ca.pem"),
+        ]
+        if in_cluster:
+            flags += [
+                self._flag("cluster-tls-cert", f"node-{number}.pem"),
+                self._flag("cluster-tls-key", f"node-{number}-key.pem"),
+                self._flag("cluster-tls-ca", "ca.pem"),
+            ]
+        return flags
+
+    def admin_flags(self, https: str) -> list[str]:
+        """Return the flags of nsqadmin."""
+        return [
+            *self._server_flags(https),
+            self._flag("auth-token-file", "nsqadmin.token"),
+            self._flag("http-client-tls-root-ca-file", "ca.pem"),
+            "-nsqd-https",
+        ]
+
+    def _server_flags(self, https: str) -> list[str]:
+        return [
+            f"-https-address={https}",
+            self._flag("tls-cert", "server.pem"),
+            self._flag("tls-key", "server-key.pem"),
+            "-tls-required=true",
+        ]
+
+    def _flag(self, name: str, file: str) -> str:
+        return f"-{name}={self.path(file)}"
+
+    def context(self) -> ssl.SSLContext:
+        """Return what connections to the daemons trust. Raises OSError."""
+        return ssl.create_default_context(cafile=str(self.path("ca.pem")))
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers by which `penstock up` itself asks the daemons. Raises OSError."""
+        return {"Authorization": f"Bearer {self.path('node.token').read_text(encoding='utf-8').strip()}"}
+
+
+def _entry(kind: str, name: str, proof: str, roles: tuple[str, ...]) -> str:
+    words = ", ".join(f'"{role}"' for role in roles)
+    return f'[[{kind}]]\nname = "{name}"\n{proof}\nroles = [{words}]\n'
+
+
+def hints(files: SecureSet, node_https: str, lookupd_https: str, program: Callable[[str], str]) -> list[str]:
+    """Return the lines that say how to use a set. `program`: the path of a console script by its name."""
+    ca, token = files.path("ca.pem"), files.path("app.token")
+    options = f"-consumer-opt=tls_v1 -consumer-opt=tls_root_ca_file,{ca} -consumer-opt=auth_secret_file,{token}"
+    tail = f"{program('nsq_tail')} -topic greetings -channel tail -n 1"
+    return [
+        f"Every port wants TLS, and a token of {files.path('auth.toml')}: see docs/security.md.",
+        "",
+        f"Try:  curl --cacert {ca} -H \"Authorization: Bearer $(cat {token})\" -d 'hello' 'https://{node_https}/pub?topic=greetings'",
+        f"      {tail} -lookupd-http-address https://{lookupd_https} {options}",
+        f"Commands:  export PENSTOCK_TLS_ROOT_CA_FILE={ca} PENSTOCK_AUTH_TOKEN_FILE={files.path('admin.token')}",
+        f"      {program('penstock')} auth token create {files.path('auth.toml')} NAME --role producer",
+    ]

@@ -1,0 +1,77 @@
+"""A set that `penstock up --secure` starts: its files, and the flags of its daemons."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from apps.daemon_set import Plan, welcome
+from apps.secure_set import ROLES, SecureSet, SecureSetError
+from shared.auth.auth_file import parse
+from shared.auth.passwords import is_password
+from shared.auth.tokens import digest
+from shared.auth.verbs import Verb
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> SecureSet:
+    made = SecureSet(tmp_path_factory.mktemp("set") / "secure")
+    made.make(3)
+    return made
+
+
+def test_every_token_is_known_by_its_name_and_roles(files: SecureSet) -> None:
+    known = parse(files.path("auth.toml").read_text())
+    for name, roles in ROLES.items():
+        identity = known.tokens[digest(files.path(f"{name}.token").read_bytes().strip())]
+        assert (identity.name, identity.roles) == (name, roles)
+    identity, hashed = known.users["admin"]
+    assert is_password(hashed, files.path("admin.password").read_text().strip())
+    assert identity.rights.may(Verb.ADMIN)
+
+
+def test_what_is_secret_is_for_its_owner_alone(files: SecureSet) -> None:
+    secret = [path for path in files.directory.iterdir() if path.suffix != ".pem" or path.stem.endswith("-key")]
+    assert {path.name for path in secret} >= {
+        "auth.toml",
+        "app.token",
+        "admin.password",
+        "ca-key.pem",
+        "node-2-key.pem",
+    }
+    assert [path.name for path in secret if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
+
+
+def test_what_exists_is_kept(files: SecureSet) -> None:
+    before = {path: path.read_bytes() for path in files.directory.iterdir()}
+    files.make(3)
+    assert {path: path.read_bytes() for path in files.directory.iterdir()} == before
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    with pytest.raises(SecureSetError, match=r"ca\.pem exists without"):
+        SecureSet(tmp_path).make(1)
+
+
+def test_every_port_of_a_secure_set_wants_tls_and_a_token(files: SecureSet) -> None:
+    for daemon in Plan(Path("data"), 3, secure=files).daemons():
+        assert "-tls-required=true" in daemon.flags
+        assert any(flag.startswith("-auth-file=") for flag in daemon.flags)
+        assert not any(flag.startswith("-beanstalk-address=") for flag in daemon.flags)
+        assert not daemon.cluster_port or any(flag.startswith("-cluster-tls-cert=") for flag in daemon.flags)
+
+
+def test_no_two_daemons_share_a_port(files: SecureSet) -> None:
+    ports = [port for daemon in Plan(Path("data"), 10, secure=files).daemons() for port in daemon.ports]
+    assert len(ports) == len(set(ports))
+
+
+def test_the_user_is_told_how_to_use_it_and_no_secret(files: SecureSet) -> None:
+    said = welcome(Plan(Path("data"), secure=files).daemons(), None, files)
+    for word in ("--cacert", "app.token", "admin.password", "auth_secret_file", "PENSTOCK_AUTH_TOKEN_FILE", "https://"):
+        assert word in said
+    for name in (*(f"{token}.token" for token in ROLES), "admin.password"):
+        assert files.path(name).read_text().strip() not in said

@@ -1,0 +1,101 @@
+"""A request ends when its sender loses the right to it, and not before."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+from shared.http.under_way import UnderWay
+
+
+class Request:
+    """The exchange of a request; `may`: whether its sender still has the right to it."""
+
+    def __init__(self) -> None:
+        self.may, self.aborted, self.asked = True, False, 0
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def still_may(self) -> bool:
+        self.asked += 1
+        return self.may
+
+
+class Rights:
+    def __init__(self) -> None:
+        self.epoch = 1
+
+
+def run(story: object) -> None:
+    asyncio.run(story())  # type: ignore[operator]
+
+
+def test_only_those_whose_right_has_ended_end() -> None:
+    async def story() -> None:
+        rights, kept, ended = Rights(), Request(), Request()
+        under_way = UnderWay(lambda: rights.epoch)
+        under_way.add(kept, kept.still_may)
+        under_way.add(ended, ended.still_may)
+        ended.may = False
+        under_way.look()
+        assert not ended.aborted  # nobody's rights have changed
+        rights.epoch = 2
+        under_way.look()
+        assert (kept.aborted, ended.aborted) == (False, True)
+
+    run(story)
+
+
+def test_a_request_that_is_over_is_forgotten() -> None:
+    async def story() -> None:
+        rights, request = Rights(), Request()
+        under_way = UnderWay(lambda: rights.epoch)
+        asked: list[bool] = []
+        under_way.add(request, lambda: bool(asked.append(True)))
+        del request
+        gc.collect()
+        rights.epoch = 2
+        under_way.look()
+        assert asked == []
+
+    run(story)
+
+
+def test_it_looks_by_itself_only_while_there_are_requests() -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        rights, request = Rights(), Request()
+        under_way = UnderWay(lambda: rights.epoch)
+        timers: list[object] = []
+
+        def call_later(seconds: float, call: object) -> object:
+            timers.append(call)
+            return call
+
+        loop.call_later = call_later  # type: ignore[method-assign,assignment]
+        under_way.add(request, lambda: False)
+        under_way.add(Request(), lambda: True)
+        assert len(timers) == 1
+        rights.epoch = 2
+        timers[0]()  # type: ignore[operator]
+        assert request.aborted
+        assert len(timers) == 2  # the request is still there
+        del request
+        gc.collect()
+        timers[1]()  # type: ignore[operator]
+        assert len(timers) == 2
+
+    run(story)
+
+
+def test_a_change_before_the_first_request_does_not_count() -> None:
+    async def story() -> None:
+        rights, request = Rights(), Request()
+        under_way = UnderWay(lambda: rights.epoch)
+        rights.epoch = 2
+        under_way.add(request, request.still_may)
+        under_way.look()
+        assert request.asked == 0
+
+    run(story)
