@@ -21,6 +21,7 @@ from lookupd.producers import Full, Peer, PeerInfo
 from lookupd.registry import Registry
 from penstock.protocol.names import is_valid_name
 from shared.auth.verbs import Verb
+from shared.foreign import describe
 from shared.text import without_surrogates
 
 if TYPE_CHECKING:  # without an auth file, what reads one is not loaded
@@ -46,7 +47,7 @@ _IDENTITY_FIELDS: dict[str, type] = {
 
 
 class ClientError(Exception):
-    """The peer made an error. The argument is the reply to send."""
+    """The peer made an error. The arguments are the reply to send, and what else the log is told."""
 
 
 class Session:
@@ -161,8 +162,9 @@ class Session:
     def _magic(self, now: int) -> bytes | None:
         if len(self._buffer) < len(MAGIC):
             return None
-        if self._consume(len(MAGIC)) != MAGIC:
-            raise ClientError(b"E_BAD_PROTOCOL")
+        if not self._buffer.startswith(MAGIC):
+            raise ClientError(b"E_BAD_PROTOCOL", f": it sent {describe(bytes(self._buffer))}")
+        self._consume(len(MAGIC))
         self._expect = self._line
         return b""
 
@@ -283,7 +285,7 @@ class Session:
 
     def _fail(self, error: ClientError) -> bytes:
         reply: bytes = error.args[0]
-        self.failure = ascii(reply.decode("utf-8", "replace"))[1:-1]
+        self.failure = ascii(reply.decode("utf-8", "replace"))[1:-1] + "".join(error.args[1:])
         self._buffer.clear()
         return _framed(reply)
 

@@ -239,6 +239,9 @@ class _Asked(Generic[P]):
     def timer_changed(self) -> None:
         """Do nothing: these commands have no time limits."""
 
+    def note_foreign(self, port: str, data: bytes) -> None:
+        raise AssertionError("commands come from this node")
+
     def upgrade(self, upgrade: Upgrade) -> None:
         raise AssertionError("the connection has layers of no kind")
 

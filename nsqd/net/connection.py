@@ -17,6 +17,8 @@ from nsqd.net.limits import Limits
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import NEVER, Begin, Upgrade
 from shared.budget import FREE, Budget, Share
+from shared.foreign import describe
+from shared.log import log
 from shared.tls import TlsObject
 
 # ns that a client may take to read the last output of a connection that is closing, and for which replies with a limit go on to
@@ -122,6 +124,9 @@ class Connection:
     @property
     def is_scarce(self) -> bool:
         return self._owner.budget.is_full
+
+    def note_foreign(self, port: str, data: bytes) -> None:
+        log.warning("%s: closed %s:%s, which sent %s", port, self.peer.remote_ip, self.peer.port, describe(data))
 
     def upgrade(self, upgrade: Upgrade) -> None:
         self.layers = Layers(upgrade, self.endpoint.wrap or self._owner.wrap)

@@ -42,6 +42,12 @@ class Transport(Protocol):
         Then no peer may add to more than FREE bytes that the network has not taken.
         """
 
+    def note_foreign(self, port: str, data: bytes) -> None:
+        """Take note that the peer ends the connection because the client speaks another protocol.
+
+        `port` names the peer's protocol as the log does; `data`: what the client has sent, or the beginning of it.
+        """
+
     def upgrade(self, upgrade: Upgrade) -> None:
         """Pass everything after the present output through these layers, and call Conversation.upgraded for each."""
 

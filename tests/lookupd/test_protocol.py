@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lookupd.producers import Limits, PeerInfo
 from lookupd.protocol import MAX_BODY, MAX_LINE, Session
 from lookupd.registry import Registry
+from shared.foreign import Foreign
 
 NOW = 1_700_000_000_000_000_000
 ANSWER = b'{"broadcast_address":"127.0.0.1"}'
@@ -130,11 +131,17 @@ def test_lines_are_trimmed(line: bytes) -> None:
 
 
 def test_another_magic_is_refused() -> None:
-    for magic in (b"  V2", b"GET ", b"\x16\x03\x01\x02"):
+    for magic, kind in (
+        (b"  V2", Foreign.NSQ),
+        (b"GET ", Foreign.HTTP),
+        (b"\x16\x03\x01\x02", Foreign.TLS),
+        (b"\0\0\0\0", "what belongs to no protocol that is known here"),
+    ):
         _, session, _ = a_session()
         assert session.receive(magic[:3], NOW) == b""
         assert session.receive(magic[3:] + b"/ HTTP/1.1", NOW) == framed(b"E_BAD_PROTOCOL")
         assert session.closing
+        assert session.failure == f"E_BAD_PROTOCOL: it sent {kind}"
 
 
 @pytest.mark.parametrize(

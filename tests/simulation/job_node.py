@@ -74,6 +74,8 @@ class Connection:
 
     def timer_changed(self) -> None: ...
 
+    def note_foreign(self, port: str, data: bytes) -> None: ...
+
     def upgrade(self, upgrade: Upgrade) -> None:
         raise AssertionError
 

@@ -10,6 +10,7 @@ from nsqd.protocols.nsq.context import Context, nobody_to_ask
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
 from nsqd.protocols.transport import Begin, Upgrade
+from shared.foreign import describe
 from tests.nsqd.core.node import MS, Node
 
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
@@ -31,6 +32,9 @@ class Wire:
         self.wants_output = False
         self.received = bytearray()
         self.upgrades: list[Upgrade] = []
+        self.foreign: list[
+            tuple[str, str]
+        ] = []  # what the log was told of clients of other protocols: port, what it sent
         self.questions: list[Question] = []
         self.unregistered: list[str] = []  # topics that nsqlookupd must know before the peer goes on
         self.answers: list[Callable[[Authorization | AuthRefused], None]] = []  # who waits for them, the last one last
@@ -49,6 +53,9 @@ class Wire:
 
     def timer_changed(self) -> None:
         pass
+
+    def note_foreign(self, port: str, data: bytes) -> None:
+        self.foreign.append((port, describe(data)))
 
     @property
     def is_scarce(self) -> bool:
