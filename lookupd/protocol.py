@@ -17,7 +17,7 @@ from dataclasses import replace
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lookupd.producers import Full, Peer, PeerInfo
+from lookupd.producers import UNIX, Full, Peer, PeerInfo, host_of
 from lookupd.registry import Registry
 from penstock.protocol.names import is_valid_name
 from shared.auth.verbs import Verb
@@ -221,7 +221,7 @@ class Session:
         info = parse_identity(body, self._remote)
         if self._proofs is not None:
             self._token = _token_of(body)
-            self._identity = self._proofs.with_token(self._token)
+            self._identity = self._identified(self._token, self._proofs)
             if self._identity is None or not self._identity.rights.any_of(Verb.REGISTER):
                 raise ClientError(b"E_UNAUTHORIZED IDENTIFY needs the auth_token of somebody who may register")
             if not self._identity.rights.may(Verb.REPLICATE):
@@ -236,6 +236,17 @@ class Session:
             f"Version:{info.version!r}"
         )
         return self._answer
+
+    def _identified(self, token: bytes, proofs: Proofs) -> Identity | None:
+        """Return who shows this token. After too many wrong ones from the address, this one is not looked at."""
+        host = host_of(self._remote)
+        address = "" if host == UNIX else host
+        if not token or proofs.is_blocked(address):
+            return None
+        identity = proofs.with_token(token)
+        if identity is None:
+            proofs.note_failure(address)
+        return identity
 
     def _register(self, params: list[bytes]) -> bytes:
         peer, topic, channel = self._arguments(b"REGISTER", params)
@@ -301,6 +312,12 @@ class Proofs(Protocol):
 
     def with_token(self, secret: bytes) -> Identity | None:
         """Return who has this token; None: nobody, or not any more."""
+
+    def is_blocked(self, address: str) -> bool:
+        """Return whether no token from this address ("": a unix socket) is looked at for now: too many were wrong."""
+
+    def note_failure(self, address: str) -> None:
+        """Count a wrong token from an address."""
 
 
 def parse_identity(body: bytes, remote_address: str) -> PeerInfo:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from shared.auth.auth_file import MOST_BYTES, AuthFile, AuthFileError, Identity, parse
+from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES, Failures
 from shared.auth.own_token import OwnTokenError, use_token_of
 from shared.auth.tokens import digest, is_token
 from shared.log import log
@@ -28,11 +30,20 @@ def open_rights(auth_file: str, token_file: str, wall: Callable[[], float]) -> K
         raise RightsError(f"{flag} {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
+def tell_of_failures(address: str) -> None:
+    """Tell the log that an address has shown too many wrong proofs."""
+    log.warning(
+        "AUTH: %d wrong tokens or passwords from %s within %g s: further ones are refused unread until that is over",
+        MOST_FAILURES, address, FAILURES_WITHIN,
+    )  # fmt: skip
+
+
 class Keyring:
     """Finds out who has shown a proof. Threads may ask it; one of them looks after the file."""
 
-    def __init__(self, path: str, wall: Callable[[], float]) -> None:
-        """Read the file. `wall`: the time in s since the epoch. Raises OSError, AuthFileError."""
+    def __init__(self, path: str, wall: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:
+        """Read the file. `wall`: the time in s since the epoch; `clock`: monotonic s. Raises OSError, AuthFileError."""
+        self._failures = Failures(clock)  # at the ports whose connections show a proof once, by address
         self._path = Path(path)
         self._wall = wall
         self._state: tuple[int, ...] = ()  # of the file that was read last
@@ -64,6 +75,17 @@ class Keyring:
 
     def _valid(self, identity: Identity | None) -> Identity | None:
         return identity if identity is not None and self._wall() < identity.expires else None
+
+    # who guesses: asked by one thread
+
+    def is_blocked(self, address: str) -> bool:
+        """Return whether no proof from this address is looked at for now. `address` "": a unix socket, which never is."""
+        return bool(address) and self._failures.wait(address) > 0
+
+    def note_failure(self, address: str) -> None:
+        """Count a wrong proof from an address, and tell the log when there are too many."""
+        if address and self._failures.note(address):
+            tell_of_failures(address)
 
     # the file
 

@@ -143,7 +143,7 @@ class Client(ABC):
         self._spent = 0  # units of this turn, out of UNITS_OF_A_TURN
         self._discard = 0  # bytes of a body that are still to be discarded
         self._discard_reply = JOB_TOO_BIG  # the answer then
-        self.credential = Credential(context.proofs) if context.proofs is not None else None
+        self.credential = Credential(context.proofs, remote_ip) if context.proofs is not None else None
         self._skips_line = False  # True: the line was too long, and its end is looked for
         self._wait = False  # True: no command is looked at until a reserve, or the disk, has answered
         self._deadline = NEVER  # ns: when a waiting reserve is given up; -1 for a moment while a read from disk begins

@@ -99,7 +99,7 @@ class Client(ABC):
         self.last_command = b""
         self.authorized = not (context.password or context.proofs)
         # None: there is no auth file
-        self.credential = Credential(context.proofs) if context.proofs is not None else None
+        self.credential = Credential(context.proofs, remote_ip) if context.proofs is not None else None
         self.nil, self.nil_array = resp.NIL, resp.NIL_ARRAY  # as the version of RESP has them that the client asked for
         self.wants_counters = False  # the last GETJOB asked for the counters of jobs
         self.silence = 0  # replies that are not sent, because the client has asked for it; -1: all

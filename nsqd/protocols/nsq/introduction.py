@@ -54,7 +54,7 @@ class Introduction:
         self.agreed = self.identity
         self.identified = False
         self.tls: TlsInfo | None = None  # details of the handshake, once it is done
-        credential = Credential(context.proofs) if context.proofs is not None else None
+        credential = Credential(context.proofs, remote_ip) if context.proofs is not None else None
         has_servers = settings.auth_required and context.ask is not nobody_to_ask
         self.access = Access(self._ask_servers if has_servers else None, credential)
         self.liveness = Liveness(now, settings.identify_timeout, self.identity.heartbeat_interval)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shared.auth.auth_file import AuthFileError
+from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES
 from shared.auth.keyring import Keyring
 from shared.auth.tokens import digest
 
@@ -23,7 +24,7 @@ class World:
     def __init__(self, path: Path, text: str) -> None:
         self.path, self.now, self._stamp = path, YEAR_2027 - 100.0, 1
         self.write(text)
-        self.keyring = Keyring(str(path), lambda: self.now)
+        self.keyring = Keyring(str(path), lambda: self.now, lambda: self.now)
 
     def write(self, text: str, mode: int = 0o600) -> None:
         self.path.write_text(text)
@@ -126,3 +127,24 @@ roles = ["viewer"]
     assert keyring.with_certificate("CN=d", []) is None
     world.now = YEAR_2027
     assert keyring.user("ann") is keyring.named("ann", "user") is None
+
+
+def test_an_address_that_guesses_is_blocked_for_a_while_and_the_log_says_so_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(MOST_FAILURES):
+        assert not world.keyring.is_blocked("192.0.2.1")
+        world.keyring.note_failure("192.0.2.1")
+    world.keyring.note_failure("192.0.2.1")
+    assert world.keyring.is_blocked("192.0.2.1")
+    assert not world.keyring.is_blocked("192.0.2.2")
+    (line,) = [one for one in caplog.messages if "wrong tokens" in one]
+    assert line.startswith("AUTH: 20 wrong tokens or passwords from 192.0.2.1 within 10 s: ")
+    world.now += FAILURES_WITHIN
+    assert not world.keyring.is_blocked("192.0.2.1")
+
+
+def test_a_unix_socket_is_never_blocked(world: World) -> None:
+    for _ in range(2 * MOST_FAILURES):
+        world.keyring.note_failure("")
+    assert not world.keyring.is_blocked("")
