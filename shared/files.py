@@ -1,4 +1,4 @@
-"""Writing files that must survive a power cut."""
+"""Writing files that must survive a power cut, and opening those that others may have replaced by something else."""
 
 import os
 import tempfile
@@ -46,3 +46,8 @@ def sync_directory(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def without_waiting(path: str, flags: int) -> int:
+    """Open a file as `open` does, of which this is an opener: a named pipe has no end, or no content, instead of blocking."""
+    return os.open(path, flags | os.O_NONBLOCK)

@@ -12,6 +12,7 @@ from shared.auth.auth_file import MOST_BYTES, AuthFile, AuthFileError, Identity,
 from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES, Failures
 from shared.auth.own_token import OwnTokenError, use_token_of
 from shared.auth.tokens import digest, is_token
+from shared.files import without_waiting
 from shared.log import log
 
 
@@ -50,6 +51,7 @@ class Keyring:
         self._complaint = ""  # what was logged last
         self.epoch = 0  # a greater one: somebody's rights may have changed
         self._file = AuthFile()
+        self._looked_at = float("-inf")  # s since the epoch: when `look_after` was called last
         self._next_end = float("inf")  # s since the epoch: when the first of those that are valid expires
         self.reload()
 
@@ -93,21 +95,24 @@ class Keyring:
         """Read the file if it has changed, and note who has expired. Returns True if anybody's rights may have changed."""
         before = self.epoch
         try:
-            if self._state_of_file() != self._state:
+            if _state_of(self._path.stat()) != self._state:
                 self.reload()
         except (OSError, AuthFileError, RecursionError) as error:
             if str(error) != self._complaint:
                 log.error("AUTH: %s: %s; what was read last stays in force", self._path, error)
             self._complaint = str(error)
-        if self._wall() >= self._next_end:
+        now = self._wall()
+        if (
+            now >= self._next_end or now < self._looked_at
+        ):  # set back, the clock has made tokens valid again that had expired
             self._note_next_end()
             self.epoch += 1
+        self._looked_at = now
         return self.epoch != before
 
     def reload(self) -> None:
         """Read the file. Raises OSError, AuthFileError."""
-        state = self._state_of_file()
-        with self._path.open(encoding="utf-8") as file:
+        with open(self._path, encoding="utf-8", opener=without_waiting) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise AuthFileError("it is not a regular file")
@@ -117,17 +122,15 @@ class Keyring:
                 text = file.read(MOST_BYTES + 1)
             except UnicodeDecodeError:
                 raise AuthFileError("it is not UTF-8") from None
+            if _state_of(os.fstat(file.fileno())) != _state_of(found):
+                raise AuthFileError("it was changed while it was read")
         if len(text) > MOST_BYTES:
             raise AuthFileError(f"it has more than {MOST_BYTES} bytes")
         self._file = parse(text)
-        self._state, self._complaint = state, ""
+        self._state, self._complaint = _state_of(found), ""
         self.epoch += 1
         self._note_next_end()
         log.info("AUTH: read %d identities from %s", len(self._file.identities()), self._path)
-
-    def _state_of_file(self) -> tuple[int, ...]:
-        found = self._path.stat()
-        return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
     def _note_next_end(self) -> None:
         now = self._wall()
@@ -137,3 +140,7 @@ class Keyring:
 
     def __repr__(self) -> str:
         return f"<Keyring of {self._path}, epoch {self.epoch}>"
+
+
+def _state_of(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino

@@ -148,3 +148,50 @@ def test_a_unix_socket_is_never_blocked(world: World) -> None:
     for _ in range(2 * MOST_FAILURES):
         world.keyring.note_failure("")
     assert not world.keyring.is_blocked("")
+
+
+def test_a_named_pipe_is_refused_and_waits_for_nobody(world: World, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    with pytest.raises(AuthFileError, match="not a regular file"):
+        Keyring(str(tmp_path / "pipe"), lambda: 0.0)
+    world.path.unlink()
+    os.mkfifo(world.path, 0o600)
+    assert not world.keyring.look_after()
+    assert world.name(TOKEN) == "a"
+
+
+def test_a_loop_of_links_changes_nothing(world: World) -> None:
+    world.path.unlink()
+    world.path.symlink_to(world.path)
+    assert not world.keyring.look_after()
+    assert world.name(TOKEN) == "a"
+
+
+def test_a_clock_that_is_set_back_makes_a_token_valid_again_until_it_expires_again(world: World) -> None:
+    world.now = YEAR_2027 + 5
+    assert world.keyring.look_after()
+    assert world.name(TOKEN) is None
+    world.now = YEAR_2027 - 5
+    assert world.name(TOKEN) == "a"
+    assert world.keyring.look_after()
+    assert not world.keyring.look_after()
+    world.now = YEAR_2027
+    assert world.keyring.look_after()  # connections that were opened meanwhile are to end
+    assert world.name(TOKEN) is None
+
+
+def test_a_change_while_the_file_is_read_counts_at_the_next_look(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, again = os.fstat, [entry("b", OTHER)]
+
+    def changing(descriptor: int) -> os.stat_result:
+        found = real(descriptor)
+        if again:
+            world.path.write_text(again.pop() + "# more")
+        return found
+
+    world.write(entry("b", OTHER))
+    monkeypatch.setattr(os, "fstat", changing)
+    assert not world.keyring.look_after()
+    assert world.name(TOKEN) == "a"
+    assert world.keyring.look_after()
+    assert world.name(OTHER) == "b"
