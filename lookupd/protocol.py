@@ -17,10 +17,11 @@ from dataclasses import replace
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lookupd.producers import Full, Peer, PeerInfo
+from lookupd.producers import UNIX, Full, Peer, PeerInfo, host_of
 from lookupd.registry import Registry
 from penstock.protocol.names import is_valid_name
 from shared.auth.verbs import Verb
+from shared.foreign import describe
 from shared.text import without_surrogates
 from shared.unix_sockets import NOBODY
 
@@ -47,7 +48,7 @@ _IDENTITY_FIELDS: dict[str, type] = {
 
 
 class ClientError(Exception):
-    """The peer made an error. The argument is the reply to send."""
+    """The peer made an error. The arguments are the reply to send, and what else the log is told."""
 
 
 class Session:
@@ -169,8 +170,9 @@ class Session:
     def _magic(self, now: int) -> bytes | None:
         if len(self._buffer) < len(MAGIC):
             return None
-        if self._consume(len(MAGIC)) != MAGIC:
-            raise ClientError(b"E_BAD_PROTOCOL")
+        if not self._buffer.startswith(MAGIC):
+            raise ClientError(b"E_BAD_PROTOCOL", f": it sent {describe(bytes(self._buffer))}")
+        self._consume(len(MAGIC))
         self._expect = self._line
         return b""
 
@@ -227,7 +229,7 @@ class Session:
         info = parse_identity(body, self._remote)
         if self._proofs is not None:
             self._token = _token_of(body)
-            self._identity = self._found(self._proofs)
+            self._identity = self._identified(self._proofs)
             if self._identity is None or not self._identity.rights.any_of(Verb.REGISTER):
                 raise ClientError(b"E_UNAUTHORIZED IDENTIFY needs the auth_token of somebody who may register")
             if not self._identity.rights.may(Verb.REPLICATE):
@@ -246,6 +248,19 @@ class Session:
     def _found(self, proofs: Proofs) -> Identity | None:
         """Return who the peer is: by its token, or without one by its user."""
         return proofs.with_token(self._token) if self._token else proofs.with_uid(self._user)
+
+    def _identified(self, proofs: Proofs) -> Identity | None:
+        """Return the same at IDENTIFY. After too many wrong tokens from the address, this one is not looked at."""
+        if not self._token:
+            return self._found(proofs)
+        host = host_of(self._remote)
+        address = "" if host == UNIX else host
+        if proofs.is_blocked(address):
+            return None
+        identity = self._found(proofs)
+        if identity is None:
+            proofs.note_failure(address)
+        return identity
 
     def _register(self, params: list[bytes]) -> bytes:
         peer, topic, channel = self._arguments(b"REGISTER", params)
@@ -295,7 +310,7 @@ class Session:
 
     def _fail(self, error: ClientError) -> bytes:
         reply: bytes = error.args[0]
-        self.failure = ascii(reply.decode("utf-8", "replace"))[1:-1]
+        self.failure = ascii(reply.decode("utf-8", "replace"))[1:-1] + "".join(error.args[1:])
         self._buffer.clear()
         return _framed(reply)
 
@@ -314,6 +329,12 @@ class Proofs(Protocol):
 
     def with_uid(self, number: int) -> Identity | None:
         """Return who connects by a unix socket as the machine's user of that number."""
+
+    def is_blocked(self, address: str) -> bool:
+        """Return whether no token from this address ("": a unix socket) is looked at for now: too many were wrong."""
+
+    def note_failure(self, address: str) -> None:
+        """Count a wrong token from an address."""
 
 
 def parse_identity(body: bytes, remote_address: str) -> PeerInfo:

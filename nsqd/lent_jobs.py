@@ -244,6 +244,9 @@ class _Asked(Generic[P]):
     def peer_user(self) -> int:
         return NOBODY
 
+    def note_foreign(self, port: str, data: bytes) -> None:
+        raise AssertionError("commands come from this node")
+
     def upgrade(self, upgrade: Upgrade) -> None:
         raise AssertionError("the connection has layers of no kind")
 

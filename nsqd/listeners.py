@@ -195,8 +195,10 @@ def _secret(options: NsqdOptions) -> bytes:
     """Return the cluster's secret, without the line's end; b"" if there is no cluster. Raises SecretError."""
     if not options.cluster_address:
         return b""
+    from shared.files import without_waiting
+
     try:
-        with open(options.cluster_secret_file, "rb") as file:
+        with open(options.cluster_secret_file, "rb", opener=without_waiting) as file:
             secret = file.read(MOST_SECRET + 1).strip()
     except OSError as error:
         raise SecretError(f"failed to read --cluster-secret-file - {error}") from None

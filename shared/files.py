@@ -1,4 +1,4 @@
-"""Writing files that must survive a power cut, and files of lines in which no half of a line may stand."""
+"""Writing files that must survive a power cut, files of lines in which no half may stand, and opening what may be no file."""
 
 import errno
 import os
@@ -67,3 +67,8 @@ def sync_directory(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def without_waiting(path: str, flags: int) -> int:
+    """Open a file as `open` does, of which this is an opener: a named pipe has no end, or no content, instead of blocking."""
+    return os.open(path, flags | os.O_NONBLOCK)

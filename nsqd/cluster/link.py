@@ -18,6 +18,7 @@ from nsqd.protocols.peer.fields import unpack_message
 from nsqd.protocols.peer.frames import AFTER_PROOF, CLAIMING, LENDING, STREAM, FrameKind, FrameReader, PeerError, encode
 from nsqd.protocols.peer.handshake import Credentials, Handshake, refusal
 from nsqd.protocols.peer.node_identity import NodeIdentity, pack, unpack
+from shared.foreign import Foreign, recognize
 from shared.node_certificates import certified_number
 
 HEARTBEAT_EVERY = 1_000_000_000  # ns
@@ -26,8 +27,6 @@ MOST_OUTPUT = 64 << 20  # bytes that the peer may leave unread; one group of a l
 MOST_GRACE = 600_000  # ms
 _BEAT, _GRACE = Struct(">Q?"), Struct(">I")  # lease, no space for another mirror; ms
 _MS = 1_000_000  # ns
-# How a handshake and an alert of TLS begin. No frame begins so: it would be longer than any that is allowed.
-_TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
 
 
 class Superseded(PeerError):
@@ -110,8 +109,8 @@ class Link:
         try:
             if self.peer is not None:
                 self.listener.heard(self, None, None, now)
-            elif is_first and data.startswith(_TLS_RECORDS):
-                raise PeerError("the peer uses TLS, and this node does not: it needs -cluster-tls-cert, -key and -ca")
+            elif is_first:
+                _check_protocol(data)
             for kind, content in self.reader.feed(data):
                 self._receive(kind, content, now)
         except PeerError as error:
@@ -240,6 +239,15 @@ def make_link(listener: Listener, credentials: Credentials, nonce: bytes, is_dia
     """Return a link over a new connection. `nonce`: random bytes, as for Handshake."""
     handshake = Handshake(credentials, nonce, is_dialer)
     return Link(listener, handshake, is_dialer, now, now, bytearray(handshake.begin()), FrameReader())
+
+
+def _check_protocol(data: bytes) -> None:
+    """Raise PeerError if the first bytes belong to another protocol. No frame begins so: it would be too long."""
+    found = recognize(data)
+    if found is Foreign.TLS:
+        raise PeerError("the peer uses TLS, and this node does not: it needs -cluster-tls-cert, -key and -ca")
+    if found is not None and found is not Foreign.CLUSTER:
+        raise PeerError(f"the peer sent {found}")
 
 
 def _unpack_words(content: bytes) -> list[Member]:

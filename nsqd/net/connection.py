@@ -17,6 +17,8 @@ from nsqd.net.limits import Limits
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import NEVER, Begin, Upgrade
 from shared.budget import FREE, Budget, Share
+from shared.foreign import describe
+from shared.log import log
 from shared.tls import TlsObject
 from shared.unix_sockets import NOBODY, peer_user
 
@@ -126,6 +128,9 @@ class Connection:
 
     def peer_user(self) -> int:
         return peer_user(self.socket) if self.socket.family == socket.AF_UNIX else NOBODY
+
+    def note_foreign(self, port: str, data: bytes) -> None:
+        log.warning("%s: closed %s:%s, which sent %s", port, self.peer.remote_ip, self.peer.port, describe(data))
 
     def upgrade(self, upgrade: Upgrade) -> None:
         self.layers = Layers(upgrade, self.endpoint.wrap or self._owner.wrap)

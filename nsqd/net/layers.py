@@ -17,6 +17,7 @@ from collections.abc import Callable
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import Upgrade
 from penstock.protocol.compression import CorruptStream, Deflate, Snappy, StreamEnded
+from shared.foreign import Foreign, recognize
 from shared.tls import TlsObject, describe, describe_failure
 
 READ_LIMIT = 256 * 1024  # bytes of plain input for the peer in one turn; a read returns little more
@@ -126,18 +127,20 @@ class Layers:
         else:
             self._incoming.write(data)
             self._arrived = True
-            if self.handshaking and not self._handshake(peer):
+            if self.handshaking and not self._handshake(peer, data):
                 return
         self.has_more = True
 
-    def _handshake(self, peer: Conversation) -> bool:
+    def _handshake(self, peer: Conversation, data: bytes) -> bool:
         assert self._tls is not None
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
             return False
         except ssl.SSLError as error:
-            raise Broken(f"TLS handshake failed: {describe_failure(error)}") from None
+            found = recognize(data)
+            sent = "" if found in (None, Foreign.TLS) else f" the peer sent {found}:"
+            raise Broken(f"TLS handshake failed:{sent} {describe_failure(error)}") from None
         self.handshaking = False
         peer.upgraded(describe(self._tls))
         return True

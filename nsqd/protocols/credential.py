@@ -28,12 +28,18 @@ class Proofs(Protocol):
     def with_uid(self, number: int) -> Identity | None:
         """Return who connects by a unix socket as the machine's user of that number."""
 
+    def is_blocked(self, address: str) -> bool:
+        """Return whether no token from this address ("": a unix socket) is looked at for now: too many were wrong."""
+
+    def note_failure(self, address: str) -> None:
+        """Count a wrong token from an address."""
+
 
 def credential_of(proofs: Proofs | None, transport: Transport, remote_ip: str) -> Credential | None:
     """Return the credential of a new client; None: there is no auth file. One on a unix socket is known by its user."""
     if proofs is None:
         return None
-    credential = Credential(proofs)
+    credential = Credential(proofs, remote_ip)
     if not remote_ip:
         credential.show_user(transport.peer_user())
     return credential
@@ -42,17 +48,29 @@ def credential_of(proofs: Proofs | None, transport: Transport, remote_ip: str) -
 class Credential:
     """The proof that one client has shown last, and who it is by that."""
 
-    __slots__ = ("_find", "_proofs", "identity")
+    __slots__ = ("_address", "_find", "_proofs", "identity")
 
-    def __init__(self, proofs: Proofs) -> None:
-        """Begin with nobody."""
+    def __init__(self, proofs: Proofs, address: str) -> None:
+        """Begin with nobody. `address`: the client's, "" for a unix socket."""
         self._proofs = proofs
+        self._address = address
         self._find: Callable[[], Identity | None] = _nobody
         self.identity: Identity | None = None  # None: nobody
 
-    def show_token(self, secret: bytes) -> bool:
-        """Take a token. Returns False if nobody has it: the client stays who it was."""
-        return self._show(partial(self._proofs.with_token, secret))
+    def show_token(self, secret: bytes, *, is_final: bool = True) -> bool:
+        """Take a token. Returns False if nobody has it: the client stays who it was.
+
+        After too many wrong ones from the client's address, this one is not looked at. `is_final`: nobody else is asked about
+        the secret, so it counts as wrong if it is no token.
+        """
+        if not is_final:
+            return self._show(partial(self._proofs.with_token, secret))
+        if self._proofs.is_blocked(self._address):
+            return False
+        is_known = self._show(partial(self._proofs.with_token, secret))
+        if not is_known:
+            self._proofs.note_failure(self._address)
+        return is_known
 
     def show_certificate(self, subject: str, names: list[str]) -> bool:
         """Take a certificate that was verified; "": there is none."""

@@ -45,6 +45,12 @@ class Transport(Protocol):
     def peer_user(self) -> int:
         """Return the number of the machine's user who has connected by a unix socket; shared.unix_sockets.NOBODY for TCP."""
 
+    def note_foreign(self, port: str, data: bytes) -> None:
+        """Take note that the peer ends the connection because the client speaks another protocol.
+
+        `port` names the peer's protocol as the log does; `data`: what the client has sent, or the beginning of it.
+        """
+
     def upgrade(self, upgrade: Upgrade) -> None:
         """Pass everything after the present output through these layers, and call Conversation.upgraded for each."""
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from shared.auth.auth_file import MOST_BYTES, AuthFile, AuthFileError, Identity, parse
+from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES, Failures
 from shared.auth.own_token import OwnTokenError, use_token_of
 from shared.auth.tokens import digest, is_token
+from shared.files import without_waiting
 from shared.log import log
 
 
@@ -28,11 +31,20 @@ def open_rights(auth_file: str, token_file: str, wall: Callable[[], float]) -> K
         raise RightsError(f"{flag} {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
+def tell_of_failures(address: str) -> None:
+    """Tell the log that an address has shown too many wrong proofs."""
+    log.warning(
+        "AUTH: %d wrong tokens or passwords from %s within %g s: further ones are refused unread until that is over",
+        MOST_FAILURES, address, FAILURES_WITHIN,
+    )  # fmt: skip
+
+
 class Keyring:
     """Finds out who has shown a proof. Threads may ask it; one of them looks after the file."""
 
-    def __init__(self, path: str, wall: Callable[[], float]) -> None:
-        """Read the file. `wall`: the time in s since the epoch. Raises OSError, AuthFileError."""
+    def __init__(self, path: str, wall: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:
+        """Read the file. `wall`: the time in s since the epoch; `clock`: monotonic s. Raises OSError, AuthFileError."""
+        self._failures = Failures(clock)  # at the ports whose connections show a proof once, by address
         self._path = Path(path)
         self._wall = wall
         self._state: tuple[int, ...] = ()  # of the file that was read last
@@ -41,6 +53,7 @@ class Keyring:
         self.on_read: Callable[[bool], None] = lambda is_valid: None
         self.epoch = 0  # a greater one: somebody's rights may have changed
         self._file = AuthFile()
+        self._looked_at = float("-inf")  # s since the epoch: when `look_after` was called last
         self._next_end = float("inf")  # s since the epoch: when the first of those that are valid expires
         self.reload()
 
@@ -71,13 +84,24 @@ class Keyring:
     def _valid(self, identity: Identity | None) -> Identity | None:
         return identity if identity is not None and self._wall() < identity.expires else None
 
+    # who guesses: asked by one thread
+
+    def is_blocked(self, address: str) -> bool:
+        """Return whether no proof from this address is looked at for now. `address` "": a unix socket, which never is."""
+        return bool(address) and self._failures.wait(address) > 0
+
+    def note_failure(self, address: str) -> None:
+        """Count a wrong proof from an address, and tell the log when there are too many."""
+        if address and self._failures.note(address):
+            tell_of_failures(address)
+
     # the file
 
     def look_after(self) -> bool:
         """Read the file if it has changed, and note who has expired. Returns True if anybody's rights may have changed."""
         before = self.epoch
         try:
-            if self._state_of_file() != self._state:
+            if _state_of(self._path.stat()) != self._state:
                 self.reload()
                 self.on_read(True)
         except (OSError, AuthFileError, RecursionError) as error:
@@ -85,15 +109,18 @@ class Keyring:
                 log.error("AUTH: %s: %s; what was read last stays in force", self._path, error)
                 self.on_read(False)
             self._complaint = str(error)
-        if self._wall() >= self._next_end:
+        now = self._wall()
+        if (
+            now >= self._next_end or now < self._looked_at
+        ):  # set back, the clock has made tokens valid again that had expired
             self._note_next_end()
             self.epoch += 1
+        self._looked_at = now
         return self.epoch != before
 
     def reload(self) -> None:
         """Read the file. Raises OSError, AuthFileError."""
-        state = self._state_of_file()
-        with self._path.open(encoding="utf-8") as file:
+        with open(self._path, encoding="utf-8", opener=without_waiting) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise AuthFileError("it is not a regular file")
@@ -103,17 +130,15 @@ class Keyring:
                 text = file.read(MOST_BYTES + 1)
             except UnicodeDecodeError:
                 raise AuthFileError("it is not UTF-8") from None
+            if _state_of(os.fstat(file.fileno())) != _state_of(found):
+                raise AuthFileError("it was changed while it was read")
         if len(text) > MOST_BYTES:
             raise AuthFileError(f"it has more than {MOST_BYTES} bytes")
         self._file = parse(text)
-        self._state, self._complaint = state, ""
+        self._state, self._complaint = _state_of(found), ""
         self.epoch += 1
         self._note_next_end()
         log.info("AUTH: read %d identities from %s", len(self._file.identities()), self._path)
-
-    def _state_of_file(self) -> tuple[int, ...]:
-        found = self._path.stat()
-        return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
     def _note_next_end(self) -> None:
         now = self._wall()
@@ -123,3 +148,7 @@ class Keyring:
 
     def __repr__(self) -> str:
         return f"<Keyring of {self._path}, epoch {self.epoch}>"
+
+
+def _state_of(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from shared.auth.tokens import is_token
+from shared.files import without_waiting
 
 MOST_BYTES = 1024
 _own = [""]  # the token; "": none is shown
@@ -26,7 +26,7 @@ def read_token(path: str) -> str:
     """Return the token in a file; "" if `path` is "". Raises OSError, OwnTokenError."""
     if not path:
         return ""
-    with Path(path).open("rb") as file:
+    with open(path, "rb", opener=without_waiting) as file:
         if os.fstat(file.fileno()).st_mode & 0o007:
             raise OwnTokenError("everybody on this machine can read it: run chmod o= on it")
         token = file.read(MOST_BYTES).strip()

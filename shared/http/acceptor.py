@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 from shared.connection_limiter import ConnectionLimiter
+from shared.foreign import Foreign, recognize
 from shared.http.guard import GuardedProtocol
 from shared.http.secure import SecureProtocol
 from shared.listen import OUT_OF_RESOURCES
@@ -98,7 +99,11 @@ class Acceptor:
             protocol = SecureProtocol(self._loop, guarded, self._tls, failed, left)
         await self._loop.connect_accepted_socket(lambda: protocol, sock)
 
-    def _handshake_failed(self, ip: str, error: BaseException | None) -> None:
-        """Count and log a failed TLS handshake. `error` is None if the peer hung up."""
+    def _handshake_failed(self, ip: str, error: BaseException | None, opening: bytes) -> None:
+        """Count and log a failed TLS handshake. `error` is None if the peer hung up; `opening`: what it has sent first."""
         self._limiter.refused["tls_handshake"] += 1
+        found = recognize(opening)
+        if found not in (None, Foreign.TLS):
+            log.warning("HTTPS: closed %s, which sent %s", ip or "@", found)
+            return
         log.info("HTTPS: handshake with %s failed: %s", ip or "@", describe_failure(error) if error else "hung up")

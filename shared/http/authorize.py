@@ -24,7 +24,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shared.auth.auth_file import Identity
-from shared.auth.keyring import Keyring
+from shared.auth.failures import Failures
+from shared.auth.keyring import Keyring, tell_of_failures
 from shared.auth.passwords import NOBODYS, is_password
 from shared.auth.tokens import is_token
 from shared.auth.verbs import Verb
@@ -39,9 +40,6 @@ from shared.unix_sockets import NOBODY
 MOST_PASSWORD = 1024  # bytes
 REMEMBERED_FOR = 60.0  # s for which a password that was right is not hashed again: that takes 50 ms
 MOST_REMEMBERED = 1000
-MOST_FAILURES = 20  # of one address in FAILURES_WITHIN; then no password of it is looked at until that is over
-FAILURES_WITHIN = 10.0  # s
-MOST_ADDRESSES = 10_000
 MOST_HASHING = 2  # passwords at once: each takes 64 MB and the time of a core
 _CHALLENGE = {"WWW-Authenticate": 'Bearer, Basic realm="penstock"'}
 
@@ -72,11 +70,12 @@ class Authorizer:
     _remembered: dict[bytes, float] = field(default_factory=dict)  # until when: see REMEMBERED_FOR
     _key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     _hashing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_HASHING))
-    _failures: dict[str, tuple[int, float]] = field(default_factory=dict)  # by address: how many, and since when
+    _failures: Failures = field(init=False)  # by address
     under_way: UnderWay = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin without requests."""
+        """Begin without requests and failures."""
+        self._failures = Failures(lambda: self.clock())
         self.under_way = UnderWay(lambda: self.keyring.epoch)
 
     async def identify(self, request: Request) -> Identity | None:
@@ -94,7 +93,8 @@ class Authorizer:
             identity = None
         if identity is None:
             self._check_failures(address)
-            self._note_failure(address)
+            if self._failures.note(address):
+                tell_of_failures(address)
             raise HttpError(401, "UNAUTHORIZED", _CHALLENGE)
         return identity
 
@@ -143,27 +143,16 @@ class Authorizer:
     async def _hash(self, hashed: str, password: bytes, address: str) -> bool:
         """Return whether this is the password. An attempt counts as a failure until it is over."""
         self._check_failures(address)
-        self._note_failure(address)
+        self._failures.note(address)
         async with self._hashing:
             is_right = await asyncio.to_thread(is_password, hashed, password)
-        count, since = self._failures.get(address, (1, 0.0))
-        self._failures[address] = count - 1, since  # a wrong one is counted by `identify`
+        self._failures.take_back(address)  # a wrong one is counted by `identify`
         return is_right
 
     def _check_failures(self, address: str) -> None:
-        count, since = self._failures.get(address, (0, 0.0))
-        left = since + FAILURES_WITHIN - self.clock()
-        if count >= MOST_FAILURES and left > 0:
+        left = self._failures.wait(address)
+        if left > 0:
             raise HttpError(429, "TOO_MANY_FAILURES", {"Retry-After": str(int(left) + 1)})
-
-    def _note_failure(self, address: str) -> None:
-        now = self.clock()
-        count, since = self._failures.pop(address, (0, now))
-        if since + FAILURES_WITHIN <= now:
-            count, since = 0, now
-        if len(self._failures) >= MOST_ADDRESSES:
-            del self._failures[next(iter(self._failures))]
-        self._failures[address] = count + 1, since
 
 
 def guarded(routes: Routes, needs: Mapping[str, Need], authorizer: Authorizer) -> Routes:

@@ -23,9 +23,11 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.budget import Budget
+from shared.foreign import MOST_LOOKED_AT, Foreign, recognize
 from shared.http.exchange import Exchange
 from shared.http.proof import Proof, proof_of
 from shared.http.transport import AnswerTransport
+from shared.log import log
 
 HEADER_TIMEOUT = 10.0  # s from the first byte (or the connection) to the end of the header
 BODY_TIMEOUT = 30.0  # s between two pieces of a body
@@ -78,6 +80,7 @@ class GuardedProtocol(asyncio.Protocol):
         self._unread = 0  # bytes since the parser last began a request or passed on a piece of one
         self._fresh = 0  # size of the last bytes received, if no request has ended in them
         self._is_large = False  # the current header may exceed MAX_HEADER although `_unread` does not show it
+        self._opening = b""  # what the connection began with
         self._first: bytes | None = b""  # bytes received before the first line was complete; None: it is complete
         # Requests
         self._out: list[bytes] = []  # pieces of the request at hand that the protocol behind has not got
@@ -136,7 +139,7 @@ class GuardedProtocol(asyncio.Protocol):
             if data.startswith(b" ") and b"\n" not in data and len(data) < MAX_HEADER:
                 self._first = data  # an NSQ client on the wrong port: it reads the 400 after its first command
                 return
-            self._first = None
+            self._first, self._opening = None, data[:MOST_LOOKED_AT]
         size = len(data)
         self._is_large = size > MAX_HEADER or (self._is_large and self._in_header)
         self._unread += size
@@ -310,6 +313,11 @@ class GuardedProtocol(asyncio.Protocol):
         """Answer 400 and close, after the answers to earlier requests."""
         if self._answers.closed or self._refusal:
             return
+        found = recognize(self._opening)
+        if found not in (None, Foreign.HTTP):
+            address = self._answers.get_extra_info("peername")
+            ip, port = address[:2] if isinstance(address, tuple) else ("", "")  # "": a unix socket
+            log.warning("HTTP: closed %s:%s, which sent %s", ip, port, found)
         is_at_hand = self._in_body and self._receiving is self._out
         if is_at_hand and self._exchange is not None and self._exchange.has_begun:
             self._answers.close()  # the text would become part of the answer under way

@@ -11,6 +11,7 @@ from asyncio.sslproto import AppProtocolState, SSLProtocol
 from collections.abc import Callable
 from typing import Any
 
+from shared.foreign import MOST_LOOKED_AT
 from shared.http.guard import GuardedProtocol
 from shared.http.transport import close, forget
 
@@ -24,7 +25,9 @@ class SecureProtocol(SSLProtocol):
     max_size = 32 * 1024  # bytes that each connection holds, idle or not; asyncio's default is 256 KiB
     _app_state: AppProtocolState  # asyncio's, but unknown to the type stubs, as are the next ones
     _app_protocol: GuardedProtocol
+    _incoming: ssl.MemoryBIO
     _outgoing: ssl.MemoryBIO
+    _ssl_buffer_view: memoryview
     _ssl_reading_paused: bool
     _shutdown_timeout_handle: asyncio.TimerHandle | None
     _loop: asyncio.AbstractEventLoop
@@ -34,12 +37,16 @@ class SecureProtocol(SSLProtocol):
         loop: asyncio.AbstractEventLoop,
         protocol: GuardedProtocol,
         context: ssl.SSLContext,
-        on_failed: Callable[[BaseException | None], None],
+        on_failed: Callable[[BaseException | None, bytes], None],
         on_left: Callable[[], None],
     ) -> None:
-        """`on_failed` is called if the handshake fails, `on_left` when the connection has ended in any way."""
+        """`on_failed` is called if the handshake fails, with the reason and what the client has sent first.
+
+        `on_left` is called when the connection has ended in any way.
+        """
         nobody: Any = None  # in place of the future that waits for the handshake
         super().__init__(loop, protocol, context, nobody, server_side=True, ssl_handshake_timeout=HANDSHAKE_TIMEOUT)
+        self._opening = b""  # what the client has sent first
         self._on_failed = on_failed
         self._on_left = on_left
 
@@ -50,8 +57,13 @@ class SecureProtocol(SSLProtocol):
         forget(transport)
         if failed:
             guarded.forget()
-            self._on_failed(exc)
+            self._on_failed(exc, self._opening)
         self._on_left()
+
+    def _do_handshake(self) -> None:
+        if not self._opening:
+            self._opening = bytes(self._ssl_buffer_view[: min(self._incoming.pending, MOST_LOOKED_AT)])
+        super()._do_handshake()  # type: ignore[misc]
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,8 +14,11 @@ from lookupd.producers import Limits, PeerInfo
 from lookupd.protocol import MAX_BODY, MAX_LINE, Session
 from lookupd.registry import Registry
 from shared.auth.auth_file import Identity
+from shared.auth.keyring import Keyring
 from shared.auth.rules import Rights, Rule
+from shared.auth.tokens import digest
 from shared.auth.verbs import Verb
+from shared.foreign import Foreign
 from shared.unix_sockets import NOBODY
 
 NOW = 1_700_000_000_000_000_000
@@ -134,11 +138,42 @@ def test_lines_are_trimmed(line: bytes) -> None:
 
 
 def test_another_magic_is_refused() -> None:
-    for magic in (b"  V2", b"GET ", b"\x16\x03\x01\x02"):
+    for magic, kind in (
+        (b"  V2", Foreign.NSQ),
+        (b"GET ", Foreign.HTTP),
+        (b"\x16\x03\x01\x02", Foreign.TLS),
+        (b"\0\0\0\0", "what belongs to no protocol that is known here"),
+    ):
         _, session, _ = a_session()
         assert session.receive(magic[:3], NOW) == b""
         assert session.receive(magic[3:] + b"/ HTTP/1.1", NOW) == framed(b"E_BAD_PROTOCOL")
         assert session.closing
+        assert session.failure == f"E_BAD_PROTOCOL: it sent {kind}"
+
+
+def test_after_too_many_wrong_tokens_of_an_address_none_is_looked_at(tmp_path: Path) -> None:
+    now, right = 1000.0, "pst_" + "r" * 43
+    file = tmp_path / "auth.toml"
+    file.write_text(f'[[token]]\nname = "n"\nsha256 = "{digest(right.encode())}"\nroles = ["node"]\n')
+    file.chmod(0o600)
+    keyring = Keyring(str(file), lambda: now, lambda: now)
+
+    def is_taken(token: str, address: str = "10.0.0.1:5001") -> bool:
+        session = Session(Registry(300, 45), address, ANSWER, lambda line: None, proofs=keyring)
+        more = b',"auth_token":"%b"}' % token.encode() if token else b"}"
+        answer = session.receive(b"  V1" + identify(NODE[:-1] + more), NOW)
+        assert answer == ANSWERED or answer[4:].startswith(b"E_UNAUTHORIZED ")
+        return answer == ANSWERED
+
+    for _ in range(30):
+        assert not is_taken("")  # shows nothing, so guesses nothing
+    assert is_taken(right)
+    for _ in range(20):
+        assert not is_taken("pst_" + "w" * 43)
+    assert not is_taken(right)
+    assert is_taken(right, "10.0.0.2:5001")
+    now += 10
+    assert is_taken(right)
 
 
 @pytest.mark.parametrize(

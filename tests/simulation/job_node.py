@@ -77,6 +77,8 @@ class Connection:
     def peer_user(self) -> int:
         raise AssertionError("it is no unix socket")
 
+    def note_foreign(self, port: str, data: bytes) -> None: ...
+
     def upgrade(self, upgrade: Upgrade) -> None:
         raise AssertionError
 

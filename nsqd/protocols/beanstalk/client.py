@@ -22,12 +22,11 @@ from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
 from nsqd.protocols.beanstalk import stats
 from nsqd.protocols.beanstalk.commands import (
-    HTTP,
     MAX_LINE,
-    MOST_VERB,
     BadFormat,
     UnknownCommand,
-    is_http,
+    begins_foreign,
+    is_foreign,
     read_usual,
     verb_of,
 )
@@ -46,10 +45,9 @@ BYTES_OF_A_UNIT = 1024  # bytes of replies that count one unit: a megabyte in a 
 MOST_USUAL = 1024  # remembered lines of put: clients put with the same options again and again
 TUBES_OF_A_UNIT = 8  # tubes that are looked at for one unit
 MOST_KEPT = 64 * 1024  # bytes of commands that are read ahead while one waits
-NOT_FOUND, OUT_OF_MEMORY = b"NOT_FOUND\r\n", b"OUT_OF_MEMORY\r\n"
-JOB_TOO_BIG, UNAUTHORIZED = b"JOB_TOO_BIG\r\n", b"UNAUTHORIZED\r\n"
+NOT_FOUND, OUT_OF_MEMORY, JOB_TOO_BIG = b"NOT_FOUND\r\n", b"OUT_OF_MEMORY\r\n", b"JOB_TOO_BIG\r\n"
 AUTH = b"auth "  # a command only where there is an auth file
-DEADLINE_SOON, TIMED_OUT = b"DEADLINE_SOON\r\n", b"TIMED_OUT\r\n"
+DEADLINE_SOON, TIMED_OUT, UNAUTHORIZED = b"DEADLINE_SOON\r\n", b"TIMED_OUT\r\n", b"UNAUTHORIZED\r\n"
 
 
 @dataclass(slots=True)
@@ -245,10 +243,9 @@ class Client(ABC):
             self._reply(b"BAD_FORMAT\r\n")
             return newline + 2
         if newline < 0 or newline + 2 - at > MAX_LINE:
+            if begins_foreign(data[at : at + MAX_LINE]):
+                return self._drop(data[at:])
             if newline < 0 and len(data) - at < MAX_LINE:
-                return -1
-            if data[at : at + MOST_VERB].startswith(HTTP):
-                self.outbox.break_off()
                 return -1
             self._skips_line = True
             return at
@@ -271,8 +268,8 @@ class Client(ABC):
                 self._do(AUTH, (line[len(AUTH) :],))
             elif usual is not None:
                 self._do(*usual)
-            elif is_http(line):
-                self.outbox.break_off()
+            elif is_foreign(line):
+                self._drop(line + b"\r\n")
             else:
                 self._unusual_line(line)
         except BadFormat:
@@ -284,6 +281,11 @@ class Client(ABC):
         except Reading as reading:
             self._broker.tubes.waiters.block(self.worker, reading.queue)
             self._wait, self._deadline = True, -1
+
+    def _drop(self, data: bytes) -> int:
+        self._transport.note_foreign("BEANSTALK", data)
+        self.outbox.break_off()
+        return -1
 
     def _unusual_line(self, line: bytes) -> None:
         if b"\0" in line:
@@ -348,10 +350,7 @@ class Client(ABC):
         self._answer(job_reply(b"RESERVED", self._broker.tubes.client_id(job), body))
 
     def read_completed(self) -> None:
-        """Handle the waiting command again now that the disk has answered.
-
-        This happens at once, because a body that was read is not kept for long.
-        """
+        """Handle the waiting command again, at once, now that the disk has answered: a body is not kept for long."""
         self._wait = self.waiting = False
         self._now = self._broker.now  # a reservation made now counts from now on
         self._handle_kept_input()

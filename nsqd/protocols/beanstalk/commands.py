@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nsqd.core.message.attributes import is_word
+from shared.foreign import BEGINNINGS, Foreign, recognize, recognize_line
 
 MAX_LINE = 224  # bytes, including CR LF
 MOST_COPIES = 16  # that a put-replicated may ask for
@@ -25,10 +26,8 @@ _RESERVE: tuple[bytes, tuple[int, ...]] = b"reserve", ()
 _USUAL_PUT = re.compile(rb"([0-9]{1,10}) ([0-9]{1,10}) ([0-9]{1,10}) ([0-9]{1,10})")
 _U32, _U64 = (1 << 32) - 1, (1 << 64) - 1
 _I31 = (1 << 31) - 1
-# The beginnings of HTTP requests, with the verbs that browsers send.
-HTTP = (b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"TRACE ")
-MOST_VERB = max(map(len, HTTP))
-_HTTP_VERSION = re.compile(rb" HTTP/[0-9]\.[0-9]")
+# what may come from an own client, if only by mistake, and is answered as beanstalkd answers it
+_OWN = frozenset((None, Foreign.BEANSTALK, Foreign.JOB, Foreign.PING))
 
 Arguments = tuple[Any, ...]
 
@@ -41,13 +40,15 @@ class UnknownCommand(Exception):
     """No verb matches the beginning of the line."""
 
 
-def is_http(line: bytes) -> bool:
-    """Return whether the line belongs to an HTTP request: a browser's page, or a tricked server, may talk to this port."""
-    return (
-        line.startswith(HTTP)
-        or (line[-9:-3] == b" HTTP/" and _HTTP_VERSION.fullmatch(line, len(line) - 9) is not None)
-        or (line[4:5] == b":" and line[:4].lower() == b"host")
-    )
+def is_foreign(line: bytes) -> bool:
+    """Return whether the line belongs to another protocol: a browser's page may talk to this port."""
+    is_worth_a_look = line.startswith(BEGINNINGS) or line[-9:-3] == b" HTTP/" or line[4:5] == b":"
+    return is_worth_a_look and recognize_line(line) not in _OWN
+
+
+def begins_foreign(data: bytes) -> bool:
+    """Return the same for the beginning of a line, whatever comes behind it."""
+    return data.startswith(BEGINNINGS) and recognize(data) not in _OWN
 
 
 def _number(line: bytes, at: int, most: int) -> tuple[int, int]:

@@ -193,7 +193,8 @@ class Client(ABC):
             return end
         try:
             found = resp.read_request(data, at, self.context.most_bytes)
-        except resp.HttpRequest:
+        except resp.ForeignRequest:
+            self._transport.note_foreign("DISQUE", data[at:])
             self.outbox.break_off()
             return -1
         except resp.ProtocolError as wrong:

@@ -7,6 +7,8 @@ has at most 1,024 arguments, and may need 64 KiB beside the largest argument tha
 import re
 from collections.abc import Iterable
 
+from shared.foreign import MOST_LOOKED_AT, Foreign, recognize, recognize_line
+
 MOST_ARGUMENTS = 1024  # of a request; Disque takes 1,048,576, each of which costs memory even if it is empty
 MOST_LINE = 64 * 1024  # bytes of an inline request, a count or a length that may come before the line ends
 MOST_OVERHEAD = 64 * 1024  # bytes of a request beside one argument of the largest size: lengths, queues, 1,000 job ids
@@ -17,8 +19,7 @@ _DOLLAR, _STAR, _CR = b"$*\r"
 _COUNTS = {b"*%d" % count: count for count in range(1, 64)}
 _LENGTHS = {b"$%d" % length: length for length in range(1024)}
 _NUMBER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
-_HTTP = re.compile(rb"(?:GET|POST|PUT|HEAD|DELETE|OPTIONS|PATCH|CONNECT|TRACE) |(?i:host):")
-_HTTP_VERSION = re.compile(rb" HTTP/[0-9]\.[0-9]")
+_OWN = (None, Foreign.RESP, Foreign.PING, Foreign.BEANSTALK)  # what an inline command may be, if only by mistake
 # A word of an inline request, and a quoted part at which it ends; a space or nothing must follow the closing quote.
 _WORD = re.compile(
     rb"""\s*([^ \t\n\r"']*)"""
@@ -43,14 +44,14 @@ class ProtocolError(Exception):
         return error(b"ERR Protocol error: " + self.text)
 
 
-class HttpRequest(ProtocolError):
-    """A line belongs to an HTTP request: a browser's page, or a tricked server, talks to this port.
+class ForeignRequest(ProtocolError):
+    """A line belongs to another protocol: a browser's page, or a tricked server, may talk to this port.
 
     The peer closes the connection and executes nothing that follows.
     """
 
     def __init__(self) -> None:
-        super().__init__(b"HTTP is not supported")
+        super().__init__(b"only RESP is supported")
 
 
 def read_request(data: bytes, at: int, most_bytes: int) -> tuple[list[bytes], int] | int:
@@ -130,11 +131,13 @@ def _read_inline(data: bytes, at: int) -> tuple[list[bytes], int] | int:
     """Return the words of the line that begins at `at`, and where it ends; or as read_request does. Raises ProtocolError."""
     newline = data.find(b"\n", at, at + MOST_LINE + 1)
     if newline < 0:
+        if recognize(data[at : at + MOST_LOOKED_AT]) not in _OWN:
+            raise ForeignRequest
         return _wait_for_line(data, at, at, newline, b"too big inline request")
     line_end = newline - 1 if newline > at and data[newline - 1] == _CR else newline
     line = data[at:line_end]
-    if _HTTP.match(line) is not None or _HTTP_VERSION.fullmatch(line, max(len(line) - 9, 0)) is not None:
-        raise HttpRequest
+    if recognize_line(line) not in _OWN:
+        raise ForeignRequest
     return _split_words(line), newline + 1
 
 

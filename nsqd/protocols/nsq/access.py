@@ -51,7 +51,7 @@ class Access:
         credential = self.credential
         if self.authorization is not None:
             raise WireError("E_INVALID", "AUTH already set")
-        if credential is not None and credential.show_token(secret):
+        if credential is not None and credential.show_token(secret, is_final=self._ask is None):
             assert credential.identity is not None
             self._allowed.clear()
             return answer_for(credential.identity.name, len(credential.identity.rights.rules))

@@ -199,6 +199,7 @@ class Peer:
             self._buffer += data
             return len(data)
         if not data.startswith(MAGIC):
+            self._transport.note_foreign("TCP", data)
             fail(self.outbox, WireError("E_BAD_PROTOCOL"))
             return 0
         self._started = True

@@ -16,6 +16,7 @@ from nsqd.protocols.peer.fields import MOST_FIELDS
 from nsqd.protocols.peer.frames import AFTER_PROOF, FrameKind, FrameReader, encode
 from nsqd.protocols.peer.handshake import Credentials
 from nsqd.protocols.peer.node_identity import pack
+from shared.foreign import Foreign
 from tests.nsqd.protocols.peer.identities import node
 
 SECOND = 1_000_000_000
@@ -120,6 +121,26 @@ def test_a_frame_that_is_too_long_ends_the_link_before_it_is_kept() -> None:
     _, link = linked()
     link.receive((AFTER_PROOF + 1).to_bytes(4), NOW)
     assert f"a frame of {AFTER_PROOF + 1} bytes" in link.closing
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", f"the peer sent {Foreign.HTTP}"),
+        (b"*1\r\n$4\r\nPING\r\n", f"the peer sent {Foreign.RESP}"),
+        (
+            b"\x16\x03\x01\x02\x00",
+            "the peer uses TLS, and this node does not: it needs -cluster-tls-cert, -key and -ca",
+        ),
+        (b"\xff\xff\xff\xff", "a frame of 4294967295 bytes is not allowed here"),
+    ],
+)
+def test_another_protocol_ends_the_link_by_its_first_bytes(sent: bytes, why: str) -> None:
+    link = cluster(0).accepted(NOW)
+    assert link is not None
+    link.receive(sent, NOW)
+    assert link.closing == why
+    assert frames(link) == [(FrameKind.REFUSED, why.encode())]
 
 
 def test_a_refusal_tells_why_and_is_not_answered_by_another_link() -> None:

@@ -21,6 +21,7 @@ from nsqd.net.layers import READ_LIMIT
 from nsqd.protocols.nsq.authorization import PUBLISH, Authorization, AuthRefused, Rule
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import HANDSHAKE_TIMEOUT, Settings
+from shared.foreign import Foreign
 from tests.certificates import Authority
 from tests.nsqd.core.node import SECOND, Node
 from tests.nsqd.core.slow_store import SlowStore
@@ -320,6 +321,29 @@ def test_who_is_gone_before_the_authorization_server_answers_leaves_nothing(auth
     bench.turn()
     assert nothing_is_left(bench)
     assert bench.node.broker.topics == {}
+    bench.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", f"TLS handshake failed: the peer sent {Foreign.HTTP}: http request"),
+        (b"put 0 0 9 1\r\nx\r\n", f"TLS handshake failed: the peer sent {Foreign.JOB}: wrong version number"),
+        (b"nonsense", "TLS handshake failed: wrong version number"),
+    ],
+)
+def test_the_log_says_what_came_instead_of_a_handshake(
+    authority: Authority, caplog: pytest.LogCaptureFixture, sent: bytes, why: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    bench = Secure(authority)
+    client = Client(bench, bench.connect())
+    client.say(b"IDENTIFY\n" + body(b'{"feature_negotiation":true,"tls_v1":true}'))
+    client.frame()
+    client.say_raw(sent)
+    (line,) = caplog.messages
+    assert line.endswith(f"): {why}")
+    assert bench.edge.refused == {"tls_or_compression": 1}
     bench.close()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shared.auth.auth_file import AuthFileError
+from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES
 from shared.auth.keyring import Keyring
 from shared.auth.tokens import digest
 from shared.unix_sockets import NOBODY
@@ -24,7 +25,7 @@ class World:
     def __init__(self, path: Path, text: str) -> None:
         self.path, self.now, self._stamp = path, YEAR_2027 - 100.0, 1
         self.write(text)
-        self.keyring = Keyring(str(path), lambda: self.now)
+        self.keyring = Keyring(str(path), lambda: self.now, lambda: self.now)
 
     def write(self, text: str, mode: int = 0o600) -> None:
         self.path.write_text(text)
@@ -135,3 +136,71 @@ expires = 2027-01-01T00:00:00Z
     world.now = YEAR_2027
     assert keyring.with_uid(990) is None
     assert keyring.user("ann") is keyring.named("ann", "user") is None
+
+
+def test_an_address_that_guesses_is_blocked_for_a_while_and_the_log_says_so_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(MOST_FAILURES):
+        assert not world.keyring.is_blocked("192.0.2.1")
+        world.keyring.note_failure("192.0.2.1")
+    world.keyring.note_failure("192.0.2.1")
+    assert world.keyring.is_blocked("192.0.2.1")
+    assert not world.keyring.is_blocked("192.0.2.2")
+    (line,) = [one for one in caplog.messages if "wrong tokens" in one]
+    assert line.startswith("AUTH: 20 wrong tokens or passwords from 192.0.2.1 within 10 s: ")
+    world.now += FAILURES_WITHIN
+    assert not world.keyring.is_blocked("192.0.2.1")
+
+
+def test_a_unix_socket_is_never_blocked(world: World) -> None:
+    for _ in range(2 * MOST_FAILURES):
+        world.keyring.note_failure("")
+    assert not world.keyring.is_blocked("")
+
+
+def test_a_named_pipe_is_refused_and_waits_for_nobody(world: World, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    with pytest.raises(AuthFileError, match="not a regular file"):
+        Keyring(str(tmp_path / "pipe"), lambda: 0.0)
+    world.path.unlink()
+    os.mkfifo(world.path, 0o600)
+    assert not world.keyring.look_after()
+    assert world.name(TOKEN) == "a"
+
+
+def test_a_loop_of_links_changes_nothing(world: World) -> None:
+    world.path.unlink()
+    world.path.symlink_to(world.path)
+    assert not world.keyring.look_after()
+    assert world.name(TOKEN) == "a"
+
+
+def test_a_clock_that_is_set_back_makes_a_token_valid_again_until_it_expires_again(world: World) -> None:
+    world.now = YEAR_2027 + 5
+    assert world.keyring.look_after()
+    assert world.name(TOKEN) is None
+    world.now = YEAR_2027 - 5
+    assert world.name(TOKEN) == "a"
+    assert world.keyring.look_after()
+    assert not world.keyring.look_after()
+    world.now = YEAR_2027
+    assert world.keyring.look_after()  # connections that were opened meanwhile are to end
+    assert world.name(TOKEN) is None
+
+
+def test_a_change_while_the_file_is_read_counts_at_the_next_look(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, again = os.fstat, [entry("b", OTHER)]
+
+    def changing(descriptor: int) -> os.stat_result:
+        found = real(descriptor)
+        if again:
+            world.path.write_text(again.pop() + "# more")
+        return found
+
+    world.write(entry("b", OTHER))
+    monkeypatch.setattr(os, "fstat", changing)
+    assert not world.keyring.look_after()
+    assert world.name(TOKEN) == "a"
+    assert world.keyring.look_after()
+    assert world.name(OTHER) == "b"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,3 +73,9 @@ def test_the_token_is_shown_to_hosts_that_were_named_and_to_no_others(tmp_path: 
         assert headers_for(url) == {}
     show_to(())
     assert headers_for("http://127.0.0.1:4161/") == {}
+
+
+def test_a_named_pipe_is_refused_and_waits_for_nobody(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "token", 0o600)
+    with pytest.raises(RightsError, match="it has no token"):
+        open_rights("", str(tmp_path / "token"), lambda: 0.0)

@@ -11,9 +11,10 @@ from argon2 import PasswordHasher
 from starlette.requests import Request
 
 from shared.auth.auth_file import Identity
+from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES
 from shared.auth.keyring import Keyring
 from shared.http import authorize
-from shared.http.authorize import FAILURES_WITHIN, MOST_FAILURES, MOST_PASSWORD, REMEMBERED_FOR, Authorizer
+from shared.http.authorize import MOST_PASSWORD, REMEMBERED_FOR, Authorizer
 from shared.http.errors import HttpError
 from shared.http.proof import Proof
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
 from shared.budget import Budget
+from shared.foreign import Foreign
 from shared.http.guard import MAX_PIPELINED, GuardedProtocol, guarded
 
 Seen = tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...], bytes]  # method, target, headers without framing, body
@@ -162,6 +163,32 @@ def test_a_request_waits_for_the_answer_to_the_one_before() -> None:
         assert bench.behind.most == 1
 
     run(test)
+
+
+@pytest.mark.parametrize(
+    ("sent", "kind"),
+    [
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Foreign.HTTP2),
+        (b"\x16\x03\x01\x02\x00\x01", Foreign.TLS),
+        (b"*1\r\n$4\r\nPING\r\n", Foreign.RESP),
+        (b"  V2SUB t c\n", Foreign.NSQ),
+        (b"put 0 0 9 1\r\nx\r\n", Foreign.JOB),
+        (b"GET / HTTP/3.0\r\n\r\n", None),
+        (b"nonsense", None),
+    ],
+)
+def test_other_protocols_are_refused_and_the_log_says_which(
+    caplog: pytest.LogCaptureFixture, sent: bytes, kind: Foreign | None
+) -> None:
+    async def test(bench: Bench) -> None:
+        bench.guard.data_received(sent)
+        assert bench.behind.seen == []
+        await asyncio.sleep(0)
+        assert bench.wire.written.startswith(b"HTTP/1.1 400 ")
+        assert bench.wire.closing
+
+    run(test)
+    assert caplog.messages == ([f"HTTP: closed :, which sent {kind}"] if kind is not None else [])
 
 
 def test_framing_and_trailers_are_written_anew_and_an_upgrade_is_not_passed_on() -> None:

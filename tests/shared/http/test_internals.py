@@ -24,6 +24,7 @@ POST = b"POST /good HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody
 # The methods that are overridden or called, with their parameters.
 SIGNATURES: list[tuple[type, str, str]] = [
     (SSLProtocol, "connection_lost", "self exc"),
+    (SSLProtocol, "_do_handshake", "self"),
     (SSLProtocol, "pause_writing", "self"),
     (SSLProtocol, "resume_writing", "self"),
     (SSLProtocol, "_fatal_error", "self exc message"),
@@ -31,7 +32,8 @@ SIGNATURES: list[tuple[type, str, str]] = [
 ]
 # What is read or set of their objects.
 ATTRIBUTES: dict[type, str] = {
-    SSLProtocol: "_app_protocol _app_state _loop _outgoing _shutdown_timeout_handle _ssl_reading_paused _transport",
+    SSLProtocol: "_app_protocol _app_state _incoming _loop _outgoing _shutdown_timeout_handle _ssl_buffer_view "
+    "_ssl_reading_paused _transport",
 }
 
 

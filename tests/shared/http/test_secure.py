@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from shared.foreign import Foreign
 from shared.http import guard, secure
 from shared.http.api import Api, Hosts, TlsRequired, read_body
 from shared.http.errors import HttpError
@@ -220,7 +221,10 @@ def test_failed_handshakes_are_counted_and_told(fresh: Site, caplog: pytest.LogC
     eventually(lambda: fresh.server.refused["tls_handshake"] == 5)
     lines = [record for record in caplog.records if record.name in ("penstock", "asyncio")]
     assert len(lines) == 5
-    assert all(line.getMessage().startswith("HTTPS: handshake with 127.0.0.1 failed: ") for line in lines)
+    (foreign,) = (line.getMessage() for line in lines if line.levelno == logging.WARNING)
+    assert foreign == f"HTTPS: closed 127.0.0.1, which sent {Foreign.HTTP}"
+    others = [line.getMessage() for line in lines if line.levelno < logging.WARNING]
+    assert all(text.startswith("HTTPS: handshake with 127.0.0.1 failed: ") for text in others)
     assert not any(line.exc_info for line in lines)
     with fresh.secure() as connection:
         assert ask(connection).endswith(b"fine")

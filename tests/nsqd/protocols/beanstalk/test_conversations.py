@@ -9,6 +9,7 @@ from nsqd.core.limits import Limits
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import JobState
 from nsqd.protocols.beanstalk.client import BeanstalkContext
+from shared.foreign import Foreign
 from tests.nsqd.core.node import MS, SECOND, Node
 from tests.nsqd.protocols.beanstalk.wire import Wire, facts, put
 
@@ -153,6 +154,36 @@ def test_so_does_any_line_of_a_request_of_http(wire: Wire, line: bytes, size: in
     assert b"".join(wire.ask(said[at : at + size]) for at in range(0, len(said), size)) == b""
     assert wire.peer.outbox.closing
     assert wire.node.broker.tubes.total == 0
+
+
+@pytest.mark.parametrize(
+    ("sent", "kind"),
+    [
+        (b"*3\r\n$6\r\nADDJOB\r\n", Foreign.RESP),
+        (b"  V2SUB t c\n", Foreign.NSQ),
+        (b"  V1IDENTIFY\n", Foreign.LOOKUPD),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Foreign.HTTP2),
+        (b"\x16\x03\x01\x02\x00\x01", Foreign.TLS),
+        (b"\x16\x03\x01\r\n\x01", Foreign.TLS),
+        (b"\0\0\0\x5a\x01\x95\x01", Foreign.CLUSTER),
+        (b"GET /", Foreign.HTTP),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 1000])
+def test_other_protocols_end_the_connection_and_the_log_is_told(
+    wire: Wire, sent: bytes, kind: Foreign, size: int
+) -> None:
+    said = sent + b"\r\n" + put(b"x")
+    assert b"".join(wire.ask(said[at : at + size]) for at in range(0, len(said), size)) == b""
+    assert wire.peer.outbox.closing
+    assert wire.node.broker.tubes.total == 0
+    assert wire.foreign == [("BEANSTALK", str(kind))]
+
+
+@pytest.mark.parametrize("line", [b"PING", b"*", b"*x", b"  V3", b"\x16\x02", b"GETJOB FROM q"])
+def test_a_mistake_that_own_clients_could_make_is_answered_as_ever(wire: Wire, line: bytes) -> None:
+    assert wire.ask(line + b"\r\n" + put(b"x")) == b"UNKNOWN_COMMAND\r\nINSERTED 1\r\n"
+    assert not wire.foreign
 
 
 @pytest.mark.parametrize("line", [b"use xHTTP/1.1", b"watch host:", b"use x HTTP/11", b"HTTP/1.1", b" HTTP/1.x"])

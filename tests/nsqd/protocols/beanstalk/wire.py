@@ -6,6 +6,7 @@ from nsqd.core.limits import Limits
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.peer import Peer
 from nsqd.protocols.transport import Begin, Upgrade
+from shared.foreign import describe
 from shared.unix_sockets import NOBODY
 from tests.nsqd.core.node import MS, Node
 
@@ -19,6 +20,9 @@ class Wire:
         self.remote_ip = "10.0.0.1" if user == NOBODY else ""
         self.node = node or Node(Limits())
         self.received = bytearray()
+        self.foreign: list[
+            tuple[str, str]
+        ] = []  # what the log was told of clients of other protocols: port, what it sent
         self.peer = self.make_peer(context)
         before = self.node.after_turn
 
@@ -39,6 +43,9 @@ class Wire:
 
     def timer_changed(self) -> None:
         pass
+
+    def note_foreign(self, port: str, data: bytes) -> None:
+        self.foreign.append((port, describe(data)))
 
     @property
     def is_scarce(self) -> bool:

@@ -14,7 +14,7 @@ from nsqd.protocols.disque.resp import (
     MOST_ARGUMENTS,
     MOST_LINE,
     MOST_OVERHEAD,
-    HttpRequest,
+    ForeignRequest,
     ProtocolError,
     array,
     bulk,
@@ -232,7 +232,7 @@ def test_a_large_argument_is_waited_for_as_a_whole() -> None:
 )
 def test_http_is_recognized(line: bytes) -> None:
     for end in (b"\n", b"\r\n"):
-        with pytest.raises(HttpRequest):
+        with pytest.raises(ForeignRequest):
             read_request(line + end + b"PING\r\n", 0, MOST)
 
 

@@ -11,6 +11,7 @@ from nsqd.core.limits import Limits
 from nsqd.protocols.disque.arguments import COMMANDS
 from nsqd.protocols.disque.flush import MOST_FLUSHED
 from nsqd.protocols.disque.server import NO_AOF, NO_DEBUG, NO_SHUTDOWN
+from shared.foreign import Foreign
 from shared.version import PENSTOCK_VERSION
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.disque.wire import Reply, Wire, request
@@ -23,6 +24,33 @@ PASSWORD = b"sesame"
 @pytest.fixture
 def wire() -> Wire:
     return Wire(Node(Limits(whole_job_ids=True)))
+
+
+@pytest.mark.parametrize(
+    ("sent", "kind"),
+    [
+        (b"GET / HTTP/1.1\r\n", Foreign.HTTP),
+        (b"put 0 0 9 28\r\n", Foreign.JOB),
+        (b"  V2SUB t c\n", Foreign.NSQ),
+        (b"\x16\x03\x01\x02", Foreign.TLS),
+        (b"\0\0\0\x5a\x01\x95\x01", Foreign.CLUSTER),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 1000])
+def test_other_protocols_end_the_connection_and_the_log_is_told(
+    wire: Wire, sent: bytes, kind: Foreign, size: int
+) -> None:
+    said = sent + request("ADDJOB", "q", "smuggled", 0)
+    assert b"".join(wire.ask(said[at : at + size]) for at in range(0, len(said), size)) == b""
+    assert wire.peer.outbox.closing
+    assert wire.foreign == [("DISQUE", str(kind))]
+    assert wire.another().do("QLEN", "q") == 0
+
+
+@pytest.mark.parametrize("line", ["stats", "use t", "put", "put a b c d"])
+def test_an_inline_command_that_is_none_is_answered_as_ever(wire: Wire, line: str) -> None:
+    assert wire.replies(line.encode() + b"\r\n") == [f"-ERR unknown command '{line.split()[0]}'"]
+    assert not wire.foreign
 
 
 def with_password() -> Wire:

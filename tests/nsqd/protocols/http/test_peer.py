@@ -75,6 +75,8 @@ class Wire:
     def timer_changed(self) -> None:
         pass
 
+    def note_foreign(self, port: str, data: bytes) -> None: ...
+
     @property
     def is_scarce(self) -> bool:
         return False

@@ -12,6 +12,7 @@ from nsqd.core.channel.consumer import Run
 from nsqd.protocols.nsq.errors import WireError
 from nsqd.protocols.nsq.identify import decode
 from nsqd.protocols.nsq.settings import Settings
+from shared.foreign import Foreign
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.nsq.wire import ERROR, MESSAGE, RESPONSE, Wire, body, mpub
 
@@ -43,6 +44,13 @@ def test_another_magic_is_a_bad_protocol(magic: bytes) -> None:
     wire = Wire(magic=False)
     assert wire.send(magic + b"more").frames() == [(ERROR, b"E_BAD_PROTOCOL")]
     assert wire.peer.closing
+
+
+def test_the_log_is_told_what_came_instead_of_the_magic() -> None:
+    for sent, kind in ((b"GET / HTTP/1.1\r\n", str(Foreign.HTTP)), (b"\x16\x03\x01\x02", str(Foreign.TLS))):
+        wire = Wire(magic=False).send(sent)
+        assert wire.foreign == [("TCP", kind)]
+    assert not Wire().send(b"NOP\n").foreign
 
 
 def test_silence_before_the_magic_ends_the_connection() -> None:

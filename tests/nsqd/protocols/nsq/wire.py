@@ -11,6 +11,7 @@ from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
 from nsqd.protocols.transport import Begin, Upgrade
 from shared.audit.event import Note
+from shared.foreign import describe
 from shared.unix_sockets import NOBODY
 from tests.nsqd.core.node import MS, Node
 
@@ -36,6 +37,9 @@ class Wire:
         self.wants_output = False
         self.received = bytearray()
         self.upgrades: list[Upgrade] = []
+        self.foreign: list[
+            tuple[str, str]
+        ] = []  # what the log was told of clients of other protocols: port, what it sent
         self.questions: list[Question] = []
         self.unregistered: list[str] = []  # topics that nsqlookupd must know before the peer goes on
         self.answers: list[Callable[[Authorization | AuthRefused], None]] = []  # who waits for them, the last one last
@@ -55,6 +59,9 @@ class Wire:
 
     def timer_changed(self) -> None:
         pass
+
+    def note_foreign(self, port: str, data: bytes) -> None:
+        self.foreign.append((port, describe(data)))
 
     @property
     def is_scarce(self) -> bool:

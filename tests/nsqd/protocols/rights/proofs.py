@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shared.auth.auth_file import AuthFile, Identity, parse
+from shared.auth.failures import Failures
 from shared.auth.tokens import digest, is_token
 
 FILE = """
@@ -41,6 +42,9 @@ class Proofs:
     """Implements nsqd.protocols.credential.Proofs."""
 
     def __init__(self, *roles: str) -> None:
+        self.now = 0.0  # s
+        self.failures = Failures(lambda: self.now)
+        self.looked_at: list[bytes] = []  # the tokens that were
         self.set(*roles)
 
     def set(self, *roles: str, has_socket: bool = True) -> None:
@@ -54,6 +58,7 @@ class Proofs:
         )
 
     def with_token(self, secret: bytes) -> Identity | None:
+        self.looked_at.append(secret)
         return self.file.tokens.get(digest(secret)) if is_token(secret) else None
 
     def with_uid(self, number: int) -> Identity | None:
@@ -61,3 +66,9 @@ class Proofs:
 
     def with_certificate(self, subject: str, names: list[str]) -> Identity | None:
         return self.file.of_certificate(subject, names)
+
+    def is_blocked(self, address: str) -> bool:
+        return self.failures.wait(address) > 0
+
+    def note_failure(self, address: str) -> None:
+        self.failures.note(address)

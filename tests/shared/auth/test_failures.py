@@ -1,0 +1,88 @@
+"""How often one may show a wrong proof. Time is the test's."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES, Failures
+
+
+class World:
+    def __init__(self, most: int = MOST_FAILURES, most_keys: int = 10) -> None:
+        self.now = 1000.0
+        self.failures = Failures(lambda: self.now, most, FAILURES_WITHIN, most_keys)
+
+
+def test_after_too_many_nothing_is_looked_at_until_the_time_is_over() -> None:
+    world = World()
+    told = [world.failures.note("a") for _ in range(MOST_FAILURES)]
+    assert told == [False] * (MOST_FAILURES - 1) + [True]
+    assert world.failures.wait("a") == FAILURES_WITHIN
+    assert world.failures.wait("b") == 0
+    world.now += FAILURES_WITHIN - 1
+    assert world.failures.wait("a") == 1
+    world.now += 1
+    assert world.failures.wait("a") == 0
+    assert not world.failures.note("a")
+    assert world.failures.wait("a") == 0
+
+
+def test_the_time_counts_from_the_first_of_them() -> None:
+    world = World(most=2)
+    world.failures.note("a")
+    world.now += FAILURES_WITHIN - 1
+    assert world.failures.note("a")
+    assert world.failures.wait("a") == 1
+    world.now += 1
+    world.failures.note("a")
+    assert world.failures.wait("a") == 0
+
+
+def test_who_goes_on_all_the_same_is_told_of_once() -> None:
+    world = World(most=2)
+    assert [world.failures.note("a") for _ in range(5)] == [False, True, False, False, False]
+
+
+def test_what_was_right_is_taken_back() -> None:
+    world = World(most=2)
+    for _ in range(5):
+        world.failures.note("a")
+        world.failures.take_back("a")
+    assert (world.failures.wait("a"), len(world.failures)) == (0, 0)
+    world.failures.note("a")
+    world.failures.note("a")
+    assert world.failures.wait("a") > 0
+    world.failures.take_back("a")
+    assert world.failures.wait("a") == 0
+    world.failures.take_back("b")
+    assert len(world.failures) == 1
+
+
+def test_a_clock_that_is_set_back_blocks_nobody_for_long() -> None:
+    world = World(most=1)
+    world.failures.note("a")
+    world.now -= 5
+    assert world.failures.wait("a") == FAILURES_WITHIN + 5
+    world.now += FAILURES_WITHIN + 5
+    assert world.failures.wait("a") == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=100))
+def test_what_is_remembered_is_bounded_and_who_failed_longest_ago_goes_first(steps: list[tuple[int, bool]]) -> None:
+    world, counts = World(most=2, most_keys=4), dict[int, int]()
+    for key, fails in steps:
+        if fails:
+            world.failures.note(key)
+            count = counts.pop(key, 0)
+            if len(counts) >= 4:
+                del counts[next(iter(counts))]
+            counts[key] = count + 1
+        else:
+            world.failures.take_back(key)
+            if counts.get(key):
+                counts[key] -= 1
+                if not counts[key]:
+                    del counts[key]
+        assert {one for one in range(10) if world.failures.wait(one)} == {one for one in counts if counts[one] >= 2}
+        assert len(world.failures) == len(counts)
