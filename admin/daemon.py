@@ -36,7 +36,7 @@ from admin.record_pages import RecordPages
 from admin.tasks import Tasks
 from admin.topic_pages import TopicPages
 from admin.upstreams import Times, UpstreamError, Upstreams
-from admin.users import Users
+from admin.users import open_users
 from shared.daemon import SIGNALS, until_told_to_stop
 from shared.http.api import Api, Hosts, Routes
 from shared.http.server import HttpServer
@@ -80,8 +80,8 @@ async def _run(options: AdminOptions, listener: Listener, context: ssl.SSLContex
 
 
 def application(options: AdminOptions, context: ssl.SSLContext) -> Api:
-    """Return the ASGI application. Raises OSError, ValueError for a users file that cannot be used."""
-    access = Access(options, Users(options.users_file))
+    """Return the ASGI application. Raises RightsError for a file of users that cannot be used."""
+    access = Access(options, open_users(options))
     home = options.base_path.rstrip("/")
     named = [part.partition("=")[::2] for part in options.cluster]
     others = {name: f"{home}/clusters/{name}" for name, _ in named}
@@ -137,7 +137,7 @@ class _ClusterSite:
         return await self.pages.banners(request)
 
     def routes(self) -> Routes:
-        """Return the handlers of every path, by method, guarded by roles."""
+        """Return the handlers of every path, by method, guarded by rights."""
         shown, posted = {**self.pages.routes(), **self.browsing.routes()}, self.forms.routes()
         pages = {path: {**shown.get(path, {}), **posted.get(path, {})} for path in {**shown, **posted}}
         return {**self.access.guarded(pages, self.renderer.refuse), **self.access.guarded(self.api.routes())}

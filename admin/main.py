@@ -33,7 +33,9 @@ def main() -> int:
         raise_file_limit(FILES)
         open_rights("", options.auth_token_file, time.time)
         show_to((*options.lookupd_http_address, *options.nsqd_http_address, *options.auth_token_for))
-        with listening(options.http_address, authorizes=bool(options.users_file or options.admin_user)) as listener:
+        with listening(
+            options.http_address, authorizes=bool(options.auth_file or options.users_file or options.admin_user)
+        ) as listener:
             gc.disable()  # saves a tenth of the time: imports create no garbage
             from admin.daemon import serve
 
