@@ -34,7 +34,6 @@ from shared.values import SECOND
 COOKIE = "nsqadmin_session"
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 MOST_TEXT = 500  # characters kept of each text of a request
-CHECK_EVERY = 1.0  # s between two checks whether the file of users has changed
 _NAMED = ("{topic}", "{channel}")  # the path parameters that rights apply to; views check those of tubes
 
 Refuse = Callable[[Request, HttpError], Awaitable[Response]]
@@ -45,10 +44,9 @@ class Access:
     """Finds out who sends a request, and guards routes by the rights that they need."""
 
     options: AdminOptions
-    keyring: Keyring | None  # the users; None: nobody can log in
+    users: Keyring | None  # None: nobody can log in
     sessions: Sessions = field(init=False)
     tries: Tries = field(default_factory=lambda: Tries(time.monotonic))
-    _checked_at: float = 0.0
 
     def __post_init__(self) -> None:
         lifetime = self.options.session_lifetime / SECOND
@@ -59,15 +57,7 @@ class Access:
     @property
     def has_users(self) -> bool:
         """True if there is a file of users."""
-        return self.keyring is not None
-
-    def users(self) -> Keyring | None:
-        """Return who there is, by the file as it was at most CHECK_EVERY ago."""
-        now = time.monotonic()
-        if self.keyring is not None and now - self._checked_at >= CHECK_EVERY:
-            self._checked_at = now
-            self.keyring.look_after()
-        return self.keyring
+        return self.users is not None
 
     def who(self, request: Request, *, is_use: bool = True) -> Who:
         """Return the user of a request. Raises HttpError 401 for an unknown token.
@@ -75,22 +65,22 @@ class Access:
         `is_use` False: the request does not extend the session, because a page that was left open sent it.
         """
         kind, _, token = request.headers.get("authorization", "").partition(" ")
-        users = self.users()
-        if kind.lower() == "bearer" and users is not None:
-            identity = users.with_token(token.strip().encode())
+        if kind.lower() == "bearer" and self.users is not None:
+            identity = self.users.with_token(token.strip().encode())
             if identity is None:
                 raise HttpError(401, "UNAUTHORIZED", {"WWW-Authenticate": "Bearer"})
             return Who(identity)
         word = request.cookies.get(COOKIE, "")
-        if word and users is not None:
-            identity = self.sessions.find(word, agent_of(request), users.user, is_use=is_use)
+        if word and self.users is not None:
+            identity = self.sessions.find(word, agent_of(request), self.users.user, is_use=is_use)
             if identity is not None:
                 return Who(identity, csrf_of(word), word)
-        return self._by_header(request, users)
+        return self._by_header(request)
 
-    def _by_header(self, request: Request, users: Keyring | None) -> Who:
+    def _by_header(self, request: Request) -> Who:
         name = request.headers.get(self.options.acl_http_header, "")[:MOST_TEXT] if self.is_trusted(request) else ""
-        identity = users.claimed(name) if name and users is not None else None  # others have to prove who they are
+        # others have to prove who they are
+        identity = self.users.claimed(name) if name and self.users is not None else None
         if identity is not None:
             return Who(identity)
         return Who(of_role(name, "admin" if name and name in self.options.admin_user else self.anonymous))
@@ -190,10 +180,9 @@ class Access:
 
     def still_may(self, who: Who, action: str, topic: str, channel: str = "") -> bool:
         """Return whether the user may still do the action, by the file as it is now. For tasks that take long."""
-        users = self.users()
-        if users is None or not who.identity.kind:  # what the options say of the user does not change
+        if self.users is None or not who.identity.kind:  # what the options say of the user does not change
             return who.may(action, topic, channel)
-        identity = users.named(who.name, who.identity.kind)
+        identity = self.users.named(who.name, who.identity.kind)
         return identity is not None and Who(identity).may(action, topic, channel)
 
     def check_config(self, request: Request) -> None:

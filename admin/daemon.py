@@ -37,6 +37,7 @@ from admin.tasks import Tasks
 from admin.topic_pages import TopicPages
 from admin.upstreams import Times, UpstreamError, Upstreams
 from admin.users import open_users
+from shared.auth.keyring import Keyring
 from shared.daemon import SIGNALS, until_told_to_stop
 from shared.http.api import Api, Hosts, Routes
 from shared.http.server import HttpServer
@@ -49,25 +50,31 @@ from shared.trio_thread import TrioThread
 from shared.values import SECOND
 
 _LEVEL_FLAG = "-http-client-tls-security-level"
+CHECK_EVERY = 0.5  # s between two checks whether the file of users has changed
 LEAST_PACKED = 500  # bytes of an answer that is worth compressing
 PACKING = 4  # of 9 levels: takes a third of the time of 9 in the event loop, and an answer is 5 % larger
 
 
 def serve(options: AdminOptions, listener: Listener) -> None:
-    """Serve until SIGINT or SIGTERM. Raises OSError, ValueError, TlsError for addresses and files that cannot be used."""
-    context = client_context(options)
+    """Serve until SIGINT or SIGTERM.
+
+    Raises OSError, ValueError, TlsError, RightsError for addresses and files that cannot be used.
+    """
+    context, users = client_context(options), open_users(options)
     resolve(options)
-    trio.run(_run, options, listener, context)
+    trio.run(_run, options, listener, context, users)
 
 
-async def _run(options: AdminOptions, listener: Listener, context: ssl.SSLContext) -> None:
+async def _run(options: AdminOptions, listener: Listener, context: ssl.SSLContext, users: Keyring | None) -> None:
     """Serve until SIGINT or SIGTERM arrives."""
     with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
             trio_thread = TrioThread()
             nursery.start_soon(trio_thread.raise_bugs)
+            if users is not None:
+                nursery.start_soon(_look_after, users)
             server = HttpServer(
-                GZipMiddleware(application(options, context), LEAST_PACKED, PACKING),
+                GZipMiddleware(application(options, context, users), LEAST_PACKED, PACKING),
                 [listener.socket],
                 trio_thread.report,
             )
@@ -79,9 +86,16 @@ async def _run(options: AdminOptions, listener: Listener, context: ssl.SSLContex
     log.info("HTTP: closing %s", listener.address)
 
 
-def application(options: AdminOptions, context: ssl.SSLContext) -> Api:
-    """Return the ASGI application. Raises RightsError for a file of users that cannot be used."""
-    access = Access(options, open_users(options))
+async def _look_after(users: Keyring) -> None:
+    """Read the file of users again when it changes; in a thread, because thousands of users take seconds."""
+    while True:
+        await trio.sleep(CHECK_EVERY)
+        await trio.to_thread.run_sync(users.look_after)
+
+
+def application(options: AdminOptions, context: ssl.SSLContext, users: Keyring | None) -> Api:
+    """Return the ASGI application. `users`: those who may log in; None: there is no file of them."""
+    access = Access(options, users)
     home = options.base_path.rstrip("/")
     named = [part.partition("=")[::2] for part in options.cluster]
     others = {name: f"{home}/clusters/{name}" for name, _ in named}

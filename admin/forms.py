@@ -194,17 +194,17 @@ class Forms:
     def _begin(self, request: Request, form: Form, topic: str, target: str, path: str, asked: dict[str, str]) -> str:
         """Start a task for many messages or jobs. Actions that lose them need a confirmation."""
         action, node, state, channel = form["action"], form["node"], form["state"], asked.get("channel", "")
-        who = who_asks(request)
-        check_action(who, "cancel", topic, channel)
+        who, is_loss = who_asks(request), action in ("finish", "delete")
+        needed = (action, "cancel", "empty") if is_loss else (action, "cancel")
+        for one in needed:
+            check_action(who, one, topic, channel)
         total, per_second = (_positive(form.get(name, ""), name) for name in ("count", "per_second"))
-        if action in ("finish", "delete"):
-            check_action(who, "empty", topic, channel)
-            if form.get("confirm") != str(total):
-                raise HttpError(400, f"The number does not match. Type {total} to confirm. Nothing was changed.")
+        if is_loss and form.get("confirm") != str(total):
+            raise HttpError(400, f"The number does not match. Type {total} to confirm. Nothing was changed.")
         word = DONE_WORDS[action]
 
         async def step(count: int) -> int:
-            if not self.access.still_may(who, action, topic, channel):
+            if not all(self.access.still_may(who, one, topic, channel) for one in needed):
                 raise NotAllowed(f"{who.name or 'anonymous'} no longer has permission for this action")
             arguments = asked | {"state": state, "count": str(count)}
             answer = await self.queries.direct.post(node, f"{path}/{action}", arguments)

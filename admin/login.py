@@ -96,7 +96,7 @@ class Login:
 
     async def _proven(self, name: str, password: str) -> tuple[Identity, str] | None:
         """Return the user who has this password, and its hash."""
-        users = self.access.users()
+        users = self.access.users
         found = users.user(name) if users is not None else None
         secret = found[1] if found is not None else ""
         self._waiting += 1

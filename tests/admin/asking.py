@@ -6,14 +6,15 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import httpx
 from argon2 import PasswordHasher
 
 from admin.daemon import application
 from admin.options import AdminOptions
-from admin.users import User, hashed, written
+from admin.users import User, hashed, open_users, written
+from shared.auth.keyring import Keyring
 from shared.auth.tokens import digest
 from shared.http.api import Api
 
@@ -74,7 +75,21 @@ def auth_file(directory: Path, text: str = "", **robots: Iterable[str]) -> str:
 
 def make(**options: Any) -> Api:
     """The application. Call it in an event loop."""
-    return application(AdminOptions(**{"nsqd_http_address": (NOWHERE,)} | options), ssl.create_default_context())
+    told = AdminOptions(**{"nsqd_http_address": (NOWHERE,)} | options)
+    return application(told, ssl.create_default_context(), users_of(told))
+
+
+def users_of(options: AdminOptions) -> Keyring | None:
+    """The users of an nsqadmin whose file is looked after all the time, where the daemon does it once a second."""
+
+    class Watched:
+        def __getattr__(self, name: str) -> Any:
+            assert keyring is not None
+            keyring.look_after()
+            return getattr(keyring, name)
+
+    keyring = open_users(options)
+    return cast(Keyring, Watched()) if keyring is not None else None
 
 
 def browser(app: Api, address: str = "127.0.0.1", **headers: str) -> httpx.AsyncClient:

@@ -15,7 +15,7 @@ from admin.access import COOKIE, Access
 from admin.options import AdminOptions
 from admin.roles import Who, of_role
 from admin.sessions import FREE_TRIES
-from admin.users import BY_PROXY, User, open_users
+from admin.users import BY_PROXY, User
 from tests.admin.asking import (
     NOWHERE,
     OURS,
@@ -25,6 +25,7 @@ from tests.admin.asking import (
     log_in,
     make,
     users_file,
+    users_of,
     with_password,
     with_token,
 )
@@ -170,8 +171,7 @@ def test_a_session_ends_with_logging_out_with_the_password_and_in_another_browse
 
 
 @pytest.mark.process
-def test_a_user_who_is_removed_or_gets_another_password_is_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("admin.access.CHECK_EVERY", 0.0)
+def test_a_user_who_is_removed_or_gets_another_password_is_out(tmp_path: Path) -> None:
 
     async def work(client: httpx.AsyncClient) -> None:
         await log_in(client, "ann")
@@ -274,9 +274,8 @@ def test_topics_of_others_are_not_seen(tmp_path: Path) -> None:
     assert asked(work, tmp_path, robot) == [502, 403, 403, 403, 403, 403, 403, 403, 403]
 
 
-def test_what_goes_on_for_long_is_of_who_may_do_it_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("admin.access.CHECK_EVERY", 0.0)
-    access = Access(options := AdminOptions(users_file=users_file(tmp_path, ANN)), open_users(options))
+def test_what_goes_on_for_long_is_of_who_may_do_it_now(tmp_path: Path) -> None:
+    access = Access(options := AdminOptions(users_file=users_file(tmp_path, ANN)), users_of(options))
     ann = Who(of_role("ann", "admin", kind="user"))
     boss, somebody = Who(of_role("boss", "admin")), Who(of_role("", "operator"))
     assert access.still_may(ann, "kick", "t", "c")

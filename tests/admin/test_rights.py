@@ -153,8 +153,7 @@ def test_a_page_shows_the_actions_that_its_user_may_do(tmp_path: Path) -> None:
         asked(work, auth_file(tmp_path, text, robot=["some"]), nsqd_http_address=(node,))
 
 
-def test_a_change_of_the_file_holds_at_the_next_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("admin.access.CHECK_EVERY", 0.0)
+def test_a_change_of_the_file_holds_at_the_next_request(tmp_path: Path) -> None:
     ann = entry("ann", ["admin"], proof="password")
 
     async def work(client: httpx.AsyncClient) -> None:
@@ -180,8 +179,7 @@ def test_a_change_of_the_file_holds_at_the_next_request(tmp_path: Path, monkeypa
     asked(work, auth_file(tmp_path, ann, robot=["admin"]))
 
 
-def test_what_runs_ends_when_its_user_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("admin.access.CHECK_EVERY", 0.0)
+def test_what_runs_ends_when_its_user_is_removed(tmp_path: Path) -> None:
 
     async def run() -> str:
         app = make(auth_file=auth_file(tmp_path, robot=["admin"]))
@@ -205,6 +203,35 @@ def test_what_runs_ends_when_its_user_is_removed(tmp_path: Path, monkeypatch: py
         return b"".join(sent).decode()
 
     assert "you no longer have access to this page" in in_loop(run)
+
+
+def test_a_task_ends_when_its_user_may_no_longer_do_all_that_it_needs(tmp_path: Path) -> None:
+    def answer(path: str) -> tuple[int, bytes]:
+        if path.startswith("/info"):
+            return told({"broadcast_address": "127.0.0.1", "http_port": port, "hostname": "h"})
+        if path.startswith("/stats"):
+            return told({"topics": [{"topic_name": "t", "channels": []}]})
+        return told({"finished": 1})
+
+    async def work(client: httpx.AsyncClient) -> None:
+        form = {
+            "action": "finish",
+            "node": node,
+            "state": "ready",
+            "count": "999",
+            "per_second": "20",
+            "confirm": "999",
+        }
+        task = (await client.post("/messages/t/c", data=form, headers=OURS | bearer("robot"))).headers["location"]
+        assert "Running" in (await client.get(task, headers=bearer("robot"))).text
+        auth_file(tmp_path, robot=["operator"])  # who may finish messages, but not lose many of them
+        while "Running" in (page := (await client.get(task, headers=bearer("robot"))).text):
+            await asyncio.sleep(0.01)
+        assert "robot no longer has permission" in page
+
+    with upstream(answer) as node:
+        port = int(node.rpartition(":")[2])
+        asked(work, auth_file(tmp_path, robot=["admin"]), nsqd_http_address=(node,))
 
 
 @pytest.mark.parametrize(
