@@ -1,6 +1,6 @@
 """Authentication and authorization of nsqadmin's requests: who the user is, and what that user may do.
 
-With a users file, a user has logged in, sends a token, or is named by a trusted proxy. Without one it is as in the
+With a file of users, a user has logged in, sends a token, or is named by a trusted proxy. Without one it is as in the
 original: everyone may do everything; or, with -admin-user, those whom the header names may, and all others may only look.
 Unlike the original, nsqadmin believes a header only from a trusted network.
 
@@ -15,7 +15,7 @@ import ipaddress
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from starlette.requests import Request
@@ -23,9 +23,10 @@ from starlette.responses import Response
 
 from admin.audit import Actor
 from admin.options import AdminOptions
-from admin.roles import EVERYTHING, NEEDED, NOBODY, WORDS, Role, Who
+from admin.roles import NEEDED, NOBODY, OPEN, Need, Who, of_role
 from admin.sessions import Sessions, Tries, csrf_of
-from admin.users import BY_PROXY, Users
+from admin.upstreams import ON_BEHALF_OF
+from shared.auth.keyring import Keyring
 from shared.http.api import Handler, Routes
 from shared.http.errors import HttpError
 from shared.values import SECOND
@@ -33,17 +34,17 @@ from shared.values import SECOND
 COOKIE = "nsqadmin_session"
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 MOST_TEXT = 500  # characters kept of each text of a request
-_NAMED = "{topic}"  # the path parameter that a user's topic patterns apply to; views check those of tubes
+_NAMED = ("{topic}", "{channel}")  # the path parameters that rights apply to; views check those of tubes
 
 Refuse = Callable[[Request, HttpError], Awaitable[Response]]
 
 
 @dataclass(slots=True)
 class Access:
-    """Finds out who sends a request, and guards routes by the roles that they need."""
+    """Finds out who sends a request, and guards routes by the rights that they need."""
 
     options: AdminOptions
-    users: Users
+    users: Keyring | None  # None: nobody can log in
     sessions: Sessions = field(init=False)
     tries: Tries = field(default_factory=lambda: Tries(time.monotonic))
 
@@ -53,47 +54,52 @@ class Access:
 
     # Who asks
 
+    @property
+    def has_users(self) -> bool:
+        """True if there is a file of users."""
+        return self.users is not None
+
     def who(self, request: Request, *, is_use: bool = True) -> Who:
         """Return the user of a request. Raises HttpError 401 for an unknown token.
 
         `is_use` False: the request does not extend the session, because a page that was left open sent it.
         """
         kind, _, token = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and self.users.are_kept:
-            user = self.users.with_token(token.strip())
-            if user is None:
+        if kind.lower() == "bearer" and self.users is not None:
+            identity = self.users.with_token(token.strip().encode())
+            if identity is None:
                 raise HttpError(401, "UNAUTHORIZED", {"WWW-Authenticate": "Bearer"})
-            return Who(user.name, user.role, user.topics)
+            return Who(identity)
         word = request.cookies.get(COOKIE, "")
-        if word:
-            user = self.sessions.find(word, agent_of(request), self.users.named, is_use=is_use)
-            if user is not None:
-                return Who(user.name, user.role, user.topics, csrf_of(word), word)
+        if word and self.users is not None:
+            identity = self.sessions.find(word, agent_of(request), self.users.user, is_use=is_use)
+            if identity is not None:
+                return Who(identity, csrf_of(word), word)
         return self._by_header(request)
 
     def _by_header(self, request: Request) -> Who:
         name = request.headers.get(self.options.acl_http_header, "")[:MOST_TEXT] if self.is_trusted(request) else ""
-        user = self.users.named(name) if name else None
-        if user is not None and user.secret == BY_PROXY:  # users with a secret have to prove who they are
-            return Who(user.name, user.role, user.topics)
-        role = Role.ADMIN if name and name in self.options.admin_user else self.anonymous
-        return Who(name, role, EVERYTHING if role else ()) if name or role else NOBODY
+        # others have to prove who they are
+        identity = self.users.claimed(name) if name and self.users is not None else None
+        if identity is not None:
+            return Who(identity)
+        return Who(of_role(name, "admin" if name and name in self.options.admin_user else self.anonymous))
 
     @property
-    def anonymous(self) -> Role:
+    def anonymous(self) -> str:
         """The role of a user without identification."""
         if self.options.anonymous_role:
-            return WORDS[self.options.anonymous_role]
-        if self.users.are_kept:
-            return Role.NOBODY
-        return Role.BODY_VIEWER if self.options.admin_user else Role.ADMIN
+            return self.options.anonymous_role
+        if self.has_users:
+            return "nobody"
+        return "body-viewer" if self.options.admin_user else "admin"
 
     def is_trusted(self, request: Request) -> bool:
         """Return whether the connection comes from a proxy that may name users. A unix socket has no address.
 
-        With a users file such a proxy must be configured, because otherwise every process of this machine would be one.
+        With a file of users such a proxy must be configured, because otherwise every process of this machine would be one.
         """
-        trusted = self.options.acl_trusted_cidr or (() if self.users.are_kept else LOOPBACK)
+        trusted = self.options.acl_trusted_cidr or (() if self.has_users else LOOPBACK)
         if request.client is None:
             return bool(trusted)
         return _is_in(request.client.host, trusted)
@@ -112,7 +118,7 @@ class Access:
     # What the user may do
 
     def guarded(self, routes: Routes, refuse: Refuse | None = None) -> Routes:
-        """Return the routes, each guarded by the role that it needs. Raises KeyError for a route without a role.
+        """Return the routes, each guarded by what it needs. Raises KeyError for a route that is not in the table.
 
         `refuse` makes the answer to users who may not; None leaves it to the API, as an HttpError.
         """
@@ -124,19 +130,20 @@ class Access:
             for path, methods in routes.items()
         }
 
-    def _guarded(self, path: str, needed: Role, handler: Handler, refuse: Refuse | None) -> Handler:
-        if path.startswith("/config") and not self.users.are_kept:
-            needed = Role.NOBODY  # only the network counts, as in the original
+    def _guarded(self, path: str, needed: Need, handler: Handler, refuse: Refuse | None) -> Handler:
+        if path.startswith("/config") and not self.has_users:
+            needed = OPEN  # only the network counts, as in the original
         words = path.strip("/").split("/")
-        named = [place for place, word in enumerate(words) if word == _NAMED]
+        named = [place for place, word in enumerate(words) if word in _NAMED]
 
         async def guarded(request: Request) -> Response:
+            parts = request.scope["path"].split("/")[-len(words) :]
+            request.state.place = tuple(parts[place] for place in named)
+
             def admit(*, is_use: bool) -> None:
                 request.state.who = self.who(request, is_use=is_use)
-                self.check(request.state.who, needed)
-                parts = request.scope["path"].split("/")[-len(words) :]
-                for place in named:
-                    check_sees(request.state.who, parts[place])
+                ON_BEHALF_OF.set(request.state.who.name)
+                self.check(request.state.who, needed, *request.state.place)
 
             request.state.again = partial(admit, is_use=False)
             try:
@@ -158,25 +165,25 @@ class Access:
         if who_asks(request).session and request.method not in ("GET", "HEAD"):
             check_origin(request)
 
-    def check(self, who: Who, needed: Role) -> None:
-        """Raise HttpError 403 if the user lacks the role, or 401 if logging in would help."""
-        if who.role >= needed:
+    def check(self, who: Who, needed: Need, topic: str = "", channel: str = "") -> None:
+        """Raise HttpError 403 if the user may not use a route, or 401 if logging in would help."""
+        if who.meets(needed, topic, channel):
             return
-        if who.role is Role.NOBODY and not who.name:
+        if who.is_nobody:
             raise HttpError(401, "UNAUTHORIZED", {"WWW-Authenticate": "Bearer"})
         raise HttpError(403, "FORBIDDEN")
 
     def _claimed_name(self, request: Request) -> str:
-        """Return the name from basic authentication, which is not verified; with a users file it is marked "(said)"."""
+        """Return the name from basic authentication, which is not verified; with a file of users it is marked "(said)"."""
         name = _user(request)
-        return f"{name} (said)" if name and self.users.are_kept else name
+        return f"{name} (said)" if name and self.has_users else name
 
-    def still_may(self, who: Who, action: str) -> bool:
-        """Return whether the user may still do the action, by the current users file. For tasks that take long."""
-        user = self.users.named(who.name) if who.name and self.users.are_kept else None
-        if user is not None:
-            return replace(who, role=user.role).may(action)
-        return not (who.name and self.users.are_kept) or who.name in self.options.admin_user
+    def still_may(self, who: Who, action: str, topic: str, channel: str = "") -> bool:
+        """Return whether the user may still do the action, by the file as it is now. For tasks that take long."""
+        if self.users is None or not who.identity.kind:  # what the options say of the user does not change
+            return who.may(action, topic, channel)
+        identity = self.users.named(who.name, who.identity.kind)
+        return identity is not None and Who(identity).may(action, topic, channel)
 
     def check_config(self, request: Request) -> None:
         """Raise HttpError 403 for a client outside of the network for /config, or 400 if it has no address."""
@@ -201,7 +208,7 @@ class Access:
             remote,
             agent_of(request),
             str(request.url)[:MOST_TEXT],
-            who.role.word,
+            who.role,
         )
 
 
@@ -217,15 +224,15 @@ def check_origin(request: Request) -> None:
         raise HttpError(403, "Forms must be sent from a page of nsqadmin. Scripts can use the API below /api.")
 
 
-def check_sees(who: Who, topic: str) -> None:
-    """Raise HttpError 403 if the user may not see the topic, even if it does not exist."""
-    if not who.sees(topic):
-        raise HttpError(403, "FORBIDDEN")
+def place_of(request: Request) -> tuple[str, ...]:
+    """Return the topic and channel in the path of a guarded request, as far as its route has them."""
+    found: tuple[str, ...] = getattr(request.state, "place", ())
+    return found
 
 
-def check_action(who: Who, action: str) -> None:
-    """Raise HttpError 403 if the user may not do the action."""
-    if not who.may(action):
+def check_action(who: Who, action: str, topic: str, channel: str = "") -> None:
+    """Raise HttpError 403 if the user may not do the action to the topic or channel, even if it does not exist."""
+    if not who.may(action, topic, channel):
         raise HttpError(403, "FORBIDDEN")
 
 

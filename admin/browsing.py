@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from admin.access import check_sees, who_asks
+from admin.access import who_asks
 from admin.api import parameters
 from admin.cluster import Producer
 from admin.layout import HEADERS, Fields, PageRenderer
 from admin.merge import JsonObject, number, objects, text
 from admin.options import AdminOptions
 from admin.queries import Queries
-from admin.roles import Role, Who
+from admin.roles import Who
 from admin.upstreams import Gathered
 from admin.views import job_view, message_view, text_of, whole
+from shared.auth.verbs import Verb
 from shared.http.api import Routes, query
 from shared.http.errors import HttpError
 
@@ -65,7 +66,7 @@ class Browsing:
 
     async def messages(self, request: Request) -> Fields:
         _, topic, name = parameters(request, self.options, 3)
-        asked, shows = query(request), self.shows_bodies(who_asks(request))
+        asked, shows = query(request), self.shows_bodies(who_asks(request), topic, name)
         node, having = asked.get("node", ""), asked.get("contains", "")[:200]
         state = _state(asked, BULK_ACTIONS)
         await self.queries.carrying(topic, node)
@@ -93,7 +94,7 @@ class Browsing:
         _, topic, channel = parameters(request, self.options, 3)
         asked = query(request)
         node, offset = asked.get("node", ""), one_number(asked.get("offset", ""), "offset")
-        if not self.shows_bodies(who_asks(request)):
+        if not self.shows_bodies(who_asks(request), topic, channel):
             raise HttpError(403, "You do not have permission to view message bodies.")
         await self.queries.carrying(topic, node)
         arguments = {"topic": topic, "channel": channel, "offset": offset}
@@ -101,9 +102,9 @@ class Browsing:
         named = {"Content-Disposition": f'attachment; filename="message-{whole(offset, 0)}.bin"'}
         return Response(content, 200, HEADERS | named, "application/octet-stream")
 
-    def shows_bodies(self, who: Who) -> bool:
-        """Return whether bodies are shown to this user."""
-        return self.options.show_bodies and who.role >= Role.BODY_VIEWER
+    def shows_bodies(self, who: Who, topic: str, channel: str = "") -> bool:
+        """Return whether the bodies of a channel, or of a tube, are shown to this user."""
+        return self.options.show_bodies and who.identity.rights.may(Verb.READ, topic, channel)
 
     async def _listed(self, node: str, arguments: dict[str, str]) -> tuple[JsonObject, int]:
         return await self.queries.direct.get_object(node, "/channel/messages", arguments), 0
@@ -166,13 +167,15 @@ class Browsing:
 
     async def tube(self, request: Request) -> Fields:
         asked, who = query(request), who_asks(request)
-        name, node, shows = asked.get("name", ""), asked.get("node", ""), self.shows_bodies(who)
-        state = _state(asked, BULK_JOB_ACTIONS)
-        check_sees(who, name)
+        name, node = asked.get("name", ""), asked.get("node", "")
+        state, shows = _state(asked, BULK_JOB_ACTIONS), self.shows_bodies(who, name)
+        if not who.identity.rights.may(Verb.BROWSE, name):
+            raise HttpError(403, "FORBIDDEN")
         await self.queries.node(node)
         data = await self.queries.direct.get_object(node, "/tube/jobs", {"tube": name, **_page(asked, state, shows)})
         return {
             "page_of": "tube",
+            "may": who.offered(name),
             "title": f"Tube {name}",
             "name": name,
             "node": node,

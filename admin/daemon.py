@@ -37,7 +37,8 @@ from admin.record_pages import RecordPages
 from admin.tasks import Tasks
 from admin.topic_pages import TopicPages
 from admin.upstreams import Times, UpstreamError, Upstreams
-from admin.users import Users
+from admin.users import open_users
+from shared.auth.keyring import Keyring
 from shared.daemon import SIGNALS, until_told_to_stop
 from shared.http.api import Api, Hosts, Routes
 from shared.http.server import HttpServer, secured
@@ -53,6 +54,7 @@ from shared.trio_thread import TrioThread
 from shared.values import SECOND
 
 _LEVEL_FLAG = "-http-client-tls-security-level"
+CHECK_EVERY = 0.5  # s between two checks whether the file of users has changed
 LEAST_PACKED = 500  # bytes of an answer that is worth compressing
 PACKING = 4  # of 9 levels: takes a third of the time of 9 in the event loop, and an answer is 5 % larger
 
@@ -60,13 +62,13 @@ PACKING = 4  # of 9 levels: takes a third of the time of 9 in the event loop, an
 def serve(
     options: AdminOptions, http: Listener, https: Listener | None = None, certificates: Certificates | None = None
 ) -> None:
-    """Serve until SIGINT or SIGTERM. Raises OSError, ValueError, TlsError for addresses and files that cannot be used.
+    """Serve until SIGINT or SIGTERM. `https` and `certificates` come together.
 
-    `https` and `certificates` come together.
+    Raises OSError, ValueError, TlsError, RightsError for addresses and files that cannot be used.
     """
-    trusted = ClientCertificates(partial(client_context, options))
+    trusted, users = ClientCertificates(partial(client_context, options)), open_users(options)
     resolve(options)
-    trio.run(_run, options, http, https, certificates, trusted)
+    trio.run(_run, options, http, https, certificates, trusted, users)
 
 
 async def _run(
@@ -75,13 +77,16 @@ async def _run(
     https: Listener | None,
     certificates: Certificates | None,
     trusted: ClientCertificates,
+    users: Keyring | None,
 ) -> None:
     """Serve until SIGINT or SIGTERM arrives."""
     with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
             trio_thread = TrioThread()
             nursery.start_soon(trio_thread.raise_bugs)
-            app = GZipMiddleware(application(options, trusted.following_context()), LEAST_PACKED, PACKING)
+            if users is not None:
+                nursery.start_soon(_look_after, users)
+            app = GZipMiddleware(application(options, trusted.following_context(), users), LEAST_PACKED, PACKING)
             plain, over_tls = secured(app, https, certificates, options.tls_required == REQUIRED)
             server = HttpServer(plain, [http.socket], trio_thread.report, https=over_tls)
             server.start()
@@ -96,9 +101,16 @@ async def _run(
     log.info("HTTP: closing %s", http.address)
 
 
-def application(options: AdminOptions, context: ssl.SSLContext) -> Api:
-    """Return the ASGI application. Raises OSError, ValueError for a users file that cannot be used."""
-    access = Access(options, Users(options.users_file))
+async def _look_after(users: Keyring) -> None:
+    """Read the file of users again when it changes; in a thread, because thousands of users take seconds."""
+    while True:
+        await trio.sleep(CHECK_EVERY)
+        await trio.to_thread.run_sync(users.look_after)
+
+
+def application(options: AdminOptions, context: ssl.SSLContext, users: Keyring | None) -> Api:
+    """Return the ASGI application. `users`: those who may log in; None: there is no file of them."""
+    access = Access(options, users)
     home = options.base_path.rstrip("/")
     named = [part.partition("=")[::2] for part in options.cluster]
     others = {name: f"{home}/clusters/{name}" for name, _ in named}
@@ -157,7 +169,7 @@ class _ClusterSite:
         return await self.pages.banners(request)
 
     def routes(self) -> Routes:
-        """Return the handlers of every path, by method, guarded by roles."""
+        """Return the handlers of every path, by method, guarded by rights."""
         shown, posted = {**self.pages.routes(), **self.browsing.routes()}, self.forms.routes()
         pages = {path: {**shown.get(path, {}), **posted.get(path, {})} for path in {**shown, **posted}}
         return {**self.access.guarded(pages, self.renderer.refuse), **self.access.guarded(self.api.routes())}

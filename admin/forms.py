@@ -8,7 +8,7 @@ from datetime import datetime
 
 from starlette.requests import Request
 
-from admin.access import Access, check_action, check_sees, who_asks
+from admin.access import Access, check_action, who_asks
 from admin.actions import CHANGES, Actions, counted_of
 from admin.api import parameters
 from admin.browsing import BULK_ACTIONS, BULK_JOB_ACTIONS, QUEUE_PAUSES, one_number
@@ -79,7 +79,7 @@ class Forms:
             return await self._publish(request, topic, form)
         if action not in (*CHANGES, "delete"):
             raise HttpError(400, "Unknown action.")
-        check_action(who_asks(request), action)
+        check_action(who_asks(request), action, topic, channel)
         if action in ("empty", "delete") and form.get("confirm") != (channel or topic):
             raise HttpError(400, f"The name does not match. Type {channel or topic} to confirm. Nothing was changed.")
         before = await self._there(topic, channel) if action in ("empty", "delete") else {}
@@ -118,7 +118,7 @@ class Forms:
         return more | {"until": str(int(datetime.now().timestamp()) + 60 * int(minutes))} if int(minutes) else more
 
     async def _publish(self, request: Request, topic: str, form: Form) -> str:
-        check_action(who_asks(request), "publish")
+        check_action(who_asks(request), "publish", topic)
         node, body = form.get("node", ""), form.get("body", "").encode()
         producer = await self.queries.carrying(topic, node)
         if not body:
@@ -152,7 +152,7 @@ class Forms:
         action, node, state = form.get("action", ""), form.get("node", ""), form.get("state", "")
         if action not in ON_MESSAGES or state not in BULK_ACTIONS:
             raise HttpError(400, "Unknown action.")
-        check_action(who_asks(request), action)
+        check_action(who_asks(request), action, topic, channel)
         await self.queries.carrying(topic, node)
         asked = {"topic": topic, "channel": channel}
         if "count" not in form:
@@ -172,16 +172,14 @@ class Forms:
         """Act on the jobs of a tube, or pause or unpause the tube."""
         name, node, state, action = (form.get(key, "") for key in ("name", "node", "state", "action"))
         who, actor = who_asks(request), self.access.actor(request)
-        check_sees(who, name)
+        if action not in ("pause", "unpause") and (action not in ON_JOBS or state not in BULK_JOB_ACTIONS):
+            raise HttpError(400, "Unknown action.")
+        check_action(who, action, name)
         await self.queries.node(node)
         if action in ("pause", "unpause"):
-            check_action(who, action)
             asked = {"tube": name, **_pause_of_tube(action, form, who.name)}
             await self.actions.at_node(action, node, "/tube/pause", asked, actor)
             return self.renderer.url("tube", name=name, node=node, state=state, did=action)
-        if action not in ON_JOBS or state not in BULK_JOB_ACTIONS:
-            raise HttpError(400, "Unknown action.")
-        check_action(who, action)
         asked = {"tube": name}
         if "count" not in form:
             asked["id"] = one_number(form.get("id", ""), "id")
@@ -195,18 +193,18 @@ class Forms:
 
     def _begin(self, request: Request, form: Form, topic: str, target: str, path: str, asked: dict[str, str]) -> str:
         """Start a task for many messages or jobs. Actions that lose them need a confirmation."""
-        action, node, state = form["action"], form["node"], form["state"]
+        action, node, state, channel = form["action"], form["node"], form["state"], asked.get("channel", "")
+        who, is_loss = who_asks(request), action in ("finish", "delete")
+        needed = (action, "cancel", "empty") if is_loss else (action, "cancel")
+        for one in needed:
+            check_action(who, one, topic, channel)
         total, per_second = (_positive(form.get(name, ""), name) for name in ("count", "per_second"))
-        if action in ("finish", "delete"):
-            check_action(who_asks(request), "empty")
-            if form.get("confirm") != str(total):
-                raise HttpError(400, f"The number does not match. Type {total} to confirm. Nothing was changed.")
+        if is_loss and form.get("confirm") != str(total):
+            raise HttpError(400, f"The number does not match. Type {total} to confirm. Nothing was changed.")
         word = DONE_WORDS[action]
 
-        who = who_asks(request)
-
         async def step(count: int) -> int:
-            if not self.access.still_may(who, action):
+            if not all(self.access.still_may(who, one, topic, channel) for one in needed):
                 raise NotAllowed(f"{who.name or 'anonymous'} no longer has permission for this action")
             arguments = asked | {"state": state, "count": str(count)}
             answer = await self.queries.direct.post(node, f"{path}/{action}", arguments)
@@ -215,7 +213,7 @@ class Forms:
 
         try:
             task = self.tasks.begin(
-                action, topic, target, total, min(FASTEST, per_second), self.access.actor(request), step
+                action, topic, target, total, min(FASTEST, per_second), self.access.actor(request), step, channel
             )
         except TooManyTasks as full:
             raise HttpError(429, str(full)) from None
@@ -225,7 +223,8 @@ class Forms:
         """Cancel a task that the user may see."""
         word = parameters(request, self.options, 2)[1]
         task = self.tasks.find(int(word)) if word.isascii() and word.isdigit() and len(word) < 10 else None
-        if task is None or not who_asks(request).sees(task.topic) or form.get("action") != "cancel":
+        may_cancel = task is not None and who_asks(request).may("cancel", task.topic, task.channel)
+        if task is None or not may_cancel or form.get("action") != "cancel":
             raise HttpError(404, "Task not found.")
         self.tasks.cancel(task.number, self.access.actor(request))
         return self.renderer.url("tasks", word)
@@ -237,7 +236,7 @@ class Forms:
         node, action = parameters(request, self.options, 2)[1], form.get("action", "")
         actor = self.access.actor(request)
         if action in ("drain", "undrain"):
-            check_action(who_asks(request), action)
+            check_action(who_asks(request), action, "")
             if action == "drain" and form.get("confirm") != node:
                 raise HttpError(400, f"The name does not match. Type {node} to confirm. Nothing was changed.")
             await self.queries.node(node)
@@ -246,8 +245,7 @@ class Forms:
         topic = form.get("topic", "")
         if action != "tombstone" or not is_valid_name(topic) or form.get("confirm") != topic:
             raise HttpError(400, f"The name does not match. Type {topic} to confirm. Nothing was changed.")
-        check_action(who_asks(request), "tombstone")
-        check_sees(who_asks(request), topic)
+        check_action(who_asks(request), "tombstone", topic)
         outcome = await self.actions.tombstone(topic, node, actor)
         _check(outcome)
         return self.renderer.url("nodes", node, did=action)
@@ -257,7 +255,7 @@ class Forms:
         action, node = form.get("action", ""), form.get("node", "")
         if action not in ("forget", "adopt"):
             raise HttpError(400, "Unknown action.")
-        check_action(who_asks(request), action)
+        check_action(who_asks(request), action, "")
         if not node or form.get("confirm") != node:
             raise HttpError(400, f"The number does not match. Type {node} to confirm. Nothing was changed.")
         clusters = (await self.queries.clusters()).clusters
@@ -295,8 +293,7 @@ class Forms:
         if not is_valid_name(topic) or (channel and not is_valid_name(channel)):
             raise HttpError(400, _OF_A_NAME)
         action = "delete" if form.get("action") == "delete" else "create"
-        check_action(who_asks(request), action)
-        check_sees(who_asks(request), topic)
+        check_action(who_asks(request), action, topic)
         if action == "delete":
             outcome = await self.actions.delete(topic, "", actor)
         else:

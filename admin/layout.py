@@ -23,12 +23,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from admin.access import Access, check_origin, who_asks
+from admin.access import Access, check_origin, place_of, who_asks
 from admin.api import parameters
 from admin.cluster import AllFailed
 from admin.export import exported
 from admin.options import AdminOptions
-from admin.roles import ACTIONS, Role
+from admin.roles import NEEDED
 from admin.upstreams import Refused, UpstreamError
 from admin.views import FILTERS
 from shared.http.api import Handler, query, read_body
@@ -51,11 +51,9 @@ HEADERS = {
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 CLUSTER_PAGE = "/cluster"  # in the navigation only if a node is in a cluster
 _NAVIGATION = (
-    ("/", "Topics", Role.VIEWER), ("/nodes", "Nodes", Role.VIEWER), (CLUSTER_PAGE, "Cluster", Role.VIEWER),
-    ("/storage", "Storage", Role.VIEWER),
-    ("/tubes", "Tubes", Role.VIEWER), ("/readers", "Readers", Role.VIEWER), ("/history", "History", Role.VIEWER),
-    ("/tasks", "Tasks", Role.OPERATOR),
-    ("/lookup", "Lookup", Role.VIEWER), ("/counter", "Counter", Role.VIEWER), ("/audit", "Audit", Role.ADMIN),
+    ("/", "Topics"), ("/nodes", "Nodes"), (CLUSTER_PAGE, "Cluster"), ("/storage", "Storage"), ("/tubes", "Tubes"),
+    ("/readers", "Readers"), ("/history", "History"), ("/tasks", "Tasks"), ("/lookup", "Lookup"), ("/counter", "Counter"),
+    ("/audit", "Audit"),
 )  # fmt: skip
 _ONCE = ("did", "n", "published", "at")  # query arguments that describe what was just done
 _AGAIN = "A node that did not answer may have applied the change, or may apply it later. Check the result."
@@ -190,7 +188,7 @@ class PageRenderer:
             return self.page(request, wrong("You are not logged in, or your session has ended.", ""), 401)
         return self.page(
             request,
-            wrong("Access denied", f"Your role ({who_asks(request).role.word}) or your topics do not allow this."),
+            wrong("Access denied", f"Your role ({who_asks(request).role}) or your topics do not allow this."),
             403,
         )
 
@@ -257,14 +255,14 @@ class PageRenderer:
             "base": self.base,
             "home": self.home,
             "here": here,
-            "may": {action: who.may(action) for action in ACTIONS},
+            "may": who.offered(*place_of(request)),
             "who": who,
             "token": token,
-            "can_log_in": self.access.users.are_kept and not who.session,
+            "can_log_in": self.access.has_users and not who.session,
             "navigation": [
                 (path, name)
-                for path, name, role in _NAVIGATION
-                if who.role >= role and (path != "/history" or self.options.lake)
+                for path, name in _NAVIGATION
+                if who.meets(NEEDED[f"GET {path}"]) and (path != "/history" or self.options.lake)
             ],
             "clusters": self.clusters,
             "has_cluster": False,

@@ -12,9 +12,10 @@ from starlette.responses import RedirectResponse, Response
 from admin.access import COOKIE, Access, agent_of, check_origin, who_asks
 from admin.audit import DONE, Actor, Audit
 from admin.layout import HEADERS, Fields, PageRenderer
+from admin.roles import Who
 from admin.sessions import ADDRESS, NAME, PAIR, Key
-from admin.users import User
-from shared.auth.passwords import MADE_BY, NOBODYS, is_password
+from shared.auth.auth_file import Identity
+from shared.auth.passwords import NOBODYS, is_password
 from shared.http.api import Handler, query
 from shared.http.errors import HttpError
 
@@ -65,14 +66,15 @@ class Login:
                 request, following, name, "Too many logins at the same time. Try again in a few seconds.", 503
             )
         self.access.tries.failed(*keys)
-        user = await self._proven(name, password)
-        if user is None:
+        found = await self._proven(name, password)
+        if found is None:
             self.audit.note("login", name, self._actor(request, name, ""), "refused: wrong user or password")
             return self._page(request, following, name, WRONG, 401)
         self.access.tries.succeeded(*keys)
         self.access.sessions.end(who_asks(request).session)
-        word = self.access.sessions.begin(user, agent_of(request))
-        self.audit.note("login", user.name, self._actor(request, user.name, user.role.word), DONE)
+        user, secret = Who(found[0]), found[1]
+        word = self.access.sessions.begin(user.name, secret, agent_of(request))
+        self.audit.note("login", user.name, self._actor(request, user.name, user.role), DONE)
         answer = RedirectResponse(self._local(following), 303, HEADERS)
         answer.set_cookie(
             COOKIE, word, path=self.renderer.base or "/", secure=self.access.is_secure(request), httponly=True,
@@ -87,26 +89,28 @@ class Login:
         if who.session:
             await self.renderer.form_of(request)
             self.access.sessions.end(who.session)
-            self.audit.note("logout", who.name, self._actor(request, who.name, who.role.word), DONE)
+            self.audit.note("logout", who.name, self._actor(request, who.name, who.role), DONE)
         answer = RedirectResponse(self.renderer.url("login"), 303, HEADERS)
         answer.delete_cookie(COOKIE, path=self.renderer.base or "/", httponly=True, samesite="strict")
         return answer
 
-    async def _proven(self, name: str, password: str) -> User | None:
-        user = self.access.users.named(name)
-        secret = user.secret if user is not None and user.secret.startswith(MADE_BY) else ""
+    async def _proven(self, name: str, password: str) -> tuple[Identity, str] | None:
+        """Return the user who has this password, and its hash."""
+        users = self.access.users
+        found = users.user(name) if users is not None else None
+        secret = found[1] if found is not None else ""
         self._waiting += 1
         try:
             async with self._at_once:
                 right = await asyncio.to_thread(is_password, secret or NOBODYS, password[:MOST_PASSWORD])
         finally:
             self._waiting -= 1
-        return user if right and secret else None
+        return found if right and secret else None
 
     def _page(self, request: Request, following: str, user: str, words: str, status: int = 200) -> Response:
         fields: Fields = {
             "page_of": "login", "title": "Log in", "nav_path": "", "still": True, "next": following[:2000], "user": user,
-            "words": words, "are_kept": self.access.users.are_kept,
+            "words": words, "are_kept": self.access.has_users,
         }  # fmt: skip
         return self.renderer.page(request, fields, status)
 

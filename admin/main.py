@@ -16,6 +16,11 @@ from shared.tls_options import certificates_problem, load_certificates
 FILES = 17
 
 
+def _knows_users(options: AdminOptions) -> bool:
+    """Return whether not everybody who reaches the port may do everything."""
+    return bool(options.auth_file or options.users_file or options.admin_user)
+
+
 def main() -> int:
     """Run nsqadmin and return the exit code of the process."""
     try:
@@ -35,7 +40,7 @@ def main() -> int:
         open_rights("", options.auth_token_file, time.time)
         given = map(without_scheme, (*options.lookupd_http_address, *options.nsqd_http_address))
         show_to((*given, *options.auth_token_for))
-        certificates, authorizes = load_certificates(options), bool(options.users_file or options.admin_user)
+        certificates, authorizes = load_certificates(options), _knows_users(options)
         with (
             listening(options.http_address, authorizes) as http,
             listening_if_given(options.https_address, authorizes) as https,

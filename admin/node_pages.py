@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
 
@@ -16,6 +16,7 @@ from admin.layout import Fields, View
 from admin.merge import number, objects, text
 from admin.options import AdminOptions
 from admin.queries import SELDOM, Queries
+from admin.roles import Who
 from admin.storage import drain_view, storage_view
 from admin.views import MOST_CURSORS, count, page_of, reader_rows, topic_row, whole
 from shared.http.api import query
@@ -88,7 +89,7 @@ class NodePages:
             "extended": bool(penstock_nodes),
             "errors": errors,
             "lookupds": self.settings.lookupds,
-            "names": names[:1000],
+            "names": list(islice(_tombstonable(who, names), 1000)),
             "table": [asdict(row) for row in rows],
         }
 
@@ -189,6 +190,12 @@ _MEMBER = (
     "node", "address", "http_address", "state", "others", "copies_possible", "copies_wanted", "replies_given_up",
     "last_position", "adopted_by", "recover",
 )  # fmt: skip
+
+
+def _tombstonable(who: Who, names: list[str]) -> Iterator[str]:
+    """Yield the topics that the user may tombstone."""
+    if who.offered()["tombstone"]:
+        yield from (name for name in names if who.may("tombstone", name))
 
 
 def _label(name: str) -> str:

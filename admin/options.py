@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from admin.roles import WORDS
 from penstock.protocol.names import is_valid_name
 from shared.checks import accidental_path, at_least, between, complaints, lasts, no_host_port, obstructed, read_word
 from shared.options import option
@@ -16,6 +15,8 @@ from shared.tls_options import TlsOptions, https_problems
 from shared.values import MILLISECOND, SECOND, Duration
 
 PROGRAM = "nsqadmin"
+
+ROLES = ("nobody", "viewer", "body-viewer", "operator", "admin")  # of users who are in no auth file
 
 _CLUSTER = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
@@ -74,7 +75,7 @@ def no_topic_name(name: str) -> str:
 
 def read_role(text: str) -> str:
     """Read an option that is one of the roles, or "". Raises ValueError."""
-    return read_word(*WORDS)(text) if text else ""
+    return read_word(*ROLES)(text) if text else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class AdminOptions(TlsOptions):
     acl_trusted_cidr: tuple[str, ...] = option(
         (),
         "network of trusted proxies, whose -acl-http-header and X-Forwarded-For are used"
-        " (may be given multiple times; default: loopback, or none with -users-file)",
+        " (may be given multiple times; default: loopback, or none with -auth-file or -users-file)",
         check=no_networks,
     )
     auth_token_file: str = option(
@@ -158,13 +159,17 @@ class AdminOptions(TlsOptions):
         "<addr>:<port> of an nsqd to which the token is shown, with * for any characters (may be given multiple times;"
         " default: only to the addresses of -lookupd-http-address and -nsqd-http-address)",
     )
+    auth_file: str = option(
+        "",
+        "path to a file that says who may do what, the same as that of nsqd (penstock users); if set, users have to log in",
+    )
     users_file: str = option(
-        "", "path to the file of users and roles, written by penstock users; if set, users have to log in"
+        "", "path to a users file as it was before -auth-file, one line per user; one named *.toml is an auth file"
     )
     anonymous_role: str = option(
         "",
         "role of users who have not logged in: nobody, viewer, body-viewer, operator or admin"
-        " (default: nobody with -users-file, otherwise admin)",
+        " (default: nobody with -auth-file or -users-file, otherwise admin)",
         read=read_role,
     )
     session_lifetime: Duration = option(
@@ -188,6 +193,10 @@ class AdminOptions(TlsOptions):
             wrong.append("--nsqd-http-address or --lookupd-http-address required")
         if bool(self.http_client_tls_cert) != bool(self.http_client_tls_key):
             wrong.append("--http-client-tls-key and --http-client-tls-cert must be specified together")
+        if self.auth_file and self.users_file:
+            wrong.append(
+                "use --auth-file or --users-file, not both: penstock users convert OLD NEW moves the users into an auth file"
+            )
         wrong += complaints("lookupd-http-address", self.lookupd_http_address, no_http_address)
         wrong += complaints("nsqd-http-address", self.nsqd_http_address, no_http_address)
         # Here and not at the option, because the original exits with 1 for it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 from typing import Generic, TypeVar
 
 MOST_WAITING = 1000  # items that were not delivered yet
@@ -26,7 +27,8 @@ class Outbox(Generic[T]):
         except asyncio.QueueFull:
             return False
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._go_on())
+            # in a context of its own: what it delivers is not on behalf of the user whose request came first
+            self._task = asyncio.get_running_loop().create_task(self._go_on(), context=Context())
         return True
 
     async def _go_on(self) -> None:

@@ -1,6 +1,7 @@
-"""Authorization: the roles, each of which includes those before it, and what every route and action needs. Pure.
+"""Authorization: which verb every route and action needs, and the user who asks. Pure.
 
-A route that is not in the table cannot be served: the daemon does not start with one (see access.Access.guarded).
+The verbs and who may do them are those of all daemons (shared/auth/verbs.py, shared/auth/rules.py). A route that is not in
+the table cannot be served: the daemon does not start with one (see access.Access.guarded).
 
 See docs/design/security.md#nsqadmin.
 """
@@ -9,106 +10,124 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
-from fnmatch import fnmatchcase
+from enum import Enum
 
-EVERYTHING = ("*",)
+from shared.auth.auth_file import Identity
+from shared.auth.rules import ANY, NOTHING, Rights, Rule
+from shared.auth.verbs import BUILT_IN, Verb
 
 
-class Role(IntEnum):
-    """The roles, in ascending order of rights."""
+class Where(Enum):
+    """What a route's verb must be allowed on."""
 
-    NOBODY = 0
-    VIEWER = 1  # all pages except messages' bodies
-    BODY_VIEWER = 2  # bodies, too
-    OPERATOR = 3  # publishes, pauses, requeues, finishes and kicks; creates
-    # empties, deletes, drains, tombstones, has nodes forgotten and logs adopted; sees the audit trail and the configuration
-    ADMIN = 4
+    PATH = "on the topic and channel"  # that are in the path
+    SOME = "on any topic"  # the handler leaves out, or refuses, the others
+    ALL = "on everything"  # all topics, or the nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a route needs: one of these verbs. Forms also need what their action needs (ACTIONS)."""
+
+    where: Where
+    verbs: tuple[Verb, ...]  # none: everybody may
 
     @property
-    def word(self) -> str:
-        """The role's name in files, options and pages."""
-        return self.name.lower().replace("_", "-")
+    def words(self) -> str:
+        """What is needed, for people."""
+        return f"{' or '.join(self.verbs)} {self.where.value}" if self.verbs else "nothing"
 
 
-WORDS = {role.word: role for role in Role}
+def _path(*verbs: Verb) -> Need:
+    return Need(Where.PATH, verbs)
 
-NEEDED: dict[str, Role] = {
-    "GET /ping": Role.NOBODY,
-    "GET /login": Role.NOBODY,
-    "POST /login": Role.NOBODY,
-    "POST /logout": Role.NOBODY,
-    "GET /static/{asset}": Role.NOBODY,
+
+def _some(*verbs: Verb) -> Need:
+    return Need(Where.SOME, verbs)
+
+
+def _all(*verbs: Verb) -> Need:
+    return Need(Where.ALL, verbs)
+
+
+OPEN = Need(Where.ALL, ())
+
+NEEDED: dict[str, Need] = {
+    "GET /ping": OPEN,
+    "GET /login": OPEN,
+    "POST /login": OPEN,
+    "POST /logout": OPEN,
+    "GET /static/{asset}": OPEN,
     # pages
-    "GET /": Role.VIEWER,
-    "GET /topics": Role.VIEWER,
-    "GET /topics/{topic}": Role.VIEWER,
-    "GET /topics/{topic}/{channel}": Role.VIEWER,
-    "GET /messages/{topic}/{channel}": Role.VIEWER,  # without bodies below BODY_VIEWER
-    "GET /body/{topic}/{channel}": Role.BODY_VIEWER,
-    "GET /series/{topic}": Role.VIEWER,
-    "GET /nodes": Role.VIEWER,
-    "GET /nodes/{node}": Role.VIEWER,
-    "GET /cluster": Role.VIEWER,
-    "GET /storage": Role.VIEWER,
-    "GET /readers": Role.VIEWER,
-    "GET /history": Role.VIEWER,
-    "GET /history/{topic}": Role.VIEWER,
-    "GET /tubes": Role.VIEWER,
-    "GET /tube": Role.VIEWER,
-    "GET /tasks": Role.OPERATOR,
-    "GET /tasks/{task}": Role.OPERATOR,
-    "GET /lookup": Role.VIEWER,
-    "GET /counter": Role.VIEWER,
-    "GET /audit": Role.ADMIN,
-    # Forms also need the role of their action (ACTIONS).
-    "POST /topics/{topic}": Role.OPERATOR,
-    "POST /topics/{topic}/{channel}": Role.OPERATOR,
-    "POST /messages/{topic}/{channel}": Role.OPERATOR,
-    "POST /tube": Role.OPERATOR,
-    "POST /tasks/{task}": Role.OPERATOR,
-    "POST /nodes/{node}": Role.ADMIN,
-    "POST /cluster": Role.ADMIN,
-    "POST /lookup": Role.OPERATOR,
+    "GET /": _some(Verb.STATS),
+    "GET /topics": _some(Verb.STATS),
+    "GET /topics/{topic}": _path(Verb.STATS),
+    "GET /topics/{topic}/{channel}": _path(Verb.STATS),
+    "GET /messages/{topic}/{channel}": _path(Verb.BROWSE),  # without bodies for those who may not read
+    "GET /body/{topic}/{channel}": _path(Verb.READ),
+    "GET /series/{topic}": _path(Verb.STATS),
+    "GET /nodes": _some(Verb.STATS),
+    "GET /nodes/{node}": _some(Verb.STATS),
+    "GET /cluster": _some(Verb.STATS),
+    "GET /storage": _some(Verb.STATS),
+    "GET /readers": _some(Verb.STATS),
+    "GET /history": _all(Verb.STATS),
+    "GET /history/{topic}": _path(Verb.STATS),
+    "GET /tubes": _some(Verb.STATS),
+    "GET /tube": _some(Verb.BROWSE),
+    "GET /tasks": _some(Verb.ACT),
+    "GET /tasks/{task}": _some(Verb.ACT),
+    "GET /lookup": _some(Verb.STATS),
+    "GET /counter": _all(Verb.STATS),
+    "GET /audit": _all(Verb.ADMIN),
+    "POST /topics/{topic}": _path(Verb.PUBLISH, Verb.ACT, Verb.DELETE),
+    "POST /topics/{topic}/{channel}": _path(Verb.ACT, Verb.DELETE),
+    "POST /messages/{topic}/{channel}": _path(Verb.ACT),
+    "POST /tube": _some(Verb.ACT, Verb.DELETE),
+    "POST /tasks/{task}": _some(Verb.ACT),
+    "POST /nodes/{node}": _all(Verb.ADMIN),
+    "POST /cluster": _all(Verb.ADMIN),
+    "POST /lookup": _some(Verb.CREATE, Verb.DELETE),
     # the original's API
-    "GET /api/topics": Role.VIEWER,
-    "POST /api/topics": Role.OPERATOR,
-    "GET /api/topics/{topic}": Role.VIEWER,
-    "POST /api/topics/{topic}": Role.OPERATOR,
-    "DELETE /api/topics/{topic}": Role.ADMIN,
-    "GET /api/topics/{topic}/{channel}": Role.VIEWER,
-    "POST /api/topics/{topic}/{channel}": Role.OPERATOR,
-    "DELETE /api/topics/{topic}/{channel}": Role.ADMIN,
-    "GET /api/nodes": Role.VIEWER,
-    "GET /api/nodes/{node}": Role.VIEWER,
-    "DELETE /api/nodes/{node}": Role.ADMIN,
-    "GET /api/cluster": Role.VIEWER,  # not the original's
-    "GET /api/counter": Role.VIEWER,
-    "GET /api/graphite": Role.VIEWER,
-    "GET /render": Role.VIEWER,
+    "GET /api/topics": _some(Verb.STATS),
+    "POST /api/topics": _some(Verb.CREATE),
+    "GET /api/topics/{topic}": _path(Verb.STATS),
+    "POST /api/topics/{topic}": _path(Verb.ACT, Verb.DELETE),
+    "DELETE /api/topics/{topic}": _path(Verb.DELETE),
+    "GET /api/topics/{topic}/{channel}": _path(Verb.STATS),
+    "POST /api/topics/{topic}/{channel}": _path(Verb.ACT, Verb.DELETE),
+    "DELETE /api/topics/{topic}/{channel}": _path(Verb.DELETE),
+    "GET /api/nodes": _some(Verb.STATS),
+    "GET /api/nodes/{node}": _some(Verb.STATS),
+    "DELETE /api/nodes/{node}": _all(Verb.ADMIN),
+    "GET /api/cluster": _some(Verb.STATS),  # not the original's
+    "GET /api/counter": _some(Verb.STATS),
+    "GET /api/graphite": _all(Verb.STATS),  # a query can reach all topics
+    "GET /render": _all(Verb.STATS),
     # Also guarded by -allow-config-from-cidr.
-    "GET /config/{option}": Role.ADMIN,
-    "PUT /config/{option}": Role.ADMIN,
+    "GET /config/{option}": _all(Verb.ADMIN),
+    "PUT /config/{option}": _all(Verb.ADMIN),
 }
 
-ACTIONS: dict[str, Role] = {
-    "publish": Role.OPERATOR,
-    "create": Role.OPERATOR,
-    "pause": Role.OPERATOR,
-    "unpause": Role.OPERATOR,
-    "finish": Role.OPERATOR,
-    "requeue": Role.OPERATOR,
-    "kick": Role.OPERATOR,
-    "bury": Role.OPERATOR,
-    "release": Role.OPERATOR,
-    "cancel": Role.OPERATOR,
-    "empty": Role.ADMIN,
-    "delete": Role.ADMIN,
-    "tombstone": Role.ADMIN,
-    "drain": Role.ADMIN,
-    "undrain": Role.ADMIN,
-    "forget": Role.ADMIN,
-    "adopt": Role.ADMIN,
+# all of these verbs are needed: ADMIN on the nodes, the others on the topic or channel
+ACTIONS: dict[str, tuple[Verb, ...]] = {
+    "publish": (Verb.PUBLISH,),
+    "create": (Verb.CREATE,),
+    "pause": (Verb.ACT,),
+    "unpause": (Verb.ACT,),
+    "finish": (Verb.ACT,),
+    "requeue": (Verb.ACT,),
+    "kick": (Verb.ACT,),
+    "bury": (Verb.ACT,),
+    "release": (Verb.ACT,),
+    "cancel": (Verb.ACT,),
+    "empty": (Verb.DELETE,),
+    "delete": (Verb.DELETE,),
+    "tombstone": (Verb.ADMIN, Verb.DELETE),
+    "drain": (Verb.ADMIN,),
+    "undrain": (Verb.ADMIN,),
+    "forget": (Verb.ADMIN,),
+    "adopt": (Verb.ADMIN,),
 }
 
 
@@ -116,28 +135,73 @@ ACTIONS: dict[str, Role] = {
 class Who:
     """The user who sends a request."""
 
-    name: str  # "": unknown
-    role: Role
-    topics: tuple[str, ...] = EVERYTHING  # shell patterns of the topics and tubes that the user sees
+    identity: Identity
     csrf: str = ""  # the token that forms must contain; "": the user is not identified by a cookie
     session: str = ""  # the cookie's value; "": there is no session
 
     @property
+    def name(self) -> str:
+        """The user's name; "": unknown."""
+        return self.identity.name
+
+    @property
+    def role(self) -> str:
+        """The names of the user's roles."""
+        return ", ".join(self.identity.roles)
+
+    @property
+    def is_nobody(self) -> bool:
+        """True if the user is unknown, and may do nothing."""
+        return not self.name and not self.identity.rights.rules
+
+    @property
     def sees_all(self) -> bool:
         """True if the user sees every topic, and so sums over all of them."""
-        return self.topics == EVERYTHING
+        return self.identity.rights.may(Verb.STATS)
 
     def sees(self, topic: str) -> bool:
         """Return whether the user sees that topic or tube."""
-        return self.sees_all or any(fnmatchcase(topic, pattern) for pattern in self.topics)
+        return self.identity.rights.may(Verb.STATS, topic)
 
     def visible(self, topics: Iterable[str]) -> list[str]:
         """Return those of the topics that the user sees."""
         return list(topics) if self.sees_all else [topic for topic in topics if self.sees(topic)]
 
-    def may(self, action: str) -> bool:
-        """Return whether the user may do the action, one of ACTIONS."""
-        return self.role >= ACTIONS[action]
+    def meets(self, need: Need, topic: str = "", channel: str = "") -> bool:
+        """Return whether the user may use a route with this topic and channel in its path."""
+        rights = self.identity.rights
+        if need.where is Where.SOME:
+            return any(map(rights.any_of, need.verbs))
+        return not need.verbs or any(rights.may(verb, topic, channel) for verb in need.verbs)
+
+    def may(self, action: str, topic: str, channel: str = "") -> bool:
+        """Return whether the user may do the action, one of ACTIONS; `topic` "": to all topics."""
+        rights = self.identity.rights
+        return all(
+            rights.may(verb) if verb is Verb.ADMIN else rights.may(verb, topic, channel) for verb in ACTIONS[action]
+        )
+
+    def offered(self, topic: str = "", channel: str = "") -> dict[str, bool]:
+        """Return which actions a page about this topic and channel offers; `topic` "": those that the user may do anywhere."""
+        if topic:
+            return {action: self.may(action, topic, channel) for action in ACTIONS}
+        rights = self.identity.rights
+        return {
+            action: all(rights.may(verb) if verb is Verb.ADMIN else rights.any_of(verb) for verb in verbs)
+            for action, verbs in ACTIONS.items()
+        }
 
 
-NOBODY = Who("", Role.NOBODY)
+_RIGHTS = {word: Rights((Rule(verbs, source=f"role {word}"),)) for word, verbs in BUILT_IN.items()} | {
+    "nobody": NOTHING
+}
+
+
+def of_role(name: str, role: str, topics: tuple[str, ...] = ANY, kind: str = "") -> Identity:
+    """Return somebody with one of the built-in roles, or "nobody". `topics`: patterns. Raises PatternError."""
+    rights = _RIGHTS[role] if topics == ANY else Rights(_RIGHTS[role].rules, topics)
+    rights.compile()
+    return Identity(name, kind, (role,), rights)
+
+
+NOBODY = Who(of_role("", "nobody"))

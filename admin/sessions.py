@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from admin.users import User
+from shared.auth.auth_file import Identity
 
 IDLE = 2 * 3600.0  # s without a request that end a session
 MOST = 10_000  # sessions
@@ -23,7 +23,8 @@ PAIR, ADDRESS, NAME = "name from address", "address", "name"
 class Session:
     """A user's session in one browser."""
 
-    user: User
+    name: str
+    secret: str  # the hash of the password by which the user has logged in
     agent: str
     began: float
     used: float
@@ -38,36 +39,38 @@ class Sessions:
         self._random_word = random_word
         self._sessions: OrderedDict[str, Session] = OrderedDict()  # by digest, the oldest first
 
-    def begin(self, user: User, agent: str) -> str:
-        """Start a session and return the content of its cookie."""
-        own = [digest for digest, one in self._sessions.items() if one.user.name == user.name]
+    def begin(self, name: str, secret: str, agent: str) -> str:
+        """Start a session of a user, who has proved by this hash of the password, and return the content of its cookie."""
+        own = [digest for digest, one in self._sessions.items() if one.name == name]
         for digest in own[: max(0, len(own) - MOST_OF_ONE + 1)]:
             del self._sessions[digest]
         if len(self._sessions) >= MOST:
             self._sessions.popitem(last=False)
         word = self._random_word()
         now = self._clock()
-        self._sessions[_digest(word)] = Session(user, agent, now, now)
+        self._sessions[_digest(word)] = Session(name, secret, agent, now, now)
         return word
 
-    def find(self, word: str, agent: str, current: Callable[[str], User | None], *, is_use: bool = True) -> User | None:
-        """Return the user of a session, as the users file describes the user now.
+    def find(
+        self, word: str, agent: str, current: Callable[[str], tuple[Identity, str] | None], *, is_use: bool = True
+    ) -> Identity | None:
+        """Return the user of a session, as `current` says it now: who the user is, and the hash of the password.
 
-        Returns None if the session is over, another browser sends it, or the user was removed or got another secret
+        Returns None if the session is over, another browser sends it, or the user was removed or got another password
         since. `is_use`: the user acts, as opposed to a page that was left open; only that counts against IDLE.
         """
         digest = _digest(word)
         session = self._sessions.get(digest)
         if session is None:
             return None
-        now, user = self._clock(), current(session.user.name)
+        now, user = self._clock(), current(session.name)
         over = now - session.began >= self._lifetime or now - session.used >= IDLE
-        if over or user is None or user.secret != session.user.secret or agent != session.agent:
+        if over or user is None or user[1] != session.secret or agent != session.agent:
             del self._sessions[digest]
             return None
         if is_use:
             session.used = now
-        return user
+        return user[0]
 
     def end(self, word: str) -> None:
         """End the session of a cookie, when its user logs out."""

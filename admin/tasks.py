@@ -51,6 +51,7 @@ class Task:
     error: str = ""
     ended: float = 0.0
     cancelled_by: str = ""
+    channel: str = ""  # of the topic; "": the task is about the topic, or a tube
     cancel: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -86,15 +87,16 @@ class Tasks:
         return self._tasks.get(number)
 
     def begin(
-        self, action: str, topic: str, target: str, total: int, per_second: int, actor: Actor, step: Step
-    ) -> Task:
+        self, action: str, topic: str, target: str, total: int, per_second: int, actor: Actor, step: Step, channel: str = ""
+    ) -> Task:  # fmt: skip
         """Start a task and record it. Raises TooManyTasks."""
         if len(self._running) >= MOST_RUNNING:
             raise TooManyTasks(f"{MOST_RUNNING} tasks are already running. Wait for one to finish, or cancel one.")
         ended = [number for number in self._tasks if number not in self._running]
         for number in ended[: max(0, len(self._tasks) - MOST_KEPT + 1)]:
             del self._tasks[number]
-        task = Task(self._next, action, topic, target, total, min(per_second, FASTEST), actor, self._clock())
+        began = self._clock()
+        task = Task(self._next, action, topic, target, total, min(per_second, FASTEST), actor, began, channel=channel)
         self._next += 1
         self._tasks[task.number] = task
         self._audit.note(

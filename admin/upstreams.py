@@ -9,17 +9,21 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
+import string
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 import httpx
 
 from admin.answer_budget import Answer, AnswerBudget
 from admin.places import Places
-from shared.auth.own_token import headers_for
+from shared.auth.on_behalf import headers_on_behalf
+from shared.auth.own_token import headers_for, own_token
 from shared.http import extensions
 from shared.http.bounded import IDENTITY, AnswerError, parse_object, read_answer
 from shared.tls import describe_failure
@@ -30,7 +34,13 @@ AT_ONCE, EACH = 100, 8  # concurrent questions, to all nodes and to each
 SILENT_AT_ONCE, MOST_SILENT = 20, 10_000
 MOST_REFUSAL = 64 * 1024  # bytes of an answer whose status is not 200
 _ADDRESS = re.compile(r"(https?://)?([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
+_PRINTABLE = string.digits + string.ascii_letters + string.punctuation.replace("%", "") + " "  # not escaped in a header
 _V1 = {**IDENTITY, **extensions.ASK, "Accept": "application/vnd.nsq; version=1.0"}
+
+# The user whose request causes what is sent ("": none), as told to nodes. What goes on in the background, such as a task,
+# inherits it from the request that began it.
+ON_BEHALF_OF: ContextVar[str] = ContextVar("ON_BEHALF_OF", default="")
+MOST_NAME = 100  # characters of it
 
 T = TypeVar("T")
 Arguments = Mapping[str, str | list[str]]
@@ -175,7 +185,6 @@ class Upstreams:
     ) -> tuple[httpx.Response, bytes]:
         """Return one response of any status, and its content. Raises UpstreamError."""
         server, held = _server(url), 0
-        sent = headers | headers_for(url) | _V1
 
         def on_part(size: int) -> None:
             nonlocal held
@@ -183,10 +192,12 @@ class Upstreams:
             held += size
 
         try:
+            target = httpx.URL(url, params=arguments) if arguments else httpx.URL(url)
+            sent = headers | _shown(method, target) | _V1
             async with (
                 asyncio.timeout(self._times.request),
                 self._slot(server),
-                self._client.stream(method, url, params=arguments, content=body, headers=sent) as answer,
+                self._client.stream(method, target, content=body, headers=sent) as answer,
             ):
                 most = self.answer_budget.most_bytes if answer.status_code == 200 else MOST_REFUSAL
                 return answer, await read_answer(answer, most, on_part)
@@ -224,6 +235,15 @@ def _reason(error: BaseException) -> str:
     if found is None:
         return str(error) or type(error).__name__
     return advised(f"TLS: {describe_failure(found)}", "-http-client-tls-root-ca-file", "-http-client-tls-cert")
+
+
+def _shown(method: str, url: httpx.URL) -> dict[str, str]:
+    """Return the headers that show the own token, and the user's name signed by it; none to hosts that do not get the token."""
+    shown = headers_for(str(url))
+    if not shown:
+        return {}
+    user = quote(ON_BEHALF_OF.get()[:MOST_NAME].strip(), safe=_PRINTABLE)
+    return shown | headers_on_behalf(own_token(), user, method, url.raw_path.decode())
 
 
 def _server(url: str) -> str:

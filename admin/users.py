@@ -1,77 +1,93 @@
-"""The users file: who may log in, with which role and to which topics.
+"""Who may log in to nsqadmin: the users of the auth file (shared/auth/auth_file.py), or of a users file as it was before.
 
-Each user has a line:
+In a users file each user has a line. It is still read, but knows only four roles, and other daemons do not read it:
 
     # name   role      topics       secret
     ann      admin     *            $argon2id$v=19$...      a password
     robot    operator  orders.*,x   sha256:4f2a...          a token, for Authorization: Bearer
     carl     viewer    *            -                       a name that only a trusted proxy can say
 
-`penstock users` writes it; manual changes take effect within a second. See admin.roles for the roles.
+`penstock users` writes both; manual changes take effect within a second.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import translate
+from pathlib import Path
 
-from admin.roles import EVERYTHING, WORDS, Role
+from admin.options import ROLES, AdminOptions
+from admin.roles import of_role
+from shared.auth.auth_file import NAME, AuthFile, AuthFileError, Identity
+from shared.auth.keyring import Keyring, RightsError
 from shared.auth.passwords import MADE_BY
-from shared.auth.tokens import digest
-from shared.log import log
+from shared.auth.rules import ANY, EXPRESSION, NO_NAME, PatternError, expression
+from shared.auth.tokens import DIGEST, digest
 
 TOKEN, BY_PROXY = "sha256:", "-"
-CHECK_EVERY = 1.0  # s between two checks whether the file has changed
-MOST_BYTES = 1024 * 1024
-_NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
 _TOPICS = re.compile(r"[A-Za-z0-9._#*?\[\]!-]{1,200}(,[A-Za-z0-9._#*?\[\]!-]{1,200}){0,99}")
+_SET = re.compile(r"(\[!?+\]?+[^\]]*\])")  # of characters, in a shell pattern
+_TABLE = re.compile(r"(?m)^[ \t]*\[\[")
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user, as one line of the file describes it."""
+    """A user, as one line of a users file describes it."""
 
     name: str
-    role: Role
-    topics: tuple[str, ...]
+    role: str
+    topics: tuple[str, ...]  # shell patterns
     secret: str
 
     def line(self) -> str:
         """Return the user's line in the file."""
-        return f"{self.name} {self.role.word} {','.join(self.topics)} {self.secret}"
+        return f"{self.name} {self.role} {','.join(self.topics)} {self.secret}"
+
+    def patterns(self) -> tuple[str, ...]:
+        """Return the topics as patterns of shared/auth/rules.py."""
+        return ANY if "*" in self.topics else tuple(map(_pattern, self.topics))
+
+    def identity(self) -> Identity:
+        """Return who the user is to nsqadmin. Raises PatternError."""
+        return of_role(self.name, self.role, self.patterns(), "user")
 
 
 def user_problem(user: User) -> str:
     """Return what is wrong with a user, or ""."""
-    if _NAME.fullmatch(user.name) is None:
+    if NAME.fullmatch(user.name) is None:
         return f"{user.name[:100]!r} is not a valid user name: use letters, digits and . _ @ + -"
-    if user.role is Role.NOBODY:
-        return f"{user.name}: the role must be one of {', '.join(word for word, role in WORDS.items() if role)}"
+    if user.role not in ROLES[1:]:
+        return f"{user.name}: the role must be one of {', '.join(ROLES[1:])}"
     if _TOPICS.fullmatch(",".join(user.topics)) is None:
         return f"{user.name}: invalid topics: use patterns such as * or orders.*,clicks"
-    if user.role is Role.ADMIN and user.topics != EVERYTHING:
+    if user.role == "admin" and user.topics != ANY:
         return f"{user.name}: an admin must see all topics (*)"
-    if user.secret != BY_PROXY and not user.secret.startswith((MADE_BY, TOKEN)):
+    is_hash = user.secret.startswith(TOKEN) and DIGEST.fullmatch(user.secret.removeprefix(TOKEN))
+    if user.secret != BY_PROXY and not user.secret.startswith(MADE_BY) and not is_hash:
         return f"{user.name}: invalid secret: set it with penstock users"
+    try:
+        user.identity()
+    except PatternError as error:
+        return f"{user.name}: invalid topics: {error}"
     return ""
 
 
 def parse(text: str) -> dict[str, User]:
-    """Return the users by name. Raises ValueError with the line's number, and without quoting a secret."""
+    """Return the users by name. Raises AuthFileError with the line's number, and without quoting a secret."""
     users: dict[str, User] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
         if len(words) != 4:
-            raise ValueError(f"line {number}: expected four words: name, role, topics, secret")
-        user = User(words[0], WORDS.get(words[1], Role.NOBODY), tuple(words[2].split(",")), words[3])
+            raise AuthFileError(f"line {number}: expected four words: name, role, topics, secret")
+        user = User(words[0], words[1], tuple(words[2].split(",")), words[3])
         wrong = user_problem(user) or (f"{user.name} is defined twice" if user.name in users else "")
         if wrong:
-            raise ValueError(f"line {number}: {wrong}")
+            raise AuthFileError(f"line {number}: {wrong}")
         users[user.name] = user
     return users
 
@@ -86,64 +102,51 @@ def hashed(token: str) -> str:
     return TOKEN + digest(token.encode())
 
 
-class Users:
-    """The current content of the file. If the file becomes invalid, this is logged, and the last good content stays."""
+def read_lines(text: str) -> AuthFile:
+    """Return what a users file says in the form of an auth file. Raises AuthFileError."""
+    found = AuthFile()
+    for user in parse(text).values():
+        identity = user.identity()
+        found.users[user.name] = identity, user.secret if user.secret.startswith(MADE_BY) else ""
+        if user.secret.startswith(TOKEN):
+            found.tokens[user.secret.removeprefix(TOKEN)] = identity
+        elif user.secret == BY_PROXY:
+            found.unproven.add(user.name)
+    return found
 
-    def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._path = path
-        self._clock = clock
-        self._users: dict[str, User] = {}
-        self._tokens: dict[str, User] = {}
-        self._state: tuple[int, ...] = ()  # of the file that was read last
-        self._complaint = ""  # the complaint logged last
-        self._checked_at = 0.0
-        if path:
-            self._read()
 
-    @property
-    def are_kept(self) -> bool:
-        """True if there is a users file."""
-        return bool(self._path)
+def is_auth_file(path: Path) -> bool:
+    """Return whether this is an auth file, by its name *.toml or its first table, and not a users file. Raises OSError."""
+    if path.suffix == ".toml":
+        return True
+    return path.exists() and _TABLE.search(path.read_text(encoding="utf-8", errors="replace")) is not None
 
-    def named(self, name: str) -> User | None:
-        """Return the user of that name, or None."""
-        self._reload_if_changed()
-        return self._users.get(name)
 
-    def with_token(self, token: str) -> User | None:
-        """Return the user of that token, or None."""
-        self._reload_if_changed()
-        return self._tokens.get(hashed(token))
+def open_users(options: AdminOptions) -> Keyring | None:
+    """Read the file of users; None: there is none. Raises RightsError."""
+    flag, path = ("--auth-file", options.auth_file) if options.auth_file else ("--users-file", options.users_file)
+    if not path:
+        return None
+    try:
+        if options.auth_file or is_auth_file(Path(path)):
+            return Keyring(path, time.time)
+        return Keyring(path, time.time, read_lines, is_strict=False)
+    except (OSError, AuthFileError) as error:
+        raise RightsError(f"{flag} {path}: {getattr(error, 'strerror', None) or error}") from None
 
-    def _reload_if_changed(self) -> None:
-        if not self._path or self._clock() - self._checked_at < CHECK_EVERY:
-            return
-        try:
-            if self._state != self._state_of_file():
-                self._read()
-        except (OSError, ValueError) as error:
-            if str(error) != self._complaint:
-                log.error("USERS: cannot read %s: %s; the users that were read last stay in force", self._path, error)
-            self._complaint = str(error)
-        self._checked_at = self._clock()
 
-    def _state_of_file(self) -> tuple[int, ...]:
-        found = os.stat(self._path)
-        return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+def _pattern(glob: str) -> str:
+    """Return a shell pattern as one of shared/auth/rules.py, which has sets of characters only in expressions."""
+    parts = _SET.split(glob)
+    if len(parts) == 1:
+        return glob
+    return EXPRESSION + "".join(_set(part) if place % 2 else _plain(part) for place, part in enumerate(parts))
 
-    def _read(self) -> None:
-        """Read the file if it has changed. Raises OSError, ValueError."""
-        self._checked_at = self._clock()
-        state = self._state_of_file()
-        if state == self._state:
-            return
-        with open(self._path, encoding="utf-8") as file:
-            text = file.read(MOST_BYTES + 1)
-        if len(text) > MOST_BYTES:
-            raise ValueError(f"the file has more than {MOST_BYTES} bytes")
-        users = parse(text)
-        if os.stat(self._path).st_mode & 0o007:
-            log.warning("USERS: everyone on this machine can read %s: run chmod o= on it", self._path)
-        self._users, self._state, self._complaint = users, state, ""
-        self._tokens = {user.secret: user for user in users.values() if user.secret.startswith(TOKEN)}
-        log.info("USERS: read %d users from %s", len(users), self._path)
+
+def _plain(text: str) -> str:
+    return expression(text) if text else ""
+
+
+def _set(text: str) -> str:
+    found = translate(text).removeprefix("(?s:").removesuffix(r")\Z")
+    return NO_NAME if found == "(?!)" else found

@@ -186,14 +186,15 @@ def routes() -> str:
     ]
     _compare("nsqadmin", {" ".join(route) for route in api})
     parts.append(
-        "## nsqadmin\n\nRoutes for programs. A request needs a user of the role; without `-users-file`, all are admins.\n"
+        "## nsqadmin\n\nRoutes for programs. A request needs a user who may do what the column says;"
+        " without `-auth-file`, everybody may do everything.\n"
     )
-    parts.append("| route | arguments | role | what it does |\n|---|---|---|---|")
+    parts.append("| route | arguments | needs | what it does |\n|---|---|---|---|")
     for method, path in api:
         arguments, what = ROUTES["nsqadmin"][f"{method} {path}"]
-        parts.append(_row(f"`{method} {path}`", _words(arguments), NEEDED[f"{method} {path}"].word, what))
-    parts.append("\nThe pages for browsers:\n\n| route | role |\n|---|---|")
-    parts += [_row(f"`{route}`", role.word) for route, role in NEEDED.items() if tuple(route.split(" ")) not in api]
+        parts.append(_row(f"`{method} {path}`", _words(arguments), NEEDED[f"{method} {path}"].words, what))
+    parts.append("\nThe pages for browsers:\n\n| route | needs |\n|---|---|")
+    parts += [_row(f"`{route}`", need.words) for route, need in NEEDED.items() if tuple(route.split(" ")) not in api]
     return _page([*parts, ""])
 
 

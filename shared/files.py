@@ -33,7 +33,7 @@ def replace_text(path: Path, text: str) -> None:
             if path.exists():
                 before = path.stat()
                 os.chown(name, before.st_uid, before.st_gid)
-                os.chmod(name, before.st_mode & 0o660)
+                os.chmod(name, before.st_mode & 0o640)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -83,6 +83,9 @@ class AuthFile:
 
     tokens: dict[str, Identity] = field(default_factory=dict)  # by the SHA-256 of the token
     users: dict[str, tuple[Identity, str]] = field(default_factory=dict)  # by name, with the hash of the password
+    unproven: set[str] = field(
+        default_factory=set
+    )  # names of users without password and token: whom only a proxy names
     certificates: list[tuple[str, str, Identity]] = field(default_factory=list)  # "subject" or "san", pattern
     sockets: dict[int, Identity] = field(default_factory=dict)  # by the number of the machine's user
 
@@ -244,6 +247,8 @@ class _Reader:
             if password is not None and not (isinstance(password, str) and password.startswith(MADE_BY)):
                 raise self._error(kind, place, f"{name}: password is a hash of argon2: set it by penstock users")
             found.users[name] = identity, password or ""
+            if password is None and sha256 is None:
+                found.unproven.add(name)
         elif kind == "certificate":
             given = [(key, entry[key]) for key in ("subject", "san") if key in entry]
             if len(given) != 1:

@@ -7,21 +7,20 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from shared.auth.auth_file import NAME, NEVER, AuthFile, AuthFileError, Identity, parse
-from shared.auth.rules import ANY, PatternError, expression
+from shared.auth.auth_file import NAME, NEVER, AuthFile, Identity, parse
+from shared.auth.edit import added, patterns_of, removed, written
+from shared.auth.rules import ANY
 from shared.auth.tokens import digest, new_token
 from shared.auth.verbs import BUILT_IN, Verb
 from shared.files import replace_text
 
 _DAYS = re.compile(r"([1-9][0-9]{0,4})d")
-_HEAD = re.compile(r"(?m)^[ \t]*\[\[?[^\]\n]*\]\]?[ \t]*(?:#.*)?$")
 EXPLANATION = """
-The file is given to nsqd and nsqlookupd as -auth-file. They apply a change within a second, and end the connections of a
-token that is revoked. See docs/design/security.md#who-may-do-what.
+The file is given to nsqd, nsqlookupd and nsqadmin as -auth-file. They apply a change within a second, and end the
+connections of a token that is revoked. See docs/design/security.md#who-may-do-what.
 """
 
 
@@ -38,7 +37,8 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="penstock auth", description="Say who may do what, on every port of nsqd and nsqlookupd." + EXPLANATION
+        prog="penstock auth",
+        description="Say who may do what, on every port of nsqd, nsqlookupd and nsqadmin." + EXPLANATION,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     tokens = commands.add_parser("token", help="create, list and revoke tokens").add_subparsers(
@@ -82,42 +82,30 @@ def _create(arguments: argparse.Namespace) -> int:
     path, now = arguments.file, datetime.now(UTC)
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     token = new_token(secrets.token_urlsafe)
-    new = text + ("\n" if text and not text.endswith("\n\n") else "") + _entry(arguments, token, now)
-    parse(new)
-    replace_text(path, new)
+    replace_text(path, added(text, "token", _entry(arguments, token, now)))
     print(token)
     print("Save this token now: it cannot be shown again.", file=sys.stderr)
     return 0
 
 
-def _entry(arguments: argparse.Namespace, token: str, now: datetime) -> str:
+def _entry(arguments: argparse.Namespace, token: str, now: datetime) -> list[str]:
     """Return the lines of a new token. Raises ValueError."""
     if NAME.fullmatch(arguments.name) is None or not all(NAME.fullmatch(role) for role in arguments.role):
         raise ValueError("names have 1 to 100 letters, digits and . _ @ + -")
     lines = [
-        "[[token]]",
         f'name = "{arguments.name}"',
         f'sha256 = "{digest(token.encode())}"',
-        f"roles = [{_quoted(arguments.role)}]",
+        f"roles = {written(arguments.role)}",
     ]
     if arguments.topics:
-        patterns = arguments.topics.split(",")
-        for pattern in patterns:
-            expression(pattern)
-            if '"' in pattern or "\\" in pattern:
-                raise PatternError("patterns with quotes or backslashes are written into the file by hand")
-        lines.append(f"topics = [{_quoted(patterns)}]")
+        lines.append(f"topics = {written(patterns_of(arguments.topics))}")
     if arguments.expires:
         days = _DAYS.fullmatch(arguments.expires)
         if days is None:
             raise ValueError("--expires is a number of days, such as 90d")
         until = (now + timedelta(days=int(days[1]))).replace(microsecond=0)
         lines.append(f"expires = {until.isoformat().replace('+00:00', 'Z')}")
-    return "\n".join(lines) + "\n"
-
-
-def _quoted(words: list[str]) -> str:
-    return ", ".join(f'"{word}"' for word in words)
+    return lines
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -130,39 +118,13 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _revoke(arguments: argparse.Namespace) -> int:
-    text = arguments.file.read_text(encoding="utf-8")
-    parse(text)
-    found = [(start, end) for start, end in _tables(text) if _is_token_of(text[start:end], arguments.name)]
-    if arguments.older:
-        found = found[:-1]
-    if not found:
+    before = arguments.file.read_text(encoding="utf-8")
+    text, count = removed(before, "token", arguments.name, but_last=arguments.older)
+    if not count:
         raise ValueError(f"{arguments.name} has no {'older ' if arguments.older else ''}token")
-    before = [one for one in parse(text).tokens.values() if one.name == arguments.name]
-    for start, end in reversed(found):
-        text = text[:start] + text[end:]
-    left = [one for one in parse(text).tokens.values() if one.name == arguments.name]
-    if len(left) != arguments.older or len(before) != len(found) + len(left):
-        raise ValueError(
-            f"tokens of {arguments.name} are written in a way that this command does not know: edit the file"
-        )
     replace_text(arguments.file, text)
-    print(f"revoked {len(found)} token{'s' if len(found) > 1 else ''} of {arguments.name}")
+    print(f"revoked {count} token{'s' if count > 1 else ''} of {arguments.name}")
     return 0
-
-
-def _tables(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where each table of the file begins, and where the next one does."""
-    starts = [head.start() for head in _HEAD.finditer(text)]
-    yield from zip(starts, [*starts[1:], len(text)], strict=True)
-
-
-def _is_token_of(table: str, name: str) -> bool:
-    """Return whether this part of the file is one token of that name."""
-    try:
-        identities = parse(re.sub(r"(?m)^[ \t]*roles[ \t]*=.*$", 'roles = ["viewer"]', table)).tokens.values()
-    except AuthFileError:
-        return False
-    return table.lstrip().startswith("[[token]]") and [one.name for one in identities] == [name]
 
 
 def _can(arguments: argparse.Namespace) -> int:

@@ -42,10 +42,23 @@ def tell_of_failures(address: str) -> None:
 class Keyring:
     """Finds out who has shown a proof. Threads may ask it; one of them looks after the file."""
 
-    def __init__(self, path: str, wall: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:
-        """Read the file. `wall`: the time in s since the epoch; `clock`: monotonic s. Raises OSError, AuthFileError."""
+    def __init__(
+        self,
+        path: str,
+        wall: Callable[[], float],
+        read: Callable[[str], AuthFile] = parse,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        is_strict: bool = True,
+    ) -> None:
+        """Read the file by `read`. `wall`: the time in s since the epoch; `clock`: monotonic s. Raises OSError, AuthFileError.
+
+        Not `is_strict`: a token may have any form, and a file that everybody can read is only warned of.
+        """
         self._failures = Failures(clock)  # at the ports whose connections show a proof once, by address
         self._path = Path(path)
+        self._read = read
+        self._is_strict = is_strict
         self._wall = wall
         self._state: tuple[int, ...] = ()  # of the file that was read last
         self._complaint = ""  # what was logged last
@@ -61,7 +74,7 @@ class Keyring:
 
     def with_token(self, secret: bytes) -> Identity | None:
         """Return who has this token; None: nobody, or not any more."""
-        return self._valid(self._file.tokens.get(digest(secret))) if is_token(secret) else None
+        return self._valid(self._file.tokens.get(digest(secret))) if is_token(secret) or not self._is_strict else None
 
     def with_certificate(self, subject: str, names: list[str]) -> Identity | None:
         """Return who has this certificate, which was verified. `names`: its URIs and DNS names."""
@@ -75,6 +88,11 @@ class Keyring:
         """Return the user of that name, and the hash of the password ("": there is none)."""
         found = self._file.users.get(name)
         return found if found is not None and self._valid(found[0]) is not None else None
+
+    def claimed(self, name: str) -> Identity | None:
+        """Return the user of that name if there is nothing by which it could prove that: a trusted proxy has to say it."""
+        found = self.user(name)
+        return found[0] if found is not None and name in self._file.unproven else None
 
     def named(self, name: str, kind: str) -> Identity | None:
         """Return whoever of that kind has the name; None: nobody, or not any more."""
@@ -124,7 +142,7 @@ class Keyring:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise AuthFileError("it is not a regular file")
-            if found.st_mode & 0o007:
+            if found.st_mode & 0o007 and self._is_strict:
                 raise AuthFileError("everybody on this machine can read it: run chmod o= on it")
             try:
                 text = file.read(MOST_BYTES + 1)
@@ -134,7 +152,9 @@ class Keyring:
                 raise AuthFileError("it was changed while it was read")
         if len(text) > MOST_BYTES:
             raise AuthFileError(f"it has more than {MOST_BYTES} bytes")
-        self._file = parse(text)
+        self._file = self._read(text)
+        if found.st_mode & 0o007:
+            log.warning("AUTH: everybody on this machine can read %s: run chmod o= on it", self._path)
         self._state, self._complaint = _state_of(found), ""
         self.epoch += 1
         self._note_next_end()

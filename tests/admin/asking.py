@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import httpx
 from argon2 import PasswordHasher
 
 from admin.daemon import application
 from admin.options import AdminOptions
-from admin.roles import Role
-from admin.users import User, hashed, written
+from admin.users import User, hashed, open_users, written
+from shared.auth.keyring import Keyring
+from shared.auth.tokens import digest
 from shared.http.api import Api
 
 NOWHERE = "127.0.0.1:1"  # nobody listens there
@@ -33,19 +34,62 @@ def users_file(directory: Path, *users: User) -> str:
     return str(path)
 
 
-def with_password(name: str, role: Role, *topics: str) -> User:
+def with_password(name: str, role: str, *topics: str) -> User:
     """Return a user who logs in with PASSWORD."""
     return User(name, role, topics or ("*",), _CHEAP.hash(PASSWORD))
 
 
-def with_token(name: str, role: Role, token: str, *topics: str) -> User:
+def with_token(name: str, role: str, token: str, *topics: str) -> User:
     """Return a user who authenticates with this token."""
     return User(name, role, topics or ("*",), hashed(token))
 
 
+def token(name: str) -> str:
+    """Return the token that `auth_file` gives to a name."""
+    return "pst_" + name.ljust(43, "_")
+
+
+def bearer(name: str) -> dict[str, str]:
+    """Return the headers of a request that shows this token."""
+    return {"Authorization": f"Bearer {token(name)}"}
+
+
+def entry(name: str, roles: Iterable[str], kind: str = "user", proof: str = "token", more: str = "") -> str:
+    """Return the entry of somebody in an auth file, with PASSWORD, the token of this name, or nothing but a "proxy"."""
+    secrets = {
+        "password": f'password = "{_CHEAP.hash(PASSWORD)}"\n',
+        "token": f'sha256 = "{digest(token(name).encode())}"\n',
+        "proxy": "",
+    }
+    words = ", ".join(f'"{role}"' for role in roles)
+    return f'[[{kind}]]\nname = "{name}"\nroles = [{words}]\n{secrets[proof]}{more}\n'
+
+
+def auth_file(directory: Path, text: str = "", **robots: Iterable[str]) -> str:
+    """Write an auth file of this text and of users with these roles and tokens, and return its path."""
+    path = directory / "auth.toml"
+    path.write_text(text + "".join(entry(name, roles) for name, roles in robots.items()))
+    path.chmod(0o600)
+    return str(path)
+
+
 def make(**options: Any) -> Api:
     """The application. Call it in an event loop."""
-    return application(AdminOptions(**{"nsqd_http_address": (NOWHERE,)} | options), ssl.create_default_context())
+    told = AdminOptions(**{"nsqd_http_address": (NOWHERE,)} | options)
+    return application(told, ssl.create_default_context(), users_of(told))
+
+
+def users_of(options: AdminOptions) -> Keyring | None:
+    """The users of an nsqadmin whose file is looked after all the time, where the daemon does it once a second."""
+
+    class Watched:
+        def __getattr__(self, name: str) -> Any:
+            assert keyring is not None
+            keyring.look_after()
+            return getattr(keyring, name)
+
+    keyring = open_users(options)
+    return cast(Keyring, Watched()) if keyring is not None else None
 
 
 def browser(app: Api, address: str = "127.0.0.1", **headers: str) -> httpx.AsyncClient:

@@ -17,7 +17,6 @@ from pathlib import Path
 import httpx
 from playwright.sync_api import Browser, sync_playwright
 
-from admin.roles import Role
 from penstock.client import Consumer
 from tests.admin.asking import users_file, with_password
 from tests.admin.conftest import Cluster, a_cluster
@@ -41,7 +40,7 @@ def browser() -> Iterator[Browser]:
 @contextmanager
 def a_full_cluster(directory: Path) -> Iterator[Cluster]:
     """With something of everything in it, and users."""
-    users = users_file(directory, with_password("ann", Role.ADMIN), with_password("vic", Role.VIEWER))
+    users = users_file(directory, with_password("ann", "admin"), with_password("vic", "viewer"))
     flags = ("-users-file", users, "-anonymous-role", "admin", "-audit-file", str(directory / "audit"))
     with a_cluster(directory, *flags) as cluster:
         fill(cluster)

@@ -12,7 +12,6 @@ import httpx
 import pytest
 
 from admin.audit import Actor, Audit
-from admin.roles import Role
 from admin.views import MOST_TEXT, message_view
 from tests.admin.asking import OURS, browser, in_loop, make, users_file, with_token
 from tests.admin.conftest import told, upstream
@@ -178,7 +177,7 @@ def test_what_one_may_not_see_is_not_exported_either(tmp_path: Path) -> None:
         return told({"messages": [one], "jobs": [one], "total": 1, "topics": []})
 
     async def work(node: str) -> None:
-        file = users_file(tmp_path, with_token("vic", Role.VIEWER, "v"), with_token("bea", Role.BODY_VIEWER, "b"))
+        file = users_file(tmp_path, with_token("vic", "viewer", "v"), with_token("bea", "body-viewer", "b"))
         async with browser(make(nsqd_http_address=(node,), users_file=file)) as client:
             for page in (f"/messages/t/c?node={node}", f"/tube?name=t&node={node}"):
                 for kind in ("", "&format=csv", "&format=json"):

@@ -12,7 +12,6 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page
 
-from admin.roles import Role
 from tests.admin.asking import PASSWORD, users_file, with_password
 from tests.admin.conftest import Cluster, a_cluster, nsqadmin, told, upstream
 from tests.admin.screenshots import browser
@@ -34,9 +33,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster for which one has to log in."""
     directory = tmp_path_factory.mktemp("guarded")
     users = [
-        with_password("ann", Role.ADMIN),
-        with_password("vic", Role.VIEWER),
-        with_password("eu", Role.OPERATOR, "eu.*"),
+        with_password("ann", "admin"),
+        with_password("vic", "viewer"),
+        with_password("eu", "operator", "eu.*"),
     ]
     flags = (
         "-users-file",

@@ -1,49 +1,60 @@
-"""Every route and every action, tried with every role, and with none."""
+"""Every route and every action, tried with every built-in role, with every verb alone, and with none."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from admin.roles import ACTIONS, NEEDED, Role, Who
-from tests.admin.asking import OURS, browser, in_loop, make, users_file
+from admin.roles import ACTIONS, NEEDED, Where, Who, of_role
+from shared.auth.auth_file import parse
+from shared.auth.verbs import Verb
+from tests.admin.asking import OURS, auth_file, bearer, browser, in_loop, make
 
 REFUSED = (401, 403)
+ROLES = ("nobody", "viewer", "body-viewer", "operator", "admin")  # each includes those before it
 _PARAMETERS = {
     "{topic}": "t", "{channel}": "c", "{node}": "127.0.0.1:1", "{task}": "1", "{asset}": "keys.js", "{option}": "log_level",
 }  # fmt: skip
-
-
 GRAPHITE: dict[str, Any] = {"proxy_graphite": True, "graphite_url": "http://127.0.0.1:1"}
+# the built-in role that a route needs at least, if it is not viewer; as it was before there were verbs
+LEAST = {
+    **dict.fromkeys(("GET /ping", "GET /login", "POST /login", "POST /logout", "GET /static/{asset}"), "nobody"),
+    "GET /body/{topic}/{channel}": "body-viewer",
+    **{
+        route: "operator"
+        for route in NEEDED
+        if "/tasks" in route or (route.startswith("POST /") and "/log" not in route)
+    },
+    **dict.fromkeys(("GET /audit", "POST /nodes/{node}", "POST /cluster"), "admin"),
+    **{route: "admin" for route in NEEDED if route.startswith(("DELETE", "PUT", "GET /config"))},
+}
+LEAST_OF_ACTION = dict.fromkeys(("empty", "delete", "tombstone", "drain", "undrain", "forget", "adopt"), "admin")
 
 
 def path_of(route: str) -> str:
     for parameter, value in _PARAMETERS.items():
         route = route.replace(parameter, value)
     assert "{" not in route
-    return route
+    return f"{route}?name=t" if route == "/tube" else route
 
 
-@pytest.mark.process
-@pytest.mark.parametrize("role", list(Role))
-def test_each_route_is_for_those_who_may(tmp_path: Path, role: Role) -> None:
-    async def work() -> dict[str, bool]:
-        app = make(users_file=users_file(tmp_path), anonymous_role=role.word, **GRAPHITE)
-        found = {}
-        async with browser(app, **OURS) as client:
-            for route in NEEDED:
-                method, path = route.split(" ")
-                answer = await client.request(method, path_of(path), content=b"{}")
-                to_login = answer.status_code == 303 and "/login" in answer.headers["location"] and path != "/logout"
-                found[route] = answer.status_code not in REFUSED and not to_login
-        return found
+def is_let_in(answer: httpx.Response, path: str) -> bool:
+    to_login = answer.status_code == 303 and "/login" in answer.headers["location"] and path != "/logout"
+    return answer.status_code not in REFUSED and not to_login
 
-    # That it is refused tells of the role alone: nothing is behind it, so what is let through fails elsewhere.
-    assert in_loop(work) == {route: role >= needed for route, needed in NEEDED.items() if route != "POST /login"} | {
-        "POST /login": False  # an empty form is no user
-    }
+
+async def routes_of(client: httpx.AsyncClient) -> set[str]:
+    """Return the routes whose guard lets the client in. Nothing is behind them, so what is let in fails elsewhere."""
+    found = set()
+    for route in NEEDED.keys() - {"POST /login"}:  # an empty form is no user
+        method, path = route.split(" ")
+        answer = await client.request(method, path_of(path), content=b"{}")
+        if is_let_in(answer, path):
+            found.add(route)
+    return found
 
 
 FORMS = {
@@ -55,48 +66,98 @@ FORMS = {
 }  # fmt: skip
 
 
-@pytest.mark.process
-@pytest.mark.parametrize("role", list(Role))
-def test_each_action_is_for_those_who_may(tmp_path: Path, role: Role) -> None:
-    async def work() -> dict[str, bool]:
-        app = make(users_file=users_file(tmp_path), anonymous_role=role.word)
-        found = {}
-        async with browser(app, **OURS) as client:
-            for action, path in FORMS.items():
-                confirm = "127.0.0.1:1" if action == "drain" else "c" if action == "empty" else "t"
-                form = {
-                    "action": action, "confirm": confirm, "node": "127.0.0.1:1", "state": "ready", "topic": "t", "name": "t",
-                }  # fmt: skip
-                answer = await client.post(path, data=form)
-                found[action] = answer.status_code not in REFUSED
-        return found
+async def actions_of(client: httpx.AsyncClient) -> set[str]:
+    """Return the actions that the client may do by the pages' forms."""
+    found = set()
+    for action, path in FORMS.items():
+        confirm = "127.0.0.1:1" if action == "drain" else "c" if action == "empty" else "t"
+        form = {
+            "action": action, "confirm": confirm, "node": "127.0.0.1:1", "state": "ready", "topic": "t", "name": "t",
+        }  # fmt: skip
+        if (await client.post(path, data=form)).status_code not in REFUSED:
+            found.add(action)
+    return found
 
-    assert in_loop(work) == {action: role >= needed for action, needed in ACTIONS.items()}
+
+@pytest.mark.process
+@pytest.mark.parametrize("role", ROLES)
+def test_built_in_roles_may_do_what_they_always_might(tmp_path: Path, role: str) -> None:
+    async def work() -> tuple[set[str], set[str]]:
+        app = make(auth_file=auth_file(tmp_path), anonymous_role=role, **GRAPHITE)
+        async with browser(app, **OURS) as client:
+            return await routes_of(client), await actions_of(client)
+
+    mine = ROLES[: ROLES.index(role) + 1]
+    assert in_loop(work) == (
+        {route for route in NEEDED if LEAST.get(route, "viewer") in mine} - {"POST /login"},
+        {action for action in ACTIONS if LEAST_OF_ACTION.get(action, "operator") in mine},
+    )
+
+
+SCOPES = {
+    "": ("", {Where.PATH, Where.SOME, Where.ALL}),
+    "topic": (', topics = ["t"]', {Where.PATH, Where.SOME}),
+    "other": (', topics = ["other"]', {Where.SOME}),
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("verb", list(Verb))
+def test_each_verb_alone_opens_what_needs_it(tmp_path: Path, verb: Verb, scope: str) -> None:
+    rules, places = SCOPES[scope]
+    text = f'[[role]]\nname = "one"\nrules = [{{ verbs = ["{verb}"]{rules} }}]\n'
+
+    async def work() -> tuple[set[str], set[str]]:
+        app = make(auth_file=auth_file(tmp_path, text, robot=["one"]), **GRAPHITE)
+        async with browser(app, **OURS, **bearer("robot")) as client:
+            return await routes_of(client), await actions_of(client)
+
+    allowed = {
+        route for route, need in NEEDED.items() if not need.verbs or (verb in need.verbs and need.where in places)
+    }
+    routes, actions = in_loop(work)
+    assert routes == allowed - {"POST /login"} - ({"GET /tube"} if scope == "other" else set())  # it is asked for t
+    assert actions == {
+        action
+        for action, verbs in ACTIONS.items()
+        if verbs == (verb,) and (scope != "other" or action == "cancel") and (verb is not Verb.ADMIN or not scope)
+    }
 
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("method", "path", "body", "needed"),
+    ("method", "path", "body", "verb"),
     [
-        ("POST", "/api/topics/t", '{"action":"pause"}', Role.OPERATOR),
-        ("POST", "/api/topics/t", '{"action":"empty"}', Role.ADMIN),
-        ("POST", "/api/topics/t/c", '{"action":"empty"}', Role.ADMIN),
+        ("POST", "/api/topics", '{"topic":"t"}', Verb.CREATE),
+        ("POST", "/api/topics/t", '{"action":"pause"}', Verb.ACT),
+        ("POST", "/api/topics/t", '{"action":"empty"}', Verb.DELETE),
+        ("POST", "/api/topics/t/c", '{"action":"empty"}', Verb.DELETE),
     ],
 )
-@pytest.mark.parametrize("role", list(Role))
+@pytest.mark.parametrize("scope", ["t", "other"])
 def test_the_api_knows_actions_too(
-    tmp_path: Path, role: Role, method: str, path: str, body: str, needed: Role
+    tmp_path: Path, method: str, path: str, body: str, verb: Verb, scope: str
 ) -> None:  # fmt: skip
-    async def work() -> int:
-        app = make(users_file=users_file(tmp_path), anonymous_role=role.word)
-        async with browser(app) as client:
-            return (await client.request(method, path, content=body)).status_code
+    roles = "".join(
+        f'[[role]]\nname = "{one}"\nrules = [{{ verbs = ["{one}"], topics = ["{scope}"] }}]\n' for one in Verb
+    ).replace('name = "admin"', 'name = "an-admin"')
 
-    assert (in_loop(work) not in REFUSED) == (role >= needed)
+    async def work() -> set[str]:
+        names = [one for one in Verb if one is not Verb.ADMIN]
+        app = make(auth_file=auth_file(tmp_path, roles, **{one: [one] for one in names}))
+        found = set()
+        for name in names:
+            async with browser(app, **bearer(name)) as client:
+                if (await client.request(method, path, content=body)).status_code not in REFUSED:
+                    found.add(str(name))
+        return found
+
+    assert in_loop(work) == ({str(verb)} if scope == "t" else set())
 
 
 def test_a_route_that_nobody_thought_of_is_no_route(monkeypatch: pytest.MonkeyPatch) -> None:
-    rest = {route: role for route, role in NEEDED.items() if route != "GET /storage"}
+    rest = {route: need for route, need in NEEDED.items() if route != "GET /storage"}
     monkeypatch.setattr("admin.access.NEEDED", rest)  # a deletion, undone, would change the order for other tests
     with pytest.raises(KeyError):
         in_loop_make()
@@ -120,6 +181,21 @@ def test_the_table_names_no_route_that_is_not_there() -> None:
 
 
 def test_patterns_of_topics() -> None:
-    who = Who("ann", Role.ADMIN, ("orders.*", "clicks"))
+    who = Who(of_role("ann", "admin", ("orders.*", "clicks")))
     assert who.visible(["orders.eu", "orders", "clicks", "clicks2", "Clicks"]) == ["orders.eu", "clicks"]
-    assert Who("ann", Role.ADMIN).sees("anything")
+    assert Who(of_role("ann", "admin")).sees("anything")
+
+
+def test_a_page_offers_what_may_be_done_to_its_topic() -> None:
+    rules = '{ verbs = ["act"], topics = ["o.*"] }, { verbs = ["delete"], topics = ["o.*"], channels = ["c"] }'
+    text = f'[[role]]\nname = "orders"\nrules = [{rules}]\n[[user]]\nname = "ann"\nroles = ["orders"]\n'
+    who = Who(parse(text).users["ann"][0])
+
+    def offered(*place: str) -> set[str]:
+        return {action for action, is_offered in who.offered(*place).items() if is_offered}
+
+    acts = {"pause", "unpause", "finish", "requeue", "kick", "bury", "release", "cancel"}
+    assert offered("o.eu") == acts
+    assert offered("o.eu", "c") == acts | {"empty", "delete"} == offered()
+    assert offered("other", "c") == set()
+    assert (who.role, who.sees_all, who.sees("o.eu"), who.is_nobody) == ("orders", False, False, False)

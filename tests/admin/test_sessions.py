@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import count
 
 import pytest
 
-from admin.roles import Role
+from admin.roles import of_role
 from admin.sessions import (
     ADDRESS,
     FORGOTTEN,
@@ -23,9 +22,10 @@ from admin.sessions import (
     Tries,
     csrf_of,
 )
-from admin.users import User
+from shared.auth.auth_file import Identity
 
-ANN = User("ann", Role.ADMIN, ("*",), "$argon2id$1")
+ANN = of_role("ann", "admin", kind="user")
+SECRET = "$argon2id$1"
 LIFETIME = 10 * IDLE
 A, B, C = Key(PAIR, "a"), Key(PAIR, "b"), Key(PAIR, "c")
 
@@ -42,14 +42,14 @@ def sessions(clock: Clock) -> Sessions:
     return Sessions(LIFETIME, clock, lambda: f"word{next(words)}")
 
 
-def always(user: User | None) -> Callable[[str], User | None]:
-    return lambda name: user
+def always(user: Identity | None, secret: str = SECRET) -> Callable[[str], tuple[Identity, str] | None]:
+    return lambda name: (user, secret) if user is not None else None
 
 
 def test_a_session_lasts_while_it_is_used_and_no_longer_than_its_life() -> None:
     clock = Clock()
     kept = sessions(clock)
-    word = kept.begin(ANN, "agent")
+    word = kept.begin("ann", SECRET, "agent")
     for _ in range(int(LIFETIME / IDLE * 2) - 1):
         clock.now += IDLE / 2
         assert kept.find(word, "agent", always(ANN)) == ANN
@@ -60,7 +60,7 @@ def test_a_session_lasts_while_it_is_used_and_no_longer_than_its_life() -> None:
 def test_a_page_that_was_left_open_is_no_use() -> None:
     clock = Clock()
     kept = sessions(clock)
-    word = kept.begin(ANN, "agent")
+    word = kept.begin("ann", SECRET, "agent")
     clock.now += IDLE - 1
     assert kept.find(word, "agent", always(ANN), is_use=False) == ANN
     clock.now += 1
@@ -69,13 +69,13 @@ def test_a_page_that_was_left_open_is_no_use() -> None:
 
 def test_it_is_the_users_as_he_is_now() -> None:
     kept = sessions(Clock())
-    word = kept.begin(ANN, "agent")
-    demoted = replace(ANN, role=Role.VIEWER)
+    word = kept.begin("ann", SECRET, "agent")
+    demoted = of_role("ann", "viewer", kind="user")
     assert kept.find(word, "agent", always(demoted)) == demoted
     assert kept.find("another", "agent", always(ANN)) is None
-    for over in (None, replace(ANN, secret="$argon2id$2")):
-        word = kept.begin(ANN, "agent")
-        assert kept.find(word, "agent", always(over)) is None
+    for over in (always(None), always(ANN, "$argon2id$2")):
+        word = kept.begin("ann", SECRET, "agent")
+        assert kept.find(word, "agent", over) is None
         assert kept.find(word, "agent", always(ANN)) is None
     assert csrf_of(word) != csrf_of(word + "x")
 
@@ -83,11 +83,11 @@ def test_it_is_the_users_as_he_is_now() -> None:
 def test_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("admin.sessions.MOST", 300)
     kept = sessions(Clock())
-    words = [kept.begin(ANN, "agent") for _ in range(MOST_OF_ONE + 1)]
+    words = [kept.begin("ann", SECRET, "agent") for _ in range(MOST_OF_ONE + 1)]
     assert kept.find(words[0], "agent", always(ANN)) is None
     assert kept.find(words[1], "agent", always(ANN)) == ANN
     for number in range(310):
-        kept.begin(replace(ANN, name=f"u{number}"), "agent")
+        kept.begin(f"u{number}", SECRET, "agent")
     assert len(kept._sessions) == 300
 
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admin.browsing import _tube_row
-from admin.roles import Role, Who
+from admin.roles import Who, of_role
 from admin.storage import disks, drain_view, storage_view
 
-VIC = Who("vic", Role.VIEWER, ("eu.*",))
+VIC = Who(of_role("vic", "viewer", ("eu.*",)))
 GB = 10**9
 _ANY = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from admin.roles import Role
-from admin.users import CHECK_EVERY, User, Users, hashed, parse, written
+from admin.options import AdminOptions
+from admin.users import User, hashed, open_users, parse, written
+from shared.auth.keyring import Keyring, RightsError
+from shared.auth.passwords import is_password
+from shared.auth.verbs import Verb
 from tests.daemons import ROOT
 
 
@@ -46,9 +50,9 @@ def test_lines_that_are_none(text: str, wrong: str) -> None:
         st.builds(
             User,
             st.from_regex(r"[a-z0-9._@+-]{1,20}", fullmatch=True),
-            st.sampled_from([Role.VIEWER, Role.BODY_VIEWER, Role.OPERATOR]),
+            st.sampled_from(["viewer", "body-viewer", "operator"]),
             st.lists(st.from_regex(r"[a-z.*?#]{1,10}", fullmatch=True), min_size=1, max_size=3).map(tuple),
-            st.sampled_from(["-", "sha256:00", "$argon2id$x"]),
+            st.sampled_from(["-", hashed("word"), "$argon2id$x"]),
         ),
         unique_by=lambda user: user.name,
     )
@@ -57,33 +61,76 @@ def test_what_is_written_is_read(users: list[User]) -> None:
     assert list(parse(written(users)).values()) == users
 
 
+def lines_of(path: Path) -> Keyring:
+    """What nsqadmin reads of a users file."""
+    found = open_users(AdminOptions(users_file=str(path)))
+    assert found is not None
+    return found
+
+
 def test_a_change_is_seen_and_a_wrong_one_is_not(tmp_path: Path) -> None:
-    path, now = tmp_path / "users", [0.0]
+    path = tmp_path / "users"
     path.write_text("ann admin * -\n")
-    users = Users(str(path), lambda: now[0])
-    assert users.named("ann") == User("ann", Role.ADMIN, ("*",), "-")
+    users = lines_of(path)
+    assert (found := users.claimed("ann")) is not None
+    assert (found.name, found.roles, found.rights.may(Verb.ADMIN)) == ("ann", ("admin",), True)
     path.write_text(f"bob viewer a,b* {hashed('word')}\n")
-    assert users.named("bob") is None  # looked at a moment ago
-    now[0] += CHECK_EVERY
-    assert users.named("ann") is None
-    assert users.with_token("word") == User("bob", Role.VIEWER, ("a", "b*"), hashed("word"))
-    assert users.with_token("") is None
+    assert users.look_after()
+    assert users.user("ann") is None
+    bob = users.with_token(b"word")
+    assert bob is not None
+    assert [bob.rights.may(Verb.STATS, topic) for topic in ("a", "ab", "b", "bc", "c")] == [
+        True,
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert users.claimed("bob") is None  # the token says who bob is
+    assert users.with_token(b"") is None
     for spoil in (lambda: path.write_text("nonsense"), lambda: path.write_bytes(b"\xff\xfe"), path.unlink):
         spoil()
-        now[0] += CHECK_EVERY
-        assert users.named("bob") is not None
+        assert not users.look_after()
+        assert users.user("bob") is not None
     path.write_text("cat viewer * -\n")
-    now[0] += CHECK_EVERY
-    assert users.named("cat") is not None
+    assert users.look_after()
+    assert users.user("cat") is not None
+
+
+@given(st.from_regex(r"[ab.*?#\[\]!-]{1,8}", fullmatch=True), st.text("ab.#!-[]", max_size=5))
+@example("[!a]*", "ba")
+@example("[]a]", "]")
+@example("[a-b]?[", "ab[")
+@example("[b-a]", "b")
+@example("[!b-a]", "b")
+@example("[]", "[]")
+def test_shell_patterns_match_what_they_always_did(pattern: str, topic: str) -> None:
+    user = User("ann", "viewer", (pattern,), "-")
+    if topic:
+        assert user.identity().rights.may(Verb.STATS, topic) == fnmatchcase(topic, pattern)
 
 
 def test_the_first_one_must_be_right(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        Users(str(tmp_path / "none"))
+    with pytest.raises(RightsError, match=r"--users-file .*none: No such file"):
+        lines_of(tmp_path / "none")
     (tmp_path / "users").write_text("nonsense")
-    with pytest.raises(ValueError, match="line 1"):
-        Users(str(tmp_path / "users"))
-    assert Users("").named("ann") is None
+    with pytest.raises(RightsError, match=r"--users-file .*users: line 1"):
+        lines_of(tmp_path / "users")
+    assert open_users(AdminOptions()) is None
+
+
+def test_a_users_file_may_be_an_auth_file(tmp_path: Path) -> None:
+    text = '# ours\n[[user]]\nname = "ann"\nroles = ["viewer"]\n'
+    for name in ("users", "users.toml"):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o600)
+        assert lines_of(tmp_path / name).claimed("ann") is not None
+        (tmp_path / name).chmod(0o604)
+        with pytest.raises(RightsError, match="chmod o="):  # unlike a file of lines, of which it is only a warning
+            lines_of(tmp_path / name)
+    assert AdminOptions(nsqd_http_address=("x:1",), auth_file="a", users_file="b").problems() == [
+        "use --auth-file or --users-file, not both: penstock users convert OLD NEW moves the users into an auth file"
+    ]
 
 
 @pytest.mark.process
@@ -95,21 +142,86 @@ def test_the_command_writes_what_nsqadmin_reads(tmp_path: Path) -> None:
     done = command("set", path, "robot", "--role", "operator", "--topics", "orders.*,x", "--token")
     token = done.stdout.strip()
     assert "Save this token now" in done.stderr
-    users = Users(str(path))
-    found = users.with_token(token)
+    found = lines_of(path).with_token(token.encode())
     assert found is not None
-    assert (found.name, found.role, found.topics) == ("robot", Role.OPERATOR, ("orders.*", "x"))
+    assert (found.name, found.roles, found.rights.scope) == ("robot", ("operator",), ("orders.*", "x"))
     assert token not in path.read_text()
     assert "long enough" not in path.read_text()
     os.chmod(path, 0o640)
     assert command("set", path, "robot", "--role", "viewer", "--keep").returncode == 0
-    changed = Users(str(path)).with_token(token)
+    changed = lines_of(path).with_token(token.encode())
     assert changed is not None
-    assert (changed.role, changed.topics) == (Role.VIEWER, ("orders.*", "x"))
+    assert (changed.roles, changed.rights.scope) == (("viewer",), ("orders.*", "x"))
     assert path.stat().st_mode & 0o777 == 0o640
     assert command("list", path).stdout == "ann\tadmin\t*\tpassword\nrobot\tviewer\torders.*,x\ttoken\n"
     assert command("remove", path, "ann").returncode == 0
-    assert Users(str(path)).named("ann") is None
+    assert lines_of(path).user("ann") is None
+
+
+AUTH = """# who may do what
+[[role]]
+name = "orders"   # ours
+rules = [{ verbs = ["act"], topics = ["orders.*"] }]
+
+# the robot of billing
+[[token]]
+name = "billing"
+sha256 = "%s"
+roles = ["viewer"]
+""" % ("0" * 64)
+
+
+@pytest.mark.process
+def test_the_command_edits_an_auth_file_and_leaves_all_else_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "auth.toml"
+    path.write_text(AUTH)
+    path.chmod(0o664)
+    done = command("set", path, "ann", "--role", "orders", "--role", "viewer", told="long enough\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert path.stat().st_mode & 0o777 == 0o640
+    token = command("set", path, "robot", "--role", "operator", "--topics", "orders.*,x", "--token").stdout.strip()
+    assert command("set", path, "carl", "--proxy").returncode == 0
+    assert path.read_text().startswith(AUTH)
+    path.write_text(path.read_text() + "\n# the end\n")
+    keyring = Keyring(str(path), lambda: 0.0)
+    found, password = keyring.user("ann") or pytest.fail("ann is not there")
+    assert found.roles == ("orders", "viewer")
+    assert is_password(password, "long enough")
+    assert keyring.with_token(token.encode()) == (keyring.user("robot") or "")[0]
+    assert keyring.claimed("carl") is not None
+    assert command("list", path).stdout == (
+        "ann\torders,viewer\t*\tpassword\nrobot\toperator\torders.*,x\ttoken\ncarl\tviewer\t*\tby proxy\n"
+    )
+    assert command("set", path, "robot", "--role", "viewer", "--topics", "*", "--keep").returncode == 0
+    assert command("set", path, "carl", told="another one\n").returncode == 0
+    assert command("list", path).stdout.splitlines()[1:] == ["robot\tviewer\t*\ttoken", "carl\tviewer\t*\tpassword"]
+    for name in ("ann", "robot", "carl"):
+        assert command("remove", path, name).returncode == 0
+    assert path.read_text() == AUTH + "\n# the end\n"
+
+
+@pytest.mark.process
+def test_a_users_file_is_converted(tmp_path: Path) -> None:
+    old, new = tmp_path / "users", tmp_path / "auth.toml"
+    assert command("set", old, "ann", "--role", "admin", told="long enough\n").returncode == 0
+    token = command("set", old, "robot", "--role", "operator", "--topics", "orders.[ab]*,x", "--token").stdout.strip()
+    assert command("set", old, "carl", "--proxy").returncode == 0
+    done = command("convert", old, new)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "converted 3 users" in done.stdout
+    assert new.stat().st_mode & 0o777 == 0o600
+    before, after = lines_of(old), Keyring(str(new), lambda: 0.0)
+    for name in ("ann", "robot", "carl"):
+        assert before.user(name) is not None
+        assert [
+            (one.roles, one.rights.scope, password) for one, password in [after.user(name) or pytest.fail(name)]
+        ] == [(one.roles, one.rights.scope, password) for one, password in [before.user(name) or pytest.fail(name)]]
+    robot = after.with_token(token.encode())
+    assert robot is not None
+    assert [robot.rights.may(Verb.ACT, topic) for topic in ("orders.b1", "orders.c", "x")] == [True, False, True]
+    assert after.claimed("carl") is not None
+    again = command("convert", old, new)
+    assert (again.returncode, "user ann exists already" in again.stderr) == (1, True)
 
 
 @pytest.mark.process
@@ -123,11 +235,18 @@ def test_the_command_writes_what_nsqadmin_reads(tmp_path: Path) -> None:
         (("remove", "FILE", "ann"), "", 1, "user ann does not exist"),
         (("list", "FILE"), "", 1, "No such file"),
         (("set", "FILE", "ann", "--role", "king"), "", 2, "invalid choice"),
+        (("set", "FILE.toml", "ann", "--role", "king"), "", 1, "the role 'king' is not known"),
+        (("set", "FILE.toml", "ann"), "short\n", 1, "at least 8 characters"),
+        (("set", "FILE.toml", "a b"), "long enough\n", 1, "is not a valid user name"),
+        (("set", "FILE.toml", "ann", "--topics", "re:("), "", 1, "not an expression"),
+        (("set", "FILE.toml", "ann", "--keep"), "", 1, "--keep needs an existing user"),
+        (("remove", "FILE.toml", "ann"), "", 1, "No such file"),
+        (("convert", "FILE", "FILE.toml"), "", 1, "No such file"),
         ((), "", 2, "usage"),
     ],
 )
 def test_the_commands_mistakes(tmp_path: Path, arguments: tuple[str, ...], told: str, code: int, words: str) -> None:
-    done = command(*[str(tmp_path / "users") if one == "FILE" else one for one in arguments], told=told)
+    done = command(*[one.replace("FILE", str(tmp_path / "users")) for one in arguments], told=told)
     assert done.returncode == code
     assert words in done.stderr
     assert "Traceback" not in done.stderr

@@ -156,7 +156,7 @@ def test_after_too_many_wrong_tokens_of_an_address_none_is_looked_at(tmp_path: P
     file = tmp_path / "auth.toml"
     file.write_text(f'[[token]]\nname = "n"\nsha256 = "{digest(right.encode())}"\nroles = ["node"]\n')
     file.chmod(0o600)
-    keyring = Keyring(str(file), lambda: now, lambda: now)
+    keyring = Keyring(str(file), lambda: now, clock=lambda: now)
 
     def is_taken(token: str, address: str = "10.0.0.1:5001") -> bool:
         session = Session(Registry(300, 45), address, ANSWER, lambda line: None, proofs=keyring)

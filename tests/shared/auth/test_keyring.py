@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.auth.auth_file import AuthFileError
+from shared.auth.auth_file import AuthFile, AuthFileError, parse
 from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES
 from shared.auth.keyring import Keyring
 from shared.auth.tokens import digest
@@ -25,7 +25,7 @@ class World:
     def __init__(self, path: Path, text: str) -> None:
         self.path, self.now, self._stamp = path, YEAR_2027 - 100.0, 1
         self.write(text)
-        self.keyring = Keyring(str(path), lambda: self.now, lambda: self.now)
+        self.keyring = Keyring(str(path), lambda: self.now, clock=lambda: self.now)
 
     def write(self, text: str, mode: int = 0o600) -> None:
         self.path.write_text(text)
@@ -204,3 +204,29 @@ def test_a_change_while_the_file_is_read_counts_at_the_next_look(world: World, m
     assert world.name(TOKEN) == "a"
     assert world.keyring.look_after()
     assert world.name(OTHER) == "b"
+
+
+def test_a_user_who_has_no_proof_can_be_named_by_others(tmp_path: Path) -> None:
+    path = tmp_path / "auth.toml"
+    users = {
+        "carl": "",
+        "ann": 'password = "$argon2id$x"',
+        "robot": f'sha256 = "{"0" * 64}"',
+        "late": "expires = 1970-01-01T00:00:01Z",
+    }
+    path.write_text("".join(f'[[user]]\nname = "{name}"\nroles = ["viewer"]\n{more}\n' for name, more in users.items()))
+    path.chmod(0o600)
+    keyring = Keyring(str(path), lambda: 5.0)
+    assert [name for name in (*users, "nobody") if keyring.claimed(name) is not None] == ["carl"]
+
+
+def test_a_file_that_another_reader_reads_may_be_read_by_everybody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "users"
+    path.write_text("any words")
+    path.chmod(0o604)
+    file = AuthFile(tokens={digest(b"short"): parse(entry("ann", TOKEN)).tokens[digest(TOKEN)]})
+    keyring = Keyring(str(path), lambda: 5.0, lambda text: file if text == "any words" else AuthFile(), is_strict=False)
+    assert keyring.with_token(b"short") is not None
+    assert "chmod o=" in caplog.text
