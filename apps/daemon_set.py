@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from apps.secure_set import USER, SecureSet, hints
 from penstock import launch
 from shared.listen import Listener, ListenError, bind_shared, listen
 
 HOST = "127.0.0.1"
-LOOKUPD_TCP, LOOKUPD_HTTP = 4160, 4161
-NSQD_TCP, NSQD_HTTP, CLUSTER, BEANSTALK, DISQUE = 4150, 4151, 4154, 11300, 7711
-ADMIN_HTTP = 4171
+LOOKUPD_TCP, LOOKUPD_HTTP, LOOKUPD_HTTPS = 4160, 4161, 4162
+NSQD_TCP, NSQD_HTTP, NSQD_HTTPS, CLUSTER, BEANSTALK, DISQUE = 4150, 4151, 4152, 4154, 11300, 7711
+ADMIN_HTTP, ADMIN_HTTPS = 4171, 4172
 SECRET = "cluster.secret"  # file with the secret of the cluster, in the directory for the data of all daemons
 NODE_STEP = 100  # difference between the ports of two nsqd: 4150, 4250, ...
 DEBUG_ROUTES = "-debug-routes"  # flag of nsqd that serves what `penstock chaos` asks nodes for
@@ -31,6 +32,7 @@ class Daemon:
     disque_port: int = 0  # 0: none
     shared_port: int = 0  # where all nsqd take producers; 0: none
     cluster_port: int = 0  # 0: the node is in no cluster
+    https_port: int = 0  # 0: none
 
     @property
     def is_node(self) -> bool:
@@ -40,8 +42,13 @@ class Daemon:
     @property
     def ports(self) -> list[int]:
         """The ports that it has for itself."""
-        own = (self.tcp_port, self.http_port, self.beanstalk_port, self.disque_port, self.cluster_port)
+        own = (self.tcp_port, self.http_port, self.https_port, self.beanstalk_port, self.disque_port, self.cluster_port)
         return [port for port in own if port]
+
+    @property
+    def url(self) -> str:
+        """The URL of its HTTP, or of its HTTPS if it has that."""
+        return f"https://{HOST}:{self.https_port}" if self.https_port else f"http://{HOST}:{self.http_port}"
 
     @property
     def command(self) -> list[str]:
@@ -49,52 +56,71 @@ class Daemon:
         return [sys.executable, "-P", launch.__file__, self.program, *self.flags]
 
 
-def plan(data: Path, nodes: int, port_offset: int, shared_port: int = 0, options: Sequence[str] = ()) -> list[Daemon]:
-    """Return the daemons to run, in the order in which they start: nsqlookupd, the nsqd, nsqadmin.
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What set to run."""
 
-    `options`: further flags of every nsqd.
-    """
-    lookupd_tcp, lookupd_http = LOOKUPD_TCP + port_offset, LOOKUPD_HTTP + port_offset
-    addresses = (f"-tcp-address={HOST}:{lookupd_tcp}", f"-http-address={HOST}:{lookupd_http}")
-    lookupd = Daemon("nsqlookupd", "nsqlookupd", addresses, lookupd_tcp, lookupd_http)
-    admin = (
-        f"-http-address={HOST}:{ADMIN_HTTP + port_offset}",
-        f"-lookupd-http-address={HOST}:{lookupd_http}",
-        f"-audit-file={data / 'audit.jsonl'}",
-    )
-    return [
-        lookupd,
-        *(_node(data, number, port_offset, lookupd_tcp, shared_port, nodes, options) for number in range(nodes)),
-        Daemon("nsqadmin", "nsqadmin", admin, 0, ADMIN_HTTP + port_offset),
-    ]
+    data: Path  # directory for the data of all daemons
+    nodes: int = 1
+    port_offset: int = 0  # added to every port but the shared one
+    shared_port: int = 0  # where all nsqd take producers; 0: none
+    options: Sequence[str] = ()  # further flags of every nsqd
+    secure: SecureSet | None = None  # certificates and tokens; None: everybody may do everything, in clear
 
+    def daemons(self) -> list[Daemon]:
+        """Return the daemons to run, in the order in which they start: nsqlookupd, the nsqd, nsqadmin."""
+        return [self._lookupd(), *map(self._node, range(self.nodes)), self._admin()]
 
-def _node(
-    data: Path, number: int, port_offset: int, lookupd_tcp: int, shared_port: int, nodes: int, options: Sequence[str]
-) -> Daemon:
-    name = (
-        f"nsqd-{number + 1}" if number else "nsqd"
-    )  # the first one keeps its directory when the number of nodes changes
-    bases = (NSQD_TCP, NSQD_HTTP, BEANSTALK, DISQUE)
-    tcp, http, beanstalk, disque = (base + number * NODE_STEP + port_offset for base in bases)
-    flags = [
-        f"-tcp-address={HOST}:{tcp}",
-        f"-http-address={HOST}:{http}",
-        f"-beanstalk-address={HOST}:{beanstalk}",
-        f"-disque-address={HOST}:{disque}",
-        f"-lookupd-tcp-address={HOST}:{lookupd_tcp}",
-        f"-data-path={data / name}",
-        f"-node-id={number}",
-        f"-log-prefix=[{name}] ",
-    ]
-    if shared_port:
-        flags.append(f"-tcp-shared-address={HOST}:{shared_port}")
-    cluster = [CLUSTER + each * NODE_STEP + port_offset for each in range(nodes)] if nodes > 1 else []
-    if cluster:
-        flags += [f"-cluster-address={HOST}:{cluster[number]}", f"-cluster-secret-file={data / SECRET}"]
-        flags += [f"-cluster-peer={HOST}:{port}" for port in cluster if port != cluster[number]]
-    own = cluster[number] if cluster else 0
-    return Daemon(name, "nsqd", (*flags, *options), tcp, http, beanstalk, disque, shared_port, own)
+    def _at(self, port: int, number: int = 0) -> int:
+        """Return the port of node `number` for the one that the first node has without an offset."""
+        return port + number * NODE_STEP + self.port_offset
+
+    def _lookupd(self) -> Daemon:
+        tcp, http, https = self._at(LOOKUPD_TCP), self._at(LOOKUPD_HTTP), self._at(LOOKUPD_HTTPS)
+        flags = [f"-tcp-address={HOST}:{tcp}", f"-http-address={HOST}:{http}"]
+        if self.secure is None:
+            return Daemon("nsqlookupd", "nsqlookupd", tuple(flags), tcp, http)
+        flags += self.secure.lookupd_flags(f"{HOST}:{https}")
+        return Daemon("nsqlookupd", "nsqlookupd", tuple(flags), tcp, http, https_port=https)
+
+    def _admin(self) -> Daemon:
+        http, https = self._at(ADMIN_HTTP), self._at(ADMIN_HTTPS)
+        flags = [f"-http-address={HOST}:{http}", f"-audit-file={self.data / 'audit.jsonl'}"]
+        if self.secure is None:
+            flags.append(f"-lookupd-http-address={HOST}:{self._at(LOOKUPD_HTTP)}")
+            return Daemon("nsqadmin", "nsqadmin", tuple(flags), 0, http)
+        flags.append(f"-lookupd-http-address=https://{HOST}:{self._at(LOOKUPD_HTTPS)}")
+        flags += [f"-auth-token-for={HOST}:*", *self.secure.admin_flags(f"{HOST}:{https}")]
+        return Daemon("nsqadmin", "nsqadmin", tuple(flags), 0, http, https_port=https)
+
+    def _node(self, number: int) -> Daemon:
+        # the first one keeps its directory when the number of nodes changes
+        name = f"nsqd-{number + 1}" if number else "nsqd"
+        bases = (NSQD_TCP, NSQD_HTTP, BEANSTALK, DISQUE)
+        tcp, http, beanstalk, disque = (self._at(base, number) for base in bases)
+        cluster = [self._at(CLUSTER, each) for each in range(self.nodes)] if self.nodes > 1 else []
+        own = cluster[number] if cluster else 0
+        flags = [
+            f"-tcp-address={HOST}:{tcp}",
+            f"-http-address={HOST}:{http}",
+            f"-beanstalk-{'tls-' if self.secure is not None else ''}address={HOST}:{beanstalk}",
+            f"-disque-address={HOST}:{disque}",
+            f"-lookupd-tcp-address={HOST}:{self._at(LOOKUPD_TCP)}",
+            f"-data-path={self.data / name}",
+            f"-node-id={number}",
+            f"-log-prefix=[{name}] ",
+        ]
+        if self.shared_port:
+            flags.append(f"-tcp-shared-address={HOST}:{self.shared_port}")
+        if cluster:
+            flags += [f"-cluster-address={HOST}:{own}", f"-cluster-secret-file={self.data / SECRET}"]
+            flags += [f"-cluster-peer={HOST}:{port}" for port in cluster if port != own]
+        https = 0
+        if self.secure is not None:
+            https = self._at(NSQD_HTTPS, number)
+            flags += self.secure.node_flags(f"{HOST}:{https}", number, bool(cluster))
+        ports = tcp, http, beanstalk, disque, self.shared_port, own, https
+        return Daemon(name, "nsqd", (*flags, *self.options), *ports)
 
 
 def port_problems(daemons: Sequence[Daemon]) -> list[str]:
@@ -120,13 +146,13 @@ def _problem(whose: str, port: int, bind: Callable[[str], Listener]) -> list[str
     return []
 
 
-def welcome(daemons: Sequence[Daemon], chaos_in: Path | None = None) -> str:
+def welcome(daemons: Sequence[Daemon], chaos_in: Path | None = None, secure: SecureSet | None = None) -> str:
     """Return what the user is told once all daemons run. `chaos_in`: the set's data, if `penstock chaos` is allowed."""
     width = max(len(daemon.name) for daemon in daemons)
     lines = [
         f"{d.name:<{width}}  "
         + (f"TCP {HOST}:{d.tcp_port}  " if d.tcp_port else "")
-        + f"HTTP http://{HOST}:{d.http_port}"
+        + f"{'HTTPS' if d.https_port else 'HTTP'} {d.url}"
         + (f"  beanstalkd {HOST}:{d.beanstalk_port}" if d.beanstalk_port else "")
         + (f"  Disque {HOST}:{d.disque_port}" if d.disque_port else "")
         for d in daemons
@@ -135,12 +161,19 @@ def welcome(daemons: Sequence[Daemon], chaos_in: Path | None = None) -> str:
     if node.shared_port:
         lines.append(f"producers of any nsqd: TCP {HOST}:{node.shared_port}")
     where = "" if chaos_in == Path("data") else f" --data {shlex.quote(str(chaos_in))}"
+    if secure is not None:
+        tries = hints(secure, f"{HOST}:{node.https_port}", f"{HOST}:{daemons[0].https_port}", _beside)
+    else:
+        tries = [
+            f"Try:  curl -d 'hello' 'http://{HOST}:{node.http_port}/pub?topic=greetings'",
+            f"      {_beside('nsq_tail')} -topic greetings -channel tail -n 1 -lookupd-http-address {lookupd}",
+        ]
+    user = f", user {USER}, password in {secure.path(f'{USER}.password')}" if secure is not None else ""
     lines += [
         "",
-        f"Try:  curl -d 'hello' 'http://{HOST}:{node.http_port}/pub?topic=greetings'",
-        f"      {_beside('nsq_tail')} -topic greetings -channel tail -n 1 -lookupd-http-address {lookupd}",
+        *tries,
         *([f"Break a node:  {_beside('penstock')} chaos freeze 0 --for 30s{where}"] if chaos_in is not None else []),
-        f"Web UI:  http://{HOST}:{daemons[-1].http_port}",
+        f"Web UI:  {daemons[-1].url}{user}",
         "Press Ctrl-C to stop all daemons.",
     ]
     return "\n".join(lines)

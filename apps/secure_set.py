@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from shared.auth.edit import changed
 from shared.auth.tokens import digest, new_token
 from shared.files import replace_file
 
@@ -63,15 +64,15 @@ class SecureSet:
     def _make_auth_file(self) -> None:
         from argon2 import PasswordHasher
 
-        entries = []
+        text = ""
         for name, roles in ROLES.items():
             token = new_token(secrets.token_urlsafe)
             replace_file(self.path(f"{name}.token"), token.encode() + b"\n")
-            entries.append(_entry("token", name, f'sha256 = "{digest(token.encode())}"', roles))
+            text = changed(text, "token", name, {"sha256": digest(token.encode()), "roles": roles})
         password = secrets.token_urlsafe(12)
         replace_file(self.path(f"{USER}.password"), password.encode() + b"\n")
-        entries.append(_entry("user", USER, f'password = "{PasswordHasher().hash(password)}"', ("admin",)))
-        replace_file(self.path("auth.toml"), "\n".join(entries).encode())
+        text = changed(text, "user", USER, {"password": PasswordHasher().hash(password), "roles": ["admin"]})
+        replace_file(self.path("auth.toml"), text.encode())
 
     def lookupd_flags(self, https: str) -> list[str]:
         """Return the flags of nsqlookupd. `https`: the address of its HTTPS."""
@@ -97,6 +98,7 @@ class SecureSet:
         """Return the flags of nsqadmin."""
         return [
             *self._server_flags(https),
+            self._flag("auth-file", "auth.toml"),
             self._flag("auth-token-file", "nsqadmin.token"),
             self._flag("http-client-tls-root-ca-file", "ca.pem"),
             "-nsqd-https",
@@ -120,11 +122,6 @@ class SecureSet:
     def headers(self) -> dict[str, str]:
         """Return the headers by which `penstock up` itself asks the daemons. Raises OSError."""
         return {"Authorization": f"Bearer {self.path('node.token').read_text(encoding='utf-8').strip()}"}
-
-
-def _entry(kind: str, name: str, proof: str, roles: tuple[str, ...]) -> str:
-    words = ", ".join(f'"{role}"' for role in roles)
-    return f'[[{kind}]]\nname = "{name}"\n{proof}\nroles = [{words}]\n'
 
 
 def hints(files: SecureSet, node_https: str, lookupd_https: str, program: Callable[[str], str]) -> list[str]:

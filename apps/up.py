@@ -23,7 +23,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from apps.control import Control, Question
-from apps.daemon_set import DEBUG_ROUTES, HOST, SECRET, Daemon, plan, port_problems, welcome
+from apps.daemon_set import DEBUG_ROUTES, HOST, SECRET, Daemon, Plan, port_problems, welcome
+from apps.secure_set import SecureSet, SecureSetError
 from apps.supervisor import (
     NEVER,
     Action,
@@ -71,7 +72,13 @@ def run(arguments: argparse.Namespace) -> int:
     started again, or had to be killed.
     """
     options = [*arguments.set, *([DEBUG_ROUTES] if arguments.chaos else [])]
-    daemons = plan(arguments.data, arguments.nodes, arguments.port_offset, arguments.shared_port, options)
+    secure = SecureSet(arguments.secure) if arguments.secure is not None else None
+    if secure is not None and arguments.chaos:
+        print("penstock up: --chaos works on sets without --secure only", file=sys.stderr)
+        return 1
+    daemons = Plan(
+        arguments.data, arguments.nodes, arguments.port_offset, arguments.shared_port, options, secure
+    ).daemons()
     problems = port_problems(daemons)
     if problems:
         print("\n".join(problems), file=sys.stderr)
@@ -79,15 +86,18 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     try:
         make_secret(arguments.data, daemons)
-    except OSError as error:
-        print(f"penstock up: cannot make the secret of the cluster: {error}", file=sys.stderr)
+        if secure is not None:
+            secure.make(arguments.nodes)
+        questions = Questions(secure)
+    except (OSError, SecureSetError) as error:
+        print(f"penstock up: cannot make the secrets of the set: {error}", file=sys.stderr)
         return 1
     supervisor = Supervisor(
         [Supervised(daemon.name, daemon.is_node) for daemon in daemons], arguments.restart, random.Random().random
     )
     with SignalQueue() as signals, Control(arguments.data, signals.wake) as control:
         allowed = control if arguments.chaos else None
-        with Processes(daemons, supervisor, arguments.verbose, allowed) as processes:
+        with Processes(daemons, supervisor, arguments.verbose, allowed, questions) as processes:
             return processes.run(signals)
 
 
@@ -145,12 +155,17 @@ class Processes:
     """The daemons' processes. Leaving the context ends those that a fault of this program has left."""
 
     def __init__(
-        self, daemons: Sequence[Daemon], supervisor: Supervisor, verbose: bool, control: Control | None
+        self,
+        daemons: Sequence[Daemon],
+        supervisor: Supervisor,
+        verbose: bool,
+        control: Control | None,
+        questions: "Questions",
     ) -> None:
         """`control`: where `penstock chaos` asks; None: it is not allowed."""
         self._control = control
         self._daemons = {daemon.name: daemon for daemon in daemons}
-        self._lookupd_http = daemons[0].http_port
+        self._lookupd, self._questions = daemons[0], questions
         self._supervisor = supervisor
         self._verbose = verbose
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -224,7 +239,7 @@ class Processes:
             else:
                 self._open_control()
                 allowed = self._control.data if self._control is not None else None
-                print(welcome(list(self._daemons.values()), allowed), flush=True)
+                print(welcome(list(self._daemons.values()), allowed, self._questions.secure), flush=True)
 
     def _open_control(self) -> None:
         if self._control is not None:
@@ -286,28 +301,42 @@ class Processes:
 
     def _answers(self, daemon: Daemon) -> bool:
         """Return True if the daemon serves, and nsqlookupd knows it if it is a node."""
-        if _get(daemon.http_port, "/ping") is None:
+        if self._questions.ask(daemon, "/ping") is None:
             return False
         return not daemon.is_node or self._is_registered(daemon)
 
     def _is_registered(self, daemon: Daemon) -> bool:
         try:
-            producers = json.loads(_get(self._lookupd_http, "/nodes") or b"{}").get("producers", [])
+            producers = json.loads(self._questions.ask(self._lookupd, "/nodes") or b"{}").get("producers", [])
         except ValueError:  # the answer was cut off
             return False
         return any(producer["tcp_port"] == daemon.tcp_port for producer in producers)
 
 
-def _get(port: int, path: str) -> bytes | None:
-    """Return the body of an answer, whatever its status, or None if there is none."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=ANSWER_TIMEOUT)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().read()
-    except (OSError, http.client.HTTPException):
-        return None
-    finally:
-        connection.close()
+class Questions:
+    """Asks the daemons over HTTP, or over HTTPS with a token if the set is secure."""
+
+    def __init__(self, secure: SecureSet | None) -> None:
+        """Read the files of a secure set. Raises OSError."""
+        self.secure = secure
+        self._context = secure.context() if secure is not None else None
+        self._headers = secure.headers() if secure is not None else {}
+
+    def ask(self, daemon: Daemon, path: str) -> bytes | None:
+        """Return the body of an answer, whatever its status, or None if there is none."""
+        if self._context is None:
+            connection = http.client.HTTPConnection(HOST, daemon.http_port, timeout=ANSWER_TIMEOUT)
+        else:
+            connection = http.client.HTTPSConnection(
+                HOST, daemon.https_port, timeout=ANSWER_TIMEOUT, context=self._context
+            )
+        try:
+            connection.request("GET", path, headers=self._headers)
+            return connection.getresponse().read()
+        except (OSError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -356,6 +385,12 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--chaos",
         action="store_true",
         help="allow `penstock chaos` to kill, freeze and cut off nodes; the nodes serve /debug routes, on loopback",
+    )
+    up.add_argument(
+        "--secure",
+        type=Path,
+        metavar="DIR",
+        help="make certificates, tokens and an auth file in DIR unless they are there; every port wants TLS and a token",
     )
     up.add_argument("-v", "--verbose", action="store_true", help="also print the command line of each daemon")
 

@@ -142,7 +142,7 @@ def test_wrong_arguments(words: str) -> None:
 def test_options_go_to_every_node_and_to_nothing_else() -> None:
     arguments = _parser().parse_args(["up", "--set", "takeover-after=3s", "--set", "debug-routes", "--set", "x="])
     assert arguments.set == ["-takeover-after=3s", "-debug-routes", "-x="]
-    lookupd, one, two, admin = daemon_set.plan(Path("data"), 2, 0, 0, arguments.set)
+    lookupd, one, two, admin = daemon_set.Plan(Path("data"), 2, 0, 0, arguments.set).daemons()
     assert one.flags[-3:] == two.flags[-3:] == tuple(arguments.set)
     assert not {*arguments.set} & {*lookupd.flags, *admin.flags}
 
@@ -165,7 +165,7 @@ def test_an_option_that_is_none_or_belongs_to_the_set(setting: str) -> None:
     ],
 )
 def test_a_set_says_how_to_break_it_if_that_is_allowed(data: Path | None, line: str) -> None:
-    said = daemon_set.welcome(daemon_set.plan(Path("data"), 2, 0), data)
+    said = daemon_set.welcome(daemon_set.Plan(Path("data"), 2, 0).daemons(), data)
     found = next((one for one in said.splitlines() if one.startswith("Break a node")), "")
     assert found.endswith(line)
     assert bool(found) is (data is not None)
@@ -174,5 +174,5 @@ def test_a_set_says_how_to_break_it_if_that_is_allowed(data: Path | None, line: 
 def test_what_the_set_gives_cannot_be_set() -> None:
     from apps.up import OWN_OPTIONS
 
-    node = daemon_set.plan(Path("data"), 2, 0, 4149)[1]
+    node = daemon_set.Plan(Path("data"), 2, 0, 4149).daemons()[1]
     assert {flag[1:].partition("=")[0] for flag in node.flags} == {*OWN_OPTIONS}

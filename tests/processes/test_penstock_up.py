@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import httpx
 import pytest
@@ -23,19 +24,18 @@ def free_offset(nodes: int) -> int:
         600
     ):  # all ports, beanstalkd's too, below those that the kernel gives away; elsewhere in each run
         offset = 5_000 + (13 * (number + os.getpid())) % 15_800
-        daemons = daemon_set.plan(Path("x"), nodes, offset)
+        daemons = daemon_set.Plan(Path("x"), nodes, offset).daemons()
         if not daemon_set.port_problems(daemons):
             return offset
     raise AssertionError("no free ports")
 
 
 @contextmanager
-def run(*arguments: str, cwd: Path) -> Iterator["subprocess.Popen[str]"]:
-    """The program as a process, which does not outlive the test."""
+def run(*arguments: str, cwd: Path, errors: IO[str] | int = subprocess.PIPE) -> Iterator["subprocess.Popen[str]"]:
+    """The program as a process, which does not outlive the test. `errors`: where its standard error goes."""
     command = [sys.executable, "-m", "penstock.launch", "penstock", *arguments]
     environ = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=cwd, env=environ, stdout=pipe, stderr=pipe, text=True) as process:
+    with subprocess.Popen(command, cwd=cwd, env=environ, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
         try:
             yield process
         finally:
@@ -56,7 +56,7 @@ def child(parent: int, word: str) -> int:
 
 
 def test_plan_of_one_node_has_the_default_ports() -> None:
-    lookupd, nsqd, admin = daemon_set.plan(Path("data"), 1, 0)
+    lookupd, nsqd, admin = daemon_set.Plan(Path("data"), 1, 0).daemons()
     assert (admin.tcp_port, admin.http_port) == (0, 4171)
     assert (lookupd.tcp_port, lookupd.http_port, nsqd.tcp_port, nsqd.http_port) == (4160, 4161, 4150, 4151)
     assert "-data-path=data/nsqd" in nsqd.flags
@@ -64,7 +64,7 @@ def test_plan_of_one_node_has_the_default_ports() -> None:
 
 
 def test_nodes_have_their_own_directories_ports_and_numbers() -> None:
-    daemons = daemon_set.plan(Path("data"), 3, 1000)[1:-1]
+    daemons = daemon_set.Plan(Path("data"), 3, 1000).daemons()[1:-1]
     assert [daemon.tcp_port for daemon in daemons] == [5150, 5250, 5350]
     for prefix in ("-data-path=", "-node-id=", "-tcp-address=", "-http-address="):
         values = {flag for daemon in daemons for flag in daemon.flags if flag.startswith(prefix)}

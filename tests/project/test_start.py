@@ -132,7 +132,7 @@ def test_foreign_modules_of_our_names_are_not_imported(program: str, strangers: 
 def test_the_children_of_up_do_not_import_them_either(strangers: Path) -> None:
     (strangers / "penstock").mkdir()
     (strangers / "penstock" / "__init__.py").write_text("raise SystemExit('a foreign penstock')")
-    code = "from apps.daemon_set import plan; import sys, pathlib; print(*plan(pathlib.Path('d'), 1, 0)[1].command, sep='\\n')"
+    code = "from apps.daemon_set import Plan; import pathlib; print(*Plan(pathlib.Path('d')).daemons()[1].command, sep='\\n')"
     shown = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     command = [*shown.stdout.splitlines(), "-version"]
     environ = {**os.environ, "PYTHONPATH": str(strangers)}

@@ -1,0 +1,179 @@
+"""`penstock up --secure DIR`: a set that speaks TLS on every port, and serves nobody without a token."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from apps.daemon_set import HOST, Daemon, Plan
+from apps.secure_set import SecureSet
+from penstock.client import Consumer, Producer, Settings
+from tests.daemons import ROOT
+from tests.processes.test_penstock_up import free_offset, run
+
+TIMEOUT = 20.0
+
+
+@dataclass(frozen=True)
+class Set:
+    """A set that runs."""
+
+    files: SecureSet
+    lookupd: Daemon
+    node: Daemon
+    admin: Daemon
+    said: str
+
+    def token(self, name: str) -> str:
+        return self.files.path(f"{name}.token").read_text().strip()
+
+    def get(self, daemon: Daemon, path: str, token: str = "", **more: object) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        with httpx.Client(verify=self.files.context(), timeout=TIMEOUT, trust_env=False) as client:
+            return client.request("POST" if "content" in more else "GET", daemon.url + path, headers=headers, **more)  # type: ignore[arg-type]
+
+    def dial(self, port: int, is_tls: bool) -> socket.socket:
+        sock = socket.create_connection((HOST, port), TIMEOUT)
+        return self.files.context().wrap_socket(sock, server_hostname=HOST) if is_tls else sock
+
+
+@pytest.fixture(scope="module")
+def whole_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Set]:
+    directory, offset = tmp_path_factory.mktemp("up"), free_offset(1)
+    files = SecureSet(directory / "secure")
+    arguments = "up", "--secure", str(files.directory), "--port-offset", str(offset)
+    log = directory / "log"
+    with log.open("w") as errors, run(*arguments, cwd=directory, errors=errors) as process:
+        assert process.stdout is not None
+        said = ""
+        while "Press Ctrl-C to stop all daemons." not in said:
+            line = process.stdout.readline()
+            assert line, log.read_text()
+            said += line
+        yield Set(files, *Plan(directory / "data", 1, offset, secure=files).daemons(), said)
+
+
+@pytest.mark.process
+def test_a_producer_and_a_consumer_with_their_token(whole_set: Set) -> None:
+    settings = Settings(
+        tls_v1=True, tls_root_ca_file=str(whole_set.files.path("ca.pem")), auth_secret=whole_set.token("app")
+    )
+    with Producer([f"{HOST}:{whole_set.node.tcp_port}"], settings) as producer:
+        producer.publish("orders", b"one")
+    assert whole_set.get(whole_set.node, "/pub?topic=orders", whole_set.token("app"), content=b"two").text == "OK"
+    lookupd = whole_set.lookupd.url
+    with Consumer("orders", "all", lookupd_addresses=[lookupd], settings=settings) as consumer:
+        bodies = set()
+        for message in consumer:
+            bodies.add(message.body)
+            message.finish()
+            if len(bodies) == 2:
+                break
+    assert bodies == {b"one", b"two"}
+
+
+@pytest.mark.process
+def test_commands_find_https_and_show_the_token(whole_set: Set) -> None:
+    whole_set.get(whole_set.node, "/pub?topic=parcels", whole_set.token("app"), content=b"one")
+    whole_set.get(whole_set.node, "/channel/create?topic=parcels&channel=all", whole_set.token("admin"), content=b"")
+    environ = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PENSTOCK_TLS_ROOT_CA_FILE": str(whole_set.files.path("ca.pem")),
+        "PENSTOCK_AUTH_TOKEN_FILE": str(whole_set.files.path("admin.token")),
+    }
+    command = [sys.executable, "-m", "penstock.launch", "penstock", "peek", "parcels", "all"]
+    for address in (f"{HOST}:{whole_set.node.http_port}", whole_set.node.url):
+        done = subprocess.run(
+            [*command, "--nsqd-http-address", address],
+            env=environ,
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (0, "one\n"), done.stderr
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("which", ["lookupd", "node"])
+def test_http_without_a_token_answers_nothing_but_its_refusal(whole_set: Set, which: str) -> None:
+    daemon: Daemon = getattr(whole_set, which)
+    for path in ("/ping", "/readyz", "/info", "/metrics"):
+        assert whole_set.get(daemon, path).status_code == 200, path
+    for path in ("/stats", "/topics", "/nodes", "/pub?topic=t", "/backup", "/config/log_level"):
+        answer = whole_set.get(daemon, path)
+        assert answer.status_code in (401, 404, 405), path
+        assert whole_set.get(daemon, path, "pst_" + "x" * 43).status_code in (401, 404, 405), path
+    plain = httpx.get(f"http://{HOST}:{daemon.http_port}/ping", trust_env=False)
+    assert (plain.status_code, plain.json()["message"]) == (403, "TLS_REQUIRED")
+
+
+@pytest.mark.process
+def test_nsqadmin_shows_nothing_before_a_login(whole_set: Set) -> None:
+    for path in ("/", "/nodes", "/api/topics", "/cluster"):
+        answer = whole_set.get(whole_set.admin, path)
+        assert answer.status_code in (302, 303, 401), path
+        assert "orders" not in answer.text
+    assert whole_set.get(whole_set.admin, "/api/nodes", whole_set.token("admin")).json()["nodes"]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("port", "is_tls", "sent", "answer"),
+    [
+        ("beanstalk_port", True, b"stats\r\n", b"UNAUTHORIZED\r\n"),
+        ("disque_port", False, b"*1\r\n$4\r\nINFO\r\n", b"-NOAUTH"),
+        ("tcp_port", False, b"  V2PUB t\n\0\0\0\1x", b"E_INVALID"),
+    ],
+)
+def test_other_ports_answer_a_stranger_with_a_refusal(
+    whole_set: Set, port: str, is_tls: bool, sent: bytes, answer: bytes
+) -> None:
+    with whole_set.dial(getattr(whole_set.node, port), is_tls) as sock:
+        sock.sendall(sent)
+        received = sock.recv(4096)
+    assert answer in received
+
+
+@pytest.mark.process
+def test_the_port_of_beanstalkd_wants_tls(whole_set: Set) -> None:
+    with whole_set.dial(whole_set.node.beanstalk_port, False) as sock:
+        sock.sendall(b"stats\r\n")
+        try:
+            received = sock.recv(4096)
+        except ConnectionResetError:
+            received = b""
+    assert b"OK" not in received
+
+
+@pytest.mark.process
+def test_a_certificate_of_another_authority_is_refused(whole_set: Set) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError):
+        ssl.create_default_context().wrap_socket(
+            socket.create_connection((HOST, whole_set.node.https_port), TIMEOUT), server_hostname=HOST
+        )
+
+
+@pytest.mark.process
+def test_it_tells_no_secret(whole_set: Set) -> None:
+    for name in ("app", "admin", "node", "nsqadmin"):
+        assert whole_set.token(name) not in whole_set.said
+
+
+@pytest.mark.process
+def test_chaos_is_for_sets_that_are_not_secure(tmp_path: Path) -> None:
+    with run("up", "--secure", "s", "--chaos", cwd=tmp_path) as process:
+        _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 1
+    assert "--chaos" in errors
+    assert not (tmp_path / "s").exists()
