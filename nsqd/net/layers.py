@@ -139,7 +139,7 @@ class Layers:
             return False
         except ssl.SSLError as error:
             found = recognize(data)
-            sent = "" if found in (None, Foreign.TLS) else f" the client sent {found}:"
+            sent = "" if found in (None, Foreign.TLS) else f" the peer sent {found}:"
             raise Broken(f"TLS handshake failed:{sent} {describe_failure(error)}") from None
         self.handshaking = False
         peer.upgraded(describe(self._tls))

@@ -305,8 +305,9 @@ class GuardedProtocol(asyncio.Protocol):
             return
         found = recognize(self._opening)
         if found not in (None, Foreign.HTTP):
-            address = self._answers.get_extra_info("peername") or ("", "")
-            log.warning("HTTP: closed %s:%s, which sent %s", *address[:2], found)
+            address = self._answers.get_extra_info("peername")
+            ip, port = address[:2] if isinstance(address, tuple) else ("", "")  # "": a unix socket
+            log.warning("HTTP: closed %s:%s, which sent %s", ip, port, found)
         is_at_hand = self._in_body and self._receiving is self._out
         if is_at_hand and self._exchange is not None and self._exchange.has_begun:
             self._answers.close()  # the text would become part of the answer under way

@@ -88,7 +88,7 @@ BAD_PROTOCOL = sized(b"\0\0\0\1E_BAD_PROTOCOL")
 UNKNOWN, TWO_REPLIES = b"UNKNOWN_COMMAND\r\n", b"-ERR unknown command '"
 BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\n"
 HTTP = {"own": ("GET", "POST"), "last_words": BAD_REQUEST, "unknown": ""}
-IN_TLS = {"line": "handshake failed: the client sent {}", "unknown": "handshake failed: ", "own": ("TLS",)}
+IN_TLS = {"line": "handshake failed: the peer sent {}", "unknown": "handshake failed: ", "own": ("TLS",)}
 TABLE: dict[str, Port] = {
     "nsqd TCP": Port("nsqd", own=("V2",), last_words=BAD_PROTOCOL),
     "nsqd TCP after IDENTIFY": Port("nsqd", **IN_TLS),  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ def is_foreign(line: bytes) -> bool:
 
 def begins_foreign(data: bytes) -> bool:
     """Return the same for the beginning of a line, whatever comes behind it."""
-    return recognize(data) not in _OWN
+    return data.startswith(BEGINNINGS) and recognize(data) not in _OWN
 
 
 def _number(line: bytes, at: int, most: int) -> tuple[int, int]:

@@ -327,8 +327,8 @@ def test_who_is_gone_before_the_authorization_server_answers_leaves_nothing(auth
 @pytest.mark.parametrize(
     ("sent", "why"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", f"TLS handshake failed: the client sent {Foreign.HTTP}: http request"),
-        (b"put 0 0 9 1\r\nx\r\n", f"TLS handshake failed: the client sent {Foreign.JOB}: wrong version number"),
+        (b"GET / HTTP/1.1\r\n\r\n", f"TLS handshake failed: the peer sent {Foreign.HTTP}: http request"),
+        (b"put 0 0 9 1\r\nx\r\n", f"TLS handshake failed: the peer sent {Foreign.JOB}: wrong version number"),
         (b"nonsense", "TLS handshake failed: wrong version number"),
     ],
 )
