@@ -36,9 +36,9 @@ class Places:
         """Return the base of the URL for an address; "": it must not be asked. An address may be a base itself."""
         if "://" in address:
             return address
-        if base := self._bases.get(address):
-            return base
-        return "" if self._https_only and address not in self._given() else f"http://{address}"
+        if address in self._given():  # whatever a node has registered
+            return f"http://{address}"
+        return self._bases.get(address, "" if self._https_only else f"http://{address}")
 
     def _note(self, address: str, base: str) -> None:
         self._bases[address] = base

@@ -26,8 +26,7 @@ from shared.auth.on_behalf import headers_on_behalf
 from shared.auth.own_token import headers_for, own_token
 from shared.http import extensions
 from shared.http.bounded import IDENTITY, AnswerError, parse_object, read_answer
-from shared.tls import describe_failure
-from shared.tls_client import advised
+from shared.tls_client import advised, why_failed
 
 AT_ONCE, EACH = 100, 8  # concurrent questions, to all nodes and to each
 # Concurrent questions to all nodes that did not answer the last time; number of such nodes.
@@ -229,12 +228,7 @@ class Upstreams:
 
 def _reason(error: BaseException) -> str:
     """Return why a request failed, and if it was TLS what to do."""
-    found: BaseException | None = error
-    while found is not None and not isinstance(found, ssl.SSLError):
-        found = found.__cause__ or found.__context__
-    if found is None:
-        return str(error) or type(error).__name__
-    return advised(f"TLS: {describe_failure(found)}", "-http-client-tls-root-ca-file", "-http-client-tls-cert")
+    return advised(why_failed(error), "-http-client-tls-root-ca-file", "-http-client-tls-cert")
 
 
 def _shown(method: str, url: httpx.URL) -> dict[str, str]:

@@ -4,6 +4,7 @@ Law: a peer that is down, slow or lying costs the request timeout and one line o
 the others, nor more memory than the bounds below.
 """
 
+import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -35,10 +36,15 @@ class Timeouts:
 class Cluster:
     """The peers, asked over one HTTP client. An async context manager."""
 
-    def __init__(self, timeouts: Timeouts) -> None:
+    def __init__(
+        self, timeouts: Timeouts, headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Make the client. `headers`: besides the usual ones. `tls`: for https; None: the public authorities are trusted."""
         self._seconds = timeouts.request / SECOND
         limit = httpx.Timeout(self._seconds, connect=timeouts.connect / SECOND)
-        self._client = httpx.AsyncClient(timeout=limit, headers=HEADERS, trust_env=False)  # no proxies, as the original
+        sent = HEADERS | (dict(headers) if headers else {})
+        # No proxies, as the original.
+        self._client = httpx.AsyncClient(timeout=limit, headers=sent, trust_env=False, verify=tls or True)
         self._turns = trio.CapacityLimiter(AT_A_TIME)
 
     async def __aenter__(self) -> "Cluster":

@@ -6,6 +6,7 @@ PendingConnections before IDENTIFY and by ProducerSlots after it. No failure of 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
 import time
@@ -162,13 +163,13 @@ class TcpServer:
             self._connections -= 1
             log.info("TCP: closed client(%s)", remote)
 
-    async def _converse(self, socket: trio.SocketStream, session: Session, remote: str, lifetime: _Lifetime) -> None:
-        _keep_alive(socket.socket)
+    async def _converse(self, plain: trio.SocketStream, session: Session, remote: str, lifetime: _Lifetime) -> None:
+        _keep_alive(plain.socket)
         lifetime.extend(self._timeouts.identify)  # which bounds a handshake of TLS, too
         with lifetime.scope:
-            stream = await self._encrypted(socket, session, remote)
-            async with stream or socket:
-                await self._exchange(stream or socket, session, lifetime, host_of(remote))
+            stream = await self._encrypted(plain, session)
+            async with stream or plain:
+                await self._exchange(stream or plain, session, lifetime, host_of(remote))
                 if session.failure:
                     log.error("CLIENT(%s): %s", remote, session.failure)
                     self._disconnected(session)  # at once, not only after the linger
@@ -176,7 +177,7 @@ class TcpServer:
                     lifetime.extend(LINGER)
                     if stream:
                         await stream.say_goodbye()
-                    await _linger(socket)
+                    await _linger(plain)
         if lifetime.displaced:
             log.info("CLIENT(%s): closed to make room for other connections", remote)
         elif lifetime.scope.cancelled_caught and not session.failure:
@@ -184,19 +185,20 @@ class TcpServer:
             seconds = self._timeouts.idle if session.identified else self._timeouts.identify
             log.warning("CLIENT(%s): no %s within %g s", remote, what, seconds)
 
-    async def _encrypted(self, socket: trio.SocketStream, session: Session, remote: str) -> TlsStream | None:
+    async def _encrypted(self, plain: trio.SocketStream, session: Session) -> TlsStream | None:
         """Return the encrypted stream, or None for clear text, to which the session says no if TLS is required."""
         if self._tls is None:
             return None
         try:
-            stream = await self._tls.accept(socket)
+            stream = await self._tls.accept(plain)
         except HandshakeError:
             self._refused["tls_handshake"] += 1
-            await _linger(socket)  # for the alert that says why
+            with contextlib.suppress(trio.BrokenResourceError):  # what failed before is told
+                await _linger(plain)  # for the alert that says why
             raise
         if stream is None and self._tls.is_required:
             self._refused["clear_text"] += 1
-            await socket.send_all(session.refuse(REFUSAL))
+            await plain.send_all(session.refuse(REFUSAL))
         return stream
 
     async def _exchange(self, stream: trio.abc.Stream, session: Session, lifetime: _Lifetime, host: str) -> None:

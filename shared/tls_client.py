@@ -6,10 +6,16 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from shared.tls import client_context
+from shared.tls import client_context, describe_failure
 from shared.tls_info import TlsError
 from shared.tls_strength import LEVEL_FLAG, SECURITY_LEVEL, pair_problem
 
+_NO_FAILURE = (
+    ssl.SSLWantReadError,
+    ssl.SSLWantWriteError,
+    ssl.SSLZeroReturnError,
+    ssl.SSLEOFError,
+)  # in the course of TLS
 _CLEAR_TEXT = ("wrong version number", "packet length too long", "record layer failure")  # of a server without TLS
 
 
@@ -58,6 +64,14 @@ def load_client(
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise TlsError(f"{flag}cert {cert}: {pair_problem(error, LEVEL_FLAG)}") from None
     return context
+
+
+def why_failed(error: BaseException) -> str:
+    """Return why a request over HTTP failed, in one line: clients of HTTP hide what TLS said among the causes."""
+    found: BaseException | None = error
+    while found is not None and (not isinstance(found, ssl.SSLError) or isinstance(found, _NO_FAILURE)):
+        found = found.__cause__ or found.__context__
+    return f"TLS: {describe_failure(found)}" if found is not None else str(error) or type(error).__name__
 
 
 def advised(reason: str, authority: str, certificate: str) -> str:

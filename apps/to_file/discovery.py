@@ -4,6 +4,10 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from penstock.sansio.discovery import lookup_headers
+from penstock.sansio.settings import Settings
+from penstock.sansio.tls import lookup_context
+
 if TYPE_CHECKING:
     from apps.cluster import Timeouts
 
@@ -13,8 +17,10 @@ RETRY_S = 5.0  # until the next attempt while no nsqlookupd answers
 class TopicPoller:
     """Asks from construction until `stop`, at first at once. Only whole lists of valid names leave the thread."""
 
-    def __init__(self, lookupds: Sequence[str], timeouts: "Timeouts", interval: float) -> None:
+    def __init__(self, lookupds: Sequence[str], timeouts: "Timeouts", interval: float, settings: Settings) -> None:
+        """Begin to ask. `settings`: of the consumers, who ask, too. Raises ValueError for files that cannot be used."""
         self._lookupds = lookupds
+        self._headers, self._tls = lookup_headers(settings), lookup_context(settings, lookupds)
         self._timeouts = timeouts
         self._interval = interval  # s; 0 or less: ask until there is an answer, and then no more
         self._fresh: list[str] | None = None  # the result for the owner; each side passes it on by one assignment
@@ -47,6 +53,6 @@ class TopicPoller:
         """Return the topics that any nsqlookupd knows, or None if none answered."""
         from apps.cluster import Cluster, topic_names
 
-        async with Cluster(self._timeouts) as cluster:
+        async with Cluster(self._timeouts, self._headers, self._tls) as cluster:
             answers = await cluster.ask(self._lookupds, "/topics", {})
         return topic_names(answers) if answers else None

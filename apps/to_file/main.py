@@ -9,6 +9,7 @@ import signal
 import sys
 from types import FrameType
 
+from apps import passthrough
 from apps.interrupts import Interrupts
 from apps.to_file.discovery import TopicPoller
 from apps.to_file.disk import Disk
@@ -78,7 +79,8 @@ def _poll_topics(options: Options) -> TopicPoller:
     from apps.cluster import Timeouts
 
     timeouts = Timeouts(options.http_client_connect_timeout, options.http_client_request_timeout)
-    return TopicPoller(options.lookupd_http_address, timeouts, options.topic_refresh / SECOND)
+    settings, _ = passthrough.settings(options.consumer_opt, PROGRAM)
+    return TopicPoller(options.lookupd_http_address, timeouts, options.topic_refresh / SECOND, settings)
 
 
 class Hangups:

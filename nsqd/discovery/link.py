@@ -153,7 +153,7 @@ def _http_url(answer: bytes, address: str, is_secure: bool) -> str:
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         log.warning("LOOKUPD(%s): invalid response to IDENTIFY: %r", address, answer[:200])
         return ""
-    if is_secure and not port:
+    if is_secure and port <= 0:
         log.warning(
             "LOOKUPD(%s): it has no HTTPS port, so it is not asked for channels: give it -https-address", address
         )

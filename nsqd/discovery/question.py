@@ -17,6 +17,7 @@ from penstock.protocol.names import is_valid_name
 from shared.auth.own_token import headers
 from shared.http.bounded import IDENTITY, AnswerError, parse_object, read_answer, valid_names
 from shared.http.extensions import HEADER
+from shared.tls_client import why_failed
 
 MOST_ANSWER = 1024 * 1024  # bytes of an answer
 MOST_ANSWER_MEMORY = 4 * MOST_ANSWER  # bytes of memory that an answer may take once it is parsed
@@ -83,5 +84,5 @@ async def _ask(url: str, params: dict[str, str], timeouts: tuple[float, float], 
                     answer.raise_for_status()
                     content = await read_answer(answer, MOST_ANSWER)
     except _NO_ANSWER as error:
-        raise AnswerError(str(error) or type(error).__name__) from None
+        raise AnswerError(why_failed(error)) from None
     return parse_object(content, MOST_ANSWER_MEMORY)

@@ -24,6 +24,7 @@ def test_nodes_that_nsqlookupd_names_are_asked_by_https_only() -> None:
     places.note_port("[::1]:4151", 4152)
     places.note_port("old:4151", 0)
     places.note_port("odd:4151", 65536)
+    places.note_port("lookup:4161", 666)  # a node may say that it is where nsqlookupd is
     assert [places.base(one) for one in ("a:4151", "[::1]:4151")] == ["https://a:4152", "https://[::1]:4152"]
     assert [places.base(one) for one in ("old:4151", "odd:4151", "unheard:4151")] == ["", "", ""]
     assert [places.base(one) for one in ("lookup:4161", "https://l:1")] == ["http://lookup:4161", "https://l:1"]

@@ -129,8 +129,8 @@ ASK = {"X-Nsq-Extensions": "true"}
 
 
 def test_keys_of_ours_are_told_to_who_asks_for_them(lookupd: Lookupd) -> None:
-    lookupd.producer(replace(NODE1, node_id=0, capabilities=("log",)), "t")
-    ours = {"node_id": 0, "capabilities": ["log"]}
+    lookupd.producer(replace(NODE1, node_id=0, https_port=4152, capabilities=("log",)), "t")
+    ours = {"node_id": 0, "https_port": 4152, "capabilities": ["log"]}
     for target in ("/lookup?topic=t", "/nodes"):
         (plain,) = lookupd.get(target).json()["producers"]
         assert ours.keys().isdisjoint(plain)

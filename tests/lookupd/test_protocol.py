@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookupd.producers import Limits, PeerInfo
-from lookupd.protocol import MAX_BODY, MAX_LINE, Session
+from lookupd.protocol import MAX_BODY, MAX_LINE, Session, parse_identity
 from lookupd.registry import Registry
 from shared.auth.auth_file import Identity
 from shared.auth.keyring import Keyring
@@ -67,6 +67,22 @@ def test_the_log_of_a_node_of_a_cluster(log_id: object, kept: bool) -> None:
     assert session.info is not None
     assert (session.info.node_id, session.info.cluster) == (7, "c")
     assert session.info.log_id == (log_id if kept else "")
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [(4152, 4152), (65535, 65535), (0, 0), (65536, 0), (-1, 0), (True, 0), ("4152", 0), (None, 0), (1.5, 0), ([1], 0)],
+)
+def test_the_https_port_of_a_node(told: object, kept: int) -> None:
+    body = json.dumps(json.loads(NODE) | {"https_port": told}).encode()
+    assert parse_identity(body, "10.0.0.1:5001").https_port == kept
+
+
+def test_a_peer_that_is_refused_is_told_once_and_not_heard() -> None:
+    _, session, _ = a_session()
+    assert session.refuse(b"E_TLS_REQUIRED why") == framed(b"E_TLS_REQUIRED why")
+    assert session.closing
+    assert (session.receive(b"  V1PING\n", 0), session.end(), session.failure) == (b"", b"", "E_TLS_REQUIRED why")
 
 
 @pytest.mark.parametrize(

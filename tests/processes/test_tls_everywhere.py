@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,7 +27,7 @@ from shared.auth.tokens import digest
 from tests.admin.asking import PASSWORD, users_file, with_password
 from tests.admin.conftest import nsqadmin
 from tests.certificates import NAMES, Authority
-from tests.daemons import Daemon, eventually, nsqd, run
+from tests.daemons import ROOT, Daemon, eventually, nsqd, run
 
 pytestmark = pytest.mark.process
 
@@ -159,6 +162,19 @@ def test_the_programs_come_in_with_the_same_options(secure: Secure) -> None:
     found = ("-lookupd-http-address", f"https://{secure.lookupd.addresses['HTTPS']}")
     done = run("nsq_tail", "-topic", "lines", "-channel", "c", "-n", "1", *found, *secure.words("consumer-opt"))
     assert (done.returncode, done.stdout) == (0, "first\n"), done.stderr
+
+
+def test_nsq_to_file_finds_topics_in_the_same_way(secure: Secure, tmp_path: Path) -> None:
+    with secure.client() as client:
+        client.post(f"https://{secure.node.addresses['HTTPS']}/pub?topic=filed", content=b"x").raise_for_status()
+    found = ("-lookupd-http-address", f"https://{secure.lookupd.addresses['HTTPS']}", "-output-dir", str(tmp_path))
+    words = ("-topic-pattern", "^filed$", "-skip-empty-files", *found, *secure.words("consumer-opt"))
+    command = [sys.executable, "-m", "penstock.launch", "nsq_to_file", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}) as program:
+        eventually(lambda: b"x\n" in b"".join(path.read_bytes() for path in tmp_path.rglob("filed*")))
+        program.terminate()
+        _, said = program.communicate()
+    assert program.returncode == 0, said
 
 
 # What is refused

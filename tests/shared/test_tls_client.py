@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ssl
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from shared.tls_client import ClientCertificates, advised, load_client
+from shared.tls_client import ClientCertificates, advised, load_client, why_failed
 from shared.tls_info import TlsError
 from tests.certificates import Authority
 
@@ -70,3 +71,18 @@ def test_a_failure_says_what_to_do(reason: str, what: str) -> None:
 
 def test_a_reason_that_ends_with_a_stop_goes_on() -> None:
     assert advised("certificate has expired.", "-ca", "-cert").startswith("certificate has expired; renew")
+
+
+def chained(*errors: Exception) -> Exception:
+    """The first error, as it comes when each was raised while the next was handled."""
+    for error, cause in pairwise(errors):
+        error.__context__ = cause
+    return errors[0]
+
+
+def test_what_tls_said_is_found_among_the_causes() -> None:
+    refused = ssl.SSLError(1, "[SSL] x")
+    refused.reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+    assert why_failed(chained(OSError(), ValueError("odd"), refused)) == "TLS: tlsv13 alert certificate required"
+    assert why_failed(chained(OSError("reset"), ssl.SSLWantReadError(2, "did not complete"))) == "reset"
+    assert why_failed(ValueError()) == "ValueError"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import ssl
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,8 +17,9 @@ from nsqd.core.broker import Broker
 from nsqd.discovery.lookupds import Lookupds
 from nsqd.discovery.question import MOST_ANSWER, MOST_ANSWER_MEMORY, MOST_CHANNELS
 from shared.auth import own_token as own_token_module
-from shared.tls_client import ClientCertificates
+from shared.tls_client import ClientCertificates, load_client
 from tests.auth_server import AuthServer, Mood, never_ends, says
+from tests.certificates import Authority
 
 pytestmark = pytest.mark.process
 
@@ -99,3 +103,21 @@ def test_a_token_that_goes_in_clear_text_is_told_once(caplog: pytest.LogCaptureF
     assert warnings_for(far, "pst_x", None, caplog) == [
         "LOOKUPD(lookup.test:1): the token of -auth-token-file goes in clear text: use TLS, by -lookupd-tls-root-ca-file"
     ]
+
+
+@pytest.mark.parametrize(("is_trusted", "names"), [(True, ["a"]), (False, [])])
+async def test_a_question_over_tls_is_for_an_authority_that_is_trusted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_trusted: bool, names: list[str]
+) -> None:
+    authority, other = Authority(tmp_path / "one"), Authority(tmp_path / "other")
+    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_side.load_cert_chain(authority.cert, authority.key)
+    tls = ClientCertificates(partial(load_client, authority.root if is_trusted else other.root))
+    known: dict[str, None] = {}
+    with AuthServer(says(200, channels("a")), server_side) as server:
+        async with trio.open_nursery() as nursery:
+            lookupds = Lookupds(cast(Broker, None), {}, (1.0, 5.0), lambda: None, nursery, tls=tls)
+            await lookupds._query(f"https://127.0.0.1:{server.port}", "t", known)
+    assert list(known) == names
+    told = "certificate verify failed" in caplog.text and "-lookupd-tls-root-ca-file must name" in caplog.text
+    assert told is not is_trusted
