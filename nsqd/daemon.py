@@ -40,6 +40,7 @@ from nsqd.net.reactor import Reactor
 from nsqd.opening import Opened, clocks, sync_by_time
 from nsqd.options import PROGRAM, NsqdOptions
 from nsqd.pause_expiry import end_pauses
+from nsqd.protocols.account import Accounts
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.nsq.context import Context
 from nsqd.rights_task import watch_rights
@@ -179,8 +180,13 @@ class Daemon:
         identity = lookup_identity(options, listeners, self._info, opened.log.identity.log_id)
         ping = ping_interval(options.takeover_after) if options.cluster_address else PING_INTERVAL
         self._lookupds = Lookupds(broker, identity, timeouts, opened.wake, nursery, ping)
+        self._accounts = Accounts() if listeners.keyring is not None else None
         self.context = Context(
-            broker, options.settings(), until_registered=self._lookupds.until_registered, proofs=listeners.keyring
+            broker,
+            options.settings(),
+            until_registered=self._lookupds.until_registered,
+            proofs=listeners.keyring,
+            accounts=self._accounts,
         )
         admission = make_admission(options, listeners, broker.refused, self._budget)
         self.reactor = Reactor(broker, clocks, self._answer_http_requests, self._report_changes, admission)
@@ -201,7 +207,7 @@ class Daemon:
 
             peers = partial(all_peers, self.reactor)
             files, keyring = self._opened.log.files, self._listeners.keyring
-            front_end = FrontEnd(self._broker, self._options.max_job_size, peers, files, keyring)
+            front_end = FrontEnd(self._broker, self._options.max_job_size, peers, files, keyring, self._accounts)
             self._beanstalk_context = front_end.context
             listen_to_beanstalk(self.reactor, self._listeners, front_end)
 
@@ -218,7 +224,7 @@ class Daemon:
             self._broker, self._job_ids, cluster, options.max_msg_size, partial(all_peers, self.reactor)
         )
         front_end.context.has_debug, front_end.port = options.debug_routes, port
-        front_end.context.proofs = self._listeners.keyring
+        front_end.context.proofs, front_end.context.accounts = self._listeners.keyring, self._accounts
         front_end.context.config |= {"port": str(port), "dir": options.data_path, "appendonly": "yes"}
         if self._listeners.disque is not None:
             listen_to_disque(self.reactor, self._listeners, front_end)
@@ -392,6 +398,7 @@ class Daemon:
             buffers=self._budget.figures,
             cluster=self._cluster,
             job_ids=self._job_ids,
+            accounts=self._accounts,
         )
 
     @cached_property

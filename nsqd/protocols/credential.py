@@ -9,9 +9,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from nsqd.protocols.transport import Transport
 from shared.auth.verbs import Verb
 
 if TYPE_CHECKING:  # a node without an auth file does not load what reads one
+    from nsqd.protocols.account import AccountClient, Accounts, Usage
     from shared.auth.auth_file import Identity
 
 
@@ -26,18 +28,23 @@ class Proofs(Protocol):
 
 
 class Credential:
-    """The proof that one client has shown last, and who it is by that."""
+    """The proof that one client has shown last, who it is by that, and what its connection uses of that one's account."""
 
-    __slots__ = ("_find", "_proofs", "identity")
+    __slots__ = ("_accounts", "_client", "_find", "_proofs", "_transport", "identity", "is_one_too_many", "usage")
 
-    def __init__(self, proofs: Proofs) -> None:
-        """Begin with nobody."""
+    def __init__(self, proofs: Proofs, accounts: Accounts | None, client: AccountClient, transport: Transport) -> None:
+        """Begin with nobody. `accounts`: where the connection is counted; None: nowhere."""
         self._proofs = proofs
+        self._accounts = accounts
+        self._client = client
+        self._transport = transport
         self._find: Callable[[], Identity | None] = _nobody
         self.identity: Identity | None = None  # None: nobody
+        self.usage: Usage | None = None  # None: nobody, or nothing is counted
+        self.is_one_too_many = False  # the last proof was right, but its owner has as many connections as it may
 
     def show_token(self, secret: bytes) -> bool:
-        """Take a token. Returns False if nobody has it: the client stays who it was."""
+        """Take a token. Returns False if nobody has it, or has too many connections: the client stays who it was."""
         return self._show(partial(self._proofs.with_token, secret))
 
     def show_certificate(self, subject: str, names: list[str]) -> bool:
@@ -46,7 +53,8 @@ class Credential:
 
     def _show(self, find: Callable[[], Identity | None]) -> bool:
         identity = find()
-        if identity is None:
+        self.is_one_too_many = identity is not None and not self._join(identity, is_new=True)
+        if identity is None or self.is_one_too_many:
             return False
         self._find, self.identity = find, identity
         return True
@@ -54,7 +62,33 @@ class Credential:
     def renew(self) -> bool:
         """Look again who this is: the auth file has changed. Returns False if it was somebody, and is nobody now."""
         before, self.identity = self.identity, self._find()
+        if self.identity is not None:
+            self._join(self.identity, is_new=False)
         return before is None or self.identity is not None
+
+    def _join(self, identity: Identity, is_new: bool) -> bool:
+        """Count the connection for `identity` from now on. Returns False if that one may have no more."""
+        usage, limits = self.usage, identity.limits
+        if self._accounts is None:
+            return True
+        if usage is not None and usage.account.name == identity.name:
+            is_changed, usage.limits = usage.limits != limits, limits
+        else:
+            joined = self._accounts.join(identity.name, limits, self._client, is_new)
+            if joined is None:
+                return False
+            self.leave()
+            self.usage, is_changed = joined, bool(limits.given()) or usage is not None
+        if is_changed:
+            assert self.usage is not None
+            self._transport.meter(self.usage)
+            self._client.limits_changed()
+        return True
+
+    def leave(self) -> None:
+        """Take note that the connection is gone, or its client somebody else."""
+        if self.usage is not None:
+            self.usage.account.leave(self.usage)
 
     def may(self, verb: Verb, topic: str = "", channel: str = "") -> bool:
         """Return whether the client may do this; `topic` "": on all topics, or on the node."""

@@ -3,6 +3,7 @@
 from typing import Any, Self
 
 from nsqd.core.limits import Limits
+from nsqd.protocols.account import Usage
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.peer import Peer
 from nsqd.protocols.transport import Begin, Upgrade
@@ -15,6 +16,7 @@ class Wire:
     def __init__(self, node: Node | None = None, context: BeanstalkContext | None = None) -> None:
         self.node = node or Node(Limits())
         self.received = bytearray()
+        self.usage: Usage | None = None  # by which the connection is metered
         self.peer = self.make_peer(context)
         before = self.node.after_turn
 
@@ -45,6 +47,9 @@ class Wire:
 
     def suspend(self, begin: Begin) -> None:
         raise AssertionError("nobody is asked")
+
+    def meter(self, usage: Usage) -> None:
+        self.usage = usage
 
     # the test's side
 

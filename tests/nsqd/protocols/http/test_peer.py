@@ -79,6 +79,9 @@ class Wire:
     def suspend(self, begin: Begin) -> None:
         raise AssertionError
 
+    def meter(self, usage: object) -> None:
+        raise AssertionError
+
     def hand_over(self, rest: bytes, head_due: int = NEVER) -> None:
         assert self.rest is None
         self.rest, self.head_due = rest, head_due

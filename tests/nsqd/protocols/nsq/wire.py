@@ -4,6 +4,7 @@ import struct
 from collections.abc import Callable
 
 from nsqd.core.limits import Limits
+from nsqd.protocols.account import Accounts, Usage
 from nsqd.protocols.credential import Proofs
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.context import Context, nobody_to_ask
@@ -25,8 +26,10 @@ class Wire:
         magic: bool = True,
         proofs: Proofs | None = None,
         asks: bool = True,
+        accounts: Accounts | None = None,
     ) -> None:
         """`asks`: there are authorization servers."""
+        self.usage: Usage | None = None  # by which the connection is metered
         self.node = node or Node(Limits())
         self.wants_output = False
         self.received = bytearray()
@@ -36,7 +39,7 @@ class Wire:
         self.answers: list[Callable[[Authorization | AuthRefused], None]] = []  # who waits for them, the last one last
         self.is_over = False  # what the peer waited for outside is over
         ask = self._ask if asks else nobody_to_ask
-        context = Context(self.node.broker, settings or Settings(), ask, self._register, proofs)
+        context = Context(self.node.broker, settings or Settings(), ask, self._register, proofs, accounts)
         self.peer = Peer(context, self, "10.0.0.1", "5555", self.node.now, self.node.broker.wall)
         self.node.after_turn = self._chain(self.node.after_turn)
         if magic:
@@ -60,6 +63,9 @@ class Wire:
     def suspend(self, begin: Begin) -> None:
         self.is_over = False
         begin(self._over)
+
+    def meter(self, usage: Usage) -> None:
+        self.usage = usage
 
     def _over(self) -> None:
         self.is_over = True
