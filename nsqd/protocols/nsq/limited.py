@@ -31,7 +31,7 @@ class LimitedSink:
         """`sink`: what the consumer had before. `ask_again` is told that `wake` must follow before long."""
         self._sink, self._channel, self._consumer = sink, channel, consumer
         self._ask_again = ask_again
-        self._is_its_turn = False  # nobody that waits comes before this one
+        self._is_its_turn = False  # nobody that waits comes before this one, until it has got messages
         self.usage = usage
         self.wanted = consumer.ready  # messages: the RDY of the client
 
@@ -45,17 +45,20 @@ class LimitedSink:
             return self._sink.room()
         blocked, left = usage.account.blocked, usage.room()
         if left > 0 and (self._is_its_turn or not blocked or next(iter(blocked)) is self):
-            self._is_its_turn = False
             blocked.pop(self, None)
             self._set_window(left)
             return self._sink.room()
         self._set_window(self.wanted)  # so that the channel asks again when a message of the consumer is finished
-        if self not in blocked:
-            blocked[self] = None
-            self._ask_again()
+        self._wait_for_room()
         if left > 0:
             next(iter(blocked)).wake()
         return 0
+
+    def _wait_for_room(self) -> None:
+        blocked = self.usage.account.blocked
+        if self not in blocked:
+            blocked[self] = None
+            self._ask_again()
 
     def _set_window(self, left: int) -> None:
         """Let the consumer have as many more messages in flight as are left, and as it wants."""
@@ -71,8 +74,12 @@ class LimitedSink:
         """Ask for messages again, before others that wait."""
         self.usage.account.blocked.pop(self, None)
         self._is_its_turn = True
+        self.look_for_room()
+
+    def look_for_room(self) -> None:
+        """Have the channel ask for room."""
+        self._set_window(self.wanted)
         self._channel.refresh(self._consumer)
-        self._is_its_turn = False
 
     @property
     def is_blocked(self) -> bool:
@@ -88,6 +95,9 @@ class LimitedSink:
 
     def deliver(self, frames: list[bytes], size: int, now: int) -> None:
         self._sink.deliver(frames, size, now)
+        self._is_its_turn = False
+        if self._consumer.in_flight >= self._consumer.ready < self.wanted:
+            self._wait_for_room()
 
     def flush(self) -> None:
         self._sink.flush()

@@ -142,7 +142,7 @@ class Subscription:
             return
         self.ask_again_at = NEVER
         if self.consumer is not None and self._limited is not None:
-            self._channel.refresh(self.consumer)
+            self._limited.look_for_room()
             if self._limited.is_blocked:
                 self.ask_again_at = now + LOOK_AGAIN
 

@@ -28,15 +28,22 @@ def token(name: str) -> bytes:
 class Proofs:
     """Implements nsqd.protocols.credential.Proofs."""
 
-    def __init__(self, *roles: str) -> None:
-        self.set(*roles)
+    def __init__(self, *roles: str, **limits: int) -> None:
+        self.set(*roles, **limits)
 
-    def set(self, *roles: str) -> None:
-        """Let there be a token for each of these roles, and no other one."""
+    def set(self, *roles: str, **limits: int) -> None:
+        """Let there be a token for each of these roles, and no other one. `limits`: of each of them."""
         entry = '[[token]]\nname = "{0}"\nsha256 = "{1}"\nroles = ["{0}"]\n'
+        if limits:
+            entry += "limits = {{ " + ", ".join(f"{name} = {value}" for name, value in limits.items()) + " }}\n"
         self.file: AuthFile = parse(
             FILE.format(tokens="".join(entry.format(role, digest(token(role))) for role in roles))
         )
+
+    @staticmethod
+    def parsed(entries: str) -> AuthFile:
+        """A file with these entries, and with the roles."""
+        return parse(FILE.format(tokens=entries))
 
     def with_token(self, secret: bytes) -> Identity | None:
         return self.file.tokens.get(digest(secret)) if is_token(secret) else None
