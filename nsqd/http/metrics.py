@@ -112,10 +112,10 @@ class MetricsRoute:
             *_latency(figures.latency),
             *(cluster_families(self._node.options.node_number(), cluster) if cluster is not None else ()),
         ]
-        return generate_latest(_Families(families))
+        return generate_latest(Families(families))
 
 
-class _Families(Collector):
+class Families(Collector):
     """The families of one scrape, for prometheus_client to write."""
 
     def __init__(self, families: Sequence[Metric]) -> None:

@@ -108,8 +108,10 @@ class Publishing:
         accounts, identity = self._node.accounts, getattr(request.state, "identity", None)
         if accounts is None or identity is None:
             return
-        wait = accounts.of(identity.name).take(identity.limits, messages, size, self._node.broker.now)
+        account = accounts.of(identity.name)
+        wait = account.take(identity.limits, messages, size, self._node.broker.now)
         if wait:
+            account.refused += 1
             raise HttpError(429, "TOO_MANY_MESSAGES", {"Retry-After": str(-(-wait // SECOND))})
 
     async def _pub_otherwise(

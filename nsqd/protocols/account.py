@@ -143,7 +143,6 @@ class Account:
         if limits.has_rates:
             left = self.charge(limits, 0, 0, now) - now
             if left > 0:
-                self.refused += 1
                 return left
             self.charge(limits, messages, size, now)
         self._messages += messages
