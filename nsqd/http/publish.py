@@ -91,7 +91,7 @@ class Publishing:
         broker = self._node.broker
 
         def publish() -> bool:
-            self._take(request, 1, len(body))
+            self._admit(request, 1, len(body))
             to = topic_to_publish_to(broker, topic)
             to.publish([body], len(body))
             return to.starting
@@ -100,7 +100,7 @@ class Publishing:
             await self._node.registered(topic)
         return OK
 
-    def _take(self, request: Request, messages: int, size: int) -> None:
+    def _admit(self, request: Request, messages: int, size: int) -> None:
         """Count messages for whoever sends a request, before they are published. Runs in the trio thread.
 
         Raises HttpError 429 if the sender is over its rate.
@@ -108,8 +108,8 @@ class Publishing:
         accounts, identity = self._node.accounts, getattr(request.state, "identity", None)
         if accounts is None or identity is None:
             return
-        account = accounts.of(identity.name)
-        wait = account.take(identity.limits, messages, size, self._node.broker.now)
+        account = accounts.account(identity.name)
+        wait = account.admit(identity.limits, messages, size, self._node.broker.now)
         if wait:
             account.refused += 1
             raise HttpError(429, "TOO_MANY_MESSAGES", {"Retry-After": str(-(-wait // SECOND))})
@@ -123,7 +123,7 @@ class Publishing:
             raise HttpError(400, "INVALID_DEFER")
 
         def publish() -> int:
-            self._take(request, 1, len(body))
+            self._admit(request, 1, len(body))
             self._ask_for_copies(name, copies)
             if defer is not None:
                 return self._publish_deferred(name, body, defer, attributes)
@@ -187,7 +187,7 @@ class Publishing:
 
         def publish() -> int:
             if batch.is_new:
-                self._take(request, len(bodies), size)
+                self._admit(request, len(bodies), size)
             return self._publish_portion(name, batch, arguments.get("channel"), copies)
 
         while True:

@@ -138,8 +138,8 @@ class Account:
                 other.charge(messages, size, now)
         return rates.charge(messages, size, now)
 
-    def take(self, limits: Limits, messages: int, size: int, now: int) -> int:
-        """Count what a request over HTTP publishes. Return 0; or take nothing, and return in how many ns there is room."""
+    def admit(self, limits: Limits, messages: int, size: int, now: int) -> int:
+        """Count what a request over HTTP publishes. Return 0; or count nothing, and return in how many ns there is room."""
         if limits.has_rates:
             left = self.charge(limits, 0, 0, now) - now
             if left > 0:
@@ -244,7 +244,7 @@ class Accounts:
     def __init__(self) -> None:
         self.by_name: dict[str, Account] = {}
 
-    def of(self, name: str) -> Account:
+    def account(self, name: str) -> Account:
         """Return the account of that name, and make it if needed."""
         account = self.by_name.get(name)
         if account is None:
@@ -253,7 +253,7 @@ class Accounts:
 
     def join(self, name: str, limits: Limits, client: AccountClient, is_new: bool) -> Usage | None:
         """Return the usage of a connection whose client is known now; None: there are too many, and it is new."""
-        account = self.of(name)
+        account = self.account(name)
         if is_new and 0 < limits.connections <= len(account.usages):
             account.refused += 1
             return None

@@ -96,7 +96,9 @@ class Context:
         identity = self.proofs.with_token(request.token) if self.proofs is not None else None
         if identity is None or not identity.rights.may(Verb.PUBLISH, request.topic.decode()):
             return self.proofs is None
-        return self.accounts is None or not self.accounts.of(identity.name).take(identity.limits, messages, size, now)
+        return self.accounts is None or not self.accounts.account(identity.name).admit(
+            identity.limits, messages, size, now
+        )
 
     def ok(self, headers: bytes) -> bytes:
         """Return the answer OK with these headers, and with the time of this turn."""

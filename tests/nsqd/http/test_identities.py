@@ -26,21 +26,21 @@ def by_name(families: list[Metric]) -> dict[str, dict[str, float]]:
 def test_those_with_the_most_messages_have_series_of_their_own() -> None:
     accounts, choice = Accounts(), RowChoice(LABELLED, by_messages)
     for number in range(LABELLED + 20):
-        accounts.of(f"n{number:03}").take(Limits(), number + 1, 10, NOW)
+        accounts.account(f"n{number:03}").admit(Limits(), number + 1, 10, NOW)
     found = by_name(list(identity_families(*choice.choose(identity_rows(accounts)), "(other)")))
     messages = found["nsqd_identity_messages"]
     assert len(messages) == LABELLED + 1
     assert messages["(other)"] == sum(range(1, 21))
     assert messages["n020"] == 21
     assert found["nsqd_identity_message_bytes"]["(other)"] == 200
-    accounts.of("n000").take(Limits(), 1000, 10, NOW)  # it keeps its place among the others
+    accounts.account("n000").admit(Limits(), 1000, 10, NOW)  # it keeps its place among the others
     found = by_name(list(identity_families(*choice.choose(identity_rows(accounts)), "(other)")))
     assert found["nsqd_identity_messages"]["(other)"] == sum(range(1, 21)) + 1000
 
 
 def test_times_are_in_seconds() -> None:
     accounts = Accounts()
-    account = accounts.of("a")
+    account = accounts.account("a")
     account.throttled, account.throttled_ns, account.refused = 3, 1_500_000_000, 2
     found = by_name(list(identity_families(identity_rows(accounts), None, "(other)")))
     assert found["nsqd_identity_throttled_seconds"] == {"a": 1.5}

@@ -92,7 +92,7 @@ def test_who_is_over_its_rate_is_not_read_until_it_is_not(protocol: str) -> None
     assert not port.of(client).reading
     port.advance(500 * MS)
     assert port.of(client).reading
-    one = port.accounts.of("worker").figures()
+    one = port.accounts.account("worker").figures()
     assert (one.messages, one.throttled, one.throttled_ms) == (20, 2, 1000)
     port.close()
 
@@ -212,8 +212,8 @@ def test_a_connection_that_goes_in_a_pause_is_forgotten(protocol: str) -> None:
     client.close()
     port.advance(60 * SECOND)
     assert not port.reactor.connections
-    assert port.accounts.of("worker").figures().connections == 0
-    assert port.accounts.of("worker").figures().messages == 50
+    assert port.accounts.account("worker").figures().connections == 0
+    assert port.accounts.account("worker").figures().messages == 50
     port.close()
 
 

@@ -133,7 +133,7 @@ def test_a_connection_is_not_read_until_its_account_is_out_of_debt() -> None:
     assert usage.is_paused
     usage.end_pause(NOW + SECOND // 2)
     assert connection.resumed == [NOW + SECOND // 2]
-    figures = accounts.of("a").figures()
+    figures = accounts.account("a").figures()
     assert (figures.throttled, figures.throttled_ms) == (1, 500)
 
 
@@ -161,7 +161,7 @@ def test_what_one_connection_publishes_others_wait_for() -> None:
     assert first[0].charge(NOW) == 0
     second[1].publish(1, 100)
     assert second[0].charge(NOW) == NOW + SECOND
-    assert accounts.of("a").take(limits, 1, 1, NOW) == SECOND  # over HTTP, too
+    assert accounts.account("a").admit(limits, 1, 1, NOW) == SECOND  # over HTTP, too
     other, connection = joined(accounts, limits, "b")
     connection.publish(1, 100)
     assert other.charge(NOW) == 0
@@ -180,12 +180,12 @@ def test_entries_of_one_name_share_what_is_used_and_have_limits_of_their_own() -
 
 def test_a_request_over_http_is_taken_whole_or_not_at_all() -> None:
     account, limits = Account("a"), Limits(messages=10)
-    assert account.take(limits, 30, 300, NOW) == 0
-    assert account.take(limits, 1, 10, NOW) == 2 * SECOND
-    assert account.take(limits, 1, 10, NOW + 2 * SECOND) == 0
+    assert account.admit(limits, 30, 300, NOW) == 0
+    assert account.admit(limits, 1, 10, NOW) == 2 * SECOND
+    assert account.admit(limits, 1, 10, NOW + 2 * SECOND) == 0
     figures = account.figures()
     assert (figures.messages, figures.bytes, figures.refused) == (31, 310, 0)  # who answers counts refusals
-    assert account.take(Limits(), 5, 5, NOW) == 0  # without limits it is counted
+    assert account.admit(Limits(), 5, 5, NOW) == 0  # without limits it is counted
 
 
 def test_too_many_connections() -> None:
@@ -194,9 +194,9 @@ def test_too_many_connections() -> None:
     joined(accounts, limits)
     assert accounts.join("a", limits, Connection(), is_new=True) is None
     assert accounts.join("a", limits, Connection(), is_new=False) is not None  # it was open before there was a limit
-    accounts.of("a").leave(first)
+    accounts.account("a").leave(first)
     assert accounts.join("a", limits, Connection(), is_new=True) is None
-    assert accounts.of("a").figures().refused == 2
+    assert accounts.account("a").figures().refused == 2
 
 
 def test_counts_stay_when_a_connection_is_gone() -> None:
@@ -208,11 +208,11 @@ def test_counts_stay_when_a_connection_is_gone() -> None:
     connection.publish(3, 30)
     connection.held = 2
     connection.outbox.size, connection.outbox.unsent = 5, 6
-    one = accounts.of("a").figures()
+    one = accounts.account("a").figures()
     assert (one.messages, one.bytes, one.connections, one.in_flight, one.output) == (3, 30, 1, 2, 11)
     for _ in range(2):
-        accounts.of("a").leave(usage)
-        one = accounts.of("a").figures()
+        accounts.account("a").leave(usage)
+        one = accounts.account("a").figures()
         assert (one.messages, one.bytes, one.connections, one.in_flight, one.output) == (3, 30, 0, 0, 0)
     joined(accounts, Limits(), "b")[1].publish(1, 31)
     assert [one.name for one in accounts.figures()] == ["b", "a"]
@@ -223,11 +223,11 @@ def test_room_in_flight_is_that_of_all_connections() -> None:
     usage, connection = joined(accounts, Limits(in_flight=10))
     _, other = joined(accounts, Limits())
     connection.held, other.held = 3, 4
-    accounts.of("a").holder.hold(1, 5, NOW)
-    accounts.of("a").holder.hold(1, 5, NOW + 1)  # the same job
+    accounts.account("a").holder.hold(1, 5, NOW)
+    accounts.account("a").holder.hold(1, 5, NOW + 1)  # the same job
     assert usage.room() == 2
-    accounts.of("a").holder.lost(1, 5)
-    accounts.of("a").holder.lost(1, 5)
+    accounts.account("a").holder.lost(1, 5)
+    accounts.account("a").holder.lost(1, 5)
     assert usage.room() == 3
     usage.limits = Limits()
     assert usage.room() == NO_LIMIT

@@ -443,7 +443,7 @@ def test_what_is_published_is_counted_for_who_sends_it() -> None:
     assert len(wire.send(one) + wire.send(one) + wire.send(one + one)) == 4
     assert len(wire.send(authorized(pub(b"a\nbc\n", b"orders", b"mpub")))) == 1
     assert wire.context.accounts is not None
-    figures = wire.context.accounts.of("orders").figures()
+    figures = wire.context.accounts.account("orders").figures()
     assert (figures.messages, figures.bytes) == (6, 23)
 
 
@@ -461,7 +461,7 @@ def test_who_is_over_its_rate_is_for_the_http_thread_to_refuse(request_: bytes) 
     assert wire.rest == request_
     assert topic.intake.message_count == before
     assert wire.context.accounts is not None
-    assert wire.context.accounts.of("orders").figures().refused == 0  # the HTTP thread counts it
+    assert wire.context.accounts.account("orders").figures().refused == 0  # the HTTP thread counts it
 
 
 def test_whoever_may_not_is_not_counted() -> None:
