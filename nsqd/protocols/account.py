@@ -42,6 +42,9 @@ class AccountClient(Protocol):
     def pause_ended(self, now: int) -> None:
         """Take note that the connection is read again from `now` (ns) on: what the client sent meanwhile was not seen."""
 
+    def joined_account(self, account: Account) -> None:
+        """Take note that the connection is counted in this account from now on."""
+
     def limits_changed(self) -> None:
         """Look again at the limits of the usage."""
 

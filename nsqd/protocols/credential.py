@@ -68,22 +68,27 @@ class Credential:
 
     def _join(self, identity: Identity, is_new: bool) -> bool:
         """Count the connection for `identity` from now on. Returns False if that one may have no more."""
-        usage, limits = self.usage, identity.limits
+        before, limits = self.usage, identity.limits
         if self._accounts is None:
             return True
-        if usage is not None and usage.account.name == identity.name:
-            is_changed, usage.limits = usage.limits != limits, limits
-        else:
-            joined = self._accounts.join(identity.name, limits, self._client, is_new)
-            if joined is None:
-                return False
-            self.leave()
-            self.usage, is_changed = joined, bool(limits.given()) or usage is not None
-        if is_changed:
-            assert self.usage is not None
-            self._transport.meter(self.usage)
-            self._client.limits_changed()
+        if before is not None and before.account.name == identity.name:
+            if before.limits != limits:
+                before.limits = limits
+                self._limits_changed(before)
+            return True
+        joined = self._accounts.join(identity.name, limits, self._client, is_new)
+        if joined is None:
+            return False
+        self.leave()
+        self.usage = joined
+        self._client.joined_account(joined.account)
+        if before is not None or limits.given():  # else nothing was metered, and nothing is to be
+            self._limits_changed(joined)
         return True
+
+    def _limits_changed(self, usage: Usage) -> None:
+        self._transport.meter(usage)
+        self._client.limits_changed()
 
     def leave(self) -> None:
         """Take note that the connection is gone, or its client somebody else."""

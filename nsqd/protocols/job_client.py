@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nsqd.core.tubes import Tubes
 from nsqd.core.work_queue.worker import Worker
-from nsqd.protocols.account import LOOK_AGAIN, NO_LIMIT
+from nsqd.protocols.account import LOOK_AGAIN, NO_LIMIT, Account
 from nsqd.protocols.credential import Credential, Proofs
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport
@@ -59,6 +59,9 @@ class JobClient:
     @property
     def is_amid(self) -> bool:
         return self._long is not None
+
+    def joined_account(self, account: Account) -> None:
+        """Do nothing: the worker counts what it holds."""
 
     def limits_changed(self) -> None:
         """Do nothing: whoever asks for a job looks at the limits."""

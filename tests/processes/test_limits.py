@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from shared.auth.tokens import digest
+from tests.admin.conftest import nsqadmin
 from tests.daemons import START_TIMEOUT, Conversation, Daemon, eventually, nsqd
 from tests.nsqd.protocols.nsq.wire import body
 from tests.processes.test_rights import FLAGS, bearer, token
@@ -151,3 +152,24 @@ def test_metrics_name_identities_where_there_is_an_auth_file(tmp_path: Path) -> 
         plain = stack.enter_context(nsqd(tmp_path / "plain"))
         assert "nsqd_identity" not in httpx.get(f"http://{plain.http}/metrics").text
         assert httpx.get(f"http://{plain.http}/identities").status_code == 404
+
+
+def test_nsqadmin_shows_who_publishes_the_most(tmp_path: Path) -> None:
+    own = tmp_path / "token"
+    own.write_text(token("admin"))
+    own.chmod(0o600)
+    file = tmp_path / "auth.toml"
+    write(file, "{ messages = 100 }")
+    file.write_text(file.read_text() + ENTRY.format("admin", digest(token("admin").encode()), "admin"))
+    with ExitStack() as stack:
+        node = stack.enter_context(nsqd(tmp_path / "data", "-auth-file", str(file)))
+        plain = stack.enter_context(nsqd(tmp_path / "plain"))
+        httpx.post(f"http://{node.http}/pub?topic=t", content=bytes(5000), headers=bearer("slow")).raise_for_status()
+        flags = "-nsqd-http-address", node.http, "-nsqd-http-address", plain.http, "-auth-token-file", str(own)
+        admin = stack.enter_context(nsqadmin(*flags))
+        page = httpx.get(f"http://{admin.http}/nodes/{node.http}").text
+        assert "Top talkers" in page
+        assert '<th scope="row" data-label="Identity">slow</th>' in page
+        page = httpx.get(f"http://{admin.http}/nodes/{plain.http}").text
+        assert "Top talkers" not in page
+        assert "NOT_FOUND" not in page

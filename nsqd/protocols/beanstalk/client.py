@@ -340,7 +340,8 @@ class Client(JobClient, ABC):
     def reserved(self, tube: str, job: Job, body: bytes) -> None:
         """Answer the waiting reserve with its job."""
         self._answer(job_reply(b"RESERVED", self._broker.tubes.client_id(job), body))
-        self.note_reserved()
+        if self.credential is not None:
+            self.note_reserved()
 
     def read_completed(self) -> None:
         """Handle the waiting command again now that the disk has answered.

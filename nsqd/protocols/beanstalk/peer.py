@@ -143,7 +143,7 @@ class Peer(Operator):
             except TooMany:
                 self._reply(OUT_OF_MEMORY)
             else:
-                self.count_published(1, len(body))
+                self.count_published(min(number, 1), len(body))  # 0: it was put before
                 self._promise(self.worker.using)
                 self._reply(b"INSERTED %d\r\n" % number if number else b"DUPLICATE\r\n")
         return end
@@ -178,7 +178,8 @@ class Peer(Operator):
                 tube, job, body = found
                 tube.reserve(job, worker, now)
                 self._reply(job_reply(b"RESERVED", self._broker.tubes.client_id(job), body))
-                self.note_reserved()
+                if self.credential is not None:
+                    self.note_reserved()
                 return
         self._count(command)
         if soon:
@@ -187,7 +188,8 @@ class Peer(Operator):
             self._reply(TIMED_OUT)
         else:
             tubes.waiters.wait(worker)
-            self.hold_back()
+            if not has_room:
+                self.hold_back()
             self._wait = True
             self._deadline = NEVER if seconds is None else now + seconds * SECOND
             self._transport.timer_changed()

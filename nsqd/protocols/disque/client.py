@@ -16,6 +16,7 @@ from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.loan import Loan
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
+from nsqd.protocols.account import Account
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.arguments import COMMANDS, Command, Refused, find
 from nsqd.protocols.disque.context import DisqueContext
@@ -245,9 +246,11 @@ class Client(JobClient, ABC):
         self.forget_usual()
         self._end_monitoring()
         self.authorized = True
-        if self.credential.usage is not None:
-            self.worker.holder = self.credential.usage.account.holder
         return True
+
+    def joined_account(self, account: Account) -> None:
+        """Have the account hold the jobs that the client fetches."""
+        self.worker.holder = account.holder
 
     def _end_monitoring(self) -> None:
         """Show the client no more commands of others, if it may not see them now."""
@@ -374,7 +377,8 @@ class Client(JobClient, ABC):
         """Answer the waiting GETJOB with its job."""
         self.context.queues.note_fetched(tube, self.broker.now)
         self.end_wait(self.fetched([(tube, job, body)]))
-        self.note_reserved()
+        if self.credential is not None:
+            self.note_reserved()
 
     def lent(self, loan: Loan, lender: int) -> bool:
         """Answer the waiting GETJOB with a job of another node. The client does not own it, so it stays out if that goes."""

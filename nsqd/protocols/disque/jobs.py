@@ -146,7 +146,8 @@ def get_again(client: Client, wanted: GetJob) -> None:
     client.spend(len(taken) + len(wanted.queues) // 8)
     if taken:
         client.reply(client.fetched(taken))
-        client.note_reserved()
+        if client.credential is not None:
+            client.note_reserved()
         return
     for name in worker.watching:
         context.queues.use(name, client.now)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from nsqd.core.channel.consumer import Consumer
 from nsqd.core.message.frame import HEARTBEAT, OK, response
+from nsqd.protocols.account import Account
 from nsqd.protocols.nsq.access import Waiting
 from nsqd.protocols.nsq.commands import Later, MpubScan, NeedMore, read_line, require
 from nsqd.protocols.nsq.context import Context
@@ -354,6 +355,9 @@ class Peer:
 
     def hold_back(self) -> None:
         """Do nothing: the consumer's sink is asked before each delivery."""
+
+    def joined_account(self, account: Account) -> None:
+        """Do nothing: the consumer counts what it has in flight."""
 
     def limits_changed(self) -> None:
         self.subscription.limits_changed()

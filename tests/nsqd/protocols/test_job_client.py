@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.nsqd.protocols.beanstalk.wire import put
 from tests.nsqd.protocols.disque.wire import request
 from tests.nsqd.protocols.rights.limited_clients import another, disque, workers
+from tests.nsqd.protocols.rights.proofs import Proofs
 
 
 def test_beanstalk_a_reserve_waits_for_room() -> None:
@@ -95,3 +98,47 @@ def test_disque_a_client_that_waits_gets_no_job_beyond_the_limit() -> None:
     ((found,),) = other.advance(50).replies()
     assert found[1].decode() == ids[1]
     first.node.broker.check()
+
+
+def test_disque_jobs_of_a_queue_that_is_deleted_are_counted_no_more() -> None:
+    first = disque(in_flight=2)
+    for number in range(2):
+        first.add("work", str(number))
+    assert len(first.get("work", count=2)) == 2
+    account = first.context.accounts.account("worker")  # type: ignore[union-attr]
+    assert account.in_flight() == 2
+    first.node.broker.delete_topic("work")
+    assert account.in_flight() == 0
+    first.node.broker.check()
+
+
+def test_disque_jobs_whose_retry_time_is_over_are_counted_no_more() -> None:
+    first = disque(in_flight=1)
+    first.add("work", "1", "RETRY", 1)
+    assert len(first.get("work")) == 1
+    assert first.get("work") == []
+    assert len(first.advance(1100).get("work")) == 1
+
+
+def test_disque_a_client_that_is_somebody_else_fetches_for_that_one() -> None:
+    first = disque()
+    proofs = first.context.proofs
+    assert isinstance(proofs, Proofs)
+    first.add("work", "1")
+    first.get("work")
+    (entry,) = proofs.file.tokens
+    renamed = replace(proofs.file.tokens[entry], name="other")
+    proofs.file.tokens[entry] = renamed
+    first.peer.rights_changed()
+    first.add("work", "2")
+    first.get("work")
+    assert first.context.accounts is not None
+    assert {one.name: (one.messages, one.in_flight, one.connections) for one in first.context.accounts.figures()} == {
+        "worker": (1, 1, 0), "other": (1, 1, 1),
+    }  # fmt: skip
+
+
+def test_beanstalk_a_job_that_was_put_before_is_not_counted_again() -> None:
+    (first,) = workers(1)
+    first.ask(b"put-unique k 0 0 60 1\r\nx\r\n" * 2)
+    assert first.peer.published() == (1, 2)

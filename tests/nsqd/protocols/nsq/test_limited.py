@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from tests.nsqd.core.adopted import adopt
 from tests.nsqd.protocols.nsq.wire import Wire
 from tests.nsqd.protocols.rights.limited_clients import Nsq
 
@@ -141,3 +144,20 @@ def test_nsq_an_account_with_too_much_output_gets_no_more_where_it_does_not_read
     slow.advance(300)
     assert [data for _, _, data in slow.messages()] == [b"1"]
     nsq.check()
+
+
+def test_what_is_in_flight_from_adopted_logs_counts_too() -> None:
+    nsq = Nsq(in_flight=5)
+    wires = [nsq.consumer(100) for _ in range(2)]
+    nsq.node.publish("orders", *[b"own"] * 20)
+    adopt(nsq.node, 8, "orders", "api", *[b"theirs"] * 20)
+    done: Counter[bytes] = Counter()
+    for _ in range(60):
+        for wire in wires:
+            wire.advance(30)
+            got = wire.messages()
+            done.update(body for _, _, body in got)
+            assert nsq.in_flight <= 5
+            finish(wire, got)
+        nsq.check()
+    assert done == {b"own": 20, b"theirs": 20}
