@@ -160,6 +160,20 @@ def test_a_pause_ends_in_no_time_out() -> None:
     port.close()
 
 
+def test_who_is_silent_after_a_pause_is_given_up_as_ever() -> None:
+    port = Port(messages=1)
+    client = port.client()
+    port.publish(client, 100)
+    port.advance(99 * SECOND)
+    assert port.of(client).reading
+    port.advance(60 * SECOND - 1)
+    assert len(port.reactor.connections) == 1
+    port.advance(2 * SECOND)
+    port.advance(2 * SECOND)
+    assert not port.reactor.connections
+    port.close()
+
+
 def test_others_are_read_as_ever() -> None:
     port = Port(messages=5)
     limited = port.client()

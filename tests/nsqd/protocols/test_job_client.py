@@ -142,3 +142,12 @@ def test_beanstalk_a_job_that_was_put_before_is_not_counted_again() -> None:
     (first,) = workers(1)
     first.ask(b"put-unique k 0 0 60 1\r\nx\r\n" * 2)
     assert first.peer.published() == (1, 2)
+
+
+def test_beanstalk_of_jobs_that_are_ready_together_no_more_are_given_than_there_is_room_for() -> None:
+    first, second, third = workers(3, in_flight=1)
+    third.ask(put(b"1", delay=1) + put(b"2", delay=1))
+    assert first.ask(b"reserve\r\n") == second.ask(b"reserve\r\n") == b""
+    said = third.advance(1100).said() + first.said() + second.said()
+    assert said.count(b"RESERVED") == 1
+    first.node.broker.check()
