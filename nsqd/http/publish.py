@@ -183,7 +183,7 @@ class Publishing:
     ) -> int:
         """Publish in portions, or only make sure that the topic exists. Return how many had been published before."""
         batch, duplicates, copies = MpubBatch(bodies, attributes), 0, self._copies(arguments)
-        size = sum(map(len, bodies))
+        size = sum(map(len, bodies)) if self._node.accounts is not None else 0
 
         def publish() -> int:
             if batch.is_new:
