@@ -18,6 +18,7 @@ from admin.options import AdminOptions
 from admin.queries import SELDOM, Queries
 from admin.roles import Who
 from admin.storage import drain_view, storage_view
+from admin.talkers import MOST, top_talkers
 from admin.views import MOST_CURSORS, count, page_of, reader_rows, topic_row, whole
 from shared.http.api import query
 
@@ -75,6 +76,8 @@ class NodePages:
         found = await self.queries.rows_at(producer, list(shown), is_penstock=bool(penstock_nodes))
         rows = [found[name] for name in shown if name in found]
         drain = await self.queries.ask_nodes(penstock_nodes, "/node/drain")
+        # a node without an auth file has no such route, and that is no error
+        use = await self.queries.ask_nodes(penstock_nodes if who.sees_all else [], "/identities", {"limit": str(MOST)})
         return {
             "page_of": "node",
             "title": f"Node {producer.address}",
@@ -85,6 +88,7 @@ class NodePages:
             "pages": pages,
             "q": asked.get("q", "")[:64],
             "totals": [("Version", producer.version), *(totals if who.sees_all else ())],
+            "talkers": top_talkers(use.answers.get(producer.address, {})),
             "drain": drain_view(drain.answers.get(producer.address, {})),
             "extended": bool(penstock_nodes),
             "errors": errors,

@@ -37,14 +37,14 @@ class Cluster:
     """The peers, asked over one HTTP client. An async context manager."""
 
     def __init__(
-        self, timeouts: Timeouts, headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None
+        self, timeouts: Timeouts, headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | bool = True
     ) -> None:
-        """Make the client. `headers`: besides the usual ones. `tls`: for https; None: the public authorities are trusted."""
+        """Make the client. `headers`: besides the usual ones. `tls`: for https; True: the public authorities are trusted."""
         self._seconds = timeouts.request / SECOND
         limit = httpx.Timeout(self._seconds, connect=timeouts.connect / SECOND)
         sent = HEADERS | (dict(headers) if headers else {})
         # No proxies, as the original.
-        self._client = httpx.AsyncClient(timeout=limit, headers=sent, trust_env=False, verify=tls or True)
+        self._client = httpx.AsyncClient(timeout=limit, headers=sent, trust_env=False, verify=tls)
         self._turns = trio.CapacityLimiter(AT_A_TIME)
 
     async def __aenter__(self) -> "Cluster":

@@ -24,6 +24,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import httpx
+from prometheus_client import generate_latest
 
 from admin.options import AdminOptions
 from admin.roles import NEEDED
@@ -35,6 +36,9 @@ from docs.route_table import ROUTES
 from lookupd.http import Handlers
 from lookupd.options import LookupdOptions
 from nsqd.beanstalkd import USAGE
+from nsqd.http.figures import FigureRow
+from nsqd.http.identities import identity_families
+from nsqd.http.metrics import Families
 from nsqd.http.routes import routes as nsqd_routes
 from nsqd.import_command import _parser as import_parser
 from nsqd.options import NsqdOptions
@@ -263,13 +267,21 @@ def metrics() -> str:
         "# Metrics\n",
         "`GET /metrics` of nsqd and nsqlookupd answers these metrics in Prometheus's text format. A series by topic, channel,\n"
         "tube or cursor exists for the first 200 of each, by backlog; the others are summed up as `(other)`. Only a node of a\n"
-        "cluster has `nsqd_cluster_*`, and only one with an audit has `nsqd_audit_*`.\n",
+        "cluster has `nsqd_cluster_*`, and only one with an audit has `nsqd_audit_*`. Only a node with an auth file has\n"
+        "`nsqd_identity_*`, for the 50 identities with the most messages; the others are summed up as `(other)`.\n",
     ]
     for program, text in _scraped().items():
+        text += _identities() if program == "nsqd" else ""
         parts.append(f"## {program}\n\n| metric | type | labels | meaning |\n|---|---|---|---|")
         parts += [_row(*row) for row in _families(text)]
         parts.append("")
     return _page(parts)
+
+
+def _identities() -> str:
+    """Return the metrics that an nsqd with an auth file has besides."""
+    row = FigureRow(("name",), (0,) * 3, (0,) * 5)
+    return generate_latest(Families(list(identity_families([row], None, "")))).decode()
 
 
 # Labels of the metrics of which a new node has no series, by the end of the name.

@@ -68,6 +68,7 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
             "topic, channel, offset or state and count, to",
             "Publish messages to another topic, and finish them here",
         ),
+        "GET /identities": ("?limit", "Tell what each identity of the auth file uses of the node"),
         "GET /pauses": ("", "List everything that is paused"),
         "GET /node/drain": ("", "Tell how far the draining is"),
         "POST /node/drain": ("", "Take no further messages"),

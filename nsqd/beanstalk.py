@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from nsqd.core.broker import Broker
+from nsqd.protocols.account import Accounts
 from nsqd.protocols.beanstalk import stats
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.peer import Peer
@@ -32,10 +33,11 @@ class FrontEnd:
         peers: Callable[[], Iterable[Conversation]],
         files: Callable[[], tuple[int, int, int, int, int]],
         proofs: Proofs | None = None,
+        accounts: Accounts | None = None,
     ) -> None:
         """Set up the front end. `peers` returns those of all connections; for `files` see OpenLog.files.
 
-        `proofs`: the auth file; None: there is none.
+        `proofs`: the auth file; None: there is none. `accounts`: of those who are in it.
         """
         self._broker = broker
         self._peers = peers
@@ -43,7 +45,7 @@ class FrontEnd:
         self._connection_count = 0
         self._started = time.monotonic()
         self._instance = f"{random.SystemRandom().getrandbits(64):016x}"
-        self.context = BeanstalkContext(max_job_size, self._figures, proofs=proofs)
+        self.context = BeanstalkContext(max_job_size, self._figures, proofs=proofs, accounts=accounts)
 
     def make_peer(self, transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
         """Return a peer for a new connection from `ip`; see nsqd.net.reactor.MakePeer."""

@@ -41,6 +41,7 @@ from nsqd.net.reactor import Reactor
 from nsqd.opening import Opened, clocks, sync_by_time
 from nsqd.options import PROGRAM, NsqdOptions
 from nsqd.pause_expiry import end_pauses
+from nsqd.protocols.account import Accounts
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.nsq.context import Context
 from nsqd.rights_task import watch_rights
@@ -181,8 +182,13 @@ class Daemon:
         identity = lookup_identity(options, listeners, self._info, opened.log.identity.log_id)
         ping = ping_interval(options.takeover_after) if options.cluster_address else PING_INTERVAL
         self._lookupds = Lookupds(broker, identity, timeouts, opened.wake, nursery, ping, listeners.lookupd_tls)
+        self._accounts = Accounts() if listeners.keyring is not None else None
         self.context = Context(
-            broker, options.settings(), until_registered=self._lookupds.until_registered, proofs=listeners.keyring
+            broker,
+            options.settings(),
+            until_registered=self._lookupds.until_registered,
+            proofs=listeners.keyring,
+            accounts=self._accounts,
         )
         self._audit = NodeAudit(trail, broker, options.audit_topic, opened.wake)
         self.context.audit = self._audit.note
@@ -205,7 +211,7 @@ class Daemon:
 
             peers = partial(all_peers, self.reactor)
             files, keyring = self._opened.log.files, self._listeners.keyring
-            front_end = FrontEnd(self._broker, self._options.max_job_size, peers, files, keyring)
+            front_end = FrontEnd(self._broker, self._options.max_job_size, peers, files, keyring, self._accounts)
             self._beanstalk_context = front_end.context
             front_end.context.audit = self._audit.note
             listen_to_beanstalk(self.reactor, self._listeners, front_end)
@@ -224,6 +230,7 @@ class Daemon:
         )
         front_end.context.has_debug, front_end.port = options.debug_routes, port
         front_end.context.proofs, front_end.context.audit = self._listeners.keyring, self._audit.note
+        front_end.context.accounts = self._accounts
         front_end.context.config |= {"port": str(port), "dir": options.data_path, "appendonly": "yes"}
         if self._listeners.disque is not None:
             listen_to_disque(self.reactor, self._listeners, front_end)
@@ -403,6 +410,7 @@ class Daemon:
             cluster=self._cluster,
             job_ids=self._job_ids,
             audit=self._audit.trail,
+            accounts=self._accounts,
         )
 
     @cached_property

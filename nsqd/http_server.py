@@ -116,6 +116,7 @@ class HttpFrontEnd:
             Stats(node).answer_in_turn,
             answered,
             self._listeners.keyring,
+            node.accounts,
         )
         sock.setblocking(False)
         sock.listen(BACKLOG)

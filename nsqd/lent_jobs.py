@@ -253,5 +253,8 @@ class _Asked(Generic[P]):
     def suspend(self, begin: Begin) -> None:
         raise AssertionError("nothing is asked")
 
+    def meter(self, usage: object) -> None:
+        raise AssertionError("other nodes have no limits")
+
     def hand_over(self, rest: bytes, head_due: int = 0) -> None:
         raise AssertionError("nothing is behind this to take the connection")

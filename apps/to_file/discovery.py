@@ -4,9 +4,8 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.sansio.discovery import lookup_headers
+from penstock.sansio.requests import request_context, request_headers
 from penstock.sansio.settings import Settings
-from penstock.sansio.tls import lookup_context
 
 if TYPE_CHECKING:
     from apps.cluster import Timeouts
@@ -20,7 +19,7 @@ class TopicPoller:
     def __init__(self, lookupds: Sequence[str], timeouts: "Timeouts", interval: float, settings: Settings) -> None:
         """Begin to ask. `settings`: of the consumers, who ask, too. Raises ValueError for files that cannot be used."""
         self._lookupds = lookupds
-        self._headers, self._tls = lookup_headers(settings), lookup_context(settings, lookupds)
+        self._headers, self._tls = request_headers(settings), request_context(settings, lookupds)
         self._timeouts = timeouts
         self._interval = interval  # s; 0 or less: ask until there is an answer, and then no more
         self._fresh: list[str] | None = None  # the result for the owner; each side passes it on by one assignment

@@ -11,14 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from nsqd.core.sequence.mark import Mark
 from nsqd.core.timing.pause import Pause
 from nsqd.core.tubes import Tubes
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.listing import list_jobs
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading, turn_of
-from nsqd.core.work_queue.worker import Holder, Names, Worker
+from nsqd.core.work_queue.worker import Holder, Names, NobodysSink, Worker
 from shared.values import SECOND
 
 IDLE = 300 * SECOND  # ns after which an empty queue that nobody uses goes
@@ -40,22 +39,6 @@ class QueueUse:
     fetched: int = 0  # jobs
 
 
-class _Nobody:
-    """The sink of a worker that never waits."""
-
-    def reserved(self, tube: str, job: Job, body: bytes) -> None:
-        raise AssertionError("the holder does not wait")
-
-    def wait_for(self, marks: tuple[Mark, ...]) -> None:
-        raise AssertionError("the holder is sent nothing")
-
-    def read_completed(self) -> None:
-        raise AssertionError("the holder does not wait")
-
-    def __repr__(self) -> str:
-        return "<Nobody>"
-
-
 class Queues:
     """All queues of one node: by name, who waits for their jobs, and single jobs by their message ids.
 
@@ -66,7 +49,7 @@ class Queues:
     def __init__(self, tubes: Tubes) -> None:
         """Begin without a use of any queue: those that `tubes` has, the node's, are found as soon as they are named."""
         self.tubes = tubes
-        self.holder = Holder(_Nobody())  # has all jobs that clients of Disque have fetched
+        self.holder = Holder(NobodysSink())  # has all jobs that clients of Disque have fetched
         self.uses: dict[str, QueueUse] = {}  # by name of the queue, the longest unused first
         self._waiting: set[Worker] = set()  # those whose queues are listed as watched
 

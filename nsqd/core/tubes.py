@@ -183,6 +183,14 @@ class Tubes:
         tubes = (tube for name in worker.watching for tube in self.everywhere(name))
         return any(tube.table.counts[JobState.READY] for tube in tubes)
 
+    def wait_again(self, worker: Worker) -> None:
+        """Let a worker wait for a job whom somebody has kept from waiting: there may be jobs for it by now."""
+        self.waiters.wait(worker)
+        for name in worker.watching:
+            for tube in self.everywhere(name):
+                if tube.table.counts[JobState.READY]:
+                    tube.offer()
+
     def everywhere(self, name: str) -> tuple[Tube, ...]:
         """Return the tube of that name and its stripes; () if it has not been made."""
         tube = self.tube(name)

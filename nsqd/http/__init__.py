@@ -9,7 +9,7 @@ Read `routes` (all paths; `rights` says what each needs, where there is an auth 
 * Messages: `messages`, `message_actions`, `dead_letters`, `jobs`, over `inspection` and `parts`
   (of a channel, in several logs).
 * Reading back: `logs` (a topic in one of several logs), `read_back`, `offsets`, `cursors`, `all_cursors`.
-* The node: `config`, `storage`, `backup`, `drain`, `story`, `cluster`, `cuts`.
+* The node: `config`, `storage`, `backup`, `drain`, `identities`, `story`, `cluster`, `cuts`.
 * Shared by routes: `arguments`, `archive` (tar streams), `coalescing` (expensive answers are made once at a time).
 
 Of nsqd, this package may import `core`, `protocols` and the options, and not storage, net, discovery, auth or statsd.

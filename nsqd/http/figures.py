@@ -50,8 +50,10 @@ TUBE_GAUGES, TUBE_COUNTERS = ("ready", "reserved", "delayed", "buried", "urgent"
 class RowChoice:
     """The choice of rows with series of their own: at most `most`, the largest backlog first, each until it is gone."""
 
-    def __init__(self, most: int = LABELLED) -> None:
+    def __init__(self, most: int = LABELLED, rank: Callable[[FigureRow], Any] | None = None) -> None:
+        """`rank`: the sort key of rows; None: as the class says."""
         self._most = most
+        self._rank = rank or _rank
         self._keys: set[tuple[str, ...]] = set()
         self._others: dict[tuple[str, ...], tuple[int, ...]] = {}  # the counters of all other rows at the last look
         self._total: tuple[int, ...] = ()  # what the counters of other rows have gained in all looks; never falls
@@ -60,7 +62,7 @@ class RowChoice:
         """Return the chosen rows, and the sum of the others; None if there were never any others."""
         self._keys &= {row.key for row in rows}
         candidates = (row for row in rows if row.key not in self._keys)
-        largest = nsmallest(self._most - len(self._keys), candidates, key=_rank)
+        largest = nsmallest(self._most - len(self._keys), candidates, key=self._rank)
         self._keys.update(row.key for row in largest)
         others = [row for row in rows if row.key not in self._keys]
         for row in others:

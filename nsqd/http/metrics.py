@@ -28,6 +28,7 @@ from nsqd.http.figures import (
     add,
     collect_figures,
 )
+from nsqd.http.identities import LABELLED, by_messages, identity_families, identity_rows
 from nsqd.http.node import Node
 from shared.audit.trail import TrailFigures
 from shared.budget import BudgetFigures
@@ -72,6 +73,7 @@ class MetricsRoute:
         self._channels = RowChoice()
         self._tubes = RowChoice()
         self._cursors = RowChoice()
+        self._identities = RowChoice(LABELLED, by_messages)
         self._coalescing: Coalescing[bytes] = Coalescing()
         self._last = b""  # the last answer
         self._made, self._took = 0.0, 0.0  # s: when the last answer was made, by the loop's clock, and how long it took
@@ -96,7 +98,8 @@ class MetricsRoute:
 
     async def _write(self) -> bytes:
         figures = await collect_figures(self._node)
-        cluster = figures.cluster
+        cluster, accounts = figures.cluster, self._node.accounts
+        identities = await self._node.bridge.observe(lambda: identity_rows(accounts)) if accounts is not None else None
         families = [
             *_totals(figures),
             *_scan(figures.scan),
@@ -107,13 +110,14 @@ class MetricsRoute:
             *_labelled("channel", CHANNEL_GAUGES, CHANNEL_COUNTERS, *self._channels.choose(figures.channels)),
             *_labelled("tube", TUBE_GAUGES, TUBE_COUNTERS, *self._tubes.choose(figures.tubes)),
             *_labelled("cursor", CURSOR_GAUGES, CURSOR_COUNTERS, *self._cursors.choose(figures.cursors)),
+            *(() if identities is None else identity_families(*self._identities.choose(identities), OTHER)),
             *_latency(figures.latency),
             *(cluster_families(self._node.options.node_number(), cluster) if cluster is not None else ()),
         ]
-        return generate_latest(_Families(families))
+        return generate_latest(Families(families))
 
 
-class _Families(Collector):
+class Families(Collector):
     """The families of one scrape, for prometheus_client to write."""
 
     def __init__(self, families: Sequence[Metric]) -> None:

@@ -14,6 +14,7 @@ from nsqd.core.retention.history import History
 from nsqd.core.sequence.store import LogFigures
 from nsqd.core.topology import TopologySnapshot
 from nsqd.options import NsqdOptions
+from nsqd.protocols.account import Accounts
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.nsq.peer import Peer
 from shared.budget import BudgetFigures
@@ -66,6 +67,7 @@ class Node:
     buffers: Callable[[], BudgetFigures]  # any thread: what clients make the node buffer
     job_ids: JobIds  # trio thread; the names that clients of Disque have for jobs
     audit: "Trail | None" = None  # any thread; None: nothing is recorded
+    accounts: Accounts | None = None  # trio thread; of those who are in the auth file; None: there is none
 
     async def registered(self, topic: str) -> None:
         """Return when nsqlookupd knows what was just created, or after a bounded time. Runs in the HTTP thread."""

@@ -35,7 +35,7 @@ from nsqd.protocols.nsq.commands import INT32
 from nsqd.protocols.nsq.fast import equal_bodies
 from shared.http.api import V1_HEADERS, query, read_body
 from shared.http.errors import HttpError
-from shared.values import MILLISECOND
+from shared.values import MILLISECOND, SECOND
 
 T = TypeVar("T")
 
@@ -87,10 +87,11 @@ class Publishing:
         topic = topic_name(arguments)
         attributes = _read_attributes(request, arguments)
         if attributes or len(arguments) > 1:
-            return await self._pub_otherwise(topic, body, arguments, attributes)
+            return await self._pub_otherwise(request, topic, body, arguments, attributes)
         broker = self._node.broker
 
         def publish() -> bool:
+            self._admit(request, 1, len(body))
             to = topic_to_publish_to(broker, topic)
             to.publish([body], len(body))
             return to.starting
@@ -99,13 +100,30 @@ class Publishing:
             await self._node.registered(topic)
         return OK
 
-    async def _pub_otherwise(self, name: str, body: bytes, arguments: Arguments, attributes: Attributes) -> Response:
+    def _admit(self, request: Request, messages: int, size: int) -> None:
+        """Count messages for whoever sends a request, before they are published. Runs in the trio thread.
+
+        Raises HttpError 429 if the sender is over its rate.
+        """
+        accounts, identity = self._node.accounts, getattr(request.state, "identity", None)
+        if accounts is None or identity is None:
+            return
+        account = accounts.account(identity.name)
+        wait = account.admit(identity.limits, messages, size, self._node.broker.now)
+        if wait:
+            account.refused += 1
+            raise HttpError(429, "TOO_MANY_MESSAGES", {"Retry-After": str(-(-wait // SECOND))})
+
+    async def _pub_otherwise(
+        self, request: Request, name: str, body: bytes, arguments: Arguments, attributes: Attributes
+    ) -> Response:
         """Publish one message with attributes, a delay, a channel, or a request for its id."""
         channel, defer = arguments.get("channel"), arguments.get("defer")
         if defer is not None and channel is not None:
             raise HttpError(400, "INVALID_DEFER")
 
         def publish() -> int:
+            self._admit(request, 1, len(body))
             self._ask_for_copies(name, copies)
             if defer is not None:
                 return self._publish_deferred(name, body, defer, attributes)
@@ -156,17 +174,24 @@ class Publishing:
         try:
             bodies = binary_bodies(body, self._max_msg_size, self._max_body_size) if binary else self._lines(body)
         except HttpError:
-            await self._publish(topic, [], NONE, arguments)  # the original has created the topic by now
+            await self._publish(request, topic, [], NONE, arguments)  # the original has created the topic by now
             raise
-        return _answer(await self._publish(topic, bodies, attributes, arguments))
+        return _answer(await self._publish(request, topic, bodies, attributes, arguments))
 
-    async def _publish(self, name: str, bodies: list[bytes], attributes: Attributes, arguments: Arguments) -> int:
+    async def _publish(
+        self, request: Request, name: str, bodies: list[bytes], attributes: Attributes, arguments: Arguments
+    ) -> int:
         """Publish in portions, or only make sure that the topic exists. Return how many had been published before."""
         batch, duplicates, copies = MpubBatch(bodies, attributes), 0, self._copies(arguments)
+        size = sum(map(len, bodies)) if self._node.accounts is not None else 0
+
+        def publish() -> int:
+            if batch.is_new:
+                self._admit(request, len(bodies), size)
+            return self._publish_portion(name, batch, arguments.get("channel"), copies)
+
         while True:
-            duplicates += await self._call(
-                name, lambda: self._publish_portion(name, batch, arguments.get("channel"), copies)
-            )
+            duplicates += await self._call(name, publish)
             if batch.is_done:
                 return duplicates
 

@@ -71,6 +71,7 @@ NEEDS: Mapping[str, Need] = {
     "POST /channel/messages/kick": _channel(Verb.ACT),
     "POST /channel/messages/bury": _channel(Verb.ACT),
     "POST /channel/messages/move": Need(Verb.ACT, "topic", "channel", target="to"),
+    "GET /identities": Need(Verb.STATS),
     "GET /pauses": Need(Verb.STATS),
     "GET /node/drain": Need(Verb.STATS),
     "POST /node/drain": _ADMIN,

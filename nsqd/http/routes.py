@@ -9,6 +9,7 @@ from nsqd.http.cuts import CutRoutes
 from nsqd.http.dead_letters import DeadLetters
 from nsqd.http.drain import Drain
 from nsqd.http.health import HealthRoutes
+from nsqd.http.identities import IdentitiesRoute
 from nsqd.http.jobs import Jobs
 from nsqd.http.logs import Mirrors
 from nsqd.http.message_actions import MessageActions
@@ -58,6 +59,7 @@ def routes(node: Node) -> Routes:
         **TubesRoute(node).routes(),
         **Jobs(node).routes(),
         **ClusterRoute(node).routes(),
+        **(IdentitiesRoute(node, node.accounts).routes() if node.accounts is not None else {}),
         "/metrics": {"GET": MetricsRoute(node).metrics},
         "/livez": {"GET": observe.livez},
         "/readyz": {"GET": observe.readyz},

@@ -5,10 +5,12 @@ writable. A connection that ends is drained first: closing a socket with unread 
 client would lose the error that explains the end.
 """
 
+from __future__ import annotations
+
 import socket
 import ssl
 from collections import deque
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from nsqd.core.sequence.mark import Promise, are_kept
 from nsqd.net.endpoint import Endpoint
@@ -22,6 +24,9 @@ from shared.log import log
 from shared.tls import TlsObject
 from shared.unix_sockets import NOBODY, peer_user
 
+if TYPE_CHECKING:  # only nodes with an auth file have accounts
+    from nsqd.protocols.account import Usage
+
 # ns that a client may take to read the last output of a connection that is closing, and for which replies with a limit go on to
 # wait when the client sends no more
 DRAIN_TIME = 1_000_000_000
@@ -33,18 +38,18 @@ class ConnectionOwner(Protocol):
 
     budget: Budget  # shared by half-received commands and unsent output
     now: int  # time of the turn, monotonic ns
-    unflushed: dict["Connection", None]  # connections that are looked at again at the end of this turn
+    unflushed: dict[Connection, None]  # connections that are looked at again at the end of this turn
 
-    def set_timer(self, connection: "Connection") -> None:
+    def set_timer(self, connection: Connection) -> None:
         """Take note that a timer of the connection has become earlier."""
 
-    def suspend(self, connection: "Connection", begin: Begin) -> None:
+    def suspend(self, connection: Connection, begin: Begin) -> None:
         """Stop reading input, as nsqd.protocols.transport.Transport describes."""
 
-    def close(self, connection: "Connection") -> None:
+    def close(self, connection: Connection) -> None:
         """End the connection at once, without draining it."""
 
-    def hand_over(self, connection: "Connection") -> None:
+    def hand_over(self, connection: Connection) -> None:
         """Give the connection's socket to the server behind its endpoint, with the input in `leaving`."""
 
     def wrap(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> TlsObject:
@@ -73,12 +78,14 @@ class Connection:
         "limits",
         "metered",
         "output",
+        "paused_until",
         "peer",
         "reading",
         "sealed",
         "socket",
         "starved",
         "timer",
+        "usage",
         "writing",
     )
 
@@ -91,7 +98,10 @@ class Connection:
         # bytes of the budget that output holds which the network has not accepted
         self.output = Share(owner.budget, remote_ip)
         self.metered = False  # True: Inflow accounts for a half-received command of this connection
-        self.starved = False  # True: there is no room for the command at hand, so nothing is read
+        # True: there is no room for the command at hand, or the client is over its rate, so nothing is read
+        self.starved = False
+        self.paused_until = NEVER  # ns: when the connection is read again whose client is over its rate
+        self.usage: Usage | None = None  # that holds the client to limits; None: it had none yet
         self.body_due = NEVER  # ns: when a half-received command, or one that waits for room, is given up
         self._unsent = b""  # bytes taken from the peer, not yet accepted by the network
         self._blocked_since = 0  # ns: since when the network has accepted nothing; counts only with _unsent
@@ -144,6 +154,15 @@ class Connection:
         else:
             self.leaving += rest
         self._owner.unflushed[self] = None
+
+    def meter(self, usage: Usage) -> None:
+        self.usage = usage
+        self.metered = True  # at the end of the turn Inflow sees whether it is so
+        if self.paused_until != NEVER:
+            self.paused_until = 0  # another rate may not ask for the pause
+        self._owner.unflushed[self] = None
+        if hasattr(self, "peer"):  # else the peer is being made, and the timer is set after that
+            self._owner.set_timer(self)
 
     def send_now(self) -> None:
         """Send what may leave before the turn ends."""
@@ -318,5 +337,7 @@ class Connection:
         unsent = len(self._unsent)
         bounds = self.endpoint.bounds
         if unsent >= bounds.unsent or len(self.sealed) > bounds.sealed:
+            return True
+        if self.usage is not None and self.usage.has_output:
             return True
         return unsent > FREE and self._owner.budget.is_full

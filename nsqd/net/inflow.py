@@ -5,14 +5,23 @@ connection may hold anyway. A connection that has reserved can always complete i
 other. A connection that gets no room is not read until there is some, or is closed after BODY_TIMEOUT. The caller passes the
 time in.
 
+A connection whose client has published more than its rate allows is not read for a while, either. What it has sent is handled
+before; it is not closed for that, however long it takes, for it is not its fault that nothing is heard of it.
+
 See docs/design/security.md#sizes-and-times.
 """
 
+from __future__ import annotations
+
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from nsqd.net.connection import Connection, ConnectionOwner
 from nsqd.protocols.transport import NEVER
 from shared.values import MILLISECOND, SECOND
+
+if TYPE_CHECKING:  # only nodes with an auth file have accounts
+    from nsqd.protocols.account import Usage
 
 # ns between two pieces of a body, and to wait for room; the same as for the bodies of HTTP requests
 BODY_TIMEOUT = 30 * SECOND
@@ -47,7 +56,30 @@ class Inflow:
         if not self._admits(connection, now, arrived):
             # at the end of the turn ConnectionUpkeep sees that no more is to be read
             self._owner.unflushed[connection] = None
+        if connection.usage is not None:
+            self._charge(connection, connection.usage, now)
         self._owner.set_timer(connection)
+
+    def _charge(self, connection: Connection, usage: Usage, now: int) -> None:
+        """Charge what the peer has published; stop reading the connection while that was more than its rate."""
+        connection.metered = connection.metered or usage.limits.has_rates
+        until = 0 if connection.starved else usage.charge(now)
+        if until:
+            connection.starved, connection.paused_until = True, until
+            connection.body_due = NEVER
+            self._owner.unflushed[connection] = None
+
+    def end_pause(self, connection: Connection, now: int) -> None:
+        """Read the connection again. A body that is coming has all its time again."""
+        peer = connection.peer
+        connection.paused_until, connection.starved = NEVER, False
+        if connection.usage is not None:
+            connection.usage.end_pause(now)
+        if peer.body_since >= 0:
+            peer.body_since = now
+        # at the end of the turn ConnectionUpkeep sees that it is to be read
+        self._owner.unflushed[connection] = None
+        self.account(connection, now, 0)
 
     def _admits(self, connection: Connection, now: int, arrived: int) -> bool:
         """Reserve what the command at hand takes. Return False if there is no room, or if there was none before."""
@@ -94,5 +126,6 @@ class Inflow:
         if not self._waiting:
             self.retry_at = NEVER
         connection.starved = connection.metered = False
+        connection.paused_until = NEVER
         connection.body_due = NEVER
         connection.input.hold(0)

@@ -74,6 +74,8 @@ class ConnectionUpkeep:
             self._refused["body_timeout"] += 1
             self._owner.close(connection)
             return
+        if now >= connection.paused_until:
+            self._inflow.end_pause(connection, now)
         if not connection.drain_until:
             connection.expire_limits(now)
             connection.peer.tick(now)

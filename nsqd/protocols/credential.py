@@ -13,6 +13,7 @@ from nsqd.protocols.transport import Transport
 from shared.auth.verbs import Verb
 
 if TYPE_CHECKING:  # a node without an auth file does not load what reads one
+    from nsqd.protocols.account import AccountClient, Accounts, Usage
     from shared.auth.auth_file import Identity
 
 
@@ -35,30 +36,47 @@ class Proofs(Protocol):
         """Count a wrong token from an address."""
 
 
-def credential_of(proofs: Proofs | None, transport: Transport, remote_ip: str) -> Credential | None:
-    """Return the credential of a new client; None: there is no auth file. One on a unix socket is known by its user."""
-    if proofs is None:
-        return None
-    credential = Credential(proofs, remote_ip)
-    if not remote_ip:
-        credential.show_user(transport.peer_user())
-    return credential
+def credential_of(
+    proofs: Proofs | None, accounts: Accounts | None, client: AccountClient, transport: Transport, address: str
+) -> Credential | None:
+    """Return the credential of a new client; None: there is no auth file. The arguments are those of Credential."""
+    return Credential(proofs, accounts, client, transport, address) if proofs is not None else None
 
 
 class Credential:
-    """The proof that one client has shown last, and who it is by that."""
+    """The proof that one client has shown last, who it is by that, and what its connection uses of that one's account."""
 
-    __slots__ = ("_address", "_find", "_proofs", "identity")
+    __slots__ = (
+        "_accounts",
+        "_address",
+        "_client",
+        "_find",
+        "_proofs",
+        "_transport",
+        "identity",
+        "is_one_too_many",
+        "usage",
+    )
 
-    def __init__(self, proofs: Proofs, address: str) -> None:
-        """Begin with nobody. `address`: the client's, "" for a unix socket."""
+    def __init__(
+        self, proofs: Proofs, accounts: Accounts | None, client: AccountClient, transport: Transport, address: str
+    ) -> None:
+        """Begin with nobody.
+
+        `accounts`: where the connection is counted; None: nowhere. `address`: the client's, "" for a unix socket.
+        """
         self._proofs = proofs
+        self._accounts = accounts
+        self._client = client
+        self._transport = transport
         self._address = address
         self._find: Callable[[], Identity | None] = _nobody
         self.identity: Identity | None = None  # None: nobody
+        self.usage: Usage | None = None  # None: nobody, or nothing is counted
+        self.is_one_too_many = False  # the last proof was right, but its owner has as many connections as it may
 
     def show_token(self, secret: bytes, *, is_final: bool = True) -> bool:
-        """Take a token. Returns False if nobody has it: the client stays who it was.
+        """Take a token. Returns False if nobody has it, or has too many connections: the client stays who it was.
 
         After too many wrong ones from the client's address, this one is not looked at. `is_final`: nobody else is asked about
         the secret, so it counts as wrong if it is no token.
@@ -68,7 +86,7 @@ class Credential:
         if self._proofs.is_blocked(self._address):
             return False
         is_known = self._show(partial(self._proofs.with_token, secret))
-        if not is_known:
+        if not is_known and not self.is_one_too_many:
             self._proofs.note_failure(self._address)
         return is_known
 
@@ -76,14 +94,18 @@ class Credential:
         """Take a certificate that was verified; "": there is none."""
         return bool(subject or names) and self._show(partial(self._proofs.with_certificate, subject, names))
 
-    def show_user(self, number: int) -> None:
-        """Take the number of the machine's user who has connected by a unix socket. Who that is may change with the file."""
-        self._find = partial(self._proofs.with_uid, number)
-        self.identity = self._find()
+    def show_user(self) -> None:
+        """Take the machine's user who has connected, if it is by a unix socket. Who that is may change with the file."""
+        if self._address:
+            return
+        find = partial(self._proofs.with_uid, self._transport.peer_user())
+        if not self._show(find) and not self.is_one_too_many:
+            self._find = find
 
     def _show(self, find: Callable[[], Identity | None]) -> bool:
         identity = find()
-        if identity is None:
+        self.is_one_too_many = identity is not None and not self._join(identity, is_new=True)
+        if identity is None or self.is_one_too_many:
             return False
         self._find, self.identity = find, identity
         return True
@@ -91,7 +113,38 @@ class Credential:
     def renew(self) -> bool:
         """Look again who this is: the auth file has changed. Returns False if it was somebody, and is nobody now."""
         before, self.identity = self.identity, self._find()
+        if self.identity is not None:
+            self._join(self.identity, is_new=False)
         return before is None or self.identity is not None
+
+    def _join(self, identity: Identity, is_new: bool) -> bool:
+        """Count the connection for `identity` from now on. Returns False if that one may have no more."""
+        before, limits = self.usage, identity.limits
+        if self._accounts is None:
+            return True
+        if before is not None and before.account.name == identity.name:
+            if before.limits != limits:
+                before.limits = limits
+                self._limits_changed(before)
+            return True
+        joined = self._accounts.join(identity.name, limits, self._client, is_new)
+        if joined is None:
+            return False
+        self.leave()
+        self.usage = joined
+        self._client.joined_account(joined.account)
+        if before is not None or limits.given():  # else nothing was metered, and nothing is to be
+            self._limits_changed(joined)
+        return True
+
+    def _limits_changed(self, usage: Usage) -> None:
+        self._transport.meter(usage)
+        self._client.limits_changed()
+
+    def leave(self) -> None:
+        """Take note that the connection is gone, or its client somebody else."""
+        if self.usage is not None:
+            self.usage.account.leave(self.usage)
 
     def may(self, verb: Verb, topic: str = "", channel: str = "") -> bool:
         """Return whether the client may do this; `topic` "": on all topics, or on the node."""

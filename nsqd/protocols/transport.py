@@ -1,8 +1,13 @@
 """What carries a peer's bytes, as every protocol sees it. The reactor's connections implement it; tests have their own."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from nsqd.protocols.account import Usage
 
 NEVER = 1 << 62  # ns: later than any time
 DEFLATE_LEVEL = 6  # the level unless the client asks for another
@@ -60,6 +65,9 @@ class Transport(Protocol):
         `begin` is called at once. The function that it is given may be called from any code of the reactor's thread, between
         turns.
         """
+
+    def meter(self, usage: Usage) -> None:
+        """Hold the connection to the rates and the output that the limits of this usage allow, from now on."""
 
     def hand_over(self, rest: bytes, head_due: int = NEVER) -> None:
         """Give the connection away once all output has left: to the server behind this listener, with the input in `rest`.

@@ -5,6 +5,7 @@
     sha256 = "9f86d081..."                     # of the token
     roles = ["orders"]
     expires = 2027-01-01T00:00:00Z
+    limits = { connections = 100, messages = 5000 }   # see shared/auth/limits.py; any entry but a role may have them
 
     [[user]]                                   # a person; `penstock users` writes this
     name = "ann"
@@ -38,6 +39,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from shared.auth.limits import NONE, Limits, LimitsError, read_limits
 from shared.auth.passwords import MADE_BY
 from shared.auth.rules import ANY, PatternError, Rights, Rule, expression, matches, matches_subject
 from shared.auth.tokens import DIGEST
@@ -48,7 +50,7 @@ MOST_BYTES = 16 * 1024 * 1024
 NEVER = float("inf")
 NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
 _KINDS = ("token", "user", "certificate", "socket", "role")
-_COMMON = frozenset({"name", "roles", "topics", "expires"})
+_COMMON = frozenset({"name", "roles", "topics", "expires", "limits"})
 _KEYS = {
     "token": _COMMON | {"sha256"},
     "user": _COMMON | {"password", "sha256"},
@@ -72,6 +74,7 @@ class Identity:
     roles: tuple[str, ...]
     rights: Rights
     expires: float = NEVER  # s since the epoch
+    limits: Limits = NONE
 
     def __repr__(self) -> str:
         return f"<Identity {self.name}, by {self.kind}>"
@@ -218,7 +221,14 @@ class _Reader:
         except PatternError as error:
             raise self._error(kind, place, f"{name}: {error}") from None
         until = expires.timestamp() if expires is not None else NEVER
-        self._add(kind, place, entry, Identity(name, kind, tuple(roles), rights, until))
+        limits = self._limits(kind, place, entry)
+        self._add(kind, place, entry, Identity(name, kind, tuple(roles), rights, until, limits))
+
+    def _limits(self, kind: str, place: int, entry: Mapping[str, Any]) -> Limits:
+        try:
+            return read_limits(entry["limits"]) if "limits" in entry else NONE
+        except LimitsError as error:
+            raise self._error(kind, place, f"{entry['name']}: {error}") from None
 
     def _rights_of(self, roles: tuple[str, ...], scope: tuple[str, ...]) -> Rights:
         """Return rights that all with the same roles share: 10,000 of 1,000 rules took minutes. Raises PatternError."""

@@ -26,7 +26,8 @@ class ConsumerSink(Protocol):
     def room(self) -> int:
         """Return how many bytes the sink takes now; a delivery of n bytes makes the room n smaller.
 
-        At most 0 means no room. In that case the owner of the sink calls Channel.refresh when there is room again.
+        At most 0 means no room. In that case the owner of the sink calls Channel.refresh when there is room again. The sink
+        may make the consumer's window smaller or larger meanwhile.
         """
 
     def flush(self) -> None:

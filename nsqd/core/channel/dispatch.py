@@ -107,8 +107,8 @@ class Dispatch:
 
     def _deliver_share(self, supply: Supply, consumer: Consumer, share: int, depth: int, now: int) -> int:
         """Deliver up to `share` messages at once, as window and sink allow. Return the number of messages that is left."""
+        room, rate = consumer.sink.room(), consumer.sample_rate  # the sink may make the window smaller
         count = min(share, consumer.ready - consumer.in_flight)
-        room, rate = consumer.sink.room(), consumer.sample_rate
         frames: list[bytes] = []
         size = 0
         while count > 0 and room > size:

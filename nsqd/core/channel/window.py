@@ -255,7 +255,10 @@ class StripeSink:
         home.sink.deliver(frames, size, now)
 
     def room(self) -> int:
-        return self._window.home.sink.room()
+        window = self._window
+        room = window.home.sink.room()
+        self.member.ready = self.member.in_flight + window.count(self.member)  # the sink may make the window smaller
+        return room
 
     def flush(self) -> None:
         self._window.home.sink.flush()

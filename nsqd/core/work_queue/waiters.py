@@ -176,6 +176,8 @@ class Waiters(Generic[Q]):
         if self.guests:
             waiting.sort(key=lambda worker: worker.is_guest)  # those of this node come first
         for worker in waiting:
+            if not worker.waiting:  # held back, because of what another one was given
+                continue
             if queue.pause_until > now or queue.table.head() is None:
                 return
             try:

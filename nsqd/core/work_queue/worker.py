@@ -142,3 +142,37 @@ class Holder(Worker):
 
     def lost(self, tube: int, ordinal: int) -> None:
         """Do nothing: the tube knows that the job is not held any more."""
+
+
+class NobodysSink:
+    """The sink of a worker that never waits."""
+
+    def reserved(self, tube: str, job: Job, body: bytes) -> None:
+        raise AssertionError("the holder does not wait")
+
+    def wait_for(self, marks: tuple[Mark, ...]) -> None:
+        raise AssertionError("the holder is sent nothing")
+
+    def read_completed(self) -> None:
+        raise AssertionError("the holder does not wait")
+
+    def __repr__(self) -> str:
+        return "<Nobody>"
+
+
+class CountedHolder(Holder):
+    """A holder whose jobs are counted: those of one identity."""
+
+    __slots__ = ("jobs",)
+
+    def __init__(self) -> None:
+        super().__init__(NobodysSink())
+        self.jobs: set[tuple[int, int]] = set()  # (number of the tube, ordinal)
+
+    def hold(self, tube: int, ordinal: int, end: int) -> None:
+        """Note that the job is held."""
+        self.jobs.add((tube, ordinal))
+
+    def lost(self, tube: int, ordinal: int) -> None:
+        """Note that the job is not held any more."""
+        self.jobs.discard((tube, ordinal))

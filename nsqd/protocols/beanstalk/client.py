@@ -20,6 +20,7 @@ from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
+from nsqd.protocols.account import Accounts
 from nsqd.protocols.beanstalk import stats
 from nsqd.protocols.beanstalk.commands import (
     MAX_LINE,
@@ -30,8 +31,8 @@ from nsqd.protocols.beanstalk.commands import (
     read_usual,
     verb_of,
 )
-from nsqd.protocols.credential import Proofs, credential_of
-from nsqd.protocols.outbox import Outbox
+from nsqd.protocols.credential import Proofs
+from nsqd.protocols.job_client import JobClient
 from nsqd.protocols.transport import NEVER, Transport
 from shared.audit.event import Note
 from shared.auth.verbs import Verb
@@ -61,6 +62,7 @@ class BeanstalkContext:
     others: OtherNodes | None = None  # of the cluster; None: this node is alone
     proofs: Proofs | None = None  # the auth file; None: everybody may do everything
     audit: Note | None = None  # what operators do, and what is refused, is recorded there; None: nowhere
+    accounts: Accounts | None = None  # of those who are in it
 
     def learn(self, line: bytes, arguments: tuple[Any, ...]) -> None:
         """Remember a line of put and its arguments, because clients send the same line again."""
@@ -87,7 +89,7 @@ def job_reply(word: bytes, client_id: int, body: bytes) -> bytes:
     return b"%s %d %d\r\n%s\r\n" % (word, client_id, len(body), body)
 
 
-class Client(ABC):
+class Client(JobClient, ABC):
     """The reading of one client's bytes and the waiting of its commands; Peer implements the commands.
 
     Implements nsqd.protocols.conversation.Conversation, and the sink of its worker.
@@ -104,22 +106,17 @@ class Client(ABC):
         "_half_put",
         "_is_gone",
         "_loans",
-        "_long",
         "_now",
         "_put",
         "_skips_line",
         "_spent",
-        "_transport",
         "_wait",
         "body_since",
         "buffered",
-        "credential",
         "has_more",
-        "outbox",
         "port",
         "remote_ip",
         "waiting",
-        "worker",
     )
 
     def __init__(
@@ -127,10 +124,9 @@ class Client(ABC):
     ) -> None:
         self._broker = broker
         self._context = context
-        self._transport = transport
+        super().__init__(broker.tubes, transport, remote_ip, b"INTERNAL_ERROR\r\n", context.proofs, context.accounts)
         self.remote_ip = remote_ip  # "" for a unix socket
         self.port = port
-        self.outbox = Outbox(transport, b"INTERNAL_ERROR\r\n")
         self.waiting = False  # True: so much input is kept that no more is to be read
         self.has_more = False  # True: there is input to handle even if no more comes
         self.buffered = 0  # bytes of a whole body that is coming, or of commands that are kept; 0: neither
@@ -145,14 +141,14 @@ class Client(ABC):
         self._spent = 0  # units of this turn, out of UNITS_OF_A_TURN
         self._discard = 0  # bytes of a body that are still to be discarded
         self._discard_reply = JOB_TOO_BIG  # the answer then
-        self.credential = credential_of(context.proofs, transport, remote_ip)
         self._skips_line = False  # True: the line was too long, and its end is looked for
         self._wait = False  # True: no command is looked at until a reserve, or the disk, has answered
         self._deadline = NEVER  # ns: when a waiting reserve is given up; -1 for a moment while a read from disk begins
-        self._long: Callable[[], bytes | None] | None = None  # a command that takes several turns
         self._eof = self._is_gone = False
         self._now = now
         broker.tubes.join(self.worker)
+        if self.credential is not None:
+            self.credential.show_user()
 
     # input
 
@@ -305,7 +301,7 @@ class Client(ABC):
     def receive_eof(self) -> None:
         """Answer everything that the client has sent, and end a waiting reserve: the client sends no more."""
         self._eof = True
-        if self._wait and self.worker.waiting:
+        if self._wait and self.waits_for_job:
             self._answer(TIMED_OUT)
         if not self._wait and not self.has_more:
             self.outbox.end()
@@ -321,11 +317,12 @@ class Client(ABC):
             self._is_gone = True
             self._broker.seal_puts()
             self._broker.tubes.leave(self.worker)
+            self.leave_account()
 
     def rights_changed(self) -> None:
         """End the connection if the client is nobody any more, or waits for jobs that it may not have."""
         credential, worker = self.credential, self.worker
-        if credential is None or (credential.renew() and not (worker.waiting and not self.may_wait())):
+        if credential is None or (credential.renew() and not (self.waits_for_job and not self.may_wait())):
             return
         self._broker.tubes.waiters.stop_waiting(worker)
         self._reply(UNAUTHORIZED)
@@ -348,6 +345,8 @@ class Client(ABC):
     def reserved(self, tube: str, job: Job, body: bytes) -> None:
         """Answer the waiting reserve with its job."""
         self._answer(job_reply(b"RESERVED", self._broker.tubes.client_id(job), body))
+        if self.credential is not None:
+            self.note_reserved()
 
     def read_completed(self) -> None:
         """Handle the waiting command again, at once, now that the disk has answered: a body is not kept for long."""
@@ -359,7 +358,7 @@ class Client(ABC):
     def _answer(self, reply: bytes) -> None:
         """Answer a waiting reserve, and go on with the kept input."""
         self._broker.tubes.waiters.stop_waiting(self.worker)
-        self._deadline = NEVER
+        self._deadline = self._room_due = NEVER
         self._reply(reply)
         self._continue_input()
 
@@ -375,21 +374,27 @@ class Client(ABC):
 
     def next_timer(self) -> int:
         """Return when `tick` has something to do (monotonic ns)."""
-        if not self.worker.waiting:
+        if not self.waits_for_job:
             return NEVER
         warned = self.worker.warned_at()
-        return self._deadline if warned is None else min(self._deadline, warned)
+        due = min(self._deadline, self._room_due)
+        return due if warned is None else min(due, warned)
 
     def tick(self, now: int) -> None:
         """End a waiting reserve that has waited long enough, or whose worker has a reservation that ends soon."""
         self._now = now
-        if not self.worker.waiting or now < self.next_timer():
+        if not self.waits_for_job or now < self.next_timer():
             return
         self._broker.tubes.release_due(self.worker, now)
-        if not self.worker.waiting:  # the worker got a job that was due as early as its own deadline
+        if not self.waits_for_job:  # the worker got a job that was due as early as its own deadline
             return
         warned = self.worker.warned_at()
-        self._answer(DEADLINE_SOON if warned is not None and warned <= now else TIMED_OUT)
+        if warned is not None and warned <= now:
+            self._answer(DEADLINE_SOON)
+        elif now >= self._deadline:
+            self._answer(TIMED_OUT)
+        else:
+            self.look_for_room(now)
 
     # calls that the reactor makes to every peer
 

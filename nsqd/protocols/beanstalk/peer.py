@@ -90,6 +90,8 @@ class Peer(Operator):
             return 0
         worker.produces = True
         tubes.commands["put"] += len(bodies)
+        if self.credential is not None:
+            self.count_published(len(bodies), len(bodies) * size)
         marks = self._broker.topics[worker.using].marks  # the record of the jobs makes the promise, at the turn's end
         if len(bodies) == 1:
             self.outbox.reply(b"INSERTED %d\r\n" % first, marks)
@@ -153,6 +155,7 @@ class Peer(Operator):
             except TooMany:
                 self._reply(OUT_OF_MEMORY)
             else:
+                self.count_published(min(number, 1), len(body))  # 0: it was put before
                 self._promise(self.worker.using)
                 self._reply(b"INSERTED %d\r\n" % number if number else b"DUPLICATE\r\n")
         return end
@@ -179,13 +182,16 @@ class Peer(Operator):
             self._end_borrowed()
         warned = worker.warned_at()
         soon = warned is not None and warned <= now
-        if not (soon and not tubes.has_ready(worker)):
+        has_room = self.credential is None or self.room_in_flight() > 0
+        if has_room and not (soon and not tubes.has_ready(worker)):
             found = tubes.waiters.next_for(worker, now)
             if found is not None:
                 self._count(command)
                 tube, job, body = found
                 tube.reserve(job, worker, now)
                 self._reply(job_reply(b"RESERVED", self._broker.tubes.client_id(job), body))
+                if self.credential is not None:
+                    self.note_reserved()
                 return
         self._count(command)
         if soon:
@@ -194,6 +200,8 @@ class Peer(Operator):
             self._reply(TIMED_OUT)
         else:
             tubes.waiters.wait(worker)
+            if not has_room:
+                self.hold_back()
             self._wait = True
             self._deadline = NEVER if seconds is None else now + seconds * SECOND
             self._transport.timer_changed()
@@ -204,6 +212,7 @@ class Peer(Operator):
         worker.works = True
         tubes.release_due(worker, self._now)
         replies: list[bytes] = []
+        count = min(count, self.room_in_flight())
         while len(replies) < count:
             try:
                 found = tubes.waiters.next_for(worker, self._now)
@@ -217,6 +226,7 @@ class Peer(Operator):
             tube.reserve(job, worker, self._now)
             replies.append(job_reply(b"RESERVED", self._broker.tubes.client_id(job), body))
         if replies:
+            self.note_reserved()
             self._reply(b"RESERVED_BATCH %d\r\n" % len(replies) + b"".join(replies))
         else:  # no job is ready: wait for the first one, with the answers of reserve-with-timeout
             self._begin_reserve("reserve-with-timeout", seconds)
@@ -230,8 +240,12 @@ class Peer(Operator):
             self._reply(NOT_FOUND)
             return
         self.worker.works = True
+        if self.room_in_flight() <= 0:  # this command never waits
+            self._reply(OUT_OF_MEMORY)
+            return
         tube, job = found
         tube.reserve(job, self.worker, self._now)
+        self.note_reserved()
         self._reply(job_reply(b"RESERVED", self._broker.tubes.client_id(job), body))
 
     def _own(self, verb: bytes, job_id: int, *arguments: int) -> tuple[Tube, Job] | None:

@@ -16,13 +16,13 @@ from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.loan import Loan
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
-from nsqd.protocols.credential import credential_of
+from nsqd.protocols.account import Account
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.arguments import COMMANDS, Command, Refused, find
 from nsqd.protocols.disque.audited import note
 from nsqd.protocols.disque.context import DisqueContext
 from nsqd.protocols.disque.rights import allows
-from nsqd.protocols.outbox import Outbox
+from nsqd.protocols.job_client import JobClient
 from nsqd.protocols.transport import NEVER, Transport
 from shared.audit.event import Outcome
 from shared.auth.verbs import Verb
@@ -38,7 +38,7 @@ COPIES_TOO_LATE = b"NOREPL Timeout reached before replicating to the requested n
 GONE_BEFORE_COPIED = b"NOREPL job removed (expired?) before the requested replication level was achieved"
 
 
-class Client(ABC):
+class Client(JobClient, ABC):
     """The reading of one client's bytes and the waiting of its commands; Peer has the commands.
 
     Implements nsqd.protocols.conversation.Conversation, and the sink of its worker.
@@ -49,17 +49,14 @@ class Client(ABC):
         "_buffer",
         "_deadline",
         "_eof",
-        "_long",
         "_needed",
         "_spent",
-        "_transport",
         "_wait",
         "authorized",
         "body_since",
         "broker",
         "buffered",
         "context",
-        "credential",
         "has_more",
         "is_gone",
         "joined",
@@ -70,13 +67,11 @@ class Client(ABC):
         "nil_array",
         "now",
         "number",
-        "outbox",
         "port",
         "remote_ip",
         "silence",
         "waiting",
         "wants_counters",
-        "worker",
     )
 
     def __init__(
@@ -84,10 +79,11 @@ class Client(ABC):
     ) -> None:
         self.broker = broker
         self.context = context
-        self._transport = transport
+        super().__init__(
+            broker.tubes, transport, remote_ip, resp.error(COPIES_TOO_LATE), context.proofs, context.accounts
+        )
         self.remote_ip = remote_ip  # "" for a unix socket
         self.port = port
-        self.outbox = Outbox(transport, resp.error(COPIES_TOO_LATE))
         self.waiting = False  # True: so much input is kept that no more is to be read
         self.has_more = False  # True: there is input to handle even if no more comes
         self.buffered = 0  # bytes that the command takes that is coming, or those that are kept; 0: neither
@@ -99,9 +95,7 @@ class Client(ABC):
         self.number = context.next_number()  # CLIENT LIST tells it
         self.name = b""  # by CLIENT SETNAME
         self.last_command = b""
-        # None: there is no auth file
-        self.credential = credential_of(context.proofs, transport, remote_ip)
-        self.authorized = not context.password if self.credential is None else self.credential.identity is not None
+        self.authorized = not (context.password or context.proofs)
         self.nil, self.nil_array = resp.NIL, resp.NIL_ARRAY  # as the version of RESP has them that the client asked for
         self.wants_counters = False  # the last GETJOB asked for the counters of jobs
         self.silence = 0  # replies that are not sent, because the client has asked for it; -1: all
@@ -111,9 +105,11 @@ class Client(ABC):
         self._wait = False  # True: no command is looked at until a GETJOB, or the disk, has answered
         self._again = False  # True: the command is executed again when the disk has answered
         self._deadline = NEVER  # ns: when a waiting GETJOB is given up
-        self._long: Callable[[], bytes | None] | None = None  # a command that takes several turns
         self._eof = False
         self.is_gone = False  # True: the client was ended, or its connection is gone
+        if self.credential is not None:
+            self.credential.show_user()
+            self.authorized = self.credential.identity is not None
 
     # input
 
@@ -263,6 +259,10 @@ class Client(ABC):
         self.authorized = True
         return True
 
+    def joined_account(self, account: Account) -> None:
+        """Have the account hold the jobs that the client fetches."""
+        self.worker.holder = account.holder
+
     def _end_monitoring(self) -> None:
         """Show the client no more commands of others, if it may not see them now."""
         if self.credential is not None and not self.credential.may(Verb.ADMIN):
@@ -274,7 +274,7 @@ class Client(ABC):
         self.forget_usual()
         if credential is None:
             return
-        waits = self.worker.watching if self.worker.waiting else ()
+        waits = self.worker.watching if self.waits_for_job else ()
         is_known = credential.renew()
         self.authorized |= credential.identity is not None
         self._end_monitoring()
@@ -340,6 +340,7 @@ class Client(ABC):
     def wait_for_job(self, timeout: int) -> None:
         """Let the client wait for a job of the queues that its worker watches. `timeout`: ms; 0: without end."""
         self.context.queues.wait(self.worker)
+        self.hold_back()
         self._wait = True
         self._deadline = self.now + timeout * 1_000_000 if timeout else NEVER
         self._transport.timer_changed()
@@ -347,7 +348,7 @@ class Client(ABC):
     def end_wait(self, reply: bytes) -> None:
         """Answer a GETJOB that waits, and go on with the kept input in the next turn."""
         self.context.queues.stop_waiting(self.worker)
-        self._deadline = NEVER
+        self._deadline = self._room_due = NEVER
         self.reply(reply)
         self._wait = self.waiting = False
         self.has_more = bool(self._buffer)
@@ -388,6 +389,8 @@ class Client(ABC):
         """Answer the waiting GETJOB with its job."""
         self.context.queues.note_fetched(tube, self.broker.now)
         self.end_wait(self.fetched([(tube, job, body)]))
+        if self.credential is not None:
+            self.note_reserved()
 
     def lent(self, loan: Loan, lender: int) -> bool:
         """Answer the waiting GETJOB with a job of another node. The client does not own it, so it stays out if that goes."""
@@ -407,7 +410,7 @@ class Client(ABC):
     def receive_eof(self) -> None:
         """Answer everything that the client has sent, and end a waiting GETJOB: the client sends no more."""
         self._eof = True
-        if self.worker.waiting:
+        if self.waits_for_job:
             self.end_wait(self.nil_array)
         elif not self._wait and not self.has_more:
             self.outbox.end()
@@ -423,6 +426,7 @@ class Client(ABC):
             self.context.queues.stop_waiting(self.worker)
             self.broker.tubes.waiters.leave(self.worker)
             self.context.forget(self)
+            self.leave_account()
 
     def break_off(self, why: str = "") -> None:
         """End the connection without another word to the client, and give it no job any more."""
@@ -431,16 +435,20 @@ class Client(ABC):
 
     def next_timer(self) -> int:
         """Return when `tick` has something to do (monotonic ns)."""
-        return self._deadline
+        return min(self._deadline, self._room_due)
 
     def tick(self, now: int) -> None:
         """End a GETJOB that has waited long enough."""
         self.now = now
-        if not self.worker.waiting or now < self._deadline:
+        if not self.waits_for_job or now < self.next_timer():
             return
         self.broker.tubes.release_due(self.worker, now)
-        if self.worker.waiting:  # else it got a job that was due as early as its own deadline
+        if not self.waits_for_job:  # it got a job that was due as early as its own deadline
+            return
+        if now >= self._deadline:
             self.end_wait(self.nil_array)
+        else:
+            self.look_for_room(now)
 
     def take_output(self) -> list[bytes]:
         """Take everything that waits to be sent."""

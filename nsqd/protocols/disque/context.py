@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 from nsqd.core.queues import Queues
+from nsqd.protocols.account import Accounts
 from nsqd.protocols.credential import Proofs
 from nsqd.protocols.disque.arguments import Refused
 from nsqd.protocols.disque.ids import JobIds
@@ -156,6 +157,7 @@ class DisqueContext:
     password: bytes = b""  # b"": there is none
     proofs: Proofs | None = None  # the auth file; None: everybody may do everything
     audit: Note | None = None  # what operators do, and what is refused, is recorded there; None: nowhere
+    accounts: Accounts | None = None  # of those who are in it
     figures: Callable[[], ServerFigures] = lambda: NO_FIGURES  # of the process, for INFO
     clients: Callable[[], Sequence[Client]] = tuple  # of all connections
     stop: Callable[[], None] | None = None  # ends the process; None: SHUTDOWN is refused

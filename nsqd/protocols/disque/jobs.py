@@ -85,6 +85,8 @@ def _put(
         marks = broker.tubes.ask_for_copies(queue, options.copies if asks_for_copies else 1, has_limit=True)
     context.queues.use(queue, client.now)
     number = broker.tubes.put_into(queue, bodies, options)
+    if client.credential is not None:
+        client.count_published(len(bodies), sum(map(len, bodies)))
     encode, ttl, retry = context.ids.encode, options.ttl, options.ttr
     if len(bodies) == 1:
         replies = b"+" + encode(number, ttl, retry) + b"\r\n"
@@ -138,10 +140,14 @@ def get_again(client: Client, wanted: GetJob) -> None:
     """Do a GETJOB for which the client's worker watches the queues already."""
     context, worker = client.context, client.worker
     client.broker.tubes.release_due(worker, client.now)
-    taken = [] if client.broker.agenda.is_held else context.queues.fetch(worker, wanted.count, client.now)
+    count = wanted.count if client.credential is None else min(wanted.count, client.room_in_flight())
+    is_held = client.broker.agenda.is_held or count <= 0
+    taken = [] if is_held else context.queues.fetch(worker, count, client.now)
     client.spend(len(taken) + len(wanted.queues) // 8)
     if taken:
         client.reply(client.fetched(taken))
+        if client.credential is not None:
+            client.note_reserved()
         return
     for name in worker.watching:
         context.queues.use(name, client.now)

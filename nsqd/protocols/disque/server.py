@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MICROSECOND = 1_000  # ns
 BAD_PASSWORD = b"ERR invalid password"
+TOO_MANY = b"ERR too many connections"
 WRONG_PASS = b"WRONGPASS invalid username-password pair or user is disabled."
 NO_DEBUG = b"ERR DEBUG is switched off: it needs nsqd -debug-routes, or disque-server --enable-debug-command yes"
 NO_SHUTDOWN = b"ERR SHUTDOWN is switched off here: stop the process by SIGTERM"
@@ -50,7 +51,7 @@ def auth(client: Client, arguments: list[bytes]) -> None:
     """Do an AUTH. A wrong password ends what an earlier right one has allowed."""
     if client.credential is not None:
         if not client.show_token(arguments[1]):
-            raise Refused(BAD_PASSWORD)
+            raise Refused(TOO_MANY if client.credential.is_one_too_many else BAD_PASSWORD)
         client.reply(resp.status(b"OK"))
         return
     if not client.context.password:
@@ -99,6 +100,8 @@ def _read_options(client: Client, options: list[bytes]) -> None:
             case b"auth", length if length >= 3:
                 if client.credential is not None:
                     is_right = client.show_token(options[2])
+                    if client.credential.is_one_too_many:
+                        raise Refused(TOO_MANY)
                 else:
                     is_right = not client.context.password or compare_digest(options[2], client.context.password)
                 if not is_right:

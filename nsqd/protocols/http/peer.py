@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from typing import TYPE_CHECKING
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import MAY_BE_DELIVERED
+from nsqd.protocols.account import Accounts
 from nsqd.protocols.credential import Proofs
 from nsqd.protocols.http.head import MAX_HEAD, Request, Route, may_become, read_head
 from nsqd.protocols.outbox import Outbox
@@ -24,6 +26,9 @@ from shared.budget import FREE
 from shared.tls_info import TlsInfo
 from shared.unix_sockets import NOBODY
 from shared.values import SECOND
+
+if TYPE_CHECKING:  # a node without an auth file does not load what reads one
+    from shared.auth.auth_file import Identity
 
 # As in the HTTP thread:
 HEADER_TIMEOUT = 10 * SECOND  # ns from the connection, or from a head's first byte, to the head's end
@@ -63,6 +68,7 @@ class Context:
     # is told of each answer: the request, the client's address and port, and when its last bytes came (monotonic ns)
     answered: Callable[[Request, str, str, int], None]
     proofs: Proofs | None = None  # the auth file; None: everybody may do everything
+    accounts: Accounts | None = None  # of those who are in it
     known: dict[bytes, Request] = field(default_factory=dict)  # by head
     _second: int = -1  # the time in the next two, s since the epoch
     _beginning: bytes = b""  # of all answers
@@ -81,12 +87,27 @@ class Context:
 
     def allows(self, request: Request, user: int) -> bool:
         """Return whether who sends a request may. If not, the HTTP thread says so. `user`: see HttpPeer."""
-        proofs = self.proofs
-        if proofs is None or not request.topic:
+        if self.proofs is None or not request.topic:
             return True
-        identity = proofs.with_token(request.token) if request.token or user == NOBODY else proofs.with_uid(user)
+        identity = self._identity(self.proofs, request, user)
         verb = Verb.STATS if request.route is Route.STATS else Verb.PUBLISH
         return identity is not None and identity.rights.may(verb, request.topic.decode())
+
+    def takes(self, request: Request, user: int, messages: int, size: int, now: int) -> bool:
+        """Count messages that a request is about to publish. Returns False if who sends it may not, or is over its rate.
+
+        The HTTP thread says so then.
+        """
+        identity = self._identity(self.proofs, request, user) if self.proofs is not None else None
+        if identity is None or not identity.rights.may(Verb.PUBLISH, request.topic.decode()):
+            return self.proofs is None
+        return self.accounts is None or not self.accounts.account(identity.name).admit(
+            identity.limits, messages, size, now
+        )
+
+    def _identity(self, proofs: Proofs, request: Request, user: int) -> Identity | None:
+        """Return who sends a request: by its token, or without one by the user of its unix socket."""
+        return proofs.with_token(request.token) if request.token or user == NOBODY else proofs.with_uid(user)
 
     def ok(self, headers: bytes) -> bytes:
         """Return the answer OK with these headers, and with the time of this turn."""
@@ -197,9 +218,9 @@ class HttpPeer:
         topic = broker.named.get(request.topic)
         if topic is None or topic.shut or topic.starting or broker.refusal:
             return False
-        if context.proofs is not None and not context.allows(request, self._user):
-            return False
         if not 0 < request.length <= context.max_msg_size:
+            return False
+        if context.proofs is not None and not context.takes(request, self._user, 1, request.length, now):
             return False
         topic.publish([data[body_at:]], request.length)
         self.outbox.reply(context.ok(NSQ_HEADERS), topic.marks)
@@ -231,7 +252,7 @@ class HttpPeer:
                 self._due = NEVER  # the reactor's deadlines for bodies count now
             self._need = end - at
             return 0
-        if not self._act(request, data, body_at, end):
+        if not self._act(request, data, body_at, end, now):
             return -1
         self._context.answered(request, self.remote_ip, self.port, now)
         return end
@@ -251,7 +272,7 @@ class HttpPeer:
         most = context.max_msg_size if request.route is Route.PUB else min(context.max_body_size, MAX_BODY)
         return 0 < request.length <= most
 
-    def _act(self, request: Request, data: bytes, at: int, end: int) -> bool:
+    def _act(self, request: Request, data: bytes, at: int, end: int, now: int) -> bool:
         """Do what a complete request asks for, and answer it. Return False if nothing was done."""
         if not self._could_answer(request):
             return False
@@ -262,14 +283,16 @@ class HttpPeer:
         if request.route is Route.STATS:
             return self._show_stats(request)
         topic, body = context.broker.named[request.topic], data[at:end]
-        if request.route is Route.PUB:
-            topic.publish([body], len(body))
-        else:
+        bodies: list[bytes] | None = [body]
+        if request.route is not Route.PUB:
             bodies = self._lines(body) if request.route is Route.MPUB else self._binary(body)
-            if bodies is None:
-                return False
-            topic.publish(bodies, sum(map(len, bodies)))
-            self._units += len(bodies) // MESSAGES_OF_A_UNIT
+        if bodies is None:
+            return False
+        size = sum(map(len, bodies))
+        if context.proofs is not None and not context.takes(request, self._user, len(bodies), size, now):
+            return False
+        topic.publish(bodies, size)
+        self._units += len(bodies) // MESSAGES_OF_A_UNIT
         self.outbox.reply(context.ok(NSQ_HEADERS), topic.marks)
         return True
 

@@ -4,6 +4,7 @@ Read `peer` first: one connection's state machine. Its parts are `introduction` 
 `publisher` and `subscription` (what a client publishes and consumes), and `liveness` (how long it may be silent).
 
 * `fast`: the shapes of nearly all traffic, recognized whole; `commands`: the exact reading of everything, which decides.
+* `limited`: delivery to consumers whose identity has limits.
 * `batch`: large MPUBs in portions; `creation`: the command that creates a topic waits for nsqlookupd.
 * `authorization`, `auth_answer`: the question to an authorization server, and its answer.
 * `context`, `settings`, `errors`: what all connections share, the limits in force, and the errors of the wire.

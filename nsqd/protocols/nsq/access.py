@@ -55,6 +55,7 @@ class Access:
             assert credential.identity is not None
             self._allowed.clear()
             return answer_for(credential.identity.name, len(credential.identity.rights.rules))
+        self._check_number()
         if self._ask is None:
             raise (
                 WireError("E_AUTH_DISABLED", "AUTH disabled")
@@ -80,6 +81,7 @@ class Access:
                 raise _refused(command, topic, channel)
             return
         if self.authorization is None:
+            self._check_number()
             raise NotAllowedError("E_AUTH_FIRST", f"AUTH required before {command}", command, target(topic, channel))
         if now >= self.until:
             self._adopt(self._query())
@@ -89,6 +91,11 @@ class Access:
             raise _refused(command, topic, channel)
         if len(self._allowed) < MOST_ALLOWED:
             self._allowed.add((topic, channel))
+
+    def _check_number(self) -> None:
+        """Raise WireError if the client has shown a right proof, whose owner has as many connections as it may."""
+        if self.credential is not None and self.credential.is_one_too_many:
+            raise WireError("E_AUTH_FAILED", "AUTH too many connections")
 
     def check_again(self, command: str, topic: str) -> None:
         """Raise WireError if the auth file does not allow any more what it allowed when a command began."""
@@ -103,7 +110,9 @@ class Access:
         return name_of(self.credential.identity if self.credential is not None else None)
 
     def close(self) -> None:
-        """Forget the question that may be open: the connection is gone."""
+        """Forget the question that may be open, and leave the account: the connection is gone."""
+        if self.credential is not None:
+            self.credential.leave()
         if self._ask is not None:
             self._ask = _nobody
         self._answer = None

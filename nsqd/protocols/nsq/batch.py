@@ -15,12 +15,18 @@ PORTION = 8192  # messages of a client in a turn: reading, encoding and writing 
 class MpubBatch:
     """The messages of one MPUB or /mpub, and how many of them were published."""
 
-    __slots__ = ("_at", "_attributes", "_bodies")
+    __slots__ = ("_at", "_attributes", "_bodies", "last_size")
 
     def __init__(self, bodies: list[bytes], attributes: Attributes = NONE) -> None:
         self._bodies = bodies
         self._attributes = attributes
         self._at = 0  # how many messages were published so far
+        self.last_size = 0  # bytes of the bodies of the portion that was published last
+
+    @property
+    def is_new(self) -> bool:
+        """Return True if nothing was published so far."""
+        return not self._at
 
     @property
     def is_done(self) -> bool:
@@ -50,7 +56,8 @@ class MpubBatch:
     def publish(self, topic: Topic) -> int:
         """Publish the next portion. Return how many of its messages had not been published before."""
         bodies, attributes = self.next_portion()
+        self.last_size = sum(map(len, bodies))
         if attributes:
             return len(bodies) - topic.publish_with(bodies, attributes)
-        topic.publish(bodies, sum(map(len, bodies)))
+        topic.publish(bodies, self.last_size)
         return len(bodies)

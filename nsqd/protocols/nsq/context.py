@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from nsqd.core.broker import Broker
+from nsqd.protocols.account import Accounts
 from nsqd.protocols.credential import Proofs
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.settings import Settings
@@ -34,3 +35,4 @@ class Context:
     until_registered: UntilRegistered = _no_lookupd  # calls back in the reactor's thread, too, within a bounded time
     proofs: Proofs | None = None  # the auth file; None: there is none
     audit: Note | None = None  # where refusals are recorded; None: nowhere
+    accounts: Accounts | None = None  # of those who are in it

@@ -5,6 +5,7 @@ An IDENTIFY may come again, but some of what the first one agreed on holds for g
 
 from collections.abc import Callable
 
+from nsqd.protocols.account import AccountClient
 from nsqd.protocols.credential import credential_of
 from nsqd.protocols.nsq.access import Access
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
@@ -38,7 +39,8 @@ class Introduction:
         "tls",
     )
 
-    def __init__(self, context: Context, transport: Transport, remote_ip: str, now: int) -> None:
+    def __init__(self, context: Context, client: AccountClient, transport: Transport, remote_ip: str, now: int) -> None:
+        """`client`: as the account of its identity sees it."""
         settings = context.settings
         self._settings = settings
         self._ask = context.ask
@@ -54,7 +56,7 @@ class Introduction:
         self.agreed = self.identity
         self.identified = False
         self.tls: TlsInfo | None = None  # details of the handshake, once it is done
-        credential = credential_of(context.proofs, transport, remote_ip)
+        credential = credential_of(context.proofs, context.accounts, client, transport, remote_ip)
         has_servers = settings.auth_required and context.ask is not nobody_to_ask
         self.access = Access(self._ask_servers if has_servers else None, credential)
         self.liveness = Liveness(now, settings.identify_timeout, self.identity.heartbeat_interval)

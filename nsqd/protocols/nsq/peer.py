@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from nsqd.core.channel.consumer import Consumer
 from nsqd.core.message.frame import HEARTBEAT, OK, response
+from nsqd.protocols.account import Account
 from nsqd.protocols.nsq.access import Waiting
 from nsqd.protocols.nsq.commands import Later, MpubScan, NeedMore, read_line, require
 from nsqd.protocols.nsq.context import Context
@@ -74,14 +75,16 @@ class Peer:
         self.has_more = False
         self.at_eof: WireError | None = None  # the error to send if the peer stops sending in the middle of a command
         self.outbox = Outbox(transport, LOST_COPY)
-        self.introduction = Introduction(context, transport, remote_ip, now)
+        self.introduction = Introduction(context, self, transport, remote_ip, now)
         self._liveness = self.introduction.liveness
         topics, access = Topics(context, transport), self.introduction.access
         self._publisher = Publisher(broker, topics, settings, access, self.outbox)
-        self.subscription = Subscription(topics, settings, access, self.outbox)
+        self.subscription = Subscription(topics, settings, access, self.outbox, transport)
         self._started = False  # True: the client sent the right magic
         self._buffer = bytearray()  # input of a command that is not complete
         self._need = 4  # bytes that the buffer needs before parsing makes sense
+        if access.credential is not None:
+            access.credential.show_user()
 
     # input
 
@@ -190,8 +193,8 @@ class Peer:
         self.has_more = False
         self._publisher.scan = self._publisher.batch = None
         self._publisher.forget_topics()
-        self.introduction.access.close()
         self.subscription.disconnected()
+        self.introduction.access.close()
 
     def _check_magic(self, data: bytes) -> int:
         if len(data) < len(MAGIC):
@@ -318,7 +321,12 @@ class Peer:
             return NEVER
         if not self._liveness.is_established:
             return self._read_deadline()
-        return min(self._liveness.heartbeat_due, self._read_deadline(), self.outbox.flush_due)
+        return min(
+            self._liveness.heartbeat_due,
+            self._read_deadline(),
+            self.outbox.flush_due,
+            self.subscription.ask_again_at,
+        )
 
     def tick(self, now: int) -> None:
         """Send a heartbeat or the held messages, or give up on a silent client, if it is time."""
@@ -335,12 +343,44 @@ class Peer:
             self.outbox.reply(HEARTBEAT)
         if now >= self.outbox.flush_due:
             self.subscription.tick(now)
+        if now >= self.subscription.ask_again_at:
+            self.subscription.look_for_room(now)
 
     def _read_deadline(self) -> int:
         """Return when a client that sends nothing is given up (ns)."""
-        if self.waiting or self.has_more:  # the client has sent something that is not handled yet
+        # the client has sent something that is not handled yet, or is not read
+        if self.waiting or self.has_more or self._is_paused():
             return NEVER
         return self._liveness.deadline()
+
+    # the client's identity: see nsqd.protocols.account.AccountClient
+
+    def published(self) -> tuple[int, int]:
+        return sum(self._publisher.counts.values()), self._publisher.size
+
+    def in_flight(self) -> int:
+        return self.subscription.in_flight()
+
+    @property
+    def is_amid(self) -> bool:
+        return self._publisher.batch is not None or self._publisher.scan is not None
+
+    def hold_back(self) -> None:
+        """Do nothing: the consumer's sink is asked before each delivery."""
+
+    def joined_account(self, account: Account) -> None:
+        """Do nothing: the consumer counts what it has in flight."""
+
+    def limits_changed(self) -> None:
+        self.subscription.limits_changed()
+
+    def pause_ended(self, now: int) -> None:
+        self._liveness.last_activity = now
+
+    def _is_paused(self) -> bool:
+        credential = self.introduction.access.credential
+        usage = credential.usage if credential is not None else None
+        return usage is not None and usage.is_paused
 
     # queries
 

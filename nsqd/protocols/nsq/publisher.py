@@ -66,6 +66,7 @@ class Publisher:
         "counts",
         "deduplicates",
         "scan",
+        "size",
     )
 
     def __init__(self, broker: Broker, topics: Topics, settings: Settings, access: Access, outbox: Outbox) -> None:
@@ -80,6 +81,7 @@ class Publisher:
         self._last_topic: Topic | None = None
         self._last_line = b""
         self.counts: dict[str, int] = {}  # messages published, by topic
+        self.size = 0  # bytes of their bodies
         self.scan: MpubScan | None = None  # an MPUB whose messages are still coming; None: there is none
         # a large MPUB that is complete and is published in portions; None: there is none
         self.batch: MpubBatch | None = None
@@ -106,6 +108,7 @@ class Publisher:
             return False
         topic.publish([data[body_at:]], size)
         self.counts[topic.name] += 1
+        self.size += size
         outbox.reply(OK, topic.marks)
         return True
 
@@ -170,9 +173,11 @@ class Publisher:
         topic = self._topic(name, "DPUB")
         if delay and attributes:
             self._published(topic, 1 - topic.publish_with([body], attributes, now + delay * MILLISECOND))
+            self.size += len(body)
         elif delay:
             topic.publish_deferred(body, now + delay * MILLISECOND)
             self._published(topic, 1)
+            self.size += len(body)
         else:
             self._publish(topic, [body], len(body), attributes)
         return self._spend(COST_OF_DELAY, end)
@@ -228,6 +233,7 @@ class Publisher:
         self._access.check_again("MPUB", self._batch_topic)
         topic = self._topic(self._batch_topic, "MPUB", may_wait=False)
         count = 0 if batch.skip_duplicates(topic) else batch.publish(topic)
+        self.size += batch.last_size
         if batch.is_done:
             self._published(topic, count)
             return at
@@ -264,6 +270,7 @@ class Publisher:
         return topic
 
     def _publish(self, topic: Topic, bodies: list[bytes], size: int, attributes: Attributes = NONE) -> None:
+        self.size += size
         if attributes is NONE:
             topic.publish(bodies, size)
             self._published(topic, len(bodies))

@@ -10,14 +10,17 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
 from nsqd.core.limits import TooMany
 from nsqd.core.message.frame import CLOSE_WAIT, ID_SIZE, OK
+from nsqd.protocols.account import LOOK_AGAIN
 from nsqd.protocols.nsq import fast
 from nsqd.protocols.nsq.access import Access
 from nsqd.protocols.nsq.commands import Later, parse_number, read_name, require
 from nsqd.protocols.nsq.creation import Topics
 from nsqd.protocols.nsq.errors import WireError, fail
 from nsqd.protocols.nsq.identify import Identity
+from nsqd.protocols.nsq.limited import LimitedSink
 from nsqd.protocols.nsq.settings import MAX_PENDING_OUTPUT, MILLISECOND, Settings
 from nsqd.protocols.outbox import Outbox
+from nsqd.protocols.transport import NEVER, Transport
 from shared.budget import FREE
 
 INIT, SUBSCRIBED, CLOSING = 0, 3, 4
@@ -35,23 +38,31 @@ class Subscription:
         "_agreed",
         "_channel",
         "_failures",
+        "_limited",
         "_msg_timeout",
         "_outbox",
         "_settings",
         "_tick_due",
         "_topics",
+        "_transport",
+        "ask_again_at",
         "consumer",
         "state",
     )
 
-    def __init__(self, topics: Topics, settings: Settings, access: Access, outbox: Outbox) -> None:
+    def __init__(
+        self, topics: Topics, settings: Settings, access: Access, outbox: Outbox, transport: Transport
+    ) -> None:
         self._topics = topics
+        self._transport = transport
         self._settings = settings
         self._access = access
         self._outbox = outbox
         self._agreed = Identity()  # the identity that delivery keeps to, once subscribed
         self._failures = 0  # FINs that failed since failures last raised Later
         self._msg_timeout = 0  # ns from a TOUCH to the message's new time-out
+        self._limited: LimitedSink | None = None  # None: no limit of an identity says what is delivered
+        self.ask_again_at = NEVER  # ns: when to look for room in flight again; 0: `look_for_room` says when
         self._tick_due = 0  # ns: the first tick of the output buffer's clock at which nothing was sent yet
         self.state = INIT
         self.consumer: Consumer | None = None  # set from SUB until the connection or the channel is gone
@@ -84,6 +95,7 @@ class Subscription:
         distance = _distance(self._settings, identity)
         self._channel = channel
         self.consumer = channel.subscribe(self, agreed.msg_timeout, agreed.sample_rate, distance)
+        self.limits_changed()
         self._agreed, self._msg_timeout = agreed, identity.msg_timeout
         self._tick_due = now + agreed.output_buffer_timeout
         self.state = SUBSCRIBED
@@ -101,7 +113,45 @@ class Subscription:
         if count > most:
             raise WireError("E_INVALID", f"RDY count {_signed(count)} out of range 0-{most}")
         if self.consumer is not None:
+            if self._limited is not None:
+                self._limited.wanted = count
             commands.set_ready(self._channel, self.consumer, count)
+
+    def limits_changed(self) -> None:
+        """Deliver as the limits of the client's identity say from now on."""
+        credential, consumer = self._access.credential, self.consumer
+        if consumer is None or credential is None:
+            return
+        if self._limited is not None:
+            self._limited.leave()
+        usage = credential.usage
+        self._limited = None
+        if usage is not None and (usage.limits.in_flight or usage.limits.output):
+            self._limited = LimitedSink(self, self._channel, consumer, usage, self._ask_again)
+            consumer.sink = self._limited
+        self._channel.refresh(consumer)
+
+    def _ask_again(self) -> None:
+        self.ask_again_at = 0
+        self._transport.timer_changed()
+
+    def look_for_room(self, now: int) -> None:
+        """Look from time to time whether there is room in flight for the consumer, while there is none."""
+        if not self.ask_again_at:
+            self.ask_again_at = now + LOOK_AGAIN
+            return
+        self.ask_again_at = NEVER
+        if self.consumer is not None and self._limited is not None:
+            self._limited.look_for_room()
+            if self._limited.is_blocked:
+                self.ask_again_at = now + LOOK_AGAIN
+
+    def in_flight(self) -> int:
+        """Return how many messages the client has, also of stripes."""
+        consumer = self.consumer
+        if consumer is None:
+            return 0
+        return consumer.in_flight if consumer.window is None else consumer.window.total("in_flight")
 
     def fast_fin(self, data: bytes, start: int) -> int:
         """Finish as many whole FINs as follow each other at `start`. Return where they end; 0: read the command exactly.
@@ -156,12 +206,16 @@ class Subscription:
         require(self.state == SUBSCRIBED, "CLS")
         self.state = CLOSING
         if self.consumer is not None:
+            if self._limited is not None:
+                self._limited.wanted = 0
             commands.set_ready(self._channel, self.consumer, 0)
         self._outbox.reply(CLOSE_WAIT)
 
     def disconnected(self) -> None:
         """Remove the consumer: the connection is gone. Messages in flight wait for their time-out."""
         if self.consumer is not None:
+            if self._limited is not None:
+                self._limited.leave()
             consumer, self.consumer = self.consumer, None
             self._topics.unsubscribe(self._channel, consumer)
 

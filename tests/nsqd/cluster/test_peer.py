@@ -44,6 +44,9 @@ class FakeTransport:
     def suspend(self, begin: Begin) -> None:
         raise NotImplementedError
 
+    def meter(self, usage: object) -> None:
+        raise NotImplementedError
+
     def hand_over(self, rest: bytes, head_due: int = NEVER) -> None:
         raise NotImplementedError
 

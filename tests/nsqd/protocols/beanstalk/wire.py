@@ -3,6 +3,7 @@
 from typing import Any, Self
 
 from nsqd.core.limits import Limits
+from nsqd.protocols.account import Usage
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.peer import Peer
 from nsqd.protocols.transport import Begin, Upgrade
@@ -23,6 +24,7 @@ class Wire:
         self.foreign: list[
             tuple[str, str]
         ] = []  # what the log was told of clients of other protocols: port, what it sent
+        self.usage: Usage | None = None  # by which the connection is metered
         self.peer = self.make_peer(context)
         before = self.node.after_turn
 
@@ -59,6 +61,9 @@ class Wire:
 
     def suspend(self, begin: Begin) -> None:
         raise AssertionError("nobody is asked")
+
+    def meter(self, usage: Usage) -> None:
+        self.usage = usage
 
     # the test's side
 

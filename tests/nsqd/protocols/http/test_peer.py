@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.core.broker import DRAINING
+from nsqd.protocols.account import Accounts
 from nsqd.protocols.http.head import Request
 from nsqd.protocols.http.peer import (
     HEADER_TIMEOUT,
@@ -88,6 +89,9 @@ class Wire:
         raise AssertionError
 
     def suspend(self, begin: Begin) -> None:
+        raise AssertionError
+
+    def meter(self, usage: object) -> None:
         raise AssertionError
 
     def hand_over(self, rest: bytes, head_due: int = NEVER) -> None:
@@ -465,3 +469,56 @@ def test_a_user_is_nobody_any_more_once_the_file_says_so() -> None:
     wire.send(pub(b"x", b"work"))
     assert wire.answered.total() == 1
     assert wire.rest == pub(b"x", b"work")
+
+
+# identities that have limits
+
+
+def authorized(request: bytes, name: str = "orders") -> bytes:
+    """The request, with the token of that identity, to the topic `orders`."""
+    head, _, rest = request.partition(b"\r\n\r\n")
+    return b"%s\r\nAuthorization: Bearer %s\r\n\r\n%s" % (head, token(name), rest)
+
+
+def limited(**limits: int) -> Wire:
+    wire = Wire()
+    wire.node.broker.topic("orders")
+    wire.context.proofs, wire.context.accounts = Proofs("orders", **limits), Accounts()
+    return wire
+
+
+def test_what_is_published_is_counted_for_who_sends_it() -> None:
+    wire = limited()
+    one = authorized(pub(b"12345", b"orders"))
+    assert len(wire.send(one) + wire.send(one) + wire.send(one + one)) == 4
+    assert len(wire.send(authorized(pub(b"a\nbc\n", b"orders", b"mpub")))) == 1
+    assert wire.context.accounts is not None
+    figures = wire.context.accounts.account("orders").figures()
+    assert (figures.messages, figures.bytes) == (6, 23)
+
+
+@pytest.mark.parametrize("request_", [pub(b"1", b"orders"), pub(b"1\n2", b"orders", b"mpub")])
+def test_who_is_over_its_rate_is_for_the_http_thread_to_refuse(request_: bytes) -> None:
+    wire = limited(messages=10)
+    for _ in range(2):
+        assert len(wire.send(authorized(pub(b"\n".join([b"x"] * 5), b"orders", b"mpub")))) == 1
+    request_ = authorized(request_)
+    assert len(wire.send(request_)) == 1  # in full, though it is more than there is
+    wire.rest = None
+    topic = wire.node.broker.topics["orders"]
+    before = topic.intake.message_count
+    assert wire.send(request_) == []
+    assert wire.rest == request_
+    assert topic.intake.message_count == before
+    assert wire.context.accounts is not None
+    assert wire.context.accounts.account("orders").figures().refused == 0  # the HTTP thread counts it
+
+
+def test_whoever_may_not_is_not_counted() -> None:
+    for request_ in (pub(b"1", b"orders"), authorized(pub(b"1", b"other")), authorized(pub(b"1", b"orders"), "worker")):
+        again = limited(messages=10)
+        again.node.broker.topic("other")
+        assert again.send(request_) == []
+        assert again.rest == request_
+        assert again.context.accounts is not None
+        assert sum(one.messages for one in again.context.accounts.figures()) == 0

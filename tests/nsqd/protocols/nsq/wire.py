@@ -4,6 +4,7 @@ import struct
 from collections.abc import Callable
 
 from nsqd.core.limits import Limits
+from nsqd.protocols.account import Accounts, Usage
 from nsqd.protocols.credential import Proofs
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.context import Context, nobody_to_ask
@@ -30,9 +31,11 @@ class Wire:
         asks: bool = True,
         user: int = NOBODY,
         audit: Note | None = None,
+        accounts: Accounts | None = None,
     ) -> None:
         """`asks`: there are authorization servers. `user`: who connects by a unix socket; NOBODY: it is TCP."""
         self.user = user
+        self.usage: Usage | None = None  # by which the connection is metered
         self.node = node or Node(Limits())
         self.wants_output = False
         self.received = bytearray()
@@ -45,7 +48,7 @@ class Wire:
         self.answers: list[Callable[[Authorization | AuthRefused], None]] = []  # who waits for them, the last one last
         self.is_over = False  # what the peer waited for outside is over
         ask = self._ask if asks else nobody_to_ask
-        context = Context(self.node.broker, settings or Settings(), ask, self._register, proofs, audit)
+        context = Context(self.node.broker, settings or Settings(), ask, self._register, proofs, audit, accounts)
         remote_ip = "10.0.0.1" if user == NOBODY else ""
         self.peer = Peer(context, self, remote_ip, "5555", self.node.now, self.node.broker.wall)
         self.node.after_turn = self._chain(self.node.after_turn)
@@ -76,6 +79,9 @@ class Wire:
     def suspend(self, begin: Begin) -> None:
         self.is_over = False
         begin(self._over)
+
+    def meter(self, usage: Usage) -> None:
+        self.usage = usage
 
     def _over(self) -> None:
         self.is_over = True

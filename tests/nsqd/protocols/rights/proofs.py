@@ -41,21 +41,31 @@ def token(name: str) -> bytes:
 class Proofs:
     """Implements nsqd.protocols.credential.Proofs."""
 
-    def __init__(self, *roles: str) -> None:
+    def __init__(self, *roles: str, **limits: int) -> None:
         self.now = 0.0  # s
         self.failures = Failures(lambda: self.now)
         self.looked_at: list[bytes] = []  # the tokens that were
-        self.set(*roles)
+        self.set(*roles, **limits)
 
-    def set(self, *roles: str, has_socket: bool = True) -> None:
-        """Let there be a token for each of these roles, and no other one. `has_socket`: SIDECAR is a worker."""
+    def set(self, *roles: str, has_socket: bool = True, **limits: int) -> None:
+        """Let there be a token for each of these roles, and no other one. `has_socket`: SIDECAR is a worker.
+
+        `limits`: of each of the tokens.
+        """
         entry = '[[token]]\nname = "{0}"\nsha256 = "{1}"\nroles = ["{0}"]\n'
+        if limits:
+            entry += "limits = {{ " + ", ".join(f"{name} = {value}" for name, value in limits.items()) + " }}\n"
         self.file: AuthFile = parse(
             FILE.format(
                 tokens="".join(entry.format(role, digest(token(role))) for role in roles),
                 socket=SOCKET if has_socket else "",
             )
         )
+
+    @staticmethod
+    def parsed(entries: str) -> AuthFile:
+        """A file with these entries, and with the roles."""
+        return parse(FILE.format(tokens=entries))
 
     def with_token(self, secret: bytes) -> Identity | None:
         self.looked_at.append(secret)

@@ -1,0 +1,273 @@
+"""What each identity of the auth file uses of this node, and how it is held to its limits. One account for each name.
+
+Connections keep counters anyway; an account adds them up when it is asked. So whoever has no limits pays nothing for them.
+The time is passed in. See docs/decisions/0098-who-is-over-its-rate-is-not-read.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from nsqd.core.work_queue.worker import CountedHolder
+from nsqd.protocols.outbox import Outbox
+from shared.values import MILLISECOND, SECOND
+
+if TYPE_CHECKING:  # a node without an auth file does not load what reads one
+    from shared.auth.limits import Limits
+
+MOST_RATES = 8  # different limits of one name at once; the oldest is forgotten
+NO_LIMIT = 1 << 62
+LOOK_AGAIN = 20 * MILLISECOND  # ns after which those look again who found no room in flight
+
+
+class AccountClient(Protocol):
+    """A connection, as its account sees it."""
+
+    outbox: Outbox
+
+    def published(self) -> tuple[int, int]:
+        """Return how many messages the connection has published, and the bytes of their bodies. Neither ever falls."""
+
+    def in_flight(self) -> int:
+        """Return how many messages and jobs the connection has."""
+
+    @property
+    def is_amid(self) -> bool:
+        """Return True while a command is half done: it is finished first."""
+
+    def hold_back(self) -> None:
+        """Be given no more messages or jobs if the account has no room for them, until `Usage.room` says otherwise."""
+
+    def pause_ended(self, now: int) -> None:
+        """Take note that the connection is read again from `now` (ns) on: what the client sent meanwhile was not seen."""
+
+    def joined_account(self, account: Account) -> None:
+        """Take note that the connection is counted in this account from now on."""
+
+    def limits_changed(self) -> None:
+        """Look again at the limits of the usage."""
+
+
+class Blocked(Protocol):
+    """A consumer that gets no messages because there was no room in flight."""
+
+    def wake(self) -> None:
+        """Take messages again: it is the consumer's turn."""
+
+
+class Bucket:
+    """A token bucket: so many units a second, and at most those of one second at once, or one command of any size."""
+
+    __slots__ = ("_empty_at", "rate")
+
+    def __init__(self, rate: int, now: int) -> None:
+        """Begin full. `rate`: units a second; `now`: ns."""
+        self.rate = rate
+        self._empty_at = now - SECOND  # when the bucket has been empty, or will have paid its debt (ns)
+
+    def charge(self, units: int, now: int) -> int:
+        """Take units, even if there are too few. Return from when on (ns) the next ones may be taken."""
+        self._empty_at = max(self._empty_at, now - SECOND) - -units * SECOND // self.rate
+        return self._empty_at
+
+
+class Rates:
+    """The buckets of one entry's limits."""
+
+    __slots__ = ("_bytes", "_messages")
+
+    def __init__(self, limits: Limits, now: int) -> None:
+        self._messages = Bucket(limits.messages, now) if limits.messages else None
+        self._bytes = Bucket(limits.bytes, now) if limits.bytes else None
+
+    def charge(self, messages: int, size: int, now: int) -> int:
+        """Take messages with `size` bytes of bodies. Return from when on (ns) more may be taken."""
+        one = self._messages.charge(messages, now) if self._messages is not None else 0
+        return max(one, self._bytes.charge(size, now) if self._bytes is not None else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class AccountFigures:
+    """What one name uses now, and has used since the start."""
+
+    name: str
+    connections: int
+    in_flight: int
+    output: int  # bytes
+    messages: int  # published
+    bytes: int  # of their bodies
+    throttled: int  # how often a connection was not read
+    throttled_ms: int
+    refused: int  # connections, and requests over HTTP
+
+
+class Account:
+    """The use of the node by all who have one name."""
+
+    __slots__ = (
+        "_bytes",
+        "_messages",
+        "_rates",
+        "blocked",
+        "holder",
+        "name",
+        "refused",
+        "throttled",
+        "throttled_ns",
+        "usages",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.usages: dict[Usage, None] = {}  # of the open connections
+        self._messages = self._bytes = 0  # published over HTTP, and by connections that are gone
+        self._rates: dict[Limits, Rates] = {}
+        self.holder = CountedHolder()  # has the jobs that clients of Disque have fetched
+        self.blocked: dict[Blocked, None] = {}  # consumers for whom there was no room in flight, the first one first
+        self.throttled = self.throttled_ns = self.refused = 0  # as in AccountFigures
+
+    # rates
+
+    def charge(self, limits: Limits, messages: int, size: int, now: int) -> int:
+        """Take what was published, though it may be too much. Return from when on (ns) more may be, by these limits."""
+        rates = self._rates.get(limits)
+        if rates is None:
+            if len(self._rates) >= MOST_RATES:
+                del self._rates[next(iter(self._rates))]
+            rates = self._rates[limits] = Rates(limits, now)
+        for other in self._rates.values():
+            if other is not rates:
+                other.charge(messages, size, now)
+        return rates.charge(messages, size, now)
+
+    def admit(self, limits: Limits, messages: int, size: int, now: int) -> int:
+        """Count what a request over HTTP publishes. Return 0; or count nothing, and return in how many ns there is room."""
+        if limits.has_rates:
+            left = self.charge(limits, 0, 0, now) - now
+            if left > 0:
+                return left
+            self.charge(limits, messages, size, now)
+        self._messages += messages
+        self._bytes += size
+        return 0
+
+    # at once
+
+    def in_flight(self) -> int:
+        return len(self.holder.jobs) + sum(usage.client.in_flight() for usage in self.usages)
+
+    def output(self) -> int:
+        return sum(usage.client.outbox.size + usage.client.outbox.unsent for usage in self.usages)
+
+    def hold_back(self) -> None:
+        """Give no more jobs to connections that wait for one, as far as there is no room in flight."""
+        for usage in list(self.usages):
+            usage.client.hold_back()
+
+    def leave(self, usage: Usage) -> None:
+        """Take out a connection that is gone. Its counts stay."""
+        if usage in self.usages:
+            del self.usages[usage]
+            messages, size = usage.published()
+            self._messages += messages
+            self._bytes += size
+
+    def figures(self) -> AccountFigures:
+        own = [usage.published() for usage in self.usages]
+        return AccountFigures(
+            self.name,
+            len(self.usages),
+            self.in_flight(),
+            self.output(),
+            self._messages + sum(messages for messages, _ in own),
+            self._bytes + sum(size for _, size in own),
+            self.throttled,
+            self.throttled_ns // 1_000_000,
+            self.refused,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Account of {self.name}: {len(self.usages)} connections>"
+
+
+class Usage:
+    """The part of one connection in an account, from when on its client was known by that name."""
+
+    __slots__ = ("_before", "_charged", "account", "client", "is_paused", "limits")
+
+    def __init__(self, account: Account, limits: Limits, client: AccountClient) -> None:
+        self.account, self.limits, self.client = account, limits, client
+        self.is_paused = False  # the connection is not read, because its client has published too much
+        self._before = self._charged = client.published()
+
+    def published(self) -> tuple[int, int]:
+        """Return how many messages were published under this name, and the bytes of their bodies."""
+        messages, size = self.client.published()
+        return messages - self._before[0], size - self._before[1]
+
+    def charge(self, now: int) -> int:
+        """Charge what was published since the last time. Return until when (ns) not to read the connection; 0: read it."""
+        now_published = self.client.published()
+        if now_published == self._charged or self.client.is_amid:
+            return 0
+        messages, size = now_published[0] - self._charged[0], now_published[1] - self._charged[1]
+        self._charged = now_published
+        until = self.account.charge(self.limits, messages, size, now)
+        if until <= now:
+            return 0
+        self.account.throttled += 1
+        self.account.throttled_ns += until - now
+        self.is_paused = True
+        return until
+
+    def end_pause(self, now: int) -> None:
+        """Take note that the connection is read again from `now` (ns) on."""
+        if self.is_paused:
+            self.is_paused = False
+            self.client.pause_ended(now)
+
+    def room(self) -> int:
+        """Return for how many more messages or jobs in flight there is room; at most 0: none."""
+        most = self.limits.in_flight
+        return most - self.account.in_flight() if most else NO_LIMIT
+
+    @property
+    def has_output(self) -> bool:
+        """Return True if the account has more output than it may, and this connection has a part of it."""
+        outbox, most = self.client.outbox, self.limits.output
+        return most > 0 and (outbox.size > 0 or outbox.unsent > 0) and self.account.output() > most
+
+
+class Accounts:
+    """The accounts of a node, by name. There are as many as names in the auth file since the start, at most."""
+
+    __slots__ = ("by_name",)
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Account] = {}
+
+    def account(self, name: str) -> Account:
+        """Return the account of that name, and make it if needed."""
+        account = self.by_name.get(name)
+        if account is None:
+            account = self.by_name[name] = Account(name)
+        return account
+
+    def join(self, name: str, limits: Limits, client: AccountClient, is_new: bool) -> Usage | None:
+        """Return the usage of a connection whose client is known now; None: there are too many, and it is new."""
+        account = self.account(name)
+        if is_new and 0 < limits.connections <= len(account.usages):
+            account.refused += 1
+            return None
+        usage = Usage(account, limits, client)
+        account.usages[usage] = None
+        return usage
+
+    def figures(self) -> list[AccountFigures]:
+        """Return those of all names that were seen, the most bytes first."""
+        found = [account.figures() for account in self.by_name.values()]
+        return sorted(found, key=lambda one: (-one.bytes, -one.messages, one.name))
+
+    def __repr__(self) -> str:
+        return f"<Accounts of {len(self.by_name)} names>"

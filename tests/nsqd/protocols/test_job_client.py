@@ -1,0 +1,153 @@
+"""Clients of beanstalkd and of Disque whose identity has a limit of reserved jobs: they wait as if there were none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.nsqd.protocols.beanstalk.wire import put
+from tests.nsqd.protocols.disque.wire import request
+from tests.nsqd.protocols.rights.limited_clients import another, disque, workers
+from tests.nsqd.protocols.rights.proofs import Proofs
+
+
+def test_beanstalk_a_reserve_waits_for_room() -> None:
+    first, second = workers(2, in_flight=2)
+    first.ask(put(b"1") + put(b"2") + put(b"3") + put(b"4"))
+    assert first.ask(b"reserve\r\nreserve\r\n").count(b"RESERVED") == 2
+    assert second.ask(b"reserve\r\n") == b""
+    assert second.advance(100).said() == b""
+    assert first.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
+    assert first.ask(b"delete 1\r\n") == b"DELETED\r\n"
+    assert second.advance(100).said() == b"RESERVED 3 1\r\n3\r\n"
+    assert second.ask(b"reserve-job 4\r\n") == b"OUT_OF_MEMORY\r\n"
+    first.node.broker.check()
+
+
+def test_beanstalk_a_worker_that_waits_gets_no_job_beyond_the_limit() -> None:
+    first, second, third = workers(3, in_flight=1)
+    assert first.ask(b"reserve\r\n") == second.ask(b"reserve\r\n") == b""
+    third.ask(put(b"1") + put(b"2"))
+    said = [first.advance(50).said(), second.advance(50).said()]
+    assert sorted(map(len, said)) == [0, len(b"RESERVED 1 1\r\n1\r\n")]
+    holder, other = (first, second) if said[0] else (second, first)
+    holder.ask(b"release 1 0 0\r\n")
+    assert other.advance(50).said() == b"RESERVED 1 1\r\n1\r\n"
+    first.node.broker.check()
+
+
+def test_beanstalk_a_reserve_that_waits_for_room_times_out() -> None:
+    first, second = workers(2, in_flight=1)
+    first.ask(put(b"1") + put(b"2") + b"reserve\r\n")
+    assert second.ask(b"reserve-with-timeout 1\r\n") == b""
+    assert second.advance(999).said() == b""
+    assert second.advance(2).said() == b"TIMED_OUT\r\n"
+    assert second.ask(b"reserve\r\n") == b""
+    assert second.eof().said() == b"TIMED_OUT\r\n"
+    assert first.ask(b"touch 1\r\nreserve\r\n") == b"TOUCHED\r\n"
+    assert first.advance(58_900).said() == b""
+    assert first.advance(200).said() == b"DEADLINE_SOON\r\n"
+
+
+def test_beanstalk_a_batch_has_as_many_jobs_as_there_is_room() -> None:
+    first, second = workers(2, in_flight=3)
+    first.ask(b"".join(put(b"%d" % number) for number in range(5)))
+    assert first.ask(b"reserve-batch 2 0\r\n").startswith(b"RESERVED_BATCH 2\r\n")
+    assert second.ask(b"reserve-batch 5 0\r\n").startswith(b"RESERVED_BATCH 1\r\n")
+    assert second.ask(b"reserve-batch 5 0\r\n") == b"TIMED_OUT\r\n"
+
+
+def test_beanstalk_a_worker_that_waits_for_room_is_told_when_its_right_ends() -> None:
+    first, second = workers(2, in_flight=1)
+    first.ask(put(b"1") + b"reserve\r\n")
+    assert second.ask(b"reserve\r\n") == b""
+    proofs = second.peer.credential._proofs
+    proofs.set("orders")
+    second.peer.rights_changed()
+    assert second.said() == b"UNAUTHORIZED\r\n"
+    assert second.peer.outbox.closing
+
+
+def test_disque_jobs_stay_counted_when_their_client_goes() -> None:
+    first = disque(in_flight=2)
+    ids = [first.add("work", str(number)) for number in range(4)]
+    assert len(first.get("work", count=10)) == 2
+    first.leave()
+    second = another(first)
+    assert second.get("work") == []
+    assert second.replies(request("GETJOB", "FROM", "work")) == []
+    assert second.advance(100).replies() == []
+    third = another(first)
+    assert third.do("ACKJOB", ids[0]) == 1
+    ((found,),) = second.advance(100).replies()
+    assert found[2] == b"2"
+    assert second.replies(request("GETJOB", "TIMEOUT", 50, "FROM", "work")) == []
+    assert second.advance(100).replies() == [None]
+    second.node.broker.check()
+
+
+def test_disque_a_client_that_waits_gets_no_job_beyond_the_limit() -> None:
+    first = disque(in_flight=1)
+    second, producer = another(first), another(first)
+    for wire in (first, second):
+        assert wire.replies(request("GETJOB", "FROM", "work")) == []
+    ids = [producer.add("work", str(number)) for number in range(2)]
+    got = [wire.advance(50).replies() for wire in (first, second)]
+    assert sorted(map(len, got)) == [0, 1]
+    assert producer.do("ACKJOB", ids[0]) == 1
+    other = second if got[0] else first
+    ((found,),) = other.advance(50).replies()
+    assert found[1].decode() == ids[1]
+    first.node.broker.check()
+
+
+def test_disque_jobs_of_a_queue_that_is_deleted_are_counted_no_more() -> None:
+    first = disque(in_flight=2)
+    for number in range(2):
+        first.add("work", str(number))
+    assert len(first.get("work", count=2)) == 2
+    account = first.context.accounts.account("worker")  # type: ignore[union-attr]
+    assert account.in_flight() == 2
+    first.node.broker.delete_topic("work")
+    assert account.in_flight() == 0
+    first.node.broker.check()
+
+
+def test_disque_jobs_whose_retry_time_is_over_are_counted_no_more() -> None:
+    first = disque(in_flight=1)
+    first.add("work", "1", "RETRY", 1)
+    assert len(first.get("work")) == 1
+    assert first.get("work") == []
+    assert len(first.advance(1100).get("work")) == 1
+
+
+def test_disque_a_client_that_is_somebody_else_fetches_for_that_one() -> None:
+    first = disque()
+    proofs = first.context.proofs
+    assert isinstance(proofs, Proofs)
+    first.add("work", "1")
+    first.get("work")
+    (entry,) = proofs.file.tokens
+    renamed = replace(proofs.file.tokens[entry], name="other")
+    proofs.file.tokens[entry] = renamed
+    first.peer.rights_changed()
+    first.add("work", "2")
+    first.get("work")
+    assert first.context.accounts is not None
+    assert {one.name: (one.messages, one.in_flight, one.connections) for one in first.context.accounts.figures()} == {
+        "worker": (1, 1, 0), "other": (1, 1, 1),
+    }  # fmt: skip
+
+
+def test_beanstalk_a_job_that_was_put_before_is_not_counted_again() -> None:
+    (first,) = workers(1)
+    first.ask(b"put-unique k 0 0 60 1\r\nx\r\n" * 2)
+    assert first.peer.published() == (1, 2)
+
+
+def test_beanstalk_of_jobs_that_are_ready_together_no_more_are_given_than_there_is_room_for() -> None:
+    first, second, third = workers(3, in_flight=1)
+    third.ask(put(b"1", delay=1) + put(b"2", delay=1))
+    assert first.ask(b"reserve\r\n") == second.ask(b"reserve\r\n") == b""
+    said = third.advance(1100).said() + first.said() + second.said()
+    assert said.count(b"RESERVED") == 1
+    first.node.broker.check()
