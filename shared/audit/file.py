@@ -29,7 +29,7 @@ def open_end(path: str) -> End:
     try:
         found = os.fstat(place)
         if not stat.S_ISREG(found.st_mode):
-            raise OSError("it is not a regular file")
+            raise OSError("not a regular file")
         tail = os.pread(place, TAIL, max(0, found.st_size - TAIL))
         whole = tail.rfind(b"\n") + 1
         torn = len(tail) - whole
@@ -44,7 +44,7 @@ def open_end(path: str) -> End:
 def _end_of(lines: list[bytes], torn: int) -> End:
     """Return the end of the chain in the last lines. Raises OSError if the file is none of an audit: it is left as it is."""
     if torn > MOST_LINE:
-        raise OSError("it is not an audit file: its last line is too long")
+        raise OSError("this file has a longer line at its end than an audit")
     if not lines:
         return End(torn=torn)
     is_damaged = False
@@ -53,4 +53,4 @@ def _end_of(lines: list[bytes], torn: int) -> End:
             return End(Head(decode(line)["seq"], digest(lines[-1])), torn, is_damaged)
         except BrokenChainError:
             is_damaged = True
-    raise OSError("it is not an audit file: there is no record at its end")
+    raise OSError("this file has something else at its end than audit records")

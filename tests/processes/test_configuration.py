@@ -291,6 +291,8 @@ TEXT = {  # strings stand as they are
     "log_format": "nsq",
     "auth_file": "",
     "auth_token_file": "",
+    "audit_file": "",
+    "audit_topic": "",
     "auth_http_request_method": "get",
     "takeover_quorum": "majority",
     "durability": "always",

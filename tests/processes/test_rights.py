@@ -175,6 +175,9 @@ def test_connections_end_when_their_token_is_revoked(tmp_path: Path) -> None:
         assert consumer.frame() == (0, b"OK")
         worker = stack.enter_context(node.connect("BEANSTALK"))
         worker.sendall(b"auth %s\r\nwatch orders\r\nignore default\r\nreserve\r\n" % secret)
+        said = b""
+        while not said.endswith(b"WATCHING 1\r\n"):  # else the file might change before the token is looked at
+            said += worker.recv(1000)
         write(file, "viewer")
         assert consumer.frame() == (1, b"E_UNAUTHORIZED AUTH is no longer valid")
         assert consumer.frame() is None

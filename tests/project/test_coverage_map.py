@@ -87,7 +87,7 @@ COVERED_BY = {
     "processes/test_nsq_import.py": ("nsqd.import_command",),
     "nsqd/net/test_reactor.py": ("nsqd.net.timers", "nsqd.net.unread", "nsqd.net.upkeep", "nsqd.net.wakeup"),
     "nsqd/protocols/beanstalk/test_conversations.py": (
-        "nsqd.protocols.beanstalk.operators", "nsqd.protocols.beanstalk.stats",
+        "nsqd.protocols.beanstalk.stats",
     ),
     "nsqd/protocols/nsq/test_fast_slow.py": ("nsqd.protocols.nsq.fast",),
     "nsqd/protocols/nsq/test_peer.py": ("nsqd.protocols.nsq.introduction", "nsqd.protocols.nsq.liveness"),

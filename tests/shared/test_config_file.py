@@ -573,6 +573,7 @@ BOUNDED: dict[str, st.SearchStrategy[Any]] = {
     ).map(tuple),
     "auth_http_request_method": st.sampled_from(["get", "post"]),
     "statistics_topic": st.sampled_from(["", "_statistics"]),
+    "audit_topic": st.sampled_from(["", "_statistics"]),
     "statistics_events": st.sampled_from(["off", "full", "0.25"]),
     "tcp_shared_address": st.sampled_from(["", ":4149", "[::1]:4149"]),
     "durability": st.sampled_from(["always", "interval", "os"]),

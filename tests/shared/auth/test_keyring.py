@@ -54,6 +54,19 @@ def test_a_token_is_valid_until_it_expires(world: World) -> None:
     assert not world.keyring.look_after()
 
 
+def test_each_change_of_the_file_is_reported_once(world: World) -> None:
+    told: list[bool] = []
+    world.keyring.on_read = told.append
+    for text in (entry("b", OTHER), "x = [", entry("b", OTHER)):
+        world.write(text)
+        for _ in range(3):
+            world.keyring.look_after()
+    assert told == [True, False, True]
+    world.now = YEAR_2027
+    world.keyring.look_after()
+    assert told == [True, False, True]
+
+
 def test_a_change_counts_at_the_next_look(world: World) -> None:
     before = world.keyring.epoch
     world.write(entry("b", OTHER))

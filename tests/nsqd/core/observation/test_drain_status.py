@@ -13,9 +13,9 @@ from tests.nsqd.protocols.nsq.wire import ERROR, Wire, body, mpub
 X = body(b"x")
 
 
-def left(node: Node, aside: str = "") -> DrainStatus:
+def left(node: Node, *aside: str) -> DrainStatus:
     found = DrainStatus()
-    for one in drain_statuses(node.broker, aside):
+    for one in drain_statuses(node.broker, *aside):
         found = found.plus(one)
     node.broker.check()
     return found
@@ -106,9 +106,10 @@ def test_jobs_are_left_while_they_are_ready_reserved_or_delayed(node: Node) -> N
     assert left(node).is_drained
 
 
-def test_one_topic_is_left_aside(node: Node) -> None:
+def test_some_topics_are_left_aside(node: Node) -> None:
     node.publish("_stats", b"a", b"b")
-    assert left(node, "_stats") == DrainStatus()
+    assert left(node, "_stats", "") == left(node, "audit", "_stats") == DrainStatus()
+    assert left(node, "_stat", "") == DrainStatus(depth=2)
     assert left(node) == DrainStatus(depth=2)
 
 
