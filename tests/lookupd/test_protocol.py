@@ -405,6 +405,12 @@ class Proofs:
     def with_uid(self, number: int) -> Identity | None:
         return self.user if number == 990 else None
 
+    def is_blocked(self, address: str) -> bool:
+        return False
+
+    def note_failure(self, address: str) -> None:
+        """Do nothing: nobody guesses here."""
+
 
 REFUSED = framed(b"E_UNAUTHORIZED IDENTIFY needs the auth_token of somebody who may register")
 NOT_ALLOWED = framed(b"E_REGISTER_FAILED REGISTER failed UNAUTHORIZED")

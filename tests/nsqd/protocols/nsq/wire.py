@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from nsqd.core.limits import Limits
 from nsqd.protocols.account import Accounts, Usage
-from nsqd.protocols.credential import Proofs
+from nsqd.protocols.credential import Credential, Proofs
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.context import Context, nobody_to_ask
 from nsqd.protocols.nsq.peer import Peer
@@ -32,6 +32,7 @@ class Wire:
         user: int = NOBODY,
         audit: Note | None = None,
         accounts: Accounts | None = None,
+        address: str = "10.0.0.1",
     ) -> None:
         """`asks`: there are authorization servers. `user`: who connects by a unix socket; NOBODY: it is TCP."""
         self.user = user
@@ -49,7 +50,7 @@ class Wire:
         self.is_over = False  # what the peer waited for outside is over
         ask = self._ask if asks else nobody_to_ask
         context = Context(self.node.broker, settings or Settings(), ask, self._register, proofs, audit, accounts)
-        remote_ip = "10.0.0.1" if user == NOBODY else ""
+        remote_ip = address if user == NOBODY else ""
         self.peer = Peer(context, self, remote_ip, "5555", self.node.now, self.node.broker.wall)
         self.node.after_turn = self._chain(self.node.after_turn)
         if magic:
@@ -97,6 +98,13 @@ class Wire:
         self.registered = then
 
     # the test's side
+
+    @property
+    def credential(self) -> Credential:
+        """Who the client is; there must be an auth file."""
+        found = self.peer.introduction.access.credential
+        assert found is not None
+        return found
 
     @property
     def pending(self) -> int:

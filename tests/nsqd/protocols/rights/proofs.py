@@ -65,7 +65,7 @@ class Proofs:
     @staticmethod
     def parsed(entries: str) -> AuthFile:
         """A file with these entries, and with the roles."""
-        return parse(FILE.format(tokens=entries))
+        return parse(FILE.format(tokens=entries, socket=""))
 
     def with_token(self, secret: bytes) -> Identity | None:
         self.looked_at.append(secret)

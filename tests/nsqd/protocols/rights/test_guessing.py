@@ -66,20 +66,25 @@ def test_the_ports_count_together() -> None:
     assert not any(port(proofs, token("orders")) for port in PORTS)
 
 
+def credential(proofs: Proofs, address: str) -> Credential:
+    """The credential of a new client of that address."""
+    return NsqWire(proofs=proofs, address=address).credential
+
+
 def test_who_is_known_already_stays_known() -> None:
     proofs = Proofs("orders")
-    known = Credential(proofs, "10.0.0.1")
+    known = credential(proofs, "10.0.0.1")
     assert known.show_token(token("orders"))
     for _ in range(MOST_FAILURES):
-        Credential(proofs, "10.0.0.1").show_token(WRONG)
+        credential(proofs, "10.0.0.1").show_token(WRONG)
     assert known.renew()
     assert not known.show_token(token("orders"))  # but another proof is not looked at
     assert known.identity is not None
-    assert Credential(proofs, "10.0.0.2").show_token(token("orders"))
+    assert credential(proofs, "10.0.0.2").show_token(token("orders"))
 
 
 def test_what_authorization_servers_are_asked_about_is_no_guess() -> None:
     proofs = Proofs("orders")
     for _ in range(2 * MOST_FAILURES):
-        assert not Credential(proofs, "10.0.0.1").show_token(b"their secret", is_final=False)
-    assert Credential(proofs, "10.0.0.1").show_token(token("orders"))
+        assert not credential(proofs, "10.0.0.1").show_token(b"their secret", is_final=False)
+    assert credential(proofs, "10.0.0.1").show_token(token("orders"))

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from nsqd.protocols.beanstalk.client import BeanstalkContext
-from nsqd.protocols.credential import Credential
 from nsqd.protocols.nsq.settings import Settings
 from shared.auth.verbs import Verb
 from shared.tls_info import TlsInfo
@@ -144,8 +143,7 @@ def test_a_client_of_disque_may_what_its_user_may() -> None:
 
 
 def test_a_credential_stays_what_it_was_when_nothing_better_is_shown() -> None:
-    credential = Credential(Proofs("orders"))
-    credential.show_user(SIDECAR)
+    credential = nsq(Proofs("orders")).credential
     assert not credential.show_token(b"guess")
     assert not credential.show_certificate("CN=stranger", [])
     assert credential.may(Verb.PUBLISH, "work")
