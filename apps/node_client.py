@@ -23,7 +23,7 @@ CERT_FILE, KEY_FILE = "PENSTOCK_TLS_CERT", "PENSTOCK_TLS_KEY"
 
 REFUSALS = {
     "UNAUTHORIZED": "nsqd at {address} has an auth file: give --auth-token-file with a token that it knows",
-    "FORBIDDEN": "nsqd at {address} knows the token, which may not do this: `penstock auth can` says what it may",
+    "FORBIDDEN": "Access denied by nsqd at {address}: `penstock auth can` says what the token may do",
     "TLS_REQUIRED": "nsqd at {address} wants TLS: give --tls-root-ca-file with its certificate authority",
 }
 

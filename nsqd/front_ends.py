@@ -111,12 +111,14 @@ def open_in_cluster(
         _warn_unserved(directory.path)
         return open_directory(options, directory)
     from nsqd.cluster.membership import Standing
+    from nsqd.node_tls import ask_over_tls, early
     from nsqd.replication.directory import AdoptedDirectory
     from nsqd.replication.early import EarlyMirrors
     from nsqd.replication.facts import read_facts
     from nsqd.replication.offers import HttpMirrors
     from nsqd.replication.rejoin import Rejoin, TakenOver
 
+    ask_over_tls(options)
     AdoptedDirectory(directory.path).put_back_unfinished()
     facts = read_facts(directory.path)
     members = [member.node for member in facts.members if member.standing is Standing.MEMBER]
@@ -146,7 +148,7 @@ def open_in_cluster(
     if listeners.http is None or not addresses:
         return begin()
     try:
-        with EarlyMirrors(listeners.http.socket, directory.path):
+        with EarlyMirrors(early(options, listeners), directory.path):
             return begin()
     except OSError as error:
         raise DirectoryError(f"failed to read the mirrors - {error}") from None

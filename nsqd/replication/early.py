@@ -1,7 +1,8 @@
 """Before a node has read its own log: its mirrors are served to nodes that start at the same time.
 
 Each of them asks the others for the end of its log, and a node that waited for its own end first would let all others wait. So
-a thread answers /cluster and /cluster/mirror at the socket of HTTP, as nsqd/http/cluster.py does later, and 503 to the rest.
+a thread answers /cluster and /cluster/mirror at the sockets of HTTP and HTTPS, as nsqd/http/cluster.py does later, to whoever
+has the right to that, and 503 to the rest.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ from __future__ import annotations
 import json
 import select
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import parse_qs, urlsplit
 
 from nsqd.http.archive import archive_chunks, archive_size
@@ -24,6 +28,10 @@ from nsqd.replication.directory import MirrorDirectory
 from nsqd.replication.early_owned import EarlyOwned
 from nsqd.replication.facts import describe_closed, read_facts
 from nsqd.replication.mirrors import Mirrors
+from shared.auth.verbs import Verb
+
+if TYPE_CHECKING:
+    from nsqd.protocols.credential import Proofs
 
 MOST_AT_ONCE = 32  # requests
 LOOK_EVERY = 0.05  # s between two looks at whether the start is over
@@ -44,11 +52,32 @@ class AtOnce:
         done(result)
 
 
-class EarlyMirrors:
-    """A context manager in which the mirrors of a data directory are served at a listening socket."""
+@dataclass(frozen=True, slots=True)
+class Early:
+    """How a node that starts is asked."""
 
-    def __init__(self, sock: socket.socket, data_path: Path) -> None:
-        self._socket = sock
+    http: socket.socket  # listens
+    https: socket.socket | None = None  # likewise
+    tls: ssl.SSLContext | None = None  # of connections there
+    https_port: int = 0  # where TLS is required: nothing but this port is told at `http`; 0: it is not required
+    proofs: Proofs | None = None  # the auth file; None: everybody may ask everything
+
+    def may(self, authorization: str, verb: Verb) -> bool:
+        """Return whether who sends this header may do that."""
+        if self.proofs is None:
+            return True
+        kind, _, token = authorization.partition(" ")
+        identity = (
+            self.proofs.with_token(token.strip().encode("utf-8", "replace")) if kind.lower() == "bearer" else None
+        )
+        return identity is not None and identity.rights.may(verb)
+
+
+class EarlyMirrors:
+    """A context manager in which the mirrors of a data directory are served at listening sockets."""
+
+    def __init__(self, early: Early, data_path: Path) -> None:
+        self.early = early
         self.mirrors = Mirrors(MirrorDirectory(data_path), AtOnce(), time.monotonic_ns)
         self.owned = EarlyOwned(data_path)
         self.closed = [describe_closed(word) for word in read_facts(data_path).closed]
@@ -72,21 +101,34 @@ class EarlyMirrors:
         self.mirrors.close()
 
     def _serve(self) -> None:
+        sockets = [sock for sock in (self.early.http, self.early.https) if sock is not None]
         while not self._over.is_set():
-            if not select.select([self._socket], [], [], LOOK_EVERY)[0] or not self._free.acquire(timeout=LOOK_EVERY):
-                continue
-            try:
-                connection, address = self._socket.accept()
-            except OSError:
-                self._free.release()
-                continue
-            connection.setblocking(True)
-            threading.Thread(target=self._answer, args=(connection, address), daemon=True).start()
+            for sock in select.select(sockets, [], [], LOOK_EVERY)[0]:
+                self._accept(sock)
 
-    def _answer(self, connection: socket.socket, address: Any) -> None:
+    def _accept(self, sock: socket.socket) -> None:
+        if not self._free.acquire(timeout=LOOK_EVERY):
+            return
+        try:
+            connection, address = sock.accept()
+        except OSError:
+            self._free.release()
+            return
+        connection.setblocking(True)
+        tls = self.early.tls if sock is self.early.https else None
+        threading.Thread(target=self._answer, args=(connection, address, tls), daemon=True).start()
+
+    def _answer(self, connection: socket.socket, address: Any, tls: ssl.SSLContext | None) -> None:
+        handler = _Handler if tls is not None or not self.early.https_port else _TlsRequired
         try:
             with connection:
-                _Handler(connection, address, cast("Any", self))
+                connection.settimeout(handler.timeout)
+                with (
+                    tls.wrap_socket(connection, server_side=True)
+                    if tls is not None
+                    else nullcontext(connection) as open_
+                ):
+                    handler(open_, address, cast("Any", self))
         except (OSError, ValueError):  # the client has gone, or a mirror cannot be read: it asks somebody else
             pass
         finally:
@@ -106,6 +148,10 @@ class _Handler(BaseHTTPRequestHandler):
         early = cast("EarlyMirrors", self.server)
         mirrors = early.mirrors
         url = urlsplit(self.path)
+        needed = {"/cluster": Verb.STATS, "/cluster/mirror": Verb.REPLICATE}.get(url.path)
+        if needed is not None and not early.early.may(self.headers.get("Authorization", ""), needed):
+            self._send(401, b'{"message":"UNAUTHORIZED"}')
+            return
         if url.path == "/cluster":
             figures = {"mirrors": mirrors.states(), "owned": early.owned.states(), "closed": early.closed}
             self._send(200, json.dumps(figures).encode())
@@ -141,3 +187,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Write nothing: the log of a node that starts has its own lines about this."""
+
+
+class _TlsRequired(_Handler):
+    """Answers one request in clear, where TLS is required, with the HTTPS port. The same as shared.http.api.TlsRequired."""
+
+    def do_GET(self) -> None:
+        """Say where TLS is."""
+        port = cast("EarlyMirrors", self.server).early.https_port
+        self._send(403, b'{"message": "TLS_REQUIRED", "https_port": %d}' % port)
+
+    do_POST = do_PUT = do_DELETE = do_GET

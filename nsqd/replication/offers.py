@@ -16,8 +16,8 @@ import httpx
 
 from nsqd.core.message.ids import MOST_LEASE
 from nsqd.protocols.peer.node_identity import EPOCH_SIZE, MOST_NUMBER
+from nsqd.replication.node_http import get
 from nsqd.storage.log.followers import Followers
-from shared.auth.own_token import headers
 from shared.chunks import ChunkReader
 from shared.log import log
 
@@ -112,14 +112,14 @@ class HttpMirrors:
     @contextmanager
     def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Iterator[Part]]:
         """Return the parts of a mirror from the position `start` on. Raises TransferError, also while they are read."""
-        url = f"http://{offer.address}/cluster/mirror?log={log_id.hex()}&from={start}"
+        target = f"/cluster/mirror?log={log_id.hex()}&from={start}"
         try:
-            with httpx.stream("GET", url, timeout=TRANSFER, headers=headers()) as answer:
+            with get(offer.address, target, TRANSFER) as answer:
                 answer.raise_for_status()
                 stream: Any = ChunkReader(answer.iter_raw(CHUNK))
                 with tarfile.open(fileobj=stream, mode="r|") as archive:
                     yield _parts(archive)
-        except (httpx.HTTPError, tarfile.TarError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, tarfile.TarError) as error:
             raise TransferError(str(error)) from None
 
 
@@ -156,7 +156,7 @@ def ask_lease(node: int, address: str, timeout: float) -> int | None:
 
 def _figures(address: str, timeout: float) -> Any:
     """Return what a node answers to /cluster. Raises httpx.HTTPError, httpx.InvalidURL, ValueError."""
-    with httpx.stream("GET", f"http://{address}/cluster", timeout=timeout, headers=headers()) as answer:
+    with get(address, "/cluster", timeout) as answer:
         content = b"".join(_bounded(answer.iter_bytes(CHUNK), MOST_ANSWER))
         answer.raise_for_status()
     return httpx.Response(200, content=content).json()

@@ -62,7 +62,7 @@ def test_a_file_that_is_no_certificate_is_named_and_not_quoted(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("word", "text"),
-    [("UNAUTHORIZED", "--auth-token-file"), ("FORBIDDEN", "may not do this"), ("TLS_REQUIRED", "--tls-root-ca-file")],
+    [("UNAUTHORIZED", "--auth-token-file"), ("FORBIDDEN", "Access denied"), ("TLS_REQUIRED", "--tls-root-ca-file")],
 )
 def test_a_refusal_says_what_to_do(word: str, text: str) -> None:
     assert text in why_refused(httpx.Response(403, json={"message": word}), {}, "node:4151")

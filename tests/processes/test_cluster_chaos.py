@@ -76,6 +76,8 @@ class Publisher:
             self.acked[topic].add(body)
         elif answer.text == '{"message":"NOREPL"}':
             self.refused[topic].add(body)
+        elif answer.text == '{"message":"STARTING"}':  # it serves its mirrors already, and nothing else
+            self._stop.wait(0.01)
         elif answer.text not in ('{"message":"NOREPL_MAY_BE_DELIVERED"}', '{"message":"EXITING"}'):
             self.unexpected.append(answer.text)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import ssl
 import subprocess
@@ -17,8 +18,8 @@ import pytest
 from apps.daemon_set import HOST, Daemon, Plan
 from apps.secure_set import SecureSet
 from penstock.client import Consumer, Producer, Settings
-from tests.daemons import ROOT
-from tests.processes.test_penstock_up import free_offset, run
+from tests.daemons import ROOT, eventually
+from tests.processes.test_penstock_up import child, free_offset, run
 
 TIMEOUT = 20.0
 
@@ -168,6 +169,39 @@ def test_a_certificate_of_another_authority_is_refused(whole_set: Set) -> None:
 def test_it_tells_no_secret(whole_set: Set) -> None:
     for name in ("app", "admin", "node", "nsqadmin"):
         assert whole_set.token(name) not in whole_set.said
+
+
+@pytest.mark.process
+def test_the_nodes_of_a_secure_cluster_ask_each_other_over_tls(tmp_path: Path) -> None:
+    offset = free_offset(3)
+    files, log = SecureSet(tmp_path / "secure"), tmp_path / "log"
+    arguments = "up", "--secure", str(files.directory), "--nodes", "3", "--restart", "--port-offset", str(offset)
+    with log.open("w") as errors, run(*arguments, cwd=tmp_path, errors=errors) as process:
+        assert process.stdout is not None
+        said = ""
+        while "Press Ctrl-C to stop all daemons." not in said:
+            line = process.stdout.readline()
+            assert line, log.read_text()
+            said += line
+        nodes = Plan(tmp_path / "data", 3, offset, secure=files).daemons()[1:4]
+        all_three = Set(files, nodes[0], nodes[0], nodes[0], said)
+        admin = all_three.token("admin")
+        all_three.get(nodes[0], "/topic/create?topic=t&replicate=3", admin, content=b"")
+        eventually(lambda: all_three.get(nodes[0], "/pub?topic=t", admin, content=b"x").text == "OK")
+        before = len(log.read_text())
+        os.kill(child(process.pid, "-node-id=0"), signal.SIGKILL)
+        eventually(lambda: "HTTPS: listening" in log.read_text()[before:])
+        again = log.read_text()[before:]
+        assert "does not say what it knows of this node's log" not in again
+        command = ["-m", "penstock.launch", "penstock", "recover", str(tmp_path / "copy"), "--node", "0", "--json"]
+        command += ["--from", f"{HOST}:{nodes[1].http_port}", "--tls-root-ca-file", str(files.path("ca.pem"))]
+        command += ["--auth-token-file", str(files.path("admin.token"))]
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run([sys.executable, *command], env=environ, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / "copy" / "log").is_dir()
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
 
 
 @pytest.mark.process

@@ -44,6 +44,7 @@ COVERED_BY = {
         "penstock.jobs.operators", "penstock.jobs.settings",
     ),
     "processes/test_lookupd.py": ("lookupd.main",),
+    "processes/test_penstock_up_secure.py": ("nsqd.node_tls",),
     "nsqd/protocols/rights/test_recording.py": ("nsqd.protocols.disque.audited", "nsqd.protocols.recording"),
     "nsqd/auth/test_servers.py": ("nsqd.auth.exchange",),
     "processes/test_beanstalkd.py": ("nsqd.beanstalk", "nsqd.beanstalkd"),

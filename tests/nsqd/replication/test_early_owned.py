@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from nsqd.replication import early_owned
-from nsqd.replication.early import EarlyMirrors
+from nsqd.replication.early import Early, EarlyMirrors
 from nsqd.replication.early_owned import EarlyOwned
 from nsqd.replication.offers import Offer, ask, find_offers
 from nsqd.storage.log.disk import Disk
@@ -71,7 +71,7 @@ def test_others_that_start_at_the_same_time_hear_of_it(tmp_path: Path) -> None:
     log_id, _ = adopted(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as sock:
         address = f"127.0.0.1:{sock.getsockname()[1]}"
-        with EarlyMirrors(sock, tmp_path):
+        with EarlyMirrors(Early(sock), tmp_path):
             found: list[Offer] = []
             eventually(lambda: found.extend(ask(log_id, address, 5.0) or []) or found)
             assert found[0].owner == NODE
@@ -91,7 +91,7 @@ def test_the_thread_that_reads_ends_with_the_start(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(early_owned, "LogReading", endless)
     with socket.create_server(("127.0.0.1", 0)) as sock:
-        with EarlyMirrors(sock, tmp_path) as early:
+        with EarlyMirrors(Early(sock), tmp_path) as early:
             assert begun.wait(10)
         assert not early._reader.is_alive()
     assert early.owned.states()[0]["opening"]
