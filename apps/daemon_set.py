@@ -100,11 +100,12 @@ class Plan:
         tcp, http, beanstalk, disque = (self._at(base, number) for base in bases)
         cluster = [self._at(CLUSTER, each) for each in range(self.nodes)] if self.nodes > 1 else []
         own = cluster[number] if cluster else 0
+        tls = "tls-" if self.secure is not None else ""  # these protocols have a port for it
         flags = [
             f"-tcp-address={HOST}:{tcp}",
             f"-http-address={HOST}:{http}",
-            f"-beanstalk-{'tls-' if self.secure is not None else ''}address={HOST}:{beanstalk}",
-            f"-disque-address={HOST}:{disque}",
+            f"-beanstalk-{tls}address={HOST}:{beanstalk}",
+            f"-disque-{tls}address={HOST}:{disque}",
             f"-lookupd-tcp-address={HOST}:{self._at(LOOKUPD_TCP)}",
             f"-data-path={self.data / name}",
             f"-node-id={number}",

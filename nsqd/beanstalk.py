@@ -17,7 +17,7 @@ from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.peer import Peer
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.credential import Proofs
-from nsqd.protocols.transport import Transport, Upgrade
+from nsqd.protocols.transport import Transport, with_tls
 
 DEFAULT_MAX_JOB_SIZE = 65_535  # bytes
 MOST_JOB_SIZE = 1024 * 1024 * 1024
@@ -54,10 +54,7 @@ class FrontEnd:
 
     def make_tls_peer(self, transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
         """Return a peer for a new connection that speaks TLS from the first byte on."""
-        peer = self.make_peer(transport, ip, port, now, wall)
-        transport.upgrade(Upgrade(tls=True))
-        transport.output_ready()
-        return peer
+        return with_tls(self.make_peer(transport, ip, port, now, wall), transport)
 
     def _figures(self) -> stats.ServerFigures:
         peers = [peer for peer in self._peers() if isinstance(peer, Peer)]

@@ -218,12 +218,13 @@ class Daemon:
 
     def listen_to_disque(self) -> None:
         """Accept clients of Disque, if there is a port for them, and share jobs with the other nodes, if there are any."""
-        if self._listeners.disque is None and self._cluster is None:
+        listener = self._listeners.disque or self._listeners.disque_tls
+        if listener is None and self._cluster is None:
             return
         from nsqd.disque import FrontEnd, cluster_facts
 
         options, identity = self._options, self._opened.log.identity
-        port = self._listeners.disque.port if self._listeners.disque is not None else 0
+        port = listener.port if listener is not None else 0
         cluster = cluster_facts(identity.node, port, self._cluster, self._drain)
         front_end = FrontEnd(
             self._broker, self._job_ids, cluster, options.max_msg_size, partial(all_peers, self.reactor)
@@ -232,7 +233,7 @@ class Daemon:
         front_end.context.proofs, front_end.context.audit = self._listeners.keyring, self._audit.note
         front_end.context.accounts = self._accounts
         front_end.context.config |= {"port": str(port), "dir": options.data_path, "appendonly": "yes"}
-        if self._listeners.disque is not None:
+        if listener is not None:
             listen_to_disque(self.reactor, self._listeners, front_end)
         if self._cluster is not None:
             from nsqd.lent_jobs import LentJobs

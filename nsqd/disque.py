@@ -25,7 +25,7 @@ from nsqd.protocols.disque.context import (
 )
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.peer import Peer
-from nsqd.protocols.transport import Transport
+from nsqd.protocols.transport import Transport, with_tls
 from shared.listen import display, parse_address
 
 if TYPE_CHECKING:
@@ -60,6 +60,10 @@ class FrontEnd:
     def make_peer(self, transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
         """Return a peer for a new connection from `ip`; see nsqd.net.reactor.MakePeer."""
         return Peer(self._broker, self.context, transport, ip, port, now)
+
+    def make_tls_peer(self, transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
+        """Return a peer for a new connection that speaks TLS from the first byte on."""
+        return with_tls(self.make_peer(transport, ip, port, now, wall), transport)
 
     def _figures(self) -> ServerFigures:
         usage, system = resource.getrusage(resource.RUSAGE_SELF), os.uname()

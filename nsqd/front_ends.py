@@ -212,10 +212,14 @@ def listen_to_beanstalk(reactor: Reactor, listeners: Listeners, front_end: Front
 
 
 def listen_to_disque(reactor: Reactor, listeners: Listeners, front_end: DisqueFrontEnd) -> None:
-    """Accept clients of Disque on the port that is open for them."""
-    assert listeners.disque is not None
-    reactor.listen(listeners.disque.socket, front_end.make_peer)
-    log.info("DISQUE: listening on %s", listeners.disque.address)
+    """Accept clients of Disque on the ports that are open for them."""
+    for listener, make_peer, name in (
+        (listeners.disque, front_end.make_peer, "DISQUE"),
+        (listeners.disque_tls, front_end.make_tls_peer, "DISQUE TLS"),
+    ):
+        if listener is not None:
+            reactor.listen(listener.socket, make_peer)
+            log.info("%s: listening on %s", name, listener.address)
 
 
 def all_peers(reactor: Reactor) -> list[Conversation]:

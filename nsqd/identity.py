@@ -36,7 +36,7 @@ def cluster_address(listeners: Listeners, info: Info) -> str:
 
 def disque_address(listeners: Listeners, info: Info) -> str:
     """Return host:port where clients of Disque reach this node; "" if there is no port for them."""
-    return _reached_at(listeners.disque, info)
+    return _reached_at(listeners.disque or listeners.disque_tls, info)
 
 
 def _reached_at(listener: Listener | None, info: Info) -> str:

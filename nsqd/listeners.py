@@ -39,6 +39,7 @@ class Listeners:
     beanstalk: Listener | None
     beanstalk_tls: Listener | None  # never set without certificates
     disque: Listener | None
+    disque_tls: Listener | None  # never set without certificates
     cluster: Listener | None
     secret: bytes  # of the cluster; b"": there is none
     cluster_tls: MutualCertificates | None  # for the connections to other nodes; None: they have no TLS
@@ -55,7 +56,12 @@ class SecretError(Exception):
 
 def files_needed(options: NsqdOptions) -> int:
     """Return how many file descriptors nsqd opens before the first client comes."""
-    jobs = (options.beanstalk_address, options.beanstalk_tls_address, options.disque_address)
+    jobs = (
+        options.beanstalk_address,
+        options.beanstalk_tls_address,
+        options.disque_address,
+        options.disque_tls_address,
+    )
     given = (options.http_address, options.tls_cert and options.https_address)
     return (
         OWN_FILES
@@ -84,9 +90,10 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
         listening_if_given(options.beanstalk_address, knows_all) as beanstalk,
         listening_if_given(options.beanstalk_tls_address, knows_all) as beanstalk_tls,
         listening_if_given(options.disque_address, knows_all) as disque,
+        listening_if_given(options.disque_tls_address, knows_all) as disque_tls,
         listening_if_given(options.cluster_address) as cluster,
     ):
-        clients = (tcp_shared, http, https, beanstalk, beanstalk_tls, disque)
+        clients = (tcp_shared, http, https, beanstalk, beanstalk_tls, disque, disque_tls)
         yield Listeners(tcp, *clients, cluster, secret, cluster_tls, certificates, auth_tls, keyring, lookupd_tls)
 
 
@@ -111,6 +118,7 @@ def again(listeners: Listeners) -> Listeners:
         beanstalk=copied(listeners.beanstalk),
         beanstalk_tls=copied(listeners.beanstalk_tls),
         disque=copied(listeners.disque),
+        disque_tls=copied(listeners.disque_tls),
         cluster=copied(listeners.cluster),
     )
 
@@ -123,7 +131,7 @@ def announced(listeners: Listeners) -> Listener:
 def close_sockets(listeners: Listeners) -> None:
     """Close the descriptors of the listeners. Socket files stay: others may listen there."""
     clients = (*listeners.tcp, listeners.tcp_shared, listeners.http, listeners.https)
-    jobs = (listeners.beanstalk, listeners.beanstalk_tls, listeners.disque)
+    jobs = (listeners.beanstalk, listeners.beanstalk_tls, listeners.disque, listeners.disque_tls)
     for listener in (*clients, *jobs, listeners.cluster):
         if listener is not None:
             listener.socket.close()

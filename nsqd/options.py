@@ -93,6 +93,9 @@ class NsqdOptions(TlsOptions):
         "", "<addr>:<port> to listen on for beanstalkd clients over TLS, when tls-cert and tls-key are given"
     )
     disque_address: str = option("", '<addr>:<port> or unix socket path to listen on for Disque clients ("": none)')
+    disque_tls_address: str = option(
+        "", "<addr>:<port> to listen on for Disque clients over TLS, when tls-cert and tls-key are given"
+    )
     max_job_size: int = option(65_535, "maximum size of a beanstalkd job in bytes", check=at_least(1))
     broadcast_address: str = option("", "address registered with lookupd (default: loopback address, or OS hostname)")
     broadcast_tcp_port: int = option(0, "TCP port registered with lookupd (default: the one listened on)")
@@ -317,8 +320,9 @@ class NsqdOptions(TlsOptions):
         if self.tcp_shared_address and self.tcp_shared_address in self.tcp_address:
             wrong.append("--tcp-shared-address must not be --tcp-address, where consumers find this node alone")
         wrong += metrics_problems(self.metrics_auth, self.auth_file)
-        if self.beanstalk_tls_address and not self.tls_cert:
-            wrong.append("--beanstalk-tls-address needs --tls-cert and --tls-key")
+        for name, given in (("beanstalk", self.beanstalk_tls_address), ("disque", self.disque_tls_address)):
+            if given and not self.tls_cert:
+                wrong.append(f"--{name}-tls-address needs --tls-cert and --tls-key")
         wrong += cluster_problems(
             self.cluster_address,
             self.cluster_name,
@@ -345,6 +349,7 @@ class NsqdOptions(TlsOptions):
             *complaints("beanstalk-address", filter(None, [self.beanstalk_address]), obstructed),
             *complaints("beanstalk-tls-address", filter(None, [self.beanstalk_tls_address]), obstructed),
             *complaints("disque-address", filter(None, [self.disque_address]), obstructed),
+            *complaints("disque-tls-address", filter(None, [self.disque_tls_address]), obstructed),
             *complaints("cluster-address", filter(None, [self.cluster_address]), no_address_of_nodes),
             *complaints("data-path", [self.data_path], missing_directory),
             *complaints("audit-file", filter(None, [self.audit_file]), no_place_for_file),
@@ -371,6 +376,7 @@ class NsqdOptions(TlsOptions):
             *complaints("beanstalk-address", [self.beanstalk_address], accidental_path),
             *complaints("beanstalk-tls-address", [self.beanstalk_tls_address], accidental_path),
             *complaints("disque-address", [self.disque_address], accidental_path),
+            *complaints("disque-tls-address", [self.disque_tls_address], accidental_path),
             *complaints("cluster-peer", self.cluster_peer, no_host_port),
             *complaints("lookupd-tcp-address", self.lookupd_tcp_address, not_dialable),
             *complaints("auth-http-address", self.auth_http_address, odd_auth_address),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from nsqd.protocols.account import Usage
@@ -14,6 +14,7 @@ DEFLATE_LEVEL = 6  # the level unless the client asks for another
 
 # Begins something that takes time, and calls its argument when that is over.
 Begin = Callable[[Callable[[], None]], None]
+P = TypeVar("P")  # a peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +77,10 @@ class Transport(Protocol):
         the input. The peer sets `waiting`, and hears no more but Conversation.disconnected. Only listeners with such a server
         allow it.
         """
+
+
+def with_tls(peer: P, transport: Transport) -> P:
+    """Return the peer of a new connection, which speaks TLS from the first byte on."""
+    transport.upgrade(Upgrade(tls=True))
+    transport.output_ready()
+    return peer

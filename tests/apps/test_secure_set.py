@@ -60,7 +60,7 @@ def test_every_port_of_a_secure_set_wants_tls_and_a_token(files: SecureSet) -> N
     for daemon in Plan(Path("data"), 3, secure=files).daemons():
         assert "-tls-required=true" in daemon.flags
         assert any(flag.startswith("-auth-file=") for flag in daemon.flags)
-        assert not any(flag.startswith("-beanstalk-address=") for flag in daemon.flags)
+        assert not any(flag.startswith(("-beanstalk-address=", "-disque-address=")) for flag in daemon.flags)
         assert not daemon.cluster_port or any(flag.startswith("-cluster-tls-cert=") for flag in daemon.flags)
 
 

@@ -31,7 +31,7 @@ OWNER = Epoch(101, 2, b"ownerown")
 
 
 def listening(path: Path) -> Listeners:
-    optional = (None,) * 7
+    optional = (None,) * 8
     return Listeners((listen(str(path)),), *optional, b"", None, None, None, None)
 
 
@@ -59,7 +59,7 @@ def test_a_log_that_is_fenced_off_is_not_opened_before_a_node_tells_of_its_owner
     options = NsqdOptions(node_id=NODE, data_path=str(tmp_path), cluster_address="127.0.0.1:0")
     before = {one.name: one.read_bytes() for one in (tmp_path / "log").iterdir()}
     with closing(DataDirectory(str(tmp_path))) as directory, closing(listening(tmp_path / "socket").tcp[0]) as tcp:
-        found = Listeners((tcp,), *(None,) * 7, b"", None, None, None, None)
+        found = Listeners((tcp,), *(None,) * 8, b"", None, None, None, None)
         fence = Fence(identity.log_id, OWNER, found, 0)
 
         class Again:

@@ -133,7 +133,7 @@ def test_nsqadmin_shows_nothing_before_a_login(whole_set: Set) -> None:
     ("port", "is_tls", "sent", "answer"),
     [
         ("beanstalk_port", True, b"stats\r\n", b"UNAUTHORIZED\r\n"),
-        ("disque_port", False, b"*1\r\n$4\r\nINFO\r\n", b"-NOAUTH"),
+        ("disque_port", True, b"*1\r\n$4\r\nINFO\r\n", b"-NOAUTH"),
         ("tcp_port", False, b"  V2PUB t\n\0\0\0\1x", b"E_INVALID"),
     ],
 )
@@ -147,14 +147,16 @@ def test_other_ports_answer_a_stranger_with_a_refusal(
 
 
 @pytest.mark.process
-def test_the_port_of_beanstalkd_wants_tls(whole_set: Set) -> None:
-    with whole_set.dial(whole_set.node.beanstalk_port, False) as sock:
-        sock.sendall(b"stats\r\n")
+@pytest.mark.parametrize(("port", "sent"), [("beanstalk_port", b"stats\r\n"), ("disque_port", b"INFO\r\n")])
+def test_the_ports_for_jobs_want_tls(whole_set: Set, port: str, sent: bytes) -> None:
+    with whole_set.dial(getattr(whole_set.node, port), False) as sock:
+        sock.sendall(sent)
         try:
             received = sock.recv(4096)
         except ConnectionResetError:
             received = b""
     assert b"OK" not in received
+    assert b"version" not in received
 
 
 @pytest.mark.process

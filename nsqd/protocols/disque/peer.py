@@ -16,6 +16,7 @@ from nsqd.protocols.disque.client import UNITS_OF_A_TURN, Client
 from nsqd.protocols.disque.context import DisqueContext
 from nsqd.protocols.disque.ids import ID_SIZE
 from nsqd.protocols.transport import Transport
+from shared.tls_info import TlsInfo
 
 _STAR = ord("*")
 _ACKJOB = b"*2\r\n$6\r\nACKJOB\r\n$40\r\n"  # how most clients acknowledge
@@ -191,5 +192,8 @@ class Peer(Client):
     def resume(self, now: int) -> None:
         """Do nothing, because this peer suspends nothing."""
 
-    def upgraded(self, tls: object = None) -> None:
-        """Do nothing, because a client that connects by TLS expects no answer to it."""
+    def upgraded(self, tls: TlsInfo | None = None) -> None:
+        """Take the client's certificate. A client that connects by TLS expects no answer to it."""
+        if self.credential is not None and tls is not None:
+            self.credential.show_certificate(tls.subject, [*tls.uris, *tls.dns_names])
+            self.authorized |= self.credential.identity is not None
