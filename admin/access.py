@@ -78,7 +78,8 @@ class Access:
         return self._by_header(request)
 
     def _by_header(self, request: Request) -> Who:
-        name = request.headers.get(self.options.acl_http_header, "")[:MOST_TEXT] if self.is_trusted(request) else ""
+        given = request.headers.getlist(self.options.acl_http_header) if self.is_trusted(request) else []
+        name = given[0][:MOST_TEXT] if len(given) == 1 else ""  # of several, the client has sent some
         # others have to prove who they are
         identity = self.users.claimed(name) if name and self.users is not None else None
         if identity is not None:
@@ -107,12 +108,14 @@ class Access:
     def remote(self, request: Request) -> str:
         """Return the client's address, as a trusted proxy states it, or else that of the connection."""
         own = request.client.host if request.client else ""
-        forwarded = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+        # the last one: the proxy has appended it, as a word or as a line of its own
+        forwarded = ",".join(request.headers.getlist("x-forwarded-for")).rpartition(",")[2].strip()
         return forwarded[:100] if forwarded and self.is_trusted(request) else own
 
     def is_secure(self, request: Request) -> bool:
         """Return whether the browser uses TLS, to nsqadmin or to a trusted proxy that says so."""
-        protocol = request.headers.get("x-forwarded-proto", "") if self.is_trusted(request) else ""
+        protocols = request.headers.getlist("x-forwarded-proto") if self.is_trusted(request) else []
+        protocol = protocols[-1] if protocols else ""
         return "https" in (request.url.scheme, protocol)
 
     # What the user may do

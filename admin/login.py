@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
@@ -15,6 +14,7 @@ from admin.layout import HEADERS, Fields, PageRenderer
 from admin.roles import Who
 from admin.sessions import ADDRESS, NAME, PAIR, Key
 from shared.auth.auth_file import Identity
+from shared.auth.failures import network_of
 from shared.auth.passwords import NOBODYS, is_password
 from shared.http.api import Handler, query
 from shared.http.errors import HttpError
@@ -126,11 +126,7 @@ class Login:
 
 
 def _keys(name: str, remote: str) -> tuple[Key, Key, Key]:
-    """Return the keys that count this try. One owner has a whole /64 network of IPv6, so that counts as one address."""
-    try:
-        is_long = ipaddress.ip_address(remote).version == 6
-    except ValueError:
-        is_long = False
-    network = str(ipaddress.ip_network(f"{remote.partition('%')[0]}/64", strict=False)) if is_long else remote
+    """Return the keys that count this try."""
+    network = network_of(remote)
     of_name = Key(NAME, name, OF_NAME, OF_NAME_LONGEST)
     return Key(PAIR, f"{name} {network}"), Key(ADDRESS, network, OF_ADDRESS), of_name

@@ -2,8 +2,8 @@
 
     ca.pem, server.pem, client.pem, node-<number>.pem      certificates, each with its key in <name>-key.pem
     auth.toml                                              who may do what; `penstock auth` changes it
-    app.token                                              for producers and consumers
-    admin.token                                            for operators and commands
+    app.token, app.header                                  for producers and consumers; the header is for curl -H @FILE
+    admin.token, admin.header                              for operators and commands
     node.token, nsqadmin.token                             of the daemons themselves
     admin.password                                         of the user admin of nsqadmin
 
@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from shared.auth.auth_file import AuthFileError, parse
 from shared.auth.edit import changed
 from shared.auth.tokens import digest, new_token
 from shared.files import replace_file
@@ -29,6 +30,7 @@ ROLES = {  # of each token
     "node": ("node",),
     "nsqadmin": ("admin",),
 }
+FOR_CURL = ("app", "admin")
 USER = "admin"  # of nsqadmin
 
 
@@ -60,6 +62,21 @@ class SecureSet:
             raise SecureSetError(str(error)) from None
         if not self.path("auth.toml").exists():
             self._make_auth_file()
+        self._check_tokens()
+
+    def _check_tokens(self) -> None:
+        """Raise SecureSetError if a daemon's token is not in the auth file, as after it was revoked."""
+        try:
+            known = parse(self.path("auth.toml").read_text(encoding="utf-8")).tokens
+        except AuthFileError as error:
+            raise SecureSetError(f"{self.path('auth.toml')}: {error}") from None
+        for name in ROLES:
+            path = self.path(f"{name}.token")
+            if digest(path.read_bytes().strip()) not in known:
+                raise SecureSetError(
+                    f"{path} is not in {self.path('auth.toml')}: make one with `penstock auth token create"
+                    f" {self.path('auth.toml')} {name} --role {ROLES[name][0]}`, or choose another directory"
+                )
 
     def _make_auth_file(self) -> None:
         from argon2 import PasswordHasher
@@ -68,6 +85,8 @@ class SecureSet:
         for name, roles in ROLES.items():
             token = new_token(secrets.token_urlsafe)
             replace_file(self.path(f"{name}.token"), token.encode() + b"\n")
+            if name in FOR_CURL:  # on curl's command line everybody on the machine could read the token
+                replace_file(self.path(f"{name}.header"), b"Authorization: Bearer %s\n" % token.encode())
             text = changed(text, "token", name, {"sha256": digest(token.encode()), "roles": roles})
         password = secrets.token_urlsafe(12)
         replace_file(self.path(f"{USER}.password"), password.encode() + b"\n")
@@ -76,7 +95,7 @@ class SecureSet:
 
     def lookupd_flags(self, https: str) -> list[str]:
         """Return the flags of nsqlookupd. `https`: the address of its HTTPS."""
-        return [*self._server_flags(https), self._flag("auth-file", "auth.toml")]
+        return [*self._server_flags(https), self._flag("auth-file", "auth.toml"), "-metrics-auth"]
 
     def node_flags(self, https: str, number: int, in_cluster: bool) -> list[str]:
         """Return the flags of an nsqd."""
@@ -85,6 +104,7 @@ class SecureSet:
             self._flag("auth-file", "auth.toml"),
             self._flag("auth-token-file", "node.token"),
             self._flag("lookupd-tls-root-ca-file", "ca.pem"),
+            "-metrics-auth",
         ]
         if in_cluster:
             flags += [
@@ -132,7 +152,7 @@ def hints(files: SecureSet, node_https: str, lookupd_https: str, program: Callab
     return [
         f"Every port wants TLS, and a token of {files.path('auth.toml')}: see docs/security.md.",
         "",
-        f"Try:  curl --cacert {ca} -H \"Authorization: Bearer $(cat {token})\" -d 'hello' 'https://{node_https}/pub?topic=greetings'",
+        f"Try:  curl --cacert {ca} -H @{files.path('app.header')} -d 'hello' 'https://{node_https}/pub?topic=greetings'",
         f"      {tail} -lookupd-http-address https://{lookupd_https} {options}",
         f"Commands:  export PENSTOCK_TLS_ROOT_CA_FILE={ca} PENSTOCK_AUTH_TOKEN_FILE={files.path('admin.token')}",
         f"      {program('penstock')} auth token create {files.path('auth.toml')} NAME --role producer",

@@ -250,16 +250,11 @@ class Session:
         return proofs.with_token(self._token) if self._token else proofs.with_uid(self._user)
 
     def _identified(self, proofs: Proofs) -> Identity | None:
-        """Return the same at IDENTIFY. After too many wrong tokens from the address, this one is not looked at."""
-        if not self._token:
-            return self._found(proofs)
-        host = host_of(self._remote)
-        address = "" if host == UNIX else host
-        if proofs.is_blocked(address):
-            return None
+        """Return the same at IDENTIFY, and count a wrong token."""
         identity = self._found(proofs)
-        if identity is None:
-            proofs.note_failure(address)
+        if identity is None and self._token:
+            host = host_of(self._remote)
+            proofs.note_failure("" if host == UNIX else host)
         return identity
 
     def _register(self, params: list[bytes]) -> bytes:
@@ -329,9 +324,6 @@ class Proofs(Protocol):
 
     def with_uid(self, number: int) -> Identity | None:
         """Return who connects by a unix socket as the machine's user of that number."""
-
-    def is_blocked(self, address: str) -> bool:
-        """Return whether no token from this address ("": a unix socket) is looked at for now: too many were wrong."""
 
     def note_failure(self, address: str) -> None:
         """Count a wrong token from an address."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ssl
-
 from nsqd.listeners import Listeners
 from nsqd.options import NsqdOptions
 from nsqd.replication.early import Early
 from nsqd.replication.node_http import Trust, ask_by
+from shared.http.api import Hosts
 from shared.tls_client import load_client
 from shared.tls_options import REQUIRED
 
@@ -23,18 +22,17 @@ def ask_over_tls(options: NsqdOptions) -> None:
 
 
 def early(options: NsqdOptions, listeners: Listeners) -> Early:
-    """Return how this node is asked while it starts. Its certificates were loaded before. Raises OSError."""
+    """Return how this node is asked while it starts."""
     assert listeners.http is not None
-    http, keyring = listeners.http.socket, listeners.keyring
-    if listeners.https is None or not options.tls_cert:
-        return Early(http, proofs=keyring)
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(options.tls_cert, options.tls_key)
-    if options.tls_client_auth_policy == "require-verify":
-        tls.verify_mode = ssl.CERT_REQUIRED
-        if options.tls_root_ca_file:
-            tls.load_verify_locations(options.tls_root_ca_file)
-        else:
-            tls.load_default_certs(ssl.Purpose.CLIENT_AUTH)
-    port = listeners.https.port if options.tls_required == REQUIRED else 0
-    return Early(http, listeners.https.socket, tls, port, keyring)
+    names = [options.broadcast_address, *options.allowed_host]
+    tls = listeners.certificates.stream_context() if listeners.certificates is not None else None
+    https = listeners.https
+    return Early(
+        listeners.http.socket,
+        https.socket if https is not None else None,
+        tls,
+        https.port if https is not None else 0,
+        options.tls_required == REQUIRED,
+        listeners.keyring,
+        Hosts(names).check,
+    )

@@ -364,6 +364,8 @@ class NsqdOptions(TlsOptions):
                 "--buffer-budget is less than twice --max-body-size, --max-msg-size or --max-job-size: "
                 "the largest requests must wait until the buffer is empty"
             )
+        if self.auth_file and self.lookupd_tcp_address and not self.auth_token_file:
+            odd.append("--auth-file without --auth-token-file: an nsqlookupd that has an auth file refuses this node")
         if not self.statistics_topic and read_events(self.statistics_events):
             odd.append(f"--statistics-events {self.statistics_events!r} has no effect without --statistics-topic")
         return [*odd, *self._odd_addresses()]

@@ -85,6 +85,10 @@ class Certificates:
         """Return the server's side of a new connection: `incoming` holds bytes from the peer, `outgoing` bytes for it."""
         return self._context.wrap_bio(incoming, outgoing, server_side=True)
 
+    def stream_context(self) -> ssl.SSLContext | None:
+        """Return the context for sockets, as it is now; None: that of pyOpenSSL, which accepts any certificate, has none."""
+        return self._context if isinstance(self._context, ssl.SSLContext) else None
+
     def following_context(self) -> ssl.SSLContext:
         """Return a context that always uses the files loaded last, for servers that keep one context, such as asyncio."""
         context = _Following(ssl.PROTOCOL_TLS_SERVER)

@@ -39,7 +39,7 @@ NEEDS: Mapping[str, Need] = {
     "GET /metrics": OPEN,
     "POST /pub": _topic(Verb.PUBLISH),
     "POST /mpub": _topic(Verb.PUBLISH),
-    "GET /stats": _topic(Verb.STATS),
+    "GET /stats": _channel(Verb.STATS),
     "GET /config/{option}": _ADMIN,
     "PUT /config/{option}": _ADMIN,
     "POST /topic/create": _topic(Verb.CREATE),

@@ -30,7 +30,7 @@ class Proofs(Protocol):
         """Return who connects by a unix socket as the machine's user of that number."""
 
     def is_blocked(self, address: str) -> bool:
-        """Return whether no token from this address ("": a unix socket) is looked at for now: too many were wrong."""
+        """Return whether too many tokens from this address were wrong of late ("": a unix socket, which never is)."""
 
     def note_failure(self, address: str) -> None:
         """Count a wrong token from an address."""
@@ -54,6 +54,7 @@ class Credential:
         "_proofs",
         "_transport",
         "identity",
+        "is_guess",
         "is_one_too_many",
         "usage",
     )
@@ -73,20 +74,20 @@ class Credential:
         self._find: Callable[[], Identity | None] = _nobody
         self.identity: Identity | None = None  # None: nobody
         self.usage: Usage | None = None  # None: nobody, or nothing is counted
+        self.is_guess = (
+            False  # too many tokens from the client's address were wrong of late, the last one of this client, too
+        )
         self.is_one_too_many = False  # the last proof was right, but its owner has as many connections as it may
 
     def show_token(self, secret: bytes, *, is_final: bool = True) -> bool:
         """Take a token. Returns False if nobody has it, or has too many connections: the client stays who it was.
 
-        After too many wrong ones from the client's address, this one is not looked at. `is_final`: nobody else is asked about
-        the secret, so it counts as wrong if it is no token.
+        A right one is never held up. `is_final`: nobody else is asked about the secret, so it counts as wrong if it is no
+        token, and `is_guess` says whether the connection is to end.
         """
-        if not is_final:
-            return self._show(partial(self._proofs.with_token, secret))
-        if self._proofs.is_blocked(self._address):
-            return False
         is_known = self._show(partial(self._proofs.with_token, secret))
-        if not is_known and not self.is_one_too_many:
+        if is_final and not is_known and not self.is_one_too_many:
+            self.is_guess = self._proofs.is_blocked(self._address)
             self._proofs.note_failure(self._address)
         return is_known
 

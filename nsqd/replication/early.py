@@ -14,7 +14,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from http.server import BaseHTTPRequestHandler
@@ -29,11 +29,18 @@ from nsqd.replication.early_owned import EarlyOwned
 from nsqd.replication.facts import describe_closed, read_facts
 from nsqd.replication.mirrors import Mirrors
 from shared.auth.verbs import Verb
+from shared.http.errors import HttpError
 
 if TYPE_CHECKING:
-    from nsqd.protocols.credential import Proofs
+    from starlette.types import Scope
+
+    from shared.auth.keyring import Keyring
 
 MOST_AT_ONCE = 32  # requests
+HEAD_WITHIN = (
+    2.0  # s for the handshake of TLS and the head of a request, as long as nodes wait for each other at a start
+)
+LOOK_AFTER = 0.5  # s between two looks at the auth file
 LOOK_EVERY = 0.05  # s between two looks at whether the start is over
 
 T = TypeVar("T")
@@ -58,17 +65,19 @@ class Early:
 
     http: socket.socket  # listens
     https: socket.socket | None = None  # likewise
-    tls: ssl.SSLContext | None = None  # of connections there
-    https_port: int = 0  # where TLS is required: nothing but this port is told at `http`; 0: it is not required
-    proofs: Proofs | None = None  # the auth file; None: everybody may ask everything
+    tls: ssl.SSLContext | None = None  # of connections there; None: nothing is served there
+    https_port: int = 0
+    is_tls_required: bool = False  # True: nothing but `https_port` is told at `http`
+    keyring: Keyring | None = None  # the auth file; None: everybody may ask everything
+    check_host: Callable[[Scope], None] = lambda scope: None  # raises HttpError, as shared.http.api.Hosts.check does
 
     def may(self, authorization: str, verb: Verb) -> bool:
         """Return whether who sends this header may do that."""
-        if self.proofs is None:
+        if self.keyring is None:
             return True
         kind, _, token = authorization.partition(" ")
         identity = (
-            self.proofs.with_token(token.strip().encode("utf-8", "replace")) if kind.lower() == "bearer" else None
+            self.keyring.with_token(token.strip().encode("utf-8", "replace")) if kind.lower() == "bearer" else None
         )
         return identity is not None and identity.rights.may(verb)
 
@@ -81,6 +90,7 @@ class EarlyMirrors:
         self.mirrors = Mirrors(MirrorDirectory(data_path), AtOnce(), time.monotonic_ns)
         self.owned = EarlyOwned(data_path)
         self.closed = [describe_closed(word) for word in read_facts(data_path).closed]
+        self._deadlines: dict[int, threading.Timer] = {}  # by thread: when its client is given up
         self._over = threading.Event()
         self._free = threading.BoundedSemaphore(MOST_AT_ONCE)
         self._thread = threading.Thread(target=self._serve, name="early mirrors", daemon=True)
@@ -101,10 +111,14 @@ class EarlyMirrors:
         self.mirrors.close()
 
     def _serve(self) -> None:
-        sockets = [sock for sock in (self.early.http, self.early.https) if sock is not None]
+        early, looked = self.early, time.monotonic()
+        sockets = [early.http, *([early.https] if early.https is not None and early.tls is not None else [])]
         while not self._over.is_set():
             for sock in select.select(sockets, [], [], LOOK_EVERY)[0]:
                 self._accept(sock)
+            if early.keyring is not None and time.monotonic() - looked > LOOK_AFTER:
+                looked = time.monotonic()
+                early.keyring.look_after()
 
     def _accept(self, sock: socket.socket) -> None:
         if not self._free.acquire(timeout=LOOK_EVERY):
@@ -119,7 +133,12 @@ class EarlyMirrors:
         threading.Thread(target=self._answer, args=(connection, address, tls), daemon=True).start()
 
     def _answer(self, connection: socket.socket, address: Any, tls: ssl.SSLContext | None) -> None:
-        handler = _Handler if tls is not None or not self.early.https_port else _TlsRequired
+        handler = _Handler if tls is not None or not self.early.is_tls_required else _TlsRequired
+        # a client that dribbles would keep a place that another node needs
+        deadline = threading.Timer(HEAD_WITHIN, partial(_cut, connection))
+        deadline.daemon = True
+        deadline.start()
+        self._deadlines[threading.get_ident()] = deadline
         try:
             with connection:
                 connection.settimeout(handler.timeout)
@@ -132,13 +151,39 @@ class EarlyMirrors:
         except (OSError, ValueError):  # the client has gone, or a mirror cannot be read: it asks somebody else
             pass
         finally:
+            deadline.cancel()
+            self._deadlines.pop(threading.get_ident(), None)
             self._free.release()
+
+    def head_came(self) -> None:
+        """Take note that the head of this thread's request is complete."""
+        self._deadlines[threading.get_ident()].cancel()
+
+
+def _cut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
     """Answers one request. `server` is the EarlyMirrors."""
 
     timeout = 5.0  # s without a byte
+
+    def parse_request(self) -> bool:
+        """Parse the head, and refuse what a page of another site has sent."""
+        if not super().parse_request():
+            return False
+        early = cast("EarlyMirrors", self.server)
+        early.head_came()
+        headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in self.headers.items()]
+        scope = {"headers": headers, "http_version": "1.1", "method": self.command}
+        try:
+            early.early.check_host(scope)
+        except HttpError as error:
+            self._send(error.status, b'{"message":"%s"}' % error.text.encode())
+            return False
+        return True
 
     def do_GET(self) -> None:
         """Answer /cluster with the mirrors, and /cluster/mirror with one as a tar stream; anything else with 503 STARTING.

@@ -42,9 +42,11 @@ def get(address: str, target: str, timeout: float) -> Iterator[httpx.Response]:
     """
     trust = _TRUST[0]
     base = f"http://{address}" if trust.tls is None else _secure_base(address, timeout, trust)
+    # where there are certificates, whoever answers in clear may be somebody else
+    shown = headers() if trust.tls is None or base.startswith("https:") else {}
     with (
         httpx.Client(verify=trust.tls or True, timeout=timeout, trust_env=False) as client,
-        client.stream("GET", base + target, headers=headers()) as answer,
+        client.stream("GET", base + target, headers=shown) as answer,
     ):
         yield answer
 

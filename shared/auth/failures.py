@@ -1,11 +1,13 @@
 """Count wrong proofs by who has shown them, so that nobody guesses without end. Pure: the time comes in by a clock.
 
-Law: after `most` wrong proofs within `within` seconds, no further one is looked at until that time is over. Others are not held
-up, and what is kept is bounded: who failed longest ago is forgotten first.
+Law: after `most` wrong proofs within `within` seconds a key has to wait until that time is over. Others are not held up, and
+what is kept is bounded: who failed longest ago is forgotten first. What waiting means, the caller says: a password, which takes
+long to look at, is not looked at; a token always is, for it cannot be guessed, and a wrong one ends the connection.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Hashable
 
 MOST_FAILURES = 20  # of one address in FAILURES_WITHIN
@@ -32,7 +34,7 @@ class Failures:
         self._failed: dict[Hashable, tuple[int, float]] = {}
 
     def wait(self, key: Hashable) -> float:
-        """Return the seconds for which no proof of this key is to be looked at; 0: the next one is."""
+        """Return the seconds for which this key has to wait; 0: it need not."""
         count, since = self._failed.get(key, (0, 0.0))
         return max(0.0, since + self._within - self._clock()) if count >= self._most else 0.0
 
@@ -63,3 +65,16 @@ class Failures:
 
     def __repr__(self) -> str:
         return f"<Failures of {len(self)}>"
+
+
+def network_of(address: str) -> str:
+    """Return what counts as one address: an IPv4 address, or the /64 network of IPv6 that one owner has as a whole."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if found.version == 4:
+        return address
+    if found.ipv4_mapped is not None:  # of a socket that accepts both
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((found, 64), strict=False))

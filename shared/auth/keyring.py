@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shared.auth.auth_file import MOST_BYTES, AuthFile, AuthFileError, Identity, parse
-from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES, Failures
+from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES, Failures, network_of
 from shared.auth.own_token import OwnTokenError, use_token_of
 from shared.auth.tokens import digest, is_token
 from shared.files import without_waiting
@@ -34,7 +34,7 @@ def open_rights(auth_file: str, token_file: str, wall: Callable[[], float]) -> K
 def tell_of_failures(address: str) -> None:
     """Tell the log that an address has shown too many wrong proofs."""
     log.warning(
-        "AUTH: %d wrong tokens or passwords from %s within %g s: further ones are refused unread until that is over",
+        "AUTH: %d wrong tokens or passwords from %s within %g s: until that is over, each further one ends its connection",
         MOST_FAILURES, address, FAILURES_WITHIN,
     )  # fmt: skip
 
@@ -89,6 +89,11 @@ class Keyring:
         found = self._file.users.get(name)
         return found if found is not None and self._valid(found[0]) is not None else None
 
+    @property
+    def knows_certificates(self) -> bool:
+        """Return whether anybody is known by a certificate."""
+        return bool(self._file.certificates)
+
     def claimed(self, name: str) -> Identity | None:
         """Return the user of that name if there is nothing by which it could prove that: a trusted proxy has to say it."""
         found = self.user(name)
@@ -105,12 +110,12 @@ class Keyring:
     # who guesses: asked by one thread
 
     def is_blocked(self, address: str) -> bool:
-        """Return whether no proof from this address is looked at for now. `address` "": a unix socket, which never is."""
-        return bool(address) and self._failures.wait(address) > 0
+        """Return whether too many proofs from this address were wrong of late. `address` "": a unix socket, which never is."""
+        return bool(address) and self._failures.wait(network_of(address)) > 0
 
     def note_failure(self, address: str) -> None:
         """Count a wrong proof from an address, and tell the log when there are too many."""
-        if address and self._failures.note(address):
+        if address and self._failures.note(network_of(address)):
             tell_of_failures(address)
 
     # the file

@@ -6,8 +6,8 @@ A process has one, from its start on, so it is kept here and not handed through 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
 from shared.auth.tokens import is_token
@@ -15,7 +15,8 @@ from shared.files import without_waiting
 
 MOST_BYTES = 1024
 _own = [""]  # the token; "": none is shown
-_hosts: list[str] = []  # patterns of host:port to which requests show it whose addresses come from others
+_hosts: list[re.Pattern[str]] = []  # host:port to which requests show it whose addresses come from others
+_OF_ADDRESSES = re.compile(r"[0-9.*]+")  # patterns of IPv4 addresses
 
 
 class OwnTokenError(ValueError):
@@ -46,8 +47,12 @@ def own_token() -> str:
 
 
 def show_to(patterns: Iterable[str]) -> None:
-    """Let `headers_for` show the token to these hosts: patterns of host:port, in which `*` stands for any characters."""
-    _hosts[:] = patterns
+    """Let `headers_for` show the token to these hosts: patterns of host:port.
+
+    In a host `*` stands for a part of one label, and in an IP address for one number: 10.0.0.* is no pattern of
+    10.0.0.1.example.com. In a port it stands for any digits.
+    """
+    _hosts[:] = [re.compile(_expression(pattern)) for pattern in patterns]
 
 
 def headers_for(url: str) -> dict[str, str]:
@@ -56,7 +61,13 @@ def headers_for(url: str) -> dict[str, str]:
     Whoever may register at nsqlookupd says where it is, and would be sent the token.
     """
     place = urlsplit(url).netloc.rpartition("@")[2]
-    return headers() if any(fnmatchcase(place, pattern) for pattern in _hosts) else {}
+    return headers() if any(pattern.fullmatch(place) is not None for pattern in _hosts) else {}
+
+
+def _expression(pattern: str) -> str:
+    host, colon, port = pattern.rpartition(":")
+    part = "[0-9]+" if _OF_ADDRESSES.fullmatch(host) else "[^.:/@]*"
+    return re.escape(host).replace(r"\*", part) + re.escape(colon) + re.escape(port).replace(r"\*", "[0-9]*")
 
 
 def headers() -> dict[str, str]:

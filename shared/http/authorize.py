@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shared.auth.auth_file import Identity
-from shared.auth.failures import Failures
+from shared.auth.failures import Failures, network_of
 from shared.auth.keyring import Keyring, tell_of_failures
 from shared.auth.passwords import NOBODYS, is_password
 from shared.auth.tokens import is_token
@@ -41,6 +41,7 @@ MOST_PASSWORD = 1024  # bytes
 REMEMBERED_FOR = 60.0  # s for which a password that was right is not hashed again: that takes 50 ms
 MOST_REMEMBERED = 1000
 MOST_HASHING = 2  # passwords at once: each takes 64 MB and the time of a core
+MOST_WAITING = 20  # passwords that are hashed, or wait for it
 _CHALLENGE = {"WWW-Authenticate": 'Bearer, Basic realm="penstock"'}
 
 
@@ -71,6 +72,7 @@ class Authorizer:
     _key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     _hashing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_HASHING))
     _failures: Failures = field(init=False)  # by address
+    _waiting: int = 0  # passwords that are hashed, or wait for it
     under_way: UnderWay = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,7 +86,7 @@ class Authorizer:
         proof = proof_in(request.scope)
         if not kind:
             return self._by_connection(proof)
-        address = request.client.host if request.client is not None else f"user {proof.user}"
+        address = network_of(request.client.host) if request.client is not None else f"user {proof.user}"
         if kind.lower() == "bearer":
             identity = self.keyring.with_token(value.strip().encode("utf-8", "surrogateescape"))
         elif kind.lower() == "basic":
@@ -138,14 +140,25 @@ class Authorizer:
             if len(self._remembered) >= MOST_REMEMBERED:
                 self._remembered.clear()
             self._remembered[mark] = self.clock() + REMEMBERED_FOR
+            now = self.keyring.user(user[0].name)  # the file may have changed meanwhile
+            return now[0] if now is not None and now[1] == user[1] else None
         return user[0]
 
     async def _hash(self, hashed: str, password: bytes, address: str) -> bool:
-        """Return whether this is the password. An attempt counts as a failure until it is over."""
+        """Return whether this is the password. An attempt counts as a failure until it is over.
+
+        Raises HttpError 429 if this address has failed too often, 503 if too many wait for their turn.
+        """
         self._check_failures(address)
+        if self._waiting >= MOST_WAITING:
+            raise HttpError(503, "TOO_MANY_LOGINS", {"Retry-After": "1"})
         self._failures.note(address)
-        async with self._hashing:
-            is_right = await asyncio.to_thread(is_password, hashed, password)
+        self._waiting += 1
+        try:
+            async with self._hashing:
+                is_right = await asyncio.to_thread(is_password, hashed, password)
+        finally:
+            self._waiting -= 1
         self._failures.take_back(address)  # a wrong one is counted by `identify`
         return is_right
 

@@ -56,6 +56,15 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         SecureSet(tmp_path).make(1)
 
 
+def test_a_token_that_was_revoked_is_named(tmp_path: Path) -> None:
+    made = SecureSet(tmp_path / "secure")
+    made.make(1)
+    text = made.path("auth.toml").read_text()
+    made.path("auth.toml").write_text("\n\n".join(part for part in text.split("\n\n") if '"nsqadmin"' not in part))
+    with pytest.raises(SecureSetError, match=r"nsqadmin\.token is not in .*auth token create"):
+        made.make(1)
+
+
 def test_every_port_of_a_secure_set_wants_tls_and_a_token(files: SecureSet) -> None:
     for daemon in Plan(Path("data"), 3, secure=files).daemons():
         assert "-tls-required=true" in daemon.flags

@@ -177,7 +177,8 @@ def test_many_wrong_tokens_of_one_address_hold_up_no_other(tmp_path: Path, port:
                 "disque": ("DISQUE", b"-ERR invalid password\r\n"),
             }[port]
             one = b"auth %b\r\n" % WRONG if port == "beanstalk" else b"*2\r\n" + bulk(b"AUTH") + bulk(WRONG)
-            assert say(node, name, one * MANY) == refusal * MANY
+            assert say(node, name, one * MANY) == refusal * (MOST_FAILURES + 1)  # then the connection ends
+        assert known(node, RIGHT)  # also from that address
         assert known(node, RIGHT, OTHER)
         node.wait_for_line(f"AUTH: {MOST_FAILURES} wrong tokens or passwords from {HERE} within {FAILURES_WITHIN:g} s")
         before.sendall(b"use t\r\n")  # who was known before stays known

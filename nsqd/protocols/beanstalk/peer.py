@@ -64,6 +64,8 @@ class Peer(Operator):
         else:
             self._record("auth", "", Outcome.REFUSED)
             self._reply(UNAUTHORIZED)
+            if self.credential.is_guess:
+                self.outbox.end()
 
     # producers
 
@@ -138,6 +140,9 @@ class Peer(Operator):
         elif self._broker.refusal:
             tubes.burn_id()
             self._reply(OUT_OF_MEMORY)
+        elif self.credential is not None and not self.credential.may(Verb.PUBLISH, self.worker.using):
+            tubes.burn_id()  # the right has ended while the body came
+            self._reply(UNAUTHORIZED)
         else:
             priority, delay, ttr = put.options
             due = self._now + delay * SECOND if delay else 0

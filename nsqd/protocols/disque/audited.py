@@ -15,9 +15,13 @@ if TYPE_CHECKING:
     from nsqd.protocols.disque.client import Client
 
 _RECORDED = (Verb.ACT, Verb.DELETE, Verb.ADMIN)
-_WITH_SUBCOMMANDS = (b"config", b"client", b"cluster", b"debug")
+_SUBCOMMANDS = {
+    b"config": (b"get", b"set", b"resetstat", b"rewrite"),
+    b"client": (b"kill", b"list", b"pause", b"reply", b"setname", b"getname", b"id", b"setinfo"),
+    b"cluster": (b"meet", b"forget", b"reset", b"leaving", b"nodes", b"info", b"myid", b"saveconfig", b"slots"),
+    b"debug": (b"flushall", b"error"),
+}
 MOST_IDS = 3  # of jobs that a record names
-MOST_WORD = 20  # characters of a subcommand
 Handler = Callable[["Client", list[bytes]], None]
 
 
@@ -53,12 +57,7 @@ def note(client: Client, arguments: Sequence[bytes], outcome: Outcome = Outcome.
         return
     command = arguments[0].lower()
     action = command
-    if (
-        command in _WITH_SUBCOMMANDS
-        and len(arguments) > 1
-        and len(arguments[1]) <= MOST_WORD
-        and arguments[1].isalpha()
-    ):
+    if len(arguments) > 1 and arguments[1].lower() in _SUBCOMMANDS.get(command, ()):  # a stranger's words make no kinds
         action += b" " + arguments[1]
     who = name_of(client.credential.identity if client.credential is not None else None)
     record(audit, "disque", client.remote_ip, who, _text(action).upper(), _target(command, arguments), outcome)

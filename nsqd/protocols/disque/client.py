@@ -235,6 +235,8 @@ class Client(JobClient, ABC):
             self.do(command, arguments)
         except Refused as refused:
             self.reply_error(refused.text)
+            if self.credential is not None and self.credential.is_guess:
+                self.outbox.end()
         except TooFewCopies:
             self.reply_error(TOO_FEW_NODES)
         except TooMany as error:

@@ -34,6 +34,9 @@ class Proofs:
         entry = '[[token]]\nname = "{0}"\nsha256 = "{1}"\nroles = ["{0}"]\n'
         self.file: AuthFile = parse("".join(entry.format(name, digest(token.encode())) for name, token in tokens))
 
+    def look_after(self) -> bool:
+        return False
+
     def with_token(self, secret: bytes) -> Identity | None:
         return self.file.tokens.get(digest(secret))
 
@@ -70,11 +73,11 @@ def trust(files: Path, is_tls_required: bool = False) -> Trust:
 def starting(tmp_path: Path, files: Path | None = None, proofs: Proofs | None = None) -> Iterator[str]:
     """A node that starts; with certificates, it requires TLS. Yields its address of plain HTTP."""
     with socket.create_server(("127.0.0.1", 0)) as http, socket.create_server(("127.0.0.1", 0)) as https:
-        early = Early(http, proofs=proofs)  # type: ignore[arg-type]
+        early = Early(http, keyring=proofs)  # type: ignore[arg-type]
         if files is not None:
             tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             tls.load_cert_chain(files / "server.pem", files / "server-key.pem")
-            early = Early(http, https, tls, https.getsockname()[1], proofs)  # type: ignore[arg-type]
+            early = Early(http, https, tls, https.getsockname()[1], True, proofs)  # type: ignore[arg-type]
         with EarlyMirrors(early, tmp_path):
             yield f"127.0.0.1:{http.getsockname()[1]}"
 
@@ -111,6 +114,14 @@ def test_a_node_without_https_is_asked_in_clear_unless_this_one_requires_tls(tmp
         assert ask(LOG_ID, address, 5.0) == []
         ask_by(trust(files, is_tls_required=True))
         assert ask(LOG_ID, address, 5.0) is None
+
+
+def test_where_there_are_certificates_no_token_is_shown_in_clear(tmp_path: Path, files: Path) -> None:
+    use_token(tmp_path, TOKEN)
+    with starting(tmp_path, proofs=Proofs()) as address:
+        assert ask(LOG_ID, address, 5.0) == []
+        ask_by(trust(files))
+        assert ask(LOG_ID, address, 5.0) is None  # it has an auth file, and has seen no token
 
 
 @pytest.mark.parametrize(("token", "cluster", "mirror"), [("", 401, 401), (VIEWER, 200, 401), (TOKEN, 200, 404)])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES, Failures
+from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES, Failures, network_of
 
 
 class World:
@@ -86,3 +87,18 @@ def test_what_is_remembered_is_bounded_and_who_failed_longest_ago_goes_first(ste
                     del counts[key]
         assert {one for one in range(10) if world.failures.wait(one)} == {one for one in counts if counts[one] >= 2}
         assert len(world.failures) == len(counts)
+
+
+@pytest.mark.parametrize(
+    ("address", "counted"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("user 1000", "user 1000"),
+        ("", ""),
+    ],
+)
+def test_a_network_of_one_owner_counts_as_one_address(address: str, counted: str) -> None:
+    assert network_of(address) == counted

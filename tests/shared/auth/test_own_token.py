@@ -75,6 +75,30 @@ def test_the_token_is_shown_to_hosts_that_were_named_and_to_no_others(tmp_path: 
     assert headers_for("http://127.0.0.1:4161/") == {}
 
 
+@pytest.mark.parametrize(
+    ("pattern", "place", "is_shown"),
+    [
+        ("10.0.0.*:4151", "10.0.0.17:4151", True),
+        ("10.0.0.*:4151", "10.0.0.1.attacker.example:4151", False),
+        ("10.0.0.*:4151", "10.0.0.evil:4151", False),
+        ("10.0.0.*:*", "10.0.0.17:4252", True),
+        ("10.0.0.*:*", "10.0.0.17:4252.attacker.example:80", False),
+        ("*.inside:4151", "n1.inside:4151", True),
+        ("*.inside:4151", "a.b.inside:4151", False),
+        ("n.inside:4151", "nxinside:4151", False),
+        ("*:4151", "attacker.example:4151", False),
+        ("[fd00::*]:4151", "[fd00::1]:4151", True),
+    ],
+)
+def test_a_pattern_matches_no_host_of_somebody_else(pattern: str, place: str, is_shown: bool, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "token").chmod(0o600)
+    use_token_of(str(tmp_path / "token"))
+    show_to([pattern])
+    assert bool(headers_for(f"http://{place}/x")) is is_shown
+    show_to(())
+
+
 def test_a_named_pipe_is_refused_and_waits_for_nobody(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "token", 0o600)
     with pytest.raises(RightsError, match="it has no token"):

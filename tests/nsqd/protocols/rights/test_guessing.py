@@ -1,4 +1,4 @@
-"""Clients that guess tokens: after some wrong ones no further one of their address is looked at, on every port."""
+"""Clients that guess tokens: after some wrong ones of their address each further one ends its connection, on every port."""
 
 from __future__ import annotations
 
@@ -46,24 +46,61 @@ PORTS = (nsq, beanstalk, disque)
 
 
 @pytest.mark.parametrize("shown", PORTS, ids=lambda port: port.__name__)
-def test_a_port_stops_looking_at_tokens_of_an_address_that_guesses(shown: Callable[[Proofs, bytes], bool]) -> None:
+def test_a_right_token_is_never_held_up(shown: Callable[[Proofs, bytes], bool]) -> None:
     proofs = Proofs("orders")
-    for _ in range(MOST_FAILURES):
-        assert shown(proofs, token("orders"))  # right ones do not count
+    for _ in range(2 * MOST_FAILURES):
+        assert shown(proofs, token("orders"))
         assert not shown(proofs, WRONG)
-    proofs.looked_at.clear()
-    assert not shown(proofs, WRONG)
-    assert not shown(proofs, token("orders"))
-    assert proofs.looked_at == []
-    proofs.now += FAILURES_WITHIN
     assert shown(proofs, token("orders"))
+
+
+@pytest.mark.parametrize("port", ["beanstalk", "disque"])
+def test_who_guesses_too_often_is_disconnected(port: str) -> None:
+    proofs, wire = Proofs("orders"), connected(port, Proofs("orders"))
+    for _ in range(MOST_FAILURES):
+        guess(wire)
+        assert not wire.peer.outbox.closing
+    guess(wire)
+    assert wire.peer.outbox.closing
+    other = connected(port, proofs)  # of a node that nobody has guessed at
+    guess(other)
+    assert not other.peer.outbox.closing
+
+
+@pytest.mark.parametrize("port", ["beanstalk", "disque"])
+def test_who_guesses_now_and_then_is_not(port: str) -> None:
+    proofs = Proofs("orders")
+    wire = connected(port, proofs)
+    for _ in range(3 * MOST_FAILURES):
+        proofs.now += FAILURES_WITHIN / MOST_FAILURES
+        guess(wire)
+        assert not wire.peer.outbox.closing
+
+
+def connected(port: str, proofs: Proofs) -> BeanstalkWire | DisqueWire:
+    if port == "beanstalk":
+        return BeanstalkWire(None, BeanstalkContext(proofs=proofs))
+    node = Node()
+    context = context_of(node)
+    context.proofs = proofs
+    return DisqueWire(node, context)
+
+
+def guess(wire: BeanstalkWire | DisqueWire) -> None:
+    """Show a wrong token."""
+    if isinstance(wire, DisqueWire):
+        assert wire.do("AUTH", WRONG) == "-ERR invalid password"
+    else:
+        assert wire.ask(b"auth %s\r\n" % WRONG) == b"UNAUTHORIZED\r\n"
 
 
 def test_the_ports_count_together() -> None:
     proofs = Proofs("orders")
     for at in range(MOST_FAILURES):
         assert not PORTS[at % len(PORTS)](proofs, WRONG)
-    assert not any(port(proofs, token("orders")) for port in PORTS)
+    wire = connected("beanstalk", proofs)
+    guess(wire)
+    assert wire.peer.outbox.closing
 
 
 def credential(proofs: Proofs, address: str) -> Credential:
@@ -78,7 +115,7 @@ def test_who_is_known_already_stays_known() -> None:
     for _ in range(MOST_FAILURES):
         credential(proofs, "10.0.0.1").show_token(WRONG)
     assert known.renew()
-    assert not known.show_token(token("orders"))  # but another proof is not looked at
+    assert not known.is_guess
     assert known.identity is not None
     assert credential(proofs, "10.0.0.2").show_token(token("orders"))
 
