@@ -19,7 +19,6 @@ import httpx
 import pytest
 from argon2 import PasswordHasher
 
-from admin.roles import Role
 from admin.users import User, written
 from lookupd.rights import NEEDS as LOOKUPD_NEEDS
 from nsqd.http.rights import NEEDS
@@ -71,7 +70,7 @@ class World:
         self.write_auth("admin", "node", "orders", "revoked")
         self.write(
             "users",
-            written([with_token("robot", Role.ADMIN, TOKENS["robot"]), User("ann", Role.ADMIN, ("*",), hashed)]),
+            written([with_token("robot", "admin", TOKENS["robot"]), User("ann", "admin", ("*",), hashed)]),
         )
         known = ("-auth-file", str(path / "auth.toml"))
         shown = ("-auth-token-file", str(path / "node.token"))

@@ -21,7 +21,6 @@ import httpx
 import pytest
 import trustme
 
-from admin.roles import Role
 from penstock.client import Consumer, Producer, Settings
 from shared.auth.tokens import digest
 from tests.admin.asking import PASSWORD, users_file, with_password
@@ -364,7 +363,7 @@ def test_nodes_that_are_given_with_https_are_asked_there(tmp_path: Path) -> None
 
 
 def test_a_cookie_that_came_by_https_goes_back_by_https_only(tmp_path: Path) -> None:
-    authority, users = Authority(tmp_path), users_file(tmp_path, with_password("ann", Role.ADMIN))
+    authority, users = Authority(tmp_path), users_file(tmp_path, with_password("ann", "admin"))
     tls = (*authority.flags(), "-https-address", "127.0.0.1:0", "-users-file", users)
     with nsqadmin(*tls, "-lookupd-http-address", "127.0.0.1:1") as admin:
         place = admin.wait_for_line("HTTPS: listening on").split()[-1]
