@@ -85,7 +85,7 @@ def why_refused(answer: httpx.Response, advice: Mapping[str, str], address: str,
         word = str(answer.json()["message"])
     except (ValueError, KeyError, TypeError):
         return f"{address} answered {answer.status_code}: it may not be an nsqd of Penstock"
-    text = {**REFUSALS, **advice}.get(word, f"nsqd at {address} answered {word[:200]}")
+    text = {**REFUSALS, **advice}.get(word, f"nsqd at {address} answered {answer.status_code} {word[:200]}")
     return text.format(address=address, **names)
 
 

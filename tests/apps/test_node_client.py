@@ -71,5 +71,5 @@ def test_a_refusal_says_what_to_do(word: str, text: str) -> None:
 def test_the_advice_of_a_command_comes_first_and_unknown_words_are_told() -> None:
     advice = {"NO_CLUSTER": "{address} is alone, node {node}"}
     assert why_refused(httpx.Response(400, json={"message": "NO_CLUSTER"}), advice, "a", node=3) == "a is alone, node 3"
-    assert "answered WORD" in why_refused(httpx.Response(400, json={"message": "WORD"}), advice, "a")
+    assert "answered 400 WORD" in why_refused(httpx.Response(400, json={"message": "WORD"}), advice, "a")
     assert "may not be an nsqd" in why_refused(httpx.Response(502, text="<html>"), advice, "a")
