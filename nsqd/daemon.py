@@ -214,6 +214,7 @@ class Daemon:
             front_end = FrontEnd(self._broker, self._options.max_job_size, peers, files, keyring, self._accounts)
             self._beanstalk_context = front_end.context
             front_end.context.audit = self._audit.note
+            front_end.context.until_registered = self._lookupds.until_registered
             listen_to_beanstalk(self.reactor, self._listeners, front_end)
 
     def listen_to_disque(self) -> None:
@@ -232,6 +233,7 @@ class Daemon:
         front_end.context.has_debug, front_end.port = options.debug_routes, port
         front_end.context.proofs, front_end.context.audit = self._listeners.keyring, self._audit.note
         front_end.context.accounts = self._accounts
+        front_end.context.until_registered = self._lookupds.until_registered
         front_end.context.config |= {"port": str(port), "dir": options.data_path, "appendonly": "yes"}
         if listener is not None:
             listen_to_disque(self.reactor, self._listeners, front_end)

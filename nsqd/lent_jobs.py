@@ -66,8 +66,8 @@ class LentJobs:
         self._port = port
         tubes_context = tubes_context or BeanstalkContext()
         # other nodes have looked at the rights of their clients, and recorded what those did
-        self._for_others = replace(context, proofs=None, audit=None)
-        self._tubes_for_others = replace(tubes_context, proofs=None, audit=None)
+        self._for_others = replace(context, proofs=None, audit=None, until_registered=None)
+        self._tubes_for_others = replace(tubes_context, proofs=None, audit=None, until_registered=None)
         self._sharing = sharing
         self._asked: list[_Asked[Any]] = []  # commands of other nodes that wait for the disk
         self._held: deque[_Held] = deque()  # of the turns whose promises are not kept, or after such a turn

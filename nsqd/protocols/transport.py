@@ -14,6 +14,8 @@ DEFLATE_LEVEL = 6  # the level unless the client asks for another
 
 # Begins something that takes time, and calls its argument when that is over.
 Begin = Callable[[Callable[[], None]], None]
+# calls back, between turns, when nsqlookupd knows a topic and the topic has its channels, within a bounded time
+UntilRegistered = Callable[[str, Callable[[], None]], None]
 P = TypeVar("P")  # a peer
 
 

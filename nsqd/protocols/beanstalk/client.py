@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nsqd.core.broker import Broker
@@ -33,7 +34,7 @@ from nsqd.protocols.beanstalk.commands import (
 )
 from nsqd.protocols.credential import Proofs
 from nsqd.protocols.job_client import JobClient
-from nsqd.protocols.transport import NEVER, Transport
+from nsqd.protocols.transport import NEVER, Transport, UntilRegistered
 from shared.audit.event import Note
 from shared.auth.verbs import Verb
 
@@ -63,6 +64,7 @@ class BeanstalkContext:
     proofs: Proofs | None = None  # the auth file; None: everybody may do everything
     audit: Note | None = None  # what operators do, and what is refused, is recorded there; None: nowhere
     accounts: Accounts | None = None  # of those who are in it
+    until_registered: UntilRegistered | None = None  # None: there is no nsqlookupd
 
     def learn(self, line: bytes, arguments: tuple[Any, ...]) -> None:
         """Remember a line of put and its arguments, because clients send the same line again."""
@@ -354,6 +356,17 @@ class Client(JobClient, ABC):
         self._now = self._broker.now  # a reservation made now counts from now on
         self._handle_kept_input()
         self._transport.output_ready()
+
+    def wait_for_start(self, topic: str) -> None:
+        """Look at no further command until nsqlookupd has told the channels of a new topic: its tube has the jobs then."""
+        if self._context.until_registered is not None:
+            self._wait = True
+            self._transport.suspend(partial(self._context.until_registered, topic))
+
+    def resume(self, now: int) -> None:
+        """Go on with what has come since `wait_for_start`."""
+        self._now = now
+        self._continue_input()
 
     def _answer(self, reply: bytes) -> None:
         """Answer a waiting reserve, and go on with the kept input."""

@@ -94,7 +94,10 @@ class Peer(Operator):
         tubes.commands["put"] += len(bodies)
         if self.credential is not None:
             self.count_published(len(bodies), len(bodies) * size)
-        marks = self._broker.topics[worker.using].marks  # the record of the jobs makes the promise, at the turn's end
+        topic = self._broker.topics[worker.using]
+        marks = topic.marks  # the record of the jobs makes the promise, at the turn's end
+        if topic.starting:
+            self.wait_for_start(topic.name)
         if len(bodies) == 1:
             self.outbox.reply(b"INSERTED %d\r\n" % first, marks)
         else:
@@ -163,6 +166,8 @@ class Peer(Operator):
                 self.count_published(min(number, 1), len(body))  # 0: it was put before
                 self._promise(self.worker.using)
                 self._reply(b"INSERTED %d\r\n" % number if number else b"DUPLICATE\r\n")
+                if self._broker.topics[self.worker.using].starting:
+                    self.wait_for_start(self.worker.using)
         return end
 
     def _use(self, name: str) -> None:
@@ -319,9 +324,6 @@ class Peer(Operator):
 
     def network_ready(self) -> None:
         """Do nothing, because no consumer was refused room."""
-
-    def resume(self, now: int) -> None:
-        """Do nothing, because this peer suspends nothing."""
 
     def upgraded(self, tls: TlsInfo | None = None) -> None:
         """Take the client's certificate. A client that connects by TLS expects no answer to it."""

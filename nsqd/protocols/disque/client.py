@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import TooFewCopies, TooMany
@@ -352,11 +353,26 @@ class Client(JobClient, ABC):
         self.context.queues.stop_waiting(self.worker)
         self._deadline = self._room_due = NEVER
         self.reply(reply)
+        self._continue_input()
+
+    def _continue_input(self) -> None:
+        """Handle the kept input in the next turn."""
         self._wait = self.waiting = False
         self.has_more = bool(self._buffer)
         self._transport.output_ready()
         if self._eof and not self.has_more:
             self.outbox.end()
+
+    def wait_for_start(self, topic: str) -> None:
+        """Look at no further command until nsqlookupd has told the channels of a new topic: its queue has the jobs then."""
+        if self.context.until_registered is not None:
+            self._wait = True
+            self._transport.suspend(partial(self.context.until_registered, topic))
+
+    def resume(self, now: int) -> None:
+        """Go on with what has come since `wait_for_start`."""
+        self.now = now
+        self._continue_input()
 
     def wait_for_others(self) -> None:
         """Look at no further command until `others_answered`."""

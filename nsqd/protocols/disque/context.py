@@ -13,6 +13,7 @@ from nsqd.protocols.account import Accounts
 from nsqd.protocols.credential import Proofs
 from nsqd.protocols.disque.arguments import Refused
 from nsqd.protocols.disque.ids import JobIds
+from nsqd.protocols.transport import UntilRegistered
 from shared.audit.event import Note
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ class DisqueContext:
     proofs: Proofs | None = None  # the auth file; None: everybody may do everything
     audit: Note | None = None  # what operators do, and what is refused, is recorded there; None: nowhere
     accounts: Accounts | None = None  # of those who are in it
+    until_registered: UntilRegistered | None = None  # None: there is no nsqlookupd
     figures: Callable[[], ServerFigures] = lambda: NO_FIGURES  # of the process, for INFO
     clients: Callable[[], Sequence[Client]] = tuple  # of all connections
     stop: Callable[[], None] | None = None  # ends the process; None: SHUTDOWN is refused

@@ -94,7 +94,10 @@ def _put(
         ids = [encode(one, ttl, retry) for one in range(number, number + len(bodies))]
         replies = b"+" + b"\r\n+".join(ids) + b"\r\n"
     # the record of the jobs makes the promise, at the turn's end
-    usual = broker.topics[queue].marks
+    topic = broker.topics[queue]
+    usual = topic.marks
+    if topic.starting:
+        client.wait_for_start(queue)
     if marks is None or marks is usual:
         client.reply(replies, usual)
     else:

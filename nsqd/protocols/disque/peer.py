@@ -189,9 +189,6 @@ class Peer(Client):
     def network_ready(self) -> None:
         """Do nothing, because no consumer was refused room."""
 
-    def resume(self, now: int) -> None:
-        """Do nothing, because this peer suspends nothing."""
-
     def upgraded(self, tls: TlsInfo | None = None) -> None:
         """Take the client's certificate. A client that connects by TLS expects no answer to it."""
         if self.credential is not None and tls is not None:

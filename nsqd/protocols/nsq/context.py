@@ -9,11 +9,11 @@ from nsqd.protocols.account import Accounts
 from nsqd.protocols.credential import Proofs
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.settings import Settings
+from nsqd.protocols.transport import UntilRegistered
 from shared.audit.event import Note
 
 Ask = Callable[[Question, Callable[[Authorization | AuthRefused], None]], None]
 # takes a topic, and a function to call when nsqlookupd knows the topic
-UntilRegistered = Callable[[str, Callable[[], None]], None]
 
 
 def nobody_to_ask(*_: object) -> NoReturn:

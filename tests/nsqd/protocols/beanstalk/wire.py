@@ -24,6 +24,7 @@ class Wire:
         self.foreign: list[
             tuple[str, str]
         ] = []  # what the log was told of clients of other protocols: port, what it sent
+        self.is_over = False  # what the peer waited for outside is over
         self.usage: Usage | None = None  # by which the connection is metered
         self.peer = self.make_peer(context)
         before = self.node.after_turn
@@ -60,7 +61,11 @@ class Wire:
         raise AssertionError("there are no layers")
 
     def suspend(self, begin: Begin) -> None:
-        raise AssertionError("nobody is asked")
+        self.is_over = False
+        begin(self._over)
+
+    def _over(self) -> None:
+        self.is_over = True
 
     def meter(self, usage: Usage) -> None:
         self.usage = usage
