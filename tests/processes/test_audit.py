@@ -73,7 +73,8 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Audited]:
         yield Audited(node, directory / "audit")
     text = (directory / "audit").read_text() + node.stderr
     assert [secret for secret in SECRETS if secret in text] == []
-    assert read(directory / "audit")[-1]["action"] == "process/stop"
+    # what is summed up of the last window may come behind it
+    assert "process/stop" in [record["action"] for record in read(directory / "audit")]
 
 
 def test_changes_over_http_with_a_token(audited: Audited) -> None:
