@@ -25,7 +25,7 @@ from admin.places import Places
 from shared.auth.on_behalf import headers_on_behalf
 from shared.auth.own_token import headers_for, own_token
 from shared.http import extensions
-from shared.http.bounded import IDENTITY, AnswerError, parse_object, read_answer
+from shared.http.bounded import IDENTITY, AnswerError, https_port, parse_object, read_answer
 from shared.tls_client import advised, why_failed
 
 AT_ONCE, EACH = 100, 8  # concurrent questions, to all nodes and to each
@@ -259,10 +259,7 @@ def retrieve(task: asyncio.Task[Any]) -> None:
 def _https(url: str, refusal: bytes) -> str:
     """Return the URL that a node names in its refusal if it requires TLS, or ""."""
     try:
-        port = parse_object(refusal, MOST_REFUSAL)["https_port"]
-    except (AnswerError, KeyError):
+        port = https_port(parse_object(refusal, MOST_REFUSAL))
+    except AnswerError:
         return ""
-    if type(port) is not int or not 0 < port < 65536:
-        return ""
-    parts = httpx.URL(url)
-    return str(parts.copy_with(scheme="https", port=port))
+    return str(httpx.URL(url).copy_with(scheme="https", port=port)) if port else ""

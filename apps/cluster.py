@@ -13,7 +13,7 @@ import httpx
 import trio
 
 from penstock.protocol import is_valid_name
-from shared.http.bounded import IDENTITY, AnswerError, parse_object, read_answer, valid_names
+from shared.http.bounded import IDENTITY, AnswerError, https_port, parse_object, read_answer, valid_names
 from shared.log import log
 from shared.values import SECOND
 
@@ -123,8 +123,8 @@ def _http_address(producer: object) -> str:
 
 
 def _over_https(where: str, answer: Mapping[str, Any]) -> str:
-    port = answer.get("https_port")
-    if not _is_port(port):
+    port = https_port(answer)
+    if not port:
         raise AnswerError("answered 403 without a usable https_port")
     return str(httpx.URL(where).copy_with(scheme="https", port=port))
 

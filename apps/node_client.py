@@ -14,9 +14,11 @@ from collections.abc import Mapping
 import httpx
 
 from shared.auth.own_token import OwnTokenError, read_token
+from shared.http.bounded import AnswerError, https_port, parse_object, read_whole
 
 ADDRESS = "127.0.0.1:4151"
 TIMEOUT = 60.0  # s for an answer, or without receiving a byte of it
+MOST_INFO, MOST_INFO_MEMORY = 64 * 1024, 1024 * 1024  # bytes of the answer to /info, and of what is parsed of it
 # what the options begin with, so that a shell need not repeat them
 TOKEN_FILE, CA_FILE = "PENSTOCK_AUTH_TOKEN_FILE", "PENSTOCK_TLS_ROOT_CA_FILE"
 CERT_FILE, KEY_FILE = "PENSTOCK_TLS_CERT", "PENSTOCK_TLS_KEY"
@@ -126,11 +128,11 @@ class _OverTls(httpx.HTTPTransport):
         question = httpx.Request("GET", url.copy_with(raw_path=b"/info"), extensions=extensions)  # type: ignore[arg-type]
         answer = super().handle_request(question)
         try:
-            port = httpx.Response(answer.status_code, content=answer.read()).json()["https_port"]
-        except (ValueError, KeyError, TypeError):
+            port = https_port(parse_object(read_whole(answer.iter_raw(), MOST_INFO), MOST_INFO_MEMORY))
+        except AnswerError:
             port = 0
         finally:
             answer.close()
-        if type(port) is not int or not 0 < port < 65536:
+        if not port:
             raise httpx.ConnectError(f"it does not say at which port it speaks HTTPS: give https://{url.host}:PORT")
         return port

@@ -16,7 +16,7 @@ import trio
 from nsqd.auth.exchange import Ask, Reply, exchange
 from nsqd.protocols.nsq.auth_answer import parse_authorization
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
-from shared.http.bounded import IDENTITY, AnswerError, parse_object
+from shared.http.bounded import IDENTITY, AnswerError, https_port, parse_object
 from shared.tls_strength import weakness_advice
 from shared.version import PENSTOCK_VERSION
 
@@ -126,10 +126,13 @@ class AuthServers:
 def _https(url: httpx.URL, body: bytes) -> httpx.URL:
     """Return the https URL that a server names when it answers 403 to plain HTTP: {"https_port": 4152}. Raises AuthRefused."""
     try:
-        port = parse_object(body, MOST_REFUSAL)["https_port"]
-    except (AnswerError, KeyError):
-        raise AuthRefused("got response 403") from None
-    if type(port) is not int or not 1 <= port <= 65535:
+        answer = parse_object(body, MOST_REFUSAL)
+    except AnswerError:
+        answer = {}
+    if "https_port" not in answer:
+        raise AuthRefused("got response 403")
+    port = https_port(answer)
+    if not port:
         raise AuthRefused("got response 403 with a bad https_port")
     return url.copy_with(scheme="https", port=port)
 

@@ -29,6 +29,7 @@ from nsqd.replication.early_owned import EarlyOwned
 from nsqd.replication.facts import describe_closed, read_facts
 from nsqd.replication.mirrors import Mirrors
 from shared.auth.verbs import Verb
+from shared.http.api import tls_required
 from shared.http.errors import HttpError
 
 if TYPE_CHECKING:
@@ -235,11 +236,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _TlsRequired(_Handler):
-    """Answers one request in clear, where TLS is required, with the HTTPS port. The same as shared.http.api.TlsRequired."""
+    """Answers one request in clear, where TLS is required, as shared.http.api.TlsRequired does later."""
 
     def do_GET(self) -> None:
-        """Say where TLS is."""
-        port = cast("EarlyMirrors", self.server).early.https_port
-        self._send(403, b'{"message": "TLS_REQUIRED", "https_port": %d}' % port)
+        """Answer any request with the port of HTTPS."""
+        self._send(403, tls_required(cast("EarlyMirrors", self.server).early.https_port))
 
     do_POST = do_PUT = do_DELETE = do_GET

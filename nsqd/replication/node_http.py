@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import httpx
 
 from shared.auth.own_token import headers
+from shared.http.bounded import AnswerError, https_port, parse_object, read_whole
 
-MOST_INFO = 64 * 1024  # bytes of what a node tells of its HTTPS port
+MOST_INFO, MOST_INFO_MEMORY = 64 * 1024, 1024 * 1024  # bytes of the answer to /info, and of what is parsed of it
 
 
 @dataclass(slots=True)
@@ -41,30 +42,23 @@ def get(address: str, target: str, timeout: float) -> Iterator[httpx.Response]:
     The answer is to be read as a stream. Raises httpx.HTTPError, httpx.InvalidURL.
     """
     trust = _TRUST[0]
-    base = f"http://{address}" if trust.tls is None else _secure_base(address, timeout, trust)
-    # where there are certificates, whoever answers in clear may be somebody else
-    shown = headers() if trust.tls is None or base.startswith("https:") else {}
-    with (
-        httpx.Client(verify=trust.tls or True, timeout=timeout, trust_env=False) as client,
-        client.stream("GET", base + target, headers=shown) as answer,
-    ):
-        yield answer
+    with httpx.Client(verify=trust.tls or True, timeout=timeout, trust_env=False) as client:
+        base = f"http://{address}" if trust.tls is None else _secure_base(client, address, trust)
+        # where there are certificates, whoever answers in clear may be somebody else
+        shown = headers() if trust.tls is None or base.startswith("https:") else {}
+        with client.stream("GET", base + target, headers=shown) as answer:
+            yield answer
 
 
-def _secure_base(address: str, timeout: float, trust: Trust) -> str:
+def _secure_base(client: httpx.Client, address: str, trust: Trust) -> str:
     """Return the URL of a node's HTTPS, or of its HTTP if it has none and need not. Raises httpx.HTTPError."""
     url = httpx.URL(f"http://{address}/info")
-    with httpx.Client(timeout=timeout, trust_env=False) as client, client.stream("GET", url) as answer:
-        content = b""
-        for chunk in answer.iter_bytes(MOST_INFO):
-            content += chunk
-            if len(content) > MOST_INFO:
-                break
-    try:
-        port = httpx.Response(answer.status_code, content=content).json()["https_port"]
-    except (ValueError, KeyError, TypeError):
-        port = 0
-    if type(port) is int and 0 < port < 65536:
+    with client.stream("GET", url) as answer:
+        try:
+            port = https_port(parse_object(read_whole(answer.iter_bytes(), MOST_INFO), MOST_INFO_MEMORY))
+        except AnswerError:
+            port = 0
+    if port:
         return str(url.copy_with(scheme="https", port=port, raw_path=b"/")).rstrip("/")
     if trust.is_tls_required or answer.status_code == 403:
         raise httpx.ConnectError(f"{address} does not say at which port it speaks HTTPS")

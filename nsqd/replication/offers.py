@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tarfile
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from nsqd.protocols.peer.node_identity import EPOCH_SIZE, MOST_NUMBER
 from nsqd.replication.node_http import get
 from nsqd.storage.log.followers import Followers
 from shared.chunks import ChunkReader
+from shared.http.bounded import AnswerError, read_whole
 from shared.log import log
 
 CHUNK = 1024 * 1024  # bytes
@@ -30,7 +31,12 @@ MOST_POSITION = (1 << 63) - 1  # in a log
 MOST_ANSWER = 16 * 1024 * 1024  # bytes of an answer of /cluster
 TRANSFER = 30.0  # s without receiving a byte of a mirror
 
-_DAMAGED = (AttributeError, OverflowError, RecursionError)  # what else an answer may raise that is not as it should be
+_DAMAGED = (
+    AnswerError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)  # what else an answer may raise that is not as it should be
 T = TypeVar("T")
 Part = tuple[str, IO[bytes]]  # name in the archive, log/SEGMENT or log/SEGMENT@OFFSET, and content
 
@@ -155,20 +161,11 @@ def ask_lease(node: int, address: str, timeout: float) -> int | None:
 
 
 def _figures(address: str, timeout: float) -> Any:
-    """Return what a node answers to /cluster. Raises httpx.HTTPError, httpx.InvalidURL, ValueError."""
+    """Return what a node answers to /cluster. Raises httpx.HTTPError, httpx.InvalidURL, ValueError, AnswerError."""
     with get(address, "/cluster", timeout) as answer:
-        content = b"".join(_bounded(answer.iter_bytes(CHUNK), MOST_ANSWER))
+        content = read_whole(answer.iter_bytes(CHUNK), MOST_ANSWER)
         answer.raise_for_status()
     return httpx.Response(200, content=content).json()
-
-
-def _bounded(chunks: Iterable[bytes], most: int) -> Iterable[bytes]:
-    size = 0
-    for chunk in chunks:
-        size += len(chunk)
-        if size > most:
-            raise ValueError("the answer is too long")
-        yield chunk
 
 
 def find_offers(address: str, figures: Any, log_id: bytes) -> list[Offer] | None:

@@ -262,12 +262,16 @@ def error_response(request: Request, error: HttpError) -> Response:
     )
 
 
+def tls_required(https_port: int) -> bytes:
+    """Return what plain HTTP answers where TLS is required. With Go's spaces, unlike other answers."""
+    return b'{"message": "TLS_REQUIRED", "https_port": %d}' % https_port
+
+
 class TlsRequired:
     """An ASGI application for plain HTTP where TLS is required: it answers 403 and the HTTPS port to every request."""
 
     def __init__(self, https_port: int) -> None:
-        # With Go's spaces, unlike other answers.
-        self._body = f'{{"message": "TLS_REQUIRED", "https_port": {https_port}}}'
+        self._body = tls_required(https_port)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = Response(

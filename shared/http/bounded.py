@@ -7,7 +7,7 @@ under asyncio and trio, and every refusal is an AnswerError of one line.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,25 @@ async def read_answer(response: httpx.Response, most: int, on_part: Callable[[in
         if len(content) > most:
             raise AnswerError(f"answered more than {most} bytes")
     return bytes(content)
+
+
+def read_whole(parts: Iterable[bytes], most: int) -> bytes:
+    """Return the content that comes in parts, where nothing waits for an event loop.
+
+    Raises AnswerError if it has more than `most` bytes.
+    """
+    content = bytearray()
+    for part in parts:
+        content += part
+        if len(content) > most:
+            raise AnswerError(f"answered more than {most} bytes")
+    return bytes(content)
+
+
+def https_port(answer: Mapping[str, Any]) -> int:
+    """Return the HTTPS port that a daemon tells where it requires TLS, or in /info; 0: none that can be used."""
+    port = answer.get("https_port")
+    return port if type(port) is int and 0 < port < 65536 else 0
 
 
 def parse_json(content: bytes, most_memory: int) -> Any:

@@ -19,11 +19,13 @@ from shared.http.bounded import (
     SMALL,
     SMALL_PARTS,
     AnswerError,
+    https_port,
     memory_of,
     memory_to_parse,
     parse_json,
     parse_object,
     read_answer,
+    read_whole,
     valid_names,
 )
 
@@ -179,3 +181,19 @@ def test_names_are_valid_ones_and_bounded() -> None:
     for wrong in (None, {"a": 1}, "abc", 7):
         with pytest.raises(AnswerError, match="without a list"):
             valid_names(wrong, is_valid_name, 6)
+
+
+def test_parts_are_read_as_far_as_their_bound() -> None:
+    assert read_whole(iter([b"ab", b"", b"c"]), 3) == b"abc"
+    with pytest.raises(AnswerError, match="more than 3 bytes"):
+        read_whole(iter([b"ab", b"cd"]), 3)
+
+
+@pytest.mark.parametrize("told", [None, 0, -1, 65536, True, "4152", 4152.0, [4152]])
+def test_what_is_no_port(told: object) -> None:
+    assert https_port({"https_port": told}) == 0
+
+
+def test_the_port_that_is_told() -> None:
+    assert https_port({"message": "TLS_REQUIRED", "https_port": 4152}) == 4152
+    assert https_port({}) == 0
