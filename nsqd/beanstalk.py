@@ -11,12 +11,10 @@ import time
 from collections.abc import Callable, Iterable
 
 from nsqd.core.broker import Broker
-from nsqd.protocols.account import Accounts
 from nsqd.protocols.beanstalk import stats
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.peer import Peer
 from nsqd.protocols.conversation import Conversation
-from nsqd.protocols.credential import Proofs
 from nsqd.protocols.transport import Transport, with_tls
 
 DEFAULT_MAX_JOB_SIZE = 65_535  # bytes
@@ -32,20 +30,15 @@ class FrontEnd:
         max_job_size: int,
         peers: Callable[[], Iterable[Conversation]],
         files: Callable[[], tuple[int, int, int, int, int]],
-        proofs: Proofs | None = None,
-        accounts: Accounts | None = None,
     ) -> None:
-        """Set up the front end. `peers` returns those of all connections; for `files` see OpenLog.files.
-
-        `proofs`: the auth file; None: there is none. `accounts`: of those who are in it.
-        """
+        """Set up the front end. `peers` returns those of all connections; for `files` see OpenLog.files."""
         self._broker = broker
         self._peers = peers
         self._files = files
         self._connection_count = 0
         self._started = time.monotonic()
         self._instance = f"{random.SystemRandom().getrandbits(64):016x}"
-        self.context = BeanstalkContext(max_job_size, self._figures, proofs=proofs, accounts=accounts)
+        self.context = BeanstalkContext(max_job_size, self._figures)
 
     def make_peer(self, transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
         """Return a peer for a new connection from `ip`; see nsqd.net.reactor.MakePeer."""

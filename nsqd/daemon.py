@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from nsqd.lent_jobs import LentJobs
     from nsqd.listeners import Listeners
     from nsqd.protocols.beanstalk.client import BeanstalkContext
+    from nsqd.protocols.job_client import JobContext
     from nsqd.replication.port import ClusterPort
     from nsqd.shared_port import SharedPort
     from nsqd.storage.log.epochs import Epoch
@@ -210,11 +211,9 @@ class Daemon:
             from nsqd.beanstalk import FrontEnd
 
             peers = partial(all_peers, self.reactor)
-            files, keyring = self._opened.log.files, self._listeners.keyring
-            front_end = FrontEnd(self._broker, self._options.max_job_size, peers, files, keyring, self._accounts)
+            front_end = FrontEnd(self._broker, self._options.max_job_size, peers, self._opened.log.files)
             self._beanstalk_context = front_end.context
-            front_end.context.audit = self._audit.note
-            front_end.context.until_registered = self._lookupds.until_registered
+            self._share_with(front_end.context)
             listen_to_beanstalk(self.reactor, self._listeners, front_end)
 
     def listen_to_disque(self) -> None:
@@ -231,9 +230,7 @@ class Daemon:
             self._broker, self._job_ids, cluster, options.max_msg_size, partial(all_peers, self.reactor)
         )
         front_end.context.has_debug, front_end.port = options.debug_routes, port
-        front_end.context.proofs, front_end.context.audit = self._listeners.keyring, self._audit.note
-        front_end.context.accounts = self._accounts
-        front_end.context.until_registered = self._lookupds.until_registered
+        self._share_with(front_end.context)
         front_end.context.config |= {"port": str(port), "dir": options.data_path, "appendonly": "yes"}
         if listener is not None:
             listen_to_disque(self.reactor, self._listeners, front_end)
@@ -248,6 +245,11 @@ class Daemon:
             contexts = front_end.context, self._cluster, self._beanstalk_context
             self._lent_jobs = LentJobs(self._broker, *contexts, sharing)
             self.reactor.others = self._lent_jobs
+
+    def _share_with(self, context: JobContext) -> None:
+        """Let clients that put and reserve jobs be known, counted and recorded, and wait for nsqlookupd, as all others are."""
+        context.proofs, context.accounts = self._listeners.keyring, self._accounts
+        context.audit, context.until_registered = self._audit.note, self._lookupds.until_registered
 
     def join_cluster(self, directory: DataDirectory) -> None:
         """Connect to the other nodes of the cluster, if this one is in a cluster. Raises DirectoryError."""

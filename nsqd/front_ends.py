@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from nsqd.replication.rejoin import Taken
     from nsqd.shared_port import SharedPort
     from nsqd.storage.log.epochs import Epoch
+    from shared.listen import Listener
 
 
 def make_admission(options: NsqdOptions, listeners: Listeners, refused: Counter[str], budget: Budget) -> Admission:
@@ -202,24 +203,22 @@ def _succeed(directory: DataDirectory, taken: Taken, lease: int) -> Counter[str]
 
 def listen_to_beanstalk(reactor: Reactor, listeners: Listeners, front_end: FrontEnd) -> None:
     """Accept clients of beanstalkd on the ports that are open for them."""
-    for listener, make_peer, name in (
-        (listeners.beanstalk, front_end.make_peer, "BEANSTALK"),
-        (listeners.beanstalk_tls, front_end.make_tls_peer, "BEANSTALK TLS"),
-    ):
-        if listener is not None:
-            reactor.listen(listener.socket, make_peer)
-            log.info("%s: listening on %s", name, listener.address)
+    _listen_to_jobs(reactor, listeners.beanstalk, listeners.beanstalk_tls, front_end, "BEANSTALK")
 
 
 def listen_to_disque(reactor: Reactor, listeners: Listeners, front_end: DisqueFrontEnd) -> None:
     """Accept clients of Disque on the ports that are open for them."""
-    for listener, make_peer, name in (
-        (listeners.disque, front_end.make_peer, "DISQUE"),
-        (listeners.disque_tls, front_end.make_tls_peer, "DISQUE TLS"),
-    ):
+    _listen_to_jobs(reactor, listeners.disque, listeners.disque_tls, front_end, "DISQUE")
+
+
+def _listen_to_jobs(
+    reactor: Reactor, plain: Listener | None, tls: Listener | None, front_end: FrontEnd | DisqueFrontEnd, name: str
+) -> None:
+    ports = (plain, front_end.make_peer, name), (tls, front_end.make_tls_peer, f"{name} TLS")
+    for listener, make_peer, words in ports:
         if listener is not None:
             reactor.listen(listener.socket, make_peer)
-            log.info("%s: listening on %s", name, listener.address)
+            log.info("%s: listening on %s", words, listener.address)
 
 
 def all_peers(reactor: Reactor) -> list[Conversation]:

@@ -15,6 +15,7 @@ from shared.auth.verbs import Verb
 if TYPE_CHECKING:  # a node without an auth file does not load what reads one
     from nsqd.protocols.account import AccountClient, Accounts, Usage
     from shared.auth.auth_file import Identity
+    from shared.tls_info import TlsInfo
 
 
 class Proofs(Protocol):
@@ -91,8 +92,9 @@ class Credential:
             self._proofs.note_failure(self._address)
         return is_known
 
-    def show_certificate(self, subject: str, names: list[str]) -> bool:
-        """Take a certificate that was verified; "": there is none."""
+    def show_certificate(self, tls: TlsInfo) -> bool:
+        """Take the certificate of a connection, if it has one that was verified."""
+        subject, names = tls.subject, [*tls.uris, *tls.dns_names]
         return bool(subject or names) and self._show(partial(self._proofs.with_certificate, subject, names))
 
     def show_user(self) -> None:
@@ -150,6 +152,15 @@ class Credential:
     def may(self, verb: Verb, topic: str = "", channel: str = "") -> bool:
         """Return whether the client may do this; `topic` "": on all topics, or on the node."""
         return self.identity is not None and self.identity.rights.may(verb, topic, channel)
+
+    def may_job(self, verb: Verb, tube: str | None) -> bool:
+        """Return whether the client may do this to a job. `tube`: its own; None: this node does not have the job.
+
+        Then it needs the right on any tube, for nobody here knows which one it is.
+        """
+        if tube is not None:
+            return self.may(verb, tube)
+        return self.identity is not None and self.identity.rights.any_of(verb)
 
     def __repr__(self) -> str:
         return f"<Credential of {self.identity!r}>"

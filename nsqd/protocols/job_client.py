@@ -6,6 +6,8 @@ A client whose account has no room for more reserved jobs waits as if there were
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nsqd.core.tubes import Tubes
@@ -13,48 +15,62 @@ from nsqd.core.work_queue.worker import Worker
 from nsqd.protocols.account import LOOK_AGAIN, NO_LIMIT, Account
 from nsqd.protocols.credential import Proofs, credential_of
 from nsqd.protocols.outbox import Outbox
-from nsqd.protocols.transport import NEVER, Transport
+from nsqd.protocols.transport import NEVER, Transport, UntilRegistered
+from shared.audit.event import Note
 
 if TYPE_CHECKING:
     from nsqd.protocols.account import Accounts
+
+
+@dataclass(slots=True, kw_only=True)
+class JobContext:
+    """What all such clients of a node share, whatever protocol they speak."""
+
+    proofs: Proofs | None = None  # the auth file; None: everybody may do everything
+    accounts: Accounts | None = None  # of those who are in it
+    audit: Note | None = None  # what operators do, and what is refused, is recorded there; None: nowhere
+    until_registered: UntilRegistered | None = None  # None: there is no nsqlookupd
 
 
 class JobClient:
     """The base of such clients. Implements nsqd.protocols.account.AccountClient."""
 
     __slots__ = (
+        "_buffer",
+        "_eof",
         "_long",
         "_room_due",
         "_transport",
         "_tubes",
+        "_until_registered",
+        "_wait",
         "bytes_published",
         "credential",
+        "has_more",
         "jobs_published",
         "outbox",
+        "remote_ip",
+        "waiting",
         "worker",
     )
     worker: Worker
 
-    def __init__(
-        self,
-        tubes: Tubes,
-        transport: Transport,
-        address: str,
-        lost: bytes,
-        proofs: Proofs | None,
-        accounts: Accounts | None,
-    ) -> None:
-        """`address`: the client's, "" for a unix socket. `lost`: as in Outbox. `proofs`: the auth file; None: there is none.
-
-        `accounts`: of those who are in it.
-        """
+    def __init__(self, tubes: Tubes, context: JobContext, transport: Transport, remote_ip: str, lost: bytes) -> None:
+        """`remote_ip`: the client's, "" for a unix socket. `lost`: as in Outbox."""
         self._tubes = tubes
         self._transport = transport
+        self._until_registered = context.until_registered
+        self.remote_ip = remote_ip
         self.outbox = Outbox(transport, lost)
+        self.waiting = False  # True: so much input is kept that no more is to be read
+        self.has_more = False  # True: there is input to handle even if no more comes
+        self._buffer = bytearray()  # input that is kept
+        self._wait = False  # True: no command is looked at until one has its answer, from a job, the disk or nsqlookupd
+        self._eof = False  # True: the client sends no more
         self._long: Callable[[], bytes | None] | None = None  # a command that takes several turns
         self._room_due = NEVER  # ns: when to look again whether a client that waits may have a job; NEVER: it may
         self.jobs_published = self.bytes_published = 0  # bytes of their bodies; counted where there is an auth file
-        self.credential = credential_of(proofs, accounts, self, transport, address)
+        self.credential = credential_of(context.proofs, context.accounts, self, transport, remote_ip)
 
     # as AccountClient has them
 
@@ -83,6 +99,26 @@ class JobClient:
             self._tubes.waiters.stop_waiting(self.worker)
             self._room_due = self._tubes.now + LOOK_AGAIN
             self._transport.timer_changed()
+
+    # input that waits
+
+    def wait_for_start(self, topic: str) -> None:
+        """Look at no further command until nsqlookupd has told the channels of a new topic: it has the jobs then."""
+        if self._until_registered is not None:
+            self._wait = True
+            self._transport.suspend(partial(self._until_registered, topic))
+
+    def resume(self, now: int) -> None:
+        """Go on with what has come since `wait_for_start`."""
+        self.continue_input()
+
+    def continue_input(self) -> None:
+        """Handle the kept input in the next turn."""
+        self._wait = self.waiting = False
+        self.has_more = bool(self._buffer)
+        self._transport.output_ready()
+        if self._eof and not self.has_more:
+            self.outbox.end()
 
     # for the protocols
 

@@ -31,12 +31,8 @@ MOST_POSITION = (1 << 63) - 1  # in a log
 MOST_ANSWER = 16 * 1024 * 1024  # bytes of an answer of /cluster
 TRANSFER = 30.0  # s without receiving a byte of a mirror
 
-_DAMAGED = (
-    AnswerError,
-    AttributeError,
-    OverflowError,
-    RecursionError,
-)  # what else an answer may raise that is not as it should be
+# what else an answer may raise that is not as it should be
+_DAMAGED = (AnswerError, AttributeError, OverflowError, RecursionError)
 T = TypeVar("T")
 Part = tuple[str, IO[bytes]]  # name in the archive, log/SEGMENT or log/SEGMENT@OFFSET, and content
 

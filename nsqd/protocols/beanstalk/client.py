@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nsqd.core.broker import Broker
@@ -21,7 +20,6 @@ from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
-from nsqd.protocols.account import Accounts
 from nsqd.protocols.beanstalk import stats
 from nsqd.protocols.beanstalk.commands import (
     MAX_LINE,
@@ -32,10 +30,8 @@ from nsqd.protocols.beanstalk.commands import (
     read_usual,
     verb_of,
 )
-from nsqd.protocols.credential import Proofs
-from nsqd.protocols.job_client import JobClient
-from nsqd.protocols.transport import NEVER, Transport, UntilRegistered
-from shared.audit.event import Note
+from nsqd.protocols.job_client import JobClient, JobContext
+from nsqd.protocols.transport import NEVER, Transport
 from shared.auth.verbs import Verb
 
 if TYPE_CHECKING:
@@ -53,7 +49,7 @@ DEADLINE_SOON, TIMED_OUT, UNAUTHORIZED = b"DEADLINE_SOON\r\n", b"TIMED_OUT\r\n",
 
 
 @dataclass(slots=True)
-class BeanstalkContext:
+class BeanstalkContext(JobContext):
     """What all connections of beanstalkd clients to a node share."""
 
     max_job_size: int = 65_535  # bytes
@@ -61,10 +57,6 @@ class BeanstalkContext:
     # Recent lines of put: the body's size, and the options without the time when the delay ends.
     usual: dict[bytes, tuple[int, JobOptions]] = field(default_factory=dict)
     others: OtherNodes | None = None  # of the cluster; None: this node is alone
-    proofs: Proofs | None = None  # the auth file; None: everybody may do everything
-    audit: Note | None = None  # what operators do, and what is refused, is recorded there; None: nowhere
-    accounts: Accounts | None = None  # of those who are in it
-    until_registered: UntilRegistered | None = None  # None: there is no nsqlookupd
 
     def learn(self, line: bytes, arguments: tuple[Any, ...]) -> None:
         """Remember a line of put and its arguments, because clients send the same line again."""
@@ -99,12 +91,10 @@ class Client(JobClient, ABC):
 
     __slots__ = (
         "_broker",
-        "_buffer",
         "_context",
         "_deadline",
         "_discard",
         "_discard_reply",
-        "_eof",
         "_half_put",
         "_is_gone",
         "_loans",
@@ -112,13 +102,9 @@ class Client(JobClient, ABC):
         "_put",
         "_skips_line",
         "_spent",
-        "_wait",
         "body_since",
         "buffered",
-        "has_more",
         "port",
-        "remote_ip",
-        "waiting",
     )
 
     def __init__(
@@ -126,11 +112,8 @@ class Client(JobClient, ABC):
     ) -> None:
         self._broker = broker
         self._context = context
-        super().__init__(broker.tubes, transport, remote_ip, b"INTERNAL_ERROR\r\n", context.proofs, context.accounts)
-        self.remote_ip = remote_ip  # "" for a unix socket
+        super().__init__(broker.tubes, context, transport, remote_ip, b"INTERNAL_ERROR\r\n")
         self.port = port
-        self.waiting = False  # True: so much input is kept that no more is to be read
-        self.has_more = False  # True: there is input to handle even if no more comes
         self.buffered = 0  # bytes of a whole body that is coming, or of commands that are kept; 0: neither
         self.body_since = -1  # ns: when that body began to come; -1: none is coming
         self._half_put: Put | None = None  # the put that the body belongs to
@@ -138,15 +121,13 @@ class Client(JobClient, ABC):
         self.worker.takes_loans = context.others is not None
         # by message id: the jobs of other nodes that the client has, each with the number of the node that lent it
         self._loans: dict[int, tuple[int, Loan]] = {}
-        self._buffer = bytearray()
         self._put: Put | None = None
         self._spent = 0  # units of this turn, out of UNITS_OF_A_TURN
         self._discard = 0  # bytes of a body that are still to be discarded
         self._discard_reply = JOB_TOO_BIG  # the answer then
         self._skips_line = False  # True: the line was too long, and its end is looked for
-        self._wait = False  # True: no command is looked at until a reserve, or the disk, has answered
         self._deadline = NEVER  # ns: when a waiting reserve is given up; -1 for a moment while a read from disk begins
-        self._eof = self._is_gone = False
+        self._is_gone = False
         self._now = now
         broker.tubes.join(self.worker)
         if self.credential is not None:
@@ -357,31 +338,12 @@ class Client(JobClient, ABC):
         self._handle_kept_input()
         self._transport.output_ready()
 
-    def wait_for_start(self, topic: str) -> None:
-        """Look at no further command until nsqlookupd has told the channels of a new topic: its tube has the jobs then."""
-        if self._context.until_registered is not None:
-            self._wait = True
-            self._transport.suspend(partial(self._context.until_registered, topic))
-
-    def resume(self, now: int) -> None:
-        """Go on with what has come since `wait_for_start`."""
-        self._now = now
-        self._continue_input()
-
     def _answer(self, reply: bytes) -> None:
         """Answer a waiting reserve, and go on with the kept input."""
         self._broker.tubes.waiters.stop_waiting(self.worker)
         self._deadline = self._room_due = NEVER
         self._reply(reply)
-        self._continue_input()
-
-    def _continue_input(self) -> None:
-        """Handle the kept input in the next turn."""
-        self._wait = self.waiting = False
-        self.has_more = bool(self._buffer)
-        self._transport.output_ready()
-        if self._eof and not self.has_more:
-            self.outbox.end()
+        self.continue_input()
 
     # time
 

@@ -98,7 +98,7 @@ def allows(credential: Credential, tubes: Tubes, worker: Worker, verb: bytes, ar
     ids = arguments[0] if need.about is About.JOBS else arguments[:1]
     for job_id in ids:
         found = tubes.find(job_id)
-        if not (rights.may(need.verb, found[0].topic_name) if found is not None else rights.any_of(need.verb)):
+        if not credential.may_job(need.verb, found[0].topic_name if found is not None else None):
             return False
     return need.about is not About.MOVED or rights.may(Verb.PUBLISH, arguments[1])
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import TooFewCopies, TooMany
@@ -47,18 +46,14 @@ class Client(JobClient, ABC):
 
     __slots__ = (
         "_again",
-        "_buffer",
         "_deadline",
-        "_eof",
         "_needed",
         "_spent",
-        "_wait",
         "authorized",
         "body_since",
         "broker",
         "buffered",
         "context",
-        "has_more",
         "is_gone",
         "joined",
         "last_command",
@@ -69,9 +64,7 @@ class Client(JobClient, ABC):
         "now",
         "number",
         "port",
-        "remote_ip",
         "silence",
-        "waiting",
         "wants_counters",
     )
 
@@ -80,13 +73,8 @@ class Client(JobClient, ABC):
     ) -> None:
         self.broker = broker
         self.context = context
-        super().__init__(
-            broker.tubes, transport, remote_ip, resp.error(COPIES_TOO_LATE), context.proofs, context.accounts
-        )
-        self.remote_ip = remote_ip  # "" for a unix socket
+        super().__init__(broker.tubes, context, transport, remote_ip, resp.error(COPIES_TOO_LATE))
         self.port = port
-        self.waiting = False  # True: so much input is kept that no more is to be read
-        self.has_more = False  # True: there is input to handle even if no more comes
         self.buffered = 0  # bytes that the command takes that is coming, or those that are kept; 0: neither
         self.body_since = -1  # ns: when that command began to come; -1: none is coming
         self.worker = Worker(self, context.queues.holder)
@@ -100,13 +88,10 @@ class Client(JobClient, ABC):
         self.nil, self.nil_array = resp.NIL, resp.NIL_ARRAY  # as the version of RESP has them that the client asked for
         self.wants_counters = False  # the last GETJOB asked for the counters of jobs
         self.silence = 0  # replies that are not sent, because the client has asked for it; -1: all
-        self._buffer = bytearray()
         self._needed = 0  # bytes of input without which the command that is kept is not complete
         self._spent = 0  # units of this turn, out of UNITS_OF_A_TURN
-        self._wait = False  # True: no command is looked at until a GETJOB, or the disk, has answered
         self._again = False  # True: the command is executed again when the disk has answered
         self._deadline = NEVER  # ns: when a waiting GETJOB is given up
-        self._eof = False
         self.is_gone = False  # True: the client was ended, or its connection is gone
         if self.credential is not None:
             self.credential.show_user()
@@ -353,26 +338,7 @@ class Client(JobClient, ABC):
         self.context.queues.stop_waiting(self.worker)
         self._deadline = self._room_due = NEVER
         self.reply(reply)
-        self._continue_input()
-
-    def _continue_input(self) -> None:
-        """Handle the kept input in the next turn."""
-        self._wait = self.waiting = False
-        self.has_more = bool(self._buffer)
-        self._transport.output_ready()
-        if self._eof and not self.has_more:
-            self.outbox.end()
-
-    def wait_for_start(self, topic: str) -> None:
-        """Look at no further command until nsqlookupd has told the channels of a new topic: its queue has the jobs then."""
-        if self.context.until_registered is not None:
-            self._wait = True
-            self._transport.suspend(partial(self.context.until_registered, topic))
-
-    def resume(self, now: int) -> None:
-        """Go on with what has come since `wait_for_start`."""
-        self.now = now
-        self._continue_input()
+        self.continue_input()
 
     def wait_for_others(self) -> None:
         """Look at no further command until `others_answered`."""

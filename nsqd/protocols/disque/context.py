@@ -9,12 +9,9 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 from nsqd.core.queues import Queues
-from nsqd.protocols.account import Accounts
-from nsqd.protocols.credential import Proofs
 from nsqd.protocols.disque.arguments import Refused
 from nsqd.protocols.disque.ids import JobIds
-from nsqd.protocols.transport import UntilRegistered
-from shared.audit.event import Note
+from nsqd.protocols.job_client import JobContext
 
 if TYPE_CHECKING:
     from nsqd.protocols.disque.client import Client
@@ -147,7 +144,7 @@ NO_FIGURES = ServerFigures("", 0, "0" * 40, 0, 0, "", "", 0, 0, 0.0, 0.0, False)
 
 
 @dataclass(slots=True)
-class DisqueContext:
+class DisqueContext(JobContext):
     """What all clients of Disque share."""
 
     queues: Queues
@@ -156,10 +153,6 @@ class DisqueContext:
     most_bytes: int  # of one argument: -max-msg-size
     others: OtherNodes | None = None  # None: there are none, or the client is one of another node, which has asked
     password: bytes = b""  # b"": there is none
-    proofs: Proofs | None = None  # the auth file; None: everybody may do everything
-    audit: Note | None = None  # what operators do, and what is refused, is recorded there; None: nowhere
-    accounts: Accounts | None = None  # of those who are in it
-    until_registered: UntilRegistered | None = None  # None: there is no nsqlookupd
     figures: Callable[[], ServerFigures] = lambda: NO_FIGURES  # of the process, for INFO
     clients: Callable[[], Sequence[Client]] = tuple  # of all connections
     stop: Callable[[], None] | None = None  # ends the process; None: SHUTDOWN is refused

@@ -192,5 +192,5 @@ class Peer(Client):
     def upgraded(self, tls: TlsInfo | None = None) -> None:
         """Take the client's certificate. A client that connects by TLS expects no answer to it."""
         if self.credential is not None and tls is not None:
-            self.credential.show_certificate(tls.subject, [*tls.uris, *tls.dns_names])
+            self.credential.show_certificate(tls)
             self.authorized |= self.credential.identity is not None

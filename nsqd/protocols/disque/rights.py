@@ -90,6 +90,6 @@ def allows(credential: Credential, queues: Queues, ids: JobIds, command: bytes, 
     for job_id in arguments[need.jobs :]:
         message_id = ids.decode(job_id)
         found = queues.find(message_id) if message_id is not None else None
-        if not (rights.may(need.verb, found[0].topic_name) if found is not None else rights.any_of(need.verb)):
+        if not credential.may_job(need.verb, found[0].topic_name if found is not None else None):
             return False
     return True

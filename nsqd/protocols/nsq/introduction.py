@@ -82,7 +82,7 @@ class Introduction:
         if tls is not None:
             self.tls = tls
             if self.access.credential is not None:
-                self.access.credential.show_certificate(tls.subject, [*tls.uris, *tls.dns_names])
+                self.access.credential.show_certificate(tls)
             self.liveness.handshake_due = NEVER
             self._transport.timer_changed()  # heartbeats begin
 
