@@ -11,20 +11,19 @@ import json
 import random
 import re
 import secrets
-import select
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 
 from apps.control import Control, Question
 from apps.daemon_set import DEBUG_ROUTES, HOST, SECRET, Daemon, Plan, port_problems, welcome
 from apps.secure_set import SecureSet, SecureSetError
+from apps.signal_queue import STOPS, SignalQueue
 from apps.supervisor import (
     NEVER,
     Action,
@@ -44,7 +43,6 @@ from shared.values import SECOND
 POLL = 0.05  # s between two questions to daemons that start
 ANSWER_TIMEOUT = 1.0  # s for a daemon to answer such a question
 LONGEST_WAIT = 60.0  # s; signals end a wait, also those of children that ended
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 OWN_OPTIONS = (
     "tcp-address",
     "http-address",
@@ -107,48 +105,6 @@ def make_secret(data: Path, daemons: Sequence[Daemon]) -> None:
     if any(daemon.cluster_port for daemon in daemons) and not path.exists():
         data.mkdir(parents=True, exist_ok=True)
         replace_file(path, secrets.token_hex(32).encode() + b"\n")
-
-
-class SignalQueue:
-    """A context manager for the main thread that notes signals, and ends the wait for them."""
-
-    def __init__(self) -> None:
-        self._noted: list[int] = []
-        self._reader, self._writer = socket.socketpair()
-        for each in (self._reader, self._writer):
-            each.setblocking(False)
-
-    def __enter__(self) -> "SignalQueue":
-        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-        for number in (*STOPS, signal.SIGUSR2, signal.SIGCHLD):
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
-                signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        signal.set_wakeup_fd(-1)
-        for number in (*STOPS, signal.SIGUSR2):
-            signal.signal(number, signal.SIG_IGN)  # the program ends now
-
-    def wait(self, seconds: float) -> list[int]:
-        """Return the signals that came, after at most so many seconds."""
-        select.select([self._reader], [], [], seconds)
-        try:
-            self._reader.recv(4096)
-        except BlockingIOError:
-            pass  # none came
-        noted, self._noted = self._noted, []
-        return noted
-
-    def wake(self) -> None:
-        """End the wait. Any thread may call this."""
-        try:
-            self._writer.send(b"\0")
-        except BlockingIOError:
-            pass  # what is there already ends the wait
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self._noted.append(number)
 
 
 class Processes:
@@ -370,6 +326,11 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         metavar="PORT",
         help="TCP port at which producers get any one of the nsqd, so that one address uses all cores (default: none)",
     )
+    _add_ways(up)
+
+
+def _add_ways(up: argparse.ArgumentParser) -> None:
+    """Add the options that say how the daemons run."""
     up.add_argument(
         "--restart", action="store_true", help="start a daemon that ended again (default: a dead nsqd stays down)"
     )

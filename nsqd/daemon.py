@@ -39,23 +39,23 @@ from nsqd.listeners import again, close_sockets
 from nsqd.net.promised import HttpReplies
 from nsqd.net.reactor import Reactor
 from nsqd.opening import Opened, clocks, sync_by_time
-from nsqd.options import PROGRAM, NsqdOptions
+from nsqd.options import NsqdOptions
 from nsqd.pause_expiry import end_pauses
 from nsqd.protocols.account import Accounts
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.nsq.context import Context
 from nsqd.rights_task import watch_rights
 from nsqd.series_task import note_series
+from nsqd.signals import reload_files, until_over
 from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.saver import Health, Saver
 from nsqd.topology_log import log_changes
 from shared.budget import Budget
-from shared.daemon import SIGNALS, until_told_to_stop
+from shared.daemon import SIGNALS
 from shared.http.bridge import Bridge
 from shared.interpreter import note_slow_interpreter
 from shared.log import log
 from shared.memory import Memory
-from shared.startup import reload_with_certificates
 from shared.trio_thread import TrioThread
 
 if TYPE_CHECKING:
@@ -130,8 +130,8 @@ async def _serve(
         daemon.open_shared_port()
         await daemon.start_http()
         note_slow_interpreter()
-        reload = partial(_reload, options, listeners, trail)
-        await _until_over(signals, reload, daemon.is_fenced, daemon.has_left)
+        reload = partial(reload_files, options, listeners, trail)
+        await until_over(signals, reload, daemon.is_fenced, daemon.has_left)
         daemon.stop_adopting()
         if daemon.is_fenced.is_set():
             fence = daemon.hang_up()
@@ -143,20 +143,6 @@ async def _serve(
         nursery.cancel_scope.cancel()
     daemon.close()
     return fence
-
-
-async def _until_over(signals: AsyncIterator[int], reload: Callable[[], None], *events: trio.Event) -> None:
-    """Wait for SIGINT or SIGTERM among `signals`, or for one of the events. Calls `reload` on each SIGHUP."""
-    async with trio.open_nursery() as nursery:
-
-        async def until_set(event: trio.Event) -> None:
-            await event.wait()
-            nursery.cancel_scope.cancel()
-
-        for event in events:
-            nursery.start_soon(until_set, event)
-        await until_told_to_stop(signals, reload)
-        nursery.cancel_scope.cancel()
 
 
 class Daemon:
@@ -460,10 +446,3 @@ def _tune_interpreter() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.freeze()  # imported objects are never garbage
     gc.set_threshold(*GC_THRESHOLDS)
-
-
-def _reload(options: NsqdOptions, listeners: Listeners, trail: Trail | None) -> None:
-    """Handle SIGHUP: reload the log level, and the TLS files for future connections."""
-    own = (listeners.certificates, ""), (listeners.cluster_tls, " of the cluster")
-    is_valid = reload_with_certificates(options, PROGRAM, *own, (listeners.lookupd_tls, " for nsqlookupd"))
-    note_signal(trail, "process/SIGHUP", is_valid)  # the first record of a file that replaces a rotated one

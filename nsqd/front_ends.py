@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from nsqd.auth.servers import AuthServers
     from nsqd.beanstalk import FrontEnd
     from nsqd.disque import FrontEnd as DisqueFrontEnd
-    from nsqd.replication.rejoin import Taken
+    from nsqd.replication.rejoin import Rejoin, Taken
     from nsqd.shared_port import SharedPort
     from nsqd.storage.log.epochs import Epoch
     from shared.listen import Listener
@@ -117,7 +117,7 @@ def open_in_cluster(
     from nsqd.replication.early import EarlyMirrors
     from nsqd.replication.facts import read_facts
     from nsqd.replication.offers import HttpMirrors
-    from nsqd.replication.rejoin import Rejoin, TakenOver
+    from nsqd.replication.rejoin import Rejoin
 
     ask_over_tls(options)
     AdoptedDirectory(directory.path).put_back_unfinished()
@@ -129,23 +129,7 @@ def open_in_cluster(
     known = {**dict(facts.owners), **(owners or {})}
     rejoin = Rejoin(others, options.node_id, lease, time.time_ns, known, is_last_try)
 
-    def begin() -> Opened:
-        opening = partial(
-            open_directory,
-            options,
-            directory,
-            extend=rejoin,
-            least_id=lambda: rejoin.least_id,
-            least_epoch=lambda: rejoin.least_epoch,
-        )
-        try:
-            return opening()
-        except TakenOver as error:
-            twice = _succeed(directory, error.taken, lease)
-            opened = opening()
-            opened.possible_duplicates.update(twice)
-            return opened
-
+    begin = partial(_begin, options, directory, rejoin, lease)
     if listeners.http is None or not addresses:
         return begin()
     try:
@@ -153,6 +137,27 @@ def open_in_cluster(
             return begin()
     except OSError as error:
         raise DirectoryError(f"failed to read the mirrors - {error}") from None
+
+
+def _begin(options: NsqdOptions, directory: DataDirectory, rejoin: Rejoin, lease: int) -> Opened:
+    """Read the log as far as other nodes have it, or begin another one if one of them has adopted it."""
+    from nsqd.replication.rejoin import TakenOver
+
+    opening = partial(
+        open_directory,
+        options,
+        directory,
+        extend=rejoin,
+        least_id=lambda: rejoin.least_id,
+        least_epoch=lambda: rejoin.least_epoch,
+    )
+    try:
+        return opening()
+    except TakenOver as error:
+        twice = _succeed(directory, error.taken, lease)
+        opened = opening()
+        opened.possible_duplicates.update(twice)
+        return opened
 
 
 def _warn_unserved(path: Path) -> None:

@@ -29,6 +29,7 @@ HTTP_BOUNDS = OutputBounds(unsent=32 * 1024, sealed=1)
 
 if TYPE_CHECKING:
     from nsqd.protocols.http.head import Request
+    from shared.http.api import Routes
 
 
 class HttpFrontEnd:
@@ -45,16 +46,8 @@ class HttpFrontEnd:
         self._options, self._node, self._listeners = options, node, listeners
         self._hosts = Hosts([node.info.broadcast_address, *options.allowed_host])
         found = routes(node)
-        if listeners.keyring is not None:
-            from nsqd.http.rights import needs
-            from shared.http.authorize import Authorizer, guarded
-
-            found = guarded(found, needs(options.metrics_auth), Authorizer(listeners.keyring))
-        if node.audit is not None:
-            from nsqd.http.audited import audited
-            from nsqd.http.rights import needs
-
-            found = audited(found, needs(options.metrics_auth), node.audit.note)
+        if listeners.keyring is not None or node.audit is not None:
+            found = self._watched(found)
         api = Api(found, self._hosts, trio_thread.report)
         plain, https = secured(api, listeners.https, listeners.certificates, options.tls_required == REQUIRED)
         # Where TLS is required, the server itself accepts plain HTTP.
@@ -69,6 +62,21 @@ class HttpFrontEnd:
             max_per_ip=options.max_connections_per_ip,
             budget=budget,
         )
+
+    def _watched(self, found: Routes) -> Routes:
+        """Return the routes, guarded by the auth file and recorded in the audit, as far as there is either."""
+        from nsqd.http.rights import needs
+
+        needed = needs(self._options.metrics_auth)
+        if self._listeners.keyring is not None:
+            from shared.http.authorize import Authorizer, guarded
+
+            found = guarded(found, needed, Authorizer(self._listeners.keyring))
+        if self._node.audit is not None:
+            from nsqd.http.audited import audited
+
+            found = audited(found, needed, self._node.audit.note)
+        return found
 
     async def start(self, reactor: Reactor) -> None:
         """Start the server, have the reactor accept plain HTTP, and return when both listen."""

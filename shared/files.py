@@ -69,6 +69,11 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
+def public_problem(found: os.stat_result) -> str:
+    """Return what is wrong with a file of secrets that everybody on this machine can read, and what to do; "": nobody can."""
+    return "everybody on this machine can read it: run chmod o= on it" if found.st_mode & 0o007 else ""
+
+
 def without_waiting(path: str, flags: int) -> int:
     """Open a file as `open` does, of which this is an opener: a named pipe has no end, or no content, instead of blocking."""
     return os.open(path, flags | os.O_NONBLOCK)

@@ -12,7 +12,7 @@ from shared.auth.auth_file import MOST_BYTES, AuthFile, AuthFileError, Identity,
 from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES, Failures, network_of
 from shared.auth.own_token import OwnTokenError, use_token_of
 from shared.auth.tokens import digest, is_token
-from shared.files import without_waiting
+from shared.files import public_problem, without_waiting
 from shared.log import log
 
 
@@ -147,8 +147,9 @@ class Keyring:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise AuthFileError("it is not a regular file")
-            if found.st_mode & 0o007 and self._is_strict:
-                raise AuthFileError("everybody on this machine can read it: run chmod o= on it")
+            public = public_problem(found)
+            if public and self._is_strict:
+                raise AuthFileError(public)
             try:
                 text = file.read(MOST_BYTES + 1)
             except UnicodeDecodeError:
@@ -158,7 +159,7 @@ class Keyring:
         if len(text) > MOST_BYTES:
             raise AuthFileError(f"it has more than {MOST_BYTES} bytes")
         self._file = self._read(text)
-        if found.st_mode & 0o007:
+        if public:
             log.warning("AUTH: everybody on this machine can read %s: run chmod o= on it", self._path)
         self._state, self._complaint = _state_of(found), ""
         self.epoch += 1

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from shared.auth.tokens import is_token
-from shared.files import without_waiting
+from shared.files import public_problem, without_waiting
 
 MOST_BYTES = 1024
 _own = [""]  # the token; "": none is shown
@@ -28,8 +28,9 @@ def read_token(path: str) -> str:
     if not path:
         return ""
     with open(path, "rb", opener=without_waiting) as file:
-        if os.fstat(file.fileno()).st_mode & 0o007:
-            raise OwnTokenError("everybody on this machine can read it: run chmod o= on it")
+        wrong = public_problem(os.fstat(file.fileno()))
+        if wrong:
+            raise OwnTokenError(wrong)
         token = file.read(MOST_BYTES).strip()
     if not is_token(token):
         raise OwnTokenError("it has no token: penstock auth token create prints one")

@@ -45,6 +45,7 @@ COVERED_BY = {
     ),
     "processes/test_lookupd.py": ("lookupd.main",),
     "processes/test_penstock_up_secure.py": ("nsqd.node_tls",),
+    "processes/test_penstock_up.py": ("apps.signal_queue",),
     "nsqd/protocols/rights/test_recording.py": ("nsqd.protocols.disque.audited", "nsqd.protocols.recording"),
     "nsqd/auth/test_servers.py": ("nsqd.auth.exchange",),
     "processes/test_beanstalkd.py": ("nsqd.beanstalk", "nsqd.beanstalkd"),
@@ -60,7 +61,7 @@ COVERED_BY = {
         "nsqd.storage.log.recorder", "nsqd.storage.log.upkeep",
     ),
     "processes/test_nsqd.py": (
-        "nsqd.daemon", "nsqd.identity", "nsqd.main", "nsqd.opening",
+        "nsqd.daemon", "nsqd.identity", "nsqd.main", "nsqd.opening", "nsqd.signals",
         "nsqd.storage.saver", "penstock.launch", "shared.files", "shared.trio_thread",
     ),
     "processes/test_cluster.py": (

@@ -1,0 +1,52 @@
+"""Signals that a program handles in its own time, and that end its wait."""
+
+from __future__ import annotations
+
+import select
+import signal
+import socket
+from types import FrameType, TracebackType
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class SignalQueue:
+    """A context manager for the main thread that notes signals, and ends the wait for them."""
+
+    def __init__(self) -> None:
+        self._noted: list[int] = []
+        self._reader, self._writer = socket.socketpair()
+        for each in (self._reader, self._writer):
+            each.setblocking(False)
+
+    def __enter__(self) -> SignalQueue:
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        for number in (*STOPS, signal.SIGUSR2, signal.SIGCHLD):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
+                signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        signal.set_wakeup_fd(-1)
+        for number in (*STOPS, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)  # the program ends now
+
+    def wait(self, seconds: float) -> list[int]:
+        """Return the signals that came, after at most so many seconds."""
+        select.select([self._reader], [], [], seconds)
+        try:
+            self._reader.recv(4096)
+        except BlockingIOError:
+            pass  # none came
+        noted, self._noted = self._noted, []
+        return noted
+
+    def wake(self) -> None:
+        """End the wait. Any thread may call this."""
+        try:
+            self._writer.send(b"\0")
+        except BlockingIOError:
+            pass  # what is there already ends the wait
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._noted.append(number)
