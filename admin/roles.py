@@ -34,7 +34,7 @@ class Need:
 
     @property
     def words(self) -> str:
-        """What is needed, for people."""
+        """Return what is needed, in words for people."""
         return f"{' or '.join(self.verbs)} {self.where.value}" if self.verbs else "nothing"
 
 
@@ -141,7 +141,7 @@ class Who:
 
     @property
     def name(self) -> str:
-        """The user's name; "": unknown."""
+        """Return the name of the user; "": it is not known who asks."""
         return self.identity.name
 
     @property

@@ -58,7 +58,7 @@ class Daemon:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What set to run."""
+    """Which daemons `penstock up` runs, and how they are reached."""
 
     data: Path  # directory for the data of all daemons
     nodes: int = 1

@@ -106,14 +106,14 @@ def _context(arguments: argparse.Namespace) -> ssl.SSLContext:
 
 
 class _OverTls(httpx.HTTPTransport):
-    """Sends every request over TLS."""
+    """Sends every request over TLS, also one for an address of plain HTTP."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         super().__init__(verify=context, trust_env=False)
         self._ports: dict[tuple[str, int | None], int] = {}  # of HTTPS, by host and port of plain HTTP
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request. Raises httpx.HTTPError."""
+        """Send a request to the HTTPS port of its host. Raises httpx.HTTPError."""
         if request.url.scheme == "http":
             url = request.url
             place = url.host, url.port

@@ -98,7 +98,7 @@ class SecureSet:
         return [*self._server_flags(https), self._flag("auth-file", "auth.toml"), "-metrics-auth"]
 
     def node_flags(self, https: str, number: int, in_cluster: bool) -> list[str]:
-        """Return the flags of an nsqd."""
+        """Return the flags of an nsqd. `https`: the address of its HTTPS."""
         flags = [
             *self._server_flags(https),
             self._flag("auth-file", "auth.toml"),
@@ -115,7 +115,7 @@ class SecureSet:
         return flags
 
     def admin_flags(self, https: str) -> list[str]:
-        """Return the flags of nsqadmin."""
+        """Return the flags of nsqadmin. `https`: the address of its HTTPS."""
         return [
             *self._server_flags(https),
             self._flag("auth-file", "auth.toml"),

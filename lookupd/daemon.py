@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """The open listeners."""
+    """The sockets at which nsqlookupd listens, and its certificates."""
 
     tcp: Listener
     http: Listener | None

@@ -236,7 +236,7 @@ class _Asked(Generic[P]):
         return bool(reply)
 
     def output_ready(self) -> None:
-        """Do nothing: `answered` looks."""
+        """Do nothing: `answered` looks whether there is output."""
 
     def timer_changed(self) -> None:
         """Do nothing: these commands have no time limits."""

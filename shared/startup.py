@@ -137,7 +137,7 @@ def reload_log_level(options: Options, program: str) -> Options | None:
 
 
 class Reloadable(Protocol):
-    """What holds certificates."""
+    """What holds certificates that files can replace."""
 
     def reload(self) -> None:
         """Read the files again, for later connections. Raises TlsError, and then keeps the old ones."""

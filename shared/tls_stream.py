@@ -48,7 +48,7 @@ class TlsStream(trio.abc.Stream):
                 return await self._flush()
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send the bytes. Raises trio.BrokenResourceError."""
+        """Send the bytes, encrypted, as one or more records. Raises trio.BrokenResourceError."""
         try:
             if data:
                 self._connection.write(bytes(data))

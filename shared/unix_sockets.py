@@ -142,7 +142,7 @@ def _remove_stale(path: str) -> None:
 
 
 class HasOptions(Protocol):
-    """A socket, of whichever library."""
+    """A socket of any library, as far as its options go."""
 
     def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
         """Return the bytes of an option, `size` at most."""

@@ -84,7 +84,7 @@ def _poll_topics(options: Options) -> TopicPoller:
 
 
 class Hangups:
-    """SIGHUP as a flag."""
+    """Remembers that SIGHUP came until somebody asks."""
 
     def __init__(self) -> None:
         self._received = False

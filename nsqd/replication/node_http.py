@@ -21,7 +21,7 @@ MOST_INFO, MOST_INFO_MEMORY = 64 * 1024, 1024 * 1024  # bytes of the answer to /
 
 @dataclass(slots=True)
 class Trust:
-    """How other nodes are asked."""
+    """How other nodes are asked: in clear, or over TLS."""
 
     tls: ssl.SSLContext | None = None  # what connections trust and show; None: they are in clear
     is_tls_required: bool = False  # True: a node without HTTPS is not asked

@@ -62,7 +62,7 @@ class Directory(Protocol):
         """
 
     def found(self) -> list[PartedCopy]:
-        """Return the copies. Raises OSError."""
+        """Return the copies that are there at the start. Raises OSError."""
 
     def read(self, name: str) -> CopyExtent:
         """Return what a copy holds. Raises OSError if it cannot be read, or no log can be made of it."""

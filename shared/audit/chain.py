@@ -24,7 +24,7 @@ Record = dict[str, Any]
 
 
 class Head(NamedTuple):
-    """The end of a chain."""
+    """The end of a chain, at which the next record goes on."""
 
     seq: int = 0  # number of the last record; 0: there is none
     digest: str = FIRST  # of its line, without the line's end

@@ -11,7 +11,7 @@ UNKNOWN = -1
 
 
 class Outcome(StrEnum):
-    """What came of an action."""
+    """What came of an action that is recorded."""
 
     DONE = "done"
     REFUSED = "refused"  # the client may not do that, or showed a wrong proof

@@ -13,7 +13,7 @@ TAIL = 8 * MOST_LINE  # bytes that are read at the end
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of the file."""
+    """What the end of an audit file says when it is opened."""
 
     head: Head = EMPTY
     torn: int = 0  # bytes of half a line behind the last whole one, which were cut off

@@ -31,7 +31,7 @@ class _Window:
 
 
 class RollUp:
-    """The open windows."""
+    """The events of late that are summed up, by kind."""
 
     def __init__(self) -> None:
         self._windows: dict[Kind, _Window] = {}  # at most MOST_KINDS, and one for each port

@@ -74,7 +74,7 @@ class Trail:
             self.note(Event(NODE, DAMAGED, outcome=Outcome.FAILED))
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread that writes the records."""
         self._thread.start()
 
     def note(self, event: Event) -> None:

@@ -82,7 +82,7 @@ class Identity:
 
 @dataclass(slots=True)
 class AuthFile:
-    """What the file says."""
+    """What an auth file says, by the proofs that clients show."""
 
     tokens: dict[str, Identity] = field(default_factory=dict)  # by the SHA-256 of the token
     users: dict[str, tuple[Identity, str]] = field(default_factory=dict)  # by name, with the hash of the password

@@ -115,7 +115,7 @@ class _Names:
 
 
 class Rights:
-    """What one identity may do."""
+    """What one identity may do, compiled from its rules."""
 
     __slots__ = ("_decisions", "_everywhere", "_in_channels", "_topics", "rules", "scope")
 

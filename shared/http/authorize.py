@@ -47,7 +47,7 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer, Basic realm="penstock"'}
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a route needs."""
+    """What the sender of a request to a route needs."""
 
     verb: Verb | None  # None: none
     # name of the argument with the topic, tube or queue; "": the route is about all of them, or the node
@@ -76,7 +76,7 @@ class Authorizer:
     under_way: UnderWay = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin without requests and failures."""
+        """Begin without requests that are under way, and without failures."""
         self._failures = Failures(lambda: self.clock())
         self.under_way = UnderWay(lambda: self.keyring.epoch)
 

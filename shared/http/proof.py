@@ -16,7 +16,7 @@ from shared.unix_sockets import NOBODY, peer_user
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The proofs of one connection."""
+    """What one connection proves of its client without a header."""
 
     subject: str = ""  # of a certificate that was verified; "": there is none
     names: tuple[str, ...] = ()  # its URIs and DNS names

@@ -17,7 +17,7 @@ class Ends(Protocol):
     """The part of a request's exchange that this module needs (shared/http/exchange.py)."""
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """Close the connection of the request at once."""
 
 
 class UnderWay:

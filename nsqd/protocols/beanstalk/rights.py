@@ -17,7 +17,7 @@ from shared.auth.verbs import Verb
 
 
 class About(Enum):
-    """What a command is about."""
+    """What a command is about, on which its client needs the right."""
 
     NODE = auto()
     USED = auto()  # the tube that the client uses

@@ -216,17 +216,17 @@ def acknowledge(client: Client, arguments: list[bytes]) -> None:
 
 
 def nack(client: Client, arguments: list[bytes]) -> None:
-    """Do a NACK."""
+    """Do a NACK: queue jobs again, as not done."""
     _count(client, arguments, client.context.queues.return_job)
 
 
 def enqueue(client: Client, arguments: list[bytes]) -> None:
-    """Do an ENQUEUE."""
+    """Do an ENQUEUE: queue jobs that are not queued."""
     _count(client, arguments, client.context.queues.enqueue)
 
 
 def dequeue(client: Client, arguments: list[bytes]) -> None:
-    """Do a DEQUEUE."""
+    """Do a DEQUEUE: take jobs out of their queues."""
     _count(client, arguments, partial(_dequeue, client))
 
 
@@ -250,7 +250,7 @@ def working(client: Client, arguments: list[bytes]) -> None:
 
 
 def show(client: Client, arguments: list[bytes]) -> None:
-    """Do a SHOW."""
+    """Do a SHOW: answer all that is known of a job."""
     (job_id,) = job_ids(arguments)
     found = find(client, job_id)
     if found is None:

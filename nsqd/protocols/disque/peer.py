@@ -57,7 +57,7 @@ class _Add(NamedTuple):
 
 
 class Peer(Client):
-    """One client of Disque."""
+    """One client of Disque, with the commands that it may send."""
 
     __slots__ = ("_add", "_get")
 

@@ -40,7 +40,7 @@ class ProtocolError(Exception):
 
     @property
     def line(self) -> bytes:
-        """Return the whole reply."""
+        """Return the whole reply, with the end of its line."""
         return error(b"ERR Protocol error: " + self.text)
 
 
@@ -179,7 +179,7 @@ def error(text: bytes) -> bytes:
 
 
 def integer(number: int) -> bytes:
-    """Return an integer reply."""
+    """Return the reply that is this whole number."""
     return b":%d\r\n" % number
 
 

@@ -116,7 +116,7 @@ def _read_options(client: Client, options: list[bytes]) -> None:
 
 
 def ping(client: Client, arguments: list[bytes]) -> None:
-    """Do a PING."""
+    """Do a PING: answer PONG, or the given text."""
     if len(arguments) > 2:
         raise Refused(b"ERR wrong number of arguments for 'ping' command")
     client.reply(resp.bulk(arguments[1]) if len(arguments) == 2 else resp.status(b"PONG"))
@@ -153,7 +153,7 @@ def time(client: Client, arguments: list[bytes]) -> None:
 
 
 def command(client: Client, arguments: list[bytes]) -> None:
-    """Do a COMMAND."""
+    """Do a COMMAND: tell what commands there are."""
     match [argument.lower() for argument in arguments[1:]]:
         case []:
             client.reply(resp.array(map(_described, COMMANDS.values())))
