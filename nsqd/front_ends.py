@@ -119,7 +119,7 @@ def open_in_cluster(
     from nsqd.replication.offers import HttpMirrors
     from nsqd.replication.rejoin import Rejoin
 
-    ask_over_tls(options)
+    ask_over_tls(options, listeners)
     AdoptedDirectory(directory.path).put_back_unfinished()
     facts = read_facts(directory.path)
     members = [member.node for member in facts.members if member.standing is Standing.MEMBER]

@@ -7,18 +7,13 @@ from nsqd.options import NsqdOptions
 from nsqd.replication.early import Early
 from nsqd.replication.node_http import Trust, ask_by
 from shared.http.api import Hosts
-from shared.tls_client import load_client
 from shared.tls_options import REQUIRED
 
 
-def ask_over_tls(options: NsqdOptions) -> None:
-    """Ask other nodes over TLS from now on, if the cluster has certificates. Raises TlsError."""
-    if not options.cluster_tls_ca:
-        return
-    tls = load_client(options.cluster_tls_ca, options.cluster_tls_cert, options.cluster_tls_key, "--cluster-tls-")
-    if options.tls_root_ca_file:  # that of the HTTPS ports may be another one
-        tls.load_verify_locations(options.tls_root_ca_file)
-    ask_by(Trust(tls, options.tls_required == REQUIRED))
+def ask_over_tls(options: NsqdOptions, listeners: Listeners) -> None:
+    """Ask other nodes over TLS from now on, if the cluster has certificates."""
+    if listeners.node_tls is not None:
+        ask_by(Trust(listeners.node_tls, options.tls_required == REQUIRED))
 
 
 def early(options: NsqdOptions, listeners: Listeners) -> Early:

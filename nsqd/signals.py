@@ -33,6 +33,12 @@ async def until_over(signals: AsyncIterator[int], reload: Callable[[], None], *e
 
 def reload_files(options: NsqdOptions, listeners: Listeners, trail: Trail | None) -> None:
     """Handle SIGHUP: reload the log level, and the TLS files for future connections."""
-    own = (listeners.certificates, ""), (listeners.cluster_tls, " of the cluster")
-    is_valid = reload_with_certificates(options, PROGRAM, *own, (listeners.lookupd_tls, " for nsqlookupd"))
+    is_valid = reload_with_certificates(
+        options,
+        PROGRAM,
+        (listeners.certificates, ""),
+        (listeners.cluster_tls, " of the cluster"),
+        (listeners.node_tls, " for the HTTP of other nodes"),
+        (listeners.lookupd_tls, " for nsqlookupd"),
+    )
     note_signal(trail, "process/SIGHUP", is_valid)  # the first record of a file that replaces a rotated one

@@ -6,7 +6,6 @@ that is secret goes there. A process has one certificate and one token, so both 
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import httpx
 
 from shared.auth.own_token import headers
 from shared.http.bounded import AnswerError, https_port, parse_object, read_whole
+from shared.tls_client import ClientCertificates
 
 MOST_INFO, MOST_INFO_MEMORY = 64 * 1024, 1024 * 1024  # bytes of the answer to /info, and of what is parsed of it
 
@@ -23,7 +23,7 @@ MOST_INFO, MOST_INFO_MEMORY = 64 * 1024, 1024 * 1024  # bytes of the answer to /
 class Trust:
     """How other nodes are asked: in clear, or over TLS."""
 
-    tls: ssl.SSLContext | None = None  # what connections trust and show; None: they are in clear
+    tls: ClientCertificates | None = None  # what connections trust and show; None: they are in clear
     is_tls_required: bool = False  # True: a node without HTTPS is not asked
 
 
@@ -42,7 +42,9 @@ def get(address: str, target: str, timeout: float) -> Iterator[httpx.Response]:
     The answer is to be read as a stream. Raises httpx.HTTPError, httpx.InvalidURL.
     """
     trust = _TRUST[0]
-    with httpx.Client(verify=trust.tls or True, timeout=timeout, trust_env=False) as client:
+    with httpx.Client(
+        verify=trust.tls.context if trust.tls is not None else True, timeout=timeout, trust_env=False
+    ) as client:
         base = f"http://{address}" if trust.tls is None else _secure_base(client, address, trust)
         # where there are certificates, whoever answers in clear may be somebody else
         shown = headers() if trust.tls is None or base.startswith("https:") else {}

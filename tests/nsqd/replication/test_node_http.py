@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -18,7 +19,7 @@ from nsqd.replication.offers import HttpMirrors, ask
 from shared.auth.auth_file import AuthFile, Identity, parse
 from shared.auth.own_token import use_token_of
 from shared.auth.tokens import digest
-from shared.tls_client import load_client
+from shared.tls_client import ClientCertificates, load_client
 
 pytestmark = pytest.mark.process
 
@@ -66,7 +67,7 @@ def use_token(tmp_path: Path, token: str) -> None:
 
 def trust(files: Path, is_tls_required: bool = False) -> Trust:
     names = "ca.pem", "node-1.pem", "node-1-key.pem"
-    return Trust(load_client(*(str(files / name) for name in names)), is_tls_required)
+    return Trust(ClientCertificates(partial(load_client, *(str(files / name) for name in names))), is_tls_required)
 
 
 @contextmanager
@@ -106,6 +107,21 @@ def test_a_server_of_another_authority_is_not_asked(tmp_path: Path, files: Path)
     with starting(tmp_path, files) as address:
         ask_by(trust(other))
         assert ask(LOG_ID, address, 5.0) is None
+
+
+def test_renewed_certificates_count_for_the_next_question(tmp_path: Path, files: Path) -> None:
+    mine = tmp_path / "mine"
+    Authority(mine, 10).issue(1)
+    trusted = trust(mine)
+    assert trusted.tls is not None
+    with starting(tmp_path, files) as address:
+        ask_by(trusted)
+        assert ask(LOG_ID, address, 5.0) is None
+        for path in files.iterdir():
+            (mine / path.name).write_bytes(path.read_bytes())
+        assert ask(LOG_ID, address, 5.0) is None
+        trusted.tls.reload()
+        assert ask(LOG_ID, address, 5.0) == []
 
 
 def test_a_node_without_https_is_asked_in_clear_unless_this_one_requires_tls(tmp_path: Path, files: Path) -> None:
