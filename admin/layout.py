@@ -51,9 +51,9 @@ HEADERS = {
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 CLUSTER_PAGE = "/cluster"  # in the navigation only if a node is in a cluster
 _NAVIGATION = (
-    ("/", "Topics"), ("/nodes", "Nodes"), (CLUSTER_PAGE, "Cluster"), ("/storage", "Storage"), ("/tubes", "Tubes"),
-    ("/readers", "Readers"), ("/history", "History"), ("/tasks", "Tasks"), ("/lookup", "Lookup"), ("/counter", "Counter"),
-    ("/audit", "Audit"),
+    ("/", "Topics"), ("/alarms", "Alarms"), ("/nodes", "Nodes"), (CLUSTER_PAGE, "Cluster"), ("/storage", "Storage"),
+    ("/tubes", "Tubes"), ("/readers", "Readers"), ("/history", "History"), ("/tasks", "Tasks"), ("/lookup", "Lookup"),
+    ("/counter", "Counter"), ("/audit", "Audit"),
 )  # fmt: skip
 _ONCE = ("did", "n", "published", "at")  # query arguments that describe what was just done
 _AGAIN = "A node that did not answer may have applied the change, or may apply it later. Check the result."
@@ -63,7 +63,8 @@ DID = {
     "undrain": "The node accepts messages again.", "forget": "The node is forgotten.",
     "adopt": "The node claims the log. This page shows what comes of it.",
     "finish": "Finished", "requeue": "Requeued", "kick": "Kicked", "bury": "Buried", "deletejob": "Deleted",
-    "release": "Released", "cancel": "Cancelled.",
+    "release": "Released", "cancel": "Cancelled.", "dismiss": "The node is dismissed.", "snooze": "Snoozed.",
+    "wake": "Unsnoozed.", "set-alarms": "The thresholds are set.",
 }  # fmt: skip
 
 Fields = dict[str, Any]
@@ -268,6 +269,9 @@ class PageRenderer:
             "has_cluster": False,
             "paused": [],
             "stale": [],
+            "down": [],
+            "more_down": 0,
+            "alarm_counts": {},
             "table": None,
             "export_csv": FILTERS["arguments"]({**query(request), "format": "csv"}),
             "export_json": FILTERS["arguments"]({**query(request), "format": "json"}),

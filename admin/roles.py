@@ -80,12 +80,19 @@ NEEDED: dict[str, Need] = {
     "GET /lookup": _some(Verb.STATS),
     "GET /counter": _all(Verb.STATS),
     "GET /audit": _all(Verb.ADMIN),
+    "GET /alarms": _some(Verb.STATS),  # those of the topics that the user sees
+    "GET /alarms/rules": _some(Verb.STATS),
+    "POST /alarms": _some(Verb.ACT),
+    "POST /alarms/rules": _all(Verb.ADMIN),
+    "GET /api/alarms": _some(Verb.STATS),
+    "GET /metrics": _all(Verb.STATS),
     "POST /topics/{topic}": _path(Verb.PUBLISH, Verb.ACT, Verb.DELETE),
     "POST /topics/{topic}/{channel}": _path(Verb.ACT, Verb.DELETE),
     "POST /messages/{topic}/{channel}": _path(Verb.ACT),
     "POST /tube": _some(Verb.ACT, Verb.DELETE),
     "POST /tasks/{task}": _some(Verb.ACT),
     "POST /nodes/{node}": _all(Verb.ADMIN),
+    "POST /nodes/{node}/dismiss": _all(Verb.ADMIN),
     "POST /cluster": _all(Verb.ADMIN),
     "POST /lookup": _some(Verb.CREATE, Verb.DELETE),
     # the original's API
@@ -128,6 +135,9 @@ ACTIONS: dict[str, tuple[Verb, ...]] = {
     "undrain": (Verb.ADMIN,),
     "forget": (Verb.ADMIN,),
     "adopt": (Verb.ADMIN,),
+    "dismiss": (Verb.ADMIN,),
+    "snooze": (Verb.ACT,),
+    "set-alarms": (Verb.ADMIN,),
 }
 
 

@@ -10,16 +10,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from admin.access import who_asks
+from admin.alarm_book import topics_in_trouble
+from admin.alarm_pages import AlarmPages
+from admin.alarm_rules import Severity
 from admin.api import Settings, parameters
 from admin.cluster import Stats
 from admin.layout import Fields, View
 from admin.merge import merged_channel, merged_topic, objects
 from admin.options import AdminOptions
 from admin.overview import COLUMNS, Overview, in_order, ordered, rates
-from admin.queries import SELDOM, Queries
+from admin.queries import Queries
 from admin.response_cache import CachedAnswer
 from admin.series import summed
-from admin.storage import disks
 from admin.views import (
     Row,
     absent_row,
@@ -36,7 +38,6 @@ from shared.http.api import json_response, query
 from shared.http.errors import HttpError
 
 MOST_EXPORTED = 10_000  # topics
-MOST_ALARMS = 20  # of clusters
 MOST_ROWS = 2000  # channels, or clients, of one page
 _COLUMNS = (
     ("name", "Topic", ""), ("rate_in", "Published/s", "n"), ("rate_out", "Finished/s", "n"), ("depth", "Depth", "n"),
@@ -53,6 +54,7 @@ class TopicPages:
     options: AdminOptions
     settings: Settings
     queries: Queries
+    alarms: AlarmPages
 
     def views(self) -> Mapping[str, View]:
         """Return the view function of each path."""
@@ -79,12 +81,17 @@ class TopicPages:
             names.update((await self.queries.cache.get("topics", self.queries.cluster.topics)).now.names)
         own = who.visible(names)
         chosen = ordered(own, cached.now, cached.before, cached.seconds, having, sort)
+        trouble = topics_in_trouble(self.alarms.visible(who))
+        if "sort" not in asked:  # trouble comes first, whatever its name
+            chosen.sort(key=lambda name: trouble.get(name, Severity.INFO + 1))
         shown, page, pages = page_of(chosen, whole(asked.get("page", "1")))
         overview_rates = rates(cached.now, cached.before, cached.seconds, sort)
         listed = await self._rows(chosen[:MOST_EXPORTED] if "format" in asked else list(shown), sort, overview_rates)
         totals = [("Topics", count(len(own)))]
         if who.sees_all:
             totals += [("Totals", "loading")] if is_pending else _totals(cached.now)
+            coverage = self.queries.coverage()
+            totals += [("In these sums", coverage)] if coverage else []
         return {
             "page_of": "topics",
             "title": "Topics",
@@ -97,8 +104,8 @@ class TopicPages:
             "totals": totals,
             "columns": _COLUMNS,
             "errors": cached.now.errors,
-            "idle": sorted(cached.now.idle)[:5],
-            "alarms": await self._alarms(cached.now) if who.sees_all else [],
+            "alarm_groups": self.alarms.groups(who),
+            "trouble": {name: severity.word for name, severity in trouble.items()},
             "table": [asdict(row) for row in listed],
         }
 
@@ -120,21 +127,6 @@ class TopicPages:
                 for row in rows
             ]
         return in_order(rows, sort)
-
-    async def _alarms(self, overview: Overview) -> list[tuple[str, str, str]]:
-        """Return what an operator should look at: severity, words, and the page with details."""
-        found = [("bad", f"{node}: {health}", f"nodes/{node}") for node, health in overview.unwell.items()]
-        penstock_nodes = await self.queries.all_penstock_nodes()
-        storage = await self.queries.ask_nodes_or_stale(penstock_nodes, "/storage", SELDOM)
-        found += [(level, f"{node}: {words}", "storage") for node, level, words in disks(storage.answers)]
-        clusters = (await self.queries.clusters_or_stale()).clusters
-        alarms = [(level, words, "cluster") for one in clusters for level, words in one.alarms()]
-        found += alarms[:MOST_ALARMS]
-        if overview.idle_count:
-            have = "channel has" if overview.idle_count == 1 else "channels have"
-            words = f"{count(overview.idle_count)} {have} messages but no clients: "
-            found.append(("warn", words, ""))
-        return found
 
     async def topic(self, request: Request) -> Fields:
         name = parameters(request, self.options, 2)[1]

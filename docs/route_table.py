@@ -147,6 +147,7 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
         "GET /api/nodes/{node}": ("", "Tell the statistics of an nsqd"),
         "DELETE /api/nodes/{node}": ("JSON: topic", "Tombstone a topic on an nsqd"),
         "GET /api/cluster": ("", "Tell the state of each cluster: nodes, copies of logs, and what is wrong"),
+        "GET /api/alarms": ("", "List all alarms, and when they were checked last"),
         "GET /api/counter": ("", "Tell the number of messages of every channel"),
         "GET /api/graphite": ("metric, target", "Tell a rate from graphite"),
         "GET /render": ("", "Proxy a picture of graphite, with `-proxy-graphite`"),

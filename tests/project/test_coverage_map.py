@@ -22,6 +22,7 @@ COVERED_BY = {
         "admin.node_pages", "admin.pages", "admin.record_pages", "admin.topic_pages", "nsqd.http.series",
     ),
     "admin/test_operating_process.py": ("admin.forms", "admin.export"),
+    "admin/test_monitor_process.py": ("admin.alarm_pages",),
     "admin/test_access.py": ("admin.login",),
     "admin/test_users.py": ("admin.users_command",),
     "processes/test_backup.py": (
