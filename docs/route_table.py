@@ -75,6 +75,10 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
         "POST /node/undrain": ("", "Take messages again"),
         "GET /topic/series": ("topic", "Tell the recent activity of a topic, for charts"),
         "GET /storage": ("", "Tell what the commit log holds"),
+        "GET /channels/attention": (
+            "?depth, ?age, ?limit",
+            "List the channels, topics and tubes that may need an operator; `age` in s",
+        ),
         "GET /topics/figures": ("?columns", "Tell the figures of all topics, in columns"),
         "GET /topics/rows": ("topic, repeated", "Tell the figures of up to 200 topics"),
         "GET /topic/ages": ("topic", "Tell since when messages wait"),

@@ -78,6 +78,7 @@ NEEDS: Mapping[str, Need] = {
     "POST /node/undrain": _ADMIN,
     "GET /topic/series": _topic(Verb.STATS),
     "GET /storage": Need(Verb.STATS),
+    "GET /channels/attention": Need(Verb.STATS),
     "GET /topics/figures": Need(Verb.STATS),
     "GET /topics/rows": Need(Verb.STATS),
     "GET /topic/ages": _topic(Verb.STATS),
