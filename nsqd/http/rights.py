@@ -76,7 +76,7 @@ NEEDS: Mapping[str, Need] = {
     "GET /node/drain": Need(Verb.STATS),
     "POST /node/drain": _ADMIN,
     "POST /node/undrain": _ADMIN,
-    "GET /topic/series": _topic(Verb.STATS),
+    "GET /topic/series": _channel(Verb.STATS),
     "GET /storage": Need(Verb.STATS),
     "GET /channels/attention": Need(Verb.STATS),
     "GET /topics/figures": Need(Verb.STATS),
