@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from admin.access import who_asks
+from admin.channel_page import ChannelPage
 from admin.cluster import AllFailed
 from admin.layout import EVERY, Fields, PageRenderer
 from admin.node_pages import NodePages
@@ -39,7 +40,8 @@ class Pages:
             path: {"GET": self.renderer.page_handler(view, OFTEN.get(path, EVERY))} for path, view in views.items()
         }
         routes["/static/{asset}"] = {"GET": self.renderer.asset}
-        routes["/series/{topic}"] = {"GET": self.renderer.raw_handler(self.topics.series)}
+        series = self.renderer.raw_handler(ChannelPage(self.topics.options, self.queries).series)
+        routes |= {path: {"GET": series} for path in ("/series/{topic}", "/series/{topic}/{channel}")}
         return routes
 
     async def banners(self, request: Request) -> Fields:
