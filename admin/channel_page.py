@@ -115,9 +115,17 @@ class ChannelPage:
         )
 
     async def _spans(self, penstock_nodes: list[Producer], topic: str, channel: str) -> JsonObject:
+        """Return all spans of the series. They are summed once in SELDOM s, however many pages show them."""
         asked = {"topic": topic} | ({"channel": channel} if channel else {})
-        gathered = await self.queries.ask_nodes(penstock_nodes, "/topic/series", asked, SELDOM)
-        return spans(list(gathered.answers.values()), channel)
+
+        async def question() -> JsonObject:
+            gathered = await self.queries.ask_nodes(penstock_nodes, "/topic/series", asked, SELDOM)
+            answers = list(gathered.answers.values())
+            budget = self.queries.direct.answer_budget
+            return await budget.run_in_thread(gathered.memory, lambda: spans(answers, channel))
+
+        key = ("spans", topic, channel, *(one.address for one in penstock_nodes))
+        return (await self.queries.cache.get(key, question, SELDOM)).now
 
 
 def _parts(stats: Stats | None, name: str) -> list[JsonObject]:
