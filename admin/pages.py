@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from admin.access import who_asks
 from admin.alarm_pages import AlarmPages
+from admin.channel_page import ChannelPage
 from admin.cluster import AllFailed
 from admin.inventory import NodeRecord, words_of
 from admin.layout import EVERY, Fields, PageRenderer
@@ -44,7 +45,8 @@ class Pages:
             path: {"GET": self.renderer.page_handler(view, OFTEN.get(path, EVERY))} for path, view in views.items()
         }
         routes["/static/{asset}"] = {"GET": self.renderer.asset}
-        routes["/series/{topic}"] = {"GET": self.renderer.raw_handler(self.topics.series)}
+        series = self.renderer.raw_handler(ChannelPage(self.topics.options, self.queries).series)
+        routes |= {path: {"GET": series} for path in ("/series/{topic}", "/series/{topic}/{channel}")}
         posted = self.alarms.routes()
         return {path: {**routes.get(path, {}), **posted.get(path, {})} for path in {**routes, **posted}}
 

@@ -1,4 +1,4 @@
-"""The pages of topics and channels: the list of all, one topic, one channel, a topic's time series, and the counter."""
+"""The pages of topics: the list of all, one topic, and the counter. The page of a channel is in `channel_page`."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from admin.access import who_asks
 from admin.alarm_book import topics_in_trouble
 from admin.alarm_pages import AlarmPages
 from admin.alarm_rules import Severity
 from admin.api import Settings, parameters
+from admin.channel_page import ChannelPage
 from admin.cluster import Stats
 from admin.layout import Fields, View
-from admin.merge import merged_channel, merged_topic, objects
+from admin.merge import merged_topic, objects
 from admin.options import AdminOptions
 from admin.overview import COLUMNS, Overview, in_order, ordered, rates
 from admin.queries import Queries
 from admin.response_cache import CachedAnswer
-from admin.series import summed
 from admin.views import (
     Row,
     absent_row,
@@ -34,8 +33,7 @@ from admin.views import (
     with_rate,
     with_rates,
 )
-from shared.http.api import json_response, query
-from shared.http.errors import HttpError
+from shared.http.api import query
 
 MOST_EXPORTED = 10_000  # topics
 MOST_ROWS = 2000  # channels, or clients, of one page
@@ -62,7 +60,7 @@ class TopicPages:
             "/": self.topics,
             "/topics": self.topics,
             "/topics/{topic}": self.topic,
-            "/topics/{topic}/{channel}": self.channel,
+            "/topics/{topic}/{channel}": ChannelPage(self.options, self.queries).channel,
             "/counter": self.counter,
         }
 
@@ -163,31 +161,6 @@ class TopicPages:
             "table": [asdict(row) | {"oldest": ages.get(row.name, 0)} for row in channels],
         }
 
-    async def channel(self, request: Request) -> Fields:
-        _, topic, name = parameters(request, self.options, 3)
-        producers, errors, cached = await self.queries.topic(topic, name, clients=True)
-        parts = [one for node in cached.now.topics for one in node["channels"] or () if one["channel_name"] == name]
-        if not parts:
-            raise HttpError(404, f"Topic {topic} has no channel {name}.")
-        merged = merged_channel(topic, name, parts)
-        penstock_nodes = await self.queries.penstock_nodes(producers)
-        clients = merged["clients"] or []
-        return {
-            "page_of": "channel",
-            "title": f"Channel {name}",
-            "nav_path": "",
-            "topic_name": topic,
-            "name": name,
-            "channel": merged | {"clients": clients[:MOST_ROWS]},
-            "errors": [*errors, *_left_out(clients, "clients")],
-            "is_paused": merged["paused"],
-            "timed": len(penstock_nodes) == len(producers),
-            "oldest": (await self.queries.ages(producers, topic))[0].get(name, 0),
-            "browsable": [one.address for one in penstock_nodes],
-            "extended": bool(penstock_nodes),
-            "table": [{key: one[key] for key in one if not isinstance(one[key], dict | list)} for one in clients],
-        }
-
     async def counter(self, request: Request) -> Fields:
         cached = await self.queries.overview()
         total, before = cached.now.totals["messages"], cached.before.totals["messages"] if cached.before else None
@@ -200,13 +173,6 @@ class TopicPages:
             "rate_in": speed,
             "errors": cached.now.errors,
         }
-
-    async def series(self, request: Request) -> Response:
-        """Return a topic's recent series, summed over all nodes, for its charts. See admin.series for the form."""
-        name = parameters(request, self.options, 2)[1]
-        penstock_nodes = await self.queries.penstock_nodes((await self.queries.producers_of(name)).producers)
-        series = list((await self.queries.ask_nodes(penstock_nodes, "/topic/series", {"topic": name})).answers.values())
-        return json_response({span: summed([one.get(span) for one in series]) for span in ("hour", "day")})
 
 
 def _left_out(rows: Sequence[object], what: str) -> list[str]:

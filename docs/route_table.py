@@ -73,8 +73,12 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
         "GET /node/drain": ("", "Tell how far the draining is"),
         "POST /node/drain": ("", "Take no further messages"),
         "POST /node/undrain": ("", "Take messages again"),
-        "GET /topic/series": ("topic", "Tell the recent activity of a topic, for charts"),
+        "GET /topic/series": ("topic, ?channel", "Tell the recent activity of a topic or a channel, for charts"),
         "GET /storage": ("", "Tell what the commit log holds"),
+        "GET /channels/attention": (
+            "?depth, ?age, ?limit",
+            "List the channels, topics and tubes that may need an operator; `age` in s",
+        ),
         "GET /topics/figures": ("?columns", "Tell the figures of all topics, in columns"),
         "GET /topics/rows": ("topic, repeated", "Tell the figures of up to 200 topics"),
         "GET /topic/ages": ("topic", "Tell since when messages wait"),

@@ -1,11 +1,11 @@
-// Charts of a topic, drawn by uPlot. While the page is visible, they fetch new samples from nsqadmin every ten seconds.
+// Charts of a topic or a channel, drawn by uPlot. While the page is visible, they fetch new samples from nsqadmin every ten seconds.
 // The table below the charts has the same values, for users who cannot see them.
 "use strict";
 
 const AGAIN = 10000;  // ms
 const HEIGHT = 180;  // px
-const LINES = [["published", "Published/s", "#1f77b4"], ["finished", "Finished/s, all channels", "#2ca02c"]];
-const LEVELS = [["depth", "Depth", "#d62728"], ["in_flight", "In flight", "#9467bd"]];
+const LINES = [["published", "Published/s", "#1f77b4"], ["finished", "Finished/s", "#2ca02c"], ["requeued", "Requeued/s", "#e08214"], ["timed_out", "Timed out/s", "#d62728"]];
+const LEVELS = [["depth", "Depth", "#d62728"], ["in_flight", "In flight", "#9467bd"], ["deferred", "Deferred", "#7f7f7f"], ["buried", "Buried", "#8c564b"]];
 
 // UTC, as everything else here; in steps of days the date, too.
 function clock(seconds, step) {
@@ -29,15 +29,18 @@ function draw(place, series, lines, perSecond) {
   new ResizeObserver(() => place.chart.setSize({width: place.clientWidth, height: HEIGHT})).observe(place);
 }
 
-function fillTable(table, series) {
+// The lines that a chart has: its data-lines names them.
+const shownIn = (figure, lines) => lines.filter(([name]) => figure.dataset.lines.split(" ").includes(name));
+
+function fillTable(table, series, rates, levels) {
   const body = table.tBodies[0];
   body.replaceChildren();
   const last = series.depth.length - 1;
   for (let step = last; step > Math.max(-1, last - 30); step--) {
     const row = body.insertRow();
     const cells = [new Date((series.from + (step + 1) * series.step) * 1000).toISOString().slice(11, 19)];
-    for (const name of ["published", "finished"]) cells.push(series[name][step] === null ? "-" : (series[name][step] / series.step).toFixed(1));
-    for (const name of ["depth", "in_flight"]) cells.push(series[name][step] ?? "-");
+    for (const [name] of rates) cells.push(series[name][step] === null ? "-" : (series[name][step] / series.step).toFixed(1));
+    for (const [name] of levels) cells.push(series[name][step] ?? "-");
     for (const text of cells) row.insertCell().textContent = text;
   }
 }
@@ -54,9 +57,10 @@ async function show(figure) {
     for (const place of figure.querySelectorAll(".chart")) { place.chart?.destroy(); place.chart = null; }
     figure.dataset.shown = span;
   }
-  draw(figure.querySelector(".chart.rates"), series, LINES, true);
-  draw(figure.querySelector(".chart.levels"), series, LEVELS, false);
-  fillTable(figure.querySelector("details table"), series);
+  const rates = shownIn(figure, LINES), levels = shownIn(figure, LEVELS);
+  draw(figure.querySelector(".chart.rates"), series, rates, true);
+  draw(figure.querySelector(".chart.levels"), series, levels, false);
+  fillTable(figure.querySelector("details table"), series, rates, levels);
 }
 
 for (const figure of document.querySelectorAll("figure[data-series]")) {

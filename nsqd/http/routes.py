@@ -1,6 +1,7 @@
 """Collect all routes of nsqd's HTTP API. The debug routes are present only with -debug-routes."""
 
 from nsqd.http.all_cursors import AllCursors
+from nsqd.http.attention import AttentionRoute
 from nsqd.http.backup import BackupRoute
 from nsqd.http.cluster import ClusterRoute
 from nsqd.http.config import Config
@@ -56,6 +57,7 @@ def routes(node: Node) -> Routes:
         **StorageRoute(node).routes(),
         **AllCursors(node).routes(),
         **Overview(node).routes(),
+        **AttentionRoute(node).routes(),
         **TubesRoute(node).routes(),
         **Jobs(node).routes(),
         **ClusterRoute(node).routes(),
