@@ -2,6 +2,7 @@
 
 from nsqd.http.all_cursors import AllCursors
 from nsqd.http.backup import BackupRoute
+from nsqd.http.client_actions import ClientActions
 from nsqd.http.cluster import ClusterRoute
 from nsqd.http.config import Config
 from nsqd.http.cursors import Cursors
@@ -50,6 +51,7 @@ def routes(node: Node) -> Routes:
         **Cursors(node, mirrors).routes(),
         **Messages(node).routes(),
         **MessageActions(node).routes(),
+        **ClientActions(node).routes(),
         **PausesRoute(node).routes(),
         **Drain(node).routes(),
         **SeriesRoute(node).routes(),
