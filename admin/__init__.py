@@ -4,11 +4,13 @@ Read `main`, `daemon` and `options`; then `cluster` (who has what) over `upstrea
 with deadlines, their URLs, answers with bounds); then `pages` over `topic_pages`, `node_pages` and `record_pages`.
 
 * Questions of pages: `queries` over `response_cache` (viewers share answers) and `fallback` (nobody waits for a node that
-  hangs), `browsing` (messages and jobs), `history` (a lake's rollups), `inactive` (topics without a node).
-* Pure parts: `merge`, `views`, `overview`, `storage`, `talkers`, `series`, `roles`, `sessions`; `cluster_state` (nodes that
-  copy their logs), made by `cluster_merge` and `cluster_logs` (who owns which) of what `cluster_answer` has read.
+  hangs), `browsing` (messages and jobs) over `message_list` (of several nodes), `history` (a lake's rollups), `inactive`
+  (topics without a node).
+* Pure parts: `merge`, `views` over `decoders` (of bodies), `message_filters`, `overview`, `storage`, `talkers`, `series`,
+  `roles`, `sessions`; `cluster_state` (nodes that copy their logs), made by `cluster_merge` and `cluster_logs` (who owns
+  which) of what `cluster_answer` has read.
 * Output: `layout` (layout, live parts, refusals), `export`, `api` (the original's JSON API).
-* Actions: `forms` and `message_forms` over `actions` and `tasks` (to many messages), `audit` over `outbox`.
+* Actions: `forms` and `message_forms` over `actions`, `tasks` and `bulk` (to many messages), `audit` over `outbox`.
 * Users: `access`, `login`, `users`, `users_command`.
 
 This room imports no other room, and neither penstock.client nor penstock.launch.

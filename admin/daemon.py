@@ -165,7 +165,7 @@ class _ClusterSite:
         )
         self.browsing = Browsing(options, queries, self.renderer)
         self.forms = Forms(options, queries, self.renderer, access, actions, tasks)
-        self.message_forms = MessageForms(options, queries, self.renderer, access, actions, tasks)
+        self.message_forms = MessageForms(options, queries, self.renderer, access, actions, tasks, self.browsing)
 
     async def _banners(self, request: Request) -> Fields:
         return await self.pages.banners(request)

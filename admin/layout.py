@@ -63,7 +63,8 @@ DID = {
     "undrain": "The node accepts messages again.", "forget": "The node is forgotten.",
     "adopt": "The node claims the log. This page shows what comes of it.",
     "finish": "Finished", "requeue": "Requeued", "kick": "Kicked", "bury": "Buried", "deletejob": "Deleted",
-    "release": "Released", "cancel": "Cancelled.",
+    "release": "Released", "cancel": "Cancelled.", "move": "Moved", "republish": "Published.",
+    "disconnect": "The client is disconnected. What it had in flight is ready again.",
 }  # fmt: skip
 
 Fields = dict[str, Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -9,20 +10,24 @@ from starlette.requests import Request
 from admin.access import Access, check_action, who_asks
 from admin.actions import Actions, counted_of
 from admin.api import parameters
-from admin.browsing import BULK_ACTIONS, BULK_JOB_ACTIONS, QUEUE_PAUSES, one_number
+from admin.browsing import BULK_ACTIONS, BULK_JOB_ACTIONS, QUEUE_PAUSES, Browsing, one_number
+from admin.bulk import DONE_WORDS, BulkWork
 from admin.forms import forgetting, printable
-from admin.layout import Form, PageRenderer
+from admin.layout import Form, PageRenderer, Partly
+from admin.message_filters import read_filters
 from admin.options import AdminOptions
 from admin.queries import Queries
+from admin.roles import Who
 from admin.tasks import FASTEST, NotAllowed, Tasks, TooManyTasks
+from admin.upstreams import UpstreamError
+from penstock.protocol.names import is_valid_name
 from shared.http.api import Routes
 from shared.http.errors import HttpError
 
-ON_MESSAGES = ("finish", "requeue", "kick", "bury")
+ON_MESSAGES = ("finish", "requeue", "kick", "bury", "move")
 ON_JOBS = ("delete", "kick", "bury", "release")
-DONE_WORDS = {
-    "finish": "finished", "requeue": "requeued", "kick": "kicked", "bury": "buried", "delete": "deleted", "release": "released",
-}  # fmt: skip
+MOST_ADDRESS = 300  # characters of a client's address
+MOST_PICKED = 300  # messages that are chosen on a page
 _LABELS = {"count": "Count", "per_second": "Max. per second"}  # of form fields
 
 
@@ -36,6 +41,7 @@ class MessageForms:
     access: Access
     actions: Actions
     tasks: Tasks
+    browsing: Browsing
 
     def routes(self) -> Routes:
         """Return the handlers of every path, by method."""
@@ -46,26 +52,73 @@ class MessageForms:
     # Messages and jobs
 
     async def change_messages(self, request: Request, form: Form) -> str:
-        """Act on one message, by its offset; or on many, as a task."""
+        """Act on one message, on those that were selected, or on many as a task; or disconnect a client."""
         _, topic, channel = parameters(request, self.options, 3)
-        action, node, state = form.get("action", ""), form.get("node", ""), form.get("state", "")
+        action, state = form.get("action", ""), form.get("state", "")
+        if action == "disconnect":
+            return await self._disconnect(request, form, topic, channel)
         if action not in ON_MESSAGES or state not in BULK_ACTIONS:
             raise HttpError(400, "Unknown action.")
-        check_action(who_asks(request), action, topic, channel)
-        await self.queries.carrying(topic, node)
-        asked = {"topic": topic, "channel": channel}
-        if "count" not in form:
-            asked["offset"] = one_number(form.get("offset", ""), "offset")
-            path = f"/channel/messages/{action}"
-            actor, word = self.access.actor(request), DONE_WORDS[action]
-            answer, _ = await self.actions.at_node(action, node, path, asked, actor, counted=word)
-            was = {name: form.get(name, "") for name in ("contains", "after")}
-            done = {"did": action, "n": str(counted_of(answer, word))}
-            return self.renderer.url("messages", topic, channel, node=node, state=state, **was, **done)
+        who = who_asks(request)
+        check_action(who, action, topic, channel)
+        asked = {"topic": topic, "channel": channel} | (_target(who, form, topic) if action == "move" else {})
+        if "count" in form:
+            return await self._begin_messages(request, form, asked)
+        picked = _picked(form)
+        for node in picked:
+            await self.queries.carrying(topic, node)
+        done = await self._act_on(request, action, asked, picked)
+        only = form.get("node", "") if "ticked" in form else form.get("only", "")
+        back = {"node": only, "state": state, **read_filters(form, state).fields(), "after": form.get("after", "")}
+        return self.renderer.url("messages", topic, channel, **back, did=action, n=str(done))
+
+    async def _act_on(self, request: Request, action: str, asked: dict[str, str], picked: dict[str, list[str]]) -> int:
+        """Act on messages by their offsets, by node. Returns how many. Raises Partly, UpstreamError if nodes fail."""
+        actor, word, done, errors = self.access.actor(request), DONE_WORDS[action], 0, list[str]()
+        for node, offsets in picked.items():
+            arguments = asked | {"offset": ",".join(offsets)}
+            try:
+                answer, _ = await self.actions.at_node(
+                    action, node, f"/channel/messages/{action}", arguments, actor, counted=word
+                )
+            except UpstreamError as failure:
+                if len(picked) == 1:
+                    raise
+                errors.append(str(failure))
+            else:
+                done += counted_of(answer, word)
+        if errors:
+            raise Partly(errors)
+        return done
+
+    async def _begin_messages(self, request: Request, form: Form, asked: dict[str, str]) -> str:
+        """Start a task for many messages, on one node or on all."""
+        action, state, topic, channel = form["action"], form["state"], asked["topic"], asked["channel"]
         if action not in BULK_ACTIONS[state]:
             raise HttpError(400, f"{action.capitalize()} is not available for {state.replace('_', ' ')} messages.")
-        target = f"{state} messages of {topic}/{channel} at {node}"
-        return self._begin(request, form, topic, target, "/channel/messages", asked)
+        filters = read_filters(form, state)
+        if filters.asks_about_contents and not self.browsing.shows_bodies(who_asks(request), topic, channel):
+            raise HttpError(403, "Filtering by body or header requires permission to view message bodies.")
+        node = form.get("node", "")
+        nodes = await self.browsing.nodes_of(topic, node)
+        work = BulkWork(
+            self.queries.direct, nodes, "/channel/messages", action, state, asked, filters.asked(time.time_ns())
+        )
+        target = f"{state} messages of {topic}/{channel} at {node or 'all nodes'}"
+        target += f" to {asked['to']}" if action == "move" else ""
+        target += "".join(f", {name} {value}" for name, value in filters.fields().items())
+        return self._begin(request, form, topic, target, work)
+
+    async def _disconnect(self, request: Request, form: Form, topic: str, channel: str) -> str:
+        """End the connection of a consumer at one node."""
+        node, client = form.get("node", ""), form.get("client", "")
+        check_action(who_asks(request), "disconnect", topic, channel)
+        await self.queries.carrying(topic, node)
+        if not client or len(client) > MOST_ADDRESS:
+            raise HttpError(400, "Name the address of the client.")
+        asked = {"topic": topic, "channel": channel, "client": client}
+        await self.actions.at_node("disconnect", node, "/client/disconnect", asked, self.access.actor(request))
+        return self.renderer.url("topics", topic, channel, did="disconnect")
 
     async def change_tube(self, request: Request, form: Form) -> str:
         """Act on the jobs of a tube, or pause or unpause the tube."""
@@ -88,11 +141,12 @@ class MessageForms:
             return self.renderer.url("tube", name=name, node=node, state=state, after=form.get("after", ""), **done)
         if action not in BULK_JOB_ACTIONS[state]:
             raise HttpError(400, f"{action.capitalize()} is not available for {state} jobs.")
-        return self._begin(request, form, name, f"{state} jobs of tube {name} at {node}", "/tube/jobs", asked)
+        work = BulkWork(self.queries.direct, [node], "/tube/jobs", action, state, asked)
+        return self._begin(request, form, name, f"{state} jobs of tube {name} at {node}", work)
 
-    def _begin(self, request: Request, form: Form, topic: str, target: str, path: str, asked: dict[str, str]) -> str:
+    def _begin(self, request: Request, form: Form, topic: str, target: str, work: BulkWork) -> str:
         """Start a task for many messages or jobs. Actions that lose them need a confirmation."""
-        action, node, state, channel = form["action"], form["node"], form["state"], asked.get("channel", "")
+        action, channel, to = work.action, work.asked.get("channel", ""), work.asked.get("to", "")
         who, is_loss = who_asks(request), action in ("finish", "delete")
         needed = (action, "cancel", "empty") if is_loss else (action, "cancel")
         for one in needed:
@@ -100,15 +154,14 @@ class MessageForms:
         total, per_second = (_positive(form.get(name, ""), name) for name in ("count", "per_second"))
         if is_loss and form.get("confirm") != str(total):
             raise HttpError(400, f"The number does not match. Type {total} to confirm. Nothing was changed.")
-        word = DONE_WORDS[action]
 
-        async def step(count: int) -> int:
-            if not all(self.access.still_may(who, one, topic, channel) for one in needed):
+        async def step(count: int) -> int | None:
+            may = all(self.access.still_may(who, one, topic, channel) for one in needed)
+            if not may or (to and not self.access.still_may(who, "publish", to)):
                 raise NotAllowed(f"{who.name or 'anonymous'} no longer has permission for this action")
-            arguments = asked | {"state": state, "count": str(count)}
-            answer = await self.queries.direct.post(node, f"{path}/{action}", arguments)
+            done = await work.step(count)
             self.queries.cache.invalidate()
-            return counted_of(answer, word)
+            return done
 
         try:
             task = self.tasks.begin(
@@ -117,6 +170,28 @@ class MessageForms:
         except TooManyTasks as full:
             raise HttpError(429, str(full)) from None
         return self.renderer.url("tasks", str(task.number))
+
+
+def _target(who: Who, form: Form, topic: str) -> dict[str, str]:
+    """Return the argument with the topic to which messages are moved. Raises HttpError 400 or 403."""
+    to = form.get("to", "").strip()
+    if not is_valid_name(to) or to == topic:
+        raise HttpError(400, "Target topic must be the name of another topic.")
+    check_action(who, "publish", to)
+    return {"to": to}
+
+
+def _picked(form: Form) -> dict[str, list[str]]:
+    """Return the offsets of the chosen messages by node: of one, or of those that were selected. Raises HttpError 400."""
+    if "ticked" not in form:
+        return {form.get("node", ""): [one_number(form.get("offset", ""), "offset")]}
+    chosen = [value.rpartition(" ") for name, value in form.items() if name.startswith("pick-")]
+    if not chosen or len(chosen) > MOST_PICKED:
+        raise HttpError(400, f"Select 1 to {MOST_PICKED} messages. Nothing was changed.")
+    picked: dict[str, list[str]] = {}
+    for node, _, offset in chosen:
+        picked.setdefault(node, []).append(one_number(offset, "offset"))
+    return picked
 
 
 def _pause_of_tube(action: str, form: Form, by: str) -> dict[str, str]:
