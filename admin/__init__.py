@@ -7,12 +7,13 @@ with deadlines, their URLs, answers with bounds); then `pages` over `topic_pages
 * What looks at the nodes while no page is open: `monitor` over `inventory` (nodes that were ever seen) and `snapshot`; alarms
   in `alarm_rules`, `alarm_checks` and `alarm_book`, shown by `alarm_pages`, sent by `webhook`; `state_store` keeps them.
 * Questions of pages: `queries` over `response_cache` (viewers share answers) and `fallback` (nobody waits for a node that
-  hangs), `browsing` (messages and jobs), `history` (a lake's rollups), `inactive` (topics without a node).
-* Pure parts: `merge`, `views`, `overview`, `channel_figures`, `storage`, `talkers`, `series`, `roles`, `sessions`;
-  `cluster_state` (nodes that copy their logs), made by `cluster_merge` and `cluster_logs` (who owns which) of what
-  `cluster_answer` has read.
+  hangs), `browsing` (messages and jobs) over `message_list` (of several nodes), `history` (a lake's rollups), `inactive`
+  (topics without a node).
+* Pure parts: `merge`, `views` over `decoders` (of bodies), `message_filters`, `overview`, `channel_figures`, `storage`,
+  `talkers`, `series`, `roles`, `sessions`; `cluster_state` (nodes that copy their logs), made by `cluster_merge` and
+  `cluster_logs` (who owns which) of what `cluster_answer` has read.
 * Output: `layout` (layout, live parts, refusals), `export`, `api` (the original's JSON API).
-* Actions: `forms` over `actions` and `tasks` (to many messages), `audit` over `outbox`.
+* Actions: `forms` and `message_forms` over `actions`, `tasks` and `bulk` (to many messages), `audit` over `outbox`.
 * Users: `access`, `login`, `users`, `users_command`.
 
 This room imports no other room, and neither penstock.client nor penstock.launch.

@@ -34,6 +34,7 @@ from admin.history import History
 from admin.inventory import Inventory
 from admin.layout import Fields, PageRenderer
 from admin.login import Login
+from admin.message_forms import MessageForms
 from admin.monitor import Monitor
 from admin.node_pages import NodePages
 from admin.options import PROGRAM, AdminOptions, without_scheme
@@ -207,13 +208,15 @@ class _ClusterSite:
         )
         self.browsing = Browsing(options, queries, self.renderer)
         self.forms = Forms(options, queries, self.renderer, access, actions, tasks)
+        self.message_forms = MessageForms(options, queries, self.renderer, access, actions, tasks, self.browsing)
 
     async def _banners(self, request: Request) -> Fields:
         return await self.pages.banners(request)
 
     def routes(self) -> Routes:
         """Return the handlers of every path, by method, guarded by rights."""
-        shown, posted = {**self.pages.routes(), **self.browsing.routes()}, self.forms.routes()
+        shown = {**self.pages.routes(), **self.browsing.routes()}
+        posted = {**self.forms.routes(), **self.message_forms.routes()}
         pages = {path: {**shown.get(path, {}), **posted.get(path, {})} for path in {**shown, **posted}}
         return {**self.access.guarded(pages, self.renderer.refuse), **self.access.guarded(self.api.routes())}
 

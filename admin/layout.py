@@ -64,7 +64,8 @@ DID = {
     "adopt": "The node claims the log. This page shows what comes of it.",
     "finish": "Finished", "requeue": "Requeued", "kick": "Kicked", "bury": "Buried", "deletejob": "Deleted",
     "release": "Released", "cancel": "Cancelled.", "dismiss": "The node is dismissed.", "snooze": "Snoozed.",
-    "wake": "Unsnoozed.", "set-alarms": "The thresholds are set.",
+    "wake": "Unsnoozed.", "set-alarms": "The thresholds are set.", "move": "Moved", "republish": "Published.",
+    "disconnect": "The client is disconnected. What it had in flight is ready again.",
 }  # fmt: skip
 
 Fields = dict[str, Any]

@@ -128,6 +128,8 @@ ACTIONS: dict[str, tuple[Verb, ...]] = {
     "kick": (Verb.ACT,),
     "bury": (Verb.ACT,),
     "release": (Verb.ACT,),
+    "move": (Verb.ACT,),  # and PUBLISH on the topic to which messages are moved
+    "disconnect": (Verb.ACT,),
     "cancel": (Verb.ACT,),
     "empty": (Verb.DELETE,),
     "delete": (Verb.DELETE,),

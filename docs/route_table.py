@@ -50,10 +50,14 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
         "POST /topic/cursor/delete": ("topic, name, ?owner, ?log", "Delete a cursor"),
         "GET /cursors": ("?limit, ?after", "List the cursors of all topics"),
         "GET /channel/messages": (
-            "topic, channel, state, ?limit, ?after, ?preview",
+            "topic, channel, state, ?limit, ?after, ?preview, ?min_attempts, ?published_before, ?published_after, ?reason,"
+            " ?header, ?contains",
             "List messages of a channel, without touching them",
         ),
-        "GET /channel/message": ("topic, channel, offset", "Send the body of one message"),
+        "GET /channel/message": (
+            "topic, channel, offset, ?format",
+            "Send the body of one message, or with its headers as JSON",
+        ),
         "POST /channel/messages/finish": ("topic, channel, offset or state and count", "Finish messages"),
         "POST /channel/messages/requeue": (
             "topic, channel, offset or state and count, ?delay",
@@ -68,6 +72,7 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
             "topic, channel, offset or state and count, to",
             "Publish messages to another topic, and finish them here",
         ),
+        "POST /client/disconnect": ("topic, channel, client", "End the connection of a consumer"),
         "GET /identities": ("?limit", "Tell what each identity of the auth file uses of the node"),
         "GET /pauses": ("", "List everything that is paused"),
         "GET /node/drain": ("", "Tell how far the draining is"),

@@ -3,6 +3,7 @@
 from nsqd.http.all_cursors import AllCursors
 from nsqd.http.attention import AttentionRoute
 from nsqd.http.backup import BackupRoute
+from nsqd.http.client_actions import ClientActions
 from nsqd.http.cluster import ClusterRoute
 from nsqd.http.config import Config
 from nsqd.http.cursors import Cursors
@@ -51,6 +52,7 @@ def routes(node: Node) -> Routes:
         **Cursors(node, mirrors).routes(),
         **Messages(node).routes(),
         **MessageActions(node).routes(),
+        **ClientActions(node).routes(),
         **PausesRoute(node).routes(),
         **Drain(node).routes(),
         **SeriesRoute(node).routes(),

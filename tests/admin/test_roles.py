@@ -65,7 +65,7 @@ async def routes_of(client: httpx.AsyncClient) -> set[str]:
 FORMS = {
     "publish": "/topics/t", "pause": "/topics/t", "unpause": "/topics/t/c", "empty": "/topics/t/c", "delete": "/topics/t",
     "create": "/lookup", "finish": "/messages/t/c", "requeue": "/messages/t/c", "kick": "/messages/t/c",
-    "bury": "/messages/t/c",
+    "bury": "/messages/t/c", "move": "/messages/t/c", "disconnect": "/messages/t/c",
     "release": "/tube", "drain": "/nodes/127.0.0.1:1", "undrain": "/nodes/127.0.0.1:1", "tombstone": "/nodes/127.0.0.1:1",
     "cancel": "/tasks/1", "forget": "/cluster", "adopt": "/cluster", "snooze": "/alarms", "set-alarms": "/alarms/rules",
     "dismiss": "/nodes/127.0.0.1:1/dismiss",
@@ -203,7 +203,9 @@ def test_a_page_offers_what_may_be_done_to_its_topic() -> None:
     def offered(*place: str) -> set[str]:
         return {action for action, is_offered in who.offered(*place).items() if is_offered}
 
-    acts = {"pause", "unpause", "finish", "requeue", "kick", "bury", "release", "cancel", "snooze"}
+    acts = {
+        "pause", "unpause", "finish", "requeue", "kick", "bury", "release", "cancel", "move", "disconnect", "snooze",
+    }  # fmt: skip
     assert offered("o.eu") == acts
     assert offered("o.eu", "c") == acts | {"empty", "delete"} == offered()
     assert offered("other", "c") == set()
