@@ -129,7 +129,7 @@ def application(options: AdminOptions, context: ssl.SSLContext, users: Keyring |
         found |= below(
             others[name], _ClusterSite(own, context, access, home, clusters, answer_budget, first.audit).routes()
         )
-    return Api(found, Hosts(list(options.allowed_host)), _note)
+    return Api(found, Hosts(list(options.allowed_host)), _note, first.renderer.not_found)
 
 
 class _ClusterSite:
@@ -170,7 +170,8 @@ class _ClusterSite:
 
     def routes(self) -> Routes:
         """Return the handlers of every path, by method, guarded by rights."""
-        shown, posted = {**self.pages.routes(), **self.browsing.routes()}, self.forms.routes()
+        shown = {**self.pages.routes(), **self.browsing.routes()}
+        posted = self.forms.routes(shown)
         pages = {path: {**shown.get(path, {}), **posted.get(path, {})} for path in {**shown, **posted}}
         return {**self.access.guarded(pages, self.renderer.refuse), **self.access.guarded(self.api.routes())}
 

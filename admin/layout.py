@@ -8,6 +8,7 @@ return.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote, urlencode
 
 import jinja2
 from markupsafe import Markup
@@ -26,14 +27,17 @@ from starlette.types import Receive, Scope, Send
 from admin.access import Access, check_origin, place_of, who_asks
 from admin.api import parameters
 from admin.cluster import AllFailed
+from admin.error_pages import Partly, failure, ways_from, wrong
 from admin.export import exported
+from admin.failures import field_of, in_words
+from admin.flashes import COOKIE, Done, Flashes
+from admin.form_state import LIMITS, NONE, FieldError, Refusal
 from admin.options import AdminOptions
 from admin.roles import NEEDED
-from admin.upstreams import Refused, UpstreamError
+from admin.upstreams import UpstreamError
 from admin.views import FILTERS
 from shared.http.api import Handler, query, read_body
 from shared.http.errors import HttpError
-from shared.log import log
 from shared.text import without_surrogates
 from shared.version import PENSTOCK_VERSION
 
@@ -55,7 +59,10 @@ _NAVIGATION = (
     ("/readers", "Readers"), ("/history", "History"), ("/tasks", "Tasks"), ("/lookup", "Lookup"), ("/counter", "Counter"),
     ("/audit", "Audit"),
 )  # fmt: skip
-_ONCE = ("did", "n", "published", "at")  # query arguments that describe what was just done
+# Arguments of the path that a form's action returns: they say what was done. They go into a Flash, not into the address.
+_ONCE = ("did", "n", "published", "at", "key")
+# Fields of a refused form that are arguments of the page that shows it again.
+_ASKED = ("name", "node", "state", "after", "contains", "count", "per_second")
 _AGAIN = "A node that did not answer may have applied the change, or may apply it later. Check the result."
 DID = {
     "publish": "Published.", "create": "Created.", "pause": "Paused.", "unpause": "Unpaused.", "empty": "Emptied.",
@@ -86,6 +93,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     found.filters |= FILTERS
+    found.globals |= LIMITS
     for name in found.list_templates():  # at the start, so that the first page need not wait
         found.get_template(name)
     return found
@@ -100,6 +108,7 @@ class PageRenderer:
     banners: Callable[[Request], Awaitable[Fields]]  # fields that appear above every page
     home: str  # the base path of the login page
     clusters: tuple[tuple[str, str], ...] = ()  # names and paths of all clusters, if several are shown
+    flashes: Flashes = field(default_factory=lambda: Flashes(time.monotonic, secrets.token_urlsafe))
     _streams: Counter[str] = field(default_factory=Counter)  # open streams, by user or address
     _templates: jinja2.Environment = field(default_factory=_environment)
 
@@ -125,17 +134,25 @@ class PageRenderer:
         """Return a handler for a page; ?live streams its live part again and again, and ?format exports its table."""
 
         async def handler(request: Request) -> Response:
+            refusal = _refusal(request)
             try:
                 asked = query(request)
                 if "live" in asked:
                     release = self._admit_stream(request)
                     return _Stream(self._stream(request, view, every), release)
+                self._take_flash(request)
                 status, fields = await self._fields(request, view)
                 if "format" in asked and status == 200:
                     return exported(fields, asked["format"], HEADERS)
             except HttpError as error:
                 status, fields = error.status, wrong(error.text, "")
-            return self.page(request, fields, status)
+            if refusal.words:  # the page of the form; or, if that cannot be shown, why the form was refused
+                status = refusal.status
+                fields = fields if fields["page_of"] != "error" else wrong(refusal.words, refusal.advice)
+            response = self.page(request, fields, status)
+            if done_of(request):
+                response.delete_cookie(COOKIE, path=self.home or "/")
+            return response
 
         return handler
 
@@ -146,27 +163,74 @@ class PageRenderer:
             try:
                 return await handler(request)
             except Exception as error:
-                status, fields = _failure(request, error)
+                status, fields = failure(request, error)
             return self.page(request, fields | {"still": True}, status)
 
         return guarded
 
-    def form_handler(self, do: Do) -> Handler:
-        """Return a handler for a form that runs `do`, then redirects to the path that it returns."""
+    def form_handler(self, do: Do, path: str, shown: Handler) -> Handler:
+        """Return a handler for a form that runs `do`, then redirects to the path that it returns.
+
+        If the form is refused, the page that has it is shown again with what was typed. `path` is the route of the form, and
+        `shown` the handler of the page at the same path.
+        """
 
         async def handler(request: Request) -> Response:
+            form: Form = {}
             try:
                 form = await self.form_of(request)
                 where = await do(request, form)
-            except Partly as partly:
-                return self.page(request, wrong(partly.text, _AGAIN) | {"title": "Done on some nodes only"}, 502)
             except (HttpError, AllFailed, UpstreamError, ValueError) as error:
-                status = error.status if isinstance(error, HttpError) else 400 if isinstance(error, ValueError) else 502
-                words = error.text if isinstance(error, HttpError) else str(error)
-                return self.page(request, wrong(words, "Go back and try again."), status)
-            return RedirectResponse(where, 303, HEADERS)
+                request.state.refusal = refusal = self._refused(request, form, error)
+                if not who_asks(request).meets(NEEDED[f"GET {path}"], *place_of(request)):
+                    return self.page(request, wrong(refusal.words, refusal.advice), refusal.status)
+                asked = urlencode(_asked_again(form)).encode()
+                return await shown(Request({**request.scope, "method": "GET", "query_string": asked}, request.receive))
+            return self._redirected(request, where)
 
         return handler
+
+    def _refused(self, request: Request, form: Form, error: Exception) -> Refusal:
+        """Return why a form was refused, and what was typed into it."""
+        typed = {name: value for name, value in form.items() if name != "csrf"}
+        if isinstance(error, Partly):
+            return Refusal(typed, f"Done on some nodes only. {in_words(error.text)}", "", _AGAIN, error.status)
+        if isinstance(error, HttpError):
+            where = error.field if isinstance(error, FieldError) else field_of(error.text)
+            words = in_words(error.text) if error.status == 502 else error.text
+            if error.status == 403 and error.text == "FORBIDDEN":
+                words = f"Access denied. {self._no_right(request)}"
+            return Refusal(typed, words, where, "", error.status)
+        if isinstance(error, AllFailed | UpstreamError):
+            words = in_words(str(error))
+            return Refusal(typed, words, field_of(str(error)), "" if field_of(str(error)) else _AGAIN, 502)
+        return Refusal(typed, "The form is not valid UTF-8.", "", "", 400)
+
+    def _redirected(self, request: Request, where: str) -> Response:
+        """Return a redirect to a path, whose page will show what was done, once."""
+        path, _, asked = where.partition("?")
+        arguments = parse_qsl(asked, keep_blank_values=True)
+        done = {name: value for name, value in arguments if name in _ONCE}
+        kept = urlencode([(name, value) for name, value in arguments if name not in _ONCE])
+        response = RedirectResponse(f"{path}?{kept}" if kept else path, 303, HEADERS)
+        if done:
+            token = self.flashes.put(self._owner(request), unquote(path), done)
+            response.set_cookie(
+                COOKIE, token, 60, path=self.home or "/", secure=self.access.is_secure(request), httponly=True,
+                samesite="strict",
+            )  # fmt: skip
+        return response
+
+    def _take_flash(self, request: Request) -> None:
+        """Take what a form of this browser did, if this is the page that shows it."""
+        token = request.cookies.get(COOKIE, "")
+        if token and not _refusal(request).words:
+            request.state.done = self.flashes.take(token, self._owner(request), request.scope["path"])
+
+    def _owner(self, request: Request) -> str:
+        """Return whose flash it is: the session, or the user and the address."""
+        who = who_asks(request)
+        return who.session or f"{who.name} at {self.access.remote(request)}"
 
     async def form_of(self, request: Request) -> Form:
         """Return the fields of a form. Raises HttpError 403 unless nsqadmin's own page sent it, with the session's token."""
@@ -186,15 +250,27 @@ class PageRenderer:
             return RedirectResponse(f"{self.home}/login?{FILTERS['arguments']({'next': here})}", 303, HEADERS)
         if error.status == 401:
             return self.page(request, wrong("You are not logged in, or your session has ended.", ""), 401)
-        return self.page(
-            request,
-            wrong("Access denied", f"Your role ({who_asks(request).role}) or your topics do not allow this."),
-            403,
-        )
+        return self.page(request, wrong("Access denied", self._no_right(request)), 403)
+
+    def _no_right(self, request: Request) -> str:
+        """Return why the user may not."""
+        return f"Your role ({who_asks(request).role}) or your topics do not allow this."
+
+    async def not_found(self, request: Request, error: HttpError) -> Response | None:
+        """Return the page for a path or method that does not exist, for browsers. None: a program asks, and gets JSON."""
+        is_api = request.scope["path"].startswith(f"{self.base}/api/")
+        if is_api or error.status not in (404, 405) or "text/html" not in request.headers.get("accept", ""):
+            return None
+        try:
+            request.state.who = self.access.who(request, is_use=False)
+        except HttpError:
+            return None
+        words = "Page not found" if error.status == 404 else "This page does not accept such a request"
+        return self.page(request, wrong(words, f"nsqadmin has no page {request.scope['path'][:200]}."), error.status)
 
     def page(self, request: Request, fields: Fields, status: int = 200) -> Response:
         """Return the whole page for the fields of a view."""
-        asked = {name: value for name, value in query(request).items() if name not in _ONCE}
+        asked = query(request)
         was_wrong = {"wrong": 1} if fields["page_of"] == "error" else {}
         live = "" if fields.get("still") else "?" + FILTERS["arguments"]({**asked, "live": 1, **was_wrong})
         name = fields["page_of"] if (HERE / "templates" / f"{fields['page_of']}.html").exists() else "plain"
@@ -211,7 +287,7 @@ class PageRenderer:
             fields = await view(request)
             return 200, await self.banners(request) | fields
         except Exception as error:
-            return _failure(request, error)
+            return failure(request, error)
 
     def _admit_stream(self, request: Request) -> Callable[[], None]:
         """Count a live stream of the user, and return a function that ends it. Raises HttpError 503 at the limit."""
@@ -272,11 +348,25 @@ class PageRenderer:
             "export_csv": FILTERS["arguments"]({**query(request), "format": "csv"}),
             "export_json": FILTERS["arguments"]({**query(request), "format": "json"}),
             "errors": [],
-            "did": _did(query(request)),
+            "did": _did(done_of(request)),
+            "refused": _refusal(request),
+            "ways": self._ways(request),
             "cluster": next((name for name, path in self.clusters if path == self.base), ""),
             "version": f"penstock {PENSTOCK_VERSION}",
             "now": time.time_ns(),
         }
+
+    def _ways(self, request: Request) -> list[tuple[str, str]]:
+        """Return the links of an error page: to the page itself or the form, to those above it, and to Topics."""
+        parts, who = parameters(request, self.options), who_asks(request)
+        refusal = _refusal(request)
+        found = [(self.url(*segments), words) for segments, words in ways_from(parts)]
+        if refusal.words or request.method != "GET":
+            asked = _asked_again(dict(refusal.typed))
+            found.insert(0, (self.url(*parts, **asked), "Back to the page"))
+        if who.meets(NEEDED["GET /"]):
+            found.append((self.url(), "Topics"))
+        return found
 
 
 class _Stream(StreamingResponse):
@@ -293,27 +383,21 @@ class _Stream(StreamingResponse):
             self._release()
 
 
-class Partly(HttpError):
-    """A command was done on some nodes, and not on others."""
+def done_of(request: Request) -> Done:
+    """Return what a form of this browser has just done, for the page that shows it; empty for all others."""
+    found: Done = getattr(request.state, "done", {})
+    return found
 
-    def __init__(self, errors: list[str]) -> None:
-        super().__init__(502, "; ".join(errors))
+
+def _refusal(request: Request) -> Refusal:
+    found: Refusal = getattr(request.state, "refusal", NONE)
+    return found
 
 
-def _failure(request: Request, error: Exception) -> tuple[int, Fields]:
-    """Return the status and the fields of a page that says what went wrong."""
-    if isinstance(error, HttpError):
-        return error.status, wrong(error.text, "") | {"still": error.status == 403}
-    if isinstance(error, AllFailed | UpstreamError):
-        words = str(error)
-        if isinstance(error, Refused) and error.status == 404:
-            return 404, wrong("Not found on the node.", words) | {"still": False}
-        if "TOPIC_NOT_FOUND" in words:  # from every nsqlookupd
-            return 404, wrong("No nsqlookupd knows this topic.", "It may have been deleted.") | {"still": False}
-        return 502, wrong(words, "This page tries again every two seconds.") | {"still": False}
-    # Operators need the other pages, and this one once the node's answer can be understood again.
-    log.critical("PAGES: %s", request.url.path, exc_info=error)
-    return 500, wrong("Internal error in nsqadmin.", "See its log for details.") | {"still": False}
+def _asked_again(form: Form) -> dict[str, str]:
+    """Return the query of the page that shows a refused form again."""
+    asked = {name: form[name] for name in _ASKED if name in form}
+    return asked | {"many": form.get("action", "")} if "count" in form else asked
 
 
 def _did(asked: dict[str, str]) -> tuple[str, bool]:
@@ -324,15 +408,3 @@ def _did(asked: dict[str, str]) -> tuple[str, bool]:
     if number == "0" or not (number.isascii() and number.isdigit() and len(number) < 10):
         return "Nothing was changed: the message or job no longer exists, or it is in another state.", False
     return f"{words} {int(number):,}", True
-
-
-def wrong(words: str, advice: str) -> Fields:
-    """Return the fields of an error page."""
-    return {
-        "page_of": "error",
-        "title": "Request failed",
-        "nav_path": "",
-        "words": words,
-        "advice": advice,
-        "still": True,
-    }

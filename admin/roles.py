@@ -80,7 +80,7 @@ NEEDED: dict[str, Need] = {
     "GET /lookup": _some(Verb.STATS),
     "GET /counter": _all(Verb.STATS),
     "GET /audit": _all(Verb.ADMIN),
-    "POST /topics/{topic}": _path(Verb.PUBLISH, Verb.ACT, Verb.DELETE),
+    "POST /topics/{topic}": _path(Verb.PUBLISH, Verb.ACT, Verb.CREATE, Verb.DELETE),
     "POST /topics/{topic}/{channel}": _path(Verb.ACT, Verb.DELETE),
     "POST /messages/{topic}/{channel}": _path(Verb.ACT),
     "POST /tube": _some(Verb.ACT, Verb.DELETE),

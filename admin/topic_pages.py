@@ -12,7 +12,7 @@ from starlette.responses import Response
 from admin.access import who_asks
 from admin.api import Settings, parameters
 from admin.cluster import Stats
-from admin.layout import Fields, View
+from admin.layout import Fields, View, done_of
 from admin.merge import merged_channel, merged_topic, objects
 from admin.options import AdminOptions
 from admin.overview import COLUMNS, Overview, in_order, ordered, rates
@@ -137,7 +137,7 @@ class TopicPages:
         return found
 
     async def topic(self, request: Request) -> Fields:
-        name = parameters(request, self.options, 2)[1]
+        name, done = parameters(request, self.options, 2)[1], done_of(request)
         producers, errors, cached = await self.queries.topic(name)
         merged, rows = merged_topic(name, cached.now.topics), _channel_rows(cached.now)
         penstock_nodes = await self.queries.penstock_nodes(producers)
@@ -160,8 +160,9 @@ class TopicPages:
             "ages": ages,
             "readers": reader_rows({node: objects(one.get("cursors")) for node, one in readers.answers.items()}, name),
             "nodes": [one.address for one in producers],
-            "published": query(request).get("published", "")[:32],
-            "at": query(request).get("at", "")[:100],
+            "published": done.get("published", ""),
+            "at": done.get("at", ""),
+            "key": done.get("key", ""),
             "jobs": jobs,
             "tube_nodes": [one.address for one in penstock_nodes],
             "lookups": bool(self.settings.lookupds),

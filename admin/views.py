@@ -180,10 +180,10 @@ def job_view(data: JsonObject) -> JsonObject:
 
 
 def text_of(data: JsonObject) -> str:
-    """Return the text of a message that a search queries through: the id, the body and the headers."""
+    """Return the text of a message that a search queries through: the id, the key, the body and the headers."""
     headers = data.get("headers")
     lines = [f"{name}: {value}" for name, value in headers.items()] if isinstance(headers, dict) else []
-    return "\n".join([text(data.get("id")), _body(data).decode("utf-8", "replace"), *lines])
+    return "\n".join([text(data.get("id")), text(data.get("key")), _body(data).decode("utf-8", "replace"), *lines])
 
 
 def _body(data: JsonObject) -> bytes:
