@@ -9,7 +9,8 @@ with deadlines, their URLs, answers with bounds); then `pages` over `topic_pages
   copy their logs), made by `cluster_merge` and `cluster_logs` (who owns which) of what `cluster_answer` has read.
 * Output: `layout` (layout, live parts, refusals) over `error_pages`, `failures` (nodes' errors in words) and `flashes` (what
   a form did, told once); `export`, `api` (the original's JSON API).
-* Actions: `forms` over `form_state` (a refused form), `actions` and `tasks` (to many messages), `audit` over `outbox`.
+* Actions: `forms` over `form_state` (a refused form), `actions` and `tasks` (to many messages), `audit` over `outbox`,
+  `refused_attempts`, `tombstones`.
 * Users: `access`, `login`, `users`, `users_command`.
 
 This room imports no other room, and neither penstock.client nor penstock.launch.

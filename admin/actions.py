@@ -18,6 +18,7 @@ import httpx
 from admin.audit import DONE, Actor, Audit
 from admin.cluster import AllFailed, Cluster, Outcome, Producers
 from admin.outbox import MOST_WAITING, Outbox
+from admin.tombstones import Tombstones
 from admin.upstreams import UpstreamError
 from shared.http.bounded import AnswerError, parse_object
 from shared.log import log
@@ -82,10 +83,13 @@ class Notifier:
 class Actions:
     """The commands of operators to one cluster."""
 
-    def __init__(self, cluster: Cluster, notifier: Notifier, audit: Audit) -> None:
+    def __init__(
+        self, cluster: Cluster, notifier: Notifier, audit: Audit, tombstones: Tombstones | None = None
+    ) -> None:
         self._cluster = cluster
         self._notifier = notifier
         self._audit = audit
+        self._tombstones = tombstones or Tombstones(time.time)
 
     async def create(self, topic: str, channel: str, actor: Actor) -> Outcome:
         """Create a topic at the nsqlookupds, and a channel if given, there and on the nsqd that have the topic.
@@ -157,6 +161,8 @@ class Actions:
             return Outcome(found.errors) + sent
 
         outcome = await self._noted("tombstone", _path(topic, "", node), actor, work())
+        if outcome.done:
+            self._tombstones.add(topic, node, actor.user)
         self._notifier.notify("tombstone_topic_producer", topic, "", node, actor)
         return outcome
 

@@ -1,8 +1,8 @@
 """The audit trail: which user did what from where, in memory, in a file of JSON lines, and in a topic.
 
 A record is {"time" (RFC 3339), "user", "role", "address", "agent", "action", "target", "detail" (an object), "outcome"
-("done", or what went wrong)}. The file is opened for each record, so log rotation needs no signal. A failure to write
-is logged, and hinders no user.
+("done", "duplicate", "refused: ...", or what failed)}. The file is opened for each record, so log rotation needs no signal.
+A failure to write is logged, and hinders no user.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Audit:
         self._publish = publish
         self._clock = clock
         self._latest: deque[Record] = deque(maxlen=IN_MEMORY)
-        # Failed log-ins, kept apart: attempts must not displace other records.
+        # Failed log-ins and refused attempts, kept apart: they must not displace other records.
         self._refused: deque[Record] = deque(maxlen=IN_MEMORY)
         self._outbox = Outbox(self._deliver)
 
@@ -67,7 +67,7 @@ class Audit:
         log.info(
             "ACTION: %s %r, by %s from %s: %s", action, target, actor.user or "anonymous", actor.remote_address, outcome
         )
-        (self._latest if outcome == DONE or action != "login" else self._refused).append(record)
+        (self._refused if outcome.startswith("refused") else self._latest).append(record)
         line = json.dumps(record).encode() + b"\n"
         if self.path:
             try:

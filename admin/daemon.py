@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 from dataclasses import replace
 from functools import partial
 from urllib.parse import urlsplit
@@ -34,7 +35,9 @@ from admin.pages import Pages
 from admin.places import Places
 from admin.queries import Queries
 from admin.record_pages import RecordPages
+from admin.refused_attempts import RefusedAttempts
 from admin.tasks import Tasks
+from admin.tombstones import Tombstones
 from admin.topic_pages import TopicPages
 from admin.upstreams import Times, UpstreamError, Upstreams
 from admin.users import open_users
@@ -150,16 +153,18 @@ class _ClusterSite:
         queries = Queries(settings, asked, fallback, direct)
         publish = partial(_publish, cluster, options.audit_topic) if options.audit_topic else None
         self.audit = audit or Audit(options.audit_file, publish)
-        actions = Actions(cluster, Notifier(options.notification_http_endpoint), self.audit)
+        tombstones = Tombstones(time.time)
+        actions = Actions(cluster, Notifier(options.notification_http_endpoint), self.audit, tombstones)
         self.access = access
         self.renderer = PageRenderer(options, access, self._banners, home, clusters)
+        self.renderer.attempts = RefusedAttempts(self.audit, time.monotonic)
         self.api = JsonApi(options, settings, cluster, actions, access)
         tasks = Tasks(self.audit)
         self.pages = Pages(
             queries,
             self.renderer,
             TopicPages(options, settings, queries),
-            NodePages(options, settings, queries, self.api),
+            NodePages(options, settings, queries, self.api, tombstones),
             RecordPages(options, tasks, self.audit, History(options.lake)),
         )
         self.browsing = Browsing(options, queries, self.renderer)

@@ -33,6 +33,7 @@ from admin.failures import field_of, in_words
 from admin.flashes import COOKIE, Done, Flashes
 from admin.form_state import LIMITS, NONE, FieldError, Refusal
 from admin.options import AdminOptions
+from admin.refused_attempts import RefusedAttempts
 from admin.roles import NEEDED
 from admin.upstreams import UpstreamError
 from admin.views import FILTERS
@@ -109,6 +110,7 @@ class PageRenderer:
     home: str  # the base path of the login page
     clusters: tuple[tuple[str, str], ...] = ()  # names and paths of all clusters, if several are shown
     flashes: Flashes = field(default_factory=lambda: Flashes(time.monotonic, secrets.token_urlsafe))
+    attempts: RefusedAttempts | None = None  # records what is refused
     _streams: Counter[str] = field(default_factory=Counter)  # open streams, by user or address
     _templates: jinja2.Environment = field(default_factory=_environment)
 
@@ -196,9 +198,13 @@ class PageRenderer:
         if isinstance(error, Partly):
             return Refusal(typed, f"Done on some nodes only. {in_words(error.text)}", "", _AGAIN, error.status)
         if isinstance(error, HttpError):
+            is_forbidden = error.status == 403 and error.text == "FORBIDDEN"
+            if is_forbidden or (isinstance(error, FieldError) and error.field == "confirm"):
+                why = "no right" if is_forbidden else "the confirmation does not match"
+                self._note_refused(request, form.get("action", ""), why, form)
             where = error.field if isinstance(error, FieldError) else field_of(error.text)
             words = in_words(error.text) if error.status == 502 else error.text
-            if error.status == 403 and error.text == "FORBIDDEN":
+            if is_forbidden:
                 words = f"Access denied. {self._no_right(request)}"
             return Refusal(typed, words, where, "", error.status)
         if isinstance(error, AllFailed | UpstreamError):
@@ -242,6 +248,16 @@ class PageRenderer:
             raise HttpError(403, "The form belongs to another session. Reload the page and try again.")
         return form
 
+    def _note_refused(self, request: Request, action: str, words: str, form: Form | None = None) -> None:
+        """Record an attempt that was refused."""
+        if self.attempts is None:
+            return
+        named = form or {}
+        target = "/".join(place_of(request)) or named.get("topic") or named.get("name") or request.scope["path"]
+        node = named.get("node", "")
+        target = f"{target} at {node}" if node else target
+        self.attempts.note(action, target, self.access.actor(request), words)
+
     async def refuse(self, request: Request, error: HttpError) -> Response:
         """Return the answer to a user who may not: a redirect to the login page if that helps, or else an error page."""
         if error.status == 401 and request.method == "GET" and "live" not in query(request):
@@ -250,6 +266,7 @@ class PageRenderer:
             return RedirectResponse(f"{self.home}/login?{FILTERS['arguments']({'next': here})}", 303, HEADERS)
         if error.status == 401:
             return self.page(request, wrong("You are not logged in, or your session has ended.", ""), 401)
+        self._note_refused(request, f"{request.method} {request.scope['path']}", "no right")
         return self.page(request, wrong("Access denied", self._no_right(request)), 403)
 
     def _no_right(self, request: Request) -> str:
@@ -257,7 +274,12 @@ class PageRenderer:
         return f"Your role ({who_asks(request).role}) or your topics do not allow this."
 
     async def not_found(self, request: Request, error: HttpError) -> Response | None:
-        """Return the page for a path or method that does not exist, for browsers. None: a program asks, and gets JSON."""
+        """Return the page for a path or method that does not exist, for browsers. None: a program asks, and gets JSON.
+
+        A refusal by rights that gets no page is recorded.
+        """
+        if error.status == 403 and error.text == "FORBIDDEN":
+            self._note_refused(request, f"{request.method} {request.scope['path']}", "no right")
         is_api = request.scope["path"].startswith(f"{self.base}/api/")
         if is_api or error.status not in (404, 405) or "text/html" not in request.headers.get("accept", ""):
             return None

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote, urlencode
 
 from admin.merge import JsonObject, number, text
+from penstock.protocol.names import is_valid_name
 from shared.http.bounded import AnswerError, parse_json
 from shared.text import without_surrogates
 
@@ -299,6 +300,7 @@ def arguments(given: dict[str, object]) -> str:
 FILTERS: dict[str, Callable[..., Any]] = {
     "count": count, "rate": rate, "percent": percent, "duration": duration, "bytes": size, "moment": moment, "segment": segment,
     "arguments": arguments, "traits": traits, "age": age, "second": second,
+    "is_topic": is_valid_name,
 }  # fmt: skip
 
 
