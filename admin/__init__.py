@@ -10,7 +10,7 @@ with deadlines, their URLs, answers with bounds); then `pages` over `topic_pages
 * Output: `layout` (layout, live parts, refusals) over `error_pages`, `failures` (nodes' errors in words) and `flashes` (what
   a form did, told once); `export`, `api` (the original's JSON API).
 * Actions: `forms` over `form_state` (a refused form), `actions` and `tasks` (to many messages), `audit` over `outbox`,
-  `refused_attempts`, `tombstones`.
+  `refused_attempts`, `tombstones`; `configuration` of topics over `topic_settings` (pure).
 * Users: `access`, `login`, `users`, `users_command`.
 
 This room imports no other room, and neither penstock.client nor penstock.launch.

@@ -190,6 +190,13 @@ class Actions:
         detail = {name: value for name, value in asked.items() if name != "topic"}
         return await self._noted("publish", _path(asked["topic"], "", node), actor, work(), **detail)
 
+    async def configure(
+        self, topic: str, nodes: list[str], changes: dict[str, str], actor: Actor, words: dict[str, str]
+    ) -> Outcome:  # fmt: skip
+        """Change settings of a topic on these nodes. `words` say of each what it was and is, for the audit record."""
+        work = self._cluster.send_to_addresses(nodes, "/topic/config", {"topic": topic} | changes)
+        return await self._noted("configure", topic, actor, work, **words)
+
     def note(self, action: str, target: str, actor: Actor, **detail: str) -> None:
         """Record an action that is no command to the cluster."""
         self._audit.note(action, target, actor, **detail)

@@ -90,6 +90,16 @@ class Audit:
                 break
         return found
 
+    async def latest(self, action: str, target: str) -> Record | None:
+        """Return the newest record of such an action to this target that was not refused and did not fail."""
+
+        def find() -> Record | None:
+            records = _read_end(self.path) if self.path else self._kept()
+            wanted = (one for one in reversed(records) if (one["action"], one["target"]) == (action, target))
+            return next((one for one in wanted if not one["outcome"].startswith(("refused", "failed"))), None)
+
+        return await asyncio.to_thread(find) if self.path else find()
+
     def _kept(self) -> list[Record]:
         return sorted([*self._latest, *self._refused], key=itemgetter("time"))
 

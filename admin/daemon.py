@@ -24,6 +24,7 @@ from admin.api import JsonApi, Settings
 from admin.audit import Audit
 from admin.browsing import Browsing
 from admin.cluster import AllFailed, Cluster
+from admin.configuration import Configuration
 from admin.fallback import FallbackUpstreams
 from admin.forms import Forms
 from admin.history import History
@@ -168,6 +169,7 @@ class _ClusterSite:
             RecordPages(options, tasks, self.audit, History(options.lake)),
         )
         self.browsing = Browsing(options, queries, self.renderer)
+        self.configuration = Configuration(options, queries, self.renderer, access, actions, self.audit)
         self.forms = Forms(options, queries, self.renderer, access, actions, tasks)
 
     async def _banners(self, request: Request) -> Fields:
@@ -176,7 +178,7 @@ class _ClusterSite:
     def routes(self) -> Routes:
         """Return the handlers of every path, by method, guarded by rights."""
         shown = {**self.pages.routes(), **self.browsing.routes()}
-        posted = self.forms.routes(shown)
+        posted = {**self.forms.routes(shown), **self.configuration.routes()}
         pages = {path: {**shown.get(path, {}), **posted.get(path, {})} for path in {**shown, **posted}}
         return {**self.access.guarded(pages, self.renderer.refuse), **self.access.guarded(self.api.routes())}
 

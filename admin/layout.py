@@ -11,7 +11,7 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -35,6 +35,7 @@ from admin.form_state import LIMITS, NONE, FieldError, Refusal
 from admin.options import AdminOptions
 from admin.refused_attempts import RefusedAttempts
 from admin.roles import NEEDED
+from admin.topic_settings import SETTINGS
 from admin.upstreams import UpstreamError
 from admin.views import FILTERS
 from shared.http.api import Handler, query, read_body
@@ -63,12 +64,13 @@ _NAVIGATION = (
 # Arguments of the path that a form's action returns: they say what was done. They go into a Flash, not into the address.
 _ONCE = ("did", "n", "published", "at", "key")
 # Fields of a refused form that are arguments of the page that shows it again.
-_ASKED = ("name", "node", "state", "after", "contains", "count", "per_second")
+_ASKED = ("name", "node", "state", "after", "contains", "count", "per_second", *SETTINGS)
 _AGAIN = "A node that did not answer may have applied the change, or may apply it later. Check the result."
 DID = {
     "publish": "Published.", "create": "Created.", "pause": "Paused.", "unpause": "Unpaused.", "empty": "Emptied.",
     "delete": "Deleted.", "tombstone": "Tombstoned.", "drain": "Draining started.",
     "undrain": "The node accepts messages again.", "forget": "The node is forgotten.",
+    "configure": "Settings changed.",
     "adopt": "The node claims the log. This page shows what comes of it.",
     "finish": "Finished", "requeue": "Requeued", "kick": "Kicked", "bury": "Buried", "deletejob": "Deleted",
     "release": "Released", "cancel": "Cancelled.",
@@ -136,7 +138,6 @@ class PageRenderer:
         """Return a handler for a page; ?live streams its live part again and again, and ?format exports its table."""
 
         async def handler(request: Request) -> Response:
-            refusal = _refusal(request)
             try:
                 asked = query(request)
                 if "live" in asked:
@@ -148,6 +149,7 @@ class PageRenderer:
                     return exported(fields, asked["format"], HEADERS)
             except HttpError as error:
                 status, fields = error.status, wrong(error.text, "")
+            refusal = _refusal(request)
             if refusal.words:  # the page of the form; or, if that cannot be shown, why the form was refused
                 status = refusal.status
                 fields = fields if fields["page_of"] != "error" else wrong(refusal.words, refusal.advice)
@@ -409,6 +411,12 @@ def done_of(request: Request) -> Done:
     """Return what a form of this browser has just done, for the page that shows it; empty for all others."""
     found: Done = getattr(request.state, "done", {})
     return found
+
+
+def refuse_field(request: Request, typed: Mapping[str, str], error: FieldError) -> None:
+    """Have a page that was asked for by GET show a form with this error, and answer with its status."""
+    if not _refusal(request).words:
+        request.state.refusal = Refusal(typed, error.text, error.field, "", error.status)
 
 
 def _refusal(request: Request) -> Refusal:

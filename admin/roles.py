@@ -66,6 +66,7 @@ NEEDED: dict[str, Need] = {
     "GET /messages/{topic}/{channel}": _path(Verb.BROWSE),  # without bodies for those who may not read
     "GET /body/{topic}/{channel}": _path(Verb.READ),
     "GET /series/{topic}": _path(Verb.STATS),
+    "GET /configuration/{topic}": _path(Verb.STATS),
     "GET /nodes": _some(Verb.STATS),
     "GET /nodes/{node}": _some(Verb.STATS),
     "GET /cluster": _some(Verb.STATS),
@@ -83,6 +84,7 @@ NEEDED: dict[str, Need] = {
     "POST /topics/{topic}": _path(Verb.PUBLISH, Verb.ACT, Verb.CREATE, Verb.DELETE),
     "POST /topics/{topic}/{channel}": _path(Verb.ACT, Verb.DELETE),
     "POST /messages/{topic}/{channel}": _path(Verb.ACT),
+    "POST /configuration/{topic}": _path(Verb.CONFIGURE),
     "POST /tube": _some(Verb.ACT, Verb.DELETE),
     "POST /tasks/{task}": _some(Verb.ACT),
     "POST /nodes/{node}": _all(Verb.ADMIN),
@@ -123,6 +125,7 @@ ACTIONS: dict[str, tuple[Verb, ...]] = {
     "cancel": (Verb.ACT,),
     "empty": (Verb.DELETE,),
     "delete": (Verb.DELETE,),
+    "configure": (Verb.CONFIGURE,),
     "tombstone": (Verb.ADMIN, Verb.DELETE),
     "drain": (Verb.ADMIN,),
     "undrain": (Verb.ADMIN,),

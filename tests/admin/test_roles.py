@@ -28,10 +28,12 @@ LEAST = {
         for route in NEEDED
         if "/tasks" in route or (route.startswith("POST /") and "/log" not in route)
     },
-    **dict.fromkeys(("GET /audit", "POST /nodes/{node}", "POST /cluster"), "admin"),
-    **{route: "admin" for route in NEEDED if route.startswith(("DELETE", "PUT", "GET /config"))},
+    **dict.fromkeys(("GET /audit", "POST /nodes/{node}", "POST /cluster", "POST /configuration/{topic}"), "admin"),
+    **{route: "admin" for route in NEEDED if route.startswith(("DELETE", "PUT", "GET /config/"))},
 }
-LEAST_OF_ACTION = dict.fromkeys(("empty", "delete", "tombstone", "drain", "undrain", "forget", "adopt"), "admin")
+LEAST_OF_ACTION = dict.fromkeys(
+    ("empty", "delete", "tombstone", "drain", "undrain", "forget", "adopt", "configure"), "admin"
+)
 
 
 def path_of(route: str) -> str:
@@ -62,7 +64,7 @@ FORMS = {
     "create": "/lookup", "finish": "/messages/t/c", "requeue": "/messages/t/c", "kick": "/messages/t/c",
     "bury": "/messages/t/c",
     "release": "/tube", "drain": "/nodes/127.0.0.1:1", "undrain": "/nodes/127.0.0.1:1", "tombstone": "/nodes/127.0.0.1:1",
-    "cancel": "/tasks/1", "forget": "/cluster", "adopt": "/cluster",
+    "cancel": "/tasks/1", "configure": "/configuration/t", "forget": "/cluster", "adopt": "/cluster",
 }  # fmt: skip
 
 
