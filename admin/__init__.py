@@ -7,10 +7,11 @@ with deadlines, their URLs, answers with bounds); then `pages` over `topic_pages
   hangs), `browsing` (messages and jobs), `history` (a lake's rollups), `inactive` (topics without a node).
 * Pure parts: `merge`, `views`, `overview`, `storage`, `talkers`, `series`, `roles`, `sessions`; `cluster_state` (nodes that
   copy their logs), made by `cluster_merge` and `cluster_logs` (who owns which) of what `cluster_answer` has read.
-* Output: `layout` (layout, live parts, refusals) over `error_pages`, `failures` (nodes' errors in words) and `flashes` (what
-  a form did, told once); `export`, `api` (the original's JSON API).
+* Output: `layout` (layout, live parts, forms) over `form_answers` (refusals, and what a form did: `flashes`), `error_pages` and
+  `failures` (nodes' errors in words); `export`, `api` (the original's JSON API).
 * Actions: `forms` over `form_state` (a refused form), `actions` and `tasks` (to many messages), `audit` over `outbox`,
   `refused_attempts`, `tombstones`; `configuration` of topics over `topic_settings` (pure).
+* nsqadmin itself: `health` over `answer_times`.
 * Users: `access`, `login`, `users`, `users_command`.
 
 This room imports no other room, and neither penstock.client nor penstock.launch.

@@ -54,6 +54,16 @@ class Audit:
         # Failed log-ins and refused attempts, kept apart: they must not displace other records.
         self._refused: deque[Record] = deque(maxlen=IN_MEMORY)
         self._outbox = Outbox(self._deliver)
+        self._failure = ""  # of the last record that was written to the file
+
+    def problem(self) -> str:
+        """Return why no record can be written to the file, or "". It asks the disk."""
+        if not self.path or self._failure:
+            return self._failure
+        directory = os.path.dirname(self.path) or "."
+        if not os.path.isdir(directory):
+            return "its directory does not exist"
+        return "" if os.access(self.path if os.path.exists(self.path) else directory, os.W_OK) else "not writable"
 
     def note(self, action: str, target: str, actor: Actor, outcome: str = DONE, **detail: object) -> None:
         """Record an action that was done or tried."""
@@ -72,7 +82,9 @@ class Audit:
         if self.path:
             try:
                 append_whole(self.path, line)
+                self._failure = ""
             except OSError as error:
+                self._failure = str(error.strerror)
                 log.error("AUDIT: cannot write %s: %s", self.path, error)
         if self._publish is not None and not self._outbox.put(line[:-1]):
             log.error("AUDIT: dropped a record for the audit topic: the queue is full (%d)", MOST_WAITING)

@@ -19,8 +19,9 @@ from admin.audit import Audit
 from admin.cluster import Producer
 from admin.error_pages import Partly
 from admin.failures import in_words
+from admin.form_answers import refuse_field
 from admin.form_state import FieldError
-from admin.layout import Fields, Form, PageRenderer, refuse_field
+from admin.layout import Fields, Form, PageRenderer
 from admin.merge import JsonObject
 from admin.options import AdminOptions
 from admin.queries import Queries

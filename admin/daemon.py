@@ -26,7 +26,9 @@ from admin.browsing import Browsing
 from admin.cluster import AllFailed, Cluster
 from admin.configuration import Configuration
 from admin.fallback import FallbackUpstreams
+from admin.form_answers import FormAnswers
 from admin.forms import Forms
+from admin.health import Health
 from admin.history import History
 from admin.layout import Fields, PageRenderer
 from admin.login import Login
@@ -149,6 +151,7 @@ class _ClusterSite:
         places = Places(given, https_only=options.nsqd_https)
         direct = Upstreams(times, context, answer_budget, places)
         fallback = FallbackUpstreams(times, context, answer_budget, places=places)
+        fallback.answer_times = direct.answer_times
         cluster = Cluster(direct, lambda: settings.lookupds, options.nsqd_http_address)
         asked = Cluster(fallback, lambda: settings.lookupds, options.nsqd_http_address)
         queries = Queries(settings, asked, fallback, direct)
@@ -157,8 +160,8 @@ class _ClusterSite:
         tombstones = Tombstones(time.time)
         actions = Actions(cluster, Notifier(options.notification_http_endpoint), self.audit, tombstones)
         self.access = access
-        self.renderer = PageRenderer(options, access, self._banners, home, clusters)
-        self.renderer.attempts = RefusedAttempts(self.audit, time.monotonic)
+        answers = FormAnswers(access, home, RefusedAttempts(self.audit, time.monotonic))
+        self.renderer = PageRenderer(options, access, self._banners, home, answers, clusters)
         self.api = JsonApi(options, settings, cluster, actions, access)
         tasks = Tasks(self.audit)
         self.pages = Pages(
@@ -170,6 +173,7 @@ class _ClusterSite:
         )
         self.browsing = Browsing(options, queries, self.renderer)
         self.configuration = Configuration(options, queries, self.renderer, access, actions, self.audit)
+        self.health = Health(options, queries, self.renderer, access, self.audit)
         self.forms = Forms(options, queries, self.renderer, access, actions, tasks)
 
     async def _banners(self, request: Request) -> Fields:
@@ -177,7 +181,7 @@ class _ClusterSite:
 
     def routes(self) -> Routes:
         """Return the handlers of every path, by method, guarded by rights."""
-        shown = {**self.pages.routes(), **self.browsing.routes()}
+        shown = {**self.pages.routes(), **self.browsing.routes(), **self.health.routes()}
         posted = {**self.forms.routes(shown), **self.configuration.routes()}
         pages = {path: {**shown.get(path, {}), **posted.get(path, {})} for path in {**shown, **posted}}
         return {**self.access.guarded(pages, self.renderer.refuse), **self.access.guarded(self.api.routes())}

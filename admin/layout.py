@@ -8,15 +8,14 @@ return.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import jinja2
 from markupsafe import Markup
@@ -27,15 +26,12 @@ from starlette.types import Receive, Scope, Send
 from admin.access import Access, check_origin, place_of, who_asks
 from admin.api import parameters
 from admin.cluster import AllFailed
-from admin.error_pages import Partly, failure, ways_from, wrong
+from admin.error_pages import failure, ways_from, wrong
 from admin.export import exported
-from admin.failures import field_of, in_words
-from admin.flashes import COOKIE, Done, Flashes
-from admin.form_state import LIMITS, NONE, FieldError, Refusal
+from admin.form_answers import FORBIDDEN, FormAnswers, asked_again, done_of, no_right, parted, refusal_of
+from admin.form_state import LIMITS
 from admin.options import AdminOptions
-from admin.refused_attempts import RefusedAttempts
 from admin.roles import NEEDED
-from admin.topic_settings import SETTINGS
 from admin.upstreams import UpstreamError
 from admin.views import FILTERS
 from shared.http.api import Handler, query, read_body
@@ -61,11 +57,6 @@ _NAVIGATION = (
     ("/readers", "Readers"), ("/history", "History"), ("/tasks", "Tasks"), ("/lookup", "Lookup"), ("/counter", "Counter"),
     ("/audit", "Audit"),
 )  # fmt: skip
-# Arguments of the path that a form's action returns: they say what was done. They go into a Flash, not into the address.
-_ONCE = ("did", "n", "published", "at", "key")
-# Fields of a refused form that are arguments of the page that shows it again.
-_ASKED = ("name", "node", "state", "after", "contains", "count", "per_second", *SETTINGS)
-_AGAIN = "A node that did not answer may have applied the change, or may apply it later. Check the result."
 DID = {
     "publish": "Published.", "create": "Created.", "pause": "Paused.", "unpause": "Unpaused.", "empty": "Emptied.",
     "delete": "Deleted.", "tombstone": "Tombstoned.", "drain": "Draining started.",
@@ -110,9 +101,8 @@ class PageRenderer:
     access: Access
     banners: Callable[[Request], Awaitable[Fields]]  # fields that appear above every page
     home: str  # the base path of the login page
+    answers: FormAnswers
     clusters: tuple[tuple[str, str], ...] = ()  # names and paths of all clusters, if several are shown
-    flashes: Flashes = field(default_factory=lambda: Flashes(time.monotonic, secrets.token_urlsafe))
-    attempts: RefusedAttempts | None = None  # records what is refused
     _streams: Counter[str] = field(default_factory=Counter)  # open streams, by user or address
     _templates: jinja2.Environment = field(default_factory=_environment)
 
@@ -120,6 +110,11 @@ class PageRenderer:
     def base(self) -> str:
         """The prefix of all paths, without the trailing slash."""
         return self.options.base_path.rstrip("/")
+
+    @property
+    def open_streams(self) -> int:
+        """The number of pages that update now."""
+        return self._streams.total()
 
     def url(self, *parts: str, **arguments: object) -> str:
         """Return the path and query of a page."""
@@ -143,19 +138,19 @@ class PageRenderer:
                 if "live" in asked:
                     release = self._admit_stream(request)
                     return _Stream(self._stream(request, view, every), release)
-                self._take_flash(request)
+                self.answers.take_flash(request)
                 status, fields = await self._fields(request, view)
                 if "format" in asked and status == 200:
                     return exported(fields, asked["format"], HEADERS)
             except HttpError as error:
                 status, fields = error.status, wrong(error.text, "")
-            refusal = _refusal(request)
+            refusal = refusal_of(request)
             if refusal.words:  # the page of the form; or, if that cannot be shown, why the form was refused
                 status = refusal.status
                 fields = fields if fields["page_of"] != "error" else wrong(refusal.words, refusal.advice)
             response = self.page(request, fields, status)
             if done_of(request):
-                response.delete_cookie(COOKIE, path=self.home or "/")
+                self.answers.forget(response)
             return response
 
         return handler
@@ -185,60 +180,18 @@ class PageRenderer:
                 form = await self.form_of(request)
                 where = await do(request, form)
             except (HttpError, AllFailed, UpstreamError, ValueError) as error:
-                request.state.refusal = refusal = self._refused(request, form, error)
+                request.state.refusal = refusal = self.answers.refusal(request, form, error)
                 if not who_asks(request).meets(NEEDED[f"GET {path}"], *place_of(request)):
                     return self.page(request, wrong(refusal.words, refusal.advice), refusal.status)
-                asked = urlencode(_asked_again(form)).encode()
+                asked = urlencode(asked_again(form)).encode()
                 return await shown(Request({**request.scope, "method": "GET", "query_string": asked}, request.receive))
-            return self._redirected(request, where)
+            path_to, location, done = parted(where)
+            response = RedirectResponse(location, 303, HEADERS)
+            if done:
+                self.answers.keep(request, response, path_to, done)
+            return response
 
         return handler
-
-    def _refused(self, request: Request, form: Form, error: Exception) -> Refusal:
-        """Return why a form was refused, and what was typed into it."""
-        typed = {name: value for name, value in form.items() if name != "csrf"}
-        if isinstance(error, Partly):
-            return Refusal(typed, f"Done on some nodes only. {in_words(error.text)}", "", _AGAIN, error.status)
-        if isinstance(error, HttpError):
-            is_forbidden = error.status == 403 and error.text == "FORBIDDEN"
-            if is_forbidden or (isinstance(error, FieldError) and error.field == "confirm"):
-                why = "no right" if is_forbidden else "the confirmation does not match"
-                self._note_refused(request, form.get("action", ""), why, form)
-            where = error.field if isinstance(error, FieldError) else field_of(error.text)
-            words = in_words(error.text) if error.status == 502 else error.text
-            if is_forbidden:
-                words = f"Access denied. {self._no_right(request)}"
-            return Refusal(typed, words, where, "", error.status)
-        if isinstance(error, AllFailed | UpstreamError):
-            words = in_words(str(error))
-            return Refusal(typed, words, field_of(str(error)), "" if field_of(str(error)) else _AGAIN, 502)
-        return Refusal(typed, "The form is not valid UTF-8.", "", "", 400)
-
-    def _redirected(self, request: Request, where: str) -> Response:
-        """Return a redirect to a path, whose page will show what was done, once."""
-        path, _, asked = where.partition("?")
-        arguments = parse_qsl(asked, keep_blank_values=True)
-        done = {name: value for name, value in arguments if name in _ONCE}
-        kept = urlencode([(name, value) for name, value in arguments if name not in _ONCE])
-        response = RedirectResponse(f"{path}?{kept}" if kept else path, 303, HEADERS)
-        if done:
-            token = self.flashes.put(self._owner(request), unquote(path), done)
-            response.set_cookie(
-                COOKIE, token, 60, path=self.home or "/", secure=self.access.is_secure(request), httponly=True,
-                samesite="strict",
-            )  # fmt: skip
-        return response
-
-    def _take_flash(self, request: Request) -> None:
-        """Take what a form of this browser did, if this is the page that shows it."""
-        token = request.cookies.get(COOKIE, "")
-        if token and not _refusal(request).words:
-            request.state.done = self.flashes.take(token, self._owner(request), request.scope["path"])
-
-    def _owner(self, request: Request) -> str:
-        """Return whose flash it is: the session, or the user and the address."""
-        who = who_asks(request)
-        return who.session or f"{who.name} at {self.access.remote(request)}"
 
     async def form_of(self, request: Request) -> Form:
         """Return the fields of a form. Raises HttpError 403 unless nsqadmin's own page sent it, with the session's token."""
@@ -250,16 +203,6 @@ class PageRenderer:
             raise HttpError(403, "The form belongs to another session. Reload the page and try again.")
         return form
 
-    def _note_refused(self, request: Request, action: str, words: str, form: Form | None = None) -> None:
-        """Record an attempt that was refused."""
-        if self.attempts is None:
-            return
-        named = form or {}
-        target = "/".join(place_of(request)) or named.get("topic") or named.get("name") or request.scope["path"]
-        node = named.get("node", "")
-        target = f"{target} at {node}" if node else target
-        self.attempts.note(action, target, self.access.actor(request), words)
-
     async def refuse(self, request: Request, error: HttpError) -> Response:
         """Return the answer to a user who may not: a redirect to the login page if that helps, or else an error page."""
         if error.status == 401 and request.method == "GET" and "live" not in query(request):
@@ -268,20 +211,16 @@ class PageRenderer:
             return RedirectResponse(f"{self.home}/login?{FILTERS['arguments']({'next': here})}", 303, HEADERS)
         if error.status == 401:
             return self.page(request, wrong("You are not logged in, or your session has ended.", ""), 401)
-        self._note_refused(request, f"{request.method} {request.scope['path']}", "no right")
-        return self.page(request, wrong("Access denied", self._no_right(request)), 403)
-
-    def _no_right(self, request: Request) -> str:
-        """Return why the user may not."""
-        return f"Your role ({who_asks(request).role}) or your topics do not allow this."
+        self.answers.note_refused(request, f"{request.method} {request.scope['path']}", "no right")
+        return self.page(request, wrong("Access denied", no_right(request)), 403)
 
     async def not_found(self, request: Request, error: HttpError) -> Response | None:
         """Return the page for a path or method that does not exist, for browsers. None: a program asks, and gets JSON.
 
         A refusal by rights that gets no page is recorded.
         """
-        if error.status == 403 and error.text == "FORBIDDEN":
-            self._note_refused(request, f"{request.method} {request.scope['path']}", "no right")
+        if error.status == 403 and error.text == FORBIDDEN:
+            self.answers.note_refused(request, f"{request.method} {request.scope['path']}", "no right")
         is_api = request.scope["path"].startswith(f"{self.base}/api/")
         if is_api or error.status not in (404, 405) or "text/html" not in request.headers.get("accept", ""):
             return None
@@ -373,20 +312,21 @@ class PageRenderer:
             "export_json": FILTERS["arguments"]({**query(request), "format": "json"}),
             "errors": [],
             "did": _did(done_of(request)),
-            "refused": _refusal(request),
+            "refused": refusal_of(request),
             "ways": self._ways(request),
             "cluster": next((name for name, path in self.clusters if path == self.base), ""),
             "version": f"penstock {PENSTOCK_VERSION}",
+            "shows_health": who.meets(NEEDED["GET /health"]),
             "now": time.time_ns(),
         }
 
     def _ways(self, request: Request) -> list[tuple[str, str]]:
         """Return the links of an error page: to the page itself or the form, to those above it, and to Topics."""
         parts, who = parameters(request, self.options), who_asks(request)
-        refusal = _refusal(request)
+        refusal = refusal_of(request)
         found = [(self.url(*segments), words) for segments, words in ways_from(parts)]
         if refusal.words or request.method != "GET":
-            asked = _asked_again(dict(refusal.typed))
+            asked = asked_again(refusal.typed)
             found.insert(0, (self.url(*parts, **asked), "Back to the page"))
         if who.meets(NEEDED["GET /"]):
             found.append((self.url(), "Topics"))
@@ -405,29 +345,6 @@ class _Stream(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._release()
-
-
-def done_of(request: Request) -> Done:
-    """Return what a form of this browser has just done, for the page that shows it; empty for all others."""
-    found: Done = getattr(request.state, "done", {})
-    return found
-
-
-def refuse_field(request: Request, typed: Mapping[str, str], error: FieldError) -> None:
-    """Have a page that was asked for by GET show a form with this error, and answer with its status."""
-    if not _refusal(request).words:
-        request.state.refusal = Refusal(typed, error.text, error.field, "", error.status)
-
-
-def _refusal(request: Request) -> Refusal:
-    found: Refusal = getattr(request.state, "refusal", NONE)
-    return found
-
-
-def _asked_again(form: Form) -> dict[str, str]:
-    """Return the query of the page that shows a refused form again."""
-    asked = {name: form[name] for name in _ASKED if name in form}
-    return asked | {"many": form.get("action", "")} if "count" in form else asked
 
 
 def _did(asked: dict[str, str]) -> tuple[str, bool]:

@@ -54,6 +54,9 @@ OPEN = Need(Where.ALL, ())
 
 NEEDED: dict[str, Need] = {
     "GET /ping": OPEN,
+    "GET /livez": OPEN,
+    "GET /readyz": OPEN,
+    "GET /info": OPEN,
     "GET /login": OPEN,
     "POST /login": OPEN,
     "POST /logout": OPEN,
@@ -80,6 +83,7 @@ NEEDED: dict[str, Need] = {
     "GET /tasks/{task}": _some(Verb.ACT),
     "GET /lookup": _some(Verb.STATS),
     "GET /counter": _all(Verb.STATS),
+    "GET /health": _all(Verb.STATS),
     "GET /audit": _all(Verb.ADMIN),
     "POST /topics/{topic}": _path(Verb.PUBLISH, Verb.ACT, Verb.CREATE, Verb.DELETE),
     "POST /topics/{topic}/{channel}": _path(Verb.ACT, Verb.DELETE),

@@ -12,7 +12,8 @@ from starlette.responses import Response
 from admin.access import who_asks
 from admin.api import Settings, parameters
 from admin.cluster import Stats
-from admin.layout import Fields, View, done_of
+from admin.form_answers import done_of
+from admin.layout import Fields, View
 from admin.merge import merged_channel, merged_topic, objects
 from admin.options import AdminOptions
 from admin.overview import COLUMNS, Overview, in_order, ordered, rates

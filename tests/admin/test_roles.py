@@ -21,7 +21,19 @@ _PARAMETERS = {
 GRAPHITE: dict[str, Any] = {"proxy_graphite": True, "graphite_url": "http://127.0.0.1:1"}
 # the built-in role that a route needs at least, if it is not viewer; as it was before there were verbs
 LEAST = {
-    **dict.fromkeys(("GET /ping", "GET /login", "POST /login", "POST /logout", "GET /static/{asset}"), "nobody"),
+    **dict.fromkeys(
+        (
+            "GET /ping",
+            "GET /livez",
+            "GET /readyz",
+            "GET /info",
+            "GET /login",
+            "POST /login",
+            "POST /logout",
+            "GET /static/{asset}",
+        ),
+        "nobody",
+    ),
     "GET /body/{topic}/{channel}": "body-viewer",
     **{
         route: "operator"
