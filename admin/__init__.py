@@ -12,8 +12,11 @@ with deadlines, their URLs, answers with bounds); then `pages` over `topic_pages
 * Pure parts: `merge`, `views` over `decoders` (of bodies), `message_filters`, `overview`, `channel_figures`, `storage`,
   `talkers`, `series`, `roles`, `sessions`; `cluster_state` (nodes that copy their logs), made by `cluster_merge` and
   `cluster_logs` (who owns which) of what `cluster_answer` has read.
-* Output: `layout` (layout, live parts, refusals), `export`, `api` (the original's JSON API).
-* Actions: `forms` and `message_forms` over `actions`, `tasks` and `bulk` (to many messages), `audit` over `outbox`.
+* Output: `layout` (layout, live parts, forms) over `form_answers` (refusals, and what a form did: `flashes`), `error_pages` and
+  `failures` (nodes' errors in words); `export`, `api` (the original's JSON API).
+* Actions: `forms` and `message_forms` over `form_state` (a refused form), `actions`, `tasks` and `bulk` (to many messages),
+  `audit` over `outbox`, `refused_attempts`, `tombstones`; `configuration` of topics over `topic_settings` (pure).
+* nsqadmin itself: `health` over `answer_times`.
 * Users: `access`, `login`, `users`, `users_command`.
 
 This room imports no other room, and neither penstock.client nor penstock.launch.

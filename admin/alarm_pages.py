@@ -20,15 +20,15 @@ from starlette.responses import Response
 from admin.access import Access, check_action, who_asks
 from admin.alarm_book import LONGEST_REASON, Alarm, Group, Id, Snooze, grouped
 from admin.alarm_rules import BY_NAME, OFF, RULES, Rule, Severity
-from admin.api import parameters
 from admin.audit import Audit
+from admin.form_state import FieldError
 from admin.inventory import NodeState
 from admin.layout import Fields, Form, PageRenderer, View
 from admin.monitor import Monitor
 from admin.roles import Who
 from admin.views import page_of, whole
 from admin.webhook import Webhooks
-from shared.http.api import Routes, json_response, query
+from shared.http.api import Handler, Routes, json_response, query
 from shared.http.errors import HttpError
 
 SHOWN = 20  # alarms of each rule on the page of all rules
@@ -51,13 +51,12 @@ class AlarmPages:
         """Return the view function of each path."""
         return {"/alarms": self.alarms, "/alarms/rules": self.rules}
 
-    def routes(self) -> Routes:
-        """Return the handlers of every path, by method, without those of views."""
+    def routes(self, shown: Mapping[str, Mapping[str, Handler]]) -> Routes:
+        """Return the handlers of every path, by method, without those of views, which are `shown`."""
+        posted = {"/alarms": self.snooze, "/alarms/rules": self.set_thresholds}
         post = self.renderer.form_handler
         return {
-            "/alarms": {"POST": post(self.snooze)},
-            "/alarms/rules": {"POST": post(self.set_thresholds)},
-            "/nodes/{node}/dismiss": {"POST": post(self.dismiss)},
+            **{path: {"POST": post(do, path, shown[path]["GET"])} for path, do in posted.items()},
             "/api/alarms": {"GET": self.json},
             "/metrics": {"GET": self.metrics},
         }
@@ -192,7 +191,9 @@ class AlarmPages:
         else:
             minutes, reason = _minutes(form.get("minutes", "")), form.get("reason", "").strip()[:LONGEST_REASON]
             if not reason:
-                raise HttpError(400, "Reason must not be empty: it tells other operators why the alarm is snoozed.")
+                raise FieldError(
+                    "reason", "Reason must not be empty: it tells other operators why the alarm is snoozed."
+                )
             until = self.monitor.queries.clock() + minutes * MINUTE
             if not self.monitor.book.snooze((rule, key), Snooze(until, actor.user or "anonymous", reason)):
                 raise HttpError(409, "Too many alarms are snoozed. Unsnooze some of them, or snooze a whole rule.")
@@ -203,21 +204,6 @@ class AlarmPages:
     def _topic_of(self, key: Id) -> str:
         """Return the topic that an alarm concerns, "" if it is none or not raised: then it takes the right to all topics."""
         return next((one.subject.topic for one in self.monitor.book.all() if one.id == key), "")
-
-    async def dismiss(self, request: Request, form: Form) -> str:
-        """Forget a node that is down and will not come back."""
-        node = parameters(request, self.renderer.options, 3)[1]
-        check_action(who_asks(request), "dismiss", "")
-        if form.get("confirm") != node:
-            raise HttpError(400, f"The name does not match. Type {node} to confirm. Nothing was changed.")
-        inventory, now = self.monitor.inventory, self.monitor.queries.clock()
-        if not inventory.dismiss(node, now):
-            raise HttpError(409, f"Node {node} is not down. Only a node that is down can be dismissed.")
-        self.monitor.book.clear("node-down", node)
-        self.monitor.queries.fallback.forget(node)
-        self.audit.note("dismiss", node, self.access.actor(request))
-        await self.monitor.store_nodes()
-        return self.renderer.url("nodes", did="dismiss")
 
     async def set_thresholds(self, request: Request, form: Form) -> str:
         """Set the thresholds of one rule, turn it on or off, or return to what is configured."""
@@ -234,7 +220,7 @@ class AlarmPages:
                 try:
                     thresholds.set(name, given)
                 except ValueError as error:
-                    raise HttpError(400, f"{error}.") from None
+                    raise FieldError(one.name, f"{error}.") from None
                 changed[one.name] = f"{before:g} -> {thresholds.value(rule.name, one.name):g}"
         state = {"off": OFF, "on": "on"}.get(form.get("action", ""), "" if form.get("action") == "reset" else None)
         if state is not None:
@@ -260,5 +246,5 @@ def _minutes(text: str) -> int:
     """Return the minutes of a snooze. Raises HttpError 400."""
     minutes = whole(text, 0)
     if not 0 < minutes <= MOST_MINUTES:
-        raise HttpError(400, f"Duration must be a whole number of minutes from 1 to {MOST_MINUTES}.")
+        raise FieldError("minutes", f"Duration must be a whole number of minutes from 1 to {MOST_MINUTES}.")
     return minutes

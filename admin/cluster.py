@@ -237,6 +237,10 @@ class Cluster:
         """Run a command on the nsqds. Failures, even of all of them, do not raise, as in the original."""
         return await self._send([one.address for one in producers], path, arguments)
 
+    async def send_to_addresses(self, addresses: Iterable[str], path: str, arguments: dict[str, str]) -> Outcome:
+        """Run a command on the nodes at these addresses. Failures, even of all of them, do not raise."""
+        return await self._send(addresses, path, arguments)
+
     async def _send(self, addresses: Iterable[str], path: str, arguments: dict[str, str]) -> Outcome:
         gathered = await self.upstreams.all_of(addresses, lambda one: self.upstreams.post(one, path, arguments))
         return Outcome(gathered.errors, len(gathered.answers))

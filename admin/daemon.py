@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,8 +29,11 @@ from admin.api import JsonApi, Settings
 from admin.audit import Audit
 from admin.browsing import Browsing
 from admin.cluster import AllFailed, Cluster
+from admin.configuration import Configuration
 from admin.fallback import FallbackUpstreams
+from admin.form_answers import FormAnswers
 from admin.forms import Forms
+from admin.health import Health
 from admin.history import History
 from admin.inventory import Inventory
 from admin.layout import Fields, PageRenderer
@@ -42,8 +46,10 @@ from admin.pages import Pages
 from admin.places import Places
 from admin.queries import Queries
 from admin.record_pages import RecordPages
+from admin.refused_attempts import RefusedAttempts
 from admin.state_store import StateStore
 from admin.tasks import Tasks
+from admin.tombstones import Tombstones
 from admin.topic_pages import TopicPages
 from admin.upstreams import Times, UpstreamError, Upstreams
 from admin.users import open_users
@@ -161,7 +167,8 @@ def application(options: AdminOptions, context: ssl.SSLContext, users: Keyring |
         site = _ClusterSite(own, name, context, access, home, clusters, answer_budget, first.audit)
         found |= below(others[name], site.routes())
         monitors.append(site.monitor)
-    return Application(Api(found, Hosts(list(options.allowed_host)), _note), monitors)
+    api = Api(found, Hosts(list(options.allowed_host)), _note, first.renderer.not_found)
+    return Application(api, monitors)
 
 
 class _ClusterSite:
@@ -177,15 +184,18 @@ class _ClusterSite:
         places = Places(given, https_only=options.nsqd_https)
         direct = Upstreams(times, context, answer_budget, places)
         fallback = FallbackUpstreams(times, context, answer_budget, places=places)
+        fallback.answer_times = direct.answer_times
         cluster = Cluster(direct, lambda: settings.lookupds, options.nsqd_http_address)
         asked = Cluster(fallback, lambda: settings.lookupds, options.nsqd_http_address)
         store = StateStore(Path(options.state_dir) / f"nsqadmin-{name}.sqlite" if options.state_dir else None)
         queries = Queries(settings, asked, fallback, direct, Inventory(store.nodes()))
         publish = partial(_publish, cluster, options.audit_topic) if options.audit_topic else None
         self.audit = audit or Audit(options.audit_file, publish)
-        actions = Actions(cluster, Notifier(options.notification_http_endpoint), self.audit)
+        tombstones = Tombstones(time.time)
+        actions = Actions(cluster, Notifier(options.notification_http_endpoint), self.audit, tombstones)
         self.access = access
-        self.renderer = PageRenderer(options, access, self._banners, home, clusters)
+        answers = FormAnswers(access, home, RefusedAttempts(self.audit, time.monotonic))
+        self.renderer = PageRenderer(options, access, self._banners, home, answers, clusters)
         self.api = JsonApi(options, settings, cluster, actions, access)
         tasks = Tasks(self.audit)
         webhooks = Webhooks(options.alarm_webhook, options.alarm_webhook_format == "slack", name)
@@ -202,12 +212,14 @@ class _ClusterSite:
             queries,
             self.renderer,
             TopicPages(options, settings, queries, alarms),
-            NodePages(options, settings, queries, self.api, self.monitor),
+            NodePages(options, settings, queries, self.api, self.monitor, tombstones),
             RecordPages(options, tasks, self.audit, History(options.lake)),
             alarms,
         )
         self.browsing = Browsing(options, queries, self.renderer)
-        self.forms = Forms(options, queries, self.renderer, access, actions, tasks)
+        self.configuration = Configuration(options, queries, self.renderer, access, actions, self.audit)
+        self.health = Health(options, queries, self.renderer, access, self.audit)
+        self.forms = Forms(options, queries, self.renderer, access, actions, tasks, self.monitor)
         self.message_forms = MessageForms(options, queries, self.renderer, access, actions, tasks, self.browsing)
 
     async def _banners(self, request: Request) -> Fields:
@@ -215,8 +227,8 @@ class _ClusterSite:
 
     def routes(self) -> Routes:
         """Return the handlers of every path, by method, guarded by rights."""
-        shown = {**self.pages.routes(), **self.browsing.routes()}
-        posted = {**self.forms.routes(), **self.message_forms.routes()}
+        shown = {**self.pages.routes(), **self.browsing.routes(), **self.health.routes()}
+        posted = {**self.forms.routes(shown), **self.message_forms.routes(shown), **self.configuration.routes()}
         pages = {path: {**shown.get(path, {}), **posted.get(path, {})} for path in {**shown, **posted}}
         return {**self.access.guarded(pages, self.renderer.refuse), **self.access.guarded(self.api.routes())}
 

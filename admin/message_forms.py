@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -12,8 +13,10 @@ from admin.actions import Actions, counted_of
 from admin.api import parameters
 from admin.browsing import BULK_ACTIONS, BULK_JOB_ACTIONS, QUEUE_PAUSES, Browsing, one_number
 from admin.bulk import DONE_WORDS, BulkWork
-from admin.forms import forgetting, printable
-from admin.layout import Form, PageRenderer, Partly
+from admin.error_pages import Partly
+from admin.form_state import MOST_SECONDS, FieldError
+from admin.forms import confirm, forgetting, printable
+from admin.layout import Form, PageRenderer
 from admin.message_filters import read_filters
 from admin.options import AdminOptions
 from admin.queries import Queries
@@ -21,7 +24,7 @@ from admin.roles import Who
 from admin.tasks import FASTEST, NotAllowed, Tasks, TooManyTasks
 from admin.upstreams import UpstreamError
 from penstock.protocol.names import is_valid_name
-from shared.http.api import Routes
+from shared.http.api import Handler, Routes
 from shared.http.errors import HttpError
 
 ON_MESSAGES = ("finish", "requeue", "kick", "bury", "move")
@@ -43,11 +46,11 @@ class MessageForms:
     tasks: Tasks
     browsing: Browsing
 
-    def routes(self) -> Routes:
-        """Return the handlers of every path, by method."""
+    def routes(self, shown: Mapping[str, Mapping[str, Handler]]) -> Routes:
+        """Return the handlers of every path, by method. `shown`: those of the pages, which have the forms."""
         posted = {"/messages/{topic}/{channel}": self.change_messages, "/tube": self.change_tube}
-        cache = self.queries.cache
-        return {path: {"POST": self.renderer.form_handler(forgetting(cache, do))} for path, do in posted.items()}
+        handler, cache = self.renderer.form_handler, self.queries.cache
+        return {path: {"POST": handler(forgetting(cache, do), path, shown[path]["GET"])} for path, do in posted.items()}
 
     # Messages and jobs
 
@@ -152,8 +155,8 @@ class MessageForms:
         for one in needed:
             check_action(who, one, topic, channel)
         total, per_second = (_positive(form.get(name, ""), name) for name in ("count", "per_second"))
-        if is_loss and form.get("confirm") != str(total):
-            raise HttpError(400, f"The number does not match. Type {total} to confirm. Nothing was changed.")
+        if is_loss:
+            confirm(form, str(total), "number")
 
         async def step(count: int) -> int | None:
             may = all(self.access.still_may(who, one, topic, channel) for one in needed)
@@ -176,7 +179,7 @@ def _target(who: Who, form: Form, topic: str) -> dict[str, str]:
     """Return the argument with the topic to which messages are moved. Raises HttpError 400 or 403."""
     to = form.get("to", "").strip()
     if not is_valid_name(to) or to == topic:
-        raise HttpError(400, "Target topic must be the name of another topic.")
+        raise FieldError("to", "Target topic must be the name of another topic.")
     check_action(who, "publish", to)
     return {"to": to}
 
@@ -202,12 +205,12 @@ def _pause_of_tube(action: str, form: Form, by: str) -> dict[str, str]:
             raise HttpError(400, "A queue is paused for jobs that go out, that come in, or both.")
         return {"queue": state} | ({"by": printable(by)} if by else {})
     seconds = form.get("seconds", "") if action == "pause" else "0"
-    if not (seconds.isascii() and seconds.isdigit() and len(seconds) < 10):
-        raise HttpError(400, "Pause duration must be a whole number of seconds.")
+    if not (seconds.isascii() and seconds.isdigit() and len(seconds) < 11 and int(seconds) <= MOST_SECONDS):
+        raise FieldError("seconds", f"Pause duration must be a whole number from 0 to {MOST_SECONDS:,} seconds.")
     return {"seconds": seconds}
 
 
 def _positive(value: str, name: str) -> int:
     if not (value.isascii() and value.isdigit() and 0 < len(value) < 10 and int(value)):
-        raise HttpError(400, f"{_LABELS[name]} must be a whole number of at least 1.")
+        raise FieldError(name, f"{_LABELS[name]} must be a whole number of at least 1.")
     return int(value)

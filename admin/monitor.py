@@ -140,6 +140,15 @@ class Monitor:
             self._unhealthy[address] = str(failure)  # an answer that is not OK is an answer
         self.inventory.note_answer(address, self._clock())
 
+    async def dismiss(self, address: str) -> bool:
+        """Forget a node that is down. Returns False if it is not."""
+        if not self.inventory.dismiss(address, self._clock()):
+            return False
+        self.book.clear("node-down", address)
+        self.queries.fallback.forget(address)
+        await self.store_nodes()
+        return True
+
     # What alarms need
 
     async def look(self) -> None:

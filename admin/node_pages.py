@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -10,8 +11,9 @@ from starlette.requests import Request
 
 from admin.access import who_asks
 from admin.api import JsonApi, Settings, parameters
-from admin.cluster import Producer
+from admin.cluster import AllFailed, Producer
 from admin.cluster_state import copy_row, shortage
+from admin.failures import in_words
 from admin.inventory import NodeRecord, NodeState
 from admin.layout import Fields, View
 from admin.merge import number, objects, text
@@ -21,6 +23,8 @@ from admin.queries import SELDOM, Queries
 from admin.roles import Who
 from admin.storage import drain_view, storage_view
 from admin.talkers import MOST, top_talkers
+from admin.tombstones import Tombstones
+from admin.upstreams import UpstreamError
 from admin.views import MOST_CURSORS, count, page_of, reader_rows, topic_row, whole
 from shared.http.api import query
 
@@ -36,6 +40,7 @@ class NodePages:
     queries: Queries
     api: JsonApi
     monitor: Monitor
+    tombstones: Tombstones
 
     def views(self) -> Mapping[str, View]:
         """Return the view function of each path."""
@@ -58,6 +63,7 @@ class NodePages:
             "rows": sorted(rows, key=lambda row: row["state"] not in _GONE),
             "errors": found.errors,
             "lookupds": len(self.settings.lookupds),
+            "tombstones": self.tombstones.seen_by(who),
             "table": [{key: row[key] for key in _NODE} for row in rows],
         }
 
@@ -132,6 +138,7 @@ class NodePages:
             "extended": bool(penstock_nodes),
             "errors": errors,
             "lookupds": self.settings.lookupds,
+            "tombstones": self.tombstones.seen_by(who, producer.address),
             "names": list(islice(_tombstonable(who, names), 1000)),
             "table": [asdict(row) for row in rows],
         }
@@ -210,22 +217,47 @@ class NodePages:
     async def lookup(self, request: Request) -> Fields:
         who = who_asks(request)
         inactive: dict[str, list[str] | None] = {}
-        errors: list[str] = []
+        errors, answers = [], bool(self.settings.lookupds)
+        states = await asyncio.gather(*map(self._lookupd, self.settings.lookupds))
         if self.settings.lookupds:
-            found = (await self.queries.cache.get("topics", self.queries.cluster.topics)).now
-            errors = found.errors
-            question = lambda: self.api.inactive(found.names)  # noqa: E731
-            inactive = (await self.queries.cache.get("inactive", question, SELDOM)).now
+            try:
+                found = (await self.queries.cache.get("topics", self.queries.cluster.topics)).now
+                question = lambda: self.api.inactive(found.names)  # noqa: E731
+                inactive = (await self.queries.cache.get("inactive", question, SELDOM)).now
+                errors = [in_words(error) for error in found.errors]
+            except (AllFailed, UpstreamError) as failed:  # the page that has to say so
+                errors, answers = [in_words(str(failed))], False
         visible = {name: channels for name, channels in inactive.items() if who.sees(name)}
         return {
             "page_of": "lookup",
             "title": "Lookup",
             "nav_path": "/lookup",
             "lookupds": self.settings.lookupds,
+            "states": states,
+            "answers": answers,
             "inactive": dict(islice(visible.items(), MOST_INACTIVE)),
             "inactive_left_out": max(0, len(visible) - MOST_INACTIVE),
             "errors": errors,
         }
+
+    async def _lookupd(self, address: str) -> LookupdState:
+        """Ask one nsqlookupd how it is, apart from the others."""
+        try:
+            answer = await self.queries.fallback.get_object(address, "/info")
+        except UpstreamError as failed:
+            return LookupdState(address, "", in_words(str(failed)))
+        silent = self.queries.fallback.stale().get(address)
+        words = f"No valid answer for {silent:.0f} s." if silent is not None else ""
+        return LookupdState(address, text(answer.get("version"))[:100], words)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupdState:
+    """An nsqlookupd as the page Lookup shows it."""
+
+    address: str
+    version: str  # "": unknown
+    error: str  # "": it answers
 
 
 _GONE = (NodeState.DOWN.value, NodeState.STOPPED.value)

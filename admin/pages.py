@@ -47,7 +47,7 @@ class Pages:
         routes["/static/{asset}"] = {"GET": self.renderer.asset}
         series = self.renderer.raw_handler(ChannelPage(self.topics.options, self.queries).series)
         routes |= {path: {"GET": series} for path in ("/series/{topic}", "/series/{topic}/{channel}")}
-        posted = self.alarms.routes()
+        posted = self.alarms.routes(routes)
         return {path: {**routes.get(path, {}), **posted.get(path, {})} for path in {**routes, **posted}}
 
     async def banners(self, request: Request) -> Fields:

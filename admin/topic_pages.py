@@ -15,6 +15,7 @@ from admin.alarm_rules import Severity
 from admin.api import Settings, parameters
 from admin.channel_page import ChannelPage
 from admin.cluster import Stats
+from admin.form_answers import done_of
 from admin.layout import Fields, View
 from admin.merge import merged_topic, objects
 from admin.options import AdminOptions
@@ -127,7 +128,7 @@ class TopicPages:
         return in_order(rows, sort)
 
     async def topic(self, request: Request) -> Fields:
-        name = parameters(request, self.options, 2)[1]
+        name, done = parameters(request, self.options, 2)[1], done_of(request)
         producers, errors, cached = await self.queries.topic(name)
         merged, rows = merged_topic(name, cached.now.topics), _channel_rows(cached.now)
         penstock_nodes = await self.queries.penstock_nodes(producers)
@@ -150,8 +151,9 @@ class TopicPages:
             "ages": ages,
             "readers": reader_rows({node: objects(one.get("cursors")) for node, one in readers.answers.items()}, name),
             "nodes": [one.address for one in producers],
-            "published": query(request).get("published", "")[:32],
-            "at": query(request).get("at", "")[:100],
+            "published": done.get("published", ""),
+            "at": done.get("at", ""),
+            "key": done.get("key", ""),
             "jobs": jobs,
             "tube_nodes": [one.address for one in penstock_nodes],
             "lookups": bool(self.settings.lookupds),

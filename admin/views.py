@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 
 from admin.decoders import decode, printable, text_of
 from admin.merge import JsonObject, number, text
+from penstock.protocol.names import is_valid_name
 
 PAGE = 100  # topics on a page
 MOST_TEXT, MOST_HEX = 64 * 1024, 4096  # bytes of a body that are shown, and of those in hex
@@ -278,6 +279,7 @@ def arguments(given: dict[str, object]) -> str:
 FILTERS: dict[str, Callable[..., Any]] = {
     "count": count, "rate": rate, "percent": percent, "duration": duration, "bytes": size, "moment": moment, "segment": segment,
     "arguments": arguments, "traits": traits, "age": age, "second": second,
+    "is_topic": is_valid_name,
 }  # fmt: skip
 
 

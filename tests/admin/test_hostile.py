@@ -81,7 +81,7 @@ def lie(value: Any) -> dict[str, Any]:
 )
 def test_whatever_a_node_tells_every_page_is_one(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     faults: list[str] = []
-    monkeypatch.setattr("admin.layout.log.critical", lambda words, *rest, **more: faults.append(str(more)))
+    monkeypatch.setattr("admin.error_pages.log.critical", lambda words, *rest, **more: faults.append(str(more)))
     answers = lie(value)
 
     def answer(path: str) -> tuple[int, bytes]:

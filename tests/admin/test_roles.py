@@ -21,7 +21,19 @@ _PARAMETERS = {
 GRAPHITE: dict[str, Any] = {"proxy_graphite": True, "graphite_url": "http://127.0.0.1:1"}
 # the built-in role that a route needs at least, if it is not viewer; as it was before there were verbs
 LEAST = {
-    **dict.fromkeys(("GET /ping", "GET /login", "POST /login", "POST /logout", "GET /static/{asset}"), "nobody"),
+    **dict.fromkeys(
+        (
+            "GET /ping",
+            "GET /livez",
+            "GET /readyz",
+            "GET /info",
+            "GET /login",
+            "POST /login",
+            "POST /logout",
+            "GET /static/{asset}",
+        ),
+        "nobody",
+    ),
     "GET /body/{topic}/{channel}": "body-viewer",
     **{
         route: "operator"
@@ -29,13 +41,25 @@ LEAST = {
         if "/tasks" in route or (route.startswith("POST /") and "/log" not in route)
     },
     **dict.fromkeys(
-        ("GET /audit", "POST /nodes/{node}", "POST /nodes/{node}/dismiss", "POST /cluster", "POST /alarms/rules"),
+        ("GET /audit", "POST /nodes/{node}", "POST /cluster", "POST /alarms/rules", "POST /configuration/{topic}"),
         "admin",
     ),
-    **{route: "admin" for route in NEEDED if route.startswith(("DELETE", "PUT", "GET /config"))},
+    **{route: "admin" for route in NEEDED if route.startswith(("DELETE", "PUT", "GET /config/"))},
 }
 LEAST_OF_ACTION = dict.fromkeys(
-    ("empty", "delete", "tombstone", "drain", "undrain", "forget", "adopt", "dismiss", "set-alarms"), "admin"
+    (
+        "empty",
+        "delete",
+        "tombstone",
+        "drain",
+        "undrain",
+        "forget",
+        "adopt",
+        "configure",
+        "dismiss",
+        "set-alarms",
+    ),
+    "admin",
 )
 
 
@@ -67,8 +91,8 @@ FORMS = {
     "create": "/lookup", "finish": "/messages/t/c", "requeue": "/messages/t/c", "kick": "/messages/t/c",
     "bury": "/messages/t/c", "move": "/messages/t/c", "disconnect": "/messages/t/c",
     "release": "/tube", "drain": "/nodes/127.0.0.1:1", "undrain": "/nodes/127.0.0.1:1", "tombstone": "/nodes/127.0.0.1:1",
-    "cancel": "/tasks/1", "forget": "/cluster", "adopt": "/cluster", "snooze": "/alarms", "set-alarms": "/alarms/rules",
-    "dismiss": "/nodes/127.0.0.1:1/dismiss",
+    "cancel": "/tasks/1", "configure": "/configuration/t", "forget": "/cluster", "adopt": "/cluster", "snooze": "/alarms",
+    "set-alarms": "/alarms/rules", "dismiss": "/nodes/127.0.0.1:1",
 }  # fmt: skip
 
 

@@ -21,7 +21,6 @@ COVERED_BY = {
     "admin/test_pages_process.py": (
         "admin.node_pages", "admin.pages", "admin.record_pages", "admin.topic_pages",
     ),
-    "admin/test_operating_process.py": ("admin.forms", "admin.export"),
     "admin/test_monitor_process.py": ("admin.alarm_pages",),
     "admin/test_access.py": ("admin.login",),
     "admin/test_users.py": ("admin.users_command",),
