@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote, urlencode
 
 from admin.merge import JsonObject, number, text
+from admin.times import clock_element, moment_element, second_element
 from shared.http.bounded import AnswerError, parse_json
 from shared.text import without_surrogates
 
@@ -276,11 +277,6 @@ def moment(ns: int) -> str:
         return UNKNOWN
 
 
-def second(ns: int) -> str:
-    """Return a time, without its milliseconds if they are 0."""
-    return moment(ns).replace(".000 UTC", " UTC")
-
-
 def whole(value: str, otherwise: int = 1) -> int:
     """Return a number in a query, or `otherwise` if the text is no number of at most 9 digits."""
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else otherwise
@@ -297,8 +293,9 @@ def arguments(given: dict[str, object]) -> str:
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "count": count, "rate": rate, "percent": percent, "duration": duration, "bytes": size, "moment": moment, "segment": segment,
-    "arguments": arguments, "traits": traits, "age": age, "second": second,
+    "count": count, "rate": rate, "percent": percent, "duration": duration, "bytes": size, "segment": segment,
+    "arguments": arguments, "traits": traits, "age": age, "moment": moment_element, "second": second_element,
+    "clock": clock_element, "moment_text": moment,
 }  # fmt: skip
 
 

@@ -38,7 +38,3 @@ document.addEventListener("keydown", (event) => {
   } else return;
   event.preventDefault();
 });
-
-// The page failed before and is available now: load all of it.
-const live = document.getElementById("live");
-if (live) new MutationObserver(() => { if (live.querySelector("[data-reload]")) location.reload(); }).observe(live, {childList: true, subtree: true});

@@ -202,7 +202,7 @@ def test_what_runs_ends_when_its_user_is_removed(tmp_path: Path) -> None:
         await asyncio.wait_for(app(scope, receive, send), 30)
         return b"".join(sent).decode()
 
-    assert "you no longer have access to this page" in in_loop(run)
+    assert "Your session has ended." in in_loop(run)
 
 
 def test_a_task_ends_when_its_user_may_no_longer_do_all_that_it_needs(tmp_path: Path) -> None:
