@@ -5,8 +5,9 @@ with deadlines, their URLs, answers with bounds); then `pages` over `topic_pages
 
 * Questions of pages: `queries` over `response_cache` (viewers share answers) and `fallback` (nobody waits for a node that
   hangs), `browsing` (messages and jobs), `history` (a lake's rollups), `inactive` (topics without a node).
-* Pure parts: `merge`, `views`, `overview`, `storage`, `talkers`, `series`, `roles`, `sessions`; `cluster_state` (nodes that
-  copy their logs), made by `cluster_merge` and `cluster_logs` (who owns which) of what `cluster_answer` has read.
+* Pure parts: `merge`, `views`, `sorting`, `tables`, `overview`, `storage`, `talkers`, `series`, `roles`, `sessions`;
+  `cluster_state` (nodes that copy their logs), made by `cluster_merge` and `cluster_logs` (who owns which) of what
+  `cluster_answer` has read.
 * Output: `layout` (layout, live parts, refusals), `live_events` (streams of live pages), `times`, `export`, `api` (the
   original's JSON API).
 * Actions: `forms` over `actions` and `tasks` (to many messages), `audit` over `outbox`.

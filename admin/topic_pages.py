@@ -15,11 +15,12 @@ from admin.cluster import Stats
 from admin.layout import Fields, View
 from admin.merge import merged_channel, merged_topic, objects
 from admin.options import AdminOptions
-from admin.overview import COLUMNS, Overview, in_order, ordered, rates
+from admin.overview import COLUMNS, RATES, Overview, ordered, rates
 from admin.queries import SELDOM, Queries
 from admin.response_cache import CachedAnswer
 from admin.series import summed
 from admin.storage import disks
+from admin.tables import CHANNELS, READERS, TOPIC_NODES, TOPICS
 from admin.views import (
     Row,
     absent_row,
@@ -38,12 +39,6 @@ from shared.http.errors import HttpError
 MOST_EXPORTED = 10_000  # topics
 MOST_ALARMS = 20  # of clusters
 MOST_ROWS = 2000  # channels, or clients, of one page
-_COLUMNS = (
-    ("name", "Topic", ""), ("rate_in", "Published/s", "n"), ("rate_out", "Finished/s", "n"), ("depth", "Depth", "n"),
-    ("oldest", "Oldest message", "n"), ("in_flight", "In flight", "n"), ("deferred", "Deferred", "n"),
-    ("buried", "Buried", "n"), ("messages", "Messages", "n"), ("channels", "Channels", "n"), ("clients", "Clients", "n"),
-    ("depth", "Time to drain", "n"),
-)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -66,8 +61,8 @@ class TopicPages:
 
     async def topics(self, request: Request) -> Fields:
         asked, who = query(request), who_asks(request)
-        having, sort = asked.get("q", "")[:64], asked.get("sort", "name")
-        sort = sort if sort in COLUMNS else "name"
+        having, order = asked.get("q", "")[:64], TOPICS.order(asked)
+        sort = order.key
         knows = bool(self.settings.lookupds)  # nsqlookupd knows the names, so not every node has to be asked
         columns = COLUMNS[sort] if sort != "name" or not knows else None
         overview = await self.queries.overview_or_stale(columns)
@@ -78,10 +73,11 @@ class TopicPages:
         if knows:
             names.update((await self.queries.cache.get("topics", self.queries.cluster.topics)).now.names)
         own = who.visible(names)
-        chosen = ordered(own, cached.now, cached.before, cached.seconds, having, sort)
+        chosen = ordered(own, cached.now, cached.before, cached.seconds, having, sort, order.is_descending)
         shown, page, pages = page_of(chosen, whole(asked.get("page", "1")))
         overview_rates = rates(cached.now, cached.before, cached.seconds, sort)
-        listed = await self._rows(chosen[:MOST_EXPORTED] if "format" in asked else list(shown), sort, overview_rates)
+        wanted = chosen[:MOST_EXPORTED] if "format" in asked else list(shown)
+        listed = TOPICS.sorted(await self._rows(wanted, RATES.get(sort, ""), overview_rates), asked)
         totals = [("Topics", count(len(own)))]
         if who.sees_all:
             totals += [("Totals", "loading")] if is_pending else _totals(cached.now)
@@ -94,32 +90,33 @@ class TopicPages:
             "pages": pages,
             "q": having,
             "sort": sort,
+            "order": "desc" if order.is_descending else "asc",
             "totals": totals,
-            "columns": _COLUMNS,
+            "heads": TOPICS.heads(asked),
             "errors": cached.now.errors,
             "idle": sorted(cached.now.idle)[:5],
             "alarms": await self._alarms(cached.now) if who.sees_all else [],
             "table": [asdict(row) for row in listed],
         }
 
-    async def _rows(self, names: list[str], sort: str, overview_rates: Mapping[str, float]) -> list[Row]:
-        """Return the rows of these topics with their rates, sorted again, because they are newer than the data of the order.
+    async def _rows(self, names: list[str], rated: str, overview_rates: Mapping[str, float]) -> list[Row]:
+        """Return the rows of these topics with their rates. They are newer than the data of the order.
 
-        `overview_rates` has the rates of all topics if the order is by rate: it fills in topics that were not on the page
-        before.
+        `overview_rates` has the rates of all topics by which they are sorted: it fills in the attribute `rated` of topics that
+        were not on the page before.
         """
         cached = await self.queries.rows(names)
-        before = cached.before or {}
+        same = cached.before is not None and cached.before.answered == cached.now.answered
+        before = cached.before if cached.before is not None and same else {}
         rows = [
-            _with_rate(cached.now.get(name) or absent_row(name), before.get(name), cached.seconds, per_channel=True)
-            for name in names
+            with_rates(cached.now.get(name) or absent_row(name), before.get(name), cached.seconds) for name in names
         ]
-        if overview_rates:
-            rows = [
-                with_rate(row, sort, max(0.0, overview_rates.get(row.name, 0.0))) if getattr(row, sort) is None else row
-                for row in rows
-            ]
-        return in_order(rows, sort)
+        return [
+            with_rate(row, rated, overview_rates[row.name])
+            if row.name in overview_rates and getattr(row, rated) is None
+            else row
+            for row in rows
+        ]
 
     async def _alarms(self, overview: Overview) -> list[tuple[str, str, str]]:
         """Return what an operator should look at: severity, words, and the page with details."""
@@ -137,7 +134,7 @@ class TopicPages:
         return found
 
     async def topic(self, request: Request) -> Fields:
-        name = parameters(request, self.options, 2)[1]
+        name, asked = parameters(request, self.options, 2)[1], query(request)
         producers, errors, cached = await self.queries.topic(name)
         merged, rows = merged_topic(name, cached.now.topics), _channel_rows(cached.now)
         penstock_nodes = await self.queries.penstock_nodes(producers)
@@ -145,30 +142,46 @@ class TopicPages:
         own = (await self.queries.rows([name])).now.get(name) if penstock_nodes else None
         jobs = own.jobs if own is not None else 0
         readers = await self.queries.ask_nodes(penstock_nodes, "/topic/cursors", {"topic": name})
-        channels = _with_rates(rows, _channel_rows(cached.before), cached.seconds)
-        channels = [replace(row, buried=buried.get(row.name, 0)) for row in channels]
+        burying = await self.queries.burying(producers, name)
+        before = cached.before if _nodes_of(cached.before) == _nodes_of(cached.now) else None
+        channels = _with_rates(rows, _channel_rows(before), cached.seconds)
+        channels = [
+            replace(
+                row,
+                buried=buried.get(row.name, 0),
+                oldest=ages.get(row.name, 0),
+                rate_out=None if row.rate_out is None else max(0.0, row.rate_out - burying.get(row.name, 0.0)),
+            )
+            for row in channels
+        ]
+        channels = CHANNELS.sorted(channels, asked)
         return {
             "page_of": "topic",
             "title": f"Topic {name}",
             "nav_path": "",
             "name": name,
-            "topic": merged,
+            "topic": merged | {"nodes": TOPIC_NODES.sorted(merged["nodes"] or (), asked)},
+            "node_heads": TOPIC_NODES.heads(asked),
+            "channel_heads": CHANNELS.heads(asked),
+            "reader_heads": READERS.heads(asked),
             "errors": [*errors, *_left_out(channels, "channels")],
             "is_paused": merged["paused"],
             "timed": len(penstock_nodes) == len(producers),
             "channels": channels[:MOST_ROWS],
             "ages": ages,
-            "readers": reader_rows({node: objects(one.get("cursors")) for node, one in readers.answers.items()}, name),
+            "readers": READERS.sorted(
+                reader_rows({node: objects(one.get("cursors")) for node, one in readers.answers.items()}, name), asked
+            ),
             "nodes": [one.address for one in producers],
-            "published": query(request).get("published", "")[:32],
-            "at": query(request).get("at", "")[:100],
+            "published": asked.get("published", "")[:32],
+            "at": asked.get("at", "")[:100],
             "jobs": jobs,
             "tube_nodes": [one.address for one in penstock_nodes],
             "lookups": bool(self.settings.lookupds),
             "charted": bool(penstock_nodes),
             "has_lake": bool(self.options.lake),
             "extended": bool(penstock_nodes),
-            "table": [asdict(row) | {"oldest": ages.get(row.name, 0)} for row in channels],
+            "table": [asdict(row) for row in channels],
         }
 
     async def channel(self, request: Request) -> Fields:
@@ -198,7 +211,9 @@ class TopicPages:
 
     async def counter(self, request: Request) -> Fields:
         cached = await self.queries.overview()
-        total, before = cached.now.totals["messages"], cached.before.totals["messages"] if cached.before else None
+        total, earlier = cached.now.totals["messages"], cached.before
+        same = earlier is not None and earlier.answered == cached.now.answered
+        before = earlier.totals["messages"] if earlier is not None and same else None
         speed = (total - before) / cached.seconds if before is not None and cached.seconds and total >= before else None
         return {
             "page_of": "counter",
@@ -245,10 +260,11 @@ def _channel_rows(stats: Stats | None) -> list[Row]:
     return [channel_row(data) for _, data in sorted(stats.channels().items())] if stats else []
 
 
+def _nodes_of(stats: Stats | None) -> set[str]:
+    """Return the nodes that answered."""
+    return {one["node"] for one in stats.topics} if stats else set()
+
+
 def _with_rates(rows: Iterable[Row], before: list[Row], seconds: float) -> list[Row]:
     known = {row.name: row for row in before}
-    return [_with_rate(row, known.get(row.name), seconds) for row in rows]
-
-
-def _with_rate(row: Row, before: Row | None, seconds: float, *, per_channel: bool = False) -> Row:
-    return with_rates(row, before, seconds, max(1, row.channels) if per_channel else 1)
+    return [with_rates(row, known.get(row.name), seconds) for row in rows]
