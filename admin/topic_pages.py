@@ -139,8 +139,7 @@ class TopicPages:
         merged, rows = merged_topic(name, cached.now.topics), _channel_rows(cached.now)
         penstock_nodes = await self.queries.penstock_nodes(producers)
         ages, buried = await self.queries.ages(producers, name)
-        own = (await self.queries.rows([name])).now.get(name) if penstock_nodes else None
-        jobs = own.jobs if own is not None else 0
+        [row] = await self._rows([name], "", {})
         readers = await self.queries.ask_nodes(penstock_nodes, "/topic/cursors", {"topic": name})
         burying = await self.queries.burying(producers, name)
         before = cached.before if _nodes_of(cached.before) == _nodes_of(cached.now) else None
@@ -175,7 +174,8 @@ class TopicPages:
             "nodes": [one.address for one in producers],
             "published": asked.get("published", "")[:32],
             "at": asked.get("at", "")[:100],
-            "jobs": jobs,
+            "row": row,
+            "jobs": row.jobs,
             "tube_nodes": [one.address for one in penstock_nodes],
             "lookups": bool(self.settings.lookupds),
             "charted": bool(penstock_nodes),

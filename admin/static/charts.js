@@ -11,7 +11,7 @@ const CHARTS = {
     ["published", "Published/s", "#1f77b4"], ["finished", "Finished/s, all channels", "#2ca02c"],
     ["requeued", "Requeued/s", "#b8860b"], ["timed_out", "Timed out/s", "#e377c2"], ["buried", "Buried/s", "#d62728"],
   ]},
-  levels: {unit: "messages", isRate: false, lines: [["depth", "Depth", "#d62728"], ["in_flight", "In flight", "#9467bd"]]},
+  levels: {unit: "messages", isRate: false, lines: [["depth", "Depth", "#1f77b4"], ["in_flight", "In flight", "#9467bd"]]},
 };
 
 const linesOf = (series, chart) => chart.lines.filter(([name]) => Array.isArray(series[name]));
