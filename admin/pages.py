@@ -40,6 +40,7 @@ class Pages:
         }
         routes["/static/{asset}"] = {"GET": self.renderer.asset}
         routes["/series/{topic}"] = {"GET": self.renderer.raw_handler(self.topics.series)}
+        routes["/names"] = {"GET": self.renderer.raw_handler(self.topics.names)}
         return routes
 
     async def banners(self, request: Request) -> Fields:

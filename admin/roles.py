@@ -66,6 +66,7 @@ NEEDED: dict[str, Need] = {
     "GET /messages/{topic}/{channel}": _path(Verb.BROWSE),  # without bodies for those who may not read
     "GET /body/{topic}/{channel}": _path(Verb.READ),
     "GET /series/{topic}": _path(Verb.STATS),
+    "GET /names": _some(Verb.STATS),  # of topics, for the command palette
     "GET /nodes": _some(Verb.STATS),
     "GET /nodes/{node}": _some(Verb.STATS),
     "GET /cluster": _some(Verb.STATS),

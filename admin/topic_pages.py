@@ -38,6 +38,7 @@ from shared.http.errors import HttpError
 
 MOST_EXPORTED = 10_000  # topics
 MOST_ALARMS = 20  # of clusters
+MOST_NAMES = 20  # topics that the command palette offers
 MOST_ROWS = 2000  # channels, or clients, of one page
 
 
@@ -69,10 +70,7 @@ class TopicPages:
         # Names and rows are known; sums follow with the next refresh.
         is_pending = overview is None and knows and sort == "name"
         cached = overview or (CachedAnswer(Overview()) if is_pending else await self.queries.overview(columns))
-        names = set(cached.now.names)
-        if knows:
-            names.update((await self.queries.cache.get("topics", self.queries.cluster.topics)).now.names)
-        own = who.visible(names)
+        own = who.visible({*cached.now.names, *(await self._registered())})
         chosen = ordered(own, cached.now, cached.before, cached.seconds, having, sort, order.is_descending)
         shown, page, pages = page_of(chosen, whole(asked.get("page", "1")))
         overview_rates = rates(cached.now, cached.before, cached.seconds, sort)
@@ -98,6 +96,20 @@ class TopicPages:
             "alarms": await self._alarms(cached.now) if who.sees_all else [],
             "table": [asdict(row) for row in listed],
         }
+
+    async def names(self, request: Request) -> Response:
+        """Return {"topics": [...]}: MOST_NAMES that the user sees and that contain ?q, those that begin with it first."""
+        wanted = query(request).get("q", "")[:64].lower()
+        known = await self._registered() or (await self.queries.overview(())).now.names
+        found = [name for name in known if wanted in name.lower()]
+        shown = sorted(who_asks(request).visible(found), key=lambda name: (not name.lower().startswith(wanted), name))
+        return json_response({"topics": shown[:MOST_NAMES]})
+
+    async def _registered(self) -> Iterable[str]:
+        """Return the topics that nsqlookupd knows; none without nsqlookupd."""
+        if not self.settings.lookupds:
+            return ()
+        return (await self.queries.cache.get("topics", self.queries.cluster.topics)).now.names
 
     async def _rows(self, names: list[str], rated: str, overview_rates: Mapping[str, float]) -> list[Row]:
         """Return the rows of these topics with their rates. They are newer than the data of the order.

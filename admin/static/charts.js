@@ -1,6 +1,6 @@
 // Charts of a topic, drawn by uPlot. While the page is visible, they fetch new samples from nsqadmin every ten seconds.
 // The table below the charts has the same values, for users who cannot see them.
-"use strict";
+import {Choices, Times} from "./times.js";
 
 const AGAIN = 10000;  // ms
 const HEIGHT = 180;  // px
@@ -104,12 +104,12 @@ async function show(figure, isNew) {
 }
 
 for (const figure of document.querySelectorAll("figure[data-series]")) {
-  const chosen = figure.querySelector(`input[value="${CSS.escape(localStorage.getItem("span") ?? "")}"]`);
+  const chosen = figure.querySelector(`input[value="${CSS.escape(Choices.get("span") ?? "")}"]`);
   if (chosen) chosen.checked = true;
   show(figure, true);
   setInterval(() => show(figure, false), AGAIN);
   figure.addEventListener("change", (event) => {
-    localStorage.setItem("span", event.target.value);
+    Choices.set("span", event.target.value);
     show(figure, true);
   });
   document.addEventListener("zone", () => show(figure, true));

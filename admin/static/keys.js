@@ -1,5 +1,4 @@
 // Keyboard shortcuts: / searches, g and a letter open a page, j and k move between rows, ? lists them. The mouse can do all of this, too.
-"use strict";
 
 const LONGEST = 1500;  // ms between g and its letter
 

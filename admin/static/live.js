@@ -1,6 +1,6 @@
 // Tells when the figures of a live page are old. The server sends a beat each second (admin/live_events.py), also while nodes keep
 // it waiting; the browser's extension hx-sse reconnects by itself, and stops on purpose while the tab is in the background.
-"use strict";
+import {Times} from "./times.js";
 
 const SILENT = 4000;  // ms without a beat: nsqadmin or the network is gone
 const LATE = 15000;  // ms with beats, but without new figures: nodes keep nsqadmin waiting

@@ -1,8 +1,13 @@
 // Times in the time zone that the reader chose: UTC, or the browser's. The choice is kept in this browser.
-"use strict";
 
-const Times = {
-  isLocal: localStorage.getItem("zone") === "local",
+// What the reader chose, in this browser. A browser that stores nothing forgets it with the page.
+export const Choices = {
+  get(key) { try { return localStorage.getItem(key); } catch { return null; } },
+  set(key, value) { try { localStorage.setItem(key, value); } catch { /* it is not kept */ } },
+};
+
+export const Times = {
+  isLocal: Choices.get("zone") === "local",
   get zone() {
     return this.isLocal ? new Date().toLocaleTimeString("en-US", {timeZoneName: "short"}).split(" ").pop() : "UTC";
   },
@@ -29,7 +34,7 @@ const zones = zone.querySelector("select");
 zones.value = Times.isLocal ? "local" : "utc";
 zones.addEventListener("change", () => {
   Times.isLocal = zones.value === "local";
-  localStorage.setItem("zone", zones.value);
+  Choices.set("zone", zones.value);
   Times.show(document);
   document.dispatchEvent(new Event("zone"));
 });

@@ -14,10 +14,12 @@ from playwright.sync_api import Browser, Page, Route, expect
 from tests.admin.conftest import nsqadmin
 from tests.admin.screenshots import browser
 from tests.daemons import nsqd, post, publish
-from tests.requirements import require
+from tests.requirements import CLIENTS, require
 
 pytestmark = pytest.mark.process
 WAIT = 60_000  # ms
+AXE = CLIENTS / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+_FAULTS = "axe.run().then(r => r.violations.map(v => v.id + ': ' + v.nodes.map(n => n.target).join(' ')))"
 LONG = "payments-authorized-by-the-issuing-bank1"  # 40 characters
 RANGE = "[...document.querySelectorAll('.chart')].map(one => one.chart.scales.x.max - one.chart.scales.x.min)"
 LABELS = "document.querySelector('.chart.rates').chart.axes[0]._values"
@@ -153,3 +155,48 @@ def test_names_are_not_broken_and_nothing_is_wider_than_the_page(page: Page, url
         assert name.evaluate("(one) => one.scrollWidth <= one.clientWidth")  # all of it
     if width == 375:
         assert page.locator("td.zero").first.is_hidden()
+
+
+def test_the_command_palette_finds_pages_and_topics_by_keyboard_alone(page: Page, url: str) -> None:
+    require("node")
+    page.goto(f"{url}/nodes")
+    page.keyboard.press("Control+k")
+    expect(page.locator("#palette")).to_be_visible()
+    expect(page.locator("#palette input")).to_be_focused()
+    page.add_script_tag(path=AXE)
+    assert page.evaluate(_FAULTS) == []
+    page.keyboard.type("stor")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/storage")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("payments-")
+    expect(page.locator("#palette li").first).to_contain_text(LONG, timeout=WAIT)
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/topics/{LONG}")
+    page.keyboard.press("Control+k")
+    page.keyboard.press("ArrowDown")
+    second = page.locator("#palette li").nth(1)
+    expect(second).to_have_attribute("aria-selected", "true")
+    assert page.get_attribute("#palette input", "aria-activedescendant") == second.get_attribute("id")
+    page.keyboard.press("Escape")
+    expect(page.locator("#palette")).to_be_hidden()
+
+
+def test_a_filter_is_saved_with_its_order_and_found_again(page: Page, url: str) -> None:
+    page.on("dialog", lambda dialog: dialog.accept("<b>mine</b>"))
+    page.goto(f"{url}/?q=c&sort=depth&order=asc")
+    page.click("button:text-is('Save filter')")
+    page.goto(f"{url}/")
+    page.select_option("#saved select", label="<b>mine</b>")
+    page.wait_for_url("**/?q=c&sort=depth&order=asc")
+    page.goto(f"{url}/nodes")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("mine")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/?q=c&sort=depth&order=asc")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("mine")
+    page.keyboard.press("Delete")
+    expect(page.locator("#palette li")).to_have_count(0)
+    page.reload()
+    expect(page.locator("#saved select")).to_be_hidden()

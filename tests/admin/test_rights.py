@@ -87,9 +87,12 @@ def test_a_role_of_the_file_may_do_what_its_rules_say_and_nothing_else(tmp_path:
             "/api/topics",
             "/api/nodes",
             "/api/counter",
+            "/names",
+            "/names?q=s",
         ):
             page = await client.get(path)
             assert (page.status_code, "secret" in page.text) == (200, False), path
+        assert (await client.get("/names?q=DERS")).json() == {"topics": ["orders.eu"]}
         assert "orders.eu" in (await client.get("/api/topics")).text
         assert "Counter" not in (await client.get("/")).text
         for path in ("/counter", "/history", "/topics/secret", "/tube?name=secret.jobs", "/audit", "/body/orders.eu/c"):
