@@ -9,11 +9,12 @@ with deadlines, their URLs, answers with bounds); then `pages` over `topic_pages
 * Questions of pages: `queries` over `response_cache` (viewers share answers) and `fallback` (nobody waits for a node that
   hangs), `browsing` (messages and jobs) over `message_list` (of several nodes), `history` (a lake's rollups), `inactive`
   (topics without a node).
-* Pure parts: `merge`, `views` over `decoders` (of bodies), `message_filters`, `overview`, `channel_figures`, `storage`,
-  `talkers`, `series`, `roles`, `sessions`; `cluster_state` (nodes that copy their logs), made by `cluster_merge` and
-  `cluster_logs` (who owns which) of what `cluster_answer` has read.
-* Output: `layout` (layout, live parts, forms) over `form_answers` (refusals, and what a form did: `flashes`), `error_pages` and
-  `failures` (nodes' errors in words); `export`, `api` (the original's JSON API).
+* Pure parts: `merge`, `views` over `decoders` (of bodies), `message_filters`, `sorting`, `tables`, `overview`,
+  `channel_figures`, `storage`, `talkers`, `series`, `roles`, `sessions`; `cluster_state` (nodes that copy their logs), made
+  by `cluster_merge` and `cluster_logs` (who owns which) of what `cluster_answer` has read.
+* Output: `layout` (layout, live parts, forms) over `live_events` (streams of live pages), `form_answers` (refusals, and what a
+  form did: `flashes`), `error_pages` and `failures` (nodes' errors in words); `times`, `export`, `api` (the original's JSON
+  API).
 * Actions: `forms` and `message_forms` over `form_state` (a refused form), `actions`, `tasks` and `bulk` (to many messages),
   `audit` over `outbox`, `refused_attempts`, `tombstones`; `configuration` of topics over `topic_settings` (pure).
 * nsqadmin itself: `health` over `answer_times`.

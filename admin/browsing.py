@@ -20,6 +20,7 @@ from admin.message_list import MOST_FOUND, MOST_NODES, MOST_SHOWN, MessageList, 
 from admin.options import AdminOptions
 from admin.queries import Queries
 from admin.roles import Who
+from admin.tables import TUBES
 from admin.upstreams import Gathered
 from admin.views import job_view, message_view, whole
 from shared.auth.verbs import Verb
@@ -160,7 +161,9 @@ class Browsing:
             "page_of": "tubes",
             "title": "Tubes",
             "nav_path": "/tubes",
-            "rows": rows,
+            "rows": TUBES.sorted(rows, asked),
+            "heads": TUBES.heads(asked),
+            "asked": {name: asked[name] for name in ("sort", "order") if name in asked},
             "following": rows[-1]["tube_name"] if full and rows else "",
             "errors": gathered.errors,
             "table": rows,

@@ -7,7 +7,6 @@ return.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,6 +29,7 @@ from admin.error_pages import failure, ways_from, wrong
 from admin.export import exported
 from admin.form_answers import FORBIDDEN, FormAnswers, asked_again, done_of, no_right, parted, refusal_of
 from admin.form_state import LIMITS
+from admin.live_events import live_events
 from admin.options import AdminOptions
 from admin.roles import NEEDED
 from admin.upstreams import UpstreamError
@@ -41,7 +41,6 @@ from shared.version import PENSTOCK_VERSION
 
 HERE = Path(__file__).parent
 EVERY = 2.0  # s between two refreshes of a page
-LONGEST = 3600.0  # s of one stream; then the page connects again
 MOST_STREAMS, MOST_STREAMS_OF_ONE = 500, 50
 MOST_FORM = 1024 * 1024 + 65536  # bytes
 HEADERS = {
@@ -268,28 +267,32 @@ class PageRenderer:
 
         return release
 
-    async def _stream(self, request: Request, view: View, every: float) -> AsyncIterator[str]:
-        left, shown, was_wrong = LONGEST, "", "wrong" in query(request)
-        while left > 0 and not await request.is_disconnected():
-            await asyncio.sleep(every)
-            left -= every
+    def _stream(self, request: Request, view: View, every: float) -> AsyncIterator[str]:
+        """Return the events of a live page. It ends when the user may no longer see the page."""
+        was_wrong = "wrong" in query(request)
+
+        async def look() -> tuple[str, bool]:
+            goes_on = not await request.is_disconnected()
             try:
                 request.state.again()
                 status, fields = await self._fields(request, view)
                 if status == 200 and was_wrong:  # the rest of the page differs, so it has to be loaded again
                     fields = {"page_of": "again", "title": "", "nav_path": ""}
-            except HttpError:
-                fields, left = wrong("Your session has ended, or you no longer have access to this page.", ""), 0
+            except HttpError as error:
+                goes_on = False
+                fields = (
+                    {"page_of": "ended"}
+                    if error.status == 401
+                    else wrong("You no longer have access to this page.", "")
+                )
             content = {"content": f"{fields['page_of']}_live.html"}
             html = self._templates.get_template("live.html").render(**self._common(request) | content | fields)
-            html = without_surrogates(html)
-            yield (
-                "".join(f"data: {line}\n" for line in html.splitlines()) + "\n" if html != shown else ": unchanged\n\n"
-            )
-            shown = html
+            return without_surrogates(html), goes_on
+
+        return live_events(look, every, request.headers.get("last-event-id", ""))
 
     def _common(self, request: Request) -> Fields:
-        who = who_asks(request)
+        who, now = who_asks(request), time.time_ns()
         here = self.url(*parameters(request, self.options))
         token = Markup('<input type="hidden" name="csrf" value="{}">').format(who.csrf) if who.csrf else ""
         return {
@@ -322,7 +325,7 @@ class PageRenderer:
             "cluster": next((name for name, path in self.clusters if path == self.base), ""),
             "version": f"penstock {PENSTOCK_VERSION}",
             "shows_health": who.meets(NEEDED["GET /health"]),
-            "now": time.time_ns(),
+            "now": now,
         }
 
     def _ways(self, request: Request) -> list[tuple[str, str]]:

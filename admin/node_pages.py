@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 
 from starlette.requests import Request
@@ -19,13 +19,15 @@ from admin.layout import Fields, View
 from admin.merge import number, objects, text
 from admin.monitor import Monitor
 from admin.options import AdminOptions
+from admin.overview import COLUMNS, Overview, ordered, overview_of
 from admin.queries import SELDOM, Queries
 from admin.roles import Who
 from admin.storage import drain_view, storage_view
+from admin.tables import ADOPTED, COPIES, LOG_FILES, LOG_TOPICS, LOGS, MEMBERS, NODE_TOPICS, READERS, STORAGE, TALKERS
 from admin.talkers import MOST, top_talkers
 from admin.tombstones import Tombstones
 from admin.upstreams import UpstreamError
-from admin.views import MOST_CURSORS, count, page_of, reader_rows, topic_row, whole
+from admin.views import MOST_CURSORS, count, page_of, reader_rows, whole
 from shared.http.api import query
 
 MOST_INACTIVE = 1_000  # topics without a node shown on the lookup page
@@ -115,11 +117,13 @@ class NodePages:
             return await self._gone_node(gone, who)
         producer = await self.queries.node(address)
         penstock_nodes = await self.queries.penstock_nodes([producer])
-        names, totals, errors = await self._of_node(producer, is_penstock=bool(penstock_nodes))
-        names = [name for name in who.visible(names) if asked.get("q", "").lower() in name.lower()]
+        having, order = asked.get("q", "")[:64], NODE_TOPICS.order(asked)
+        overview, totals = await self._of_node(producer, COLUMNS[order.key], is_penstock=bool(penstock_nodes))
+        visible = who.visible(overview.names)
+        names = ordered(visible, overview, None, 0.0, having, order.key, order.is_descending)
         shown, page, pages = page_of(names, whole(asked.get("page", "1")))
         found = await self.queries.rows_at(producer, list(shown), is_penstock=bool(penstock_nodes))
-        rows = [found[name] for name in shown if name in found]
+        rows = NODE_TOPICS.sorted((found[name] for name in shown if name in found), asked)
         drain = await self.queries.ask_nodes(penstock_nodes, "/node/drain")
         # a node without an auth file has no such route, and that is no error
         use = await self.queries.ask_nodes(penstock_nodes if who.sees_all else [], "/identities", {"limit": str(MOST)})
@@ -131,50 +135,67 @@ class NodePages:
             "rows": rows,
             "page": page,
             "pages": pages,
-            "q": asked.get("q", "")[:64],
+            "q": having,
+            "sort": order.key,
+            "order": "desc" if order.is_descending else "asc",
+            "heads": NODE_TOPICS.heads(asked),
             "totals": [("Version", producer.version), *(totals if who.sees_all else ())],
-            "talkers": top_talkers(use.answers.get(producer.address, {})),
+            "talkers": TALKERS.sorted(top_talkers(use.answers.get(producer.address, {})), asked),
+            "talker_heads": TALKERS.heads(asked),
             "drain": drain_view(drain.answers.get(producer.address, {})),
             "extended": bool(penstock_nodes),
-            "errors": errors,
+            "errors": overview.errors,
             "lookupds": self.settings.lookupds,
             "tombstones": self.tombstones.seen_by(who, producer.address),
-            "names": list(islice(_tombstonable(who, names), 1000)),
+            "names": list(islice(_tombstonable(who, sorted(names)), 1000)),
             "table": [asdict(row) for row in rows],
         }
 
     async def _of_node(
-        self, producer: Producer, *, is_penstock: bool
-    ) -> tuple[list[str], list[tuple[str, str]], list[str]]:
-        """Return the names of the node's topics, its totals, and what went wrong."""
+        self, producer: Producer, columns: tuple[str, ...], *, is_penstock: bool
+    ) -> tuple[Overview, list[tuple[str, str]]]:
+        """Return the overview of the node with these columns, and its totals."""
         if is_penstock:
-            gathered = await self.queries.ask_nodes([producer], "/topics/figures", {"columns": ""})
-            answer = gathered.answers.get(producer.address, {})
-            totals, names = answer.get("totals"), answer.get("names")
+            gathered = await self.queries.ask_nodes([producer], "/topics/figures", {"columns": ",".join(columns)})
+            totals = gathered.answers.get(producer.address, {}).get("totals")
             sums = totals if isinstance(totals, dict) else {}
-            pairs = [(_label(name), count(number(value))) for name, value in sums.items()]
-            return [text(name) for name in names or ()] if isinstance(names, list) else [], pairs, gathered.errors
+            overview = overview_of(gathered.answers, [], columns)
+            overview.errors = gathered.errors
+            return overview, [(_label(name), count(number(value))) for name, value in sums.items()]
         stats = (
             await self.queries.cache.get(("node", producer.address), lambda: self.queries.cluster.stats([producer]))
         ).now
-        rows = [topic_row(one["topic_name"], [one]) for one in stats.topics]
+        overview = overview_of({}, stats.topics, columns)
+        overview.errors = stats.errors
         names = ("channels", "depth", "in_flight", "deferred", "messages", "clients")
-        pairs = [(_label(name), count(sum(getattr(row, name) for row in rows))) for name in names]
-        return [row.name for row in rows], [("Topics", count(len(rows))), *pairs], stats.errors
+        pairs = [(_label(name), count(overview.totals[name])) for name in names]
+        return overview, [("Topics", count(len(overview.names))), *pairs]
 
     async def cluster(self, request: Request) -> Fields:
-        found = await self.queries.clusters()
+        found, asked = await self.queries.clusters(), query(request)
+        shown = [
+            replace(
+                one,
+                nodes=MEMBERS.sorted(one.nodes, asked),
+                logs=LOGS.sorted(one.logs, asked),
+                copies=COPIES.sorted(one.copies, asked),
+            )
+            for one in found.clusters
+        ]
         return {
             "page_of": "cluster",
             "title": "Cluster",
             "nav_path": "/cluster",
-            "clusters_shown": found.clusters,
+            "clusters_shown": shown,
+            "member_heads": MEMBERS.heads(asked),
+            "log_heads": LOGS.heads(asked),
+            "copy_heads": COPIES.heads(asked),
             "copy_row": copy_row,
             "shortage": shortage,
             "errors": found.errors,
             "table": [
                 {"cluster": one.name} | {name: value for name, value in asdict(node).items() if name in _MEMBER}
-                for one in found.clusters
+                for one in shown
                 for node in one.nodes
             ],
         }
@@ -183,14 +204,23 @@ class NodePages:
         who = who_asks(request)
         penstock_nodes = await self.queries.all_penstock_nodes()
         gathered = await self.queries.ask_nodes(penstock_nodes, "/storage")
-        node = query(request).get("node", "")
+        asked = query(request)
+        node = asked.get("node", "")
         views = {address: storage_view(one, who) for address, one in gathered.answers.items()}
+        views = dict(STORAGE.sorted(views.items(), asked))
+        if node in views:
+            tables = (("topics", LOG_TOPICS), ("files", LOG_FILES), ("adopted", ADOPTED))
+            views[node] |= {name: table.sorted(views[node][name], asked) for name, table in tables}
         return {
             "page_of": "storage",
             "title": "Storage",
             "nav_path": "/storage",
             "rows": views,
             "node": node if node in views else "",
+            "heads": STORAGE.heads(asked),
+            "topic_heads": LOG_TOPICS.heads(asked),
+            "file_heads": LOG_FILES.heads(asked),
+            "adopted_heads": ADOPTED.heads(asked),
             "errors": gathered.errors,
             "table": [
                 {"node": address} | {key: value for key, value in view.items() if not isinstance(value, list)}
@@ -204,12 +234,13 @@ class NodePages:
         arguments = {"limit": str(MOST_CURSORS)} | ({"after": asked["after"]} if asked.get("after") else {})
         gathered = await self.queries.ask_nodes(penstock_nodes, "/cursors", arguments)
         rows = reader_rows({node: objects(one.get("cursors")) for node, one in gathered.answers.items()}, "")
-        rows = [row for row in rows if who.sees(row["topic"])]
+        rows = READERS.sorted((row for row in rows if who.sees(row["topic"])), asked)
         return {
             "page_of": "readers",
             "title": "Readers",
             "nav_path": "/readers",
             "rows": rows,
+            "reader_heads": READERS.heads(asked),
             "errors": gathered.errors,
             "table": rows,
         }

@@ -7,11 +7,12 @@ sorted and cut into pages here; then only the rows of one page are requested.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from admin.cluster import PartialResult
 from admin.merge import JsonObject, number, text
-from admin.views import Row, topic_row
+from admin.sorting import arranged
+from admin.views import Row, drain_rank, topic_row
 
 TOTALS = ("channels", "depth", "in_flight", "deferred", "buried", "clients", "messages")
 COLUMNS: dict[str, tuple[str, ...]] = {  # the columns that an order needs
@@ -23,10 +24,14 @@ COLUMNS: dict[str, tuple[str, ...]] = {  # the columns that an order needs
     "messages": ("messages",),
     "channels": ("channels",),
     "clients": ("clients",),
+    "requeued": ("requeued",),
+    "timed_out": ("timed_out",),
     "oldest": ("oldest",),
     "rate_in": ("messages",),
-    "rate_out": ("messages", "held", "channels"),
+    "rate_out": ("messages", "held", "buried", "channels"),
+    "drain": ("depth", "held"),
 }
+RATES = {"rate_in": "rate_in", "rate_out": "rate_out", "drain": "gain"}  # the attribute of a row, by order
 MOST_NAMES = 100  # names shown of paused topics and channels, or of channels without clients
 
 Values = dict[str, int]  # by topic
@@ -43,7 +48,14 @@ class Overview(PartialResult):
     idle_count: int = 0  # number of such channels, at least
     unwell: dict[str, str] = field(default_factory=dict)  # by node: what is wrong with it, in the node's own words
     names: set[str] = field(default_factory=set)
+    answered: set[str] = field(default_factory=set)  # addresses of the nodes whose figures are in here
     columns: dict[str, Values] = field(default_factory=dict)
+
+
+class Rows(dict[str, Row]):
+    """Rows of topics by name, and which nodes they are of."""
+
+    answered: frozenset[str] = frozenset()  # addresses
 
 
 def overview_of(data: Mapping[str, JsonObject], originals: Iterable[JsonObject], columns: tuple[str, ...]) -> Overview:
@@ -52,7 +64,7 @@ def overview_of(data: Mapping[str, JsonObject], originals: Iterable[JsonObject],
     `data` has /topics/figures of Penstock's nodes, by address; `originals` has topics of the others, in the form of
     admin.merge.
     """
-    found = Overview(columns={column: {} for column in columns})
+    found = Overview(columns={column: {} for column in columns}, answered=set(data))
     for address, one in data.items():
         _add_node(found, address, one, columns)
     for topic in originals:
@@ -100,6 +112,7 @@ def _add_column(sums: Values, column: str, names: list[str], values: list[object
 def _add_topic(found: Overview, topic: JsonObject, columns: tuple[str, ...]) -> None:
     row = topic_row(topic["topic_name"], [topic])
     found.names.add(row.name)
+    found.answered.add(topic["node"])
     for name in TOTALS:
         found.totals[name] += getattr(row, name)
     if topic["paused"]:
@@ -121,42 +134,60 @@ def older(one: int, other: int) -> int:
 
 
 def ordered(
-    names: Iterable[str], now: Overview, before: Overview | None, seconds: float, having: str, sort: str
-) -> list[str]:
-    """Return the names that contain `having`: the largest value first, or the oldest first, or by name."""
+    names: Iterable[str], now: Overview, before: Overview | None, seconds: float, having: str, sort: str,
+    is_descending: bool = True,
+) -> list[str]:  # fmt: skip
+    """Return the names that contain `having`, in that order: by value, equal ones by name, unknown ones last."""
     wanted = having.lower()
     chosen = sorted(name for name in names if wanted in name.lower())
-    ranks = _ranks(now, before, seconds, sort)
-    return sorted(chosen, key=lambda name: -ranks.get(name, 0.0)) if ranks else chosen
+    if sort == "name":
+        return chosen[::-1] if is_descending else chosen
+    return arranged(chosen, _ranks(now, before, seconds, sort).get, is_descending)
 
 
 def rates(now: Overview, before: Overview | None, seconds: float, sort: str) -> Mapping[str, float]:
-    """Return the rates per second by topic, if the topics are sorted by rate; empty if they are unknown."""
-    if sort not in ("rate_in", "rate_out") or seconds <= 0:
+    """Return the value of RATES[sort] by topic, per second; empty if the order is another one, or if they are unknown."""
+    gain = sort == "drain"
+    if sort not in RATES or not _is_comparable(now, before, seconds, sort) or before is None:
         return {}
-    return {name: value / seconds for name, value in _ranks(now, before, seconds, sort).items()}
+    if gain:
+        return {name: -value / seconds for name, value in _gained(now, before, "held").items()}
+    return _ranks(now, before, seconds, sort)
 
 
-def in_order(rows: list[Row], sort: str) -> list[Row]:
-    """Sort rows, which are nearly in order, as `ordered` sorts names."""
-    if sort == "name":
-        return rows
-    if sort == "oldest":
-        return sorted(rows, key=lambda row: row.oldest or 1 << 63)
-    return sorted(rows, key=lambda row: -(getattr(row, sort) or 0))
+def _is_comparable(now: Overview, before: Overview | None, seconds: float, sort: str) -> bool:
+    """Return whether rates can be computed: the same nodes answered both times, with the columns that are needed."""
+    if before is None or seconds <= 0 or now.answered != before.answered:
+        return False
+    return all(column in before.columns and column in now.columns for column in COLUMNS[sort])
 
 
 def _ranks(now: Overview, before: Overview | None, seconds: float, sort: str) -> Mapping[str, float]:
-    if sort in ("rate_in", "rate_out"):
-        if before is None or seconds <= 0 or not all(column in before.columns for column in COLUMNS[sort]):
+    """Return what topics are sorted by, as far as it is known."""
+    if sort == "drain":
+        gains = rates(now, before, seconds, sort)
+        depths = now.columns.get("depth", {})
+        ranks = {name: drain_rank(depth, gains.get(name)) for name, depth in depths.items()}
+        return {name: rank for name, rank in ranks.items() if rank is not None}
+    if sort in RATES:
+        if not _is_comparable(now, before, seconds, sort) or before is None:
             return {}
-        came = _gained(now, before, "messages")
-        if sort == "rate_in":
-            return came
-        held, channels = _gained(now, before, "held"), now.columns["channels"]
-        return {name: came[name] * max(1, channels.get(name, 1)) - held.get(name, 0) for name in came}
+        came = {name: float(value) for name, value in _gained(now, before, "messages").items()}
+        if sort == "rate_out":
+            came = {name: _finished(name, value, now, before) for name, value in came.items()}
+        return {name: value / seconds for name, value in came.items()}
     values = now.columns.get(sort, {})
-    return {name: -value if value else -(1 << 63) for name, value in values.items()} if sort == "oldest" else values
+    return {name: -value for name, value in values.items() if value} if sort == "oldest" else values
+
+
+def _finished(name: str, came: float, now: Overview, before: Overview) -> float:
+    """Return how many messages left, mean over the topic's channels. Buried ones are still there."""
+    channels = max(1, now.columns["channels"].get(name, 1))
+    held = sum(
+        now.columns[column].get(name, 0) - before.columns[column].get(name, now.columns[column].get(name, 0))
+        for column in ("held", "buried")
+    )
+    return max(0.0, came - held / channels)
 
 
 def _gained(now: Overview, before: Overview, column: str) -> Values:
@@ -164,9 +195,9 @@ def _gained(now: Overview, before: Overview, column: str) -> Values:
     return {name: value - known.get(name, value) for name, value in now.columns[column].items()}
 
 
-def rows_of(data: Iterable[JsonObject], originals: Iterable[Row]) -> dict[str, Row]:
+def rows_of(data: Iterable[JsonObject], originals: Iterable[Row]) -> Rows:
     """Return rows by name, merged over nodes. `data` has the "topics" of /topics/rows, `originals` rows of other nodes."""
-    found: dict[str, Row] = {}
+    found = Rows()
     rows = [*(_row(one) for one in data), *originals]
     for row in rows:
         known = found.get(row.name)
@@ -176,14 +207,18 @@ def rows_of(data: Iterable[JsonObject], originals: Iterable[Row]) -> dict[str, R
 
 def _row(data: JsonObject) -> Row:
     counts = (number(data.get(name)) for name in Row.COUNTS)
-    return Row(text(data.get("topic_name")), data.get("paused") is True, *counts)
+    # An nsqd of an earlier version tells only whether the topic is paused, or one of its channels.
+    paused = data.get("topic_paused", data.get("paused")) is True
+    row = Row(text(data.get("topic_name")), paused, *counts)
+    return replace(row, paused_channels=number(data.get("paused_channels")))
 
 
 def _together(one: Row, other: Row) -> Row:
     counts = [getattr(one, name) + getattr(other, name) for name in Row.COUNTS]
     counts[Row.COUNTS.index("channels")] = max(one.channels, other.channels)
     counts[Row.COUNTS.index("oldest")] = older(one.oldest, other.oldest)
-    return Row(one.name, one.paused or other.paused, *counts)
+    paused_channels = max(one.paused_channels, other.paused_channels)  # nodes have the same channels
+    return replace(Row(one.name, one.paused or other.paused, *counts), paused_channels=paused_channels)
 
 
 def _texts(value: object) -> list[str]:

@@ -47,6 +47,7 @@ class Pages:
         routes["/static/{asset}"] = {"GET": self.renderer.asset}
         series = self.renderer.raw_handler(ChannelPage(self.topics.options, self.queries).series)
         routes |= {path: {"GET": series} for path in ("/series/{topic}", "/series/{topic}/{channel}")}
+        routes["/names"] = {"GET": self.renderer.raw_handler(self.topics.names)}
         posted = self.alarms.routes(routes)
         return {path: {**routes.get(path, {}), **posted.get(path, {})} for path in {**routes, **posted}}
 

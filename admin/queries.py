@@ -19,7 +19,7 @@ from admin.cluster_state import ClusterStates
 from admin.fallback import FallbackUpstreams
 from admin.inventory import Inventory, NodeRecord, NodeState
 from admin.merge import JsonObject, number, objects, text
-from admin.overview import Overview, overview_of, rows_of
+from admin.overview import Overview, Rows, overview_of, rows_of
 from admin.response_cache import CachedAnswer, ResponseCache
 from admin.upstreams import Gathered, UpstreamError, Upstreams
 from admin.views import Row, topic_row
@@ -192,6 +192,7 @@ class Queries:
         )
         overview.errors = found.errors + data.errors + stats.errors
         overview.memory = memory
+        overview.answered = set(self._now_answering(overview.answered))
         return overview
 
     async def _originals(self, penstock_nodes: list[Producer], others: list[Producer]) -> Stats:
@@ -205,22 +206,29 @@ class Queries:
                 raise
             return Stats([str(failed)])
 
-    async def rows(self, names: list[str]) -> CachedAnswer[dict[str, Row]]:
+    async def rows(self, names: list[str]) -> CachedAnswer[Rows]:
         """Return rows of these topics. For more than MOST_ROWS of them the result has no previous rows."""
         if len(names) > MOST_ROWS:
             return CachedAnswer(await self._rows(names))
         return await self.cache.get(("rows", *sorted(names)), lambda: self._rows(names))
 
-    async def _rows(self, names: list[str]) -> dict[str, Row]:
+    async def _rows(self, names: list[str]) -> Rows:
         penstock_nodes, others = await self._parted((await self.producers()).producers)
         data: list[JsonObject] = []
-        wanted = set(names)
+        wanted, answered = set(names), set[str]()
         for start in range(0, len(names), MOST_ROWS):
             gathered = await self._gathered(penstock_nodes, "/topics/rows", {"topic": names[start : start + MOST_ROWS]})
             data += [row for answer in gathered.answers.values() for row in _rows_of(answer, wanted)]
+            answered.update(gathered.answers)
         stats = await self._originals(penstock_nodes, others)
         own = [topic_row(one["topic_name"], [one]) for one in stats.topics if one["topic_name"] in wanted]
-        return rows_of(data, own)
+        found = rows_of(data, own)
+        found.answered = self._now_answering({*answered, *(text(one["node"]) for one in stats.topics)})
+        return found
+
+    def _now_answering(self, addresses: Iterable[str]) -> frozenset[str]:
+        """Return the nodes whose answers are not old ones: a rate is the difference of two answers of the same nodes."""
+        return frozenset(addresses) - self.fallback.stale().keys()
 
     async def rows_at(self, producer: Producer, names: list[str], *, is_penstock: bool) -> dict[str, Row]:
         """Return the rows of these topics on one node."""
@@ -250,15 +258,21 @@ class Queries:
         """
         gathered = await self.ask_nodes(await self.penstock_nodes(producers), "/topic/ages", {"topic": topic})
         found: dict[str, int] = {}
-        buried: Counter[str] = Counter()
         for data in gathered.answers.values():
             channels = data.get("channels")
             for name, then in [("", data.get("topic")), *(channels.items() if isinstance(channels, dict) else ())]:
                 known = found.get(name, 0)
                 found[name] = min(known, number(then)) if known and number(then) else known or number(then)
-            counts = data.get("buried")
-            buried.update({name: number(count) for name, count in counts.items()} if isinstance(counts, dict) else {})
-        return found, buried
+        return found, _buried_of(gathered)
+
+    async def burying(self, producers: Iterable[Producer], topic: str) -> dict[str, float]:
+        """Return by channel how many more messages are buried each second, as far as that is known."""
+        nodes = await self.penstock_nodes(producers)
+        cached = await self.answers_of(nodes, "/topic/ages", {"topic": topic})
+        if cached.before is None or cached.seconds <= 0 or cached.now.answers.keys() != cached.before.answers.keys():
+            return {}
+        now, before = _buried_of(cached.now), _buried_of(cached.before)
+        return {name: (now[name] - before[name]) / cached.seconds for name in {*now, *before}}
 
     # Pauses
 
@@ -290,10 +304,16 @@ class Queries:
         self, producers: list[Producer], path: str, arguments: dict[str, str] | None = None, seconds: float = 0
     ) -> Gathered[JsonObject]:
         """Return the answers of Penstock's nodes to a path, at most `seconds` old; 0: the default of ResponseCache."""
+        return (await self.answers_of(producers, path, arguments, seconds)).now
+
+    async def answers_of(
+        self, producers: list[Producer], path: str, arguments: dict[str, str] | None = None, seconds: float = 0
+    ) -> CachedAnswer[Gathered[JsonObject]]:
+        """Return what `ask_nodes` does, and the answers before."""
         asked = arguments or {}
         key = (path, *sorted(asked.items()), *(one.address for one in producers))
         question = lambda: self._gathered(producers, path, asked)  # noqa: E731
-        return (await (self.cache.get(key, question, seconds) if seconds else self.cache.get(key, question))).now
+        return await (self.cache.get(key, question, seconds) if seconds else self.cache.get(key, question))
 
     async def ask_nodes_or_stale(self, producers: list[Producer], path: str, seconds: float) -> Gathered[JsonObject]:
         """Return the answers like `of`, but if that takes too long, those of up to a minute ago, or none."""
@@ -312,6 +332,15 @@ class Queries:
         penstock_nodes = await self.penstock_nodes(producers)
         known = {one.address for one in penstock_nodes}
         return penstock_nodes, [one for one in producers if one.address not in known]
+
+
+def _buried_of(gathered: Gathered[JsonObject]) -> Counter[str]:
+    """Return by channel how many messages are buried, from the answers of /topic/ages."""
+    buried: Counter[str] = Counter()
+    for data in gathered.answers.values():
+        counts = data.get("buried")
+        buried.update({name: number(count) for name, count in counts.items()} if isinstance(counts, dict) else {})
+    return buried
 
 
 def _place(producer: Producer) -> tuple[str, str]:

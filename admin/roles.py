@@ -71,6 +71,7 @@ NEEDED: dict[str, Need] = {
     "GET /series/{topic}": _path(Verb.STATS),
     "GET /series/{topic}/{channel}": _path(Verb.STATS),
     "GET /configuration/{topic}": _path(Verb.STATS),
+    "GET /names": _some(Verb.STATS),  # of topics, for the command palette
     "GET /nodes": _some(Verb.STATS),
     "GET /nodes/{node}": _some(Verb.STATS),
     "GET /cluster": _some(Verb.STATS),

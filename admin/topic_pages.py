@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from admin.access import who_asks
 from admin.alarm_book import topics_in_trouble
@@ -19,9 +20,10 @@ from admin.form_answers import done_of
 from admin.layout import Fields, View
 from admin.merge import merged_topic, objects
 from admin.options import AdminOptions
-from admin.overview import COLUMNS, Overview, in_order, ordered, rates
+from admin.overview import COLUMNS, RATES, Overview, ordered, rates
 from admin.queries import Queries
 from admin.response_cache import CachedAnswer
+from admin.tables import CHANNELS, READERS, TOPIC_NODES, TOPICS
 from admin.views import (
     Row,
     absent_row,
@@ -34,16 +36,11 @@ from admin.views import (
     with_rate,
     with_rates,
 )
-from shared.http.api import query
+from shared.http.api import json_response, query
 
 MOST_EXPORTED = 10_000  # topics
+MOST_NAMES = 20  # topics that the command palette offers
 MOST_ROWS = 2000  # channels, or clients, of one page
-_COLUMNS = (
-    ("name", "Topic", ""), ("rate_in", "Published/s", "n"), ("rate_out", "Finished/s", "n"), ("depth", "Depth", "n"),
-    ("oldest", "Oldest message", "n"), ("in_flight", "In flight", "n"), ("deferred", "Deferred", "n"),
-    ("buried", "Buried", "n"), ("messages", "Messages", "n"), ("channels", "Channels", "n"), ("clients", "Clients", "n"),
-    ("depth", "Time to drain", "n"),
-)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -67,25 +64,23 @@ class TopicPages:
 
     async def topics(self, request: Request) -> Fields:
         asked, who = query(request), who_asks(request)
-        having, sort = asked.get("q", "")[:64], asked.get("sort", "name")
-        sort = sort if sort in COLUMNS else "name"
+        having, order = asked.get("q", "")[:64], TOPICS.order(asked)
+        sort = order.key
         knows = bool(self.settings.lookupds)  # nsqlookupd knows the names, so not every node has to be asked
         columns = COLUMNS[sort] if sort != "name" or not knows else None
         overview = await self.queries.overview_or_stale(columns)
         # Names and rows are known; sums follow with the next refresh.
         is_pending = overview is None and knows and sort == "name"
         cached = overview or (CachedAnswer(Overview()) if is_pending else await self.queries.overview(columns))
-        names = set(cached.now.names)
-        if knows:
-            names.update((await self.queries.cache.get("topics", self.queries.cluster.topics)).now.names)
-        own = who.visible(names)
-        chosen = ordered(own, cached.now, cached.before, cached.seconds, having, sort)
+        own = who.visible({*cached.now.names, *(await self._registered())})
+        chosen = ordered(own, cached.now, cached.before, cached.seconds, having, sort, order.is_descending)
         trouble = topics_in_trouble(self.alarms.visible(who))
         if "sort" not in asked:  # trouble comes first, whatever its name
             chosen.sort(key=lambda name: trouble.get(name, Severity.INFO + 1))
         shown, page, pages = page_of(chosen, whole(asked.get("page", "1")))
         overview_rates = rates(cached.now, cached.before, cached.seconds, sort)
-        listed = await self._rows(chosen[:MOST_EXPORTED] if "format" in asked else list(shown), sort, overview_rates)
+        wanted = chosen[:MOST_EXPORTED] if "format" in asked else list(shown)
+        listed = TOPICS.sorted(await self._rows(wanted, RATES.get(sort, ""), overview_rates), asked)
         totals = [("Topics", count(len(own)))]
         if who.sees_all:
             totals += [("Totals", "loading")] if is_pending else _totals(cached.now)
@@ -100,72 +95,105 @@ class TopicPages:
             "pages": pages,
             "q": having,
             "sort": sort,
+            "order": "desc" if order.is_descending else "asc",
             "totals": totals,
-            "columns": _COLUMNS,
+            "heads": TOPICS.heads(asked),
             "errors": cached.now.errors,
             "alarm_groups": self.alarms.groups(who),
             "trouble": {name: severity.word for name, severity in trouble.items()},
             "table": [asdict(row) for row in listed],
         }
 
-    async def _rows(self, names: list[str], sort: str, overview_rates: Mapping[str, float]) -> list[Row]:
-        """Return the rows of these topics with their rates, sorted again, because they are newer than the data of the order.
+    async def names(self, request: Request) -> Response:
+        """Return {"topics": [...]}: MOST_NAMES that the user sees and that contain ?q, those that begin with it first."""
+        wanted = query(request).get("q", "")[:64].lower()
+        known = await self._registered() or (await self.queries.overview(())).now.names
+        found = [name for name in known if wanted in name.lower()]
+        shown = sorted(who_asks(request).visible(found), key=lambda name: (not name.lower().startswith(wanted), name))
+        return json_response({"topics": shown[:MOST_NAMES]})
 
-        `overview_rates` has the rates of all topics if the order is by rate: it fills in topics that were not on the page
-        before.
+    async def _registered(self) -> Iterable[str]:
+        """Return the topics that nsqlookupd knows; none without nsqlookupd."""
+        if not self.settings.lookupds:
+            return ()
+        return (await self.queries.cache.get("topics", self.queries.cluster.topics)).now.names
+
+    async def _rows(self, names: list[str], rated: str, overview_rates: Mapping[str, float]) -> list[Row]:
+        """Return the rows of these topics with their rates. They are newer than the data of the order.
+
+        `overview_rates` has the rates of all topics by which they are sorted: it fills in the attribute `rated` of topics that
+        were not on the page before.
         """
         cached = await self.queries.rows(names)
-        before = cached.before or {}
+        same = cached.before is not None and cached.before.answered == cached.now.answered
+        before = cached.before if cached.before is not None and same else {}
         rows = [
-            _with_rate(cached.now.get(name) or absent_row(name), before.get(name), cached.seconds, per_channel=True)
-            for name in names
+            with_rates(cached.now.get(name) or absent_row(name), before.get(name), cached.seconds) for name in names
         ]
-        if overview_rates:
-            rows = [
-                with_rate(row, sort, max(0.0, overview_rates.get(row.name, 0.0))) if getattr(row, sort) is None else row
-                for row in rows
-            ]
-        return in_order(rows, sort)
+        return [
+            with_rate(row, rated, overview_rates[row.name])
+            if row.name in overview_rates and getattr(row, rated) is None
+            else row
+            for row in rows
+        ]
 
     async def topic(self, request: Request) -> Fields:
-        name, done = parameters(request, self.options, 2)[1], done_of(request)
+        name, asked, done = parameters(request, self.options, 2)[1], query(request), done_of(request)
         producers, errors, cached = await self.queries.topic(name)
         merged, rows = merged_topic(name, cached.now.topics), _channel_rows(cached.now)
         penstock_nodes = await self.queries.penstock_nodes(producers)
         ages, buried = await self.queries.ages(producers, name)
-        own = (await self.queries.rows([name])).now.get(name) if penstock_nodes else None
-        jobs = own.jobs if own is not None else 0
+        [row] = await self._rows([name], "", {})
         readers = await self.queries.ask_nodes(penstock_nodes, "/topic/cursors", {"topic": name})
-        channels = _with_rates(rows, _channel_rows(cached.before), cached.seconds)
-        channels = [replace(row, buried=buried.get(row.name, 0)) for row in channels]
+        burying = await self.queries.burying(producers, name)
+        before = cached.before if _nodes_of(cached.before) == _nodes_of(cached.now) else None
+        channels = _with_rates(rows, _channel_rows(before), cached.seconds)
+        channels = [
+            replace(
+                row,
+                buried=buried.get(row.name, 0),
+                oldest=ages.get(row.name, 0),
+                rate_out=None if row.rate_out is None else max(0.0, row.rate_out - burying.get(row.name, 0.0)),
+            )
+            for row in channels
+        ]
+        channels = CHANNELS.sorted(channels, asked)
         return {
             "page_of": "topic",
             "title": f"Topic {name}",
             "nav_path": "",
             "name": name,
-            "topic": merged,
+            "topic": merged | {"nodes": TOPIC_NODES.sorted(merged["nodes"] or (), asked)},
+            "node_heads": TOPIC_NODES.heads(asked),
+            "channel_heads": CHANNELS.heads(asked),
+            "reader_heads": READERS.heads(asked),
             "errors": [*errors, *_left_out(channels, "channels")],
             "is_paused": merged["paused"],
             "timed": len(penstock_nodes) == len(producers),
             "channels": channels[:MOST_ROWS],
             "ages": ages,
-            "readers": reader_rows({node: objects(one.get("cursors")) for node, one in readers.answers.items()}, name),
+            "readers": READERS.sorted(
+                reader_rows({node: objects(one.get("cursors")) for node, one in readers.answers.items()}, name), asked
+            ),
             "nodes": [one.address for one in producers],
             "published": done.get("published", ""),
             "at": done.get("at", ""),
             "key": done.get("key", ""),
-            "jobs": jobs,
+            "row": row,
+            "jobs": row.jobs,
             "tube_nodes": [one.address for one in penstock_nodes],
             "lookups": bool(self.settings.lookupds),
             "charted": bool(penstock_nodes),
             "has_lake": bool(self.options.lake),
             "extended": bool(penstock_nodes),
-            "table": [asdict(row) | {"oldest": ages.get(row.name, 0)} for row in channels],
+            "table": [asdict(row) for row in channels],
         }
 
     async def counter(self, request: Request) -> Fields:
         cached = await self.queries.overview()
-        total, before = cached.now.totals["messages"], cached.before.totals["messages"] if cached.before else None
+        total, earlier = cached.now.totals["messages"], cached.before
+        same = earlier is not None and earlier.answered == cached.now.answered
+        before = earlier.totals["messages"] if earlier is not None and same else None
         speed = (total - before) / cached.seconds if before is not None and cached.seconds and total >= before else None
         return {
             "page_of": "counter",
@@ -205,10 +233,11 @@ def _channel_rows(stats: Stats | None) -> list[Row]:
     return [channel_row(data) for _, data in sorted(stats.channels().items())] if stats else []
 
 
+def _nodes_of(stats: Stats | None) -> set[str]:
+    """Return the nodes that answered."""
+    return {one["node"] for one in stats.topics} if stats else set()
+
+
 def _with_rates(rows: Iterable[Row], before: list[Row], seconds: float) -> list[Row]:
     known = {row.name: row for row in before}
-    return [_with_rate(row, known.get(row.name), seconds) for row in rows]
-
-
-def _with_rate(row: Row, before: Row | None, seconds: float, *, per_channel: bool = False) -> Row:
-    return with_rates(row, before, seconds, max(1, row.channels) if per_channel else 1)
+    return [with_rates(row, known.get(row.name), seconds) for row in rows]

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 
 from admin.decoders import decode, printable, text_of
 from admin.merge import JsonObject, number, text
+from admin.times import clock_element, moment_element, second_element
 from penstock.protocol.names import is_valid_name
 
 PAGE = 100  # topics on a page
@@ -20,13 +21,14 @@ MOST_HEADERS = 1000  # headers shown of a message
 MOST_CURSORS = 1000  # cursors shown of a node
 LONGEST_JOB_ID = 40  # characters of an id of Disque
 UNKNOWN = "-"
+EMPTY, STALLED, GROWING = 0.0, 1e18, 2e18  # in place of the seconds until a topic or channel is empty
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The figures of a topic or a channel."""
+    """The figures of a topic or a channel. Of a topic, all but `messages` are sums over its channels."""
 
     name: str
     paused: bool
@@ -42,8 +44,10 @@ class Row:
     oldest: int = 0  # ns since the epoch when the longest waiting message was published; 0: none, or unknown
     jobs: int = 0  # jobs in the tube of the same name, for clients of beanstalkd
     rate_in: float | None = None  # messages published per second; None: not known yet
-    rate_out: float | None = None  # messages per second that left, of all channels: finished, emptied or discarded
-    gain: float | None = None  # decrease of the messages held, per second
+    # Messages per second that left: finished, emptied or discarded, but not buried. Of a topic: the mean over its channels.
+    rate_out: float | None = None
+    gain: float | None = None  # decrease of the messages that wait or are in flight, per second
+    paused_channels: int = 0  # how many channels of the topic are paused
 
     COUNTS: ClassVar[tuple[str, ...]] = (
         "depth", "in_flight", "deferred", "messages", "requeued", "timed_out", "channels", "clients", "buried", "oldest",
@@ -53,18 +57,32 @@ class Row:
     @property
     def drain(self) -> str:
         """How long it takes until it is empty at the current rate, in words; "growing" or "stalled" if it does not drain."""
-        if not self.depth:
-            return "empty"
-        if self.gain is None:
+        rank = self.drain_rank
+        if rank is None:
             return UNKNOWN
-        if self.gain > 0:
-            return duration(self.depth / self.gain * 1e9)
-        return "growing" if self.gain < 0 else "stalled"
+        return {EMPTY: "empty", STALLED: "stalled", GROWING: "growing"}.get(rank) or duration(rank * 1e9)
+
+    @property
+    def drain_rank(self) -> float | None:
+        """See the function of this name."""
+        return drain_rank(self.depth, self.gain)
 
     @property
     def held(self) -> int:
-        """The number of messages in any state."""
+        """The number of messages in any state, without the buried ones."""
         return self.depth + self.in_flight + self.deferred
+
+
+def drain_rank(depth: int, gain: float | None) -> float | None:
+    """Return the seconds until it is empty, EMPTY, STALLED or GROWING, which are larger than any; None if unknown.
+
+    `gain`: decrease of the messages held, per second; None: unknown.
+    """
+    if not depth:
+        return EMPTY
+    if gain is None:
+        return None
+    return min(depth / gain, STALLED / 2) if gain > 0 else GROWING if gain < 0 else STALLED
 
 
 def channel_row(data: JsonObject) -> Row:
@@ -81,7 +99,7 @@ def topic_row(name: str, parts: Iterable[JsonObject]) -> Row:
     channels = [channel for node in nodes for channel in node["channels"] or ()]
     return Row(
         name,
-        any(one["paused"] for one in (*nodes, *channels)),
+        any(one["paused"] for one in nodes),
         sum(one["depth"] for one in (*nodes, *channels)),
         sum(one["in_flight_count"] for one in channels),
         sum(one["deferred_count"] for one in channels),
@@ -90,6 +108,7 @@ def topic_row(name: str, parts: Iterable[JsonObject]) -> Row:
         sum(one["timeout_count"] for one in channels),
         len({one["channel_name"] for one in channels}),
         sum(one["client_count"] for one in channels),
+        paused_channels=len({one["channel_name"] for one in channels if one["paused"]}),
     )
 
 
@@ -98,22 +117,23 @@ def absent_row(name: str) -> Row:
     return Row(name, False, *[0] * len(Row.COUNTS))
 
 
-def with_rates(row: Row, before: Row | None, seconds: float, copies: int = 1) -> Row:
-    """Return the row with its rates since `before`. `copies` is the number of copies of each message, one per channel.
+def with_rates(row: Row, before: Row | None, seconds: float) -> Row:
+    """Return the row with its rates since `before`.
 
     A node that was restarted counts from 0; the row then stays without rates.
     """
     if before is None or seconds <= 0 or row.messages < before.messages:
         return row
     came = row.messages - before.messages
-    left = came * copies - (row.held - before.held)
+    kept = row.held + row.buried - before.held - before.buried
+    left = came - kept / max(1, row.channels)  # each channel gets each message
     gain = (before.held - row.held) / seconds
     return replace(row, rate_in=came / seconds, rate_out=max(0.0, left / seconds), gain=gain)
 
 
 def with_rate(row: Row, name: str, value: float) -> Row:
-    """Return the row with `value` as its `rate_in` or `rate_out`."""
-    return replace(row, rate_in=value) if name == "rate_in" else replace(row, rate_out=value)
+    """Return the row with `value` as its `rate_in`, `rate_out` or `gain`."""
+    return replace(row, **{name: value})  # type: ignore[arg-type]
 
 
 def page_of(rows: Sequence[T], page: int) -> tuple[Sequence[T], int, int]:
@@ -256,11 +276,6 @@ def moment(ns: int) -> str:
         return UNKNOWN
 
 
-def second(ns: int) -> str:
-    """Return a time, without its milliseconds if they are 0."""
-    return moment(ns).replace(".000 UTC", " UTC")
-
-
 def whole(value: str, otherwise: int = 1) -> int:
     """Return a number in a query, or `otherwise` if the text is no number of at most 9 digits."""
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else otherwise
@@ -277,9 +292,9 @@ def arguments(given: dict[str, object]) -> str:
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "count": count, "rate": rate, "percent": percent, "duration": duration, "bytes": size, "moment": moment, "segment": segment,
-    "arguments": arguments, "traits": traits, "age": age, "second": second,
-    "is_topic": is_valid_name,
+    "count": count, "rate": rate, "percent": percent, "duration": duration, "bytes": size, "segment": segment,
+    "arguments": arguments, "traits": traits, "age": age, "moment": moment_element, "second": second_element,
+    "clock": clock_element, "moment_text": moment, "is_topic": is_valid_name,
 }  # fmt: skip
 
 

@@ -1,70 +1,121 @@
 // Charts of a topic or a channel, drawn by uPlot. While the page is visible, they fetch new samples from nsqadmin every ten seconds.
 // The table below the charts has the same values, for users who cannot see them.
-"use strict";
+import {Choices, Times} from "./times.js";
 
 const AGAIN = 10000;  // ms
 const HEIGHT = 180;  // px
-const LINES = [["published", "Published/s", "#1f77b4"], ["finished", "Finished/s", "#2ca02c"], ["requeued", "Requeued/s", "#e08214"], ["timed_out", "Timed out/s", "#d62728"]];
-const LEVELS = [["depth", "Depth", "#d62728"], ["in_flight", "In flight", "#9467bd"], ["deferred", "Deferred", "#7f7f7f"], ["buried", "Buried", "#8c564b"]];
+const SPANS = {quarter: [900, "hour"], hour: [3600, "hour"], day: [86400, "day"]};  // s, and the series that has them
+// The lines of each chart: a name in the answer, a label, a color. What an answer lacks is left out.
+const CHARTS = {
+  rates: {unit: "messages/s", isRate: true, lines: [
+    ["published", "Published/s", "#1f77b4"], ["finished", "Finished/s, all channels", "#2ca02c"],
+    ["requeued", "Requeued/s", "#b8860b"], ["timed_out", "Timed out/s", "#e377c2"],
+  ]},
+  levels: {unit: "messages", isRate: false, lines: [
+    ["depth", "Depth", "#1f77b4"], ["in_flight", "In flight", "#9467bd"], ["deferred", "Deferred", "#7f7f7f"], ["buried", "Buried", "#d62728"],
+  ]},
+};
 
-// UTC, as everything else here; in steps of days the date, too.
-function clock(seconds, step) {
-  const text = new Date(seconds * 1000).toISOString();
-  return step < 60 ? text.slice(11, 19) : text.slice(5, 16).replace("T", " ");
+const linesOf = (series, chart) => chart.lines.filter(([name]) => Array.isArray(series[name]));
+const value = (series, name, step, isRate) => {
+  const found = series[name][step];
+  return found === null || found === undefined ? null : isRate ? found / series.step : found;
+};
+
+// Return what is in the range, as uPlot wants it: times, then the values of each line. The ends of the range are always there.
+function columns(series, chart, from, to) {
+  const lines = linesOf(series, chart), times = [], kept = [];
+  for (let step = 0; step < (series.depth?.length ?? 0); step++) {
+    const at = series.from + (step + 1) * series.step;
+    if (at > from && at < to) { times.push(at); kept.push(step); }
+  }
+  return [[from, ...times, to], ...lines.map(([name]) => [null, ...kept.map((step) => value(series, name, step, chart.isRate)), null])];
 }
 
-function draw(place, series, lines, perSecond) {
-  const times = series[lines[0][0]].map((_, step) => series.from + (step + 1) * series.step);
-  const values = lines.map(([name]) => series[name].map((value) => value === null ? null : perSecond ? value / series.step : value));
+const clock = (seconds, withSeconds) => Times.text(new Date(seconds * 1000)).slice(11, withSeconds ? 19 : 16);
+
+function draw(place, series, chart, from, to) {
+  const lines = linesOf(series, chart), key = lines.map(([name]) => name).join();
+  const data = columns(series, chart, from, to);
+  place.range = [from, to];
+  if (place.chart && place.dataset.lines === key) { place.chart.setData(data); return; }
+  place.chart?.destroy();
+  place.dataset.lines = key;
   const colour = getComputedStyle(place).color;
   const axis = {stroke: colour, grid: {stroke: "#8884", width: 1}, ticks: {stroke: "#8884", width: 1}};
-  const chart = place.chart;
-  if (chart) { chart.setData([times, ...values]); return; }
   place.chart = new uPlot({
-    width: place.clientWidth, height: HEIGHT, legend: {live: true}, tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
-    scales: {x: {range: (u, low, high) => [Math.min(low, high - 20 * series.step), high]}, y: {range: (u, low, high) => [0, Math.max(1, high)]}},
-    axes: [{...axis, space: 90, values: (u, ticks) => ticks.map((tick) => clock(tick, series.step))}, {...axis, size: 70}],
-    series: [{label: "UTC", value: (u, tick) => tick === null ? "-" : clock(tick, series.step)}, ...lines.map(([, label, stroke]) => ({label, stroke, width: 2, spanGaps: false}))],
-  }, [times, ...values], place);
-  new ResizeObserver(() => place.chart.setSize({width: place.clientWidth, height: HEIGHT})).observe(place);
+    width: place.clientWidth, height: HEIGHT, legend: {live: true},
+    tzDate: (seconds) => Times.isLocal ? new Date(seconds * 1000) : uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+    scales: {x: {range: () => place.range}, y: {range: (u, low, high) => [0, Math.max(1, high ?? 1)]}},
+    axes: [
+      {...axis, space: 70, values: (u, ticks) => ticks.map((tick) => clock(tick, false))},
+      {...axis, size: 70, label: chart.unit, labelSize: 20, values: (u, ticks) => ticks.map((tick) => tick.toLocaleString("en-US"))},
+    ],
+    series: [
+      {label: `Time (${Times.zone})`, value: (u, tick) => tick === null ? "-" : clock(tick, true)},
+      ...lines.map(([, label, stroke]) => ({
+        label, stroke, width: 2, spanGaps: false, value: (u, it) => it === null ? "-" : it.toLocaleString("en-US", {maximumFractionDigits: 1}),
+      })),
+    ],
+  }, data, place);
 }
 
-// The lines that a chart has: its data-lines names them.
-const shownIn = (figure, lines) => lines.filter(([name]) => figure.dataset.lines.split(" ").includes(name));
-
-function fillTable(table, series, rates, levels) {
-  const body = table.tBodies[0];
-  body.replaceChildren();
-  const last = series.depth.length - 1;
+function fillTable(table, series) {
+  const shown = Object.values(CHARTS).flatMap((chart) => linesOf(series, chart).map(([name, label]) => [name, label, chart.isRate]));
+  const head = document.createElement("tr"), body = [];
+  for (const words of [Times.zone, ...shown.map(([, label]) => label)]) {
+    const cell = document.createElement("th");
+    cell.scope = "col";
+    cell.textContent = words;
+    head.append(cell);
+  }
+  const last = (series.depth?.length ?? 0) - 1;
   for (let step = last; step > Math.max(-1, last - 30); step--) {
-    const row = body.insertRow();
-    const cells = [new Date((series.from + (step + 1) * series.step) * 1000).toISOString().slice(11, 19)];
-    for (const [name] of rates) cells.push(series[name][step] === null ? "-" : (series[name][step] / series.step).toFixed(1));
-    for (const [name] of levels) cells.push(series[name][step] ?? "-");
-    for (const text of cells) row.insertCell().textContent = text;
+    const row = document.createElement("tr");
+    row.insertCell().textContent = clock(series.from + (step + 1) * series.step, true);
+    for (const [name, , isRate] of shown) {
+      const found = value(series, name, step, isRate);
+      row.insertCell().textContent = found === null ? "-" : isRate ? found.toFixed(1) : found;
+    }
+    body.push(row);
   }
+  table.tHead.replaceChildren(head);
+  table.tBodies[0].replaceChildren(...body);
 }
 
-async function show(figure) {
+async function show(figure, isNew) {
   if (document.hidden) return;
-  const span = figure.querySelector("input[type=radio]:checked").value;
-  const answer = await fetch(figure.dataset.series, {headers: {Accept: "application/json"}});
-  const series = answer.ok ? (await answer.json())[span] : null;
   const words = figure.querySelector("[role=status]");
-  words.textContent = !answer.ok ? "The nodes do not answer. The next try follows in 10 seconds." : series ? "" : "Collecting data. The first samples appear in about 20 seconds.";
-  if (!series) return;
-  if (figure.dataset.shown !== span) {
-    for (const place of figure.querySelectorAll(".chart")) { place.chart?.destroy(); place.chart = null; }
-    figure.dataset.shown = span;
+  let answer = null;
+  try {
+    answer = await fetch(figure.dataset.series, {headers: {Accept: "application/json"}});
+  } catch {
+    return;  // live.js tells that nsqadmin is gone
   }
-  const rates = shownIn(figure, LINES), levels = shownIn(figure, LEVELS);
-  draw(figure.querySelector(".chart.rates"), series, rates, true);
-  draw(figure.querySelector(".chart.levels"), series, levels, false);
-  fillTable(figure.querySelector("details table"), series, rates, levels);
+  const [seconds, name] = SPANS[figure.querySelector("input[type=radio]:checked").value];
+  const series = answer.ok ? (await answer.json())[name] : null;
+  words.textContent = !answer.ok ? "The nodes do not answer. The next try follows in 10 seconds." : series ? "" : "Collecting data. The first samples appear in about 20 seconds.";
+  if (!answer.ok) return;
+  const to = Math.floor(new Date(answer.headers.get("Date") ?? Date.now()) / 1000);  // by the server's clock, as the samples are
+  for (const [kind, chart] of Object.entries(CHARTS)) {
+    const place = figure.querySelector(`.chart.${kind}`);
+    if (isNew) { place.chart?.destroy(); place.chart = null; }
+    draw(place, series ?? {step: 10, from: 0}, chart, to - seconds, to);
+  }
+  if (series) fillTable(figure.querySelector("details table"), series);
 }
 
 for (const figure of document.querySelectorAll("figure[data-series]")) {
-  show(figure);
-  setInterval(() => show(figure), AGAIN);
-  figure.addEventListener("change", () => show(figure));
+  const chosen = figure.querySelector(`input[value="${CSS.escape(Choices.get("span") ?? "")}"]`);
+  if (chosen) chosen.checked = true;
+  show(figure, true);
+  setInterval(() => show(figure, false), AGAIN);
+  figure.addEventListener("change", (event) => {
+    Choices.set("span", event.target.value);
+    show(figure, true);
+  });
+  document.addEventListener("zone", () => show(figure, true));
+  for (const place of figure.querySelectorAll(".chart")) {
+    new ResizeObserver(() => place.chart?.setSize({width: place.clientWidth, height: HEIGHT})).observe(place);
+  }
 }

@@ -1,5 +1,4 @@
 // Keyboard shortcuts: / searches, g and a letter open a page, j and k move between rows, ? lists them. The mouse can do all of this, too.
-"use strict";
 
 const LONGEST = 1500;  // ms between g and its letter
 
@@ -38,7 +37,3 @@ document.addEventListener("keydown", (event) => {
   } else return;
   event.preventDefault();
 });
-
-// The page failed before and is available now: load all of it.
-const live = document.getElementById("live");
-if (live) new MutationObserver(() => { if (live.querySelector("[data-reload]")) location.reload(); }).observe(live, {childList: true, subtree: true});

@@ -16,7 +16,8 @@ channel that has something ready, some 2 us, and nothing for the other channels.
     GET /topics/rows?topic=a&topic=b...      {"topics": [{"topic_name", "paused", "depth", ...}, ...]}
 
 At most 200 topics, in the order asked for, else 400 TOO_MANY_TOPICS; topics that do not exist are left out. Besides `paused`
-(the topic is paused, or one of its channels) each has all COLUMNS.
+(the topic is paused, or one of its channels), `topic_paused` (the topic itself is) and `paused_channels` (how many of its
+channels are) each has all COLUMNS.
 
     GET /topic/ages?topic=t                  {"topic": NS, "channels": {"c": NS, ...}, "buried": {"c": 3, ...}}
 
@@ -129,12 +130,13 @@ class Overview:
 class OverviewRows:
     """The figures of the topics that were looked at so far."""
 
-    __slots__ = ("idle", "names", "paused", "rows", "stopped")
+    __slots__ = ("idle", "names", "paused", "pauses", "rows")
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self.rows: list[tuple[int, ...]] = []  # parallel to `names`: each row is as long as COLUMNS
-        self.stopped: list[bool] = []  # parallel to `names`: the topic is paused, or one of its channels
+        # Parallel to `names`: whether the topic itself is paused, and how many of its channels are.
+        self.pauses: list[tuple[bool, int]] = []
         self.paused: list[str] = []  # topic, or topic/channel
         self.idle: list[str] = []  # topic/channel
 
@@ -155,9 +157,9 @@ class OverviewRows:
         depth = topic_depth(topic)
         oldest = oldest_of_topic(topic) if depth else 0
         in_flight = deferred = buried = clients = requeued = timed_out = 0
-        known = len(self.paused)
-        if is_paused(topic):
+        if topic_paused := is_paused(topic):
             self.paused.append(topic.name)
+        known = len(self.paused)
         for channel in topic.channels.values():
             sums = channel_sums(channel)
             if sums.depth:
@@ -195,7 +197,7 @@ class OverviewRows:
         )
         self.names.append(topic.name)
         self.rows.append((*row, unfinished, oldest, jobs))
-        self.stopped.append(len(self.paused) > known)
+        self.pauses.append((topic_paused, len(self.paused) - known))
 
     def as_answer(self, wanted: Sequence[str] | None) -> dict[str, Any]:
         """Return the whole answer. `wanted` are the columns in it; None: it has not even names."""
@@ -215,8 +217,14 @@ class OverviewRows:
     def as_dicts(self) -> list[dict[str, Any]]:
         """Return the figures of each topic as a dict."""
         return [
-            {"topic_name": name, "paused": paused, **dict(zip(COLUMNS, row, strict=True))}
-            for name, paused, row in zip(self.names, self.stopped, self.rows, strict=True)
+            {
+                "topic_name": name,
+                "paused": topic_paused or channels > 0,
+                "topic_paused": topic_paused,
+                "paused_channels": channels,
+                **dict(zip(COLUMNS, row, strict=True)),
+            }
+            for name, (topic_paused, channels), row in zip(self.names, self.pauses, self.rows, strict=True)
         ]
 
 

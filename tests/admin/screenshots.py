@@ -22,7 +22,7 @@ from tests.admin.asking import users_file, with_password
 from tests.admin.conftest import Cluster, a_cluster
 from tests.requirements import chromium
 
-WIDTHS, SCHEMES = (1280, 375), ("light", "dark")
+WIDTHS, SCHEMES = (1280, 768, 375), ("light", "dark")
 CHOSEN = ("topics", "topic", "channel", "messages", "node", "storage", "login")
 BUSY = 40.0  # s: four steps of a chart
 

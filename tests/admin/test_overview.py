@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admin.merge import topic_of
-from admin.overview import COLUMNS, Overview, in_order, ordered, overview_of, rows_of
+from admin.overview import COLUMNS, RATES, Overview, ordered, overview_of, rates, rows_of
+from admin.tables import TOPICS
 from admin.views import Row, absent_row
 
 NOW = 1_700_000_000
@@ -50,21 +51,57 @@ def test_originals_are_counted_too() -> None:
     assert (found.idle, found.idle_count) == ({"o/c"}, 1)
 
 
-def test_orders() -> None:
-    def seen(**columns: dict[str, int]) -> Overview:
-        return Overview(columns=dict(columns))
+def seen(answered: str = "a:1 b:1", **columns: dict[str, int]) -> Overview:
+    return Overview(columns=dict(columns), answered=set(answered.split()))
 
+
+def test_orders() -> None:
     names = ["b", "a", "Abc"]
-    assert ordered(names, seen(), None, 0, "", "name") == ["Abc", "a", "b"]
-    assert ordered(names, seen(), None, 0, "B", "name") == ["Abc", "b"]
+    assert ordered(names, seen(), None, 0, "", "name", False) == ["Abc", "a", "b"]
+    assert ordered(names, seen(), None, 0, "", "name", True) == ["b", "a", "Abc"]
+    assert ordered(names, seen(), None, 0, "B", "name", False) == ["Abc", "b"]
     assert ordered(names, seen(depth={"a": 1, "b": 9}), None, 0, "", "depth") == ["b", "a", "Abc"]
+    assert ordered(names, seen(depth={"a": 1, "b": 9}), None, 0, "", "depth", False) == ["a", "b", "Abc"]
     assert ordered(names, seen(oldest={"a": 5, "b": 0, "Abc": 2}), None, 0, "", "oldest") == ["Abc", "a", "b"]
+    assert ordered(names, seen(oldest={"a": 5, "b": 0, "Abc": 2}), None, 0, "", "oldest", False) == ["a", "Abc", "b"]
     before, now = seen(messages={"a": 10, "b": 50}), seen(messages={"a": 30, "b": 51, "Abc": 900})
     assert ordered(names, now, before, 2.0, "", "rate_in") == ["a", "b", "Abc"]  # of what is new nothing is known yet
     assert ordered(names, now, None, 0, "", "rate_in") == ["Abc", "a", "b"]
-    before = seen(messages={"a": 0, "b": 0}, held={"a": 0, "b": 10}, channels={"a": 1, "b": 1})
-    now = seen(messages={"a": 10, "b": 0}, held={"a": 10, "b": 0}, channels={"a": 1, "b": 1})
-    assert ordered(["a", "b"], now, before, 1.0, "", "rate_out") == ["b", "a"]
+
+
+def test_the_rate_of_finishing_is_of_one_channel_and_without_what_was_buried() -> None:
+    before = seen(
+        messages={"a": 0, "b": 0, "p": 0}, held={"a": 0, "b": 10, "p": 0}, buried={"a": 0, "b": 0, "p": 0},
+        channels={"a": 1, "b": 1, "p": 1},
+    )  # fmt: skip
+    now = seen(
+        messages={"a": 30, "b": 0, "p": 20}, held={"a": 10, "b": 0, "p": 0}, buried={"a": 0, "b": 0, "p": 20},
+        channels={"a": 2, "b": 1, "p": 1},
+    )  # fmt: skip
+    assert rates(now, before, 2.0, "rate_out") == {"a": 12.5, "b": 5.0, "p": 0.0}
+    assert ordered(["a", "b", "p"], now, before, 2.0, "", "rate_out") == ["a", "b", "p"]
+
+
+def test_rates_are_not_of_two_looks_at_different_nodes() -> None:
+    before, now = seen("a:1", messages={"t": 10}), seen("a:1 b:1", messages={"t": 5000})
+    assert rates(now, before, 2.0, "rate_in") == {}
+    assert rates(now, now, 2.0, "rate_in") == {"t": 0.0}
+
+
+def test_the_nodes_that_answered_are_known() -> None:
+    raw = topic_of({"topic_name": "o", "channels": []}, "b:1", "h", NOW)
+    assert overview_of({"a:1": told(["x"])}, [raw], ()).answered == {"a:1", "b:1"}
+
+
+def test_what_takes_longest_to_drain_is_first() -> None:
+    held = {"slow": 100, "fast": 100, "grows": 1, "stalls": 5, "none": 0}
+    before = seen(depth=held, held=held)
+    held = {"slow": 90, "fast": 10, "grows": 9, "stalls": 5, "none": 0, "new": 7}
+    names, now = sorted(held), seen(depth=held, held=held)
+    assert ordered(names, now, before, 1.0, "", "drain") == ["grows", "new", "stalls", "slow", "fast", "none"]
+    assert ordered(names, now, before, 1.0, "", "drain", False) == ["none", "fast", "slow", "new", "stalls", "grows"]
+    assert rates(now, before, 2.0, "drain")["grows"] == -4.0
+    assert ordered(names, now, None, 0.0, "", "drain")[0] == "none"  # the only one of which it is known
 
 
 def test_rows_are_put_in_order_once_more() -> None:
@@ -72,10 +109,21 @@ def test_rows_are_put_in_order_once_more() -> None:
         replace(absent_row(name), depth=depth, oldest=then)
         for name, depth, then in (("a", 1, 0), ("b", 5, 9), ("c", 5, 3))
     ]
-    assert [row.name for row in in_order(rows, "name")] == ["a", "b", "c"]
-    assert [row.name for row in in_order(rows, "depth")] == ["b", "c", "a"]
-    assert [row.name for row in in_order(rows, "oldest")] == ["c", "b", "a"]
-    assert [row.name for row in in_order(rows, "rate_in")] == ["a", "b", "c"]
+    for sort, names in (("name", "abc"), ("depth", "bca"), ("oldest", "cba"), ("rate_in", "abc")):
+        assert "".join(row.name for row in TOPICS.sorted(rows, {"sort": sort})) == names
+
+
+def test_every_column_of_the_table_has_an_order_over_all_topics() -> None:
+    assert {column.key for column in TOPICS.columns} == COLUMNS.keys()
+    assert RATES.keys() <= COLUMNS.keys()
+
+
+def test_a_topic_is_paused_only_if_it_is_and_its_channels_are_counted() -> None:
+    one = {"topic_name": "t", "paused": True, "topic_paused": False, "paused_channels": 1}
+    found = rows_of([one, one], [])["t"]
+    assert (found.paused, found.paused_channels) == (False, 1)
+    assert rows_of([one | {"topic_paused": True}, one], [])["t"].paused
+    assert rows_of([{"topic_name": "t", "paused": True}], [])["t"].paused  # of an earlier version
 
 
 def test_rows_of_several_nodes() -> None:

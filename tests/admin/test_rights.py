@@ -87,9 +87,12 @@ def test_a_role_of_the_file_may_do_what_its_rules_say_and_nothing_else(tmp_path:
             "/api/topics",
             "/api/nodes",
             "/api/counter",
+            "/names",
+            "/names?q=s",
         ):
             page = await client.get(path)
             assert (page.status_code, "secret" in page.text) == (200, False), path
+        assert (await client.get("/names?q=DERS")).json() == {"topics": ["orders.eu"]}
         assert "orders.eu" in (await client.get("/api/topics")).text
         assert "Counter" not in (await client.get("/")).text
         for path in ("/counter", "/history", "/topics/secret", "/tube?name=secret.jobs", "/audit", "/body/orders.eu/c"):
@@ -203,7 +206,7 @@ def test_what_runs_ends_when_its_user_is_removed(tmp_path: Path) -> None:
         await asyncio.wait_for(app(scope, receive, send), 30)
         return b"".join(sent).decode()
 
-    assert "you no longer have access to this page" in in_loop(run)
+    assert "Your session has ended." in in_loop(run)
 
 
 def test_a_task_ends_when_its_user_may_no_longer_do_all_that_it_needs(tmp_path: Path) -> None:

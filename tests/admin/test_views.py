@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admin import views
+from admin.merge import topic_of
 from admin.views import Row, hex_of, message_view, page_of, with_rates
 
 ROW = Row("t", False, 100, 5, 0, 1000, 0, 0, 2, 3)
@@ -17,10 +18,22 @@ ROW = Row("t", False, 100, 5, 0, 1000, 0, 0, 2, 3)
 
 def test_rates_are_of_what_came_and_what_is_left() -> None:
     later = replace(ROW, messages=1100, depth=150)
-    row = with_rates(later, ROW, 2.0, copies=2)  # a copy for each of two channels
-    assert (row.rate_in, row.rate_out) == (50.0, 75.0)
+    row = with_rates(later, ROW, 2.0)  # a copy for each of two channels
+    assert (row.rate_in, row.rate_out) == (50.0, 37.5)
     assert with_rates(later, None, 2.0).rate_in is None
     assert with_rates(ROW, later, 2.0).rate_in is None  # the node began anew
+
+
+def test_burying_is_not_finishing() -> None:
+    poison = replace(ROW, channels=1, depth=0, in_flight=0)
+    row = with_rates(replace(poison, messages=1010, buried=10), poison, 2.0)
+    assert (row.rate_in, row.rate_out) == (5.0, 0.0)
+
+
+def test_the_rates_of_a_topic_compare_with_each_other() -> None:
+    before = replace(ROW, channels=3)
+    row = with_rates(replace(before, messages=1100), before, 2.0)  # nothing is left of any of the three
+    assert row.rate_in == row.rate_out == 50.0
 
 
 @pytest.mark.parametrize(
@@ -33,7 +46,7 @@ def test_the_time_to_drain(depth: int, gain: float, words: str) -> None:
 
 
 def test_what_grows_does_not_drain_however_many_channels_it_has() -> None:
-    grown = with_rates(replace(ROW, messages=1100, depth=150), ROW, 2.0, copies=2)
+    grown = with_rates(replace(ROW, messages=1100, depth=150), ROW, 2.0)
     assert (grown.gain, grown.drain) == (-25.0, "growing")
 
 
@@ -93,3 +106,11 @@ def test_a_message_that_waits_for_copies_is_shown_as_such() -> None:
     view = message_view({"offset": 7, "body_size": 5, "waiting_for_copies": True})
     assert (view["waits"], view["text"], view["body_size"]) == (True, "", 5)
     assert not message_view({"offset": 7, "body": "x", "waiting_for_copies": "yes"})["waits"]
+
+
+def test_a_topic_whose_channel_is_paused_is_not_paused() -> None:
+    channel = {"channel_name": "c", "paused": True, "depth": 0}
+    raw = {"topic_name": "t", "channels": [channel, channel | {"channel_name": "d", "paused": False}]}
+    parts = [topic_of(raw, node, "h", 1) for node in ("a:1", "b:1")]
+    row = views.topic_row("t", parts)
+    assert (row.paused, row.paused_channels, row.channels) == (False, 1, 2)

@@ -86,13 +86,21 @@ def test_rows() -> None:
     node.publish("t", b"x")
     node.channel("u", "c")
     t, u = look(node).as_dicts()
-    assert list(t) == ["topic_name", "paused", *COLUMNS]
+    assert list(t) == ["topic_name", "paused", "topic_paused", "paused_channels", *COLUMNS]
     assert t | {"oldest": 0} == dict.fromkeys(COLUMNS, 0) | {
         "topic_name": "t",
         "paused": True,
+        "topic_paused": False,
+        "paused_channels": 1,
         "depth": 1,
         "held": 1,
         "messages": 1,
         "channels": 1,
     }
-    assert u == dict.fromkeys(COLUMNS, 0) | {"topic_name": "u", "paused": False, "channels": 1}
+    assert u == dict.fromkeys(COLUMNS, 0) | {
+        "topic_name": "u",
+        "paused": False,
+        "topic_paused": False,
+        "paused_channels": 0,
+        "channels": 1,
+    }

@@ -1,0 +1,40 @@
+"""Times as elements of a page: UTC for readers without scripts; times.js shows them in the zone that the reader chose. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from markupsafe import Markup
+
+UNKNOWN = "-"
+
+
+def iso(at: int) -> str:
+    """Return a time, ns since the epoch, in the form of an HTML time element; "" for none, or one out of range."""
+    try:
+        return datetime.fromtimestamp(at / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z" if at else ""
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def moment_element(at: int) -> Markup | str:
+    """Return a time to the millisecond as an element; - for none."""
+    return _element(at, "ms", slice(0, 23))
+
+
+def second_element(at: int) -> Markup | str:
+    """Return a time to the second as an element; - for none."""
+    return _element(at, "s", slice(0, 19))
+
+
+def clock_element(at: int) -> Markup | str:
+    """Return the time of day as an element; - for none."""
+    return _element(at, "clock", slice(11, 19))
+
+
+def _element(at: int, form: str, shown: slice) -> Markup | str:
+    text = iso(at)
+    if not text:
+        return UNKNOWN
+    words = text[shown].replace("T", " ")
+    return Markup('<time datetime="{}" data-form="{}">{} UTC</time>').format(text, form, words)

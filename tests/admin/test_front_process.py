@@ -1,0 +1,202 @@
+"""What the scripts and styles of the pages do in a browser: charts, time zones, orders, widths, the command palette."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from tests.admin.conftest import nsqadmin
+from tests.admin.screenshots import browser
+from tests.daemons import nsqd, post, publish
+from tests.requirements import CLIENTS, require
+
+pytestmark = pytest.mark.process
+WAIT = 60_000  # ms
+AXE = CLIENTS / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+_FAULTS = "axe.run().then(r => r.violations.map(v => v.id + ': ' + v.nodes.map(n => n.target).join(' ')))"
+LONG = "payments-authorized-by-the-issuing-bank1"  # 40 characters
+RANGE = "[...document.querySelectorAll('.chart')].map(one => one.chart.scales.x.max - one.chart.scales.x.min)"
+LABELS = "document.querySelector('.chart.rates').chart.axes[0]._values"
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Browser]:
+    require("chromium")
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with nsqd(tmp_path_factory.mktemp("node"), "-beanstalk-address", "127.0.0.1:0") as node:
+        for name, count in (("orders", 3), ("clicks", 7), (LONG, 5)):
+            publish(node, name, *["x"] * count)
+        post(node, "/channel/create", topic="orders", channel="mail")
+        with nsqadmin("-nsqd-http-address", node.http) as admin:
+            yield f"http://{admin.http}"
+
+
+@pytest.fixture
+def page(chrome: Browser) -> Iterator[Page]:
+    context = chrome.new_context(viewport={"width": 1280, "height": 800}, timezone_id="Asia/Tokyo", bypass_csp=True)
+    yield context.new_page()
+    context.close()
+
+
+def series(page: Page, data: dict[str, Any]) -> None:
+    """Let nsqadmin answer with these series."""
+    page.route("**/series/*", lambda route: answered(route, data))
+
+
+def answered(route: Route, data: dict[str, Any]) -> None:
+    route.fulfill(body=json.dumps(data), content_type="application/json")
+
+
+def points(step: int, count: int, **more: list[int]) -> dict[str, Any]:
+    """A series that ends now."""
+    names = ("published", "finished", "depth", "in_flight")
+    end = int(time.time()) // step * step
+    return {"step": step, "from": end - count * step, **{name: [5] * count for name in names}, **more}
+
+
+@pytest.mark.parametrize("count", [0, 1, 40])
+def test_a_chart_has_its_range_with_few_points_or_none(page: Page, url: str, count: int) -> None:
+    day = points(300, count) if count else None
+    series(page, {"hour": points(10, count) if count else None, "day": day})
+    page.goto(f"{url}/topics/orders")
+    for words, seconds in (("Last day", 86_400), ("Last 15 minutes", 900), ("Last hour", 3_600)):
+        page.get_by_label(words).check()
+        page.wait_for_function(f"{RANGE}.every(one => one === {seconds})", timeout=WAIT)
+        labels = page.evaluate(LABELS)
+        assert labels
+        assert all(len(one) == 5 and one[2] == ":" for one in labels), labels
+
+
+def test_a_chart_draws_the_lines_that_an_answer_has(page: Page, url: str) -> None:
+    series(page, {"hour": points(10, 3, requeued=[10, 20, 30]), "day": None})
+    page.goto(f"{url}/topics/orders")
+    page.wait_for_selector("figure canvas")
+    assert "Requeued/s" in page.inner_text(".chart.rates .u-legend")
+    assert "Timed out/s" not in page.inner_text(".chart.rates .u-legend")
+    page.click("summary:has-text('as a table')")
+    heads = page.locator("figure details th").all_inner_texts()
+    assert heads == ["UTC", "Published/s", "Finished/s, all channels", "Requeued/s", "Depth", "In flight"]
+    assert page.inner_text("figure details tbody tr:first-child td:nth-child(4)") == "3.0"
+
+
+def test_times_are_those_of_the_reader_if_he_wants(page: Page, url: str) -> None:
+    page.goto(f"{url}/")
+    assert page.inner_text("#as-of time").endswith(" UTC")
+    page.select_option("#zone select", "local")
+    at = page.get_attribute("#as-of time", "datetime")
+    assert at is not None
+    expect(page.locator("#as-of time")).to_contain_text("GMT+9")
+    assert int(page.inner_text("#as-of time")[:2]) == (int(at[11:13]) + 9) % 24
+    page.goto(f"{url}/topics/orders")  # it is kept
+    expect(page.locator("#as-of time")).to_contain_text("GMT+9")
+    page.select_option("#zone select", "utc")
+    expect(page.locator("#as-of time")).to_contain_text("UTC")
+
+
+def names(page: Page) -> list[str]:
+    return page.locator("#live table:has-text('Topics') tbody th .name").all_inner_texts()
+
+
+def test_a_table_sorts_by_the_column_that_is_clicked_and_the_other_way_with_the_next_click(
+    page: Page, url: str
+) -> None:
+    page.goto(f"{url}/")
+    assert names(page) == ["clicks", "orders", LONG]
+    page.click("th a:text-is('Depth')")
+    assert names(page) == ["clicks", LONG, "orders"]
+    assert "sort=depth&order=desc" in page.url
+    arrow = page.evaluate("getComputedStyle(document.querySelector('th[aria-sort] a'), '::after').content")
+    assert "\N{BLACK DOWN-POINTING TRIANGLE}" in arrow
+    page.click("th a:text-is('Depth')")
+    assert names(page) == ["orders", LONG, "clicks"]
+    page.reload()
+    assert names(page) == ["orders", LONG, "clicks"]
+
+
+@pytest.mark.parametrize("path", ["/", "/topics/orders", "/tubes", "/storage", "/readers", "/nodes/NODE"])
+def test_every_head_of_a_table_is_a_link_that_works(url: str, path: str) -> None:
+    node = httpx.get(f"{url}/api/nodes").json()["nodes"][0]
+    address = f"{node['broadcast_address']}:{node['http_port']}"
+    where = url + path.replace("NODE", address)
+    found = httpx.get(where).text
+    links = [part.split('"')[0].replace("&amp;", "&") for part in found.split('<a href="?')[1:]]
+    heads = [link for link in links if "sort=" in link]
+    assert len(heads) > 3
+    for link in heads:
+        answer = httpx.get(f"{where}?{link}")
+        assert answer.status_code == 200, link
+        assert 'aria-sort="' in answer.text
+
+
+@pytest.mark.parametrize("width", [1280, 768, 375])
+def test_names_are_not_broken_and_nothing_is_wider_than_the_page(page: Page, url: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    for path in ("/", "/topics/orders"):
+        page.goto(url + path)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+    page.goto(f"{url}/")
+    name = page.locator("tbody .name", has_text=LONG)
+    box = name.bounding_box()
+    assert box is not None
+    assert box["height"] < 30  # one line
+    assert name.get_attribute("title") == LONG
+    if width == 1280:
+        assert name.evaluate("(one) => one.scrollWidth <= one.clientWidth")  # all of it
+    if width == 375:
+        assert page.locator("td.zero").first.is_hidden()
+
+
+def test_the_command_palette_finds_pages_and_topics_by_keyboard_alone(page: Page, url: str) -> None:
+    require("node")
+    page.goto(f"{url}/nodes")
+    page.keyboard.press("Control+k")
+    expect(page.locator("#palette")).to_be_visible()
+    expect(page.locator("#palette input")).to_be_focused()
+    page.add_script_tag(path=AXE)
+    assert page.evaluate(_FAULTS) == []
+    page.keyboard.type("stor")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/storage")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("payments-")
+    expect(page.locator("#palette li").first).to_contain_text(LONG, timeout=WAIT)
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/topics/{LONG}")
+    page.keyboard.press("Control+k")
+    page.keyboard.press("ArrowDown")
+    second = page.locator("#palette li").nth(1)
+    expect(second).to_have_attribute("aria-selected", "true")
+    assert page.get_attribute("#palette input", "aria-activedescendant") == second.get_attribute("id")
+    page.keyboard.press("Escape")
+    expect(page.locator("#palette")).to_be_hidden()
+
+
+def test_a_filter_is_saved_with_its_order_and_found_again(page: Page, url: str) -> None:
+    page.on("dialog", lambda dialog: dialog.accept("<b>mine</b>"))
+    page.goto(f"{url}/?q=c&sort=depth&order=asc")
+    page.click("button:text-is('Save filter')")
+    page.goto(f"{url}/")
+    page.select_option("#saved select", label="<b>mine</b>")
+    page.wait_for_url("**/?q=c&sort=depth&order=asc")
+    page.goto(f"{url}/nodes")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("mine")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/?q=c&sort=depth&order=asc")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("mine")
+    page.keyboard.press("Delete")
+    expect(page.locator("#palette li")).to_have_count(0)
+    page.reload()
+    expect(page.locator("#saved select")).to_be_hidden()

@@ -1,0 +1,158 @@
+"""A page in a browser knows when its figures are old: nsqadmin dies, freezes or refuses, nodes hang, the tab is left."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.admin.asking import PASSWORD, users_file, with_password
+from tests.admin.conftest import nsqadmin
+from tests.admin.screenshots import browser
+from tests.daemons import Daemon, nsqd, publish
+from tests.requirements import CLIENTS, require
+
+pytestmark = pytest.mark.process
+AXE = CLIENTS / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+_FAULTS = "axe.run().then(r => r.violations.map(v => v.id + ': ' + v.nodes.map(n => n.target).join(' ')))"
+WAIT = 60_000  # ms
+_COUNT_BEATS = "window.beats = 0; document.getElementById('live').addEventListener('beat', () => window.beats++)"
+_HIDE = (
+    "Object.defineProperty(document, 'hidden', {configurable: true, get: () => %s});"
+    "document.dispatchEvent(new Event('visibilitychange'))"
+)
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Browser]:
+    require("chromium")
+    require("node")
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Daemon]:
+    with nsqd(tmp_path / "node") as found:
+        publish(found, "orders", b"1")
+        yield found
+
+
+@contextmanager
+def opened(chrome: Browser, admin: Daemon, path: str = "/topics/orders") -> Iterator[Page]:
+    context = chrome.new_context(bypass_csp=True)  # for axe
+    page = context.new_page()
+    page.goto(f"http://{admin.http}{path}")
+    page.evaluate(_COUNT_BEATS)
+    page.wait_for_function("window.beats > 1", timeout=WAIT)
+    yield page
+    context.close()
+
+
+def shows(page: Page, count: int) -> None:
+    expect(page.locator("#live tfoot td[data-label=Messages]")).to_have_text(str(count), timeout=WAIT)
+
+
+def test_nsqadmin_is_killed_and_comes_back(chrome: Browser, node: Daemon) -> None:
+    with nsqadmin("-nsqd-http-address", node.http) as admin, opened(chrome, admin) as page:
+        shows(page, 1)
+        expect(page.locator("#stale")).to_be_hidden()
+        admin.kill()
+        expect(page.locator("#stale")).to_contain_text("Disconnected. Data from", timeout=WAIT)
+        told = page.inner_text("#stale time")
+        figure = page.locator("#live tfoot td[data-label=Messages]")
+        grey = figure.evaluate("(one) => getComputedStyle(one).color")
+        page.add_script_tag(path=AXE)
+        assert page.evaluate(_FAULTS) == []
+        publish(node, "orders", b"2")
+        with nsqadmin("-nsqd-http-address", node.http, "-http-address", admin.http):
+            shows(page, 2)
+            expect(page.locator("#stale")).to_be_hidden(timeout=WAIT)
+            assert figure.evaluate("(one) => getComputedStyle(one).color") != grey
+            assert page.inner_text("#as-of time") != told
+            page.close()  # before its nsqadmin ends
+
+
+def test_nsqadmin_freezes(chrome: Browser, node: Daemon) -> None:
+    with nsqadmin("-nsqd-http-address", node.http) as admin, opened(chrome, admin) as page:
+        admin.process.send_signal(signal.SIGSTOP)
+        try:
+            expect(page.locator("#stale")).to_contain_text("Disconnected. Data from", timeout=WAIT)
+            publish(node, "orders", b"2")
+        finally:
+            admin.process.send_signal(signal.SIGCONT)
+        shows(page, 2)
+        expect(page.locator("#stale")).to_be_hidden(timeout=WAIT)
+
+
+def test_a_node_that_hangs_is_no_dead_nsqadmin(chrome: Browser, node: Daemon) -> None:
+    with nsqadmin("-nsqd-http-address", node.http) as admin, opened(chrome, admin) as page:
+        page.evaluate("""
+            window.told = [];
+            new MutationObserver(() => window.told.push(document.getElementById("stale").textContent))
+              .observe(document.getElementById("stale"), {childList: true});
+        """)
+        node.process.send_signal(signal.SIGSTOP)
+        try:
+            page.evaluate("window.beats = 0")
+            page.wait_for_function("window.beats > 7", timeout=WAIT)
+        finally:
+            node.process.send_signal(signal.SIGCONT)
+        assert [words for words in page.evaluate("window.told") if "isconnected" in words] == []
+
+
+def test_a_tab_in_the_background_is_no_alarm_and_says_so_when_it_is_looked_at_again(
+    chrome: Browser, node: Daemon
+) -> None:
+    with nsqadmin("-nsqd-http-address", node.http) as admin, opened(chrome, admin) as page:
+        page.evaluate("window.told = [];" + _HIDE % "true")
+        page.evaluate("""
+            new MutationObserver(() => window.told.push(document.getElementById("stale").textContent))
+              .observe(document.getElementById("stale"), {childList: true});
+        """)
+        page.evaluate("window.beats = 0")
+        page.wait_for_timeout(6000)  # as long as a reader looks at another tab
+        assert page.evaluate("[window.beats, window.told]") == [0, []]
+        publish(node, "orders", b"2")
+        page.evaluate(_HIDE % "false")
+        expect(page.locator("#stale")).to_be_hidden(timeout=WAIT)
+        shows(page, 2)
+        words = page.evaluate("window.told")
+        assert words[0].startswith("Reconnecting. Data from ")
+        assert not any("Disconnected" in one for one in words)
+
+
+def test_a_session_that_has_ended_says_so_with_a_way_back(chrome: Browser, node: Daemon, tmp_path: Path) -> None:
+    users = users_file(tmp_path, with_password("ann", "admin"))
+    with nsqadmin("-nsqd-http-address", node.http, "-users-file", users) as admin:
+        context = chrome.new_context(bypass_csp=True)
+        page = context.new_page()
+        page.goto(f"http://{admin.http}/topics/orders?nodes_sort=depth")
+        page.fill("input[name=user]", "ann")
+        page.fill("input[name=password]", PASSWORD)
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#live[data-htmx-powered]", state="attached")
+        page.evaluate(_COUNT_BEATS)
+        page.wait_for_function("window.beats > 1", timeout=WAIT)
+        context.clear_cookies()
+        admin.kill()
+        with nsqadmin("-nsqd-http-address", node.http, "-users-file", users, "-http-address", admin.http):
+            expect(page.locator("#stale")).to_contain_text("Your session has ended.", timeout=WAIT)
+            page.click("#stale a:text-is('Log in again')")
+            page.fill("input[name=user]", "ann")
+            page.fill("input[name=password]", PASSWORD)
+            page.keyboard.press("Enter")
+            page.wait_for_url("**/topics/orders?nodes_sort=depth")
+            context.close()
+
+
+def test_without_scripts_the_time_of_the_figures_is_printed(node: Daemon) -> None:
+    with nsqadmin("-nsqd-http-address", node.http) as admin:
+        for path in ("/", "/topics/orders", "/nodes", "/tubes", "/storage", "/readers", "/counter", "/tasks"):
+            answer = httpx.get(f"http://{admin.http}{path}").text
+            assert 'Data from <time datetime="' in answer, path

@@ -1,0 +1,60 @@
+"""The columns of the pages' tables: each sorts whatever nodes tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from admin import tables
+from admin.cluster_state import LogCopy, LogState, MemberState
+from admin.roles import Who, of_role
+from admin.sorting import Table
+from admin.storage import storage_view
+from admin.talkers import top_talkers
+from admin.views import absent_row, reader_rows
+
+ANYBODY = Who(of_role("", "admin"))
+LIES: dict[str, Any] = {"topics": [{}, {"topic": 7, "messages": "x"}], "files": [{}, {"number": None}], "adopted": [{}]}
+VIEW = storage_view(LIES, ANYBODY)
+MEMBER = MemberState(1, "", "", "", "up", [], 2, [], None, None, None)
+NODE: dict[str, Any] = {
+    "hostname": "h", "node": "a:1", "depth": 0, "memory_depth": 0, "backend_depth": 0, "message_count": 0, "channels": None,
+    "e2e_processing_latency": {"count": 1, "percentiles": [{"quantile": 0.5, "average": 3.0}]},
+}  # fmt: skip
+TABLES: list[tuple[str, Table[Any], list[Any]]] = [
+    ("topics", tables.TOPICS, [absent_row("b"), absent_row("a")]),
+    ("node", tables.NODE_TOPICS, [absent_row("b"), absent_row("a")]),
+    ("channels", tables.CHANNELS, [absent_row("b"), absent_row("a")]),
+    ("topic on nodes", tables.TOPIC_NODES, [NODE, NODE | {"e2e_processing_latency": None, "hostname": "g"}]),
+    ("readers", tables.READERS, reader_rows({"a:1": [{}, {"lag": "x"}]}, "t")),
+    ("tubes", tables.TUBES, [{"tube_name": "a"}, {"node": "n"}]),
+    ("storage", tables.STORAGE, [("a:1", VIEW), ("b:1", VIEW)]),
+    ("topics of a log", tables.LOG_TOPICS, VIEW["topics"]),
+    ("files", tables.LOG_FILES, VIEW["files"]),
+    ("adopted", tables.ADOPTED, VIEW["adopted"]),
+    ("talkers", tables.TALKERS, top_talkers({"identities": [{}, {"name": "x", "bytes": 3}]})),
+    ("members", tables.MEMBERS, [MEMBER, MemberState(2, "", "", "", "up", [1], 2, [], 1, 2, 0)]),
+    ("logs", tables.LOGS, [LogState("a", None, None, "closed"), LogState("b", 1, 1, "serving")]),
+    ("copies", tables.COPIES, [LogCopy(1, 2, "a", "away", None, None, None), LogCopy(2, 1, "b", "in sync", 0, 1, 1)]),
+]
+
+
+@pytest.mark.parametrize(
+    ("table", "rows"), [(table, rows) for _, table, rows in TABLES], ids=[one[0] for one in TABLES]
+)
+def test_every_column_sorts_both_ways(table: Table[Any], rows: list[Any]) -> None:
+    assert len({one.key for one in table.columns}) == len(table.columns)
+    prefix = f"{table.name}_" if table.name else ""
+    for column in table.columns:
+        for order in ("asc", "desc"):
+            asked = {f"{prefix}sort": column.key, f"{prefix}order": order}
+            assert len(table.sorted(rows, asked)) == len(rows)
+            assert [one.words for one in table.heads(asked) if one.aria] == [column.words]
+
+
+def test_the_age_of_nothing_is_not_known() -> None:
+    assert tables.age_of(0) is None
+    assert tables.age_of(5) == -5
+    assert tables.latency_of(NODE) == 3.0
+    assert tables.latency_of({"e2e_processing_latency": None}) is None
