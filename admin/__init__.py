@@ -10,7 +10,8 @@ with deadlines, their URLs, answers with bounds); then `pages` over `topic_pages
   `roles`, `sessions`; `cluster_state` (nodes that copy their logs), made by `cluster_merge` and `cluster_logs` (who owns
   which) of what `cluster_answer` has read.
 * Output: `layout` (layout, live parts, refusals), `export`, `api` (the original's JSON API).
-* Actions: `forms` and `message_forms` over `actions`, `tasks` and `bulk` (to many messages), `audit` over `outbox`.
+* Actions: `forms`, `message_forms` and `republish` over `actions`, `tasks` and `bulk` (to many messages), `audit` over
+  `outbox`.
 * Users: `access`, `login`, `users`, `users_command`.
 
 This room imports no other room, and neither penstock.client nor penstock.launch.

@@ -35,6 +35,7 @@ from admin.pages import Pages
 from admin.places import Places
 from admin.queries import Queries
 from admin.record_pages import RecordPages
+from admin.republish import Republish
 from admin.tasks import Tasks
 from admin.topic_pages import TopicPages
 from admin.upstreams import Times, UpstreamError, Upstreams
@@ -166,6 +167,7 @@ class _ClusterSite:
         self.browsing = Browsing(options, queries, self.renderer)
         self.forms = Forms(options, queries, self.renderer, access, actions, tasks)
         self.message_forms = MessageForms(options, queries, self.renderer, access, actions, tasks, self.browsing)
+        self.republish = Republish(options, queries, self.renderer, access, actions, self.browsing)
 
     async def _banners(self, request: Request) -> Fields:
         return await self.pages.banners(request)
@@ -175,7 +177,9 @@ class _ClusterSite:
         shown = {**self.pages.routes(), **self.browsing.routes()}
         posted = {**self.forms.routes(), **self.message_forms.routes()}
         pages = {path: {**shown.get(path, {}), **posted.get(path, {})} for path in {**shown, **posted}}
-        return {**self.access.guarded(pages, self.renderer.refuse), **self.access.guarded(self.api.routes())}
+        guarded, refuse = self.access.guarded, self.renderer.refuse
+        both = {**guarded(pages, refuse), **guarded(self.republish.routes(), refuse)}
+        return {**both, **guarded(self.api.routes())}
 
 
 async def _publish(cluster: Cluster, topic: str, line: bytes) -> None:

@@ -65,6 +65,7 @@ NEEDED: dict[str, Need] = {
     "GET /topics/{topic}/{channel}": _path(Verb.STATS),
     "GET /messages/{topic}/{channel}": _path(Verb.BROWSE),  # without bodies for those who may not read
     "GET /body/{topic}/{channel}": _path(Verb.READ),
+    "GET /republish/{topic}/{channel}": _path(Verb.READ),
     "GET /series/{topic}": _path(Verb.STATS),
     "GET /nodes": _some(Verb.STATS),
     "GET /nodes/{node}": _some(Verb.STATS),
@@ -83,6 +84,7 @@ NEEDED: dict[str, Need] = {
     "POST /topics/{topic}": _path(Verb.PUBLISH, Verb.ACT, Verb.DELETE),
     "POST /topics/{topic}/{channel}": _path(Verb.ACT, Verb.DELETE),
     "POST /messages/{topic}/{channel}": _path(Verb.ACT),
+    "POST /republish/{topic}/{channel}": _path(Verb.PUBLISH),
     "POST /tube": _some(Verb.ACT, Verb.DELETE),
     "POST /tasks/{task}": _some(Verb.ACT),
     "POST /nodes/{node}": _all(Verb.ADMIN),

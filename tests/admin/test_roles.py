@@ -22,7 +22,7 @@ GRAPHITE: dict[str, Any] = {"proxy_graphite": True, "graphite_url": "http://127.
 # the built-in role that a route needs at least, if it is not viewer; as it was before there were verbs
 LEAST = {
     **dict.fromkeys(("GET /ping", "GET /login", "POST /login", "POST /logout", "GET /static/{asset}"), "nobody"),
-    "GET /body/{topic}/{channel}": "body-viewer",
+    **dict.fromkeys(("GET /body/{topic}/{channel}", "GET /republish/{topic}/{channel}"), "body-viewer"),
     **{
         route: "operator"
         for route in NEEDED
