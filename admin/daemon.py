@@ -47,6 +47,7 @@ from admin.places import Places
 from admin.queries import Queries
 from admin.record_pages import RecordPages
 from admin.refused_attempts import RefusedAttempts
+from admin.republish import Republish
 from admin.state_store import StateStore
 from admin.tasks import Tasks
 from admin.tombstones import Tombstones
@@ -221,6 +222,7 @@ class _ClusterSite:
         self.health = Health(options, queries, self.renderer, access, self.audit)
         self.forms = Forms(options, queries, self.renderer, access, actions, tasks, self.monitor)
         self.message_forms = MessageForms(options, queries, self.renderer, access, actions, tasks, self.browsing)
+        self.republish = Republish(options, queries, self.renderer, access, actions, self.browsing)
 
     async def _banners(self, request: Request) -> Fields:
         return await self.pages.banners(request)
@@ -230,7 +232,9 @@ class _ClusterSite:
         shown = {**self.pages.routes(), **self.browsing.routes(), **self.health.routes()}
         posted = {**self.forms.routes(shown), **self.message_forms.routes(shown), **self.configuration.routes()}
         pages = {path: {**shown.get(path, {}), **posted.get(path, {})} for path in {**shown, **posted}}
-        return {**self.access.guarded(pages, self.renderer.refuse), **self.access.guarded(self.api.routes())}
+        guarded, refuse = self.access.guarded, self.renderer.refuse
+        both = {**guarded(pages, refuse), **guarded(self.republish.routes(), refuse)}
+        return {**both, **guarded(self.api.routes())}
 
 
 async def _publish(cluster: Cluster, topic: str, line: bytes) -> None:

@@ -68,6 +68,7 @@ NEEDED: dict[str, Need] = {
     "GET /topics/{topic}/{channel}": _path(Verb.STATS),
     "GET /messages/{topic}/{channel}": _path(Verb.BROWSE),  # without bodies for those who may not read
     "GET /body/{topic}/{channel}": _path(Verb.READ),
+    "GET /republish/{topic}/{channel}": _path(Verb.READ),
     "GET /series/{topic}": _path(Verb.STATS),
     "GET /series/{topic}/{channel}": _path(Verb.STATS),
     "GET /configuration/{topic}": _path(Verb.STATS),
@@ -97,6 +98,7 @@ NEEDED: dict[str, Need] = {
     "POST /topics/{topic}/{channel}": _path(Verb.ACT, Verb.DELETE),
     "POST /messages/{topic}/{channel}": _path(Verb.ACT),
     "POST /configuration/{topic}": _path(Verb.CONFIGURE),
+    "POST /republish/{topic}/{channel}": _path(Verb.PUBLISH),
     "POST /tube": _some(Verb.ACT, Verb.DELETE),
     "POST /tasks/{task}": _some(Verb.ACT),
     "POST /nodes/{node}": _all(Verb.ADMIN),

@@ -34,7 +34,7 @@ LEAST = {
         ),
         "nobody",
     ),
-    "GET /body/{topic}/{channel}": "body-viewer",
+    **dict.fromkeys(("GET /body/{topic}/{channel}", "GET /republish/{topic}/{channel}"), "body-viewer"),
     **{
         route: "operator"
         for route in NEEDED
