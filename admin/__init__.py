@@ -9,7 +9,8 @@ with deadlines, their URLs, answers with bounds); then `pages` over `topic_pages
   copy their logs), made by `cluster_merge` and `cluster_logs` (who owns which) of what `cluster_answer` has read.
 * Output: `layout` (layout, live parts, refusals), `export`, `api` (the original's JSON API).
 * Actions: `forms` over `actions` and `tasks` (to many messages), `audit` over `outbox`.
-* Users: `access`, `login`, `users`, `users_command`.
+* Users: `access`, `login`, `users`, `users_command`; `oidc` (log-in at an OIDC provider) over `oidc_provider` (what it
+  answers), `oidc_flow`, `oidc_token`, `oidc_roles` and `oidc_options`, all pure.
 
 This room imports no other room, and neither penstock.client nor penstock.launch.
 """

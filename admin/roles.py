@@ -56,6 +56,8 @@ NEEDED: dict[str, Need] = {
     "GET /ping": OPEN,
     "GET /login": OPEN,
     "POST /login": OPEN,
+    "GET /login/oidc": OPEN,
+    "GET /login/oidc/callback": OPEN,
     "POST /logout": OPEN,
     "GET /static/{asset}": OPEN,
     # pages
