@@ -26,7 +26,6 @@ from admin.access import Access
 from admin.layout import HEADERS, Fields
 from admin.login import OF_ADDRESS, Login
 from admin.oidc_flow import LIFETIME, Flow, FlowError, Flows
-from admin.oidc_options import OidcOptions
 from admin.oidc_provider import Client, Provider, ProviderError
 from admin.oidc_roles import NoUserError, claim_values
 from admin.oidc_token import TokenError
@@ -204,28 +203,25 @@ class OidcLogin:
 
 
 def open_provider(options: AdminOptions) -> Provider:
-    """Return the provider that the options name. Raises OSError, ValueError for a file of no use."""
+    """Return the provider that the options name. Raises ValueError for a file of no use."""
+    flag, path = "--oidc-root-ca-file", options.oidc_root_ca_file
     try:
-        context = ssl.create_default_context(cafile=options.oidc_root_ca_file or None)
-    except ssl.SSLError as error:
-        raise ValueError(f"--oidc-root-ca-file {options.oidc_root_ca_file}: {error.reason}") from None
-    secret = _read_secret(options)
+        context = ssl.create_default_context(cafile=path or None)
+        flag, path = "--oidc-client-secret-file", options.oidc_client_secret_file
+        secret = _read_secret(path) if path else ""
+    except (OSError, ValueError) as error:  # also those of ssl
+        raise ValueError(f"{flag} {path}: {getattr(error, 'strerror', None) or error}") from None
     client = Client(options.oidc_issuer, options.oidc_client_id, secret, options.oidc_scope)
     return Provider(client, context, time.monotonic, time.time)
 
 
-def _read_secret(options: OidcOptions) -> str:
-    """Return the client secret; "": there is none. Raises OSError, ValueError."""
-    path = options.oidc_client_secret_file
-    if not path:
-        return ""
+def _read_secret(path: str) -> str:
+    """Return the client secret in a file. Raises OSError, ValueError."""
     with open(path, "rb", opener=without_waiting) as file:
         wrong = public_problem(os.fstat(file.fileno()))
         secret = file.read(MOST_SECRET + 1).strip()
-    if not wrong and (
-        not 0 < len(secret) <= MOST_SECRET or not secret.isascii() or not secret.decode("ascii").isprintable()
-    ):
-        wrong = f"expected a secret of 1 to {MOST_SECRET} printable ASCII characters"
     if wrong:
-        raise ValueError(f"--oidc-client-secret-file {path}: {wrong}")
+        raise ValueError(wrong)
+    if not 0 < len(secret) <= MOST_SECRET or not secret.isascii() or not secret.decode("ascii").isprintable():
+        raise ValueError(f"expected a secret of 1 to {MOST_SECRET} printable ASCII characters")
     return secret.decode("ascii")

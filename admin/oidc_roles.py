@@ -45,12 +45,13 @@ class OidcRoles:
 
     def identity(self, name: str, roles: tuple[str, ...]) -> Identity | None:
         """Return the user with what these roles allow now; None: the auth file has none of them any more."""
+        epoch = self._users.epoch if self._users is not None else 0  # read first: another thread may replace the file
         known = self._known()
         left = tuple(role for role in roles if role in known)
         if not left:
             return None
-        if self._users is not None and self._users.epoch != self._epoch:
-            self._rights, self._epoch = {}, self._users.epoch
+        if epoch != self._epoch:
+            self._rights, self._epoch = {}, epoch
         rights = self._rights.get(left)
         if rights is None:
             rights = Rights([rule for role in left for rule in known[role]])

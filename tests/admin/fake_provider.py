@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+import html
 import json
 import threading
 import time
@@ -52,6 +53,7 @@ class FakeProvider:
         self.asked: Counter[str] = Counter()  # how often, by path
         self.codes: dict[str, dict[str, str]] = {}  # what the browser has asked with, by the code that it got
         self.issuer = ""
+        self.asks_first = False  # whether the user has to follow a link before going back
 
     def right_claims(self, nonce: str) -> dict[str, Any]:
         now = int(time.time())
@@ -100,10 +102,7 @@ def fake_provider(host: str = "127.0.0.1") -> Iterator[FakeProvider]:
             provider.asked[parts.path] += 1
             query = dict(parse_qsl(parts.query))
             if parts.path == "/authorization_endpoint":
-                self.send_response(302)
-                self.send_header("Location", provider.log_in(query))
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+                self._send_back(provider.log_in(query))
             else:
                 self._send(*provider.answer(parts.path, query))
 
@@ -111,6 +110,16 @@ def fake_provider(host: str = "127.0.0.1") -> Iterator[FakeProvider]:
             provider.asked[self.path] += 1
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
             self._send(*provider.exchange(dict(parse_qsl(body)), self.headers.get("Authorization", "")))
+
+        def _send_back(self, where: str) -> None:
+            body = f'<!doctype html><a href="{html.escape(where)}">Agree</a>'.encode() if provider.asks_first else b""
+            self.send_response(200 if provider.asks_first else 302)
+            self.send_header(
+                "Content-Type" if provider.asks_first else "Location", "text/html" if provider.asks_first else where
+            )
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
         def _send(self, status: int, content: object) -> None:
             body = provider.body if provider.body is not None else json.dumps(content).encode()

@@ -423,5 +423,13 @@ def test_files_of_no_use_end_the_start(tmp_path: Path) -> None:
         secret.chmod(mode)
         with pytest.raises(ValueError, match=words):
             open_provider(options)
-    with pytest.raises(ValueError, match="--oidc-root-ca-file"):
-        open_provider(AdminOptions(oidc_issuer="https://x", oidc_root_ca_file=str(secret)))
+    secret.unlink()
+    with pytest.raises(ValueError, match=r"--oidc-client-secret-file .*secret: No such file"):
+        open_provider(options)
+    for content, words in (("nonsense", "NO_CERTIFICATE"), (None, "No such file")):
+        if content is not None:
+            (tmp_path / "ca").write_text(content)
+        else:
+            (tmp_path / "ca").unlink()
+        with pytest.raises(ValueError, match=rf"--oidc-root-ca-file .*ca: .*{words}"):
+            open_provider(AdminOptions(oidc_issuer="https://x", oidc_root_ca_file=str(tmp_path / "ca")))

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from admin.access import Access
 from admin.oidc_roles import KIND, NoUserError, OidcRoles, claim_values
+from admin.options import AdminOptions
+from admin.roles import Who
 from shared.auth.keyring import Keyring
 from shared.auth.verbs import Verb
 from tests.admin.asking import auth_file, entry
@@ -69,6 +72,22 @@ def test_a_role_changes_with_the_file(tmp_path: Path) -> None:
     auth_file(tmp_path, "")
     users.look_after()
     assert roles.identity("ann", ("orders",)) is None
+
+
+def test_a_task_of_a_user_ends_when_the_role_may_not_do_it_any_more(tmp_path: Path) -> None:
+    users = keyring(tmp_path, ORDERS)
+    access = Access(AdminOptions(oidc_issuer="https://x", oidc_role=("a=orders",)), users)
+    assert access.oidc is not None
+    found = access.oidc.identity("ann", ("orders",))
+    assert found is not None
+    assert access.still_may(Who(found), "requeue", "orders.new")
+    assert not access.still_may(Who(found), "requeue", "x")
+    auth_file(tmp_path, ORDERS.replace("orders.*", "x"))
+    users.look_after()
+    assert not access.still_may(Who(found), "requeue", "orders.new")
+    auth_file(tmp_path, "")
+    users.look_after()
+    assert not access.still_may(Who(found), "requeue", "x")
 
 
 def test_a_role_that_is_not_known_is_told_at_the_start(tmp_path: Path) -> None:
