@@ -26,7 +26,7 @@ from admin.access import Access
 from admin.layout import HEADERS, Fields
 from admin.login import OF_ADDRESS, Login
 from admin.oidc_flow import LIFETIME, Flow, FlowError, Flows
-from admin.oidc_provider import Client, Provider, ProviderError
+from admin.oidc_provider import Client, CodeRefusedError, Provider, ProviderError
 from admin.oidc_roles import NoUserError, claim_values
 from admin.oidc_token import TokenError
 from admin.options import AdminOptions
@@ -103,7 +103,7 @@ class OidcLogin:
         return answer
 
     async def callback(self, request: Request) -> Response:
-        """Take the provider's answer that the browser brings, and start a session. Each try is counted and recorded."""
+        """Take the provider's answer that the browser brings, and start a session. Each refusal is counted and recorded."""
         cookie = request.cookies.get(COOKIE, "")
         if not cookie:  # is not counted: any page could have this browser ask, and so make its user wait
             return self.login.show(request, "", "", _NO_FLOW, 400)
@@ -123,10 +123,11 @@ class OidcLogin:
             following = flow.following
             identity, subject = await self._proven(self._code(asked), flow, request)
         except RefusedLoginError as refused:
-            if refused.status >= 500:  # no fault of whoever tried
-                self.access.tries.succeeded(key)
             log.warning("OIDC: a login was refused: %s", refused.reason)
-            self.login.note_refused(request, refused.reason)
+            if refused.status >= 500:  # nobody was refused: the provider is down, and that is not counted
+                self.access.tries.succeeded(key)
+            else:
+                self.login.note_refused(request, refused.reason)
             return self._forgotten(self.login.show(request, following, "", refused.words, refused.status))
         self.access.tries.succeeded(key)
         return self._enter(request, identity, subject, following)
@@ -155,10 +156,10 @@ class OidcLogin:
         self._waiting += 1
         try:
             claims = await self.provider.claims(code, flow, self._redirect_url(request))
+        except (CodeRefusedError, TokenError) as error:
+            raise RefusedLoginError(_REFUSED, str(error), 400) from None
         except ProviderError as error:
             raise RefusedLoginError(_UNREACHABLE, str(error), 502) from None
-        except TokenError as error:
-            raise RefusedLoginError(_REFUSED, str(error), 400) from None
         finally:
             self._waiting -= 1
         roles = self.access.oidc

@@ -36,6 +36,10 @@ class ProviderError(Exception):
     """The provider did not answer, or what it answers cannot be used. One line says why."""
 
 
+class CodeRefusedError(ProviderError):
+    """The provider does not take the code, or this client: an answer of 4xx."""
+
+
 @dataclass(frozen=True, slots=True)
 class Metadata:
     """What discovery has found out."""
@@ -84,7 +88,7 @@ class Provider:
         return url
 
     async def claims(self, code: str, flow: Flow, redirect: str) -> dict[str, Any]:
-        """Exchange a code for an ID token, and return its claims. Raises ProviderError, TokenError."""
+        """Exchange a code for an ID token, and return its claims. Raises CodeRefusedError, ProviderError, TokenError."""
         metadata = await self._discovered()
         answer = await self._exchange(metadata, code, flow, redirect)
         access = answer.get("access_token")
@@ -164,7 +168,7 @@ class Provider:
         return await self._ask("GET", url, {}, b"")
 
     async def _ask(self, method: str, url: str, headers: dict[str, str], content: bytes) -> dict[str, Any]:
-        """Return the object that an URL answers. No redirect is followed. Raises ProviderError."""
+        """Return the object that a URL answers. No redirect is followed. Raises CodeRefusedError, ProviderError."""
         if self._http is None:
             self._http = httpx.AsyncClient(verify=self.context, timeout=TIMEOUT, trust_env=False)
         asked = {**headers, **IDENTITY, "Accept": "application/json"}
@@ -178,10 +182,11 @@ class Provider:
             raise ProviderError(f"{url} does not answer: {str(error) or type(error).__name__}") from None
         except AnswerError as error:
             raise ProviderError(f"{url} {error}") from None
+        kind = CodeRefusedError if method == "POST" and 400 <= status < 500 else ProviderError
         try:
             found = parse_object(received, MOST_MEMORY)
         except AnswerError as error:
-            raise ProviderError(f"{url} {error}, with status {status}") from None
+            raise kind(f"{url} {error}, with status {status}") from None
         if status != 200:
-            raise ProviderError(f"{url} answered {status}: {str(found.get('error'))[:100]!r}")
+            raise kind(f"{url} answered {status}: {str(found.get('error'))[:100]!r}")
         return found

@@ -50,6 +50,7 @@ class FakeProvider:
         self.token = ""  # the ID token to answer; "": one that is right
         self.discovery: dict[str, Any] = {}  # what differs in the document
         self.body: bytes | None = None  # what every path answers
+        self.status = 0  # with which every path answers; 0: its own
         self.asked: Counter[str] = Counter()  # how often, by path
         self.codes: dict[str, dict[str, str]] = {}  # what the browser has asked with, by the code that it got
         self.issuer = ""
@@ -95,8 +96,6 @@ def fake_provider(host: str = "127.0.0.1") -> Iterator[FakeProvider]:
     provider = FakeProvider()
 
     class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
             provider.asked[parts.path] += 1
@@ -123,7 +122,7 @@ def fake_provider(host: str = "127.0.0.1") -> Iterator[FakeProvider]:
 
         def _send(self, status: int, content: object) -> None:
             body = provider.body if provider.body is not None else json.dumps(content).encode()
-            self.send_response(status)
+            self.send_response(provider.status or status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

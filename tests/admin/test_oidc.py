@@ -229,8 +229,8 @@ def test_a_code_of_somebody_else_is_of_no_use(provider: FakeProvider, tmp_path: 
         refused(
             tmp_path,
             answer,
-            502,
-            "The OIDC provider is unavailable.",
+            400,
+            "The response of the OIDC provider is not valid.",
             f"{provider.issuer}/token_endpoint answered 400",
         )
 
@@ -391,6 +391,29 @@ def test_what_the_provider_refuses_is_told(provider: FakeProvider, tmp_path: Pat
             assert "<i>no" not in answer.text
 
     run(provider, tmp_path, work)
+
+
+def test_codes_that_are_made_up_are_counted_and_a_provider_that_is_down_is_nobodys_fault(
+    provider: FakeProvider, tmp_path: Path
+) -> None:
+    async def tries(client: httpx.AsyncClient, count: int) -> list[int]:
+        found = []
+        for _ in range(count):
+            state = dict(parse_qsl(urlsplit(await begin(client)).query))["state"]
+            found.append((await client.get("/login/oidc/callback", params={"code": "x", "state": state})).status_code)
+        return found
+
+    async def work(client: httpx.AsyncClient) -> None:
+        await begin(client)  # discovery is known now
+        provider.body, provider.status = b"down", 503
+        assert await tries(client, 25) == [502] * 25
+        provider.body, provider.status = None, 0
+        assert not (tmp_path / "audit").exists()
+        assert await tries(client, 25) == [400] * 20 + [429] * 5
+
+    run(provider, tmp_path, work)
+    assert len(audited(tmp_path)) == 20
+    assert provider.asked["/token_endpoint"] == 45
 
 
 def test_tries_in_vain_from_one_address_have_to_wait(provider: FakeProvider, tmp_path: Path) -> None:
