@@ -59,6 +59,8 @@ NEEDED: dict[str, Need] = {
     "GET /info": OPEN,
     "GET /login": OPEN,
     "POST /login": OPEN,
+    "GET /login/oidc": OPEN,
+    "GET /login/oidc/callback": OPEN,
     "POST /logout": OPEN,
     "GET /static/{asset}": OPEN,
     # pages
