@@ -29,8 +29,8 @@ function draw(place, series, lines, perSecond) {
   new ResizeObserver(() => place.chart.setSize({width: place.clientWidth, height: HEIGHT})).observe(place);
 }
 
-// The lines that a chart has: its data-lines names them.
-const shownIn = (figure, lines) => lines.filter(([name]) => figure.dataset.lines.split(" ").includes(name));
+// The lines that a chart has: its data-lines names them, and its data-finished says what the finished ones are called.
+const shownIn = (figure, lines) => lines.filter(([name]) => figure.dataset.lines.split(" ").includes(name)).map(([name, label, stroke]) => [name, name === "finished" ? figure.dataset.finished : label, stroke]);
 
 function fillTable(table, series, rates, levels) {
   const body = table.tBodies[0];
