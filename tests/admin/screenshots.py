@@ -127,7 +127,7 @@ def main(directory: Path, chosen: Path) -> None:
                 page = context.new_page()
                 for name, path in paths(cluster).items():
                     page.goto(cluster.url + path)
-                    if name == "topic":
+                    if name in ("topic", "channel"):
                         page.wait_for_selector("figure canvas")
                     file = f"{name}-{width}-{scheme}.png"
                     page.screenshot(path=directory / file, full_page=name in ("topic", "channel"))

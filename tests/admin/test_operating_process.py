@@ -101,7 +101,7 @@ def test_others_see_what_they_may(page: Page, guarded: Cluster) -> None:
     guarded.publish("eu.orders", "secret body")
     log_in(page, guarded, "vic", "/topics/eu.orders/c")
     assert page.locator("main form").count() == 0
-    page.click(f"li:has-text('{guarded.nodes[0].http}') >> a:text('ready')")
+    page.click(f"tr:has-text('{guarded.nodes[0].http}') >> td[data-label=Depth] a")
     assert "1 ready" in main(page)
     assert "secret body" not in page.content()
     page.click("button:text('Log out')")
