@@ -31,6 +31,7 @@ _ONCE = ("did", "n", "published", "at", "key")
 _ASKED = ("name", "node", "state", "after", "contains", "count", "per_second", *SETTINGS)
 _AGAIN = "A node that did not answer may have applied the change, or may apply it later. Check the result."
 FORBIDDEN = "FORBIDDEN"
+MOST_ASKED = 500  # characters of each argument
 
 
 @dataclass(slots=True)
@@ -129,5 +130,5 @@ def refusal_of(request: Request) -> Refusal:
 
 def asked_again(form: Mapping[str, str]) -> dict[str, str]:
     """Return the query of the page that shows a refused form again."""
-    asked = {name: form[name] for name in _ASKED if name in form}
+    asked = {name: form[name][:MOST_ASKED] for name in _ASKED if name in form}
     return asked | {"many": form.get("action", "")} if "count" in form else asked

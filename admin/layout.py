@@ -28,6 +28,7 @@ from admin.api import parameters
 from admin.cluster import AllFailed
 from admin.error_pages import failure, ways_from, wrong
 from admin.export import exported
+from admin.failures import sentences
 from admin.form_answers import FORBIDDEN, FormAnswers, asked_again, done_of, no_right, parted, refusal_of
 from admin.form_state import LIMITS
 from admin.options import AdminOptions
@@ -248,6 +249,7 @@ class PageRenderer:
         """Return the status and fields of the view, or those of a page that says why it failed."""
         try:
             fields = await view(request)
+            fields["errors"] = sentences(fields.get("errors", ()))
             return 200, await self.banners(request) | fields
         except Exception as error:
             return failure(request, error)
