@@ -255,9 +255,9 @@ class NodePages:
                 found = (await self.queries.cache.get("topics", self.queries.cluster.topics)).now
                 question = lambda: self.api.inactive(found.names)  # noqa: E731
                 inactive = (await self.queries.cache.get("inactive", question, SELDOM)).now
-                errors = [in_words(error) for error in found.errors]
+                errors = found.errors
             except (AllFailed, UpstreamError) as failed:  # the page that has to say so
-                errors, answers = [in_words(str(failed))], False
+                errors, answers = [str(failed)], False
         visible = {name: channels for name, channels in inactive.items() if who.sees(name)}
         return {
             "page_of": "lookup",

@@ -98,6 +98,11 @@ def paths(cluster: Cluster) -> dict[str, str]:
         "node": f"/nodes/{node}",
         "lookup": "/lookup",
         "counter": "/counter",
+        "health": "/health",
+        "configuration": "/configuration/orders",
+        "preview": "/configuration/orders?durability=os&retention=5m",
+        "refused": "/configuration/orders?retention=2+days",
+        "unknown": "/nosuch",
         "wrong": "/topics/orders/nobody",
     }
 
