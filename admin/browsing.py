@@ -103,7 +103,7 @@ class Browsing:
             "to": asked.get("to", "")[:MOST_NAME],
             "messages": await asyncio.to_thread(_views, found.messages),
             "errors": found.errors + _unlisted(nodes, node),
-            "table": _table(found.messages, shows),
+            "table": _table([_exported(one) for one in found.messages], shows),
             **_common(asked, state, _page_data(found, state), BULK_ACTIONS),
             "can_many": [one for one in BULK_ACTIONS[state] if one != "move" or may_publish],
         }
@@ -283,6 +283,12 @@ def _found_at(one: JsonObject) -> JsonObject:
     names = ("client_id", "hostname", "remote_address", "user_agent")
     shown = {name: text(told.get(name))[:MOST_CLIENT] for name in names}
     return {"node": one["node"], "client": shown if told else None}
+
+
+def _exported(one: JsonObject) -> JsonObject:
+    """Return a message for exports, whose cells have no objects: the address of its client stands for it."""
+    client = one.get("client")
+    return one | ({"client": text(client.get("remote_address"))} if isinstance(client, dict) else {})
 
 
 def _page_data(found: MessageList, state: str) -> JsonObject:

@@ -162,7 +162,7 @@ def test_a_message_is_edited_and_published_again(cluster: Cluster) -> None:
     url = f"http://{node}/pub?topic=edited"
     httpx.post(url, content=b"\nline 1\nline 2", headers={"X-Nsq-Header-Trace": "7f"}).raise_for_status()
     httpx.post(url, content=gzip.compress(b'{"a": 1}')).raise_for_status()
-    assert "Decoded: gzip &gt; JSON" in look(cluster, "edited", node=node)
+    assert "<summary>gzip &gt; JSON" in look(cluster, "edited", node=node)
     path = "/republish/edited/c"
     page = httpx.get(f"{cluster.url}{path}?node={node}&offset=0").text
     assert '<textarea name="body" rows="12" required>\n\nline 1\nline 2</textarea>' in page
