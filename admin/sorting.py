@@ -49,7 +49,7 @@ class Head:
     """The head of a column, as a page shows it."""
 
     words: str
-    link: dict[str, str]  # the arguments of the page with the order that a click asks for
+    link: dict[str, str]  # the arguments of the page with the order that a click asks for; empty ones need not be sent
     aria: str  # "ascending", "descending", or "" if the table is not sorted by it
     is_text: bool
 
@@ -78,7 +78,9 @@ class Table(Generic[T]):
     def _head(self, column: Column[T], now: Order, kept: dict[str, str]) -> Head:
         is_now = column.key == now.key
         descends = not now.is_descending if is_now else not column.is_text
-        link = kept | {self._named("sort"): column.key, self._named("order"): "desc" if descends else "asc"}
+        is_first = descends is not column.is_text  # the order of the first click need not be named
+        order = "" if is_first else "desc" if descends else "asc"
+        link = kept | {self._named("sort"): column.key, self._named("order"): order}
         aria = ("descending" if now.is_descending else "ascending") if is_now else ""
         return Head(column.words, link, aria, column.is_text)
 
