@@ -1,16 +1,22 @@
 """nsqadmin, for operators. It asks nsqlookupd and nsqd of any make over HTTP, and keeps no state of the cluster itself.
 
 Read `main`, `daemon` and `options`; then `cluster` (who has what) over `upstreams`, `places` and `answer_budget` (questions
-with deadlines, their URLs, answers with bounds); then `pages` over `topic_pages`, `node_pages` and `record_pages`.
+with deadlines, their URLs, answers with bounds); then `pages` over `topic_pages`, `channel_page`, `node_pages` and
+`record_pages`.
 
+* What looks at the nodes while no page is open: `monitor` over `inventory` (nodes that were ever seen) and `snapshot`; alarms
+  in `alarm_rules`, `alarm_checks` and `alarm_book`, shown by `alarm_pages`, sent by `webhook`; `state_store` keeps them.
 * Questions of pages: `queries` over `response_cache` (viewers share answers) and `fallback` (nobody waits for a node that
-  hangs), `browsing` (messages and jobs), `history` (a lake's rollups), `inactive` (topics without a node).
-* Pure parts: `merge`, `views`, `sorting`, `tables`, `overview`, `storage`, `talkers`, `series`, `roles`, `sessions`;
-  `cluster_state` (nodes that copy their logs), made by `cluster_merge` and `cluster_logs` (who owns which) of what
-  `cluster_answer` has read.
-* Output: `layout` (layout, live parts, refusals), `live_events` (streams of live pages), `times`, `export`, `api` (the
-  original's JSON API).
-* Actions: `forms` over `actions` and `tasks` (to many messages), `audit` over `outbox`.
+  hangs), `browsing` (messages and jobs) over `message_list` (of several nodes), `history` (a lake's rollups), `inactive`
+  (topics without a node).
+* Pure parts: `merge`, `views` over `decoders` (of bodies), `message_filters`, `sorting`, `tables`, `overview`,
+  `channel_figures`, `storage`, `talkers`, `series`, `roles`, `sessions`; `cluster_state` (nodes that copy their logs), made
+  by `cluster_merge` and `cluster_logs` (who owns which) of what `cluster_answer` has read.
+* Output: `layout` (layout, live parts, forms) over `form_answers` (refusals, and what a form did: `flashes`), `error_pages` and
+  `failures` (nodes' errors in words); `live_events` (streams of live pages), `times`; `export`, `api` (the original's API).
+* Actions: `forms` and `message_forms` over `form_state` (a refused form), `actions`, `tasks` and `bulk` (to many messages),
+  `audit` over `outbox`, `refused_attempts`, `tombstones`; `configuration` of topics over `topic_settings` (pure).
+* nsqadmin itself: `health` over `answer_times`.
 * Users: `access`, `login`, `users`, `users_command`.
 
 This room imports no other room, and neither penstock.client nor penstock.launch.

@@ -134,7 +134,7 @@ class Access:
         }
 
     def _guarded(self, path: str, needed: Need, handler: Handler, refuse: Refuse | None) -> Handler:
-        if path.startswith("/config") and not self.has_users:
+        if path.startswith("/config/") and not self.has_users:
             needed = OPEN  # only the network counts, as in the original
         words = path.strip("/").split("/")
         named = [place for place, word in enumerate(words) if word in _NAMED]

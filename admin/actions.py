@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import httpx
@@ -17,6 +18,7 @@ import httpx
 from admin.audit import DONE, Actor, Audit
 from admin.cluster import AllFailed, Cluster, Outcome, Producers
 from admin.outbox import MOST_WAITING, Outbox
+from admin.tombstones import Tombstones
 from admin.upstreams import UpstreamError
 from shared.http.bounded import AnswerError, parse_object
 from shared.log import log
@@ -27,7 +29,17 @@ CHANGES = ("pause", "unpause", "empty")
 TIMEOUT = 5.0  # s for each notification
 MOST_ANSWER_MEMORY = 64 * 1024  # bytes of memory that a node's answer to a command may take
 
+MOST_ID = 32  # characters of a message's id
+
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The answer of a node to a publish."""
+
+    message_id: str  # "": the node does not name it
+    is_duplicate: bool  # the node had received a message with this key before, and did not publish it again
 
 
 class Notifier:
@@ -71,10 +83,13 @@ class Notifier:
 class Actions:
     """The commands of operators to one cluster."""
 
-    def __init__(self, cluster: Cluster, notifier: Notifier, audit: Audit) -> None:
+    def __init__(
+        self, cluster: Cluster, notifier: Notifier, audit: Audit, tombstones: Tombstones | None = None
+    ) -> None:
         self._cluster = cluster
         self._notifier = notifier
         self._audit = audit
+        self._tombstones = tombstones or Tombstones(time.time)
 
     async def create(self, topic: str, channel: str, actor: Actor) -> Outcome:
         """Create a topic at the nsqlookupds, and a channel if given, there and on the nsqd that have the topic.
@@ -146,6 +161,8 @@ class Actions:
             return Outcome(found.errors) + sent
 
         outcome = await self._noted("tombstone", _path(topic, "", node), actor, work())
+        if outcome.done:
+            self._tombstones.add(topic, node, actor.user)
         self._notifier.notify("tombstone_topic_producer", topic, "", node, actor)
         return outcome
 
@@ -158,6 +175,27 @@ class Actions:
         named = {name: value for name, value in asked.items() if name not in ("topic", "channel", "tube")}
         answer = self._cluster.upstreams.send(node, path, asked, body, headers or {})
         return await self._noted(action, target, actor, answer, counted, **named)
+
+    async def publish(
+        self, node: str, asked: dict[str, str], actor: Actor, body: bytes, headers: dict[str, str], *, names_id: bool
+    ) -> Published:  # fmt: skip
+        """Publish a message at one nsqd. `names_id`: the node is asked for the message's id. Raises UpstreamError."""
+
+        async def work() -> Published:
+            more = {"id": "true"} if names_id else {}
+            _, answered = await self._cluster.upstreams.send(node, "/pub", asked | more, body, headers)
+            message_id = answered.get("x-nsq-message-id", "")[:MOST_ID]
+            return Published(message_id, bool(answered.get("x-nsq-duplicates")))
+
+        detail = {name: value for name, value in asked.items() if name != "topic"}
+        return await self._noted("publish", _path(asked["topic"], "", node), actor, work(), **detail)
+
+    async def configure(
+        self, topic: str, nodes: list[str], changes: dict[str, str], actor: Actor, words: dict[str, str]
+    ) -> Outcome:  # fmt: skip
+        """Change settings of a topic on these nodes. `words` say of each what it was and is, for the audit record."""
+        work = self._cluster.send_to_addresses(nodes, "/topic/config", {"topic": topic} | changes)
+        return await self._noted("configure", topic, actor, work, **words)
 
     def note(self, action: str, target: str, actor: Actor, **detail: str) -> None:
         """Record an action that is no command to the cluster."""
@@ -178,6 +216,9 @@ class Actions:
         if counted and isinstance(result, tuple):
             detail["count"] = str(counted_of(result[0], counted))
         words = DONE
+        if isinstance(result, Published):
+            words = "duplicate" if result.is_duplicate else DONE
+            detail |= {"message_id": result.message_id} if result.message_id else {}
         if isinstance(result, Outcome) and result.errors:
             words = f"{'in part' if result.done else 'failed'}: {'; '.join(result.errors)}"
         self._audit.note(action, target, actor, words, **detail)

@@ -1,8 +1,8 @@
 """The audit trail: which user did what from where, in memory, in a file of JSON lines, and in a topic.
 
 A record is {"time" (RFC 3339), "user", "role", "address", "agent", "action", "target", "detail" (an object), "outcome"
-("done", or what went wrong)}. The file is opened for each record, so log rotation needs no signal. A failure to write
-is logged, and hinders no user.
+("done", "duplicate", "refused: ...", or what failed)}. The file is opened for each record, so log rotation needs no signal.
+A failure to write is logged, and hinders no user.
 """
 
 from __future__ import annotations
@@ -51,9 +51,19 @@ class Audit:
         self._publish = publish
         self._clock = clock
         self._latest: deque[Record] = deque(maxlen=IN_MEMORY)
-        # Failed log-ins, kept apart: attempts must not displace other records.
+        # Failed log-ins and refused attempts, kept apart: they must not displace other records.
         self._refused: deque[Record] = deque(maxlen=IN_MEMORY)
         self._outbox = Outbox(self._deliver)
+        self._failure = ""  # of the last record that was written to the file
+
+    def problem(self) -> str:
+        """Return why no record can be written to the file, or "". It asks the disk."""
+        if not self.path or self._failure:
+            return self._failure
+        directory = os.path.dirname(self.path) or "."
+        if not os.path.isdir(directory):
+            return "its directory does not exist"
+        return "" if os.access(self.path if os.path.exists(self.path) else directory, os.W_OK) else "not writable"
 
     def note(self, action: str, target: str, actor: Actor, outcome: str = DONE, **detail: object) -> None:
         """Record an action that was done or tried."""
@@ -67,12 +77,14 @@ class Audit:
         log.info(
             "ACTION: %s %r, by %s from %s: %s", action, target, actor.user or "anonymous", actor.remote_address, outcome
         )
-        (self._latest if outcome == DONE or action != "login" else self._refused).append(record)
+        (self._refused if outcome.startswith("refused") else self._latest).append(record)
         line = json.dumps(record).encode() + b"\n"
         if self.path:
             try:
                 append_whole(self.path, line)
+                self._failure = ""
             except OSError as error:
+                self._failure = str(error.strerror)
                 log.error("AUDIT: cannot write %s: %s", self.path, error)
         if self._publish is not None and not self._outbox.put(line[:-1]):
             log.error("AUDIT: dropped a record for the audit topic: the queue is full (%d)", MOST_WAITING)
@@ -89,6 +101,16 @@ class Audit:
             if len(found) == limit:
                 break
         return found
+
+    async def latest(self, action: str, target: str) -> Record | None:
+        """Return the newest record of such an action to this target that was not refused and did not fail."""
+
+        def find() -> Record | None:
+            records = _read_end(self.path) if self.path else self._kept()
+            wanted = (one for one in reversed(records) if (one["action"], one["target"]) == (action, target))
+            return next((one for one in wanted if not one["outcome"].startswith(("refused", "failed"))), None)
+
+        return await asyncio.to_thread(find) if self.path else find()
 
     def _kept(self) -> list[Record]:
         return sorted([*self._latest, *self._refused], key=itemgetter("time"))

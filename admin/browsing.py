@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,28 +15,28 @@ from admin.api import parameters
 from admin.cluster import Producer
 from admin.layout import HEADERS, Fields, PageRenderer
 from admin.merge import JsonObject, number, objects, text
+from admin.message_filters import read_filters
+from admin.message_list import MOST_FOUND, MOST_NODES, MOST_SHOWN, MessageList, MessageLists
 from admin.options import AdminOptions
 from admin.queries import Queries
 from admin.roles import Who
 from admin.tables import TUBES
 from admin.upstreams import Gathered
-from admin.views import job_view, message_view, text_of, whole
+from admin.views import job_view, message_view, whole
 from shared.auth.verbs import Verb
 from shared.http.api import Routes, query
 from shared.http.errors import HttpError
 
-MOST_SHOWN = 20  # messages or jobs on a page
-MOST_FOUND = MOST_SHOWN + 200  # messages on a page of search results: all those of the last request are shown
 MOST_LISTED = 100  # tubes on a page
 MOST_PASSED = 20  # pages of tubes to skip that the user may not see
 PREVIEW = 16 * 1024  # bytes of a body
 _CONTENTS = ("body", "body_base64", "headers", "key")
 BulkActions = Mapping[str, tuple[str, ...]]  # names of actions, by state
 BULK_ACTIONS: BulkActions = {  # actions on all messages in a state: those that lead out of it
-    "ready": ("bury", "finish"),
-    "in_flight": ("requeue", "bury", "finish"),
-    "deferred": ("requeue", "bury", "finish"),
-    "buried": ("kick", "finish"),
+    "ready": ("bury", "move", "finish"),
+    "in_flight": ("requeue", "bury", "move", "finish"),
+    "deferred": ("requeue", "bury", "move", "finish"),
+    "buried": ("kick", "move", "finish"),
 }
 BULK_JOB_ACTIONS: BulkActions = {
     "ready": ("bury", "delete"),
@@ -44,11 +44,10 @@ BULK_JOB_ACTIONS: BulkActions = {
     "delayed": ("kick", "bury", "delete"),
     "buried": ("kick", "delete"),
 }
+MOST_NAME, MOST_CLIENT = 64, 255  # characters of a topic's name, and of what a client says of itself
+MOST_TARGETS = 1000  # topics that are offered as targets
 QUEUE_PAUSES = ("in", "out", "all")  # what PAUSE of Disque's clients pauses: jobs that come, jobs that go, or both
-SCANNED_AT_ONCE = 200  # messages per request while searching
-MOST_SCANNED = 5000  # messages scanned for one page of search results
 MOST_DIGITS = 20  # digits of a number of 64 bits
-LONGEST_SCAN = 2.0  # s
 
 
 @dataclass(slots=True)
@@ -58,6 +57,10 @@ class Browsing:
     options: AdminOptions
     queries: Queries
     renderer: PageRenderer
+    lists: MessageLists = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lists = MessageLists(self.queries)
 
     def routes(self) -> Routes:
         """Return the handlers of every path, by method."""
@@ -67,28 +70,59 @@ class Browsing:
 
     async def messages(self, request: Request) -> Fields:
         _, topic, name = parameters(request, self.options, 3)
-        asked, shows = query(request), self.shows_bodies(who_asks(request), topic, name)
-        node, having = asked.get("node", ""), asked.get("contains", "")[:200]
-        state = _state(asked, BULK_ACTIONS)
-        await self.queries.carrying(topic, node)
-        arguments = {"topic": topic, "channel": name, **_page(asked, state, shows)}
-        if having and not shows:
-            raise HttpError(403, "Searching requires permission to view message bodies.")
-        data, scanned = await (self._search(node, arguments, having) if having else self._listed(node, arguments))
-        data = data | {"messages": objects(data.get("messages"))[: MOST_FOUND if having else MOST_SHOWN]}
+        asked, who = query(request), who_asks(request)
+        shows, node, state = self.shows_bodies(who, topic, name), asked.get("node", ""), _state(asked, BULK_ACTIONS)
+        filters = read_filters(asked, state)
+        if filters.asks_about_contents and not shows:
+            raise HttpError(403, "Filtering by body or header requires permission to view message bodies.")
+        nodes = await self.nodes_of(topic)
+        listed = await self.nodes_of(topic, node) if node else nodes[:MOST_NODES]
+        arguments = {"topic": topic, "channel": name, "state": state, "preview": str(PREVIEW if shows else 0)}
+        arguments |= filters.asked(time.time_ns())
+        find = self.lists.search if filters else self.lists.page
+        found = await find(listed, arguments, asked.get("after", ""))
+        may_publish = who.identity.rights.any_of(Verb.PUBLISH)
+        chosen = {"node": node, "state": state, **filters.fields()}
         return {
             "page_of": "messages",
             "title": f"Messages of {name}",
             "topic_name": topic,
             "name": name,
             "node": node,
-            "contains": having,
-            "scanned": scanned,
+            "nodes": nodes,
+            "chosen": chosen,
+            "filters": filters,
+            "is_filtered": bool(filters),
+            "scanned": found.scanned,
+            "counts": found.counts,
             "shows_bodies": shows,
-            "messages": [message_view(one) for one in data["messages"]],
-            "table": _table(data.get("messages"), shows),
-            **_common(asked, state, data, BULK_ACTIONS),
+            "may_republish": shows and who.may("publish", topic),
+            "may_move": may_publish,
+            "targets": await self._targets(asked, who),
+            "to": asked.get("to", "")[:MOST_NAME],
+            "messages": await asyncio.to_thread(_views, found.messages),
+            "errors": found.errors + _unlisted(nodes, node),
+            "table": _table(found.messages, shows),
+            **_common(asked, state, _page_data(found, state), BULK_ACTIONS),
+            "can_many": [one for one in BULK_ACTIONS[state] if one != "move" or may_publish],
         }
+
+    async def nodes_of(self, topic: str, node: str = "") -> list[str]:
+        """Return the nodes that have the topic and list messages; with `node`, only that one. Raises HttpError 404."""
+        if node:
+            await self.queries.carrying(topic, node)
+            return [node]
+        found = await self.queries.penstock_nodes((await self.queries.producers_of(topic)).producers)
+        if not found:
+            raise HttpError(404, f"No node that lists messages has topic {topic}. Only Penstock's nsqd list messages.")
+        return [one.address for one in found]
+
+    async def _targets(self, asked: dict[str, str], who: Who) -> list[str]:
+        """Return names of topics to which messages may be moved, if the page asks for them."""
+        if asked.get("many") != "move" and "bulk" not in asked:
+            return []
+        named = (await self.queries.cache.get("topics", self.queries.cluster.topics)).now.names
+        return sorted(name for name in named if who.may("publish", name))[:MOST_TARGETS]
 
     async def body(self, request: Request) -> Response:
         """Return the whole body of one message, as a download."""
@@ -106,23 +140,6 @@ class Browsing:
     def shows_bodies(self, who: Who, topic: str, channel: str = "") -> bool:
         """Return whether the bodies of a channel, or of a tube, are shown to this user."""
         return self.options.show_bodies and who.identity.rights.may(Verb.READ, topic, channel)
-
-    async def _listed(self, node: str, arguments: dict[str, str]) -> tuple[JsonObject, int]:
-        return await self.queries.direct.get_object(node, "/channel/messages", arguments), 0
-
-    async def _search(self, node: str, arguments: dict[str, str], having: str) -> tuple[JsonObject, int]:
-        """Return messages that contain `having` in body or headers, and how many were scanned, within one page's limits."""
-        until, found, scanned = time.monotonic() + LONGEST_SCAN, [], 0
-        asked = arguments | {"limit": str(SCANNED_AT_ONCE)}
-        while True:
-            data = await self.queries.direct.get_object(node, "/channel/messages", asked)
-            listed = objects(data.get("messages"))
-            found += await asyncio.to_thread(_having, listed[:SCANNED_AT_ONCE], having)
-            scanned += len(listed)
-            following = text(data.get("next"))
-            if not following or len(found) >= MOST_SHOWN or scanned >= MOST_SCANNED or time.monotonic() > until:
-                return data | {"messages": found}, scanned
-            asked["after"] = following
 
     async def tubes(self, request: Request) -> Fields:
         asked, who = query(request), who_asks(request)
@@ -254,7 +271,24 @@ def _tube_row(node: str, data: JsonObject) -> JsonObject:
     }
 
 
-def _having(messages: list[JsonObject], words: str) -> list[JsonObject]:
-    """Return the messages that contain the words in the previewed body or in a header, in any case."""
-    wanted = words.lower()
-    return [one for one in messages if wanted in text_of(one).lower()]
+def _views(messages: list[JsonObject]) -> list[JsonObject]:
+    return [message_view(one) | _found_at(one) for one in messages]
+
+
+def _found_at(one: JsonObject) -> JsonObject:
+    """Return where a message is, and which client has it in flight."""
+    client = one.get("client")
+    told = client if isinstance(client, dict) else {}
+    names = ("client_id", "hostname", "remote_address", "user_agent")
+    shown = {name: text(told.get(name))[:MOST_CLIENT] for name in names}
+    return {"node": one["node"], "client": shown if told else None}
+
+
+def _page_data(found: MessageList, state: str) -> JsonObject:
+    """Return a page of several nodes as one node would answer it."""
+    return {"total": found.counts[state], "next": found.following}
+
+
+def _unlisted(nodes: list[str], node: str) -> list[str]:
+    left = len(nodes) - MOST_NODES
+    return [f"{left} more nodes have this topic. Choose a node to list its messages."] if left > 0 and not node else []

@@ -153,7 +153,7 @@ class Cluster:
                 known = found.setdefault(key, producer)
                 registered = f"{lookupd}/{producer.remote_address or 'N/A'}"
                 found[key] = replace(known, remote_addresses=(*known.remote_addresses, registered))
-        newest = max((_version(one.version) for one in found.values()), default=_version(""))
+        newest = newest_version(one.version for one in found.values())
         marked = [replace(one, out_of_date=_version(one.version) < newest) for one in found.values()]
         return Producers(gathered.errors, sorted(marked, key=lambda one: one.hostname))
 
@@ -237,6 +237,10 @@ class Cluster:
         """Run a command on the nsqds. Failures, even of all of them, do not raise, as in the original."""
         return await self._send([one.address for one in producers], path, arguments)
 
+    async def send_to_addresses(self, addresses: Iterable[str], path: str, arguments: dict[str, str]) -> Outcome:
+        """Run a command on the nodes at these addresses. Failures, even of all of them, do not raise."""
+        return await self._send(addresses, path, arguments)
+
     async def _send(self, addresses: Iterable[str], path: str, arguments: dict[str, str]) -> Outcome:
         gathered = await self.upstreams.all_of(addresses, lambda one: self.upstreams.post(one, path, arguments))
         return Outcome(gathered.errors, len(gathered.answers))
@@ -310,6 +314,11 @@ def _producer(data: JsonObject) -> Producer:
         capabilities=tuple(map(text, capabilities)) if isinstance(capabilities, list) else (),
         https_port=number(data.get("https_port")),
     )
+
+
+def newest_version(versions: Iterable[str]) -> tuple[int, int, int, bool, str]:
+    """Return the key by which the newest of the versions compares; that of 0.0.0 if there is none."""
+    return max(map(_version, versions), default=_version(""))
 
 
 def _version(text: str) -> tuple[int, int, int, bool, str]:

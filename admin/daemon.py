@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import socket
 import ssl
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import trio
@@ -18,26 +20,40 @@ from starlette.requests import Request
 
 from admin.access import Access
 from admin.actions import Actions, Notifier
+from admin.alarm_book import AlarmBook
+from admin.alarm_checks import Checks
+from admin.alarm_pages import AlarmPages
+from admin.alarm_rules import Thresholds
 from admin.answer_budget import AnswerBudget
 from admin.api import JsonApi, Settings
 from admin.audit import Audit
 from admin.browsing import Browsing
 from admin.cluster import AllFailed, Cluster
+from admin.configuration import Configuration
 from admin.fallback import FallbackUpstreams
+from admin.form_answers import FormAnswers
 from admin.forms import Forms
+from admin.health import Health
 from admin.history import History
+from admin.inventory import Inventory
 from admin.layout import Fields, PageRenderer
 from admin.login import Login
+from admin.message_forms import MessageForms
+from admin.monitor import Monitor
 from admin.node_pages import NodePages
 from admin.options import PROGRAM, AdminOptions, without_scheme
 from admin.pages import Pages
 from admin.places import Places
 from admin.queries import Queries
 from admin.record_pages import RecordPages
+from admin.refused_attempts import RefusedAttempts
+from admin.state_store import StateStore
 from admin.tasks import Tasks
+from admin.tombstones import Tombstones
 from admin.topic_pages import TopicPages
 from admin.upstreams import Times, UpstreamError, Upstreams
 from admin.users import open_users
+from admin.webhook import Webhooks
 from shared.auth.keyring import Keyring
 from shared.daemon import SIGNALS, until_told_to_stop
 from shared.http.api import Api, Hosts, Routes
@@ -64,15 +80,17 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM. `https` and `certificates` come together.
 
-    Raises OSError, ValueError, TlsError, RightsError for addresses and files that cannot be used.
+    Raises OSError, ValueError, TlsError, RightsError, StateError for addresses and files that cannot be used.
     """
     trusted, users = ClientCertificates(partial(client_context, options)), open_users(options)
     resolve(options)
-    trio.run(_run, options, http, https, certificates, trusted, users)
+    site = application(options, trusted.following_context(), users)
+    trio.run(_run, options, site, http, https, certificates, trusted, users)
 
 
 async def _run(
     options: AdminOptions,
+    site: Application,
     http: Listener,
     https: Listener | None,
     certificates: Certificates | None,
@@ -86,10 +104,11 @@ async def _run(
             nursery.start_soon(trio_thread.raise_bugs)
             if users is not None:
                 nursery.start_soon(_look_after, users)
-            app = GZipMiddleware(application(options, trusted.following_context(), users), LEAST_PACKED, PACKING)
+            app = GZipMiddleware(site.api, LEAST_PACKED, PACKING)
             plain, over_tls = secured(app, https, certificates, options.tls_required == REQUIRED)
             server = HttpServer(plain, [http.socket], trio_thread.report, https=over_tls)
             server.start()
+            server.call_soon(site.start)
             log.info("HTTP: listening on %s", http.address)
             if https is not None:
                 log.info("HTTPS: listening on %s", https.address)
@@ -97,6 +116,7 @@ async def _run(
             loaded = (certificates, ""), (trusted if has_files else None, " of the HTTP client")
             await until_told_to_stop(signals, partial(reload_with_certificates, options, PROGRAM, *loaded))
             await trio.to_thread.run_sync(server.stop)
+            await trio.to_thread.run_sync(site.close)
             nursery.cancel_scope.cancel()
     log.info("HTTP: closing %s", http.address)
 
@@ -108,36 +128,55 @@ async def _look_after(users: Keyring) -> None:
         await trio.to_thread.run_sync(users.look_after)
 
 
-def application(options: AdminOptions, context: ssl.SSLContext, users: Keyring | None) -> Api:
-    """Return the ASGI application. `users`: those who may log in; None: there is no file of them."""
+@dataclass(frozen=True, slots=True)
+class Application:
+    """The ASGI application, and what looks at the nodes behind it."""
+
+    api: Api
+    monitors: list[Monitor]
+
+    def start(self) -> None:
+        """Begin to look at the nodes. Called in the event loop that serves the application."""
+        for one in self.monitors:
+            one.start()
+
+    def close(self) -> None:
+        """Finish writing what is remembered. Called when the event loop has ended."""
+        for one in self.monitors:
+            one.store.close()
+
+
+def application(options: AdminOptions, context: ssl.SSLContext, users: Keyring | None) -> Application:
+    """Return the application. `users`: those who may log in; None: there is no file of them. Raises StateError."""
     access = Access(options, users)
     home = options.base_path.rstrip("/")
     named = [part.partition("=")[::2] for part in options.cluster]
     others = {name: f"{home}/clusters/{name}" for name, _ in named}
     clusters = ((options.cluster_name, home), *others.items()) if others else ()
     answer_budget = AnswerBudget(options.max_upstream_response)
-    first = _ClusterSite(options, context, access, home, clusters, answer_budget)
+    first = _ClusterSite(options, options.cluster_name, context, access, home, clusters, answer_budget)
     routes = {
         **first.routes(),
         **access.guarded(Login(access, first.renderer, first.audit).routes(), first.renderer.refuse),
     }
-    found = dict(below(home, routes))
+    found, monitors = dict(below(home, routes)), [first.monitor]
     for name, addresses in named:
         own = replace(
             options, base_path=others[name], lookupd_http_address=tuple(addresses.split(",")), nsqd_http_address=()
         )
-        found |= below(
-            others[name], _ClusterSite(own, context, access, home, clusters, answer_budget, first.audit).routes()
-        )
-    return Api(found, Hosts(list(options.allowed_host)), _note)
+        site = _ClusterSite(own, name, context, access, home, clusters, answer_budget, first.audit)
+        found |= below(others[name], site.routes())
+        monitors.append(site.monitor)
+    api = Api(found, Hosts(list(options.allowed_host)), _note, first.renderer.not_found)
+    return Application(api, monitors)
 
 
 class _ClusterSite:
     """The API and the pages of one cluster."""
 
     def __init__(
-        self, options: AdminOptions, context: ssl.SSLContext, access: Access, home: str, clusters: tuple[tuple[str, str], ...],
-        answer_budget: AnswerBudget, audit: Audit | None = None,
+        self, options: AdminOptions, name: str, context: ssl.SSLContext, access: Access, home: str,
+        clusters: tuple[tuple[str, str], ...], answer_budget: AnswerBudget, audit: Audit | None = None,
     ) -> None:  # fmt: skip
         settings = Settings(options.lookupd_http_address)
         times = Times(options.http_client_connect_timeout / SECOND, options.http_client_request_timeout / SECOND)
@@ -145,32 +184,51 @@ class _ClusterSite:
         places = Places(given, https_only=options.nsqd_https)
         direct = Upstreams(times, context, answer_budget, places)
         fallback = FallbackUpstreams(times, context, answer_budget, places=places)
+        fallback.answer_times = direct.answer_times
         cluster = Cluster(direct, lambda: settings.lookupds, options.nsqd_http_address)
         asked = Cluster(fallback, lambda: settings.lookupds, options.nsqd_http_address)
-        queries = Queries(settings, asked, fallback, direct)
+        store = StateStore(Path(options.state_dir) / f"nsqadmin-{name}.sqlite" if options.state_dir else None)
+        queries = Queries(settings, asked, fallback, direct, Inventory(store.nodes()))
         publish = partial(_publish, cluster, options.audit_topic) if options.audit_topic else None
         self.audit = audit or Audit(options.audit_file, publish)
-        actions = Actions(cluster, Notifier(options.notification_http_endpoint), self.audit)
+        tombstones = Tombstones(time.time)
+        actions = Actions(cluster, Notifier(options.notification_http_endpoint), self.audit, tombstones)
         self.access = access
-        self.renderer = PageRenderer(options, access, self._banners, home, clusters)
+        answers = FormAnswers(access, home, RefusedAttempts(self.audit, time.monotonic))
+        self.renderer = PageRenderer(options, access, self._banners, home, answers, clusters)
         self.api = JsonApi(options, settings, cluster, actions, access)
         tasks = Tasks(self.audit)
+        webhooks = Webhooks(options.alarm_webhook, options.alarm_webhook_format == "slack", name)
+        self.monitor = Monitor(
+            queries,
+            Checks(Thresholds(options.alarm, store.thresholds())),
+            AlarmBook(store.alarms(), store.snoozes()),
+            store,
+            options.alarm_interval / SECOND,
+            webhooks.tell,
+        )
+        alarms = AlarmPages(self.monitor, webhooks, self.renderer, access, self.audit, name)
         self.pages = Pages(
             queries,
             self.renderer,
-            TopicPages(options, settings, queries),
-            NodePages(options, settings, queries, self.api),
+            TopicPages(options, settings, queries, alarms),
+            NodePages(options, settings, queries, self.api, self.monitor, tombstones),
             RecordPages(options, tasks, self.audit, History(options.lake)),
+            alarms,
         )
         self.browsing = Browsing(options, queries, self.renderer)
-        self.forms = Forms(options, queries, self.renderer, access, actions, tasks)
+        self.configuration = Configuration(options, queries, self.renderer, access, actions, self.audit)
+        self.health = Health(options, queries, self.renderer, access, self.audit)
+        self.forms = Forms(options, queries, self.renderer, access, actions, tasks, self.monitor)
+        self.message_forms = MessageForms(options, queries, self.renderer, access, actions, tasks, self.browsing)
 
     async def _banners(self, request: Request) -> Fields:
         return await self.pages.banners(request)
 
     def routes(self) -> Routes:
         """Return the handlers of every path, by method, guarded by rights."""
-        shown, posted = {**self.pages.routes(), **self.browsing.routes()}, self.forms.routes()
+        shown = {**self.pages.routes(), **self.browsing.routes(), **self.health.routes()}
+        posted = {**self.forms.routes(shown), **self.message_forms.routes(shown), **self.configuration.routes()}
         pages = {path: {**shown.get(path, {}), **posted.get(path, {})} for path in {**shown, **posted}}
         return {**self.access.guarded(pages, self.renderer.refuse), **self.access.guarded(self.api.routes())}
 

@@ -49,14 +49,24 @@ class FallbackUpstreams(Upstreams):
         self._failing_since: dict[str, float] = {}  # by address: since when it has not answered
 
     def stale(self) -> dict[str, float]:
-        """Return the nodes that do not answer, and since how many seconds."""
+        """Return the nodes that do not answer, and since how many seconds; the last answer may be older."""
         now = self._clock()
         for key in [key for key, slot in self._asked.items() if slot.answer is not None and now - slot.at > FORGOTTEN]:
             del self._asked[key]
         self._failing_since = {
             address: since for address, since in self._failing_since.items() if now - since < FORGOTTEN
         }
-        return {address: now - self._answered_at.get(address, since) for address, since in self._failing_since.items()}
+        return {address: now - since for address, since in self._failing_since.items()}
+
+    def data_age(self, address: str) -> float:
+        """Return how many seconds ago a node answered last; 0 if it never did."""
+        at = self._answered_at.get(address)
+        return self._clock() - at if at is not None else 0.0
+
+    def forget(self, address: str) -> None:
+        """Forget that a node does not answer, because it was dismissed."""
+        self._failing_since.pop(address, None)
+        self._answered_at.pop(address, None)
 
     async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> Answer:
         """Return the node's answer, or its last one. Raises UpstreamError if there is none."""

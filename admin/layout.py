@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 import jinja2
 from markupsafe import Markup
@@ -25,15 +25,17 @@ from starlette.types import Receive, Scope, Send
 from admin.access import Access, check_origin, place_of, who_asks
 from admin.api import parameters
 from admin.cluster import AllFailed
+from admin.error_pages import failure, ways_from, wrong
 from admin.export import exported
+from admin.form_answers import FORBIDDEN, FormAnswers, asked_again, done_of, no_right, parted, refusal_of
+from admin.form_state import LIMITS
 from admin.live_events import live_events
 from admin.options import AdminOptions
 from admin.roles import NEEDED
-from admin.upstreams import Refused, UpstreamError
+from admin.upstreams import UpstreamError
 from admin.views import FILTERS
 from shared.http.api import Handler, query, read_body
 from shared.http.errors import HttpError
-from shared.log import log
 from shared.text import without_surrogates
 from shared.version import PENSTOCK_VERSION
 
@@ -50,19 +52,20 @@ HEADERS = {
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 CLUSTER_PAGE = "/cluster"  # in the navigation only if a node is in a cluster
 _NAVIGATION = (
-    ("/", "Topics"), ("/nodes", "Nodes"), (CLUSTER_PAGE, "Cluster"), ("/storage", "Storage"), ("/tubes", "Tubes"),
-    ("/readers", "Readers"), ("/history", "History"), ("/tasks", "Tasks"), ("/lookup", "Lookup"), ("/counter", "Counter"),
-    ("/audit", "Audit"),
+    ("/", "Topics"), ("/alarms", "Alarms"), ("/nodes", "Nodes"), (CLUSTER_PAGE, "Cluster"), ("/storage", "Storage"),
+    ("/tubes", "Tubes"), ("/readers", "Readers"), ("/history", "History"), ("/tasks", "Tasks"), ("/lookup", "Lookup"),
+    ("/counter", "Counter"), ("/audit", "Audit"),
 )  # fmt: skip
-_ONCE = ("did", "n", "published", "at")  # query arguments that describe what was just done
-_AGAIN = "A node that did not answer may have applied the change, or may apply it later. Check the result."
 DID = {
     "publish": "Published.", "create": "Created.", "pause": "Paused.", "unpause": "Unpaused.", "empty": "Emptied.",
     "delete": "Deleted.", "tombstone": "Tombstoned.", "drain": "Draining started.",
     "undrain": "The node accepts messages again.", "forget": "The node is forgotten.",
+    "configure": "Settings changed.",
     "adopt": "The node claims the log. This page shows what comes of it.",
     "finish": "Finished", "requeue": "Requeued", "kick": "Kicked", "bury": "Buried", "deletejob": "Deleted",
-    "release": "Released", "cancel": "Cancelled.",
+    "release": "Released", "cancel": "Cancelled.", "dismiss": "The node is dismissed.", "snooze": "Snoozed.",
+    "wake": "Unsnoozed.", "set-alarms": "The thresholds are set.", "move": "Moved", "republish": "Published.",
+    "disconnect": "The client is disconnected. What it had in flight is ready again.",
 }  # fmt: skip
 
 Fields = dict[str, Any]
@@ -85,6 +88,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     found.filters |= FILTERS
+    found.globals |= LIMITS
     for name in found.list_templates():  # at the start, so that the first page need not wait
         found.get_template(name)
     return found
@@ -98,6 +102,7 @@ class PageRenderer:
     access: Access
     banners: Callable[[Request], Awaitable[Fields]]  # fields that appear above every page
     home: str  # the base path of the login page
+    answers: FormAnswers
     clusters: tuple[tuple[str, str], ...] = ()  # names and paths of all clusters, if several are shown
     _streams: Counter[str] = field(default_factory=Counter)  # open streams, by user or address
     _templates: jinja2.Environment = field(default_factory=_environment)
@@ -106,6 +111,11 @@ class PageRenderer:
     def base(self) -> str:
         """The prefix of all paths, without the trailing slash."""
         return self.options.base_path.rstrip("/")
+
+    @property
+    def open_streams(self) -> int:
+        """The number of pages that update now."""
+        return self._streams.total()
 
     def url(self, *parts: str, **arguments: object) -> str:
         """Return the path and query of a page."""
@@ -129,12 +139,20 @@ class PageRenderer:
                 if "live" in asked:
                     release = self._admit_stream(request)
                     return _Stream(self._stream(request, view, every), release)
+                self.answers.take_flash(request)
                 status, fields = await self._fields(request, view)
                 if "format" in asked and status == 200:
                     return exported(fields, asked["format"], HEADERS)
             except HttpError as error:
                 status, fields = error.status, wrong(error.text, "")
-            return self.page(request, fields, status)
+            refusal = refusal_of(request)
+            if refusal.words:  # the page of the form; or, if that cannot be shown, why the form was refused
+                status = refusal.status
+                fields = fields if fields["page_of"] != "error" else wrong(refusal.words, refusal.advice)
+            response = self.page(request, fields, status)
+            if done_of(request):
+                self.answers.forget(response)
+            return response
 
         return handler
 
@@ -145,25 +163,34 @@ class PageRenderer:
             try:
                 return await handler(request)
             except Exception as error:
-                status, fields = _failure(request, error)
+                status, fields = failure(request, error)
             return self.page(request, fields | {"still": True}, status)
 
         return guarded
 
-    def form_handler(self, do: Do) -> Handler:
-        """Return a handler for a form that runs `do`, then redirects to the path that it returns."""
+    def form_handler(self, do: Do, path: str, shown: Handler) -> Handler:
+        """Return a handler for a form that runs `do`, then redirects to the path that it returns.
+
+        If the form is refused, the page that has it is shown again with what was typed. `path` is the route of the form, and
+        `shown` the handler of the page at the same path.
+        """
 
         async def handler(request: Request) -> Response:
+            form: Form = {}
             try:
                 form = await self.form_of(request)
                 where = await do(request, form)
-            except Partly as partly:
-                return self.page(request, wrong(partly.text, _AGAIN) | {"title": "Done on some nodes only"}, 502)
             except (HttpError, AllFailed, UpstreamError, ValueError) as error:
-                status = error.status if isinstance(error, HttpError) else 400 if isinstance(error, ValueError) else 502
-                words = error.text if isinstance(error, HttpError) else str(error)
-                return self.page(request, wrong(words, "Go back and try again."), status)
-            return RedirectResponse(where, 303, HEADERS)
+                request.state.refusal = refusal = self.answers.refusal(request, form, error)
+                if not who_asks(request).meets(NEEDED[f"GET {path}"], *place_of(request)):
+                    return self.page(request, wrong(refusal.words, refusal.advice), refusal.status)
+                asked = urlencode(asked_again(form)).encode()
+                return await shown(Request({**request.scope, "method": "GET", "query_string": asked}, request.receive))
+            path_to, location, done = parted(where)
+            response = RedirectResponse(location, 303, HEADERS)
+            if done:
+                self.answers.keep(request, response, path_to, done)
+            return response
 
         return handler
 
@@ -185,15 +212,29 @@ class PageRenderer:
             return RedirectResponse(f"{self.home}/login?{FILTERS['arguments']({'next': here})}", 303, HEADERS)
         if error.status == 401:
             return self.page(request, wrong("You are not logged in, or your session has ended.", ""), 401)
-        return self.page(
-            request,
-            wrong("Access denied", f"Your role ({who_asks(request).role}) or your topics do not allow this."),
-            403,
-        )
+        self.answers.note_refused(request, f"{request.method} {request.scope['path']}", "no right")
+        return self.page(request, wrong("Access denied", no_right(request)), 403)
+
+    async def not_found(self, request: Request, error: HttpError) -> Response | None:
+        """Return the page for a path or method that does not exist, for browsers. None: a program asks, and gets JSON.
+
+        A refusal by rights that gets no page is recorded.
+        """
+        if error.status == 403 and error.text == FORBIDDEN:
+            self.answers.note_refused(request, f"{request.method} {request.scope['path']}", "no right")
+        is_api = request.scope["path"].startswith(f"{self.base}/api/")
+        if is_api or error.status not in (404, 405) or "text/html" not in request.headers.get("accept", ""):
+            return None
+        try:
+            request.state.who = self.access.who(request, is_use=False)
+        except HttpError:
+            return None
+        words = "Page not found" if error.status == 404 else "This page does not accept such a request"
+        return self.page(request, wrong(words, f"nsqadmin has no page {request.scope['path'][:200]}."), error.status)
 
     def page(self, request: Request, fields: Fields, status: int = 200) -> Response:
         """Return the whole page for the fields of a view."""
-        asked = {name: value for name, value in query(request).items() if name not in _ONCE}
+        asked = query(request)
         was_wrong = {"wrong": 1} if fields["page_of"] == "error" else {}
         live = "" if fields.get("still") else "?" + FILTERS["arguments"]({**asked, "live": 1, **was_wrong})
         name = fields["page_of"] if (HERE / "templates" / f"{fields['page_of']}.html").exists() else "plain"
@@ -210,7 +251,7 @@ class PageRenderer:
             fields = await view(request)
             return 200, await self.banners(request) | fields
         except Exception as error:
-            return _failure(request, error)
+            return failure(request, error)
 
     def _admit_stream(self, request: Request) -> Callable[[], None]:
         """Count a live stream of the user, and return a function that ends it. Raises HttpError 503 at the limit."""
@@ -271,15 +312,33 @@ class PageRenderer:
             "has_cluster": False,
             "paused": [],
             "stale": [],
+            "down": [],
+            "more_down": 0,
+            "alarm_counts": {},
             "table": None,
             "export_csv": FILTERS["arguments"]({**query(request), "format": "csv"}),
             "export_json": FILTERS["arguments"]({**query(request), "format": "json"}),
             "errors": [],
-            "did": _did(query(request)),
+            "did": _did(done_of(request)),
+            "refused": refusal_of(request),
+            "ways": self._ways(request),
             "cluster": next((name for name, path in self.clusters if path == self.base), ""),
             "version": f"penstock {PENSTOCK_VERSION}",
+            "shows_health": who.meets(NEEDED["GET /health"]),
             "now": now,
         }
+
+    def _ways(self, request: Request) -> list[tuple[str, str]]:
+        """Return the links of an error page: to the page itself or the form, to those above it, and to Topics."""
+        parts, who = parameters(request, self.options), who_asks(request)
+        refusal = refusal_of(request)
+        found = [(self.url(*segments), words) for segments, words in ways_from(parts)]
+        if refusal.words or request.method != "GET":
+            asked = asked_again(refusal.typed)
+            found.insert(0, (self.url(*parts, **asked), "Back to the page"))
+        if who.meets(NEEDED["GET /"]):
+            found.append((self.url(), "Topics"))
+        return found
 
 
 class _Stream(StreamingResponse):
@@ -296,29 +355,6 @@ class _Stream(StreamingResponse):
             self._release()
 
 
-class Partly(HttpError):
-    """A command was done on some nodes, and not on others."""
-
-    def __init__(self, errors: list[str]) -> None:
-        super().__init__(502, "; ".join(errors))
-
-
-def _failure(request: Request, error: Exception) -> tuple[int, Fields]:
-    """Return the status and the fields of a page that says what went wrong."""
-    if isinstance(error, HttpError):
-        return error.status, wrong(error.text, "") | {"still": error.status == 403}
-    if isinstance(error, AllFailed | UpstreamError):
-        words = str(error)
-        if isinstance(error, Refused) and error.status == 404:
-            return 404, wrong("Not found on the node.", words) | {"still": False}
-        if "TOPIC_NOT_FOUND" in words:  # from every nsqlookupd
-            return 404, wrong("No nsqlookupd knows this topic.", "It may have been deleted.") | {"still": False}
-        return 502, wrong(words, "This page tries again every two seconds.") | {"still": False}
-    # Operators need the other pages, and this one once the node's answer can be understood again.
-    log.critical("PAGES: %s", request.url.path, exc_info=error)
-    return 500, wrong("Internal error in nsqadmin.", "See its log for details.") | {"still": False}
-
-
 def _did(asked: dict[str, str]) -> tuple[str, bool]:
     """Return what the last form did, in words, and whether it did anything. Only fixed words and a number are shown."""
     words, number = DID.get(asked.get("did", ""), ""), asked.get("n", "")
@@ -327,15 +363,3 @@ def _did(asked: dict[str, str]) -> tuple[str, bool]:
     if number == "0" or not (number.isascii() and number.isdigit() and len(number) < 10):
         return "Nothing was changed: the message or job no longer exists, or it is in another state.", False
     return f"{words} {int(number):,}", True
-
-
-def wrong(words: str, advice: str) -> Fields:
-    """Return the fields of an error page."""
-    return {
-        "page_of": "error",
-        "title": "Request failed",
-        "nav_path": "",
-        "words": words,
-        "advice": advice,
-        "still": True,
-    }

@@ -16,8 +16,10 @@ LONGEST_NAME = 200  # characters: the limit for a tube; a topic has at most 64
 _SUMS = (
     "depth", "memory_depth", "backend_depth", "in_flight_count", "deferred_count", "requeue_count", "timeout_count",
     "message_count", "delivery_msg_count", "zone_local_msg_count", "region_local_msg_count", "global_msg_count", "client_count",
+    "buried_count",
 )  # fmt: skip
 _OMITTED = (
+    "buried_count",  # only Penstock's nsqd tells it
     "delivery_msg_count",
     "zone_local_msg_count",
     "region_local_msg_count",

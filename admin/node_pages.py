@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -10,10 +11,13 @@ from starlette.requests import Request
 
 from admin.access import who_asks
 from admin.api import JsonApi, Settings, parameters
-from admin.cluster import Producer
+from admin.cluster import AllFailed, Producer
 from admin.cluster_state import copy_row, shortage
+from admin.failures import in_words
+from admin.inventory import NodeRecord, NodeState
 from admin.layout import Fields, View
-from admin.merge import number, objects
+from admin.merge import number, objects, text
+from admin.monitor import Monitor
 from admin.options import AdminOptions
 from admin.overview import COLUMNS, Overview, ordered, overview_of
 from admin.queries import SELDOM, Queries
@@ -21,6 +25,8 @@ from admin.roles import Who
 from admin.storage import drain_view, storage_view
 from admin.tables import ADOPTED, COPIES, LOG_FILES, LOG_TOPICS, LOGS, MEMBERS, NODE_TOPICS, READERS, STORAGE, TALKERS
 from admin.talkers import MOST, top_talkers
+from admin.tombstones import Tombstones
+from admin.upstreams import UpstreamError
 from admin.views import MOST_CURSORS, count, page_of, reader_rows, whole
 from shared.http.api import query
 
@@ -35,6 +41,8 @@ class NodePages:
     settings: Settings
     queries: Queries
     api: JsonApi
+    monitor: Monitor
+    tombstones: Tombstones
 
     def views(self) -> Mapping[str, View]:
         """Return the view function of each path."""
@@ -48,29 +56,66 @@ class NodePages:
         }
 
     async def nodes(self, request: Request) -> Fields:
-        found, stale, who = await self.queries.producers(), self.queries.fallback.stale(), who_asks(request)
-        topics = {one.address: len(who.visible(dict(one.topics))) for one in found.producers}
-        penstock_nodes = await self.queries.penstock_nodes(found.producers)
-        draining = await self.queries.ask_nodes_or_stale(penstock_nodes, "/node/drain", SELDOM / 2)
+        found, who, now = await self.queries.producers(), who_asks(request), self.queries.clock()
+        rows = [self._row(one, who, now) for one in self.queries.inventory.all()]
         return {
             "page_of": "nodes",
             "title": "Nodes",
             "nav_path": "/nodes",
-            "producers": found.producers,
-            "topics_of": topics,
-            "ages": stale,
-            "draining": {node for node, one in draining.answers.items() if one.get("draining") is True},
+            "rows": sorted(rows, key=lambda row: row["state"] not in _GONE),
             "errors": found.errors,
             "lookupds": len(self.settings.lookupds),
-            "table": [
-                {"node": one.address, "hostname": one.hostname, "version": one.version, "topics": topics[one.address]}
-                for one in found.producers
-            ],
+            "tombstones": self.tombstones.seen_by(who),
+            "table": [{key: row[key] for key in _NODE} for row in rows],
+        }
+
+    def _row(self, record: NodeRecord, who: Who, now: int) -> Fields:
+        """Return what the table of nodes says of one."""
+        one, state = record.producer, record.state(now)
+        facts = self.monitor.last.nodes.get(record.address)
+        topics = [name for name, _ in one.topics]
+        return {
+            "node": record.address,
+            "hostname": one.hostname,
+            "version": one.version,
+            "tcp_port": one.tcp_port,
+            "state": state.value,
+            "is_draining": record.is_draining,
+            "since": record.failing_since,
+            "reason": record.reason,
+            "figures_at": record.figures_at,
+            "registered": len(one.remote_addresses) if record.is_named else 0,
+            "topics": len(who.visible(topics)),
+            "tombstoned": [name for name, tombstoned in one.topics if tombstoned and who.sees(name)],
+            "figures": record.figures if who.sees_all else {},
+            "depth": record.figures.get("depth", 0) if who.sees_all else None,
+            "disk_free": facts.disk_free if facts is not None and facts.disk_total else None,
+            "disk_total": facts.disk_total if facts is not None else 0,
+        }
+
+    async def _gone_node(self, record: NodeRecord, who: Who) -> Fields:
+        """Return the page of a node that is down: what it told last."""
+        visible = [one for one in record.stuck if who.sees(one.topic)]
+        figures = record.figures if who.sees_all else {}
+        return {
+            "page_of": "node_down",
+            "title": f"Node {record.address}",
+            "nav_path": "",
+            "record": record,
+            "state": record.state(self.queries.clock()).value,
+            "stuck": visible,
+            "totals": [(_label(name), count(value)) for name, value in figures.items()],
+            "table": [{"topic": one.topic, "messages": one.messages, "buried": one.buried} for one in visible],
         }
 
     async def node(self, request: Request) -> Fields:
         asked, who = query(request), who_asks(request)
-        producer = await self.queries.node(parameters(request, self.options, 2)[1])
+        address = parameters(request, self.options, 2)[1]
+        await self.queries.producers()
+        gone = next((one for one in self.queries.gone() if one.address == address), None)
+        if gone is not None:
+            return await self._gone_node(gone, who)
+        producer = await self.queries.node(address)
         penstock_nodes = await self.queries.penstock_nodes([producer])
         having, order = asked.get("q", "")[:64], NODE_TOPICS.order(asked)
         overview, totals = await self._of_node(producer, COLUMNS[order.key], is_penstock=bool(penstock_nodes))
@@ -101,6 +146,7 @@ class NodePages:
             "extended": bool(penstock_nodes),
             "errors": overview.errors,
             "lookupds": self.settings.lookupds,
+            "tombstones": self.tombstones.seen_by(who, producer.address),
             "names": list(islice(_tombstonable(who, sorted(names)), 1000)),
             "table": [asdict(row) for row in rows],
         }
@@ -202,25 +248,52 @@ class NodePages:
     async def lookup(self, request: Request) -> Fields:
         who = who_asks(request)
         inactive: dict[str, list[str] | None] = {}
-        errors: list[str] = []
+        errors, answers = [], bool(self.settings.lookupds)
+        states = await asyncio.gather(*map(self._lookupd, self.settings.lookupds))
         if self.settings.lookupds:
-            found = (await self.queries.cache.get("topics", self.queries.cluster.topics)).now
-            errors = found.errors
-            question = lambda: self.api.inactive(found.names)  # noqa: E731
-            inactive = (await self.queries.cache.get("inactive", question, SELDOM)).now
+            try:
+                found = (await self.queries.cache.get("topics", self.queries.cluster.topics)).now
+                question = lambda: self.api.inactive(found.names)  # noqa: E731
+                inactive = (await self.queries.cache.get("inactive", question, SELDOM)).now
+                errors = [in_words(error) for error in found.errors]
+            except (AllFailed, UpstreamError) as failed:  # the page that has to say so
+                errors, answers = [in_words(str(failed))], False
         visible = {name: channels for name, channels in inactive.items() if who.sees(name)}
         return {
             "page_of": "lookup",
             "title": "Lookup",
             "nav_path": "/lookup",
             "lookupds": self.settings.lookupds,
+            "states": states,
+            "answers": answers,
             "inactive": dict(islice(visible.items(), MOST_INACTIVE)),
             "inactive_left_out": max(0, len(visible) - MOST_INACTIVE),
             "errors": errors,
         }
 
+    async def _lookupd(self, address: str) -> LookupdState:
+        """Ask one nsqlookupd how it is, apart from the others."""
+        try:
+            answer = await self.queries.fallback.get_object(address, "/info")
+        except UpstreamError as failed:
+            return LookupdState(address, "", in_words(str(failed)))
+        silent = self.queries.fallback.stale().get(address)
+        words = f"No valid answer for {silent:.0f} s." if silent is not None else ""
+        return LookupdState(address, text(answer.get("version"))[:100], words)
 
-# Columns of the exported table of nodes.
+
+@dataclass(frozen=True, slots=True)
+class LookupdState:
+    """An nsqlookupd as the page Lookup shows it."""
+
+    address: str
+    version: str  # "": unknown
+    error: str  # "": it answers
+
+
+_GONE = (NodeState.DOWN.value, NodeState.STOPPED.value)
+# Columns of the exported tables of nodes, and of the nodes of a cluster.
+_NODE = ("node", "hostname", "version", "state", "topics", "depth", "disk_free")
 _MEMBER = (
     "node", "address", "http_address", "state", "others", "copies_possible", "copies_wanted", "replies_given_up",
     "last_position", "adopted_by", "recover",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from admin.alarm_rules import no_alarm_settings
 from penstock.protocol.names import is_valid_name
 from shared.checks import accidental_path, at_least, between, complaints, lasts, no_host_port, obstructed, read_word
 from shared.options import option
@@ -177,6 +178,29 @@ class AdminOptions(TlsOptions):
     )
     show_bodies: bool = option(True, "show message bodies to users whose role allows it")
     lake: str = option("", "directory of the lake, written by penstock pipeline, whose history is shown")
+    state_dir: str = option(
+        "", "directory in which nodes, alarms and thresholds are remembered over a restart (default: in memory only)"
+    )
+    alarm: tuple[str, ...] = option(
+        (),
+        "threshold of an alarm: <rule>.<name>=<value>, or <rule>=off (may be given multiple times; nsqadmin's page Alarm"
+        " rules lists them)",
+        check=no_alarm_settings,
+    )
+    alarm_interval: Duration = option(
+        Duration(15 * SECOND), "interval between two checks of all alarms", check=lasts(SECOND)
+    )
+    alarm_webhook: tuple[str, ...] = option(
+        (), "URL to which alarms are POSTed when they are raised and when they end (may be given multiple times)"
+    )
+    alarm_webhook_format: str = option(
+        "json",
+        "body of the POST to -alarm-webhook: json (text and alarms) or slack (text only, for Slack and Mattermost)",
+        read=read_word("json", "slack"),
+    )
+    docs_url: str = option(
+        "", "URL below which Penstock's docs are served, to which alarms link (default: alarms name the file)"
+    )
     audit_file: str = option(
         "", "path to the audit log, one line of JSON per action (default: the last 1,000 actions, in memory only)"
     )
@@ -204,6 +228,11 @@ class AdminOptions(TlsOptions):
             wrong.append(
                 f"failed to parse --allow-config-from-cidr ({self.allow_config_from_cidr}) - invalid CIDR address"
             )
+        for url in self.alarm_webhook:
+            if not url.startswith(("http://", "https://")):
+                wrong.append(f"--alarm-webhook {url!r}: expected a URL that begins with http:// or https://")
+        if self.docs_url and not self.docs_url.startswith(("http://", "https://", "/")):
+            wrong.append(f"--docs-url {self.docs_url!r}: expected a URL that begins with http://, https:// or /")
         if self.proxy_graphite and not self.graphite_url.startswith(("http://", "https://")):
             wrong.append(f"--graphite-url {self.graphite_url!r}: --proxy-graphite wants http:// or https://")
         return wrong

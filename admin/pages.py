@@ -10,15 +10,20 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from admin.access import who_asks
+from admin.alarm_pages import AlarmPages
+from admin.channel_page import ChannelPage
 from admin.cluster import AllFailed
+from admin.inventory import NodeRecord, words_of
 from admin.layout import EVERY, Fields, PageRenderer
 from admin.node_pages import NodePages
 from admin.queries import Queries
 from admin.record_pages import RecordPages
+from admin.roles import Who
 from admin.topic_pages import TopicPages
 from admin.upstreams import UpstreamError
 from shared.http.api import Routes
 
+MOST_DOWN = 10  # nodes that are down with a banner of their own
 OFTEN = {"/tasks/{task}": 0.5}  # s between two refreshes of a page, if not EVERY
 
 
@@ -31,17 +36,20 @@ class Pages:
     topics: TopicPages
     nodes: NodePages
     records: RecordPages
+    alarms: AlarmPages
 
     def routes(self) -> Routes:
         """Return the handlers of every path, by method."""
-        views = {**self.topics.views(), **self.nodes.views(), **self.records.views()}
+        views = {**self.topics.views(), **self.nodes.views(), **self.records.views(), **self.alarms.views()}
         routes = {
             path: {"GET": self.renderer.page_handler(view, OFTEN.get(path, EVERY))} for path, view in views.items()
         }
         routes["/static/{asset}"] = {"GET": self.renderer.asset}
-        routes["/series/{topic}"] = {"GET": self.renderer.raw_handler(self.topics.series)}
         routes["/names"] = {"GET": self.renderer.raw_handler(self.topics.names)}
-        return routes
+        series = self.renderer.raw_handler(ChannelPage(self.topics.options, self.queries).series)
+        routes |= {path: {"GET": series} for path in ("/series/{topic}", "/series/{topic}/{channel}")}
+        posted = self.alarms.routes(routes)
+        return {path: {**routes.get(path, {}), **posted.get(path, {})} for path in {**routes, **posted}}
 
     async def banners(self, request: Request) -> Fields:
         """Return what appears above every page: nodes that do not answer, and what is paused."""
@@ -50,11 +58,45 @@ class Pages:
             paused = [one for one in await self.queries.pauses() if who.sees(one["name"].partition("/")[0])]
         except (AllFailed, UpstreamError):
             paused = []  # the page itself shows the error
+        down = self.queries.down()
+        dead = {one.address for one in down}
+        fallback = self.queries.fallback
         stale = [
-            f"no valid answer from {node} for {seconds:.0f} s"
-            for node, seconds in self.queries.fallback.stale().items()
+            {
+                "address": address,
+                "seconds": seconds,
+                "data_age": fallback.data_age(address),
+                "is_node": self.queries.inventory.find(address) is not None,
+            }
+            for address, seconds in fallback.stale().items()
+            if address not in dead
         ]
-        return {"paused": paused, "stale": stale, "has_cluster": await self._has_cluster()}
+        return {
+            "paused": paused,
+            "stale": stale,
+            "down": [self._down(one, who) for one in down[:MOST_DOWN]],
+            "more_down": max(0, len(down) - MOST_DOWN),
+            "alarm_counts": self.alarms.counts(who),
+            "has_cluster": await self._has_cluster(),
+        }
+
+    def _down(self, record: NodeRecord, who: Who) -> Fields:
+        """Return what the banner says of a node that is down: also which copies of its log others have adopted."""
+        adopted = [
+            one.adopted_by
+            for cluster in self.alarms.monitor.last.clusters
+            for one in cluster.nodes
+            if one.http_address == record.address and one.adopted_by is not None
+        ]
+        return {
+            "address": record.address,
+            "name": record.name,
+            "since": record.failing_since,
+            "words": words_of(record, self.queries.clock()),
+            "losses": record.losses(who.sees_all, who.visible(one.topic for one in record.stuck)),
+            "figures_at": record.figures_at,
+            "adopted_by": adopted[0] if adopted else None,
+        }
 
     async def _has_cluster(self) -> bool:
         """Return whether any node is in a cluster, as far as is known."""

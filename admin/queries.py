@@ -17,6 +17,7 @@ from admin.cluster import AllFailed, Cluster, Producer, Producers, Stats
 from admin.cluster_merge import cluster_states
 from admin.cluster_state import ClusterStates
 from admin.fallback import FallbackUpstreams
+from admin.inventory import Inventory, NodeRecord, NodeState
 from admin.merge import JsonObject, number, objects, text
 from admin.overview import Overview, Rows, overview_of, rows_of
 from admin.response_cache import CachedAnswer, ResponseCache
@@ -40,6 +41,8 @@ class Queries:
     cluster: Cluster
     fallback: FallbackUpstreams
     direct: Upstreams  # callers wait, and no answer is remembered: for messages
+    inventory: Inventory = field(default_factory=Inventory)  # all nodes that were ever seen
+    clock: Callable[[], int] = time.time_ns  # ns since the epoch
     cache: ResponseCache = field(init=False)
     has_cluster: bool = False  # a node was in a cluster since the start; it remains so when no node answers
     # By address: whether it is Penstock's nsqd, and until when that is assumed.
@@ -51,14 +54,55 @@ class Queries:
     # Nodes
 
     async def producers(self) -> Producers:
-        """Return all nodes, sorted by host name."""
-        found = (await self.cache.get("producers", self.cluster.producers)).now
+        """Return all nodes that are not down, sorted by host name: also those that nsqlookupd does not name any more."""
+        found = (await self.cache.get("producers", self._producers)).now
         return Producers(found.errors, sorted(found.producers, key=_place))  # nsqlookupd lists them in any order
 
+    async def _producers(self) -> Producers:
+        try:
+            named = await self.cluster.producers()
+        except AllFailed as failed:
+            if not self.inventory.all():
+                raise
+            named = Producers([str(failed)])
+        self.inventory.note_named(named.producers, self.clock(), is_complete=not named.errors)
+        return Producers(named.errors, self.inventory.asked(self.clock()))
+
     async def producers_of(self, topic: str) -> Producers:
-        """Return the nodes that have the topic, sorted by host name."""
-        found = (await self.cache.get(("producers", topic), lambda: self.cluster.producers_of(topic))).now
+        """Return the nodes that have the topic and are not down, sorted by host name."""
+        found = (await self.cache.get(("producers", topic), lambda: self._producers_of(topic))).now
         return Producers(found.errors, sorted(found.producers, key=_place))
+
+    async def _producers_of(self, topic: str) -> Producers:
+        unnamed = [
+            one.producer for one in self.inventory.all() if not one.is_named and topic in dict(one.producer.topics)
+        ]
+        try:
+            named = await self.cluster.producers_of(topic)
+        except AllFailed:
+            if not unnamed:
+                raise
+            named = Producers()
+        known = {one.address for one in named.producers}
+        gone = {one.address for one in self.gone()}
+        every = (*named.producers, *(one for one in unnamed if one.address not in known))
+        return Producers(named.errors, [one for one in every if one.address not in gone])
+
+    def gone(self) -> list[NodeRecord]:
+        """Return the nodes that are down or stopped."""
+        now = self.clock()
+        return [one for one in self.inventory.all() if one.state(now) in (NodeState.DOWN, NodeState.STOPPED)]
+
+    def down(self) -> list[NodeRecord]:
+        """Return the nodes that are down."""
+        return self.inventory.down(self.clock())
+
+    def coverage(self, topic: str = "") -> str:
+        """Return how many of the nodes are in a sum, such as "2 of 3 nodes"; "" if all are. `topic`: of those that had it."""
+        every = [one for one in self.inventory.all() if not topic or topic in dict(one.producer.topics)]
+        down = {one.address for one in self.down()}
+        missing = sum(one.address in down for one in every)
+        return f"{len(every) - missing} of {len(every)} nodes" if missing else ""
 
     async def node(self, address: str) -> Producer:
         """Return a node of the cluster. Raises HttpError 404, so that a request cannot direct nsqadmin to other servers."""
@@ -101,6 +145,10 @@ class Queries:
             self._kinds.clear()
         self._kinds[producer.address] = known, time.monotonic() + RARELY
         return known
+
+    def note_change(self) -> None:
+        """Note that nodes went down or came back: what pages remember of before no longer counts."""
+        self.cache.invalidate()
 
     # The cluster of nodes that copy their logs
 

@@ -52,6 +52,10 @@ class ResponseCache:
         self._changed_at = -math.inf
         self._tasks: set[asyncio.Task[Any]] = set()  # questions whose callers did not wait
 
+    def __len__(self) -> int:
+        """Return the number of questions that are remembered."""
+        return len(self._slots)
+
     async def get(self, key: object, question: Callable[[], Awaitable[T]], fresh: float = FRESH) -> CachedAnswer[T]:
         """Return an answer that is at most `fresh` seconds old and newer than the last change, or ask the question.
 

@@ -54,6 +54,9 @@ OPEN = Need(Where.ALL, ())
 
 NEEDED: dict[str, Need] = {
     "GET /ping": OPEN,
+    "GET /livez": OPEN,
+    "GET /readyz": OPEN,
+    "GET /info": OPEN,
     "GET /login": OPEN,
     "POST /login": OPEN,
     "POST /logout": OPEN,
@@ -67,6 +70,8 @@ NEEDED: dict[str, Need] = {
     "GET /body/{topic}/{channel}": _path(Verb.READ),
     "GET /series/{topic}": _path(Verb.STATS),
     "GET /names": _some(Verb.STATS),  # of topics, for the command palette
+    "GET /series/{topic}/{channel}": _path(Verb.STATS),
+    "GET /configuration/{topic}": _path(Verb.STATS),
     "GET /nodes": _some(Verb.STATS),
     "GET /nodes/{node}": _some(Verb.STATS),
     "GET /cluster": _some(Verb.STATS),
@@ -80,10 +85,18 @@ NEEDED: dict[str, Need] = {
     "GET /tasks/{task}": _some(Verb.ACT),
     "GET /lookup": _some(Verb.STATS),
     "GET /counter": _all(Verb.STATS),
+    "GET /health": _all(Verb.STATS),
     "GET /audit": _all(Verb.ADMIN),
-    "POST /topics/{topic}": _path(Verb.PUBLISH, Verb.ACT, Verb.DELETE),
+    "GET /alarms": _some(Verb.STATS),  # those of the topics that the user sees
+    "GET /alarms/rules": _some(Verb.STATS),
+    "POST /alarms": _some(Verb.ACT),
+    "POST /alarms/rules": _all(Verb.ADMIN),
+    "GET /api/alarms": _some(Verb.STATS),
+    "GET /metrics": _all(Verb.STATS),
+    "POST /topics/{topic}": _path(Verb.PUBLISH, Verb.ACT, Verb.CREATE, Verb.DELETE),
     "POST /topics/{topic}/{channel}": _path(Verb.ACT, Verb.DELETE),
     "POST /messages/{topic}/{channel}": _path(Verb.ACT),
+    "POST /configuration/{topic}": _path(Verb.CONFIGURE),
     "POST /tube": _some(Verb.ACT, Verb.DELETE),
     "POST /tasks/{task}": _some(Verb.ACT),
     "POST /nodes/{node}": _all(Verb.ADMIN),
@@ -121,14 +134,20 @@ ACTIONS: dict[str, tuple[Verb, ...]] = {
     "kick": (Verb.ACT,),
     "bury": (Verb.ACT,),
     "release": (Verb.ACT,),
+    "move": (Verb.ACT,),  # and PUBLISH on the topic to which messages are moved
+    "disconnect": (Verb.ACT,),
     "cancel": (Verb.ACT,),
     "empty": (Verb.DELETE,),
     "delete": (Verb.DELETE,),
+    "configure": (Verb.CONFIGURE,),
     "tombstone": (Verb.ADMIN, Verb.DELETE),
     "drain": (Verb.ADMIN,),
     "undrain": (Verb.ADMIN,),
     "forget": (Verb.ADMIN,),
     "adopt": (Verb.ADMIN,),
+    "dismiss": (Verb.ADMIN,),
+    "snooze": (Verb.ACT,),
+    "set-alarms": (Verb.ADMIN,),
 }
 
 

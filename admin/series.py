@@ -1,4 +1,4 @@
-"""The time series of a topic, summed over several nodes. Pure; nodes may lie."""
+"""The time series of a topic or a channel, summed over several nodes. Pure; nodes may lie."""
 
 from __future__ import annotations
 
@@ -6,15 +6,38 @@ from collections.abc import Iterable
 
 from admin.merge import JsonObject
 
-NAMES = ("published", "finished", "depth", "in_flight")
-LEVELS = ("depth", "in_flight")
+OLD_NAMES = ("published", "finished", "depth", "in_flight")  # those that older nodes tell, too
+NAMES = (*OLD_NAMES, "requeued", "timed_out", "buried", "deferred")
+LEVELS = ("depth", "in_flight", "buried", "deferred")
 MOST_STEPS = 1000
+QUARTER = 900  # s of the shortest span
+
+
+def spans(answers: Iterable[JsonObject], channel: str) -> JsonObject:
+    """Return the sums of all spans of a topic, or of its channel if there is a name, each None if nothing is known.
+
+    `answers` are those of /topic/series. A node that does not know channels answers for the topic, and is left out.
+    """
+    own = [one for one in answers if not channel or one.get("channel") == channel]
+    hour = summed(one.get("hour") for one in own)
+    return {"quarter": _last(hour, QUARTER), "hour": hour, "day": summed(one.get("day") for one in own)}
+
+
+def _last(series: JsonObject | None, seconds: int) -> JsonObject | None:
+    """Return the latest steps of a series, of so many seconds together."""
+    if series is None:
+        return None
+    count = len(series["depth"])
+    first = max(0, count - seconds // series["step"])
+    lists = {name: series[name][first:] for name in NAMES}
+    return {"step": series["step"], "from": series["from"] + first * series["step"], **lists}
 
 
 def summed(parts: Iterable[object]) -> JsonObject | None:
     """Return {"step", "from", and a list for each of NAMES}: the sum at each step, None where no node has a value.
 
-    Returns None if no node has a series. A node whose step differs from the first one's is left out.
+    Returns None if no node has a series. A node whose step differs from the first one's is left out. What no node tells of
+    NAMES is None everywhere.
     """
     data = [one for part in parts if (one := _valid_series(part)) is not None]
     data = [one for one in data if one["step"] == data[0]["step"] and abs(one["from"] - data[0]["from"]) < 86_400]
@@ -52,8 +75,12 @@ def _valid_series(part: object) -> JsonObject | None:
         return None
     if not 0 < part["step"] <= 86_400 or part["from"] % part["step"] or not 0 <= part["from"] < 1 << 40:
         return None
-    lists = [values if isinstance(values := part.get(name), list) else [] for name in NAMES]
-    if len({len(values) for values in lists}) > 1 or not 0 < len(lists[0]) <= MOST_STEPS:
+    lists = {name: values if isinstance(values := part.get(name), list) else [] for name in NAMES}
+    count = len(lists["depth"])
+    lists |= {name: [None] * count for name in NAMES if name not in OLD_NAMES and name not in part}
+    if any(len(values) != count for values in lists.values()) or not 0 < count <= MOST_STEPS:
         return None
-    sound = all(value is None or (type(value) is int and abs(value) < 1 << 63) for values in lists for value in values)
-    return part if sound else None
+    sound = all(
+        value is None or (type(value) is int and abs(value) < 1 << 63) for values in lists.values() for value in values
+    )
+    return {"step": part["step"], "from": part["from"], **lists} if sound else None

@@ -39,6 +39,10 @@ class Sessions:
         self._random_word = random_word
         self._sessions: OrderedDict[str, Session] = OrderedDict()  # by digest, the oldest first
 
+    def __len__(self) -> int:
+        """Return the number of sessions that were not ended, some of which may have expired."""
+        return len(self._sessions)
+
     def begin(self, name: str, secret: str, agent: str) -> str:
         """Start a session of a user, who has proved by this hash of the password, and return the content of its cookie."""
         own = [digest for digest, one in self._sessions.items() if one.name == name]

@@ -61,6 +61,7 @@ class Table(Generic[T]):
     columns: tuple[Column[T], ...]
     name: str = ""
     first: str = ""  # the key that sorts it at first; "": the first column
+    has_own_order: bool = False  # its rows come in an order of their own until a column is asked for
 
     def order(self, asked: Mapping[str, str]) -> Order:
         """Return the order that the arguments of a page ask for; what they ask wrongly is ignored."""
@@ -72,6 +73,8 @@ class Table(Generic[T]):
     def heads(self, asked: Mapping[str, str]) -> list[Head]:
         """Return the heads of the columns. A click on the column that sorts the table now reverses the order."""
         now = self.order(asked)
+        if self.has_own_order and not asked.get(self._named("sort")):
+            now = Order("", False)
         kept = {name: value for name, value in asked.items() if name not in _OTHERS}
         return [self._head(column, now, kept) for column in self.columns]
 

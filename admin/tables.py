@@ -45,11 +45,14 @@ def _name(words: str) -> Column[Row]:
     return Column("name", words, attrgetter("name"), is_text=True)
 
 
-TOPICS: Table[Row] = Table((
-    _name("Topic"), *_figures(rate_in="Published/s", rate_out="Finished/s per channel", depth="Depth"), _OLDEST,
-    *_figures(in_flight="In flight", deferred="Deferred", buried="Buried", requeued="Requeued", timed_out="Timed out"),
-    *_figures(messages="Messages", channels="Channels", clients="Clients"), _DRAIN,
-))  # fmt: skip
+TOPICS: Table[Row] = Table(
+    (
+        _name("Topic"), *_figures(rate_in="Published/s", rate_out="Finished/s per channel", depth="Depth"), _OLDEST,
+        *_figures(in_flight="In flight", deferred="Deferred", buried="Buried", requeued="Requeued", timed_out="Timed out"),
+        *_figures(messages="Messages", channels="Channels", clients="Clients"), _DRAIN,
+    ),
+    has_own_order=True,  # trouble first
+)  # fmt: skip
 NODE_TOPICS: Table[Row] = Table((
     _name("Topic"), *_figures(depth="Depth"), _OLDEST,
     *_figures(in_flight="In flight", deferred="Deferred", buried="Buried", requeued="Requeued", timed_out="Timed out"),

@@ -19,10 +19,12 @@ from shared.log import log
 MOST_RUNNING = 20
 MOST_KEPT = 100  # tasks; beyond that the oldest ended ones are forgotten
 STEPS_A_SECOND = 5  # so that a cancel takes effect within 0.2 s
+LOOKING_PAUSE = 0.02  # s between two steps that look for messages, so that nodes do other work, too
 LARGEST_STEP = 1000  # messages or jobs that nsqd handles in one request
 FASTEST = 50_000  # messages or jobs per second
 
-Step = Callable[[int], Awaitable[int]]  # acts on up to that many, and returns how many it acted on
+# acts on up to that many, and returns how many it acted on; 0: none are left, None: it has not found the next ones yet
+Step = Callable[[int], Awaitable[int | None]]
 
 
 class TaskState(Enum):
@@ -144,7 +146,11 @@ class Tasks:
                 return
             began = loop.time()
             count = min(most, task.total - task.done)
-            found = min(count, await step(count))
+            acted = await step(count)
+            if acted is None:
+                await asyncio.sleep(LOOKING_PAUSE)
+                continue
+            found = min(count, acted)
             task.done += found
             if not found:  # none are left, or other clients have taken them
                 break

@@ -1,4 +1,4 @@
-"""The pages of topics and channels: the list of all, one topic, one channel, a topic's time series, and the counter."""
+"""The pages of topics: the list of all, one topic, and the counter. The page of a channel is in `channel_page`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from admin.access import who_asks
+from admin.alarm_book import topics_in_trouble
+from admin.alarm_pages import AlarmPages
+from admin.alarm_rules import Severity
 from admin.api import Settings, parameters
+from admin.channel_page import ChannelPage
 from admin.cluster import Stats
+from admin.form_answers import done_of
 from admin.layout import Fields, View
-from admin.merge import merged_channel, merged_topic, objects
+from admin.merge import merged_topic, objects
 from admin.options import AdminOptions
 from admin.overview import COLUMNS, RATES, Overview, ordered, rates
-from admin.queries import SELDOM, Queries
+from admin.queries import Queries
 from admin.response_cache import CachedAnswer
-from admin.series import summed
-from admin.storage import disks
 from admin.tables import CHANNELS, READERS, TOPIC_NODES, TOPICS
 from admin.views import (
     Row,
@@ -34,10 +37,8 @@ from admin.views import (
     with_rates,
 )
 from shared.http.api import json_response, query
-from shared.http.errors import HttpError
 
 MOST_EXPORTED = 10_000  # topics
-MOST_ALARMS = 20  # of clusters
 MOST_NAMES = 20  # topics that the command palette offers
 MOST_ROWS = 2000  # channels, or clients, of one page
 
@@ -49,6 +50,7 @@ class TopicPages:
     options: AdminOptions
     settings: Settings
     queries: Queries
+    alarms: AlarmPages
 
     def views(self) -> Mapping[str, View]:
         """Return the view function of each path."""
@@ -56,7 +58,7 @@ class TopicPages:
             "/": self.topics,
             "/topics": self.topics,
             "/topics/{topic}": self.topic,
-            "/topics/{topic}/{channel}": self.channel,
+            "/topics/{topic}/{channel}": ChannelPage(self.options, self.queries).channel,
             "/counter": self.counter,
         }
 
@@ -72,13 +74,20 @@ class TopicPages:
         cached = overview or (CachedAnswer(Overview()) if is_pending else await self.queries.overview(columns))
         own = who.visible({*cached.now.names, *(await self._registered())})
         chosen = ordered(own, cached.now, cached.before, cached.seconds, having, sort, order.is_descending)
+        trouble = topics_in_trouble(self.alarms.visible(who))
+        if not asked.get("sort"):  # trouble comes first, whatever its name
+            chosen.sort(key=lambda name: trouble.get(name, Severity.INFO + 1))
         shown, page, pages = page_of(chosen, whole(asked.get("page", "1")))
         overview_rates = rates(cached.now, cached.before, cached.seconds, sort)
         wanted = chosen[:MOST_EXPORTED] if "format" in asked else list(shown)
-        listed = TOPICS.sorted(await self._rows(wanted, RATES.get(sort, ""), overview_rates), asked)
+        listed = await self._rows(wanted, RATES.get(sort, ""), overview_rates)
+        if asked.get("sort"):
+            listed = TOPICS.sorted(listed, asked)  # once more: the rows are newer than what the order was made of
         totals = [("Topics", count(len(own)))]
         if who.sees_all:
             totals += [("Totals", "loading")] if is_pending else _totals(cached.now)
+            coverage = self.queries.coverage()
+            totals += [("In these sums", coverage)] if coverage else []
         return {
             "page_of": "topics",
             "title": "Topics",
@@ -87,13 +96,13 @@ class TopicPages:
             "page": page,
             "pages": pages,
             "q": having,
-            "sort": sort,
+            "sort": asked.get("sort") and sort,
             "order": "desc" if order.is_descending else "asc",
             "totals": totals,
             "heads": TOPICS.heads(asked),
             "errors": cached.now.errors,
-            "idle": sorted(cached.now.idle)[:5],
-            "alarms": await self._alarms(cached.now) if who.sees_all else [],
+            "alarm_groups": self.alarms.groups(who),
+            "trouble": {name: severity.word for name, severity in trouble.items()},
             "table": [asdict(row) for row in listed],
         }
 
@@ -130,23 +139,8 @@ class TopicPages:
             for row in rows
         ]
 
-    async def _alarms(self, overview: Overview) -> list[tuple[str, str, str]]:
-        """Return what an operator should look at: severity, words, and the page with details."""
-        found = [("bad", f"{node}: {health}", f"nodes/{node}") for node, health in overview.unwell.items()]
-        penstock_nodes = await self.queries.all_penstock_nodes()
-        storage = await self.queries.ask_nodes_or_stale(penstock_nodes, "/storage", SELDOM)
-        found += [(level, f"{node}: {words}", "storage") for node, level, words in disks(storage.answers)]
-        clusters = (await self.queries.clusters_or_stale()).clusters
-        alarms = [(level, words, "cluster") for one in clusters for level, words in one.alarms()]
-        found += alarms[:MOST_ALARMS]
-        if overview.idle_count:
-            have = "channel has" if overview.idle_count == 1 else "channels have"
-            words = f"{count(overview.idle_count)} {have} messages but no clients: "
-            found.append(("warn", words, ""))
-        return found
-
     async def topic(self, request: Request) -> Fields:
-        name, asked = parameters(request, self.options, 2)[1], query(request)
+        name, asked, done = parameters(request, self.options, 2)[1], query(request), done_of(request)
         producers, errors, cached = await self.queries.topic(name)
         merged, rows = merged_topic(name, cached.now.topics), _channel_rows(cached.now)
         penstock_nodes = await self.queries.penstock_nodes(producers)
@@ -184,8 +178,9 @@ class TopicPages:
                 reader_rows({node: objects(one.get("cursors")) for node, one in readers.answers.items()}, name), asked
             ),
             "nodes": [one.address for one in producers],
-            "published": asked.get("published", "")[:32],
-            "at": asked.get("at", "")[:100],
+            "published": done.get("published", ""),
+            "at": done.get("at", ""),
+            "key": done.get("key", ""),
             "row": row,
             "jobs": row.jobs,
             "tube_nodes": [one.address for one in penstock_nodes],
@@ -194,31 +189,6 @@ class TopicPages:
             "has_lake": bool(self.options.lake),
             "extended": bool(penstock_nodes),
             "table": [asdict(row) for row in channels],
-        }
-
-    async def channel(self, request: Request) -> Fields:
-        _, topic, name = parameters(request, self.options, 3)
-        producers, errors, cached = await self.queries.topic(topic, name, clients=True)
-        parts = [one for node in cached.now.topics for one in node["channels"] or () if one["channel_name"] == name]
-        if not parts:
-            raise HttpError(404, f"Topic {topic} has no channel {name}.")
-        merged = merged_channel(topic, name, parts)
-        penstock_nodes = await self.queries.penstock_nodes(producers)
-        clients = merged["clients"] or []
-        return {
-            "page_of": "channel",
-            "title": f"Channel {name}",
-            "nav_path": "",
-            "topic_name": topic,
-            "name": name,
-            "channel": merged | {"clients": clients[:MOST_ROWS]},
-            "errors": [*errors, *_left_out(clients, "clients")],
-            "is_paused": merged["paused"],
-            "timed": len(penstock_nodes) == len(producers),
-            "oldest": (await self.queries.ages(producers, topic))[0].get(name, 0),
-            "browsable": [one.address for one in penstock_nodes],
-            "extended": bool(penstock_nodes),
-            "table": [{key: one[key] for key in one if not isinstance(one[key], dict | list)} for one in clients],
         }
 
     async def counter(self, request: Request) -> Fields:
@@ -235,13 +205,6 @@ class TopicPages:
             "rate_in": speed,
             "errors": cached.now.errors,
         }
-
-    async def series(self, request: Request) -> Response:
-        """Return a topic's recent series, summed over all nodes, for its charts. See admin.series for the form."""
-        name = parameters(request, self.options, 2)[1]
-        penstock_nodes = await self.queries.penstock_nodes((await self.queries.producers_of(name)).producers)
-        series = list((await self.queries.ask_nodes(penstock_nodes, "/topic/series", {"topic": name})).answers.values())
-        return json_response({span: summed([one.get(span) for one in series]) for span in ("hour", "day")})
 
 
 def _left_out(rows: Sequence[object], what: str) -> list[str]:

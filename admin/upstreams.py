@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 import httpx
 
 from admin.answer_budget import Answer, AnswerBudget
+from admin.answer_times import AnswerTimes
 from admin.places import Places
 from shared.auth.on_behalf import headers_on_behalf
 from shared.auth.own_token import headers_for, own_token
@@ -93,6 +94,7 @@ class Upstreams:
             max_connections=AT_ONCE + SILENT_AT_ONCE, max_keepalive_connections=AT_ONCE, keepalive_expiry=30
         )
         self.answer_budget = answer_budget
+        self.answer_times = AnswerTimes()
         self._client = httpx.AsyncClient(timeout=timeout, limits=limits, verify=context, trust_env=False)
         self._times = times
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -219,10 +221,12 @@ class Upstreams:
             try:
                 yield
                 self._silent.discard(server)
+                self.answer_times.note(server, now() - began)
             except (asyncio.CancelledError, httpx.HTTPError, OSError):  # cancelled: by the deadline
                 had_time = now() - began >= self._times.request / 2  # otherwise it spent the time waiting for its turn
                 if had_time and len(self._silent) < MOST_SILENT:
                     self._silent.add(server)
+                self.answer_times.note(server, now() - began, failed=True)
                 raise
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -11,14 +10,13 @@ from itertools import islice
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote, urlencode
 
+from admin.decoders import decode, printable, text_of
 from admin.merge import JsonObject, number, text
 from admin.times import clock_element, moment_element, second_element
-from shared.http.bounded import AnswerError, parse_json
-from shared.text import without_surrogates
+from penstock.protocol.names import is_valid_name
 
 PAGE = 100  # topics on a page
 MOST_TEXT, MOST_HEX = 64 * 1024, 4096  # bytes of a body that are shown, and of those in hex
-MOST_PARSED = 8 * MOST_TEXT  # bytes of memory that a body may take as JSON
 MOST_HEADERS = 1000  # headers shown of a message
 MOST_CURSORS = 1000  # cursors shown of a node
 LONGEST_JOB_ID = 40  # characters of an id of Disque
@@ -149,10 +147,10 @@ def page_of(rows: Sequence[T], page: int) -> tuple[Sequence[T], int, int]:
 
 
 def message_view(data: JsonObject) -> JsonObject:
-    """Return a message of /channel/messages as a page shows it: as text, as JSON if it is JSON, and in hex."""
+    """Return a message of /channel/messages as a page shows it: as text or in hex, and decoded if it is anything known."""
     body = _body(data)[:MOST_TEXT]
-    shown = body.decode("utf-8", "replace") if body else ""
-    printable = "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in shown)
+    is_cut = number(data.get("body_size")) > len(body)
+    shown = text_of(body, is_cut)
     times = {name: number(data.get(name)) for name in ("timestamp", "ready_at", "times_out_at", "buried_at")}
     headers = data.get("headers")
     return (
@@ -166,11 +164,12 @@ def message_view(data: JsonObject) -> JsonObject:
             "headers": {text(name): text(value) for name, value in islice(headers.items(), MOST_HEADERS)}
             if isinstance(headers, dict)
             else {},
-            "text": printable,
+            "text": printable(shown or ""),
+            "is_binary": shown is None,
             "waits": data.get("waiting_for_copies") is True,  # other nodes have no copies yet, so the body is not shown
             "shown": len(body),
-            "cut": number(data.get("body_size")) > len(body),
-            "json": _indented(body),
+            "cut": is_cut,
+            "decoded": decode(body, is_cut),
             "hex": hex_of(body[:MOST_HEX]),
         }
     )
@@ -199,13 +198,6 @@ def job_view(data: JsonObject) -> JsonObject:
     return message_view(data) | {name: number(data.get(name)) for name in names} | others
 
 
-def text_of(data: JsonObject) -> str:
-    """Return the text of a message that a search queries through: the id, the body and the headers."""
-    headers = data.get("headers")
-    lines = [f"{name}: {value}" for name, value in headers.items()] if isinstance(headers, dict) else []
-    return "\n".join([text(data.get("id")), _body(data).decode("utf-8", "replace"), *lines])
-
-
 def _body(data: JsonObject) -> bytes:
     try:
         return (
@@ -215,18 +207,6 @@ def _body(data: JsonObject) -> bytes:
         )
     except (ValueError, TypeError):
         return b""
-
-
-def _indented(body: bytes) -> str:
-    """Return indented JSON, or "" for a body that is no JSON object or list.
-
-    Deeply nested JSON also gives "": nested by the thousand it would be a thousand times as long.
-    """
-    try:
-        data = parse_json(body, MOST_PARSED)
-    except AnswerError:
-        return ""
-    return without_surrogates(json.dumps(data, indent=2, ensure_ascii=False)) if isinstance(data, dict | list) else ""
 
 
 def hex_of(body: bytes) -> str:
@@ -314,7 +294,7 @@ def arguments(given: dict[str, object]) -> str:
 FILTERS: dict[str, Callable[..., Any]] = {
     "count": count, "rate": rate, "percent": percent, "duration": duration, "bytes": size, "segment": segment,
     "arguments": arguments, "traits": traits, "age": age, "moment": moment_element, "second": second_element,
-    "clock": clock_element, "moment_text": moment,
+    "clock": clock_element, "moment_text": moment, "is_topic": is_valid_name,
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The task that notes what topics did: short steps of the topics that are being watched, long steps of all."""
+"""The task that notes what topics and channels did, step by step."""
 
 import time
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from collections.abc import Callable
 import trio
 
 from nsqd.core.broker import Broker
-from nsqd.core.observation.series import COARSE, FINE, Series
+from nsqd.core.observation.series import FINE, Series
 from nsqd.time_slices import TimeSlice
 
 
@@ -15,16 +15,6 @@ async def note_series(broker: Broker, series: Series, clock: Callable[[], float]
     while True:
         await trio.sleep(FINE - clock() % FINE)
         at = int(clock()) // FINE * FINE
-        watched = set(series.topics_in_use(at))
-        everything = at % COARSE == 0
-        if everything:
-            series.begin({topic.number for topic in broker.topics.values()})
         portions = TimeSlice()
-        for topic in list(broker.topics.values()) if everything or watched else ():
-            if topic.deleted:
-                continue
-            if topic.number in watched:
-                series.put_fine(topic, at)
-            if everything and not topic.ephemeral:
-                series.put_coarse(topic, at)
+        for _ in series.record(list(broker.topics.values()), at):
             await portions.breathe()

@@ -73,6 +73,11 @@ class Memory:
         }
 
 
+def resident_bytes() -> int:
+    """Return the resident memory of the process; 0 without /proc."""
+    return _sizes().get("VmRSS", 0)
+
+
 def _sizes() -> dict[str, int]:
     """Return the kernel's sizes in bytes, by their names; empty without /proc."""
     try:

@@ -1,4 +1,4 @@
-// Charts of a topic, drawn by uPlot. While the page is visible, they fetch new samples from nsqadmin every ten seconds.
+// Charts of a topic or a channel, drawn by uPlot. While the page is visible, they fetch new samples from nsqadmin every ten seconds.
 // The table below the charts has the same values, for users who cannot see them.
 import {Choices, Times} from "./times.js";
 
@@ -8,10 +8,12 @@ const SPANS = {quarter: [900, "hour"], hour: [3600, "hour"], day: [86400, "day"]
 // The lines of each chart: a name in the answer, a label, a color. What an answer lacks is left out.
 const CHARTS = {
   rates: {unit: "messages/s", isRate: true, lines: [
-    ["published", "Published/s", "#1f77b4"], ["finished", "Finished/s, all channels", "#2ca02c"],
-    ["requeued", "Requeued/s", "#b8860b"], ["timed_out", "Timed out/s", "#e377c2"], ["buried", "Buried/s", "#d62728"],
+    ["published", "Published/s", "#1f77b4"], ["finished", `Finished/s${document.querySelector("figure[data-channel]") ? "" : ", all channels"}`, "#2ca02c"],
+    ["requeued", "Requeued/s", "#b8860b"], ["timed_out", "Timed out/s", "#e377c2"],
   ]},
-  levels: {unit: "messages", isRate: false, lines: [["depth", "Depth", "#1f77b4"], ["in_flight", "In flight", "#9467bd"]]},
+  levels: {unit: "messages", isRate: false, lines: [
+    ["depth", "Depth", "#1f77b4"], ["in_flight", "In flight", "#9467bd"], ["deferred", "Deferred", "#7f7f7f"], ["buried", "Buried", "#d62728"],
+  ]},
 };
 
 const linesOf = (series, chart) => chart.lines.filter(([name]) => Array.isArray(series[name]));

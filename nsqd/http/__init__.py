@@ -5,9 +5,9 @@ Read `routes` (all paths; `rights` says what each needs, where there is an auth 
 
 * Publishing and topology: `publish`, `topology`, `topic_config`, `pauses`.
 * Health and figures: `health`, `stats`, `stats_text`, `stats_client`, `metrics` over `figures` and `cluster_metrics`,
-  `series`, `overview`, `tubes`.
-* Messages: `messages`, `message_actions`, `dead_letters`, `jobs`, over `inspection` and `parts`
-  (of a channel, in several logs).
+  `series`, `overview`, `attention`, `tubes`.
+* Messages: `messages` with `message_filter`, `message_actions`, `dead_letters`, `jobs`, over `inspection` and `parts`
+  (of a channel, in several logs); `client_actions` (consumers).
 * Reading back: `logs` (a topic in one of several logs), `read_back`, `offsets`, `cursors`, `all_cursors`.
 * The node: `config`, `storage`, `backup`, `drain`, `identities`, `story`, `cluster`, `cuts`.
 * Shared by routes: `arguments`, `archive` (tar streams), `coalescing` (expensive answers are made once at a time).

@@ -2,34 +2,47 @@
 
     GET /channel/messages?topic=t&channel=c&state=ready|in_flight|deferred|buried[&limit=100][&after=NEXT][&preview=256]
 
-    {"total": 3, "messages": [{"id","offset","timestamp","attempts","body_size","body" or "body_base64", ...}], "next": "..."}
+    {"total": 3, "counts": {"ready": 3, "in_flight": 0, "deferred": 0, "buried": 0}, "next": "...",
+     "messages": [{"id","offset","timestamp","attempts","body_size","body" or "body_base64", ...}]}
 
 `next` is present if there may be more messages: give it as `after`. A page has messages of one of the logs that the node owns,
 and the last page may be empty; offsets in logs adopted from other nodes are above 2^48. Bodies are cut after `preview` bytes.
 Messages published with headers, a key or a producer have "headers", "key", "producer" and "sequence". Deferred messages have
-`ready_at`, messages in flight `times_out_at`, buried ones `buried_at` and `reason`; times are ns since the epoch. A message
-that cannot be read has no id. In a cluster, a message that waits for its copies is listed with `waiting_for_copies`: true,
-without body and headers.
+`ready_at`, messages in flight `times_out_at`, buried ones `buried_at` and `reason`; times are ns since the epoch. Messages in
+flight to a client that is still connected have "client": {"client_id", "hostname", "remote_address", "user_agent"}, as
+/stats tells them. A message that cannot be read has no id. In a cluster, a message that waits for its copies is listed with
+`waiting_for_copies`: true, without body and headers.
 
-    GET /channel/message?topic=t&channel=c&offset=7         the whole body of one message, as application/octet-stream
+With a filter (nsqd/http/message_filter.py) the answer has only those of the `limit` messages that match, and "scanned": how
+many it looked at. `header` and `contains` ask about contents: they need the right to read, as a preview does.
 
-404 MESSAGE_NOT_FOUND if it cannot be read, or not any more; 409 MESSAGE_WAITS_FOR_COPIES if it cannot be read yet.
+    GET /channel/message?topic=t&channel=c&offset=7[&format=json]    the body of one message, as application/octet-stream
+
+With format=json it is an object as in "messages", with its headers and the body, unless that has more than 4 MiB. 404
+MESSAGE_NOT_FOUND if it cannot be read, or not any more; 409 MESSAGE_WAITS_FOR_COPIES if it cannot be read yet.
 """
 
+import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.channel.channel import Channel
+from nsqd.core.channel.consumer import Consumer
+from nsqd.core.channel.inflight import DeliveryOwner
 from nsqd.core.channel.listing import ListedMessage, MessageState, list_messages
-from nsqd.core.message.attributes import NONE
+from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import bounded, topic_and_channel
-from nsqd.http.inspection import Bodies, FrameLookup, read_page
+from nsqd.http.inspection import MOST_BODY, Bodies, FrameLookup, read_page
+from nsqd.http.message_filter import matching, read_filter
 from nsqd.http.node import Node
 from nsqd.http.parts import offset_of, ordinals_in, page_of, parts_of_channel
+from nsqd.http.stats_client import address_of
+from nsqd.protocols.nsq.peer import Peer
 from shared.http.api import V1_HEADERS, Routes, json_response, query
 from shared.http.errors import HttpError
 
@@ -53,7 +66,8 @@ class Messages:
         if "offset" not in arguments:
             raise HttpError(400, "MISSING_ARG_OFFSET")
         offset = bounded(arguments, "offset", 0, MOST_OFFSET)
-        lookup = FrameLookup(self._node, attributes=False)
+        as_json = arguments.get("format") == "json"
+        lookup = FrameLookup(self._node, attributes=as_json)
 
         def choose() -> tuple[Topic, list[int]]:
             topics = [one for one, _ in parts_of_channel(self._node.broker, topic, channel)]
@@ -68,6 +82,8 @@ class Messages:
             raise HttpError(404, "MESSAGE_NOT_FOUND")
         if lookup.is_held(ordinal):
             raise HttpError(409, "MESSAGE_WAITS_FOR_COPIES")
+        if as_json:
+            return json_response({"offset": offset} | _content(frame, lookup.attributes.get(ordinal, NONE), MOST_BODY))
         headers = V1_HEADERS | {"X-Nsq-Message-Id": message_id(frame).decode()}
         return Response(frame[HEADER_SIZE:], headers=headers, media_type="application/octet-stream")
 
@@ -75,27 +91,38 @@ class Messages:
         """Answer a page of the channel's messages in one state."""
         arguments = query(request)
         topic, channel = topic_and_channel(arguments)
-        state, page = read_state(arguments), read_page(arguments)
+        state, page, wanted = read_state(arguments), read_page(arguments), read_filter(arguments)
         lookup, messages_page = FrameLookup(self._node), MessagesPage()
 
         def choose() -> tuple[Topic, list[int]]:
             parts = parts_of_channel(self._node.broker, topic, channel)
             try:
-                found, messages_page.messages, messages_page.following = page_of(
+                found, listed, messages_page.following = page_of(
                     parts, page.after, lambda one, place: list_messages(one, state, place, page.limit)
                 )
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
+            messages_page.scanned = len(listed)
+            messages_page.messages = [one for one in listed if wanted.meets_listing(one)]
             messages_page.base = offset_of(found, 0)
-            messages_page.total = sum(_total(one, state) for _, one in parts)
+            messages_page.counts = _counts(one for _, one in parts)
             messages_page.wall_offset = self._node.broker.wall - self._node.broker.now
+            if state is MessageState.IN_FLIGHT:
+                messages_page.clients = clients_of(messages_page.messages, self._node.peers())
             return found, [one.ordinal for one in messages_page.messages]
 
         await lookup.fetch(choose)
+        if wanted.needs_content:
+            messages_page.messages = await asyncio.to_thread(
+                matching, wanted, messages_page.messages, lookup.frames, lookup.attributes, lookup.is_held
+            )
         answer: dict[str, Any] = {
-            "total": messages_page.total,
+            "total": messages_page.counts[state.value],
+            "counts": messages_page.counts,
             "messages": messages_page.describe(state, lookup, page.preview),
         }
+        if wanted:
+            answer["scanned"] = messages_page.scanned
         if messages_page.following:
             answer["next"] = messages_page.following
         return json_response(answer)
@@ -108,7 +135,9 @@ class MessagesPage:
         self.messages: list[ListedMessage] = []
         self.following = ""
         self.base = 0  # what to add to an ordinal to get the offset
-        self.total = 0
+        self.scanned = 0  # messages that were listed, whether they match or not
+        self.counts: dict[str, int] = {}  # messages of the channel by state
+        self.clients: dict[int, dict[str, str]] = {}  # who has messages in flight, by ordinal
         self.wall_offset = 0  # ns from the monotonic clock to the wall clock
 
     def describe(self, state: MessageState, lookup: FrameLookup, preview: int) -> list[dict[str, Any]]:
@@ -127,10 +156,18 @@ class MessagesPage:
                 entry["ready_at"] = one.due + self.wall_offset
             elif state is MessageState.IN_FLIGHT:
                 entry["times_out_at"] = one.due + self.wall_offset
+                client = self.clients.get(one.ordinal)
+                entry |= {"client": client} if client is not None else {}
             elif state is MessageState.BURIED:
                 entry |= {"buried_at": one.buried, "reason": one.reason}
             entries.append(entry)
         return entries
+
+
+def _content(frame: bytes, attributes: Attributes, most: int) -> dict[str, Any]:
+    """Return what a message is, for JSON, with up to `most` bytes of its body."""
+    named = {"id": message_id(frame).decode(), "timestamp": int.from_bytes(frame[STAMP], "big")}
+    return named | Bodies(most).describe(frame, is_held=False) | attributes.as_dict()
 
 
 def read_state(arguments: dict[str, str]) -> MessageState:
@@ -141,13 +178,32 @@ def read_state(arguments: dict[str, str]) -> MessageState:
         raise HttpError(400, "INVALID_ARG_STATE") from None
 
 
-def _total(channel: Channel, state: MessageState) -> int:
-    match state:
-        case MessageState.READY:
-            return channel.depth
-        case MessageState.IN_FLIGHT:
-            return channel.in_flight_count
-        case MessageState.DEFERRED:
-            return channel.deferred_count
-        case MessageState.BURIED:
-            return len(channel.buried)
+def clients_of(listed: list[ListedMessage], peers: list[Peer]) -> dict[int, dict[str, str]]:
+    """Return who has the messages in flight, by ordinal, without clients that are gone. Runs in the trio thread."""
+    homes = {one.ordinal: _home(one.owner) for one in listed}
+    wanted = set(homes.values())
+    found = {peer.consumer: _client(peer) for peer in peers if peer.consumer is not None and peer.consumer in wanted}
+    return {ordinal: found[home] for ordinal, home in homes.items() if home in found}
+
+
+def _home(owner: DeliveryOwner | None) -> Consumer | None:
+    """Return the consumer of the home channel for an owner, which may be its member in a stripe."""
+    if not isinstance(owner, Consumer):
+        return None
+    return owner.window.home if owner.window is not None else owner
+
+
+def _client(peer: Peer) -> dict[str, str]:
+    identity = peer.introduction.identity
+    return {
+        "client_id": identity.client_id,
+        "hostname": identity.hostname,
+        "remote_address": address_of(peer),
+        "user_agent": identity.user_agent,
+    }
+
+
+def _counts(channels: Iterable[Channel]) -> dict[str, int]:
+    """Return how many messages the parts of a channel have, by state."""
+    ready, in_flight, deferred, buried = map(sum, zip(*(one.counts() for one in channels), strict=True))
+    return {"ready": ready, "in_flight": in_flight, "deferred": deferred, "buried": buried}

@@ -1,7 +1,9 @@
 """Collect all routes of nsqd's HTTP API. The debug routes are present only with -debug-routes."""
 
 from nsqd.http.all_cursors import AllCursors
+from nsqd.http.attention import AttentionRoute
 from nsqd.http.backup import BackupRoute
+from nsqd.http.client_actions import ClientActions
 from nsqd.http.cluster import ClusterRoute
 from nsqd.http.config import Config
 from nsqd.http.cursors import Cursors
@@ -50,12 +52,14 @@ def routes(node: Node) -> Routes:
         **Cursors(node, mirrors).routes(),
         **Messages(node).routes(),
         **MessageActions(node).routes(),
+        **ClientActions(node).routes(),
         **PausesRoute(node).routes(),
         **Drain(node).routes(),
         **SeriesRoute(node).routes(),
         **StorageRoute(node).routes(),
         **AllCursors(node).routes(),
         **Overview(node).routes(),
+        **AttentionRoute(node).routes(),
         **TubesRoute(node).routes(),
         **Jobs(node).routes(),
         **ClusterRoute(node).routes(),

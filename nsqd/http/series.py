@@ -1,29 +1,33 @@
-"""Tell a topic's recent activity, for charts.
+"""Tell the recent activity of a topic or a channel, for charts.
 
-    GET /topic/series?topic=t
+    GET /topic/series?topic=t[&channel=c]
 
-    {"topic": "t", "day": {"step": 300, "from": S, "published": [7, null, ...], "finished": [...], "depth": [...],
-     "in_flight": [...]}, "hour": {"step": 10, ...}}
+    {"topic": "t", "channel": "c", "hour": {"step": 10, "from": S, "published": [7, null, ...], "finished": [...],
+     "requeued": [...], "timed_out": [...], "buried": [...], "depth": [...], "in_flight": [...], "deferred": [...]},
+     "day": {"step": 300, ...}}
 
-`from` is when the first step began, s since the epoch; null: nothing is known about that step. Counts are of a step; depth and
-in_flight are those at its end. The hour begins with the first look, and is forgotten after ten minutes without a look. 404
-TOPIC_NOT_FOUND.
+`from` is when the first step began, s since the epoch; null: nothing is known about that step. `published` counts the messages
+that came in a step, to the topic or to the channel; `finished`, `requeued` and `timed_out` are counts of a step, too, and the
+others are numbers of messages at its end. Those of a topic are the sums over its channels. A message that is buried does not
+count as finished, and counts also as requeued or timed out if that buried it. `hour` and `day` are null until the first step
+has ended. Without `channel` it is "" in the answer. 404 TOPIC_NOT_FOUND, CHANNEL_NOT_FOUND.
+
+The node keeps both for all topics and channels; nsqd/core/observation/series.py tells within which limits.
 """
 
-import time
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.observation.series import Ring
-from nsqd.http.arguments import existing_topic, topic_name
+from nsqd.core.observation.series import Steps
+from nsqd.http.arguments import existing_channel, existing_topic, topic_and_channel, topic_name
 from nsqd.http.node import Node
 from shared.http.api import Routes, json_response, query
 
 
 class SeriesRoute:
-    """The route for the series of a topic."""
+    """The route for the series of a topic or a channel."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -33,23 +37,23 @@ class SeriesRoute:
         return {"/topic/series": {"GET": self.series}}
 
     async def series(self, request: Request) -> Response:
-        """Answer both rings of a topic: the day and the hour."""
-        name = topic_name(query(request))
+        """Answer the hour and the day. They are unpacked in the HTTP thread."""
+        arguments, channel = query(request), ""
+        if "channel" in arguments:
+            topic, channel = topic_and_channel(arguments)
+        else:
+            topic = topic_name(arguments)
 
-        def look() -> dict[str, Any]:
-            topic = existing_topic(self._node.broker, name)
-            coarse, fine = self._node.series.rings_of(topic.number, int(time.time()))
-            return {"topic": name, "day": _describe_ring(coarse), "hour": _describe_ring(fine)}
+        def look() -> tuple[Steps | None, Steps | None]:
+            broker, series = self._node.broker, self._node.series
+            subject = existing_channel(broker, topic, channel) if channel else existing_topic(broker, topic)
+            return series.hour_of(subject), series.day_of(subject)
 
-        return json_response(await self._node.bridge.observe(look))
-
-
-def _describe_ring(ring: Ring | None) -> dict[str, Any] | None:
-    if ring is None or ring.last < 0:
-        return None
-    values = {name: [_whole(value) for value in kept] for name, kept in ring.columns().items()}
-    return {"step": ring.step, "from": ring.first, **values}
+        hour, day = await self._node.bridge.observe(look)
+        return json_response(
+            {"topic": topic, "channel": channel, "day": _describe_steps(day), "hour": _describe_steps(hour)}
+        )
 
 
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
+def _describe_steps(steps: Steps | None) -> dict[str, Any] | None:
+    return {"step": steps.step, "from": steps.first, **steps.columns()} if steps is not None else None

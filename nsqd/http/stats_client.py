@@ -20,7 +20,7 @@ def client(peer: Peer, topic: str) -> dict[str, Any]:
         "client_id": identity.client_id,
         "hostname": identity.hostname,
         "version": "V2",
-        "remote_address": f"{peer.remote_ip}:{peer.port}" if peer.remote_ip else "@",
+        "remote_address": address_of(peer),
         "state": peer.state,
         "ready_count": _rdy(consumer),
         "in_flight_count": _total(consumer, "in_flight"),
@@ -37,6 +37,11 @@ def client(peer: Peer, topic: str) -> dict[str, Any]:
         **_published(peer, topic),
         **_tls(peer),
     }
+
+
+def address_of(peer: Peer) -> str:
+    """Return where a client has connected from; "@": by a unix socket."""
+    return f"{peer.remote_ip}:{peer.port}" if peer.remote_ip else "@"
 
 
 def _rdy(consumer: Consumer | None) -> int:

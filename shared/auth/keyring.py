@@ -120,6 +120,11 @@ class Keyring:
 
     # the file
 
+    @property
+    def problem(self) -> str:
+        """Return why the file could not be read the last time, or "" if it was."""
+        return self._complaint
+
     def look_after(self) -> bool:
         """Read the file if it has changed, and note who has expired. Returns True if anybody's rights may have changed."""
         before = self.epoch

@@ -25,6 +25,8 @@ from shared.log import log
 from shared.text import go_json
 
 Handler = Callable[[Request], Awaitable[Response]]
+# Returns another answer to an error, such as a page; None: the error is answered in NSQ's form.
+ErrorPage = Callable[[Request, HttpError], Awaitable[Response | None]]
 Routes = Mapping[str, Mapping[str, Handler]]  # path -> method -> handler; a segment of a path may be a "{parameter}"
 
 V1_HEADERS = {"X-Nsq-Content-Type": "nsq; version=1.0"}
@@ -37,11 +39,18 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 class Api:
     """An ASGI application made of a route table."""
 
-    def __init__(self, routes: Routes, hosts: "Hosts", on_bug: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        routes: Routes,
+        hosts: "Hosts",
+        on_bug: Callable[[BaseException], None],
+        error_page: ErrorPage | None = None,
+    ) -> None:
         self._exact = {path: methods for path, methods in routes.items() if "{" not in path}
         self._patterns = [(path.split("/"), methods) for path, methods in routes.items() if "{" in path]
         self._hosts = hosts
         self._on_bug = on_bug  # called with an exception that is a bug; the daemon stops
+        self._error_page = error_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -49,7 +58,8 @@ class Api:
             self._hosts.check(scope)
             response = await self._respond(request)
         except HttpError as error:
-            response = error_response(request, error)
+            page = await self._error_page(request, error) if self._error_page is not None else None
+            response = page or error_response(request, error)
             error.__traceback__ = None  # it refers to frames that refer to it, and keeps the connection alive
         except ClientDisconnect:
             return

@@ -54,6 +54,7 @@ class Need:
     topic: str = ""
     channel: str = ""  # name of the argument with the channel
     preview: str = ""  # name of the argument that is 0 if no bodies are wanted; else the route needs READ, too
+    reading: tuple[str, ...] = ()  # names of arguments with which the route needs READ, too: they ask about bodies
     is_open: bool = False  # anybody may, also who shows nothing
     target: str = ""  # name of the argument with another topic, on which the route needs PUBLISH
 
@@ -189,7 +190,7 @@ def _guarded(need: Need, handler: Handler, authorizer: Authorizer) -> Handler:
         arguments = query(request) if need.topic or need.channel else {}
         topic, channel = arguments.get(need.topic, ""), arguments.get(need.channel, "")
         needed = [(need.verb, topic, channel)] if need.verb is not None else []
-        if need.preview and arguments.get(need.preview) != "0":
+        if (need.preview and arguments.get(need.preview) != "0") or any(name in arguments for name in need.reading):
             needed.append((Verb.READ, topic, channel))
         if need.target:
             needed.append((Verb.PUBLISH, arguments.get(need.target, ""), ""))

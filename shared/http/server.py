@@ -82,6 +82,10 @@ class HttpServer:
         self._loop.call_soon(self._loop.stop)
         self._thread.join(timeout=3.0)
 
+    def call_soon(self, call: Callable[[], None]) -> bool:
+        """Run `call` in the event loop. Any thread may ask. Return False if the loop has ended, or never began."""
+        return self._loop.call_soon(call)
+
     @property
     def limiter(self) -> ConnectionLimiter:
         """Return the limits that connections must be counted against before they may be adopted."""

@@ -76,7 +76,7 @@ def auth_file(directory: Path, text: str = "", **robots: Iterable[str]) -> str:
 def make(**options: Any) -> Api:
     """The application. Call it in an event loop."""
     told = AdminOptions(**{"nsqd_http_address": (NOWHERE,)} | options)
-    return application(told, ssl.create_default_context(), users_of(told))
+    return application(told, ssl.create_default_context(), users_of(told)).api
 
 
 def users_of(options: AdminOptions) -> Keyring | None:

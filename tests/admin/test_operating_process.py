@@ -168,6 +168,9 @@ def test_a_message_with_a_delay_headers_and_a_key_and_searching_for_it(page: Pag
         page.fill("textarea[name=headers]", "Trace: 7f\nKind: test")
         page.click("button:text('Publish')")
         assert text in main(page)
+    page.click("a:text('Search for it in c')")
+    assert "1 match in" in main(page)  # the first one, by its key
+    page.goto(f"{guarded.url}/topics/found")
     page.fill("textarea[name=body]", "later")
     page.select_option("select[name=node]", node)
     page.fill("input[name=delay]", "3600000")
@@ -374,7 +377,7 @@ def test_every_action_by_keyboard_alone(page: Page, guarded: Cluster) -> None:
     page.goto(f"{url}/topics/keys/c")
     confirm(page, "Empty channel", "c")
     confirm(page, "Delete channel", "c")
-    page.wait_for_url("**/topics/keys?did=delete")
+    page.wait_for_url("**/topics/keys")
     page.goto(f"{url}/nodes/{node}")
     confirm(page, "Drain node", node)
     press(page, "Stop draining")

@@ -48,7 +48,7 @@ def options(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
 @pytest.mark.process
 def test_a_name_that_nobody_knows_is_no_fault(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     faults: list[str] = []
-    for module in ("admin.layout", "shared.http.api"):
+    for module in ("admin.error_pages", "shared.http.api"):
         monkeypatch.setattr(f"{module}.log.critical", lambda words, *rest, **more: faults.append(str(rest)))
 
     async def reads_nothing(self: History, topic: str, grain: str) -> dict[str, Any]:

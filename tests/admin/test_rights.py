@@ -101,7 +101,8 @@ def test_a_role_of_the_file_may_do_what_its_rules_say_and_nothing_else(tmp_path:
         assert "Message bodies are hidden" in page
         form = {"action": "requeue", "node": node, "state": "in_flight", "offset": "1"}
         done = await client.post("/messages/orders.eu/c", data=form)
-        assert (done.status_code, "did=requeue" in done.headers["location"]) == (303, True)
+        assert done.status_code == 303
+        assert "Requeued 1" in (await client.get(done.headers["location"])).text
         for path, action in (
             ("/messages/secret/c", "requeue"), ("/topics/orders.eu", "publish"), ("/topics/orders.eu", "empty"),
             ("/topics/orders.eu/c", "delete"), ("/tube", "delete"), (f"/nodes/{node}", "drain"), ("/lookup", "create"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admin.series import MOST_STEPS, NAMES, summed
+from admin.series import MOST_STEPS, NAMES, OLD_NAMES, QUARTER, spans, summed
 
 
 def told(first: int, *values: int | None, step: int = 10) -> dict[str, Any]:
@@ -39,3 +39,24 @@ def test_a_node_of_another_time_makes_no_endless_list() -> None:
     both = summed([told(100, 1), told(10 * 86_400, 2)])
     assert both is not None
     assert len(both["depth"]) <= MOST_STEPS
+
+
+def test_what_older_nodes_do_not_tell_is_not_known() -> None:
+    old = {name: values for name, values in told(100, 5).items() if name in (*OLD_NAMES, "step", "from")}
+    both = summed([old, told(100, 2)])
+    assert both is not None
+    assert (both["depth"], both["buried"]) == ([7], [2])
+    alone = summed([old])
+    assert alone is not None
+    assert (alone["depth"], alone["buried"]) == ([5], [None])
+
+
+def test_spans_of_a_topic_and_of_a_channel() -> None:
+    hour = told(1000, *range(200))
+    of_topic, of_channel = {"hour": told(1000, 7)}, {"hour": hour, "day": told(0, 9, step=300), "channel": "c"}
+    found = spans([of_topic, of_channel], "c")
+    assert (found["hour"], found["day"]["depth"]) == (hour, [9])
+    assert (found["quarter"]["from"], found["quarter"]["depth"]) == (1000 + 110 * 10, list(range(110, 200)))
+    assert len(found["quarter"]["depth"]) * 10 == QUARTER
+    assert spans([of_topic], "c") == {"quarter": None, "hour": None, "day": None}
+    assert spans([of_topic], "")["quarter"]["depth"] == [7]

@@ -34,7 +34,7 @@ def rate_of(now: Rows, before: Rows) -> float | None:
         async def rows(self, names: list[str]) -> CachedAnswer[Rows]:
             return CachedAnswer(now, before, 2.0)
 
-    pages = TopicPages(AdminOptions(), Settings(), cast(Queries, Looked()))
+    pages = TopicPages(AdminOptions(), Settings(), cast(Queries, Looked()), cast(Any, None))
     [row] = in_loop(lambda: pages._rows(["t"], "", {}))
     return row.rate_in
 

@@ -80,13 +80,16 @@ def test_whatever_a_body_is_it_is_shown(body: bytes) -> None:
 )
 def test_a_message_that_makes_no_sense(told: dict[str, object]) -> None:
     view = message_view(told)
-    assert (view["text"], view["json"], view["headers"]) == ("", "", {})
+    assert (view["text"], view["decoded"], view["headers"]) == ("", None, {})
     views.moment(view["timestamp"])
 
 
-def test_json_is_indented() -> None:
-    assert message_view({"body": '{"a":[1]}'})["json"] == '{\n  "a": [\n    1\n  ]\n}'
-    assert message_view({"body": "17"})["json"] == ""
+def test_a_body_is_text_or_binary_or_decoded() -> None:
+    view = message_view({"body": '{"a":[1]}', "body_size": 9})
+    assert (view["text"], view["is_binary"], view["decoded"].words) == ('{"a":[1]}', False, "JSON")
+    assert message_view({"body": "17", "body_size": 2})["decoded"] is None
+    view = message_view({"body_base64": base64.b64encode(b"\xff\0\x01").decode(), "body_size": 3})
+    assert (view["text"], view["is_binary"]) == ("", True)
 
 
 def test_words() -> None:

@@ -273,6 +273,69 @@ def test_what_cannot_be_done(shared: Daemon, what: str, arguments: dict[str, Any
     assert act(shared, what, **({"topic": "bad"} | arguments)) == error
 
 
+def test_every_listing_counts_all_states_and_says_who_has_a_message(shared: Daemon) -> None:
+    consumer, _ = in_every_state(shared, "counted")
+    with consumer:
+        (stats,) = httpx.get(f"http://{shared.http}/stats?format=json&topic=counted").json()["topics"][0]["channels"]
+        (client,) = stats["clients"]
+        for state in ("ready", "in_flight", "deferred", "buried"):
+            found = look(shared, "counted", state)
+            assert found["counts"] == {"ready": 1, "in_flight": 1, "deferred": 1, "buried": 1}
+            (one,) = found["messages"]
+            names = ("client_id", "hostname", "remote_address", "user_agent")
+            assert one.get("client") == ({name: client[name] for name in names} if state == "in_flight" else None)
+
+
+def test_a_filter_looks_at_so_many_and_lists_those_that_match(shared: Daemon) -> None:
+    publish(shared, "chosen", *(b"hay %d" % number for number in range(30)))
+    url = f"http://{shared.http}/pub?topic=chosen"
+    httpx.post(url, content=b"Needle", headers={"X-Nsq-Header-Trace": "7f"}).raise_for_status()
+    listed = look(shared, "chosen", "ready")["messages"]
+    for wanted in ({"contains": "needle"}, {"header": "trace=7f"}, {"published_after": listed[30]["timestamp"]}):
+        found = look(shared, "chosen", "ready", **wanted)
+        assert ([one["body"] for one in found["messages"]], found["scanned"]) == (["Needle"], 31)
+    part = look(shared, "chosen", "ready", contains="needle", limit=10)
+    assert (part["messages"], part["scanned"], part["total"]) == ([], 10, 31)
+    rest = look(shared, "chosen", "ready", contains="needle", limit=30, after=part["next"])
+    assert ([one["offset"] for one in rest["messages"]], rest["scanned"]) == ([30], 21)
+    assert look(shared, "chosen", "ready", min_attempts=1)["messages"] == []
+    assert act(shared, "bury", "chosen", offset="3,4", reason="poison pill") == {"buried": 2}
+    assert [one["offset"] for one in look(shared, "chosen", "buried", reason="POISON")["messages"]] == [3, 4]
+    assert "scanned" not in look(shared, "chosen", "buried")
+
+
+def test_one_message_with_all_that_it_is(shared: Daemon) -> None:
+    publish(shared, "alone")
+    url = f"http://{shared.http}/pub?topic=alone"
+    httpx.post(url, content=b"x" * 70_000, headers={"X-Nsq-Header-Trace": "7f"}).raise_for_status()
+    asked = {"topic": "alone", "channel": "c", "offset": "0", "format": "json"}
+    found = httpx.get(f"http://{shared.http}/channel/message", params=asked).json()
+    (listed,) = look(shared, "alone", "ready", preview=0)["messages"]
+    assert (found["body"], found["headers"]) == ("x" * 70_000, {"trace": "7f"})
+    assert {name: found[name] for name in ("id", "offset", "timestamp", "body_size")} == {
+        name: listed[name] for name in ("id", "offset", "timestamp", "body_size")
+    }
+
+
+def test_a_client_is_disconnected_and_loses_what_it_has(shared: Daemon) -> None:
+    publish(shared, "parted", b"1", b"2")
+    url = f"http://{shared.http}/client/disconnect"
+    with Consumer("parted", "c", [shared.tcp], max_in_flight=5) as consumer:
+        taken: list[Message] = []
+        while len(taken) < 2:
+            taken += consumer.poll(10)
+        address = look(shared, "parted", "in_flight")["messages"][0]["client"]["remote_address"]
+        asked = {"topic": "parted", "channel": "c", "client": address}
+        for wrong in ({"client": "10.0.0.1:1"}, {"client": "@"}):
+            answer = httpx.post(url, params=asked | wrong)
+            assert (answer.status_code, answer.json()["message"]) == (404, "CLIENT_NOT_FOUND")
+        assert httpx.post(url, params={"topic": "parted", "channel": "c"}).status_code == 400
+        httpx.post(f"http://{shared.http}/channel/pause?topic=parted&channel=c").raise_for_status()
+        assert httpx.post(url, params=asked).json() == {"disconnected": 1, "requeued": 2}
+        assert counts(shared, "parted")[:2] == (2, 0)
+        assert httpx.post(url, params=asked).status_code == 404
+
+
 def test_a_request_that_would_take_too_much_memory_is_refused(shared: Daemon) -> None:
     publish(shared, "huge", *[b"x" * 1_000_000] * 70)
     answer = get(shared, topic="huge", channel="c", state="ready", limit="100")

@@ -67,6 +67,31 @@ def test_figures_and_rows(fresh: Daemon) -> None:
     assert get(fresh, "/topic/ages?topic=new") == {"topic": new, "channels": {}, "buried": {}}
 
 
+def test_what_may_need_an_operator(fresh: Daemon) -> None:
+    post(fresh, "/topic/create?topic=fine")
+    post(fresh, "/channel/create?topic=fine&channel=c")
+    told = get(fresh, "/channels/attention")
+    assert (told["channels"], told["topics"], told["tubes"], told["left_out"]) == ([], [], [], 0)
+    assert told["version"] == get(fresh, "/info")["version"]
+    before = time.time_ns()
+    post(fresh, "/mpub?topic=fine", b"a\nb")
+    post(fresh, "/pub?topic=lonely", b"x")
+    post(fresh, "/topic/create?topic=paused")
+    post(fresh, "/channel/create?topic=paused&channel=c")
+    post(fresh, "/channel/pause?topic=paused&channel=c&by=ann")
+    told = get(fresh, "/channels/attention?depth=5&age=60&limit=1")
+    (row,) = told["channels"]
+    assert (row["topic"], row["channel"], row["depth"], row["clients"]) == ("fine", "c", 2, 0)
+    assert before < row["oldest"] < told["now"]
+    assert ([one["topic"] for one in told["topics"]], told["left_out"]) == (["lonely"], 1)
+    paused = get(fresh, "/channels/attention")["channels"][1]
+    (pause,) = get(fresh, "/pauses")["pauses"]
+    assert (paused["topic"], paused["paused"], paused["paused_at"]) == ("paused", True, pause["at"])
+    for name, values in {"limit": ("-1", "10001", "x"), "depth": ("1e3", "9" * 17), "age": ("-5", "1m")}.items():
+        for value in values:
+            assert get(fresh, f"/channels/attention?{name}={value}") == (400, f"INVALID_ARG_{name.upper()}")
+
+
 def test_more_topics_than_a_portion(shared: Daemon) -> None:
     count = PORTION + 7
     with Conversation(shared, b"  V2") as client:
@@ -94,7 +119,7 @@ def test_hostile_arguments(shared: Daemon) -> None:
     for limit in ("-1", "1001", "x", "1e2", "%D9%A1"):
         assert get(shared, f"/cursors?limit={limit}") == (400, "INVALID_ARG_LIMIT")
     assert get(shared, "/cursors?after=t") == (400, "INVALID_ARG_AFTER")
-    for path in ("/topics/figures", "/topics/rows", "/topic/ages", "/storage", "/cursors"):
+    for path in ("/topics/figures", "/topics/rows", "/topic/ages", "/storage", "/cursors", "/channels/attention"):
         assert httpx.post(f"http://{shared.http}{path}").status_code == 405
 
 

@@ -100,6 +100,14 @@ def test_every_route_needs_what_its_row_says(guarded: Guarded, route: str) -> No
             assert (guarded.ask(method, path, role).status_code != 403) is allowed, role
 
 
+@pytest.mark.parametrize(("role", "status"), [("viewer", 403), ("body-viewer", 404)])
+@pytest.mark.parametrize("asked", ["contains=x", "header=trace", "header="])
+def test_who_may_not_read_bodies_does_not_ask_about_them(guarded: Guarded, role: str, status: int, asked: str) -> None:
+    path = f"/channel/messages?topic=nowhere&channel=c&state=ready&preview=0&{asked}"
+    assert guarded.ask("GET", path, role).status_code == status
+    assert guarded.ask("GET", path.replace(asked, "min_attempts=1"), role).status_code == 404
+
+
 def test_a_token_works_as_a_password_of_basic_authentication_and_in_a_url(guarded: Guarded) -> None:
     for user, password in ((token("orders"), ""), ("any", token("orders"))):
         url = f"http://{user}:{password}@{guarded.node.http}/pub?topic=orders"

@@ -12,6 +12,7 @@ from heapq import nsmallest
 from itertools import chain, islice
 
 from nsqd.core.channel.channel import Channel
+from nsqd.core.channel.inflight import DeliveryOwner, Run
 from nsqd.core.timing.deferred import Deferred
 
 
@@ -33,6 +34,7 @@ class ListedMessage:
     due: int = 0  # when it will be ready, or time out if it is in flight (monotonic ns); 0: now
     reason: str = ""  # why it is buried
     buried: int = 0  # when it was buried, ns since the epoch
+    owner: DeliveryOwner | None = None  # who has it in flight; None: it is not in flight
 
 
 Page = tuple[list[ListedMessage], str]  # the messages, and the place behind which the next page begins; "": no more
@@ -73,19 +75,18 @@ def _ready(channel: Channel, after: str, limit: int) -> Page:
 def _in_flight(channel: Channel, after: int, limit: int) -> Page:
     """List messages in flight by ordinal. A place is an ordinal."""
 
-    def members() -> Iterator[tuple[int, int, int]]:
-        for run in channel.in_flight.runs():
+    def members() -> Iterator[tuple[int, int, Run]]:
+        for place, run in enumerate(channel.in_flight.runs()):
             if run.loose is not None:
-                yield from ((ordinal, run.attempts, run.deadline) for ordinal in run.loose.values() if ordinal > after)
+                yield from ((ordinal, place, run) for ordinal in run.loose.values() if ordinal > after)
                 continue
             first = run.first + run.head
             yield from (
-                (ordinal, run.attempts, run.deadline)
-                for ordinal in islice(range(max(first, after + 1), first + len(run)), limit + 1)
+                (ordinal, place, run) for ordinal in islice(range(max(first, after + 1), first + len(run)), limit + 1)
             )
 
-    found = nsmallest(limit + 1, members())
-    page = [ListedMessage(ordinal, attempts, deadline) for ordinal, attempts, deadline in found[:limit]]
+    found = nsmallest(limit + 1, members())  # the place in the queue decides before runs would be compared
+    page = [ListedMessage(ordinal, run.attempts, run.deadline, owner=run.owner) for ordinal, _, run in found[:limit]]
     return page, str(page[-1].ordinal) if len(found) > limit else ""
 
 

@@ -1,139 +1,158 @@
-"""The recent activity of topics, in ring buffers of fixed memory.
+"""The recent activity of all topics and channels of a node, in bounded memory: an hour in short steps, a day in long ones.
 
-A coarse ring covers a day; a fine one covers an hour, for topics that are looked at. Each has a value of these for each step:
+Each step has a value of these for each topic and each channel:
 
-    published, finished     messages in the step, of all channels together; emptied messages count as finished
-    depth, in_flight        messages at the end of the step, of the topic and its channels
+    published      messages in the step: of a topic those that were published to it, of a channel those that came to it
+    finished       messages in the step; those that were emptied or dropped count, too, and those that were buried do not
+    requeued, timed_out     deliveries in the step that ended so; if the message was buried for it, it counts all the same
+    buried, depth, in_flight, deferred      messages at the end of the step
 
-A step of which nothing is known (the node was down, the topic was new) is NaN. This file is pure: callers pass the time.
+The values of a topic but `published` are the sums over its channels; its depth includes what no channel was given yet. A step
+of which nothing is known (the node was down, the topic was new) is None.
+
+A round notes all of them, in portions. What did not change costs nearly nothing, so nothing has to be looked at to be kept.
+If there are more than MOST topics and channels, those that did nothing for the longest time are dropped. If all steps
+together take more than MOST_BYTES, the oldest are forgotten. See docs/decisions/0100-steps-are-kept-by-the-block.md. Callers
+pass the time.
 """
 
 from array import array
 from collections import OrderedDict
-from math import isnan, nan
+from collections.abc import Iterable, Iterator
+from operator import add
+from typing import NamedTuple
 
+from nsqd.core.channel.channel import Channel
+from nsqd.core.observation.series_block import SIZE, WIDTH, Block, Ring, Values, read_back
 from nsqd.core.observation.sums import channel_sums, topic_depth
 from nsqd.core.topic import Topic
 
-NAMES = ("published", "finished", "depth", "in_flight")
+NAMES = ("published", "finished", "requeued", "timed_out", "buried", "depth", "in_flight", "deferred")
+COUNTERS = 4  # of NAMES are counts of the step; the others are levels at its end
 COARSE, FINE = 300, 10  # s per step
 COARSE_SLOTS, FINE_SLOTS = 288, 360  # a day, an hour
-MOST_COARSE = 10_000  # topics: 46 MB
-MOST_FINE = 200  # topics that were looked at within LOOKED_AT: 1.2 MB
-FINE_IDLE = 600  # s after the last look at which the fine ring is dropped
+MOST = 50_000  # topics and channels: 13 MB beside their steps
+MOST_BYTES = 64_000_000  # of all steps: more than 10,000 topics and channels that do something in every step need
+FORGOTTEN_AT_ONCE = 16  # the part of the steps that is forgotten when there are too many bytes
+CHANNELS_AT_ONCE = 50  # between two portions: 0.1 ms
 
-Counts = tuple[int, int]  # published and finished in total
+Subject = Topic | Channel
+Columns = dict[str, list[int | None]]
 
 
-class Ring:
-    """The values of one topic for its latest steps. A slot is the number of a step since the epoch."""
+class Steps(NamedTuple):
+    """The steps of one topic or channel as they were noted; `columns` unpacks them."""
 
-    __slots__ = ("_before", "_begun", "_slots", "_values", "last", "step")
-
-    def __init__(self, step: int, slots: int) -> None:
-        self.step = step
-        self.last = -1  # the newest slot; -1: none
-        self._begun = -1  # the first slot; -1: none
-        self._slots = slots
-        self._values = [array("f", [nan]) * slots for _ in NAMES]
-        self._before: Counts | None = None
-
-    def put(self, at: int, counts: Counts, depth: int, in_flight: int) -> None:
-        """Record the step that ends at `at` (s since the epoch). A time that is not later than the last one changes nothing."""
-        slot = at // self.step - 1
-        if slot <= self.last:
-            return
-        for missed in range(max(self.last + 1, slot - self._slots + 1), slot) if self.last >= 0 else ():
-            self._set(missed, (nan,) * len(NAMES))
-        before = self._before if self.last == slot - 1 else None
-        published, finished = (
-            (max(0, new - old) for new, old in zip(counts, before, strict=True)) if before else (nan, nan)
-        )
-        self._set(slot, (published, finished, depth, in_flight))
-        self._begun = slot if self._begun < 0 else self._begun
-        self._before, self.last = counts, slot
-
-    def _set(self, slot: int, values: tuple[float, ...]) -> None:
-        for kept, value in zip(self._values, values, strict=True):
-            kept[slot % self._slots] = value
-
-    def columns(self) -> dict[str, list[float | None]]:
-        """Return the values by name, the oldest first; None where nothing is known."""
-        places = [slot % self._slots for slot in range(self._oldest, self.last + 1)]
-        return {
-            name: [None if isnan(kept[place]) else kept[place] for place in places]
-            for name, kept in zip(NAMES, self._values, strict=True)
-        }
+    step: int  # s
+    values: Values
 
     @property
     def first(self) -> int:
-        """Return when the oldest step began (s since the epoch)."""
-        return self._oldest * self.step
+        """Return when the oldest step began, s since the epoch."""
+        return self.values.slots[0] * self.step
 
-    @property
-    def _oldest(self) -> int:
-        """Return the slot of the oldest step; it is above `last` if there is no step."""
-        return max(self._begun, self.last - self._slots + 1) if self.last >= 0 else 0
-
-    def __repr__(self) -> str:
-        return f"<Ring: {self.step} s a step, the last is {self.last}>"
+    def columns(self) -> Columns:
+        """Return the values by name, the oldest first. It takes about 3 us a step, in any thread."""
+        return dict(zip(NAMES, read_back(self.values, COUNTERS), strict=True))
 
 
 class Series:
-    """The rings of all topics of a node, by topic number."""
+    """The steps of all topics and channels of a node."""
 
     def __init__(self) -> None:
-        self._coarse: dict[int, Ring] = {}
-        self._fine: OrderedDict[int, tuple[Ring, int]] = OrderedDict()  # with the last look, s since the epoch
-        self.left_out = 0  # topics without a ring, for lack of room, in the last round
+        self._fine, self._coarse = Ring(FINE, FINE_SLOTS), Ring(COARSE, COARSE_SLOTS)
+        self._blocks: list[Block[Subject]] = []
+        self._places: OrderedDict[Subject, int] = OrderedDict()  # place of each; the one longest without a change first
+        self._free: list[int] = []  # places
 
-    def rings_of(self, number: int, now: int) -> tuple[Ring | None, Ring]:
-        """Return the coarse and the fine ring of a topic; the fine one begins with the first look. `now`: s since the epoch."""
-        fine, _ = self._fine.pop(number, (Ring(FINE, FINE_SLOTS), 0))
-        self._fine[number] = fine, now
-        if len(self._fine) > MOST_FINE:
-            self._fine.popitem(last=False)
-        return self._coarse.get(number), fine
+    def record(self, topics: Iterable[Topic], at: int) -> Iterator[None]:
+        """Note the steps that end at `at` (s since the epoch), in portions of about 0.1 ms. Nothing may be noted meanwhile.
 
-    def topics_in_use(self, now: int) -> list[int]:
-        """Drop fine rings that were not looked at for LOOKED_AT. Return the topics of the others. `now`: s since the epoch."""
-        for number in [number for number, (_, looked) in self._fine.items() if looked < now - FINE_IDLE]:
-            del self._fine[number]
-        return list(self._fine)
+        A time that is not later than the last one changes nothing.
+        """
+        rings = [ring for ring in (self._fine, self._coarse) if not at % ring.step and ring.is_before(at)]
+        if not rings:
+            return
+        for topic in topics:
+            if topic.legal and not topic.deleted:
+                yield from self._look_at(topic)
+        for ring in rings:
+            ring.begin(at)
+        for number, block in enumerate(self._blocks):
+            for place, subject in block.drop_deleted():
+                self._free.append(number * SIZE + place)
+                del self._places[subject]
+            block.record(rings)
+            block.trim((self._fine, self._coarse))
+            yield
+        if self.stored_bytes > MOST_BYTES:
+            for ring in (self._fine, self._coarse):
+                ring.forget(len(ring.slots) // FORGOTTEN_AT_ONCE)
 
-    def put_fine(self, topic: Topic, at: int) -> None:
-        """Record a fine step that ends at `at` (s since the epoch), if the topic has a fine ring."""
-        kept = self._fine.get(topic.number)
-        if kept is not None:
-            kept[0].put(at, *_state(topic))
+    def _look_at(self, topic: Topic) -> Iterator[None]:
+        """Take the state of a topic and its channels."""
+        total: tuple[int, ...] = (0,) * WIDTH
+        for number, channel in enumerate(list(topic.channels.values())):
+            if number % CHANNELS_AT_ONCE == CHANNELS_AT_ONCE - 1:
+                yield
+            if not channel.deleted:
+                state = _state(channel)
+                total = tuple(map(add, total, state))
+                self._set(channel, state)
+        _, finished, requeued, timed_out, buried, depth, in_flight, deferred = total
+        depth += topic_depth(topic)
+        published = topic.intake.message_count
+        self._set(topic, (published, finished, requeued, timed_out, buried, depth, in_flight, deferred))
+        yield
 
-    def put_coarse(self, topic: Topic, at: int) -> None:
-        """Record a coarse step that ends at `at` (s since the epoch). Add a ring for the topic if there is room."""
-        ring = self._coarse.get(topic.number)
-        if ring is None:
-            if len(self._coarse) >= MOST_COARSE:
-                self.left_out += 1
-                return
-            ring = self._coarse[topic.number] = Ring(COARSE, COARSE_SLOTS)
-        ring.put(at, *_state(topic))
+    def _set(self, subject: Subject, state: tuple[int, ...]) -> None:
+        place = self._places.get(subject)
+        if place is None:
+            place = self._new_place()
+            self._places[subject] = place
+            self._blocks[place // SIZE].enter(place % SIZE, subject, array("q", state), (self._fine, self._coarse))
+        elif self._blocks[place // SIZE].set(place % SIZE, array("q", state)):
+            self._places.move_to_end(subject)
 
-    def begin(self, numbers: set[int]) -> None:
-        """Begin a round over all topics: drop the rings of topics that are not among these numbers."""
-        self.left_out = 0
-        for kept in (self._coarse, self._fine):
-            for number in kept.keys() - numbers:
-                del kept[number]
+    def _new_place(self) -> int:
+        """Return a place that is free, or becomes free because whoever has it did nothing for the longest time."""
+        if len(self._places) >= MOST:
+            return self._places.popitem(last=False)[1]
+        if not self._free:
+            self._blocks.append(Block(self._fine, self._coarse))
+            self._free = [len(self._blocks) * SIZE - number - 1 for number in range(SIZE)]
+        return self._free.pop()
+
+    def hour_of(self, subject: Subject) -> Steps | None:
+        """Return the short steps of a topic or channel; None: there are none yet."""
+        return self._steps_of(subject, self._fine)
+
+    def day_of(self, subject: Subject) -> Steps | None:
+        """Return the long steps of a topic or channel; None: there are none yet."""
+        return self._steps_of(subject, self._coarse)
+
+    def _steps_of(self, subject: Subject, ring: Ring) -> Steps | None:
+        place = self._places.get(subject)
+        values = self._blocks[place // SIZE].values(place % SIZE, ring) if place is not None else None
+        return Steps(ring.step, values) if values is not None else None
+
+    @property
+    def stored_bytes(self) -> int:
+        """Return how much memory the steps take."""
+        return sum(block.stored_bytes for block in self._blocks)
 
     def __repr__(self) -> str:
-        return f"<Series of {len(self._coarse)} topics, {len(self._fine)} looked at>"
+        return f"<Series of {len(self._places)} topics and channels, {self.stored_bytes} B>"
 
 
-def _state(topic: Topic) -> tuple[Counts, int, int]:
-    """Return the totals of published and finished messages, and the depth and the number in flight now."""
-    waiting, in_flight, finished = topic_depth(topic), 0, 0
-    for channel in topic.channels.values():
+def _state(channel: Channel) -> tuple[int, ...]:
+    """Return the values of a channel: its counters since the process started, and its levels."""
+    if channel.stripes:
         sums = channel_sums(channel)
-        waiting += sums.depth
-        in_flight += sums.in_flight
-        finished += sums.messages - sums.unfinished
-    return (topic.intake.message_count, finished), waiting, in_flight
+        finished = sums.messages - sums.unfinished
+        counters = sums.messages, finished, sums.requeued, sums.timed_out
+        return *counters, sums.buried, sums.depth, sums.in_flight, sums.deferred
+    published, depth, in_flight = channel.message_count, channel.depth, channel.in_flight.count
+    deferred, buried = channel.deferred_count, len(channel.buried)
+    finished = published - depth - in_flight - deferred - buried
+    return published, finished, channel.requeue_count, channel.timeout_count, buried, depth, in_flight, deferred

@@ -179,6 +179,16 @@ class Peer:
             fail(self.outbox, WireError("E_UNAUTHORIZED", "AUTH is no longer valid"))
             self.outbox.end()
 
+    def disconnect(self) -> int:
+        """End the connection because an operator asks for it. What the client has in flight is ready again at once.
+
+        Return how many messages these were.
+        """
+        count = self.subscription.leave()
+        fail(self.outbox, WireError("E_INVALID", "disconnected by an operator"))
+        self.outbox.end()
+        return count
+
     def upgraded(self, tls: TlsInfo | None = None) -> None:
         """Tell the client, through the next layer, that this layer is in place: TLS if `tls` is given, else compression."""
         self.introduction.upgraded(tls)

@@ -219,6 +219,19 @@ class Subscription:
             consumer, self.consumer = self.consumer, None
             self._topics.unsubscribe(self._channel, consumer)
 
+    def leave(self) -> int:
+        """Remove the consumer, and make all that it has in flight ready again, or bury it. Return how many messages."""
+        consumer = self.consumer
+        if consumer is None:
+            return 0
+        members = [(self._channel, consumer)] if consumer.window is None else consumer.window.holders()
+        count = sum(member.in_flight for _, member in members)
+        self.disconnected()
+        for channel, member in members:
+            channel.journal.promise()
+            channel.return_all(member)  # none are left with -requeue-on-disconnect
+        return count
+
     def network_ready(self) -> None:
         """Offer the consumer messages again, for there may be room now."""
         if self.consumer is not None:

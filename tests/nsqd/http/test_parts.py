@@ -37,7 +37,9 @@ class Http:
         options = SimpleNamespace(max_req_timeout=10**12)
         http_node = cast(
             HttpNode,
-            SimpleNamespace(broker=node.broker, bridge=Bridge(), options=options, history=None, job_ids=JobIds(b"c")),
+            SimpleNamespace(
+                broker=node.broker, bridge=Bridge(), options=options, history=None, job_ids=JobIds(b"c"), peers=list
+            ),
         )
         parts = (Messages(http_node), MessageActions(http_node), DeadLetters(http_node), Jobs(http_node))
         self._routes: Routes = {path: methods for part in parts for path, methods in part.routes().items()}

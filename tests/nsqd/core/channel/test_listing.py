@@ -110,3 +110,15 @@ def test_pages_of_what_is_deferred(dues: list[int], limit: int, first: int, seed
     assert sorted(found) == [(n, due, n % 3) for n, due in enumerate(dues) if first <= n < 50]
     near = [due for _, due, _ in found if due <= MINUTE]
     assert near == sorted(near)
+
+
+def test_messages_in_flight_have_their_owner() -> None:
+    node, channel = busy()
+    (first,) = channel.consumers.values()
+    other, inbox = node.subscribe("t", "c", 2)
+    inbox.take()
+    listed, _ = list_messages(channel, MessageState.IN_FLIGHT, "", 100)
+    owners = [one.owner for one in listed]
+    assert owners.count(first) == first.in_flight > 0
+    assert owners.count(other.consumer) == 2
+    assert {one.owner for one in list_messages(channel, MessageState.READY, "", 100)[0]} == {None}

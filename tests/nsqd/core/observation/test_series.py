@@ -1,100 +1,181 @@
-"""What topics did lately: rings of a day and of an hour, whoever looks when."""
+"""What topics and channels did lately: an hour and a day, whether anybody looks or not."""
+
+from __future__ import annotations
 
 import pytest
 import trio
 import trio.testing
-from hypothesis import given
-from hypothesis import strategies as st
 
-from nsqd.core.observation import series as rings
-from nsqd.core.observation.series import COARSE, FINE, FINE_SLOTS, MOST_FINE, Ring, Series
+from nsqd.core.channel.channel import Channel
+from nsqd.core.observation import series as module
+from nsqd.core.observation.series import COARSE, COUNTERS, FINE, FINE_SLOTS, NAMES, Columns, Series, Steps
+from nsqd.core.observation.series_block import SIZE
+from nsqd.core.topic import Topic
 from nsqd.series_task import note_series
-from tests.nsqd.core.node import Node, ids
+from tests.nsqd.core.adopted import adopt
+from tests.nsqd.core.node import MS, SECOND, Node, ids
 
 T0 = 1_800_000_000  # s; a multiple of both steps
 
 
-@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 9)), max_size=40))
-def test_a_ring_has_the_latest_steps(moves: list[tuple[int, int]]) -> None:
-    ring, at, total, wanted = Ring(10, 8), T0, 0, dict[int, int | None]()
-    for step, (steps, came) in enumerate(moves):
-        at += steps * 10
-        total += came
-        ring.put(at, (total, total // 2), total, step)
-        wanted[at // 10 - 1] = came if step and steps == 1 else None
-    told = ring.columns()
-    assert len(told["published"]) <= 8
-    first = ring.first // 10
-    for place, value in enumerate(told["published"]):
-        assert value == wanted.get(first + place)
-    if moves:
-        assert told["depth"][-1] == total
-        assert first + len(told["depth"]) == at // 10
+def note(series: Series, node: Node, at: int) -> None:
+    for _ in series.record(list(node.broker.topics.values()), at):
+        pass
 
 
-def test_a_clock_that_goes_back_and_a_node_that_counts_anew() -> None:
-    ring = Ring(10, 8)
-    ring.put(T0 + 10, (5, 5), 1, 0)
-    ring.put(T0, (9, 9), 2, 0)
-    ring.put(T0 + 20, (3, 3), 3, 0)
-    assert ring.columns()["published"][-1] == 0
-    assert ring.columns()["depth"][-2:] == [1, 3]
+def columns(steps: Steps | None) -> Columns:
+    assert steps is not None
+    return steps.columns()
 
 
-def test_only_what_is_looked_at_has_an_hour() -> None:
-    node, series = Node(), Series()
-    topics = [node.broker.topic(f"t{number}") for number in range(MOST_FINE + 1)]
-    for topic in topics:
-        series.rings_of(topic.number, T0)
-    assert len(series.topics_in_use(T0)) == MOST_FINE
-    assert topics[0].number not in series.topics_in_use(T0)
-    series.rings_of(topics[5].number, T0 + 400)
-    assert series.topics_in_use(T0 + 700) == [topics[5].number]
-    series.begin(set())
-    assert series.topics_in_use(T0 + 700) == []
-
-
-def test_a_day_has_room_for_so_many_topics(monkeypatch: pytest.MonkeyPatch) -> None:
-    node, series = Node(), Series()
-    monkeypatch.setattr(rings, "MOST_COARSE", 3)
-    series.begin(set())
-    for number in range(5):
-        series.put_coarse(node.broker.topic(f"t{number}"), T0)
-    assert series.left_out == 2
+def last(steps: Steps | None) -> dict[str, int | None]:
+    return {name: values[-1] for name, values in columns(steps).items()}
 
 
 async def test_messages_that_come_and_go(autojump_clock: trio.testing.MockClock) -> None:
     node, series = Node(), Series()
     consumer, inbox = node.subscribe("t", "c", 2)
     node.publish("t", *[b"x"] * 5)
-    node.turn()
-    topic = node.broker.topics["t"]
-    began = trio.current_time()
+    topic, began = node.broker.topics["t"], trio.current_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(note_series, node.broker, series, lambda: T0 + 1 + trio.current_time() - began)
-        assert series.rings_of(topic.number, T0)[1].last == -1
+        assert series.hour_of(topic) is series.day_of(topic) is None
         await trio.sleep(FINE + 1)
         node.publish("t", *[b"y"] * 3)
-        node.turn()
         assert consumer.finish(ids(inbox.take())) == []
         node.turn()
         await trio.sleep(FINE)
-        _, fine = series.rings_of(topic.number, T0 + 20)
-        assert fine.columns() == {
+        hour = series.hour_of(topic)
+        told = columns(hour)
+        assert {name: told[name] for name in ("published", "finished", "depth", "in_flight")} == {
             "published": [None, 3], "finished": [None, 2], "depth": [3, 4], "in_flight": [2, 2],
         }  # fmt: skip
-        assert fine.first == T0
+        assert hour is not None
+        assert (hour.step, hour.first) == (FINE, T0)
+        assert series.day_of(topic) is None
         await trio.sleep(2 * COARSE)
-        coarse, _ = series.rings_of(topic.number, T0 + 2 * COARSE)
-        assert coarse is not None
-        assert coarse.columns()["depth"] == [4, 4]
-        assert coarse.columns()["published"] == [None, 0]
+        day = columns(series.day_of(topic))
+        assert (day["depth"], day["published"]) == ([4, 4], [None, 0])
         nursery.cancel_scope.cancel()
 
 
+def test_all_that_happens_in_a_channel_and_its_topic() -> None:
+    node, series = Node(), Series()
+    consumer, inbox = node.subscribe("t", "c", 4, timeout=20 * MS)
+    node.channel("t", "other")
+    note(series, node, T0 + 10)
+    node.publish("t", *[b"x"] * 10)
+    delivered = inbox.take()
+    consumer.set_ready(0)
+    consumer.finish(delivered[0].id)
+    consumer.requeue(delivered[1].id, 5 * SECOND, node.now)
+    node.turn()
+    node.advance(30 * MS)
+    consumer.channel.bury(b"0" * 16, 99, 1, "")
+    note(series, node, T0 + 20)
+    topic = node.broker.topics["t"]
+    of_channel = {
+        "published": 10, "finished": 0, "requeued": 1, "timed_out": 2, "buried": 1, "depth": 8, "in_flight": 0, "deferred": 1,
+    }  # fmt: skip
+    assert last(series.hour_of(consumer.channel)) == of_channel
+    assert last(series.hour_of(topic)) == of_channel | {"depth": 18}
+    node.publish("lonely", b"1", b"2")
+    note(series, node, T0 + 30)
+    assert last(series.hour_of(node.broker.topics["lonely"])) == dict.fromkeys(NAMES, 0) | {"depth": 2} | dict.fromkeys(
+        NAMES[:COUNTERS]
+    )
+
+
+def test_a_clock_that_goes_back_and_steps_that_were_missed() -> None:
+    node, series = Node(), Series()
+    channel = node.channel("t", "c")
+    for at, count in ((10, 5), (20, 1), (0, 7), (50, 2), (60, 1)):
+        node.publish("t", *[b"x"] * count)
+        note(series, node, T0 + at)
+    told = columns(series.hour_of(channel))
+    assert told["published"] == [None, 1, None, None, None, 1]
+    assert told["depth"] == [5, 6, None, None, 15, 16]
+
+
 def test_an_hour_is_an_hour() -> None:
-    ring = Ring(FINE, FINE_SLOTS)
-    for number in range(1000):
-        ring.put(T0 + number * FINE, (number, 0), 0, 0)
-    told = ring.columns()["published"]
+    node, series = Node(), Series()
+    channel = node.channel("t", "c")
+    for number in range(FINE_SLOTS + 50):
+        node.publish("t", b"x")
+        note(series, node, T0 + number * FINE)
+    told = columns(series.hour_of(channel))["published"]
     assert (len(told), set(told)) == (FINE_SLOTS, {1})
+    day = columns(series.day_of(channel))
+    assert day["published"][1:] == [30] * (len(day["depth"]) - 1)
+
+
+def test_an_emptied_and_a_deleted_channel() -> None:
+    node, series = Node(), Series()
+    channel = node.channel("t", "c")
+    node.publish("t", b"x", b"y")
+    note(series, node, T0 + 10)
+    channel.empty()
+    node.turn()
+    note(series, node, T0 + 20)
+    assert last(series.hour_of(channel))["finished"] == 2
+    node.broker.topics["t"].delete_channel("c")
+    node.turn()
+    note(series, node, T0 + 30)
+    assert series.hour_of(channel) is None
+    assert last(series.hour_of(node.broker.topics["t"]))["finished"] == 0
+    again = node.channel("t", "c")
+    note(series, node, T0 + 40)
+    assert columns(series.hour_of(again))["depth"] == [0]
+
+
+def test_a_channel_with_messages_of_another_log() -> None:
+    node, series = Node(), Series()
+    channel = node.channel("t", "c")
+    node.publish("t", b"own")
+    note(series, node, T0 + 10)
+    adopt(node, 8, "t", "c", b"theirs", b"too")
+    note(series, node, T0 + 20)
+    assert (
+        columns(series.hour_of(channel))["depth"] == columns(series.hour_of(node.broker.topics["t"]))["depth"] == [1, 3]
+    )
+
+
+def test_those_that_did_nothing_for_longest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, series = Node(), Series()
+    monkeypatch.setattr(module, "MOST", 4)
+    busy, idle = node.channel("busy", "c"), node.channel("idle", "c")
+    note(series, node, T0 + 10)
+    node.publish("busy", b"x")
+    note(series, node, T0 + 20)
+    fresh = node.channel("fresh", "c")
+    node.publish("busy", b"x")
+    for topic in ("busy", "fresh"):  # not in a round of all, or the idle ones would come back
+        for _ in series.record([node.broker.topics[topic]], T0 + 30 + 10 * (topic == "fresh")):
+            pass
+    assert columns(series.hour_of(busy))["published"] == [None, 1, 1, 0]
+    assert columns(series.hour_of(fresh))["depth"] == [0]
+    assert series.hour_of(idle) is None
+
+
+def test_the_oldest_steps_are_forgotten_when_they_take_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, series = Node(), Series()
+    channels: list[Channel] = [node.channel(f"t{number}", "c") for number in range(SIZE)]
+    monkeypatch.setattr(module, "MOST_BYTES", 6000)
+    for step in range(100):
+        for topic in node.broker.topics.values():
+            topic.publish([b"x"], 1)
+        node.turn()
+        note(series, node, T0 + step * FINE)
+        assert series.stored_bytes < 6500
+    told = columns(series.hour_of(channels[0]))
+    assert 10 < len(told["published"]) < 90
+    assert set(told["published"][1:]) == {1}
+    assert told["depth"][-1] == 100
+
+
+def test_what_has_no_legal_name_or_is_deleted_is_left_out() -> None:
+    node, series = Node(), Series()
+    tube: Topic = node.broker.topic("a b")
+    note(series, node, T0 + 10)
+    assert series.hour_of(tube) is None
+    assert repr(series) == "<Series of 0 topics and channels, 0 B>"

@@ -93,15 +93,16 @@ def test_an_attachment_is_no_step_back_of_what_was_finished() -> None:
     consumer, inbox = node.subscribe("t", "c", ready=1)
     node.publish("t", b"own")
     topic = node.broker.topics["t"]
-    series.rings_of(topic.number, T0)
-    series.put_fine(topic, T0 + FINE)
+    list(series.record([topic], T0 + FINE))
     adopt(node, 8, "t", "c", b"a", b"b")
     consumer.finish(ids(inbox.take()))
     node.turn()
-    series.put_fine(topic, T0 + 2 * FINE)
-    columns = series.rings_of(topic.number, T0)[1].columns()
+    list(series.record([topic], T0 + 2 * FINE))
+    hour = series.hour_of(topic)
+    assert hour is not None
+    columns = hour.columns()
     assert columns["finished"][-1] == 1
-    assert columns["depth"][-1] + columns["in_flight"][-1] == 2
+    assert (columns["depth"][-1] or 0) + (columns["in_flight"][-1] or 0) == 2
 
 
 def test_pauses_of_a_stripe_are_told(node: Node) -> None:

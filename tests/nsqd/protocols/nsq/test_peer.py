@@ -9,6 +9,7 @@ import struct
 import pytest
 
 from nsqd.core.channel.consumer import Run
+from nsqd.core.limits import Limits
 from nsqd.protocols.nsq.errors import WireError
 from nsqd.protocols.nsq.identify import decode
 from nsqd.protocols.nsq.settings import Settings
@@ -492,3 +493,24 @@ def test_after_a_quiet_time_a_lone_message_is_sent_at_once() -> None:
     topic.publish([b"and another"], 11)
     wire.node.turn()
     assert wire.messages() == []
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_client_that_an_operator_disconnects_gives_back_what_it_has(again: bool) -> None:
+    node = Node(Limits(requeue_on_disconnect=again))
+    wire, other = subscriber(2, node), subscriber(0, node)
+    node.publish("t", b"1", b"2", b"3")
+    (_, first, _), _ = wire.messages()
+    wire.send(b"FIN %s\n" % first)
+    channel = node.channel("t", "c")
+    assert (channel.in_flight_count, channel.depth) == (2, 0)
+    assert wire.peer.disconnect() == 2
+    assert wire.peer.closing
+    assert (channel.in_flight_count, channel.depth, channel.requeue_count) == (0, 2, 2)
+    assert list(channel.consumers.values()) == [other.peer.consumer]
+    assert wire.frames()[-1] == (ERROR, b"E_INVALID disconnected by an operator")
+    assert wire.peer.disconnect() == 0
+    wire.peer.disconnected()
+    other.send(b"RDY 2\n")
+    assert [(attempts, text) for attempts, _, text in other.messages()] == [(2, b"2"), (2, b"3")]
+    node.broker.check()

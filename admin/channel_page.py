@@ -1,0 +1,165 @@
+"""The page of one channel, which an operator opens first when something is broken, and its series.
+
+State comes first (a line of figures), then charts, then the channel on each node, then its clients. What original nodes do not
+tell (buried messages, ages, series, messages) is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from admin.api import parameters
+from admin.channel_figures import (
+    Rates,
+    client_share,
+    drain_words,
+    failures_of,
+    oldest_of,
+    pauses_of,
+    rates_by_node,
+    share,
+)
+from admin.cluster import Producer, Stats
+from admin.layout import Fields
+from admin.merge import JsonObject, merged_channel
+from admin.options import AdminOptions
+from admin.queries import SELDOM, Queries
+from admin.series import spans
+from admin.views import count, rate
+from shared.http.api import json_response
+from shared.http.errors import HttpError
+
+MOST_CLIENTS = 2000  # clients of one page
+STATES = (
+    ("ready", "depth"),
+    ("in_flight", "in_flight_count"),
+    ("deferred", "deferred_count"),
+    ("buried", "buried_count"),
+)
+Figure = tuple[str, str, bool]  # label, value, and whether it is a sign of trouble
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """The channel on one node, or on all of them."""
+
+    node: str  # address; "": all nodes
+    channel: JsonObject
+    rates: Rates
+    oldest: int  # ns since the epoch; 0: no message waits, or unknown
+    is_penstock: bool  # it tells what is buried and since when messages wait
+
+
+@dataclass(slots=True)
+class ChannelPage:
+    """The view of a channel. It returns the fields of its template."""
+
+    options: AdminOptions
+    queries: Queries
+
+    async def channel(self, request: Request) -> Fields:
+        """Return the fields of the page of a channel. Raises HttpError 404 if no node has it."""
+        _, topic, name = parameters(request, self.options, 3)
+        producers, errors, cached = await self.queries.topic(topic, name, clients=True)
+        parts = _parts(cached.now, name)
+        if not parts:
+            raise HttpError(404, f"Topic {topic} has no channel {name}.")
+        rates, total_rates = rates_by_node(parts, _parts(cached.before, name), cached.seconds)
+        merged = merged_channel(topic, name, parts)
+        penstock_nodes = await self.queries.penstock_nodes(producers)
+        browsable = [one.address for one in penstock_nodes]
+        ages = await self.queries.ask_nodes(penstock_nodes, "/topic/ages", {"topic": topic})
+        oldest = oldest_of(ages.answers, name)
+        rows = [
+            NodeRow(one["node"], one, rates[one["node"]], oldest.get(one["node"], 0), one["node"] in browsable)
+            for one in merged["nodes"]
+        ]
+        total = NodeRow("", merged, total_rates, min(filter(None, oldest.values()), default=0), bool(penstock_nodes))
+        clients = merged["clients"] or []
+        return {
+            "page_of": "channel",
+            "title": f"Channel {name}",
+            "nav_path": "",
+            "topic_name": topic,
+            "name": name,
+            "figures": _figures(total, await self._failure_share(penstock_nodes, topic, name)),
+            "oldest": total.oldest,
+            "rows": [*rows, total],
+            "states": _states(rows),
+            "clients": [one | {"failure_share": client_share(one)} for one in clients[:MOST_CLIENTS]],
+            "errors": [*errors, *_left_out(clients)],
+            "is_paused": merged["paused"],
+            "paused_on": sum(one["paused"] for one in parts),
+            "pauses": pauses_of(await self.queries.pauses(), topic, name),
+            "timed": len(penstock_nodes) == len(producers),
+            "charted": bool(penstock_nodes),
+            "extended": bool(penstock_nodes),
+            "table": [{key: one[key] for key in one if not isinstance(one[key], dict | list)} for one in clients],
+        }
+
+    async def _failure_share(self, penstock_nodes: list[Producer], topic: str, name: str) -> str:
+        hour = (await self._spans(penstock_nodes, topic, name))["hour"] if penstock_nodes else None
+        known = failures_of(hour)
+        return share(*known) if known is not None else ""
+
+    async def series(self, request: Request) -> Response:
+        """Answer the recent series of a topic or a channel, summed over all nodes. See admin.series for the form."""
+        _, topic, *channel = parameters(request, self.options)
+        producers = (await self.queries.producers_of(topic)).producers
+        return json_response(
+            await self._spans(await self.queries.penstock_nodes(producers), topic, channel[0] if channel else "")
+        )
+
+    async def _spans(self, penstock_nodes: list[Producer], topic: str, channel: str) -> JsonObject:
+        """Return all spans of the series. They are summed once in SELDOM s, however many pages show them."""
+        asked = {"topic": topic} | ({"channel": channel} if channel else {})
+
+        async def question() -> JsonObject:
+            gathered = await self.queries.ask_nodes(penstock_nodes, "/topic/series", asked, SELDOM)
+            answers = list(gathered.answers.values())
+            budget = self.queries.direct.answer_budget
+            return await budget.run_in_thread(gathered.memory, lambda: spans(answers, channel))
+
+        key = ("spans", topic, channel, *(one.address for one in penstock_nodes))
+        return (await self.queries.cache.get(key, question, SELDOM)).now
+
+
+def _parts(stats: Stats | None, name: str) -> list[JsonObject]:
+    """Return the channel on each node that answered."""
+    topics = stats.topics if stats is not None else ()
+    return [one for node in topics for one in node["channels"] or () if one["channel_name"] == name]
+
+
+def _figures(total: NodeRow, failure_share: str) -> list[Figure]:
+    """Return the line of figures at the top, but for the age of the oldest message, which a template words."""
+    one, rates = total.channel, total.rates
+    buried = one.get("buried_count", 0)
+    return [
+        ("Depth", count(one["depth"]), one["depth"] > 0 and not one["client_count"]),
+        ("In flight", count(one["in_flight_count"]), False),
+        ("Deferred", count(one["deferred_count"]), False),
+        *([("Buried", count(buried), buried > 0)] if total.is_penstock else []),
+        ("Published/s", rate(rates.published), False),
+        ("Finished/s", rate(rates.finished), False),
+        ("Requeued/s", rate(rates.requeued), bool(rates.requeued)),
+        ("Timed out/s", rate(rates.timed_out), bool(rates.timed_out)),
+        *([("Failure share, 5 min", failure_share, failure_share not in ("-", "0 %"))] if failure_share else []),
+        ("Time to drain", drain_words(one["depth"], rates.gain), bool(one["depth"]) and (rates.gain or 0) < 0),
+        ("Clients", count(one["client_count"]), one["depth"] > 0 and not one["client_count"]),
+    ]
+
+
+def _states(rows: Sequence[NodeRow]) -> list[tuple[str, int]]:
+    """Return the states of messages that can be listed, and how many messages of the nodes that list them are in each."""
+    nodes = [row.channel for row in rows if row.is_penstock]
+    return [(state, sum(one.get(key, 0) for one in nodes)) for state, key in STATES] if nodes else []
+
+
+def _left_out(clients: Sequence[object]) -> list[str]:
+    """Return what to say of clients that the page cannot show."""
+    more = len(clients) - MOST_CLIENTS
+    return [f"{more} more clients are not shown. Export the table to see all of them."] if more > 0 else []

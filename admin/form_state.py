@@ -1,0 +1,95 @@
+"""What a form that was refused shows when it comes back: the values that were typed, and the error beside its field.
+
+Pure. Templates ask `Refusal.of` for the state of each form, by the hidden fields that identify it. A form that was not
+refused has an empty state, so that templates need no second version of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from markupsafe import Markup
+
+from shared.http.errors import HttpError
+
+# The nodes' limits of what fields may have.
+MOST_MINUTES = 30 * 24 * 60  # of a pause
+MOST_SECONDS = 2**32 - 1  # of a tube's pause
+MOST_DELAY = 3_600_000 * 24 * 30  # ms
+LIMITS = {"most_minutes": MOST_MINUTES, "most_seconds": MOST_SECONDS, "most_delay": MOST_DELAY}
+PROBLEM = "problem"  # the id of the element that describes the error: a page has at most one
+
+
+class FieldError(HttpError):
+    """A form was refused because of one of its fields: the text says what is wrong with it."""
+
+    def __init__(self, field: str, text: str, status: int = 400) -> None:
+        super().__init__(status, text)
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class FormState:
+    """One form of a page: what was typed into it, and which field was refused and why. Empty: it was not refused."""
+
+    typed: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""  # of the field that was refused; "": the form as a whole, or not at all
+    words: str = ""
+
+    @property
+    def open(self) -> Markup:
+        """Return the attribute that opens the <details> around a refused form."""
+        return Markup(" open") if self.words else Markup()
+
+    def value(self, name: str, default: object = "") -> str:
+        """Return what was typed into the field, or the default."""
+        return self.typed.get(name, str(default))
+
+    def input(self, name: str, default: object = "", hint: str = "") -> Markup:
+        """Return the attributes of an <input>. `hint`: the id of the element that explains the field."""
+        value = self.value(name, default)
+        attributes = Markup(' value="{}"').format(value) if value else Markup()
+        return self.area(name, hint) + attributes
+
+    def area(self, name: str, hint: str = "") -> Markup:
+        """Return the attributes of a <textarea> or <select>, which have their value inside."""
+        is_wrong = bool(self.words) and name == self.name
+        described = " ".join(filter(None, (PROBLEM if is_wrong else "", hint)))
+        found = Markup('name="{}"').format(name)
+        if described:
+            found += Markup(' aria-describedby="{}"').format(described)
+        return found + Markup(' aria-invalid="true" autofocus') if is_wrong else found
+
+    def selected(self, name: str, option: object) -> Markup:
+        """Return the attribute of the <option> that was chosen."""
+        return Markup(" selected") if self.typed.get(name) == str(option) else Markup()
+
+    def problem(self, name: str) -> Markup:
+        """Return the element that says what is wrong with this field, if it was refused."""
+        if not self.words or name != self.name:
+            return Markup()
+        return Markup('<small class="bad" id="{}">{}</small>').format(PROBLEM, self.words)
+
+
+EMPTY = FormState()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A form that was refused. Without words there is none."""
+
+    typed: Mapping[str, str] = field(default_factory=dict)
+    words: str = ""
+    field: str = ""  # its name; "": the form as a whole
+    advice: str = ""  # what to do
+    status: int = 200  # of the answer
+
+    def of(self, hidden: Mapping[str, object]) -> FormState:
+        """Return the state of the form that has these hidden fields."""
+        if not self.words or any(self.typed.get(name) != str(value) for name, value in hidden.items()):
+            return EMPTY
+        return FormState(self.typed, self.field, self.words)
+
+
+NONE = Refusal()

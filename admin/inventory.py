@@ -1,0 +1,253 @@
+"""The nodes that nsqadmin has ever seen, with their last figures, so that a dead node does not vanish from the pages. Pure.
+
+nsqlookupd forgets a node as soon as its connection closes, and everything when it restarts. A node that it no longer names
+stays in the inventory: it is UNREGISTERED while it still answers, and DOWN if it does not, until it returns or an operator
+dismisses it. Nodes may lie: counts and texts are bounded. All times are ns since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from admin.cluster import Producer
+from admin.merge import JsonObject, number, text
+from admin.views import count, duration
+
+MOST_NODES = 1000  # that are remembered; beyond that, the node that was seen longest ago is forgotten
+MOST_STUCK = 100  # topics remembered of a node, those with the most messages
+MOST_TOPICS = 20_000  # names of topics remembered of a node
+DOWN_AFTER = 10_000_000_000  # ns without an answer after which a node that nsqlookupd still names is down
+LONGEST = 300  # characters of a reason
+_FIGURES = ("topics", "depth", "in_flight", "deferred", "buried", "clients", "messages")
+
+
+class NodeState(Enum):
+    """What nsqadmin knows of a node."""
+
+    UP = "up"
+    UNREGISTERED = "unregistered"  # it answers, but no nsqlookupd names it
+    UNANSWERED = "unanswered"  # it does not answer, for a moment only
+    DOWN = "down"
+    STOPPED = "stopped"  # it does not answer, and was drained before: on purpose
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A topic with messages on a node, as the node told last."""
+
+    topic: str
+    messages: int  # in any state but buried
+    buried: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """What is remembered of a node."""
+
+    producer: Producer  # as it was named last; `topics` are those of that time
+    is_named: bool  # nsqlookupd, or the configuration, names it now
+    seen_at: int  # when it answered last; 0: never
+    failing_since: int = 0  # 0: it answered the last time
+    reason: str = ""  # why it did not answer
+    figures_at: int = 0  # when `figures` were told; 0: never
+    figures: Mapping[str, int] = field(default_factory=dict)  # the totals of _FIGURES
+    stuck: tuple[Stuck, ...] = ()
+    is_drained: bool = False  # it was draining, and had nothing left
+    is_draining: bool = False
+
+    @property
+    def address(self) -> str:
+        """The host:port of the node's HTTP API."""
+        return self.producer.address
+
+    @property
+    def name(self) -> str:
+        """The host name and address, as pages show a node."""
+        return f"{self.producer.hostname} {self.address}".strip()
+
+    def state(self, now: int) -> NodeState:
+        """Return the node's state at that time."""
+        if not self.failing_since:
+            return NodeState.UP if self.is_named else NodeState.UNREGISTERED
+        if self.is_named and now - self.failing_since < DOWN_AFTER:
+            return NodeState.UNANSWERED
+        return NodeState.STOPPED if self.is_drained else NodeState.DOWN
+
+    @property
+    def held(self) -> int:
+        """The messages on it that were not finished, without buried ones."""
+        return sum(self.figures.get(name, 0) for name in ("depth", "in_flight", "deferred"))
+
+    def losses(self, sees_all: bool, visible: Iterable[str]) -> str:
+        """Return which topics and how many messages are stuck on the node, of those topics that are visible to a user."""
+        shown = set(visible)
+        stuck = [one for one in self.stuck if one.topic in shown]
+        if not sees_all:
+            held, buried = sum(one.messages for one in stuck), sum(one.buried for one in stuck)
+        else:
+            held, buried = self.held, self.figures.get("buried", 0)
+        if not self.figures_at:
+            return "Its figures are not known."
+        if not held and not buried:
+            return "It held no messages."
+        more = f" and {count(buried)} buried" if buried else ""
+        names = ", ".join(f"{one.topic} ({count(one.messages + one.buried)})" for one in stuck[:5])
+        rest = f" and {len(stuck) - 5} more topics" if len(stuck) > 5 else ""
+        return f"{count(held)} messages{more} are stuck on it" + (f": {names}{rest}." if names else ".")
+
+
+class Inventory:
+    """The nodes by address. It changes only by what it is told."""
+
+    def __init__(self, records: Iterable[NodeRecord] = ()) -> None:
+        self._records = {one.address: one for one in records}
+        self.changed: set[str] = set()  # addresses whose records are to be stored, or deleted if there is none
+
+    def all(self) -> list[NodeRecord]:
+        """Return all nodes, by host name."""
+        return sorted(self._records.values(), key=lambda one: (one.producer.hostname, one.address))
+
+    def find(self, address: str) -> NodeRecord | None:
+        """Return a node, or None if it was never seen, or is dismissed."""
+        return self._records.get(address)
+
+    def down(self, now: int) -> list[NodeRecord]:
+        """Return the nodes that are down."""
+        return [one for one in self.all() if one.state(now) is NodeState.DOWN]
+
+    def asked(self, now: int) -> list[Producer]:
+        """Return the nodes that pages ask: those that are named or unregistered, and not down or stopped."""
+        gone = (NodeState.DOWN, NodeState.STOPPED)
+        return [one.producer for one in self.all() if one.state(now) not in gone]
+
+    def note_named(self, producers: Iterable[Producer], now: int, *, is_complete: bool) -> bool:
+        """Note which nodes are named. `is_complete`: those that are not in the list are not named by anybody.
+
+        Returns True if a node is missing from the list that was in the one before.
+        """
+        named = {one.address: one for one in producers if one.http_port}
+        for address, producer in named.items():
+            known = self._records.get(address)
+            if known is None:
+                self._supersede(producer, now)
+                self._put(NodeRecord(_bounded(producer), True, 0))
+            elif known.producer != producer or not known.is_named:
+                self._put(replace(known, producer=_bounded(producer), is_named=True))
+        missing = [one for one in self._records.values() if one.is_named and one.address not in named]
+        for one in missing if is_complete else ():
+            self._put(replace(one, is_named=False))
+        self._evict_oldest()
+        return bool(missing)
+
+    def note_answer(self, address: str, now: int) -> None:
+        """Note that a node answered."""
+        known = self._records.get(address)
+        if known is not None:
+            changed = known.failing_since or now - known.seen_at > 60_000_000_000  # stored once a minute
+            self._put(replace(known, seen_at=now, failing_since=0, reason=""), store=bool(changed))
+
+    def note_failure(self, address: str, reason: str, now: int) -> None:
+        """Note that a node did not answer."""
+        known = self._records.get(address)
+        if known is not None:
+            since = known.failing_since or now
+            store = not known.failing_since
+            self._put(replace(known, failing_since=since, reason=reason[:LONGEST]), store=store)
+
+    def note_figures(self, address: str, data: JsonObject, now: int) -> None:
+        """Note the answer of /topics/figures with the columns held and buried, or without columns."""
+        known = self._records.get(address)
+        totals = data.get("totals")
+        if known is None or not isinstance(totals, dict):
+            return
+        figures = {name: max(0, number(totals.get(name))) for name in _FIGURES}
+        stuck = _stuck(data) if "names" in data else known.stuck
+        self._put(replace(known, figures=figures, figures_at=now, stuck=stuck))
+
+    def note_drain(self, address: str, *, is_draining: bool, is_drained: bool) -> None:
+        """Note whether a node drains, and whether it has nothing left."""
+        known = self._records.get(address)
+        if known is not None and (known.is_draining, known.is_drained) != (is_draining, is_drained):
+            self._put(replace(known, is_draining=is_draining, is_drained=is_drained))
+
+    def dismiss(self, address: str, now: int) -> bool:
+        """Forget a node that does not answer. Returns False if there is none, or if it answers."""
+        known = self._records.get(address)
+        if known is None or known.state(now) not in (NodeState.DOWN, NodeState.STOPPED):
+            return False
+        self._drop(address)
+        return True
+
+    def _supersede(self, producer: Producer, now: int) -> None:
+        """Forget a node that is down if the new one is the same under another address, as with a container that moved."""
+        for one in list(self._records.values()):
+            is_same = one.producer.hostname == producer.hostname and one.producer.tcp_port == producer.tcp_port
+            if is_same and producer.hostname and not one.is_named and one.failing_since:
+                self._drop(one.address)
+
+    def _put(self, record: NodeRecord, *, store: bool = True) -> None:
+        self._records[record.address] = record
+        if store:
+            self.changed.add(record.address)
+
+    def _drop(self, address: str) -> None:
+        del self._records[address]
+        self.changed.add(address)
+
+    def _evict_oldest(self) -> None:
+        for one in sorted(self._records.values(), key=lambda one: (one.is_named, one.seen_at))[:-MOST_NODES]:
+            self._drop(one.address)
+
+
+def words_of(record: NodeRecord, now: int) -> str:
+    """Return since when a node is down and why, in words."""
+    since = f"no answer for {duration(max(0, now - record.failing_since))}" if record.failing_since else ""
+    registered = "" if record.is_named else "no nsqlookupd names it"
+    return "; ".join(filter(None, (since, registered)))
+
+
+def stored(record: NodeRecord) -> JsonObject:
+    """Return the record in a form that JSON can hold."""
+    return asdict(record)
+
+
+def restored(data: Mapping[str, Any]) -> NodeRecord | None:
+    """Return the record that `stored` made; None if it is not valid."""
+    raw = data.get("producer")
+    if not isinstance(raw, dict):
+        return None
+    try:
+        topics = tuple((text(one[0]), one[1] is True) for one in raw.pop("topics", ()))
+        lists: dict[str, Any] = {name: tuple(map(text, raw[name])) for name in ("remote_addresses", "capabilities")}
+        producer = Producer(**{**raw, "topics": topics, **lists})
+        stuck = tuple(
+            Stuck(text(one["topic"]), number(one["messages"]), number(one["buried"])) for one in data["stuck"]
+        )
+        given = {name: value for name, value in data.items() if name not in ("producer", "stuck", "is_named")}
+        return NodeRecord(producer, is_named=False, stuck=stuck, **given)
+    except (TypeError, KeyError, IndexError, AttributeError):
+        return None
+
+
+def _bounded(producer: Producer) -> Producer:
+    topics = producer.topics[:MOST_TOPICS]
+    return producer if len(topics) == len(producer.topics) else replace(producer, topics=topics)
+
+
+def _stuck(data: JsonObject) -> tuple[Stuck, ...]:
+    """Return the topics with the most messages of an answer of /topics/figures."""
+    names, columns = data.get("names"), data.get("columns")
+    if not isinstance(names, list) or not isinstance(columns, dict):
+        return ()
+    held, buried = columns.get("held"), columns.get("buried")
+    if not (isinstance(held, list) and isinstance(buried, list) and len(names) == len(held) == len(buried)):
+        return ()
+    found = [
+        Stuck(text(name), max(0, number(one)), max(0, number(other)))
+        for name, one, other in zip(names, held, buried, strict=True)
+        if one or other
+    ]
+    return tuple(sorted(found, key=lambda one: (-one.messages - one.buried, one.topic))[:MOST_STUCK])

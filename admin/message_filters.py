@@ -1,0 +1,78 @@
+"""Filters of a list of messages, as the address of a page has them and as nodes are asked. Pure.
+
+A time is "2026-11-21 10:00" (UTC unless it says otherwise), or an age such as "15m": s, m, h and d. All conditions must be met.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from shared.http.errors import HttpError
+
+MOST_TEXT = 200  # characters of each field
+MOST_ATTEMPTS = 65_535
+_AGE = re.compile(r"([0-9]{1,9})\s*([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a user asks for. Empty fields set no condition."""
+
+    contains: str = ""  # in the body or a header
+    header: str = ""  # NAME or NAME=VALUE
+    min_attempts: str = ""
+    before: str = ""  # a time: published before it
+    since: str = ""  # a time: published then or later
+    reason: str = ""  # of messages that are buried
+
+    def __bool__(self) -> bool:
+        return bool(self.fields())
+
+    @property
+    def asks_about_contents(self) -> bool:
+        """Return whether only a user who may read bodies may use these filters."""
+        return bool(self.contains or self.header)
+
+    def fields(self) -> dict[str, str]:
+        """Return the fields that are set, as an address or a form has them."""
+        return {name: value for name in NAMES if (value := getattr(self, name))}
+
+    def asked(self, now: int) -> dict[str, str]:
+        """Return the arguments for a node. `now`: ns since the epoch. Raises HttpError 400 for a field that is invalid."""
+        found = {name: getattr(self, name) for name in ("contains", "header", "reason") if getattr(self, name)}
+        if self.min_attempts:
+            attempts = self.min_attempts
+            if not (attempts.isascii() and attempts.isdigit() and len(attempts) < 6 and int(attempts) <= MOST_ATTEMPTS):
+                raise HttpError(400, f"Attempts must be a whole number from 0 to {MOST_ATTEMPTS:,}.")
+            found["min_attempts"] = str(int(attempts))
+        for name, words in (("before", "published_before"), ("since", "published_after")):
+            if value := getattr(self, name):
+                found[words] = str(_time(value, now))
+        return found
+
+
+NAMES = Filters.__slots__
+
+
+def read_filters(asked: dict[str, str], state: str) -> Filters:
+    """Return the filters in the fields of an address or a form. Only buried messages have reasons."""
+    found = {name: asked.get(name, "").strip()[:MOST_TEXT] for name in NAMES}
+    return Filters(**found | ({} if state == "buried" else {"reason": ""}))
+
+
+def _time(text: str, now: int) -> int:
+    """Return a time in ns since the epoch. Raises HttpError 400."""
+    if match := _AGE.fullmatch(text.lower()):
+        return max(1, now - int(match[1]) * _SECONDS[match[2]] * _NS)
+    try:
+        then = datetime.fromisoformat(text.removesuffix(" UTC"))
+        seconds = (then if then.tzinfo else then.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise HttpError(
+            400, f"Invalid time {text[:40]!r}: use 2026-11-21 10:00 (UTC), or an age such as 15m."
+        ) from None
+    return max(1, int(seconds * 1e6) * 1000)

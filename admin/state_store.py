@@ -1,0 +1,149 @@
+"""What nsqadmin remembers over a restart, in a small SQLite file: nodes, snoozes, thresholds, and when alarms began.
+
+The file can be deleted at any time: nsqadmin then learns the nodes again. One nsqadmin uses a file at a time. It is written
+in a thread of its own, so that no page waits for the disk, and a failure to write is logged, and hinders nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from admin.alarm_book import Id, Snooze
+from admin.inventory import NodeRecord, restored, stored
+from shared.log import log
+
+VERSION = 1
+LOCKED = 2.0  # s to wait for another process
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS nodes (address TEXT PRIMARY KEY, record TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS thresholds (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS snoozes (rule TEXT, subject TEXT, until INTEGER NOT NULL, by TEXT NOT NULL,"
+    " reason TEXT NOT NULL, PRIMARY KEY (rule, subject))",
+    "CREATE TABLE IF NOT EXISTS alarms (rule TEXT, subject TEXT, since INTEGER NOT NULL, PRIMARY KEY (rule, subject))",
+)
+
+
+class StateError(ValueError):
+    """The file cannot be used. One line says why, and what to do."""
+
+
+class StateStore:
+    """The file of one cluster. Without a path nothing is kept."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Open the file, and make it if there is none. Raises StateError."""
+        self.path = path
+        self._thread = ThreadPoolExecutor(1, "state")
+        self._database: sqlite3.Connection | None = None
+        self._failed = False
+        if path is not None:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._database = _opened(path)
+            except (OSError, sqlite3.Error) as error:
+                raise StateError(
+                    f"-state-dir: cannot use {path}: {error}. Move the file away, or name another directory"
+                ) from None
+
+    def nodes(self) -> list[NodeRecord]:
+        """Return the nodes that were stored; those of another version are left out."""
+        found = []
+        for (raw,) in self._rows("SELECT record FROM nodes"):
+            try:
+                data = json.loads(str(raw))
+            except ValueError:
+                continue
+            record = restored(data) if isinstance(data, dict) else None
+            found += [record] if record is not None else []
+        return found
+
+    def thresholds(self) -> dict[str, str]:
+        """Return the thresholds that were set on the page."""
+        return {str(name): str(value) for name, value in self._rows("SELECT name, value FROM thresholds")}
+
+    def snoozes(self) -> dict[Id, Snooze]:
+        """Return the snoozes."""
+        rows = self._rows("SELECT rule, subject, until, by, reason FROM snoozes")
+        return {
+            (str(rule), str(subject)): Snooze(int(str(until)), str(by), str(reason))
+            for rule, subject, until, by, reason in rows
+        }
+
+    def alarms(self) -> dict[Id, int]:
+        """Return when the alarms that were raised last had begun."""
+        rows = self._rows("SELECT rule, subject, since FROM alarms")
+        return {(str(rule), str(subject)): int(str(since)) for rule, subject, since in rows}
+
+    async def put_nodes(self, records: Mapping[str, NodeRecord | None]) -> None:
+        """Store these records, by address, and delete those that are None."""
+        puts = [(address, json.dumps(stored(one))) for address, one in records.items() if one is not None]
+        drops = [(address,) for address, one in records.items() if one is None]
+        await self._write(
+            ("INSERT OR REPLACE INTO nodes VALUES (?, ?)", puts), ("DELETE FROM nodes WHERE address = ?", drops)
+        )
+
+    async def put_thresholds(self, values: Mapping[str, str]) -> None:
+        """Store all thresholds that were set on the page."""
+        rows = list(values.items())
+        await self._write(("DELETE FROM thresholds", [()]), ("INSERT INTO thresholds VALUES (?, ?)", rows))
+
+    async def put_snoozes(self, snoozes: Mapping[Id, Snooze]) -> None:
+        """Store all snoozes."""
+        rows = [(*key, one.until, one.by, one.reason) for key, one in snoozes.items()]
+        await self._write(("DELETE FROM snoozes", [()]), ("INSERT INTO snoozes VALUES (?, ?, ?, ?, ?)", rows))
+
+    async def put_alarms(self, since: Mapping[Id, int]) -> None:
+        """Store when all alarms that are raised have begun."""
+        rows = [(*key, at) for key, at in since.items()]
+        await self._write(("DELETE FROM alarms", [()]), ("INSERT INTO alarms VALUES (?, ?, ?)", rows))
+
+    def close(self) -> None:
+        """Finish what is being written, and close the file."""
+        self._thread.shutdown(wait=True)
+        if self._database is not None:
+            self._database.close()
+
+    def _rows(self, statement: str) -> list[tuple[object, ...]]:
+        return self._database.execute(statement).fetchall() if self._database is not None else []
+
+    async def _write(self, *statements: tuple[str, Iterable[tuple[object, ...]]]) -> None:
+        """Run statements, each for all of its rows, in one transaction."""
+        if self._database is not None:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._written, self._database, statements)
+
+    def _written(
+        self, database: sqlite3.Connection, statements: tuple[tuple[str, Iterable[tuple[object, ...]]], ...]
+    ) -> None:  # fmt: skip
+        try:
+            with database:
+                for statement, rows in statements:
+                    database.executemany(statement, rows)
+        except sqlite3.Error as error:
+            if not self._failed:  # once, and not every 15 seconds
+                log.error("STATE: cannot write %s: %s", self.path, error)
+            self._failed = True
+        else:
+            self._failed = False
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """Return the database with its tables. Raises sqlite3.Error."""
+    database = sqlite3.connect(path, timeout=LOCKED, check_same_thread=False)
+    try:
+        found = database.execute("PRAGMA user_version").fetchone()[0]
+        if found not in (0, VERSION):
+            raise sqlite3.DatabaseError(f"it has version {found} of the format, not {VERSION}")
+        database.execute("PRAGMA journal_mode = WAL")
+        for statement in _TABLES:
+            database.execute(statement)
+        database.execute(f"PRAGMA user_version = {VERSION}")
+        database.commit()
+    except sqlite3.Error:
+        database.close()
+        raise
+    return database

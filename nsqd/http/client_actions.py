@@ -1,0 +1,45 @@
+"""Act on the clients of a channel.
+
+    POST /client/disconnect?topic=t&channel=c&client=ADDRESS     end the connection of a consumer
+
+ADDRESS is the "remote_address" of /stats. The answer is {"disconnected": 1, "requeued": N}: what the client had in flight is
+ready again at once, or buried if it was delivered too often. The client gets the error E_INVALID, and may connect again. 404
+CLIENT_NOT_FOUND if no client at that address consumes the channel; clients of a unix socket have no address.
+"""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nsqd.http.arguments import existing_channel, topic_and_channel
+from nsqd.http.node import Node
+from nsqd.http.stats_client import address_of
+from shared.http.api import Routes, json_response, query
+from shared.http.errors import HttpError
+
+
+class ClientActions:
+    """The route that disconnects a client."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def routes(self) -> Routes:
+        """Return every path, its method and its handler."""
+        return {"/client/disconnect": {"POST": self.disconnect}}
+
+    async def disconnect(self, request: Request) -> Response:
+        """End the connection of one consumer."""
+        arguments = query(request)
+        topic, channel = topic_and_channel(arguments)
+        if not arguments.get("client"):
+            raise HttpError(400, "MISSING_ARG_CLIENT")
+        count = await self._node.bridge.call(lambda: self._disconnect(topic, channel, arguments["client"]))
+        return json_response({"disconnected": 1, "requeued": count})
+
+    def _disconnect(self, topic: str, channel: str, address: str) -> int:
+        """Disconnect the consumer. Return how many messages it had in flight. Runs in the trio thread. Raises HttpError."""
+        existing_channel(self._node.broker, topic, channel)
+        for peer in self._node.peers():
+            if peer.remote_ip and address_of(peer) == address and peer.subscription.consumes() == (topic, channel):
+                return peer.disconnect()
+        raise HttpError(404, "CLIENT_NOT_FOUND")

@@ -1,0 +1,116 @@
+"""Filters of a listing of messages: which of them a request asks for. Pure.
+
+    [&min_attempts=N][&published_before=NS][&published_after=NS][&reason=TEXT][&header=NAME or NAME=VALUE][&contains=TEXT]
+
+Times are ns since the epoch. `reason` is a part of the reason for which a message is buried, `contains` a part of the id, of
+the first 64 KiB of the body, or of a header, both in any case of letters. `header` is the name of a header, in any case, and
+perhaps its exact value. A message that cannot be read meets no condition about its time or content, and one that waits for
+its copies meets none about its content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nsqd.core.channel.listing import ListedMessage
+from nsqd.core.message.attributes import NONE, Attributes
+from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
+from nsqd.http.arguments import bounded
+from shared.http.errors import HttpError
+
+MOST_NUMBER = (1 << 63) - 1
+MOST_TEXT = 256  # characters of each text
+MOST_SEARCHED = 64 * 1024  # bytes of a body that are searched
+TEXTS = ("reason", "header", "contains")
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFilter:
+    """Which messages are asked for: those that meet all conditions that are set."""
+
+    min_attempts: int = 0
+    published_before: int = 0  # ns since the epoch; 0: at any time
+    published_after: int = 0  # ns since the epoch
+    reason: str = ""
+    header: str = ""
+    contains: str = ""
+
+    def __bool__(self) -> bool:
+        """Return whether any condition is set."""
+        return self != _EVERYTHING
+
+    def meets_listing(self, one: ListedMessage) -> bool:
+        """Return whether a message meets the conditions that need not its content."""
+        return one.attempts >= self.min_attempts and self.reason.lower() in one.reason.lower()
+
+    def meets_content(self, frame: bytes, attributes: Attributes | None) -> bool:
+        """Return whether a message meets the other conditions. `attributes` None: its content is not to be shown."""
+        if not self.needs_content:
+            return True
+        if not frame:
+            return False
+        published = int.from_bytes(frame[STAMP], "big")
+        if self.published_before and published >= self.published_before:
+            return False
+        if self.published_after and published < self.published_after:
+            return False
+        if not self.header and not self.contains:
+            return True
+        if attributes is None:
+            return False
+        return self._has_header(attributes) and self._has_text(frame, attributes)
+
+    @property
+    def needs_content(self) -> bool:
+        """Return whether any condition needs the frame of a message."""
+        return bool(self.published_before or self.published_after or self.header or self.contains)
+
+    def _has_header(self, attributes: Attributes) -> bool:
+        if not self.header:
+            return True
+        name, has_value, value = self.header.partition("=")
+        return any(
+            key.lower() == name.lower() and (not has_value or found == value) for key, found in attributes.headers
+        )
+
+    def _has_text(self, frame: bytes, attributes: Attributes) -> bool:
+        if not self.contains:
+            return True
+        wanted = self.contains.lower()
+        body = frame[HEADER_SIZE : HEADER_SIZE + MOST_SEARCHED].decode("utf-8", "replace")
+        lines = [message_id(frame).decode(), *(f"{name}: {value}" for name, value in attributes.headers)]
+        return wanted in body.lower() or any(wanted in line.lower() for line in lines)
+
+
+_EVERYTHING = MessageFilter()
+
+
+def read_filter(arguments: dict[str, str]) -> MessageFilter:
+    """Return the filter that the arguments describe. Raises HttpError 400."""
+    for name in TEXTS:
+        if len(arguments.get(name, "")) > MOST_TEXT:
+            raise HttpError(400, f"INVALID_ARG_{name.upper()}")
+    return MessageFilter(
+        bounded(arguments, "min_attempts", 0, 65535),
+        bounded(arguments, "published_before", 0, MOST_NUMBER),
+        bounded(arguments, "published_after", 0, MOST_NUMBER),
+        *(arguments.get(name, "") for name in TEXTS),
+    )
+
+
+def matching(
+    wanted: MessageFilter,
+    listed: list[ListedMessage],
+    frames: dict[int, bytes],
+    attributes: dict[int, Attributes],
+    is_held: Callable[[int], bool],
+) -> list[ListedMessage]:
+    """Return those of the messages that match. `is_held`: whether the content of a message is not to be shown."""
+    return [
+        one
+        for one in listed
+        if wanted.meets_content(
+            frames.get(one.ordinal, b""), None if is_held(one.ordinal) else attributes.get(one.ordinal, NONE)
+        )
+    ]

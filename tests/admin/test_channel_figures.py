@@ -1,0 +1,123 @@
+"""Figures of a channel: rates between two answers, shares of failures, times to drain, and whose pauses they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from admin.channel_figures import (
+    NO_RATES,
+    SHARE_SECONDS,
+    UNKNOWN_RATES,
+    Rates,
+    client_share,
+    drain_words,
+    failures_of,
+    oldest_of,
+    pauses_of,
+    rates_by_node,
+    rates_of,
+    share,
+)
+from admin.merge import JsonObject
+from admin.series import NAMES
+
+
+def channel(node: str = "a", **counts: int) -> JsonObject:
+    names = ("depth", "in_flight_count", "deferred_count", "message_count", "requeue_count", "timeout_count")
+    return {"node": node} | dict.fromkeys(names, 0) | counts
+
+
+def test_burying_is_not_finishing() -> None:
+    """D4: of 20 messages that came, 12 were buried and 6 are ready: only 2 were finished."""
+    before = channel(message_count=100, depth=5, buried_count=30)
+    now = channel(message_count=120, depth=11, buried_count=42, requeue_count=8, timeout_count=4)
+    assert rates_of(now, before, 2.0) == Rates(10.0, 1.0, 4.0, 2.0, -3.0)
+
+
+def test_a_node_that_never_told_of_buried_messages() -> None:
+    now = channel(message_count=10, in_flight_count=2, deferred_count=3)
+    assert rates_of(now, channel(), 1.0) == Rates(10.0, 5.0, 0.0, 0.0, -5.0)
+
+
+@pytest.mark.parametrize("counter", ["message_count", "requeue_count", "timeout_count"])
+def test_a_node_that_was_restarted_has_no_rates(counter: str) -> None:
+    assert rates_of(channel(**{counter: 4}), channel(**{counter: 5}), 1.0) == UNKNOWN_RATES
+
+
+def test_rates_need_two_answers_and_time_between_them() -> None:
+    assert rates_of(channel(message_count=5), None, 1.0) == UNKNOWN_RATES
+    assert rates_of(channel(message_count=5), channel(), 0.0) == UNKNOWN_RATES
+    assert rates_of(channel(), channel(), 1.0) == Rates(0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def test_kicked_messages_are_not_finished_backwards() -> None:
+    assert rates_of(channel(depth=5), channel(buried_count=3), 1.0).finished == 0.0
+
+
+def test_the_sum_is_known_only_if_the_same_nodes_answered() -> None:
+    """D12: after a change of nodes, the counters of one more node were taken for a rate."""
+    first = [channel("a", message_count=10), channel("b", message_count=20)]
+    then = [channel("a", message_count=14), channel("b", message_count=26)]
+    rates, total = rates_by_node(then, first, 2.0)
+    assert (rates["a"].published, rates["b"].published, total.published) == (2.0, 3.0, 5.0)
+    for now, before in ((then, first[:1]), (then[:1], first), ([], []), (then, [])):
+        rates, total = rates_by_node(now, before, 2.0)
+        assert total == UNKNOWN_RATES
+        assert rates.keys() == {one["node"] for one in now}
+    restarted = [channel("a", message_count=14), channel("b", message_count=1)]
+    rates, total = rates_by_node(restarted, first, 2.0)
+    assert (rates["a"].published, rates["b"], total) == (2.0, UNKNOWN_RATES, UNKNOWN_RATES)
+    assert NO_RATES.plus(rates["a"]) == rates["a"]
+
+
+@pytest.mark.parametrize(
+    ("depth", "gain", "words"),
+    [(0, 5.0, "-"), (10, None, "-"), (10, 5.0, "2.0 s"), (10, 0.0, "stalled"), (10, -0.1, "growing")],
+)
+def test_the_time_to_drain(depth: int, gain: float | None, words: str) -> None:
+    assert drain_words(depth, gain) == words
+
+
+@pytest.mark.parametrize(
+    ("failed", "deliveries", "words"),
+    [(0, 0, "-"), (0, 5, "0 %"), (1, 1000, "0.1 %"), (1, 10, "10 %"), (999, 1000, "100 %"), (5, 5, "100 %")],
+)
+def test_shares(failed: int, deliveries: int, words: str) -> None:
+    assert share(failed, deliveries) == words
+
+
+def test_the_share_of_a_client() -> None:
+    assert client_share({"requeue_count": 3, "finish_count": 1}) == "75 %"
+    assert client_share({"requeue_count": 0, "finish_count": 0}) == "-"
+
+
+def series(**values: Any) -> JsonObject:
+    count = len(next(iter(values.values())))
+    return {"step": 10, "from": 0} | {name: [0] * count for name in NAMES} | values
+
+
+def test_failures_of_the_latest_minutes() -> None:
+    steps = SHARE_SECONDS // 10
+    told = series(finished=[99] + [1] * steps, requeued=[99, None] + [1] * (steps - 1), timed_out=[99] + [2] * steps)
+    assert failures_of(told) == (steps - 1 + 2 * steps, steps - 1 + 3 * steps)
+    assert failures_of(series(finished=[5], requeued=[None], timed_out=[None])) is None
+    assert failures_of(series(finished=[None], requeued=[None], timed_out=[None])) is None
+    assert failures_of(None) is None
+
+
+def test_whose_pauses_hold_messages_back() -> None:
+    pauses = [{"name": name} for name in ("t", "t/c", "t/d", "u/c", "c")]
+    assert [one["name"] for one in pauses_of(pauses, "t", "c")] == ["t", "t/c"]
+
+
+def test_ages_by_node_whatever_nodes_tell() -> None:
+    ages = {
+        "a": {"channels": {"c": 7}},
+        "b": {"channels": 3},
+        "d": {},
+        "e": {"channels": {"c": "x"}},
+        "f": {"channels": {"c": -1}},
+    }
+    assert oldest_of(ages, "c") == {"a": 7, "b": 0, "d": 0, "e": 0, "f": 0}

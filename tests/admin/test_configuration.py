@@ -1,0 +1,218 @@
+"""The page of a topic's configuration: preview, confirmation, what is sent to whom, and the record of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from admin.configuration import limit_text
+from tests.admin.asking import OURS, browser, make
+from tests.admin.conftest import Cluster, a_cluster, told, upstream
+from tests.daemons import eventually
+
+pytestmark = pytest.mark.process
+
+
+class Node:
+    """A Penstock node that keeps the settings of topic t, as /topic/config does."""
+
+    def __init__(self, **own: str) -> None:
+        self.own = own
+        self.port = 0
+        self.refuses = False
+
+    def answer(self, path: str) -> tuple[int, bytes]:
+        url = urlsplit(path)
+        asked = {name: values[0] for name, values in parse_qs(url.query).items()}
+        if url.path == "/info":
+            return told({"broadcast_address": "127.0.0.1", "http_port": self.port, "hostname": f"n{self.port}"})
+        if url.path == "/topic/config" and len(asked) > 1:
+            if self.refuses:
+                return 400, b'{"message":"INVALID_REPLICATE"}'
+            for name in asked.keys() - {"topic"}:
+                self.own[name] = asked[name]
+                if asked[name] == "default":
+                    del self.own[name]
+            return 200, b""
+        if url.path == "/topic/config":
+            defaults = {"durability": "always", "retention": "1h0m0s", "retention_bytes": 0, "replicate": 1}
+            own = {name: int(value) if value.isdigit() else value for name, value in self.own.items()}
+            return told(defaults | own | {"of_its_own": list(own)})
+        if url.path == "/config/max_attempts":
+            return told(["9", "t=5"])
+        if url.path.startswith("/config/"):
+            return 403, b'{"message":"FORBIDDEN"}'
+        return told({"topics": [{"topic_name": "t", "channels": []}], "buried": {"c": 7}})
+
+
+def with_nodes(nodes: list[Node], work: Callable[[httpx.AsyncClient], Awaitable[None]], **options: Any) -> None:
+    """Run `work` with a browser at an nsqadmin of these nodes."""
+
+    async def run(addresses: tuple[str, ...]) -> None:
+        named = {"X-Forwarded-User": "ann"} if "admin_user" in options else {}
+        async with browser(make(nsqd_http_address=addresses, **options), **OURS, **named) as client:
+            await work(client)
+
+    with ExitStack() as stack:
+        addresses = [stack.enter_context(upstream(node.answer)) for node in nodes]
+        for node, address in zip(nodes, addresses, strict=True):
+            node.port = int(address.rpartition(":")[2])
+        asyncio.run(run(tuple(addresses)))
+
+
+def hidden(page: str) -> dict[str, str]:
+    """Return the hidden fields of the form that confirms a preview."""
+    form = page[page.index('<form method="post" action="/configuration/t"') :].partition("</form>")[0]
+    pairs = [one.partition('"')[0::2] for one in form.split('<input type="hidden" name="')[1:]]
+    return {name: rest.split('value="', 1)[1].partition('"')[0] for name, rest in pairs}
+
+
+def test_a_change_is_previewed_confirmed_and_recorded(tmp_path: Path) -> None:
+    nodes = [Node(), Node(durability="os")]
+    audit = tmp_path / "audit"
+
+    async def work(client: httpx.AsyncClient) -> None:
+        page = (await client.get("/configuration/t")).text
+        assert "The nodes differ: Durability." in page
+        assert "The audit log has no change of these settings." in page
+        assert '<td data-label="Attempts before burying" class="n">5</td>' in page
+        assert '<th scope="row" data-label="Channel"><a href="/topics/t/c">c</a></th>' in page
+        page = (await client.get("/configuration/t?durability=interval&replicate=")).text
+        assert "Change 1 setting of t on 2 nodes?" in page
+        assert "always (default) on 127.0.0.1:" in page
+        assert nodes[0].own == {}
+        done = await client.post("/configuration/t", data=hidden(page))
+        assert (done.status_code, done.headers["location"]) == (303, "/configuration/t"), done.text
+        assert [node.own for node in nodes] == [{"durability": "interval"}] * 2
+        page = (await client.get("/configuration/t")).text
+        assert "Settings changed." in page
+        assert "Last changed by ann at " in page
+        assert "Durability always (default) or os -&gt; interval (done)." in page
+
+    with_nodes(nodes, work, audit_file=str(audit), admin_user=("ann",))
+    (record,) = map(json.loads, audit.read_text().splitlines())
+    assert [record[name] for name in ("user", "action", "target", "detail", "outcome")] == [
+        "ann", "configure", "t", {"durability": "always (default) or os -> interval"}, "done",
+    ]  # fmt: skip
+
+
+def test_removing_messages_needs_the_name(tmp_path: Path) -> None:
+    node = Node()
+
+    async def work(client: httpx.AsyncClient) -> None:
+        page = (await client.get("/configuration/t?retention=5m")).text
+        assert "may then remove messages" in page
+        form = hidden(page)
+        refused = await client.post("/configuration/t", data=form | {"confirm": "T"})
+        assert (refused.status_code, node.own) == (400, {})
+        assert 'name="confirm" aria-describedby="problem" aria-invalid="true" autofocus value="T"' in refused.text
+        assert "Change 1 setting of t on 1 node?" in refused.text
+        assert (await client.post("/configuration/t", data=form | {"confirm": "t"})).status_code == 303
+        assert node.own == {"retention": "5m0s"}
+
+    with_nodes([node], work)
+
+
+def test_what_changed_since_the_preview_is_not_overwritten() -> None:
+    node = Node()
+
+    async def work(client: httpx.AsyncClient) -> None:
+        form = hidden((await client.get("/configuration/t?durability=os")).text)
+        node.own["replicate"] = "2"
+        refused = await client.post("/configuration/t", data=form)
+        assert (refused.status_code, "have changed since this preview" in refused.text) == (409, True)
+        assert "durability" not in node.own
+        assert (await client.post("/configuration/t", data=hidden(refused.text))).status_code == 303
+        again = await client.post("/configuration/t", data=form)
+        assert (again.status_code, "already have these settings" in again.text) == (409, True)
+
+    with_nodes([node], work)
+
+
+def test_a_value_that_cannot_be_read_comes_back_beside_its_field() -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        page = await client.get("/configuration/t?retention=2+days&replicate=2")
+        assert page.status_code == 400
+        assert (
+            'name="retention" aria-describedby="problem retention-hint" aria-invalid="true" autofocus value="2 days"'
+            in page.text
+        )
+        assert 'name="replicate" value="2"' in page.text
+        assert "Change 1 setting" not in page.text
+
+    with_nodes([Node()], work)
+
+
+def test_what_one_node_refuses_is_said(tmp_path: Path) -> None:
+    nodes = [Node(), Node()]
+    nodes[1].refuses = True
+
+    async def work(client: httpx.AsyncClient) -> None:
+        form = hidden((await client.get("/configuration/t?replicate=9")).text)
+        partly = await client.post("/configuration/t", data=form)
+        assert partly.status_code == 502
+        assert "Done on some nodes only. 127.0.0.1:" in partly.text
+        assert "cannot keep that many copies (INVALID_REPLICATE)" in partly.text
+
+    with_nodes(nodes, work)
+
+
+def test_whoever_may_not_configure_has_no_form() -> None:
+    node = Node()
+
+    async def work(client: httpx.AsyncClient) -> None:
+        page = (await client.get("/configuration/t?durability=os")).text
+        assert ("Preview" in page, "always" in page) == (False, True)
+        form = {"action": "configure", "durability": "os", "state": "x"}
+        assert (await client.post("/configuration/t", data=form)).status_code == 403
+        assert node.own == {}
+
+    with_nodes([node], work, anonymous_role="operator")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("max_attempts", b"[]", "no limit"),
+        ("max_attempts", b'["5"]', "5"),
+        ("max_attempts", b'["5","t=0"]', "no limit"),
+        ("max_attempts", b'["5","u=3"]', "5"),
+        ("max_attempts", b'{"x":1}', "no limit"),
+        ("max_msg_size", b"1048576", "1,048,576"),
+        ("max_req_timeout", b"3600000000000", "1h0m0s"),
+        ("max_msg_timeout", b"15m0s", "15m0s"),
+        ("max_msg_timeout", b'"15m0s"', "15m0s"),
+    ],
+)  # fmt: skip
+def test_a_limit_in_words(name: str, content: bytes, words: str) -> None:
+    assert limit_text(name, content, "t") == words
+
+
+def test_on_real_nodes(tmp_path: Path) -> None:
+    with a_cluster(tmp_path) as cluster, httpx.Client(base_url=cluster.url, headers={"Origin": cluster.url}) as client:
+        _change_on_real_nodes(cluster, client)
+
+
+def _change_on_real_nodes(cluster: Cluster, client: httpx.Client) -> None:
+    cluster.channel("t", "c")
+    eventually(lambda: client.get("/configuration/t").status_code == 200)
+    page = client.get("/configuration/t?durability=os&retention=2h").text
+    assert "Change 2 settings of t on 2 nodes?" in page
+    done = client.post("/configuration/t", data=hidden(page))
+    assert done.status_code == 303, done.text
+    for node in cluster.nodes:
+        config = httpx.get(f"http://{node.http}/topic/config?topic=t").json()
+        assert (config["durability"], config["retention"], set(config["of_its_own"])) == (
+            "os", "2h0m0s", {"durability", "retention"},
+        )  # fmt: skip
+    page = client.get("/configuration/t").text
+    assert page.count("set for the topic") == 4
+    assert '<td data-label="Message timeout" class="n">15m0s</td>' in page

@@ -1,0 +1,43 @@
+"""What an action returns is parted into an address and what was done; a refused form asks for its page as it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from admin.form_answers import asked_again, parted
+
+
+@pytest.mark.parametrize(
+    ("where", "parts"),
+    [
+        ("/topics/t?did=pause", ("/topics/t", "/topics/t", {"did": "pause"})),
+        ("/tasks/7", ("/tasks/7", "/tasks/7", {})),
+        (
+            "/tube?name=a%2Bb&node=n%3A1&after=&did=kick&n=3",
+            ("/tube", "/tube?name=a%2Bb&node=n%3A1&after=", {"did": "kick", "n": "3"}),
+        ),
+        (
+            "/topics/t?published=duplicate&key=&at=n%3A1",
+            ("/topics/t", "/topics/t", {"published": "duplicate", "key": "", "at": "n:1"}),
+        ),
+    ],
+)  # fmt: skip
+def test_the_address_does_not_say_what_was_done(where: str, parts: tuple[str, str, dict[str, str]]) -> None:
+    assert parted(where) == parts
+
+
+def test_a_refused_form_asks_for_its_page() -> None:
+    form = {
+        "action": "kick",
+        "name": "t",
+        "node": "n:1",
+        "state": "buried",
+        "confirm": "x",
+        "csrf": "secret",
+        "body": "b",
+    }
+    assert asked_again(form) == {"name": "t", "node": "n:1", "state": "buried"}
+    many = form | {"count": "5", "per_second": "1"}
+    assert asked_again(many) == {
+        "name": "t", "node": "n:1", "state": "buried", "count": "5", "per_second": "1", "many": "kick",
+    }  # fmt: skip

@@ -1,0 +1,127 @@
+"""Rows of a block: what goes in comes back, over gaps, changes of subjects and rings that forget."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd.core.observation.series_block import ROW_OVERHEAD, SIZE, WIDTH, Block, Ring, read_back
+
+COUNTERS = 4
+T0 = 1_800_000_000  # s; a multiple of the step
+
+
+@dataclass(eq=False)
+class Subject:
+    deleted: bool = False
+
+
+def put(block: Block[Subject], ring: Ring, at: int) -> None:
+    ring.begin(at)
+    block.record([ring])
+    block.trim([ring])
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.lists(st.integers(-5, 300), min_size=WIDTH, max_size=WIDTH)), max_size=40)
+)
+def test_rows_tell_what_was_noted(moves: list[tuple[int, list[int]]]) -> None:
+    ring = Ring(10, 8)
+    block, at, total = Block[Subject](ring), T0, [0] * WIDTH
+    block.enter(3, Subject(), array("q", total), [ring])
+    block.enter(4, Subject(), array("q", [7] * WIDTH), [ring])
+    noted: dict[int, tuple[int, list[int]]] = {}  # steps since the one before, and the state, by slot
+    for steps, gained in moves:
+        at += steps * 10
+        total = [old + new for old, new in zip(total, gained, strict=True)]
+        assert block.set(3, array("q", total)) == any(gained)
+        put(block, ring, at)
+        noted[at // 10 - 1] = steps, list(total)
+    values = block.values(3, ring)
+    if not moves:
+        assert values is None
+        return
+    assert values is not None
+    columns, first = read_back(values, COUNTERS), values.slots[0]
+    last = max(noted)
+    assert first >= last - 7
+    assert {len(column) for column in columns} == {last - first + 1}
+    for slot in range(first, last + 1):
+        told = [column[slot - first] for column in columns]
+        if slot not in noted:
+            assert told == [None] * WIDTH
+            continue
+        steps, state = noted[slot]
+        assert told[COUNTERS:] == state[COUNTERS:]
+        before = noted.get(slot - 1)
+        if before is None:
+            assert told[:COUNTERS] == [None] * COUNTERS
+        else:
+            assert told[:COUNTERS] == [max(0, new - old) for new, old in zip(state, before[1], strict=True)][:COUNTERS]
+    other = block.values(4, ring)
+    assert other is not None
+    assert read_back(other, COUNTERS)[-1][-1] == 7
+
+
+def test_who_did_nothing_takes_nothing() -> None:
+    ring = Ring(10, 8)
+    block = Block[Subject](ring)
+    block.enter(0, Subject(), array("q", [5] * WIDTH), [ring])
+    for number in range(20):
+        put(block, ring, T0 + number * 10)
+    assert block.stored_bytes == 8 * (8 + 1)
+    assert block.set(0, array("q", [6] * WIDTH))
+    put(block, ring, T0 + 200)
+    assert ROW_OVERHEAD < block.stored_bytes < 200
+    for number in range(9):
+        put(block, ring, T0 + 210 + number * 10)
+    assert block.stored_bytes == 8 * (8 + 1)
+
+
+def test_a_place_is_taken_by_another() -> None:
+    ring = Ring(10, 8)
+    block, first = Block[Subject](ring), Subject()
+    block.enter(SIZE - 1, first, array("q", [5] * WIDTH), [ring])
+    put(block, ring, T0)
+    first.deleted = True
+    assert block.drop_deleted() == [(SIZE - 1, first)]
+    assert block.drop_deleted() == []
+    put(block, ring, T0 + 10)
+    block.enter(SIZE - 1, Subject(), array("q", [9] * WIDTH), [ring])
+    assert block.values(SIZE - 1, ring) is None
+    put(block, ring, T0 + 20)
+    block.set(SIZE - 1, array("q", [11] * WIDTH))
+    put(block, ring, T0 + 30)
+    values = block.values(SIZE - 1, ring)
+    assert values is not None
+    assert values.slots[0] == T0 // 10 + 1
+    columns = read_back(values, COUNTERS)
+    assert (columns[0], columns[-1]) == ([None, 2], [9, 11])
+
+
+def test_a_ring_that_forgets_early() -> None:
+    ring = Ring(10, 8)
+    block = Block[Subject](ring)
+    block.enter(0, Subject(), array("q", [0] * WIDTH), [ring])
+    for number in range(6):
+        block.set(0, array("q", [number] * WIDTH))
+        put(block, ring, T0 + number * 10)
+    ring.forget(3)
+    values = block.values(0, ring)
+    assert values is not None
+    assert read_back(values, COUNTERS)[0] == [None, 1, 1]
+    block.trim([ring])
+    assert read_back(block.values(0, ring) or values, COUNTERS)[-1] == [3, 4, 5]
+
+
+def test_reprs_and_rings() -> None:
+    ring = Ring(10, 8)
+    assert ring.is_before(T0)
+    ring.begin(T0)
+    assert not ring.is_before(T0)
+    assert ring.is_before(T0 + 10)
+    assert repr(ring) == "<Ring: 1 steps of 10 s>"
+    assert repr(Block[Subject](ring)) == "<Block of 0 subjects, 0 B>"

@@ -1,0 +1,127 @@
+"""What /channels/attention lists, by a broker that is looked at directly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.timing.pause import NOT_KNOWN, Pause
+from nsqd.core.work_queue.job import JobState
+from nsqd.http.attention import PORTION, Attention, everything
+from tests.nsqd.core.node import MS, SECOND, Node
+
+
+def look(node: Node, depth: int = 0, since: int = 0, limit: int = 1000) -> dict[str, Any]:
+    found, left = Attention(depth, since, node.now), everything(node.broker)
+    while found.add_some(left):
+        pass
+    return found.as_answer(limit)
+
+
+def channels(told: dict[str, Any]) -> list[str]:
+    return [f"{row['topic']}/{row['channel']}" for row in told["channels"]]
+
+
+NOTHING = {"channels": [], "topics": [], "tubes": [], "left_out": 0}
+
+
+def test_a_healthy_node_has_nothing_to_tell() -> None:
+    node = Node()
+    node.channel("idle", "c")
+    node.broker.topic("new")
+    consumer, inbox = node.subscribe("busy", "c", ready=1)
+    node.publish("busy", b"1", b"2")
+    node.broker.tubes.put_to("tube", b"job", JobOptions())
+    node.turn()
+    consumer.finish(inbox.take()[0].id)
+    node.turn()
+    assert look(node) == NOTHING
+
+
+def test_each_reason_to_list_a_channel() -> None:
+    node = Node()
+    consumer, inbox = node.subscribe("buried", "c", ready=1)
+    node.publish("buried", b"1")
+    consumer.channel.bury(inbox.take()[0].id, 0, 1, "")
+    node.subscribe("slow", "c", ready=1, timeout=20 * MS)[0]
+    node.publish("slow", b"1")
+    requeuing, inbox = node.subscribe("requeued", "c", ready=1)
+    node.publish("requeued", b"1")
+    requeuing.requeue(inbox.take()[0].id, 5 * SECOND, node.now)
+    node.channel("paused", "c").pause(Pause("ann", 1234))
+    node.channel("alone", "c")
+    node.publish("alone", b"1", b"2")
+    node.advance(50 * MS)
+    told = look(node)
+    assert channels(told) == ["buried/c", "alone/c", "paused/c", "requeued/c", "slow/c"]
+    buried, alone, paused, requeued, slow = told["channels"]
+    assert (buried["buried"], buried["clients"]) == (1, 1)
+    assert (alone["depth"], alone["clients"], alone["messages"]) == (2, 0, 2)
+    assert alone["oldest"] > 0
+    assert (paused["paused"], paused["paused_at"], paused["oldest"]) == (True, 1234, 0)
+    assert (requeued["requeued"], requeued["deferred"]) == (1, 1)
+    assert slow["timed_out"] > 0
+    assert told | {"channels": []} == NOTHING
+
+
+def test_thresholds_of_depth_and_age() -> None:
+    node = Node()
+    node.subscribe("t", "c")  # a client that takes nothing
+    node.publish("t", b"1", b"2", b"3")
+    node.channel("none", "c")
+    assert look(node) == NOTHING
+    assert channels(look(node, depth=4)) == []
+    assert channels(look(node, depth=3)) == ["t/c"]
+    (row,) = look(node, depth=3)["channels"]
+    assert channels(look(node, since=row["oldest"])) == []
+    assert channels(look(node, since=row["oldest"] + 1)) == ["t/c"]
+
+
+def test_topics_without_channel_and_paused_topics() -> None:
+    node = Node()
+    node.publish("lonely", b"1", b"2")
+    node.channel("stopped", "c")
+    node.broker.topics["stopped"].pause(Pause("ann", 99))
+    told = look(node)
+    assert [(row["topic"], row["depth"], row["paused"], row["paused_at"]) for row in told["topics"]] == [
+        ("lonely", 2, False, 0),
+        ("stopped", 0, True, 99),
+    ]
+    assert told["topics"][0]["oldest"] > 0
+    assert told["topics"][0]["messages"] == 2
+    assert told["channels"] == []
+
+
+def test_tubes_of_any_name() -> None:
+    node = Node()
+    tubes = node.broker.tubes
+    for name in ("a b", "held", "short", "fine"):
+        tubes.put_to(name, b"job", JobOptions())
+    found = tubes.first("a b", JobState.READY)
+    assert found is not None
+    tube, job = found
+    tube.bury(job, 0)
+    tubes.made("held").pause_queue(NOT_KNOWN)
+    tubes.made("short").pause_for(SECOND, node.now)
+    node.turn()
+    told = look(node)
+    assert [(row["tube"], row["buried"], row["ready"], row["paused"]) for row in told["tubes"]] == [
+        ("a b", 1, 0, False),
+        ("held", 0, 1, True),
+        ("short", 0, 1, True),
+    ]
+    node.advance(2 * SECOND)
+    assert [row["tube"] for row in look(node)["tubes"]] == ["a b", "held"]
+
+
+def test_the_worst_come_first_and_the_rest_is_counted() -> None:
+    node = Node()
+    for number in range(PORTION + 10):
+        node.channel(f"t{number:04}", "c")
+        node.publish(f"t{number:04}", *[b"x"] * (1 + number % 3))
+    node.channel("t0000", "c").bury(b"0" * 16, 99, 1, "")
+    node.publish("lonely", b"x")
+    told = look(node, limit=2)
+    assert channels(told) == ["t0000/c", "t0002/c"]
+    assert (len(told["topics"]), told["left_out"]) == (1, PORTION + 8)
+    assert look(node, limit=0) == NOTHING | {"left_out": PORTION + 11}

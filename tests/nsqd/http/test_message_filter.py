@@ -1,0 +1,88 @@
+"""Which messages a listing with a filter has."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqd.core.channel.listing import ListedMessage
+from nsqd.core.message.attributes import Attributes
+from nsqd.core.message.frame import encode_one
+from nsqd.http.message_filter import MOST_SEARCHED, MessageFilter, matching, read_filter
+from shared.http.errors import HttpError
+
+HEADERS = Attributes((("Trace", "7f"), ("kind", "Test")))
+FRAME = encode_one(b"a Needle \xff in hay", b"0123456789abcdef", 1000)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "matches"),
+    [
+        (MessageFilter(), True),
+        (MessageFilter(min_attempts=3), True),
+        (MessageFilter(min_attempts=4), False),
+        (MessageFilter(reason="TIMED"), True),
+        (MessageFilter(reason="requeued"), False),
+        (MessageFilter(published_before=1001), True),
+        (MessageFilter(published_before=1000), False),
+        (MessageFilter(published_after=1000), True),
+        (MessageFilter(published_after=1001), False),
+        (MessageFilter(header="trace"), True),
+        (MessageFilter(header="TRACE=7f"), True),
+        (MessageFilter(header="trace=7F"), False),
+        (MessageFilter(header="trace="), False),
+        (MessageFilter(header="key"), False),
+        (MessageFilter(contains="needle"), True),
+        (MessageFilter(contains="NEEDLE \N{REPLACEMENT CHARACTER} in"), True),
+        (MessageFilter(contains="kind: test"), True),
+        (MessageFilter(contains="0123456789ABCDEF"), True),
+        (MessageFilter(contains="needles"), False),
+        (MessageFilter(contains="needle", header="trace=8"), False),
+    ],
+)
+def test_a_message_matches_if_it_meets_all_conditions(wanted: MessageFilter, matches: bool) -> None:
+    one = ListedMessage(5, 3, reason="timed out")
+    found = [one] if wanted.meets_listing(one) else []
+    assert matching(wanted, found, {5: FRAME}, {5: HEADERS}, lambda ordinal: False) == [one] * matches
+    assert bool(wanted) is (wanted != MessageFilter())
+
+
+def test_what_is_not_to_be_shown_or_cannot_be_read_matches_no_question_about_its_content() -> None:
+    one = ListedMessage(5, 3)
+    for wanted in (MessageFilter(contains="needle"), MessageFilter(header="trace")):
+        assert matching(wanted, [one], {5: FRAME}, {5: HEADERS}, lambda ordinal: True) == []
+        assert matching(wanted, [one], {5: b""}, {}, lambda ordinal: False) == []
+    assert matching(MessageFilter(published_before=9), [one], {5: b""}, {}, lambda ordinal: False) == []
+    assert matching(MessageFilter(published_before=1001), [one], {5: FRAME}, {}, lambda ordinal: True) == [one]
+
+
+def test_only_the_beginning_of_a_body_is_searched() -> None:
+    def found(body: bytes) -> bool:
+        frame = encode_one(body, b"0123456789abcdef", 1000)
+        return bool(matching(MessageFilter(contains="end"), [ListedMessage(0, 0)], {0: frame}, {}, lambda _: False))
+
+    assert found(b"x" * (MOST_SEARCHED - 3) + b"end")
+    assert not found(b"x" * (MOST_SEARCHED - 2) + b"end")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"min_attempts": "-1"},
+        {"min_attempts": "65536"},
+        {"published_before": "soon"},
+        {"published_after": "9" * 30},
+        {"reason": "x" * 257},
+        {"header": "x" * 257},
+        {"contains": "x" * 257},
+    ],
+)
+def test_arguments_out_of_bounds_are_refused(arguments: dict[str, str]) -> None:
+    (name,) = arguments
+    with pytest.raises(HttpError, match=f"INVALID_ARG_{name.upper()}"):
+        read_filter(arguments)
+
+
+def test_arguments_make_a_filter() -> None:
+    told = {"min_attempts": "2", "published_before": "7", "published_after": "3", "header": "a=b", "contains": "c"}
+    assert read_filter(told | {"reason": "d", "other": "x"}) == MessageFilter(2, 7, 3, "d", "a=b", "c")
+    assert not read_filter({})
