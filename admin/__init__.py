@@ -12,12 +12,14 @@ with deadlines, their URLs, answers with bounds); then `pages` over `topic_pages
 * Pure parts: `merge`, `views` over `decoders` (of bodies), `message_filters`, `sorting`, `tables`, `overview`,
   `channel_figures`, `storage`, `talkers`, `series`, `roles`, `sessions`; `cluster_state` (nodes that copy their logs), made
   by `cluster_merge` and `cluster_logs` (who owns which) of what `cluster_answer` has read.
-* Output: `layout` (layout, live parts, forms) over `form_answers` (refusals, and what a form did: `flashes`), `error_pages` and
-  `failures` (nodes' errors in words); `live_events` (streams of live pages), `times`; `export`, `api` (the original's API).
-* Actions: `forms` and `message_forms` over `form_state` (a refused form), `actions`, `tasks` and `bulk` (to many messages),
-  `audit` over `outbox`, `refused_attempts`, `tombstones`; `configuration` of topics over `topic_settings` (pure).
+* Output: `layout` (layout, live parts, forms) over `live_events` (streams of live pages), `form_answers` (refusals, and what a
+  form did: `flashes`), `error_pages` and `failures` (nodes' errors in words); `times`, `export`, `api` (the original's JSON
+  API).
+* Actions: `forms`, `message_forms` and `republish` over `form_state` (a refused form), `actions`, `tasks` and `bulk` (to many
+  messages), `audit` over `outbox`, `refused_attempts`, `tombstones`; `configuration` of topics over `topic_settings` (pure).
 * nsqadmin itself: `health` over `answer_times`.
-* Users: `access`, `login`, `users`, `users_command`.
+* Users: `access`, `login`, `users`, `users_command`; `oidc` (log-in at an OIDC provider) over `oidc_provider` (what it
+  answers), `oidc_flow`, `oidc_token`, `oidc_roles` and `oidc_options`, all pure.
 
 This room imports no other room, and neither penstock.client nor penstock.launch.
 """

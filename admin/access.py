@@ -1,8 +1,8 @@
 """Authentication and authorization of nsqadmin's requests: who the user is, and what that user may do.
 
-With a file of users, a user has logged in, sends a token, or is named by a trusted proxy. Without one it is as in the
-original: everyone may do everything; or, with -admin-user, those whom the header names may, and all others may only look.
-Unlike the original, nsqadmin believes a header only from a trusted network.
+With a file of users or an OIDC provider, a user has logged in, sends a token, or is named by a trusted proxy. Otherwise it is
+as in the original: everyone may do everything; or, with -admin-user, those whom the header names may, and all others may only
+look. Unlike the original, nsqadmin believes a header only from a trusted network.
 
 See docs/design/security.md#nsqadmin.
 """
@@ -22,10 +22,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from admin.audit import Actor
+from admin.oidc_roles import KIND as OIDC
+from admin.oidc_roles import OidcRoles
 from admin.options import AdminOptions
 from admin.roles import NEEDED, NOBODY, OPEN, Need, Who, of_role
-from admin.sessions import Sessions, Tries, csrf_of
+from admin.sessions import Session, Sessions, Tries, csrf_of
 from admin.upstreams import ON_BEHALF_OF
+from shared.auth.auth_file import Identity
 from shared.auth.keyring import Keyring
 from shared.http.api import Handler, Routes
 from shared.http.errors import HttpError
@@ -44,20 +47,22 @@ class Access:
     """Finds out who sends a request, and guards routes by the rights that they need."""
 
     options: AdminOptions
-    users: Keyring | None  # None: nobody can log in
+    users: Keyring | None  # None: there is no file of users
     sessions: Sessions = field(init=False)
+    oidc: OidcRoles | None = field(init=False)  # None: there is no OIDC provider
     tries: Tries = field(default_factory=lambda: Tries(time.monotonic))
 
     def __post_init__(self) -> None:
         lifetime = self.options.session_lifetime / SECOND
         self.sessions = Sessions(lifetime, time.monotonic, lambda: secrets.token_urlsafe(32))
+        self.oidc = OidcRoles(self.options.oidc_role, self.users) if self.options.oidc_issuer else None
 
     # Who asks
 
     @property
     def has_users(self) -> bool:
-        """True if there is a file of users."""
-        return self.users is not None
+        """True if users can log in: there is a file of users, or an OIDC provider."""
+        return self.users is not None or self.oidc is not None
 
     def who(self, request: Request, *, is_use: bool = True) -> Who:
         """Return the user of a request. Raises HttpError 401 for an unknown token.
@@ -71,11 +76,18 @@ class Access:
                 raise HttpError(401, "UNAUTHORIZED", {"WWW-Authenticate": "Bearer"})
             return Who(identity)
         word = request.cookies.get(COOKIE, "")
-        if word and self.users is not None:
-            identity = self.sessions.find(word, agent_of(request), self.users.user, is_use=is_use)
+        if word and self.has_users:
+            identity = self.sessions.find(word, agent_of(request), self._current, is_use=is_use)
             if identity is not None:
                 return Who(identity, csrf_of(word), word)
         return self._by_header(request)
+
+    def _current(self, session: Session) -> tuple[Identity, str] | None:
+        """Return the user of a session as it is now, and the hash of the password ("": the OIDC provider has proved it)."""
+        if session.kind != OIDC:
+            return self.users.user(session.name) if self.users is not None else None
+        identity = self.oidc.identity(session.name, session.roles) if self.oidc is not None else None
+        return (identity, session.secret) if identity is not None else None
 
     def _by_header(self, request: Request) -> Who:
         given = request.headers.getlist(self.options.acl_http_header) if self.is_trusted(request) else []
@@ -183,9 +195,13 @@ class Access:
 
     def still_may(self, who: Who, action: str, topic: str, channel: str = "") -> bool:
         """Return whether the user may still do the action, by the file as it is now. For tasks that take long."""
-        if self.users is None or not who.identity.kind:  # what the options say of the user does not change
+        identity: Identity | None
+        if who.identity.kind == OIDC and self.oidc is not None:
+            identity = self.oidc.identity(who.name, who.identity.roles)
+        elif self.users is None or not who.identity.kind:  # what the options say of the user does not change
             return who.may(action, topic, channel)
-        identity = self.users.named(who.name, who.identity.kind)
+        else:
+            identity = self.users.named(who.name, who.identity.kind)
         return identity is not None and Who(identity).may(action, topic, channel)
 
     def check_config(self, request: Request) -> None:

@@ -95,6 +95,7 @@ class Browsing:
             "is_filtered": bool(filters),
             "scanned": found.scanned,
             "counts": found.counts,
+            "silent": found.silent,
             "shows_bodies": shows,
             "may_republish": shows and who.may("publish", topic),
             "may_move": may_publish,

@@ -41,12 +41,14 @@ from admin.login import Login
 from admin.message_forms import MessageForms
 from admin.monitor import Monitor
 from admin.node_pages import NodePages
+from admin.oidc_roles import OidcRoles
 from admin.options import PROGRAM, AdminOptions, without_scheme
 from admin.pages import Pages
 from admin.places import Places
 from admin.queries import Queries
 from admin.record_pages import RecordPages
 from admin.refused_attempts import RefusedAttempts
+from admin.republish import Republish
 from admin.state_store import StateStore
 from admin.tasks import Tasks
 from admin.tombstones import Tombstones
@@ -84,6 +86,11 @@ def serve(
     """
     trusted, users = ClientCertificates(partial(client_context, options)), open_users(options)
     resolve(options)
+    if options.oidc_issuer:  # what is wrong with its options and files ends the start with one line
+        from admin.oidc import open_provider
+
+        OidcRoles(options.oidc_role, users)
+        open_provider(options)
     site = application(options, trusted.following_context(), users)
     trio.run(_run, options, site, http, https, certificates, trusted, users)
 
@@ -155,10 +162,13 @@ def application(options: AdminOptions, context: ssl.SSLContext, users: Keyring |
     clusters = ((options.cluster_name, home), *others.items()) if others else ()
     answer_budget = AnswerBudget(options.max_upstream_response)
     first = _ClusterSite(options, options.cluster_name, context, access, home, clusters, answer_budget)
-    routes = {
-        **first.routes(),
-        **access.guarded(Login(access, first.renderer, first.audit).routes(), first.renderer.refuse),
-    }
+    login = Login(access, first.renderer, first.audit)
+    logins = login.routes()
+    if options.oidc_issuer:
+        from admin.oidc import OidcLogin, open_provider  # here, because its libraries make a start slower
+
+        logins |= OidcLogin(options, access, login, open_provider(options)).routes()
+    routes = {**first.routes(), **access.guarded(logins, first.renderer.refuse)}
     found, monitors = dict(below(home, routes)), [first.monitor]
     for name, addresses in named:
         own = replace(
@@ -221,6 +231,7 @@ class _ClusterSite:
         self.health = Health(options, queries, self.renderer, access, self.audit)
         self.forms = Forms(options, queries, self.renderer, access, actions, tasks, self.monitor)
         self.message_forms = MessageForms(options, queries, self.renderer, access, actions, tasks, self.browsing)
+        self.republish = Republish(options, queries, self.renderer, access, actions, self.browsing)
 
     async def _banners(self, request: Request) -> Fields:
         return await self.pages.banners(request)
@@ -230,7 +241,9 @@ class _ClusterSite:
         shown = {**self.pages.routes(), **self.browsing.routes(), **self.health.routes()}
         posted = {**self.forms.routes(shown), **self.message_forms.routes(shown), **self.configuration.routes()}
         pages = {path: {**shown.get(path, {}), **posted.get(path, {})} for path in {**shown, **posted}}
-        return {**self.access.guarded(pages, self.renderer.refuse), **self.access.guarded(self.api.routes())}
+        guarded, refuse = self.access.guarded, self.renderer.refuse
+        both = {**guarded(pages, refuse), **guarded(self.republish.routes(), refuse)}
+        return {**both, **guarded(self.api.routes())}
 
 
 async def _publish(cluster: Cluster, topic: str, line: bytes) -> None:

@@ -28,7 +28,7 @@ from shared.http.errors import HttpError
 # Arguments of the path that a form's action returns: they say what was done.
 _ONCE = ("did", "n", "published", "at", "key")
 # Fields of a refused form that are arguments of the page that shows it again.
-_ASKED = ("name", "node", "state", "after", "contains", "count", "per_second", *SETTINGS)
+_ASKED = ("name", "node", "offset", "state", "after", "contains", "count", "per_second", *SETTINGS)
 _AGAIN = "A node that did not answer may have applied the change, or may apply it later. Check the result."
 FORBIDDEN = "FORBIDDEN"
 

@@ -12,7 +12,7 @@ from admin.access import COOKIE, Access, agent_of, check_origin, who_asks
 from admin.audit import DONE, Actor, Audit
 from admin.layout import HEADERS, Fields, PageRenderer
 from admin.roles import Who
-from admin.sessions import ADDRESS, NAME, PAIR, Key
+from admin.sessions import ADDRESS, NAME, PAIR, Key, csrf_of
 from shared.auth.auth_file import Identity
 from shared.auth.failures import network_of
 from shared.auth.passwords import NOBODYS, is_password
@@ -46,7 +46,7 @@ class Login:
 
     async def page(self, request: Request) -> Response:
         """Return the page with the login form."""
-        return self._page(request, query(request).get("next", ""), "", "")
+        return self.show(request, query(request).get("next", ""), "", "")
 
     async def log_in(self, request: Request) -> Response:
         """Check a name and password, and start a session. Every try is counted and recorded."""
@@ -54,33 +54,49 @@ class Login:
             form = await self.renderer.form_of(request)
         except (HttpError, ValueError) as error:
             words = error.text if isinstance(error, HttpError) else "The form is invalid."
-            return self._page(request, "", "", words, error.status if isinstance(error, HttpError) else 400)
+            return self.show(request, "", "", words, error.status if isinstance(error, HttpError) else 400)
         name, password, following = form.get("user", "")[:100], form.get("password", ""), form.get("next", "")
         keys = _keys(name.lower(), self.access.remote(request))
         wait = self.access.tries.wait(*keys)
         if wait > 0:
             words = f"Too many failed attempts. Try again in {wait + 0.5:.0f} seconds."
-            return self._page(request, following, name, words, 429)
+            return self.show(request, following, name, words, 429)
         if self._waiting >= MOST_WAITING:
-            return self._page(
+            return self.show(
                 request, following, name, "Too many logins at the same time. Try again in a few seconds.", 503
             )
         self.access.tries.failed(*keys)
         found = await self._proven(name, password)
         if found is None:
             self.audit.note("login", name, self._actor(request, name, ""), "refused: wrong user or password")
-            return self._page(request, following, name, WRONG, 401)
+            return self.show(request, following, name, WRONG, 401)
         self.access.tries.succeeded(*keys)
+        answer = RedirectResponse(self.local(following), 303, HEADERS)
+        self.set_cookie(request, answer, self.begin_session(request, *found))
+        return answer
+
+    def begin_session(self, request: Request, identity: Identity, secret: str = "", **detail: str) -> str:
+        """Start a session of a user who has proved who it is, and return the content of its cookie.
+
+        `secret`: the hash of the password; "": the OIDC provider has proved it. `detail`: for the audit.
+        """
         self.access.sessions.end(who_asks(request).session)
-        user, secret = Who(found[0]), found[1]
-        word = self.access.sessions.begin(user.name, secret, agent_of(request))
-        self.audit.note("login", user.name, self._actor(request, user.name, user.role), DONE)
-        answer = RedirectResponse(self._local(following), 303, HEADERS)
+        roles = () if secret else identity.roles
+        word = self.access.sessions.begin(identity.name, secret, agent_of(request), identity.kind, roles)
+        request.state.who = user = Who(identity, csrf_of(word), word)
+        self.audit.note("login", user.name, self._actor(request, user.name, user.role), DONE, **detail)
+        return word
+
+    def set_cookie(self, request: Request, answer: Response, word: str) -> None:
+        """Have the browser keep the cookie of a session."""
         answer.set_cookie(
             COOKIE, word, path=self.renderer.base or "/", secure=self.access.is_secure(request), httponly=True,
             samesite="strict",
         )  # fmt: skip
-        return answer
+
+    def note_refused(self, request: Request, reason: str) -> None:
+        """Record a log-in by OIDC that was refused; who it was is not known."""
+        self.audit.note("login", "", self._actor(request, "", ""), f"refused: {reason}", by="oidc")
 
     async def log_out(self, request: Request) -> Response:
         """End the session, if there is one, and delete the cookie."""
@@ -107,14 +123,16 @@ class Login:
             self._waiting -= 1
         return found if right and secret else None
 
-    def _page(self, request: Request, following: str, user: str, words: str, status: int = 200) -> Response:
+    def show(self, request: Request, following: str, user: str, words: str, status: int = 200) -> Response:
+        """Return the login page. `words`: what went wrong; "": nothing."""
+        has_users, has_oidc = self.access.users is not None, self.access.oidc is not None
         fields: Fields = {
             "page_of": "login", "title": "Log in", "nav_path": "", "still": True, "next": following[:2000], "user": user,
-            "words": words, "are_kept": self.access.has_users,
+            "words": words, "has_passwords": has_users, "has_oidc": has_oidc,
         }  # fmt: skip
         return self.renderer.page(request, fields, status)
 
-    def _local(self, where: str) -> str:
+    def local(self, where: str) -> str:
         """Return `where` if it is a path of nsqadmin, or else the home page."""
         home = self.renderer.base or ""
         ours = where.startswith(f"{home}/") and not where.startswith("//") and "\\" not in where

@@ -18,7 +18,7 @@ FILES = 17
 
 def _knows_users(options: AdminOptions) -> bool:
     """Return whether not everybody who reaches the port may do everything."""
-    return bool(options.auth_file or options.users_file or options.admin_user)
+    return bool(options.auth_file or options.users_file or options.oidc_issuer or options.admin_user)
 
 
 def main() -> int:

@@ -54,6 +54,7 @@ class MessageList:
     messages: list[JsonObject] = field(default_factory=list)  # each with the "node" that has it
     counts: Counter[str] = field(default_factory=Counter)  # messages of all nodes, by state
     errors: list[str] = field(default_factory=list)
+    silent: int = 0  # nodes that gave no answer: they are in no count
     scanned: int = 0  # messages that a search has looked at
     following: str = ""  # the token of the next page; "": there is none
 
@@ -98,6 +99,7 @@ class MessageLists:
                 break
             answers, step = await self._ask(wanted, dict(asked), limit, searching=True)
             found.errors += step.errors
+            found.silent += step.silent
             found.counts = step.counts if not found.scanned else found.counts
             failed |= wanted.keys() - answers.keys()
             for node, answer in answers.items():
@@ -134,6 +136,7 @@ class MessageLists:
                 absent += 1
             elif isinstance(answer, UpstreamError):
                 found.errors.append(str(answer))
+                found.silent += 1
             elif searching and "scanned" not in answer:
                 found.errors.append(f"{node} cannot filter messages. Upgrade it, or remove the filters.")
             else:

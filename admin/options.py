@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 from admin.alarm_rules import no_alarm_settings
+from admin.oidc_options import no_role_mapping, oidc_problems
 from penstock.protocol.names import is_valid_name
 from shared.checks import accidental_path, at_least, between, complaints, lasts, no_host_port, obstructed, read_word
 from shared.options import option
@@ -149,7 +150,7 @@ class AdminOptions(TlsOptions):
     acl_trusted_cidr: tuple[str, ...] = option(
         (),
         "network of trusted proxies, whose -acl-http-header and X-Forwarded-For are used"
-        " (may be given multiple times; default: loopback, or none with -auth-file or -users-file)",
+        " (may be given multiple times; default: loopback, or none with -auth-file, -users-file or -oidc-issuer)",
         check=no_networks,
     )
     auth_token_file: str = option(
@@ -167,10 +168,36 @@ class AdminOptions(TlsOptions):
     users_file: str = option(
         "", "path to a users file as it was before -auth-file, one line per user; one named *.toml is an auth file"
     )
+    oidc_issuer: str = option(
+        "", "URL of the OpenID Connect provider where users may log in; https, or http on loopback"
+    )
+    oidc_client_id: str = option("", "ID under which nsqadmin is registered at the OIDC provider")
+    oidc_client_secret_file: str = option(
+        "", "path to a file with the client secret for the OIDC provider (default: none, a public client with PKCE)"
+    )
+    oidc_scope: str = option("openid profile", "scopes to ask the OIDC provider for, separated by spaces")
+    oidc_user_claim: str = option("preferred_username", "claim of the ID token with the name of the user")
+    oidc_claim: str = option(
+        "groups",
+        "claim of the ID token whose values -oidc-role maps to roles; dots lead into objects: realm_access.roles",
+    )
+    oidc_role: tuple[str, ...] = option(
+        (),
+        "VALUE=ROLE: users whose -oidc-claim has this value have this role of the auth file, or this built-in one"
+        " (may be given multiple times)",
+        key="oidc_roles",
+        check=no_role_mapping,
+    )
+    oidc_redirect_url: str = option(
+        "", "URL of /login/oidc/callback as browsers reach it (default: by the Host header of the request)"
+    )
+    oidc_root_ca_file: str = option(
+        "", "path to CA file for the OIDC provider (default: the authorities of the system)"
+    )
     anonymous_role: str = option(
         "",
         "role of users who have not logged in: nobody, viewer, body-viewer, operator or admin"
-        " (default: nobody with -auth-file or -users-file, otherwise admin)",
+        " (default: nobody with -auth-file, -users-file or -oidc-issuer, otherwise admin)",
         read=read_role,
     )
     session_lifetime: Duration = option(
@@ -208,7 +235,7 @@ class AdminOptions(TlsOptions):
 
     def problems(self) -> list[str]:
         """Return the errors that no check of a single option can see."""
-        wrong = [*self.tls_problems(), *https_problems(self)]
+        wrong = [*self.tls_problems(), *https_problems(self), *oidc_problems(self)]
         if self.nsqd_https and self.nsqd_http_address:
             wrong.append("--nsqd-https is about the nsqd that lookupd names: write https:// in --nsqd-http-address")
         if self.lookupd_http_address and self.nsqd_http_address:

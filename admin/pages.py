@@ -45,9 +45,9 @@ class Pages:
             path: {"GET": self.renderer.page_handler(view, OFTEN.get(path, EVERY))} for path, view in views.items()
         }
         routes["/static/{asset}"] = {"GET": self.renderer.asset}
-        routes["/names"] = {"GET": self.renderer.raw_handler(self.topics.names)}
         series = self.renderer.raw_handler(ChannelPage(self.topics.options, self.queries).series)
         routes |= {path: {"GET": series} for path in ("/series/{topic}", "/series/{topic}/{channel}")}
+        routes["/names"] = {"GET": self.renderer.raw_handler(self.topics.names)}
         posted = self.alarms.routes(routes)
         return {path: {**routes.get(path, {}), **posted.get(path, {})} for path in {**routes, **posted}}
 

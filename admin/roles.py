@@ -59,6 +59,8 @@ NEEDED: dict[str, Need] = {
     "GET /info": OPEN,
     "GET /login": OPEN,
     "POST /login": OPEN,
+    "GET /login/oidc": OPEN,
+    "GET /login/oidc/callback": OPEN,
     "POST /logout": OPEN,
     "GET /static/{asset}": OPEN,
     # pages
@@ -68,10 +70,11 @@ NEEDED: dict[str, Need] = {
     "GET /topics/{topic}/{channel}": _path(Verb.STATS),
     "GET /messages/{topic}/{channel}": _path(Verb.BROWSE),  # without bodies for those who may not read
     "GET /body/{topic}/{channel}": _path(Verb.READ),
+    "GET /republish/{topic}/{channel}": _path(Verb.READ),
     "GET /series/{topic}": _path(Verb.STATS),
-    "GET /names": _some(Verb.STATS),  # of topics, for the command palette
     "GET /series/{topic}/{channel}": _path(Verb.STATS),
     "GET /configuration/{topic}": _path(Verb.STATS),
+    "GET /names": _some(Verb.STATS),  # of topics, for the command palette
     "GET /nodes": _some(Verb.STATS),
     "GET /nodes/{node}": _some(Verb.STATS),
     "GET /cluster": _some(Verb.STATS),
@@ -97,6 +100,7 @@ NEEDED: dict[str, Need] = {
     "POST /topics/{topic}/{channel}": _path(Verb.ACT, Verb.DELETE),
     "POST /messages/{topic}/{channel}": _path(Verb.ACT),
     "POST /configuration/{topic}": _path(Verb.CONFIGURE),
+    "POST /republish/{topic}/{channel}": _path(Verb.PUBLISH),
     "POST /tube": _some(Verb.ACT, Verb.DELETE),
     "POST /tasks/{task}": _some(Verb.ACT),
     "POST /nodes/{node}": _all(Verb.ADMIN),

@@ -28,6 +28,8 @@ class Session:
     agent: str
     began: float
     used: float
+    kind: str = "user"  # of the identity: a user of the file, or of the OIDC provider
+    roles: tuple[str, ...] = ()  # that the OIDC provider's claims have given
 
 
 class Sessions:
@@ -43,8 +45,11 @@ class Sessions:
         """Return the number of sessions that were not ended, some of which may have expired."""
         return len(self._sessions)
 
-    def begin(self, name: str, secret: str, agent: str) -> str:
-        """Start a session of a user, who has proved by this hash of the password, and return the content of its cookie."""
+    def begin(self, name: str, secret: str, agent: str, kind: str = "user", roles: tuple[str, ...] = ()) -> str:
+        """Start a session of a user, who has proved by this hash of the password, and return the content of its cookie.
+
+        `roles`: of a user whom the OIDC provider has proved, with `secret` "".
+        """
         own = [digest for digest, one in self._sessions.items() if one.name == name]
         for digest in own[: max(0, len(own) - MOST_OF_ONE + 1)]:
             del self._sessions[digest]
@@ -52,11 +57,11 @@ class Sessions:
             self._sessions.popitem(last=False)
         word = self._random_word()
         now = self._clock()
-        self._sessions[_digest(word)] = Session(name, secret, agent, now, now)
+        self._sessions[_digest(word)] = Session(name, secret, agent, now, now, kind, roles)
         return word
 
     def find(
-        self, word: str, agent: str, current: Callable[[str], tuple[Identity, str] | None], *, is_use: bool = True
+        self, word: str, agent: str, current: Callable[[Session], tuple[Identity, str] | None], *, is_use: bool = True
     ) -> Identity | None:
         """Return the user of a session, as `current` says it now: who the user is, and the hash of the password.
 
@@ -67,7 +72,7 @@ class Sessions:
         session = self._sessions.get(digest)
         if session is None:
             return None
-        now, user = self._clock(), current(session.name)
+        now, user = self._clock(), current(session)
         over = now - session.began >= self._lifetime or now - session.used >= IDLE
         if over or user is None or user[1] != session.secret or agent != session.agent:
             del self._sessions[digest]

@@ -48,6 +48,7 @@ class Order:
 class Head:
     """The head of a column, as a page shows it."""
 
+    key: str
     words: str
     link: dict[str, str]  # the arguments of the page with the order that a click asks for; empty ones need not be sent
     aria: str  # "ascending", "descending", or "" if the table is not sorted by it
@@ -85,7 +86,7 @@ class Table(Generic[T]):
         order = "" if is_first else "desc" if descends else "asc"
         link = kept | {self._named("sort"): column.key, self._named("order"): order}
         aria = ("descending" if now.is_descending else "ascending") if is_now else ""
-        return Head(column.words, link, aria, column.is_text)
+        return Head(column.key, column.words, link, aria, column.is_text)
 
     def sorted(self, rows: Iterable[T], asked: Mapping[str, str]) -> list[T]:
         """Return the rows in the order that is asked for. Equal ones keep their order."""

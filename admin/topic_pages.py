@@ -96,7 +96,7 @@ class TopicPages:
             "page": page,
             "pages": pages,
             "q": having,
-            "sort": asked.get("sort") and sort,
+            "sort": sort if asked.get("sort") else "",
             "order": "desc" if order.is_descending else "asc",
             "totals": totals,
             "heads": TOPICS.heads(asked),

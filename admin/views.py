@@ -148,7 +148,7 @@ def page_of(rows: Sequence[T], page: int) -> tuple[Sequence[T], int, int]:
 
 def message_view(data: JsonObject) -> JsonObject:
     """Return a message of /channel/messages as a page shows it: as text or in hex, and decoded if it is anything known."""
-    body = _body(data)[:MOST_TEXT]
+    body = body_of(data)[:MOST_TEXT]
     is_cut = number(data.get("body_size")) > len(body)
     shown = text_of(body, is_cut)
     times = {name: number(data.get(name)) for name in ("timestamp", "ready_at", "times_out_at", "buried_at")}
@@ -198,7 +198,8 @@ def job_view(data: JsonObject) -> JsonObject:
     return message_view(data) | {name: number(data.get(name)) for name in names} | others
 
 
-def _body(data: JsonObject) -> bytes:
+def body_of(data: JsonObject) -> bytes:
+    """Return the body of a message of /channel/messages, as far as the node has sent it."""
     try:
         return (
             base64.b64decode(data["body_base64"], validate=True)

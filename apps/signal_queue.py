@@ -8,6 +8,7 @@ import socket
 from types import FrameType, TracebackType
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+WISHES = (signal.SIGUSR1, signal.SIGUSR2)  # for something else than the end
 
 
 class SignalQueue:
@@ -21,14 +22,14 @@ class SignalQueue:
 
     def __enter__(self) -> SignalQueue:
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-        for number in (*STOPS, signal.SIGUSR2, signal.SIGCHLD):
+        for number in (*STOPS, *WISHES, signal.SIGCHLD):
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
                 signal.signal(number, self._note)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         signal.set_wakeup_fd(-1)
-        for number in (*STOPS, signal.SIGUSR2):
+        for number in (*STOPS, *WISHES):
             signal.signal(number, signal.SIG_IGN)  # the program ends now
 
     def wait(self, seconds: float) -> list[int]:

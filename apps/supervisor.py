@@ -1,8 +1,9 @@
 """Decide which daemons of `penstock up` to start, stop, start again or leave dead. It is pure: time comes in as `now` (ns).
 
 A daemon is NEW, then STARTING until it answers, RUNNING, and STOPPING once it was told to end. When its process ends it is DOWN
-for good, or BACKING_OFF until its next start. Events come in by methods; each returns the actions to carry out, in their order.
-`penstock chaos` has a node killed, which is HELD down then, or FROZEN.
+until the user has it started, or BACKING_OFF until its next start. Whatever dies, the others continue, unless it is the only
+node of the set. Events come in by methods; each returns the actions to carry out, in their order. `penstock chaos` has a node
+killed, which is HELD down then, or FROZEN.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ FIRST_DELAY = 500 * MILLISECOND  # before the first restart; each further one wa
 LONGEST_DELAY = 30 * SECOND
 STABLE = 60 * SECOND  # a daemon that ran for so long was healthy: its earlier ends do not count any more
 CRASH_LOOP = 5  # ends in a row that are called a crash loop
+MOST_ENDS = 10  # ends in a row after which a daemon is not started again: by then it was tried for at least a minute
 
 
 class State(Enum):
@@ -103,19 +105,25 @@ class Supervised:
     due: int = NEVER  # ns: when `tick` has something to do for it
     ends: int = 0  # how often it ended in a row, without having been stable in between
     first_end: int = 0  # ns: the first of these ends
-    is_left_down: bool = False  # it ended by itself, and is not started again
+    is_left_down: bool = False  # it ended by itself, and is not started again unless the user asks for that
     held_until: int = 0  # ns: it was killed on purpose, and is started again then; 0: it was not
 
 
 class Supervisor:
     """The state of a set of daemons. The first one must answer before the others start."""
 
-    def __init__(self, daemons: Sequence[Supervised], restarts: bool, jitter: Callable[[], float]) -> None:
-        """Take the daemons in the order of their start. `jitter` returns a number from 0 to 1, for the delays of restarts."""
+    def __init__(
+        self, daemons: Sequence[Supervised], restarts: bool, jitter: Callable[[], float], start_command: str
+    ) -> None:
+        """Take the daemons in the order of their start. `jitter` returns a number from 0 to 1, for the delays of restarts.
+
+        `start_command`: what a user types to start the daemons that are left down.
+        """
         self._daemons = list(daemons)
         self._by_name = {daemon.name: daemon for daemon in daemons}
         self._restarts = restarts
         self._jitter = jitter
+        self._start_command = start_command
         self._is_up = False  # all daemons have answered once
         self._is_stopping = False
         self._has_failed = False
@@ -181,16 +189,15 @@ class Supervisor:
             return [*([Say(f"{name} {how}")] if code else []), *self._start(daemon, now)]
         if not self._is_up:
             return self._give_up(f"{name} did not start: it {how}; see its last log lines above", now)
-        if self._restarts:
+        if not self._restarts:
+            return self._leave_down(daemon, how, f"{how}, and stays down", now)
+        self._count_end(daemon, now)
+        if daemon.ends < MOST_ENDS:
             return self._back_off(daemon, how, now)
-        if not daemon.is_node or not any(other.state in (*ALIVE, State.HELD) for other in self._nodes()):
-            return self._give_up(f"{name} {how}: stopping all daemons", now)
-        daemon.is_left_down = True
-        stays = Say(f"{name} {how}, and stays down; the others continue (--restart starts dead daemons again)")
-        if self._roll is None:
-            return [stays]
-        self._roll = None
-        return [stays, Say("rolling restart: given up; the nodes that are left were not restarted")]
+        seconds = (now - daemon.first_end) // SECOND
+        return self._leave_down(
+            daemon, how, f"{how}: it ended {MOST_ENDS} times within {seconds} s, and is given up", now
+        )
 
     def told_to_stop(self, now: int) -> list[Action]:
         """Stop all daemons, one after the other, in the reverse order of their start."""
@@ -209,12 +216,21 @@ class Supervisor:
             daemon.state, daemon.due = State.STOPPING, NEVER
         return [Say("interrupted again: killing the daemons"), *(Kill(daemon.name) for daemon in alive)]
 
+    def told_to_start(self, now: int) -> list[Action]:
+        """Start the daemons that are left down."""
+        if self._is_stopping or not self._is_up:
+            return [Say("nothing is started now: the daemons are being started or stopped")]
+        return self._start_left_down(now) or [Say("nothing to start: no daemon that died is down")]
+
     def told_to_roll(self, now: int) -> list[Action]:
-        """Begin to restart the nodes one by one, also those that are down."""
+        """Begin to restart the nodes one by one, also those that are down; nsqlookupd and nsqadmin start if they are down."""
         if self._is_stopping or not self._is_up or self._roll is not None:
             return [Say("rolling restart: not now, the daemons are being started, stopped or restarted")]
+        others = [daemon for daemon in self._daemons if daemon.is_left_down and not daemon.is_node]
+        actions = [action for daemon in others for action in self._start(daemon, now)]
         self._roll = self._nodes()
-        return [Say(f"rolling restart: {len(self._roll)} nodes, one after the other"), *self._roll_on(now)]
+        say = Say(f"rolling restart: {len(self._roll)} nodes, one after the other")
+        return [say, *actions, *self._roll_on(now)]
 
     def kill(self, name: str, until: int, now: int) -> list[Action]:
         """Kill a node and hold it down until a time in ns; NEVER: until `start`. Raises RefusedError."""
@@ -276,6 +292,29 @@ class Supervisor:
         daemon.is_left_down = False
         return [Start(daemon.name)]
 
+    def _start_left_down(self, now: int) -> list[Action]:
+        actions: list[Action] = []
+        for daemon in self._daemons:
+            if daemon.is_left_down:
+                actions += [Say(f"starting {daemon.name}"), *self._start(daemon, now)]
+        return actions
+
+    def _leave_down(self, daemon: Supervised, how: str, what: str, now: int) -> list[Action]:
+        """Leave a daemon down that has ended, and stop the set if it has no use without it. `what`: happened, for the user."""
+        daemon.is_left_down, daemon.ends = True, 0
+        hint = "" if self._restarts else " (or run penstock up with --restart)"
+        if daemon.is_node and len(self._nodes()) == 1:
+            why = what if self._restarts else f"{how}, and --restart is not given"
+            return self._give_up(f"{daemon.name} {why}: stopping all daemons, because it is the only nsqd", now)
+        if not any(other.state in (*ALIVE, State.BACKING_OFF, State.HELD) for other in self._daemons):
+            return self._give_up(f"{daemon.name} {what}; no daemon is left", now)
+        said = f"{daemon.name} {what}; the others continue. To start it again: {self._start_command}{hint}"
+        actions: list[Action] = [Say(said)]
+        if self._roll is not None and daemon is not self._daemons[-1]:  # whatever becomes of nsqadmin
+            self._roll = None
+            actions.append(Say("rolling restart: given up; the nodes that are left were not restarted"))
+        return actions
+
     def _overdue(self, daemon: Supervised, now: int) -> list[Action]:
         daemon.due = NEVER
         if daemon.state in (State.BACKING_OFF, State.HELD):
@@ -306,11 +345,13 @@ class Supervisor:
         daemon.state, daemon.due = State.STOPPING, now + STOP_TIMEOUT
         return [Terminate(daemon.name)]
 
-    def _back_off(self, daemon: Supervised, how: str, now: int) -> list[Action]:
-        """Start the daemon again after a delay, half of which is by chance, so that daemons do not start in step."""
+    def _count_end(self, daemon: Supervised, now: int) -> None:
         if daemon.ends == 0 or now - daemon.started >= STABLE:
             daemon.ends, daemon.first_end = 0, now
         daemon.ends += 1
+
+    def _back_off(self, daemon: Supervised, how: str, now: int) -> list[Action]:
+        """Start the daemon again after a delay, half of which is by chance, so that daemons do not start in step."""
         longest = min(LONGEST_DELAY, FIRST_DELAY << min(daemon.ends - 1, 16))
         delay = longest // 2 + int(longest // 2 * self._jitter())
         daemon.state, daemon.due = State.BACKING_OFF, now + delay
@@ -320,7 +361,7 @@ class Supervisor:
             actions.append(
                 Say(
                     f"{daemon.name} is in a crash loop: it ended {CRASH_LOOP} times within {seconds} s, and its log lines above"
-                    f" say why; penstock up keeps trying, at least every {LONGEST_DELAY // SECOND} s"
+                    f" say why; penstock up tries {MOST_ENDS - CRASH_LOOP} times more"
                 )
             )
         return actions

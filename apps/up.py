@@ -2,12 +2,13 @@
 
 The daemons are ordinary processes with ordinary flags (-v prints their command lines), each in its own session, so Ctrl-C
 reaches this program alone. SIGTERM, SIGINT and SIGHUP (the terminal is gone) stop them in the reverse order of their start, a
-second SIGINT kills them, and SIGUSR2 restarts the nodes one by one.
+second SIGINT kills them, SIGUSR1 starts those that died, and SIGUSR2 restarts the nodes one by one.
 """
 
 import argparse
 import http.client
 import json
+import os
 import random
 import re
 import secrets
@@ -32,6 +33,7 @@ from apps.supervisor import (
     RefusedError,
     Say,
     Start,
+    State,
     Supervised,
     Supervisor,
     Terminate,
@@ -62,12 +64,19 @@ ADVICE = (
     " to run a second set, also choose another --data directory"
 )
 
+DETAILS = """
+If a daemon dies, the others continue. A line says how it ended, and how to start it again: SIGUSR1 to penstock up starts
+each daemon that died, under its addresses and with its data. If the only nsqd of a set dies and --restart is not given, all
+daemons are stopped. SIGUSR2 restarts the nodes one by one. Ctrl-C stops all daemons, and a second Ctrl-C kills them.
+Exit code: 0 if every daemon that was not killed on purpose stopped cleanly, otherwise 1. See docs/operations/several-nodes.md.
+"""
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the daemons until a signal or a failure, and return the exit code.
 
-    The code is 0 if the user ended it and every daemon stopped cleanly, and 1 if a daemon could not start, died and was not
-    started again, or had to be killed.
+    The code is 0 if the user ended it and every daemon stopped cleanly, and 1 if a daemon could not start, is down in the end
+    because it died, or had to be killed.
     """
     options = [*arguments.set, *([DEBUG_ROUTES] if arguments.chaos else [])]
     secure = SecureSet(arguments.secure) if arguments.secure is not None else None
@@ -91,7 +100,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"penstock up: cannot make the secrets of the set: {error}", file=sys.stderr)
         return 1
     supervisor = Supervisor(
-        [Supervised(daemon.name, daemon.is_node) for daemon in daemons], arguments.restart, random.Random().random
+        [Supervised(daemon.name, daemon.is_node) for daemon in daemons],
+        arguments.restart,
+        random.Random().random,
+        f"kill -USR1 {os.getpid()}",
     )
     with SignalQueue() as signals, Control(arguments.data, signals.wake) as control:
         allowed = control if arguments.chaos else None
@@ -174,6 +186,8 @@ class Processes:
             self._carry_out(self._supervisor.told_to_kill())
         elif number in STOPS:
             self._carry_out(self._supervisor.told_to_stop(time.monotonic_ns()))
+        elif number == signal.SIGUSR1:
+            self._carry_out(self._supervisor.told_to_start(time.monotonic_ns()))
         elif number == signal.SIGUSR2:
             self._carry_out(self._supervisor.told_to_roll(time.monotonic_ns()))
 
@@ -256,10 +270,11 @@ class Processes:
             self._running[name].send_signal(number)
 
     def _answers(self, daemon: Daemon) -> bool:
-        """Return True if the daemon serves, and nsqlookupd knows it if it is a node."""
+        """Return True if the daemon serves, and nsqlookupd, unless that is down, knows it if it is a node."""
         if self._questions.ask(daemon, "/ping") is None:
             return False
-        return not daemon.is_node or self._is_registered(daemon)
+        is_lookupd_down = self._supervisor.state(self._lookupd.name) is State.DOWN
+        return not daemon.is_node or is_lookupd_down or self._is_registered(daemon)
 
     def _is_registered(self, daemon: Daemon) -> bool:
         try:
@@ -297,7 +312,13 @@ class Questions:
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `penstock up` to the commands."""
-    up = commands.add_parser("up", help="start nsqlookupd, nsqd and nsqadmin in the foreground")
+    up = commands.add_parser(
+        "up",
+        help="start nsqlookupd, nsqd and nsqadmin in the foreground",
+        description="Start nsqlookupd, nsqd and nsqadmin in the foreground.",
+        epilog=DETAILS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     up.add_argument(
         "--nodes",
         type=_nodes,
@@ -332,7 +353,9 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 def _add_ways(up: argparse.ArgumentParser) -> None:
     """Add the options that say how the daemons run."""
     up.add_argument(
-        "--restart", action="store_true", help="start a daemon that ended again (default: a dead nsqd stays down)"
+        "--restart",
+        action="store_true",
+        help="restart a daemon that died, at most 9 times in a row (default: it stays down, and the others continue)",
     )
     up.add_argument(
         "--set",

@@ -70,7 +70,7 @@ class Identity:
     """Somebody who has proved who it is."""
 
     name: str
-    kind: str  # "token", "user", "certificate" or "socket"
+    kind: str  # "token", "user", "certificate" or "socket"; in nsqadmin also "oidc"
     roles: tuple[str, ...]
     rights: Rights
     expires: float = NEVER  # s since the epoch
@@ -91,6 +91,9 @@ class AuthFile:
     )  # names of users without password and token: whom only a proxy names
     certificates: list[tuple[str, str, Identity]] = field(default_factory=list)  # "subject" or "san", pattern
     sockets: dict[int, Identity] = field(default_factory=dict)  # by the number of the machine's user
+    roles: Mapping[str, tuple[Rule, ...]] = field(
+        default_factory=dict
+    )  # the rules of roles, by name; also the built-in ones
 
     def of_certificate(self, subject: str, names: list[str]) -> Identity | None:
         """Return who shows this certificate: the first entry that fits. `names`: its URIs and DNS names."""
@@ -145,6 +148,7 @@ class _Reader:
         for kind in ("token", "user", "certificate", "socket"):
             for place, entry in self._entries(kind):
                 self._identity(kind, place, entry)
+        self._found.roles = self._roles
         return self._found
 
     def _entries(self, kind: str) -> list[tuple[int, dict[str, Any]]]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from shared.auth.auth_file import MOST_BYTES, AuthFile, AuthFileError, Identity, parse
 from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES, Failures, network_of
 from shared.auth.own_token import OwnTokenError, use_token_of
+from shared.auth.rules import Rule
 from shared.auth.tokens import digest, is_token
 from shared.files import public_problem, without_waiting
 from shared.log import log
@@ -88,6 +89,11 @@ class Keyring:
         """Return the user of that name, and the hash of the password ("": there is none)."""
         found = self._file.users.get(name)
         return found if found is not None and self._valid(found[0]) is not None else None
+
+    @property
+    def roles(self) -> Mapping[str, tuple[Rule, ...]]:
+        """The rules of the roles that the file knows, by name."""
+        return self._file.roles
 
     @property
     def knows_certificates(self) -> bool:

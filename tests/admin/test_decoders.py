@@ -26,20 +26,25 @@ def nodes(tree: TreeNode) -> Iterator[TreeNode]:
         yield from nodes(child)
 
 
+def packed(data: bytes) -> bytes:
+    """Compress without the time, which would make the names of tests differ."""
+    return gzip.compress(data, mtime=0)
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
         (TEXT, "JSON"),
-        (gzip.compress(TEXT), "gzip > JSON"),
+        (packed(TEXT), "gzip > JSON"),
         (zlib.compress(TEXT), "zlib > JSON"),
         (base64.b64encode(TEXT), "base64 > JSON"),
         (base64.encodebytes(TEXT * 1), "base64 > JSON"),
-        (base64.b64encode(gzip.compress(TEXT)), "base64 > gzip > JSON"),
+        (base64.b64encode(packed(TEXT)), "base64 > gzip > JSON"),
         (base64.b64encode(zlib.compress(TEXT)), "base64 > zlib > JSON"),
-        (gzip.compress(gzip.compress(b"plain words")), "gzip > gzip > text"),
-        (gzip.compress(bytes(range(256))), "gzip > binary"),
+        (packed(packed(b"plain words")), "gzip > gzip > text"),
+        (packed(bytes(range(256))), "gzip > binary"),
         (msgpack.packb(OBJECT), "msgpack"),
-        (gzip.compress(msgpack.packb(OBJECT)), "gzip > msgpack"),
+        (packed(msgpack.packb(OBJECT)), "gzip > msgpack"),
         (base64.b64encode(b"plain words, and more of them"), "base64 > text"),
     ],
 )

@@ -125,7 +125,9 @@ def test_a_table_sorts_by_the_column_that_is_clicked_and_the_other_way_with_the_
     assert names(page) == ["orders", LONG, "clicks"]
 
 
-@pytest.mark.parametrize("path", ["/", "/topics/orders", "/tubes", "/storage", "/readers", "/nodes/NODE"])
+@pytest.mark.parametrize(
+    "path", ["/", "/topics/orders", "/topics/orders/mail", "/tubes", "/storage", "/readers", "/nodes", "/nodes/NODE"]
+)
 def test_every_head_of_a_table_is_a_link_that_works(url: str, path: str) -> None:
     node = httpx.get(f"{url}/api/nodes").json()["nodes"][0]
     address = f"{node['broadcast_address']}:{node['http_port']}"

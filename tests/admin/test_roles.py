@@ -18,7 +18,12 @@ ROLES = ("nobody", "viewer", "body-viewer", "operator", "admin")  # each include
 _PARAMETERS = {
     "{topic}": "t", "{channel}": "c", "{node}": "127.0.0.1:1", "{task}": "1", "{asset}": "keys.js", "{option}": "log_level",
 }  # fmt: skip
-GRAPHITE: dict[str, Any] = {"proxy_graphite": True, "graphite_url": "http://127.0.0.1:1"}
+OIDC = {"oidc_issuer": "http://127.0.0.1:1", "oidc_client_id": "c", "oidc_role": ("a=viewer",)}
+EVERYTHING: dict[str, Any] = {
+    "proxy_graphite": True,
+    "graphite_url": "http://127.0.0.1:1",
+    **OIDC,
+}  # all routes are served
 # the built-in role that a route needs at least, if it is not viewer; as it was before there were verbs
 LEAST = {
     **dict.fromkeys(
@@ -34,7 +39,8 @@ LEAST = {
         ),
         "nobody",
     ),
-    "GET /body/{topic}/{channel}": "body-viewer",
+    **dict.fromkeys(("GET /body/{topic}/{channel}", "GET /republish/{topic}/{channel}"), "body-viewer"),
+    **dict.fromkeys(("GET /login/oidc", "GET /login/oidc/callback"), "nobody"),
     **{
         route: "operator"
         for route in NEEDED
@@ -114,7 +120,7 @@ async def actions_of(client: httpx.AsyncClient) -> set[str]:
 @pytest.mark.parametrize("role", ROLES)
 def test_built_in_roles_may_do_what_they_always_might(tmp_path: Path, role: str) -> None:
     async def work() -> tuple[set[str], set[str]]:
-        app = make(auth_file=auth_file(tmp_path), anonymous_role=role, **GRAPHITE)
+        app = make(auth_file=auth_file(tmp_path), anonymous_role=role, **EVERYTHING)
         async with browser(app, **OURS) as client:
             return await routes_of(client), await actions_of(client)
 
@@ -140,7 +146,7 @@ def test_each_verb_alone_opens_what_needs_it(tmp_path: Path, verb: Verb, scope: 
     text = f'[[role]]\nname = "one"\nrules = [{{ verbs = ["{verb}"]{rules} }}]\n'
 
     async def work() -> tuple[set[str], set[str]]:
-        app = make(auth_file=auth_file(tmp_path, text, robot=["one"]), **GRAPHITE)
+        app = make(auth_file=auth_file(tmp_path, text, robot=["one"]), **EVERYTHING)
         async with browser(app, **OURS, **bearer("robot")) as client:
             return await routes_of(client), await actions_of(client)
 
@@ -205,7 +211,7 @@ def in_loop_make() -> None:
 
 def test_the_table_names_no_route_that_is_not_there() -> None:
     async def work() -> set[str]:
-        app = make(**GRAPHITE)
+        app = make(**EVERYTHING)
         patterns = {"/".join(words): methods for words, methods in app._patterns}
         return {f"{method} {path}" for path, methods in {**app._exact, **patterns}.items() for method in methods}
 

@@ -18,6 +18,7 @@ from admin.sessions import (
     MOST_REMEMBERED,
     PAIR,
     Key,
+    Session,
     Sessions,
     Tries,
     csrf_of,
@@ -42,8 +43,8 @@ def sessions(clock: Clock) -> Sessions:
     return Sessions(LIFETIME, clock, lambda: f"word{next(words)}")
 
 
-def always(user: Identity | None, secret: str = SECRET) -> Callable[[str], tuple[Identity, str] | None]:
-    return lambda name: (user, secret) if user is not None else None
+def always(user: Identity | None, secret: str = SECRET) -> Callable[[Session], tuple[Identity, str] | None]:
+    return lambda session: (user, secret) if user is not None else None
 
 
 def test_a_session_lasts_while_it_is_used_and_no_longer_than_its_life() -> None:

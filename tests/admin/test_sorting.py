@@ -58,3 +58,11 @@ def test_a_click_sorts_and_the_next_one_reverses() -> None:
     ]
     assert asked["q"] == "x"
     assert not {"page", "live", "did"} & asked.keys()
+
+
+def test_a_table_with_an_order_of_its_own_shows_no_column_until_one_is_clicked() -> None:
+    table = Table(COLUMNS, has_own_order=True)
+    heads = table.heads({})
+    assert [one.aria for one in heads] == ["", ""]
+    assert heads[0].link == {"sort": "name", "order": ""}
+    assert [one.aria for one in table.heads({"sort": "name"})] == ["ascending", ""]

@@ -8,8 +8,8 @@ from signal import SIGKILL, SIGSEGV
 import pytest
 
 from apps.supervisor import (
-    CRASH_LOOP,
     LONGEST_DELAY,
+    MOST_ENDS,
     NEVER,
     SLOW_START,
     STABLE,
@@ -27,6 +27,7 @@ from apps.supervisor import (
 from shared.values import SECOND
 
 NAMES = ("nsqlookupd", "nsqd", "nsqd-2", "nsqadmin")
+ONE_NODE = ("nsqlookupd", "nsqd", "nsqadmin")
 
 
 class Machine:
@@ -34,7 +35,8 @@ class Machine:
 
     def __init__(self, restarts: bool = False, names: tuple[str, ...] = NAMES, jitter: float = 1.0) -> None:
         daemons = [Supervised(name, name.startswith("nsqd")) for name in names]
-        self.supervisor = Supervisor(daemons, restarts, lambda: jitter)
+        self.names = names
+        self.supervisor = Supervisor(daemons, restarts, lambda: jitter, "kill -USR1 7")
         self.now = 0
         self.said: list[str] = []
         self.processes: set[str] = set()
@@ -77,6 +79,9 @@ class Machine:
     def thaw(self, name: str) -> list[str]:
         return self.take(self.supervisor.thaw(name))
 
+    def start_dead(self) -> list[str]:
+        return self.take(self.supervisor.told_to_start(self.now))
+
     def roll(self) -> list[str]:
         return self.take(self.supervisor.told_to_roll(self.now))
 
@@ -91,7 +96,7 @@ class Machine:
 
     def up(self) -> "Machine":
         self.begin()
-        assert self.answer(*NAMES)[-1] == "welcome"
+        assert self.answer(*self.names)[-1] == "welcome"
         return self
 
 
@@ -149,7 +154,8 @@ def test_a_dead_node_stays_dead_and_the_others_go_on() -> None:
     machine = Machine().up()
     assert machine.end("nsqd", -SIGKILL) == []
     assert machine.said == [
-        "nsqd was killed by SIGKILL, and stays down; the others continue (--restart starts dead daemons again)"
+        "nsqd was killed by SIGKILL, and stays down; the others continue. To start it again: kill -USR1 7"
+        " (or run penstock up with --restart)"
     ]
     assert machine.wait(3600 * SECOND) == []
     assert machine.stop() == ["terminate nsqadmin"]
@@ -159,18 +165,73 @@ def test_a_dead_node_stays_dead_and_the_others_go_on() -> None:
     assert machine.supervisor.exit_code == 1
 
 
+@pytest.mark.parametrize("names", [NAMES, ONE_NODE], ids=["two nodes", "one node"])
 @pytest.mark.parametrize("name", ["nsqlookupd", "nsqadmin"])
-def test_without_nsqlookupd_or_nsqadmin_all_are_stopped(name: str) -> None:
-    machine = Machine().up()
-    assert machine.end(name, 1)[0].startswith("terminate ")
-    assert machine.said == [f"{name} exited with code 1: stopping all daemons"]
+def test_the_set_goes_on_without_nsqlookupd_or_nsqadmin(name: str, names: tuple[str, ...]) -> None:
+    machine = Machine(names=names).up()
+    assert machine.end(name, 1) == []
+    assert machine.said[0].startswith(f"{name} exited with code 1, and stays down; the others continue. To start it")
+    assert machine.start_dead() == [f"start {name}"]
+    machine.answer(name)
+    assert machine.said[1:] == [f"starting {name}", f"{name} runs again"]
+    assert machine.supervisor.exit_code == 0
 
 
-def test_without_any_node_all_are_stopped() -> None:
+def test_nsqlookupd_and_nsqadmin_go_on_without_any_node() -> None:
     machine = Machine().up()
     machine.end("nsqd", -SIGSEGV)
-    assert machine.end("nsqd-2", 1) == ["terminate nsqadmin"]
-    assert machine.said[1] == "nsqd-2 exited with code 1: stopping all daemons"
+    assert machine.end("nsqd-2", 1) == []
+    assert machine.start_dead() == ["start nsqd", "start nsqd-2"]
+
+
+def test_without_its_only_node_a_set_is_stopped() -> None:
+    machine = Machine(names=ONE_NODE).up()
+    assert machine.end("nsqd", 1) == ["terminate nsqadmin"]
+    assert machine.said == [
+        "nsqd exited with code 1, and --restart is not given: stopping all daemons, because it is the only nsqd"
+    ]
+    assert machine.start_dead() == []
+    machine.end("nsqadmin")
+    machine.end("nsqlookupd")
+    assert machine.supervisor.is_over
+    assert machine.supervisor.exit_code == 1
+
+
+def test_a_set_of_which_nothing_is_left_has_ended() -> None:
+    machine = Machine().up()
+    for name in ("nsqd", "nsqadmin", "nsqd-2"):
+        machine.end(name)
+    assert not machine.supervisor.is_over
+    assert machine.end("nsqlookupd") == []
+    assert machine.said[-1] == "nsqlookupd exited with code 0, and stays down; no daemon is left"
+    assert machine.supervisor.is_over
+    assert machine.supervisor.exit_code == 1
+
+
+def test_a_node_that_is_held_down_is_left() -> None:
+    machine = Machine().up()
+    machine.kill("nsqd-2")
+    for name in ("nsqd-2", "nsqd", "nsqadmin", "nsqlookupd"):
+        machine.end(name, -SIGKILL)
+    assert not machine.supervisor.is_over
+    assert machine.start("nsqd-2") == ["start nsqd-2"]
+
+
+def test_only_what_died_is_started_and_not_what_is_held_down() -> None:
+    machine = Machine()
+    machine.begin()
+    assert machine.start_dead() == []
+    machine.answer(*NAMES)
+    assert machine.start_dead() == []
+    assert machine.said == [
+        "nothing is started now: the daemons are being started or stopped",
+        "nothing to start: no daemon that died is down",
+    ]
+    machine.kill("nsqd")
+    machine.end("nsqd", -SIGKILL)
+    machine.end("nsqd-2", -SIGKILL)
+    assert machine.start_dead() == ["start nsqd-2"]
+    assert machine.start_dead() == []
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -226,14 +287,40 @@ def test_a_daemon_that_was_stable_begins_with_a_short_delay_again() -> None:
 
 def test_a_crash_loop_is_told_once() -> None:
     machine = Machine(restarts=True).up()
-    for _ in range(CRASH_LOOP + 3):
+    for _ in range(MOST_ENDS - 1):
         machine.end("nsqlookupd", 1)
         machine.wait(LONGEST_DELAY)
     loops = [text for text in machine.said if "crash loop" in text]
     assert loops == [
         "nsqlookupd is in a crash loop: it ended 5 times within 120 s, and its log lines above say why;"
-        " penstock up keeps trying, at least every 30 s"
+        " penstock up tries 5 times more"
     ]
+
+
+def test_a_daemon_that_dies_again_and_again_is_given_up() -> None:
+    machine = Machine(restarts=True).up()
+    for _ in range(MOST_ENDS):
+        assert not machine.supervisor.exit_code
+        machine.end("nsqd", 1)
+        machine.wait(LONGEST_DELAY)
+    assert machine.said[-1] == (
+        "nsqd exited with code 1: it ended 10 times within 270 s, and is given up; the others continue."
+        " To start it again: kill -USR1 7"
+    )
+    assert machine.wait(3600 * SECOND) == []
+    assert machine.supervisor.exit_code == 1
+    assert machine.start_dead() == ["start nsqd"]
+    machine.end("nsqd", 1)
+    assert machine.said[-1] == "nsqd exited with code 1: starting it again in 0.5 s"
+
+
+def test_a_set_whose_only_node_is_given_up_is_stopped() -> None:
+    machine = Machine(restarts=True, names=ONE_NODE).up()
+    for _ in range(MOST_ENDS - 1):
+        assert machine.end("nsqd", 1) == []
+        machine.wait(LONGEST_DELAY)
+    assert machine.end("nsqd", 1) == ["terminate nsqadmin"]
+    assert "it ended 10 times within" in machine.said[-1]
 
 
 def test_restarted_daemons_are_no_failure_in_the_end() -> None:
@@ -294,6 +381,24 @@ def test_it_waits_for_nsqlookupd() -> None:
     assert machine.roll() == []
     assert machine.wait(SECOND) == ["start nsqlookupd"]
     assert machine.answer("nsqlookupd") == ["terminate nsqd"]
+
+
+def test_it_starts_nsqlookupd_and_nsqadmin_if_they_were_left_down() -> None:
+    machine = Machine().up()
+    machine.end("nsqlookupd", 1)
+    machine.end("nsqadmin", 1)
+    assert machine.roll() == ["start nsqlookupd", "start nsqadmin"]
+    assert machine.answer("nsqlookupd") == ["terminate nsqd"]
+
+
+@pytest.mark.parametrize(("name", "ends"), [("nsqlookupd", True), ("nsqadmin", False)])
+def test_it_needs_nsqlookupd_and_not_nsqadmin(name: str, ends: bool) -> None:
+    machine = Machine().up()
+    machine.roll()
+    machine.end(name, 1)
+    assert any("rolling restart: given up" in text for text in machine.said) is ends
+    machine.end("nsqd")
+    assert machine.answer("nsqd") == ([] if ends else ["terminate nsqd-2"])
 
 
 def test_it_starts_nodes_that_were_left_down() -> None:

@@ -124,15 +124,15 @@ def test_two_nodes_from_start_to_interrupt(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_if_one_daemon_dies_all_are_stopped(tmp_path: Path) -> None:
+def test_if_the_only_node_dies_all_are_stopped(tmp_path: Path) -> None:
     offset = free_offset(1)
     with run("up", "--port-offset", str(offset), cwd=tmp_path) as process:
         assert process.stdout is not None
         while "Ctrl-C" not in process.stdout.readline():
             pass
-        os.kill(child(process.pid, "nsqlookupd"), signal.SIGKILL)
+        os.kill(child(process.pid, "-data-path="), signal.SIGKILL)
         _, errors = process.communicate(timeout=20)
     assert process.returncode == 1
-    assert "nsqlookupd was killed by SIGKILL: stopping all daemons" in errors
+    assert "nsqd was killed by SIGKILL, and --restart is not given: stopping all daemons" in errors
     with pytest.raises(OSError):
-        socket.create_connection(("127.0.0.1", 4150 + offset), timeout=1)
+        socket.create_connection(("127.0.0.1", 4160 + offset), timeout=1)

@@ -1,4 +1,4 @@
-"""`penstock up` with real processes: a dead node comes back, or stays dead, and a rolling restart loses nothing."""
+"""`penstock up` with real processes: a dead daemon comes back, or stays dead, and a rolling restart loses nothing."""
 
 from __future__ import annotations
 
@@ -156,14 +156,79 @@ def test_kills_and_a_rolling_restart_lose_nothing_that_was_acknowledged(tmp_path
         assert daemons.stop() == 0
 
 
-def test_without_restart_a_dead_node_stays_dead(tmp_path: Path) -> None:
+def publish(daemons: Set, number: int, topic: str) -> str:
+    return httpx.post(f"{daemons.node(number)}/pub?topic={topic}", content=b"x").text
+
+
+def depth(daemons: Set, number: int, topic: str) -> int:
+    """The messages that a node has for the topic. Raises HTTPError if the node does not answer."""
+    topics = httpx.get(f"{daemons.node(number)}/stats?format=json&topic={topic}").json()["topics"]
+    return sum(int(one["depth"]) for one in topics)
+
+
+def known(daemons: Set) -> int:
+    """How many nodes nsqlookupd knows. Raises HTTPError if it does not answer."""
+    return len(httpx.get(f"http://127.0.0.1:{4161 + daemons.offset}/nodes").json()["producers"])
+
+
+def shown(daemons: Set) -> set[int]:
+    """The HTTP ports of the nodes that nsqadmin lists. Raises HTTPError if it does not answer."""
+    nodes = httpx.get(f"http://127.0.0.1:{4171 + daemons.offset}/api/nodes").raise_for_status().json()["nodes"]
+    return {int(node["http_port"]) for node in nodes}
+
+
+def test_a_dead_node_stays_dead_until_it_is_started_and_the_others_go_on(tmp_path: Path) -> None:
     with running(tmp_path) as daemons:
+        assert publish(daemons, 1, "kept") == "OK"
         daemons.kill_node("nsqd-2")
-        daemons.wait_for("nsqd-2 was killed by SIGKILL, and stays down; the others continue")
-        assert httpx.post(f"{daemons.node(0)}/pub?topic=t", content=b"x").text == "OK"
-        lookupd = f"http://127.0.0.1:{4161 + daemons.offset}/nodes"
-        eventually(lambda: len(httpx.get(lookupd).json()["producers"]) == 1)
+        command = f"kill -USR1 {daemons.process.pid}"
+        daemons.wait_for(
+            f"nsqd-2 was killed by SIGKILL, and stays down; the others continue. To start it again: {command} (or"
+        )
+        assert publish(daemons, 0, "t") == "OK"
+        eventually(lambda: known(daemons) == 1)
+        assert 4151 + daemons.offset in shown(daemons)
+        subprocess.run(command.split(), check=True)
+        daemons.wait_for("nsqd-2 runs again")
+        assert depth(daemons, 1, "kept") == 1
+        daemons.kill_node("nsqd-2")
+        eventually(lambda: known(daemons) == 1)
         assert daemons.stop() == 1
+
+
+def test_the_set_goes_on_without_nsqlookupd_and_nsqadmin(tmp_path: Path) -> None:
+    with running(tmp_path) as daemons:
+        for name, program in (("nsqlookupd", "launch.py\0nsqlookupd"), ("nsqadmin", "launch.py\0nsqadmin")):
+            os.kill(daemons.child(program), signal.SIGKILL)
+            daemons.wait_for(f"{name} was killed by SIGKILL, and stays down; the others continue")
+        assert (publish(daemons, 0, "t"), publish(daemons, 1, "t")) == ("OK", "OK")
+        daemons.process.send_signal(signal.SIGUSR1)
+        daemons.wait_for("nsqlookupd runs again")
+        daemons.wait_for("nsqadmin runs again")
+        eventually(lambda: known(daemons) == 2)
+        daemons.process.send_signal(signal.SIGINT)
+        assert daemons.process.wait(STOP_TIMEOUT) == 0
+
+
+def test_with_restart_a_dead_daemon_comes_back_with_its_address_and_data(tmp_path: Path) -> None:
+    with running(tmp_path, "--restart") as daemons:
+        assert publish(daemons, 1, "kept") == "OK"
+        for name, word in (("nsqd-2", "nsqd-2] "), ("nsqlookupd", "launch.py\0nsqlookupd")):
+            os.kill(daemons.child(word), signal.SIGKILL)
+            assert publish(daemons, 0, "t") == "OK"
+            daemons.wait_for(f"{name} was killed by SIGKILL: starting it again in 0.")
+            daemons.wait_for(f"{name} runs again")
+        assert depth(daemons, 1, "kept") == 1
+        eventually(lambda: known(daemons) == 2)
+        assert daemons.stop() == 0
+
+
+def test_a_set_of_which_nothing_is_left_ends(tmp_path: Path) -> None:
+    with running(tmp_path) as daemons:
+        for word in ("nsqd] ", "nsqd-2] ", "launch.py\0nsqlookupd", "launch.py\0nsqadmin"):
+            os.kill(daemons.child(word), signal.SIGKILL)
+        assert daemons.process.wait(STOP_TIMEOUT) == 1
+        daemons.wait_for("no daemon is left")
 
 
 def test_a_second_interrupt_kills_what_does_not_stop(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_the_rehearsal_loses_nothing(tmp_path: Path) -> None:
         shell(publish, offset, tmp_path)
         shell(kill, offset, tmp_path)
         assert shell(recover, offset, tmp_path).splitlines()[-1] == "whole"
-        process.send_signal(signal.SIGUSR2)
+        process.send_signal(signal.SIGUSR1)
         assert shell(consume, offset, tmp_path).splitlines()[-1] == "1000"
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE)

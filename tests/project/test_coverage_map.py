@@ -23,6 +23,7 @@ COVERED_BY = {
     ),
     "admin/test_monitor_process.py": ("admin.alarm_pages",),
     "admin/test_access.py": ("admin.login",),
+    "admin/test_oidc.py": ("admin.oidc_provider",),
     "admin/test_users.py": ("admin.users_command",),
     "processes/test_backup.py": (
         "nsqd.core.retention.backup", "nsqd.http.backup", "nsqd.storage.log.backup",

@@ -1,0 +1,458 @@
+"""Logging in by OIDC: the whole flow against a provider on loopback, and everything that must not let anybody in."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import httpx
+import pytest
+
+from admin.oidc import open_provider
+from admin.options import AdminOptions
+from shared.http.api import Api
+from tests.admin.asking import NOWHERE, OURS, auth_file, browser, entry, in_loop, log_in, make
+from tests.admin.fake_provider import CLIENT, SECRET, FakeProvider, fake_provider, make_key, signed_by_secret, unsigned
+
+pytestmark = pytest.mark.process
+
+ORDERS = '[[role]]\nname = "orders"\nrules = [{ verbs = ["stats", "act"], topics = ["orders.*"] }]\n'
+
+
+@pytest.fixture
+def provider() -> Iterator[FakeProvider]:
+    with fake_provider() as found:
+        yield found
+
+
+def app_of(provider: FakeProvider, directory: Path, **options: Any) -> Api:
+    secret = directory / "secret"
+    secret.write_text(SECRET + "\n")
+    secret.chmod(0o600)
+    told = {"oidc_issuer": provider.issuer, "oidc_client_id": CLIENT, "oidc_client_secret_file": str(secret)}
+    return make(**told | {"oidc_role": ("ops=operator",), "audit_file": str(directory / "audit")} | options)
+
+
+def audited(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (directory / "audit").read_text().splitlines()]
+
+
+async def begin(client: httpx.AsyncClient, following: str = "") -> str:
+    """Begin a log-in, and return the URL of the provider to which the browser is sent."""
+    answer = await client.get("/login/oidc", params={"next": following})
+    assert answer.status_code == 303, answer.text
+    return answer.headers["location"]
+
+
+async def agree(url: str) -> str:
+    """Log in at the provider, and return the path and query to which it sends the browser back."""
+    async with httpx.AsyncClient() as client:
+        back = urlsplit((await client.get(url)).headers["location"])
+    return f"{back.path}?{back.query}"
+
+
+async def whole(client: httpx.AsyncClient, following: str = "") -> httpx.Response:
+    return await client.get(await agree(await begin(client, following)))
+
+
+def run(
+    provider: FakeProvider,
+    directory: Path,
+    work: Callable[[httpx.AsyncClient], Awaitable[Any]],
+    **options: Any,
+) -> Any:
+    async def inside() -> Any:
+        async with browser(app_of(provider, directory, **options)) as client:
+            return await work(client)
+
+    return in_loop(inside)
+
+
+def test_a_user_logs_in_and_goes_on_to_the_page(provider: FakeProvider, tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        led = await client.get("/counter", params={"x": "1"})
+        page = await client.get(led.headers["location"])
+        assert '<a role="button" href="/login/oidc?next=%2Fcounter%3Fx%3D1">Log in with OIDC</a>' in page.text
+        assert 'name="password"' not in page.text  # there is no file of users
+        url = await begin(client, "/counter?x=1")
+        asked = dict(parse_qsl(urlsplit(url).query))
+        assert asked["redirect_uri"] == "http://admin/login/oidc/callback"
+        assert (asked["response_type"], asked["code_challenge_method"]) == ("code", "S256")
+        assert (asked["scope"], asked["client_id"]) == ("openid profile", CLIENT)
+        answer = await client.get(await agree(url))
+        assert (answer.status_code, answer.headers["refresh"]) == (200, "0; url=/counter?x=1")
+        cookies = answer.headers.get_list("set-cookie")
+        session = next(cookie for cookie in cookies if cookie.startswith("nsqadmin_session="))
+        assert "HttpOnly" in session
+        assert "SameSite=strict" in session
+        assert any(cookie.startswith('nsqadmin_oidc=""') and "Max-Age=0" in cookie for cookie in cookies)
+        shown = await client.get("/lookup")
+        assert shown.status_code == 200
+        assert "ann, operator" in shown.text
+        assert (await client.get("/audit")).status_code == 403
+        out = await client.post(
+            "/logout", data={"csrf": shown.text.partition('name="csrf" value="')[2][:32]}, headers=OURS
+        )
+        assert out.status_code == 303
+        assert (await client.get("/counter")).status_code == 303
+
+    run(provider, tmp_path, work)
+    first, second = audited(tmp_path)
+    assert (first["action"], first["user"], first["role"], first["outcome"]) == ("login", "ann", "operator", "done")
+    assert first["detail"] == {"by": "oidc", "subject": "1"}
+    assert (second["action"], second["user"]) == ("logout", "ann")
+
+
+def test_the_cookie_of_the_login_is_lax_and_lives_for_ten_minutes(provider: FakeProvider, tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> str:
+        return (await client.get("/login/oidc")).headers["set-cookie"]
+
+    cookie = run(provider, tmp_path, work)
+    for part in ("HttpOnly", "SameSite=lax", "Max-Age=600", "Path=/login/oidc"):
+        assert part in cookie
+
+
+def test_a_page_elsewhere_is_not_gone_to(provider: FakeProvider, tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        for elsewhere in ("https://evil.example/", "//evil.example", "/\\evil.example", "evil"):
+            assert (await whole(client, elsewhere)).headers["refresh"] == "0; url=/"
+        assert (await whole(client, "/topics/ü")).headers["refresh"] == "0; url=/topics/%C3%BC"
+
+    run(provider, tmp_path, work)
+
+
+def refused(directory: Path, answer: httpx.Response, status: int, words: str, reason: str) -> None:
+    """Check that an answer lets nobody in, says this to the user, and that the audit tells this reason."""
+    assert (answer.status_code, "refresh" in answer.headers) == (status, False)
+    assert "nsqadmin_session" not in str(answer.headers)
+    assert words in answer.text
+    record = audited(directory)[-1]
+    assert (record["action"], record["user"], record["detail"]) == ("login", "", {"by": "oidc"})
+    assert record["outcome"].startswith(f"refused: {reason}")
+
+
+def with_claims(**claims: Any) -> Callable[[FakeProvider, str], str]:
+    def forge(provider: FakeProvider, nonce: str) -> str:
+        changed = provider.right_claims(nonce) | claims
+        return provider.sign({name: value for name, value in changed.items() if value is not None})
+
+    return forge
+
+
+FORGED: dict[str, tuple[Callable[[FakeProvider, str], str], str]] = {
+    "a wrong nonce": (with_claims(nonce="another"), "the ID token is not valid: InvalidClaimError: invalid_claim: "),
+    "a wrong audience": (with_claims(aud="another"), "the ID token is not valid: InvalidClaimError"),
+    "several audiences": (with_claims(aud=[CLIENT, "another"]), "the ID token is not valid: MissingClaimError"),
+    "another party": (with_claims(azp="another"), "the ID token is not valid: InvalidClaimError"),
+    "a wrong issuer": (with_claims(iss="http://127.0.0.1:2"), "the ID token is not valid: InvalidClaimError"),
+    "expired": (with_claims(exp=1), "the ID token is not valid: ExpiredTokenError"),
+    "no time": (with_claims(exp=None), "the ID token is not valid: MissingClaimError"),
+    "from tomorrow": (with_claims(iat=1 << 40), "the ID token is not valid: InvalidClaimError"),
+    "alg none": (
+        lambda p, nonce: unsigned(p.right_claims(nonce)),
+        "the ID token is not valid: UnsupportedAlgorithmError",
+    ),
+    "HS256 by the public key": (
+        lambda p, nonce: signed_by_secret(p.right_claims(nonce), p.key),
+        "the ID token is not valid: UnsupportedAlgorithmError",
+    ),
+    "another key of the same id": (
+        lambda p, nonce: p.sign(p.right_claims(nonce), make_key("one")),
+        "the ID token is not valid: BadSignatureError",
+    ),
+    "an unknown key": (
+        lambda p, nonce: p.sign(p.right_claims(nonce), make_key("two")),
+        "the ID token was signed by a key that the provider's JWKS does not have",
+    ),
+    "no token": (lambda p, nonce: "x", "the ID token is not valid: "),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_a_token_that_is_not_right_lets_nobody_in(provider: FakeProvider, tmp_path: Path, case: str) -> None:
+    forge, reason = FORGED[case]
+
+    async def work(client: httpx.AsyncClient) -> None:
+        url = await begin(client)
+        provider.token = forge(provider, dict(parse_qsl(urlsplit(url).query))["nonce"])
+        answer = await client.get(await agree(url))
+        refused(tmp_path, answer, 400, "The response of the OIDC provider is not valid.", reason)
+        assert (await client.get("/counter")).status_code == 303
+
+    run(provider, tmp_path, work)
+
+
+def test_the_clocks_may_differ_by_a_minute(provider: FakeProvider, tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        for seconds, status in ((30, 200), (90, 400)):
+            url = await begin(client)
+            claims = provider.right_claims(dict(parse_qsl(urlsplit(url).query))["nonce"])
+            provider.token = provider.sign(claims | {"exp": claims["iat"] - seconds})
+            assert (await client.get(await agree(url))).status_code == status
+
+    run(provider, tmp_path, work)
+
+
+def test_only_the_browser_that_began_it_ends_it_and_once(provider: FakeProvider, tmp_path: Path) -> None:
+    words = "This login has expired, was already used, or was started in another browser."
+
+    async def work(client: httpx.AsyncClient) -> None:
+        back = await agree(await begin(client))
+        refused(tmp_path, await client.get("/login/oidc/callback?code=c&state=x"), 400, words, "the state is that")
+        assert words in (await client.get(back)).text  # the cookie is gone
+        assert len(audited(tmp_path)) == 1  # so that strangers cannot fill it
+        back = await agree(await begin(client))
+        cookie = client.cookies["nsqadmin_oidc"]
+        assert (await client.get(back)).status_code == 200
+        again = await client.get(back, headers={"Cookie": f"nsqadmin_oidc={cookie}"})
+        refused(tmp_path, again, 400, words, "the response of the provider was already used")
+        forged = await client.get(back, headers={"Cookie": f"nsqadmin_oidc={cookie[:-1]}x"})
+        refused(tmp_path, forged, 400, words, "the cookie was not made by this process")
+
+    run(provider, tmp_path, work)
+
+
+def test_a_code_of_somebody_else_is_of_no_use(provider: FakeProvider, tmp_path: Path) -> None:
+    """An attacker has the victim's browser bring the attacker's code, or the victim's code brought elsewhere."""
+
+    async def work(client: httpx.AsyncClient) -> None:
+        foreign = dict(parse_qsl(urlsplit(await agree(await begin(client))).query))["code"]
+        client.cookies.clear()
+        own = dict(parse_qsl(urlsplit(await agree(await begin(client))).query))
+        answer = await client.get(
+            "/login/oidc/callback", params=own | {"code": foreign}
+        )  # PKCE binds it to another one
+        refused(
+            tmp_path,
+            answer,
+            400,
+            "The response of the OIDC provider is not valid.",
+            f"{provider.issuer}/token_endpoint answered 400",
+        )
+
+    run(provider, tmp_path, work)
+
+
+def test_who_has_no_role_is_told_so_and_only_the_log_says_why(
+    provider: FakeProvider, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider.claims["groups"] = ["secret-project"]
+
+    async def work(client: httpx.AsyncClient) -> None:
+        with caplog.at_level(logging.WARNING):
+            answer = await whole(client)
+        refused(tmp_path, answer, 403, "Your account has no role in nsqadmin.", "no role for ann")
+        assert "secret-project" not in answer.text
+
+    run(provider, tmp_path, work)
+    assert "no -oidc-role for 'ann', whose claim 'groups' has ('secret-project',)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("claims", "reason"),
+    [
+        ({"preferred_username": None}, "the ID token has no text in the claim 'preferred_username'"),
+        ({"preferred_username": "a b"}, "'a b' of the claim 'preferred_username' is not a valid user name"),
+    ],
+    ids=["no name", "no valid name"],
+)
+def test_a_user_whom_nsqadmin_cannot_name(
+    provider: FakeProvider, tmp_path: Path, claims: dict[str, Any], reason: str
+) -> None:
+    provider.claims |= claims
+
+    async def work(client: httpx.AsyncClient) -> None:
+        refused(tmp_path, await whole(client), 403, "nsqadmin cannot use the user name", reason)
+
+    run(provider, tmp_path, work)
+
+
+def test_users_of_the_file_log_in_beside_it_and_nobody_takes_their_name(provider: FakeProvider, tmp_path: Path) -> None:
+    users = auth_file(tmp_path, entry("ann", ["viewer"], proof="password"))
+
+    async def work(client: httpx.AsyncClient) -> None:
+        page = (await client.get("/login")).text
+        assert "Log in with OIDC" in page
+        assert 'name="password"' in page
+        refused(
+            tmp_path, await whole(client), 403, "nsqadmin cannot use the user name", "'ann' is also the name of a user"
+        )
+        assert (await log_in(client, "ann")).status_code == 303
+        assert "ann, viewer" in (await client.get("/lookup")).text
+
+    run(provider, tmp_path, work, auth_file=users)
+
+
+def test_roles_are_those_of_the_auth_file_as_it_is_now(provider: FakeProvider, tmp_path: Path) -> None:
+    users = auth_file(tmp_path, ORDERS)
+    provider.claims = {"sub": "1", "email": "bob@x", "email_verified": True, "realm": {"roles": ["cn=o,dc=x", "other"]}}
+    options = {"oidc_role": ("cn=o,dc=x=orders",), "oidc_claim": "realm.roles", "oidc_user_claim": "email"}
+
+    async def work(client: httpx.AsyncClient) -> None:
+        assert (await whole(client)).status_code == 200
+        assert "bob@x, orders" in (await client.get("/lookup")).text
+        assert (await client.get("/topics/secret")).status_code == 403
+        assert (await client.get("/topics/orders.new")).status_code not in (303, 403)
+        auth_file(tmp_path, ORDERS.replace("orders.*", "secret"))
+        assert (await client.get("/topics/secret")).status_code not in (303, 403)
+        auth_file(tmp_path, "")
+        assert (await client.get("/topics/secret")).status_code == 303  # the role is gone, and so is the session
+
+    run(provider, tmp_path, work, auth_file=users, **options)
+
+
+def test_a_new_key_of_the_provider_is_found_and_it_is_not_asked_again_and_again(
+    provider: FakeProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("admin.oidc_provider.LEAST_BETWEEN", -1.0)
+
+    async def work(client: httpx.AsyncClient) -> None:
+        assert (await whole(client)).status_code == 200
+        assert (await whole(client)).status_code == 200
+        assert provider.asked["/jwks_uri"] == 1
+        provider.key = make_key("two")
+        provider.keys.append(provider.key)
+        assert (await whole(client)).status_code == 200
+        assert provider.asked["/jwks_uri"] == 2
+        monkeypatch.setattr("admin.oidc_provider.LEAST_BETWEEN", 30.0)
+        provider.key = make_key("three")  # which it does not publish
+        for _ in range(3):
+            assert (await whole(client)).status_code == 400
+        assert provider.asked["/jwks_uri"] == 2
+        assert provider.asked["/.well-known/openid-configuration"] == 1
+
+    run(provider, tmp_path, work)
+
+
+def test_a_provider_that_is_down_is_told_on_the_login_page(provider: FakeProvider, tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        answer = await client.get("/login/oidc")
+        assert (answer.status_code, "location" in answer.headers) == (502, False)
+        assert "The OIDC provider is unavailable." in answer.text
+        assert "Log in with OIDC" in answer.text
+
+    run(provider, tmp_path, work, oidc_issuer=f"http://{NOWHERE}")
+
+
+WRONG_ANSWERS: dict[str, bytes] = {
+    "no JSON": b"<html>",
+    "no object": b"[]",
+    "too much": b" " * 300_000,
+    "too deep": b'{"a":' * 50 + b"1" + b"}" * 50,
+    "nothing in it": b"{}",
+    "another issuer": b'{"issuer": "https://evil.example"}',
+}
+
+
+@pytest.mark.parametrize("case", WRONG_ANSWERS)
+def test_what_is_no_discovery_document(provider: FakeProvider, tmp_path: Path, case: str) -> None:
+    provider.body = WRONG_ANSWERS[case]
+
+    async def work(client: httpx.AsyncClient) -> None:
+        for _ in range(3):
+            assert (await client.get("/login/oidc")).status_code == 502
+        assert provider.asked["/.well-known/openid-configuration"] == 1  # not again within seconds
+
+    run(provider, tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    "discovery",
+    [
+        {"authorization_endpoint": "http://evil.example/"},
+        {"token_endpoint": "javascript:alert(1)"},
+        {"jwks_uri": 1},
+        {"id_token_signing_alg_values_supported": ["HS256", "none"]},
+    ],
+    ids=["plain HTTP", "no URL", "no text", "no safe algorithm"],
+)
+def test_what_a_discovery_document_may_not_say(
+    provider: FakeProvider, tmp_path: Path, discovery: dict[str, Any]
+) -> None:
+    provider.discovery = discovery
+
+    async def work(client: httpx.AsyncClient) -> int:
+        return (await client.get("/login/oidc")).status_code
+
+    assert run(provider, tmp_path, work) == 502
+
+
+def test_what_the_provider_refuses_is_told(provider: FakeProvider, tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        for error, word in (("access_denied", "access_denied"), ("<b>", "unknown error")):
+            state = dict(parse_qsl(urlsplit(await begin(client)).query))["state"]
+            told = {"error": error, "state": state, "error_description": "<i>no</i>"}
+            answer = await client.get("/login/oidc/callback", params=told)
+            refused(tmp_path, answer, 400, f"refused the login ({word})", f"the provider answered {word}")
+            assert "<i>no" not in answer.text
+
+    run(provider, tmp_path, work)
+
+
+def test_codes_that_are_made_up_are_counted_and_a_provider_that_is_down_is_nobodys_fault(
+    provider: FakeProvider, tmp_path: Path
+) -> None:
+    async def tries(client: httpx.AsyncClient, count: int) -> list[int]:
+        found = []
+        for _ in range(count):
+            state = dict(parse_qsl(urlsplit(await begin(client)).query))["state"]
+            found.append((await client.get("/login/oidc/callback", params={"code": "x", "state": state})).status_code)
+        return found
+
+    async def work(client: httpx.AsyncClient) -> None:
+        await begin(client)  # discovery is known now
+        provider.body, provider.status = b"down", 503
+        assert await tries(client, 25) == [502] * 25
+        provider.body, provider.status = None, 0
+        assert not (tmp_path / "audit").exists()
+        assert await tries(client, 25) == [400] * 20 + [429] * 5
+
+    run(provider, tmp_path, work)
+    assert len(audited(tmp_path)) == 20
+    assert provider.asked["/token_endpoint"] == 45
+
+
+def test_tries_in_vain_from_one_address_have_to_wait(provider: FakeProvider, tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> list[int]:
+        forged = {"Cookie": "nsqadmin_oidc=x"}
+        return [(await client.get("/login/oidc/callback?state=x", headers=forged)).status_code for _ in range(30)]
+
+    assert run(provider, tmp_path, work) == [400] * 20 + [429] * 10
+    assert len(audited(tmp_path)) == 20
+
+
+def test_without_a_login_nobody_may_do_anything_even_without_a_file_of_users(
+    provider: FakeProvider, tmp_path: Path
+) -> None:
+    async def work(client: httpx.AsyncClient) -> list[int]:
+        return [(await client.get(path)).status_code for path in ("/", "/api/nodes", "/config/log_level")]
+
+    assert run(provider, tmp_path, work) == [303, 401, 401]
+
+
+def test_files_of_no_use_end_the_start(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    options = AdminOptions(oidc_issuer="https://x", oidc_client_secret_file=str(secret))
+    for content, mode, words in (
+        ("", 0o600, "expected a secret of 1 to 1024"),
+        ("ü", 0o600, "expected a secret"),
+        ("word", 0o604, "everybody on this machine can read it"),
+    ):
+        secret.write_text(content)
+        secret.chmod(mode)
+        with pytest.raises(ValueError, match=words):
+            open_provider(options)
+    secret.unlink()
+    with pytest.raises(ValueError, match=r"--oidc-client-secret-file .*secret: No such file"):
+        open_provider(options)
+    for content, words in (("nonsense", "NO_CERTIFICATE"), (None, "No such file")):
+        if content is not None:
+            (tmp_path / "ca").write_text(content)
+        else:
+            (tmp_path / "ca").unlink()
+        with pytest.raises(ValueError, match=rf"--oidc-root-ca-file .*ca: .*{words}"):
+            open_provider(AdminOptions(oidc_issuer="https://x", oidc_root_ca_file=str(tmp_path / "ca")))

@@ -1,0 +1,78 @@
+"""Logging in by OIDC in a real browser, whose rules for cookies the flow depends on: the provider is another site."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.admin.conftest import nsqadmin
+from tests.admin.fake_provider import CLIENT, SECRET, fake_provider
+from tests.admin.screenshots import browser
+from tests.admin.test_pages_process import AXE
+from tests.daemons import Daemon
+from tests.requirements import require
+
+pytestmark = pytest.mark.process
+
+FAULTS = "axe.run().then(r => r.violations.map(v => v.id + ': ' + v.nodes.map(n => n.target).join(' ')))"
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Browser]:
+    require("chromium")
+    with browser() as found:
+        yield found
+
+
+def an_nsqadmin(issuer: str, *flags: str) -> Daemon:
+    given = {"issuer": issuer, "client-id": CLIENT, "role": "ops=viewer"}
+    return nsqadmin(
+        "-nsqd-http-address=127.0.0.1:1", *(f"-oidc-{name}={value}" for name, value in given.items()), *flags
+    )
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+def test_a_user_comes_back_from_another_site_and_is_logged_in(chrome: Browser, tmp_path: Path, scripts: bool) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    secret.chmod(0o600)
+    with fake_provider("localhost") as provider:  # nsqadmin is at 127.0.0.1
+        provider.asks_first = True
+        with an_nsqadmin(provider.issuer, f"-oidc-client-secret-file={secret}") as admin:
+            context = chrome.new_context(
+                bypass_csp=False, java_script_enabled=scripts, viewport={"width": 375, "height": 800}
+            )
+            page = context.new_page()
+            complaints: list[str] = []
+            page.on("console", lambda line: complaints.append(line.text))
+            page.goto(f"http://{admin.http}/counter?x=1")
+            page.get_by_role("button", name="Log in with OIDC").click()
+            page.wait_for_url(f"{provider.issuer}/**")
+            page.get_by_role("link", name="Agree").click()
+            page.wait_for_url(f"http://{admin.http}/counter?x=1")
+            assert "ann, viewer" in page.locator("header").inner_text()
+            assert [cookie["name"] for cookie in context.cookies()] == ["nsqadmin_session"]
+            assert not [line for line in complaints if "Content Security Policy" in line]
+            context.close()
+
+
+def test_the_login_page_has_no_fault_by_axe_and_fits_a_phone(chrome: Browser, tmp_path: Path) -> None:
+    require("node")  # which brings axe
+    with an_nsqadmin("http://127.0.0.1:1") as admin:
+        for scheme in ("light", "dark"):
+            context = chrome.new_context(
+                bypass_csp=True,
+                color_scheme=scheme,
+                viewport={"width": 375, "height": 800},  # for axe
+            )
+            page = context.new_page()
+            for path in ("/login", "/login/oidc"):  # the second one says that the provider is unavailable
+                page.goto(f"http://{admin.http}{path}")
+                assert page.get_by_role("button", name="Log in with OIDC").is_visible()
+                assert page.evaluate("document.documentElement.scrollWidth") <= 375
+                page.add_script_tag(path=AXE)
+                assert page.evaluate(FAULTS) == [], (scheme, path)
+            context.close()

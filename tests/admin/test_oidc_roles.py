@@ -1,0 +1,108 @@
+"""Which user and which roles claims stand for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from admin.access import Access
+from admin.oidc_roles import KIND, NoUserError, OidcRoles, claim_values
+from admin.options import AdminOptions
+from admin.roles import Who
+from shared.auth.keyring import Keyring
+from shared.auth.verbs import Verb
+from tests.admin.asking import auth_file, entry
+
+ORDERS = '[[role]]\nname = "orders"\nrules = [{ verbs = ["act"], topics = ["orders.*"] }]\n'
+
+
+def keyring(directory: Path, text: str) -> Keyring:
+    return Keyring(auth_file(directory, text), lambda: 0.0)
+
+
+@pytest.mark.parametrize(
+    ("claims", "claim", "values"),
+    [
+        ({"groups": ["a", "b"]}, "groups", ("a", "b")),
+        ({"groups": "a b"}, "groups", ("a b",)),
+        ({"groups": ["a", 7, None, ["b"]]}, "groups", ("a",)),
+        ({"groups": {"a": 1}}, "groups", ()),
+        ({}, "groups", ()),
+        ({"realm": {"roles": ["a"]}}, "realm.roles", ("a",)),
+        ({"realm": "x"}, "realm.roles", ()),
+        ({"https://x.example/roles": ["a"]}, "https://x.example/roles", ("a",)),
+        ({"groups": ["a"] * 2000}, "groups", ("a",) * 1000),
+    ],
+    ids=["list", "text", "other types", "object", "none", "path", "no path", "name with dots", "many"],
+)
+def test_values_of_a_claim(claims: dict[str, Any], claim: str, values: tuple[str, ...]) -> None:
+    assert claim_values(claims, claim) == values
+
+
+def test_values_give_roles_in_the_order_of_the_options_and_each_once() -> None:
+    roles = OidcRoles(["cn=a,dc=x=operator", "b=viewer", "c=operator"], None)
+    assert roles.roles_of(["c", "b", "cn=a,dc=x", "d"]) == ("operator", "viewer")
+    assert roles.roles_of(["d"]) == ()
+
+
+def test_an_identity_may_what_its_roles_allow_together(tmp_path: Path) -> None:
+    roles = OidcRoles(["a=orders", "b=viewer"], keyring(tmp_path, ORDERS))
+    found = roles.identity("ann", ("orders", "viewer"))
+    assert found is not None
+    assert (found.name, found.kind, found.roles) == ("ann", KIND, ("orders", "viewer"))
+    may = found.rights.may
+    assert (may(Verb.ACT, "orders.new"), may(Verb.ACT, "x"), may(Verb.STATS, "x"), may(Verb.DELETE, "orders.new")) == (
+        True, False, True, False,
+    )  # fmt: skip
+    assert roles.identity("bob", ("orders", "viewer")).rights is found.rights  # type: ignore[union-attr]
+    assert roles.identity("ann", ()) is None
+
+
+def test_a_role_changes_with_the_file(tmp_path: Path) -> None:
+    users = keyring(tmp_path, ORDERS)
+    roles = OidcRoles(["a=orders"], users)
+    for text, allowed in ((ORDERS, [True, False]), (ORDERS.replace("orders.*", "x*"), [False, True])):
+        auth_file(tmp_path, text)
+        users.look_after()
+        found = roles.identity("ann", ("orders",))
+        assert found is not None
+        assert [found.rights.may(Verb.ACT, topic) for topic in ("orders.new", "x")] == allowed
+    auth_file(tmp_path, "")
+    users.look_after()
+    assert roles.identity("ann", ("orders",)) is None
+
+
+def test_a_task_of_a_user_ends_when_the_role_may_not_do_it_any_more(tmp_path: Path) -> None:
+    users = keyring(tmp_path, ORDERS)
+    access = Access(AdminOptions(oidc_issuer="https://x", oidc_role=("a=orders",)), users)
+    assert access.oidc is not None
+    found = access.oidc.identity("ann", ("orders",))
+    assert found is not None
+    assert access.still_may(Who(found), "requeue", "orders.new")
+    assert not access.still_may(Who(found), "requeue", "x")
+    auth_file(tmp_path, ORDERS.replace("orders.*", "x"))
+    users.look_after()
+    assert not access.still_may(Who(found), "requeue", "orders.new")
+    auth_file(tmp_path, "")
+    users.look_after()
+    assert not access.still_may(Who(found), "requeue", "x")
+
+
+def test_a_role_that_is_not_known_is_told_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="--oidc-role: the role 'orders' is not known: use admin, body-viewer"):
+        OidcRoles(["a=orders"], None)
+    OidcRoles(["a=orders"], keyring(tmp_path, ORDERS))
+
+
+def test_names(tmp_path: Path) -> None:
+    roles = OidcRoles([], keyring(tmp_path, entry("ann", ["viewer"])))
+    assert roles.user_name({"name": "bob"}, "name") == "bob"
+    assert roles.user_name({"email": "bob@x", "email_verified": True}, "email") == "bob@x"
+    for claims, claim in (
+        ({}, "name"), ({"name": 7}, "name"), ({"name": ""}, "name"), ({"name": "a\nb"}, "name"), ({"name": "a" * 101}, "name"),
+        ({"email": "bob@x", "email_verified": False}, "email"), ({"name": "ann"}, "name"),
+    ):  # fmt: skip
+        with pytest.raises(NoUserError):
+            roles.user_name(claims, claim)
