@@ -23,7 +23,19 @@ from admin.overview import COLUMNS, Overview, ordered, overview_of
 from admin.queries import SELDOM, Queries
 from admin.roles import Who
 from admin.storage import drain_view, storage_view
-from admin.tables import ADOPTED, COPIES, LOG_FILES, LOG_TOPICS, LOGS, MEMBERS, NODE_TOPICS, READERS, STORAGE, TALKERS
+from admin.tables import (
+    ADOPTED,
+    COPIES,
+    LOG_FILES,
+    LOG_TOPICS,
+    LOGS,
+    MEMBERS,
+    NODE_TOPICS,
+    NODES,
+    READERS,
+    STORAGE,
+    TALKERS,
+)
 from admin.talkers import MOST, top_talkers
 from admin.tombstones import Tombstones
 from admin.upstreams import UpstreamError
@@ -58,11 +70,14 @@ class NodePages:
     async def nodes(self, request: Request) -> Fields:
         found, who, now = await self.queries.producers(), who_asks(request), self.queries.clock()
         rows = [self._row(one, who, now) for one in self.queries.inventory.all()]
+        rows, asked = sorted(rows, key=lambda row: row["state"] not in _GONE), query(request)
+        rows = NODES.sorted(rows, asked) if asked.get("sort") else rows
         return {
             "page_of": "nodes",
             "title": "Nodes",
             "nav_path": "/nodes",
-            "rows": sorted(rows, key=lambda row: row["state"] not in _GONE),
+            "rows": rows,
+            "heads": NODES.heads(asked),
             "errors": found.errors,
             "lookupds": len(self.settings.lookupds),
             "tombstones": self.tombstones.seen_by(who),
