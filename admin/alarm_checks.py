@@ -11,7 +11,7 @@ from urllib.parse import quote
 from admin.alarm_rules import RULES, Severity, Thresholds
 from admin.cluster import newest_version
 from admin.inventory import NodeState, words_of
-from admin.snapshot import ChannelFigures, Key, Snapshot
+from admin.snapshot import ChannelFigures, Key, NodeFacts, Snapshot
 from admin.views import count, duration, size
 
 SPACING = 60_000_000_000  # ns between two looks that are kept
@@ -202,23 +202,23 @@ class Checks:
 
     def _disk_low(self, look: Snapshot) -> Found:
         most, critical = self._value("disk-low", "percent"), self._value("disk-low", "critical")
-        for name, one in look.nodes.items():
-            free = 100 * one.disk_free / one.disk_total if one.disk_total else 100.0
-            if free <= max(most, critical) and one.state is not NodeState.DOWN and one.disk_total:
+        for name, one, nodes in _disks(look):
+            free = 100 * one.disk_free / one.disk_total
+            if free <= max(most, critical):
                 severity = Severity.CRITICAL if free <= critical else Severity.WARNING
                 bound = f"the threshold is {critical if free <= critical else most:g} %"
-                words = f"{size(one.disk_free)} of {size(one.disk_total)} free ({free:.0f} %), {bound}"
+                words = f"{size(one.disk_free)} of {size(one.disk_total)} free ({free:.0f} %), {bound}{nodes}"
                 yield _node("disk-low", name, words, 100 - free, severity, f"storage?node={quote(name, safe='')}")
 
     def _disk_days(self, look: Snapshot) -> Found:
         most = self._value("disk-days", "days")
-        for name, one in look.nodes.items():
+        for name, one, nodes in _disks(look):
             before = self.past.disk_before(look, name)
-            if before is None or not one.disk_total or one.disk_free >= before[1]:
+            if before is None or one.disk_free >= before[1]:
                 continue
             days = one.disk_free / ((before[1] - one.disk_free) / before[0]) / DAY
             if days <= most:
-                words = f"full in {duration(days * DAY)} at the rate of the last {duration(before[0])}"
+                words = f"full in {duration(days * DAY)} at the rate of the last {duration(before[0])}{nodes}"
                 yield _node("disk-days", name, words, -days, path=f"storage?node={quote(name, safe='')}")
 
     def _sync_slow(self, look: Snapshot) -> Found:
@@ -248,6 +248,21 @@ def _pairs(look: Snapshot, before: Snapshot | None) -> Iterator[tuple[Key, Chann
         return
     for key, now in look.channels.items():
         yield key, now, before.channels.get(key)
+
+
+def _disks(look: Snapshot) -> Iterator[tuple[str, NodeFacts, str]]:
+    """Yield each disk once: the first of its nodes, its facts, and words about the others.
+
+    Nodes of one host whose disks have the same size are taken to have one disk.
+    """
+    found: dict[tuple[str, int], list[str]] = {}
+    for name, one in look.nodes.items():
+        if one.disk_total and one.state is not NodeState.DOWN:
+            host = one.record.producer.hostname or one.record.producer.broadcast_address
+            found.setdefault((host, one.disk_total), []).append(name)
+    for names in found.values():
+        others = f"; also the disk of {', '.join(names[1:5])}" if len(names) > 1 else ""
+        yield names[0], look.nodes[names[0]], others + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _channel(

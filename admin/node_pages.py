@@ -77,9 +77,10 @@ class NodePages:
             "title": "Nodes",
             "nav_path": "/nodes",
             "rows": rows,
-            "heads": NODES.heads(asked),
+            "heads": [one for one in NODES.heads(asked) if one.key != "copies" or any(row["copies"] for row in rows)],
             "errors": found.errors,
             "lookupds": len(self.settings.lookupds),
+            "is_cluster": any(row["copies"] for row in rows),
             "tombstones": self.tombstones.seen_by(who),
             "table": [{key: row[key] for key in _NODE} for row in rows],
         }
@@ -106,7 +107,19 @@ class NodePages:
             "depth": record.figures.get("depth", 0) if who.sees_all else None,
             "disk_free": facts.disk_free if facts is not None and facts.disk_total else None,
             "disk_total": facts.disk_total if facts is not None else 0,
+            "copies": self._copies(record.address),
         }
+
+    def _copies(self, address: str) -> str:
+        """Return who has adopted the node's log, or which nodes have copies of it; "" if it is in no cluster."""
+        for cluster in self.monitor.last.clusters:
+            for member in cluster.nodes:
+                if member.http_address == address or member.asked == address:
+                    if member.adopted_by is not None:
+                        return f"adopted by node {member.adopted_by}"
+                    found = sorted((one.state, one.follower) for one in cluster.copies if one.owner == member.node)
+                    return ", ".join(f"{state} at node {follower}" for state, follower in found[:5]) or "none"
+        return ""
 
     async def _gone_node(self, record: NodeRecord, who: Who) -> Fields:
         """Return the page of a node that is down: what it told last."""

@@ -196,7 +196,7 @@ NODES: Table[JsonObject] = Table(
             Column(key, words, _figure(key))
             for key, words in {"depth": "Depth", "in_flight": "In flight", "buried": "Buried", "clients": "Clients"}.items()
         ),
-        *_numbers(disk_free="Free disk"),
+        *_numbers(disk_free="Free disk"), *_texts(copies="Copies of its log"),
     ),
     has_own_order=True,  # those that are down first
 )  # fmt: skip

@@ -86,8 +86,7 @@ class TopicPages:
         totals = [("Topics", count(len(own)))]
         if who.sees_all:
             totals += [("Totals", "loading")] if is_pending else _totals(cached.now)
-            coverage = self.queries.coverage()
-            totals += [("In these sums", coverage)] if coverage else []
+            totals += self.alarms.totals()
         return {
             "page_of": "topics",
             "title": "Topics",
