@@ -18,6 +18,7 @@ SPACING = 60_000_000_000  # ns between two looks that are kept
 LONGEST_WINDOW = 15 * SPACING  # the longest time over which alarms compare
 DISK_SPACING, DISK_LOOKS, LEAST_DISK = 300_000_000_000, 36, 1_500_000_000_000  # ns; number of looks; ns
 DAY = 86_400_000_000_000
+_GONE = (NodeState.DOWN, NodeState.STOPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,12 @@ class Past:
         self._disks: deque[tuple[int, dict[str, int]]] = deque(maxlen=DISK_LOOKS)
 
     def add(self, look: Snapshot) -> None:
-        """Keep a look for later ones to compare with."""
+        """Keep the channels of a look for later ones to compare with."""
+        if self._kept and look.at < self._kept[-1].at:  # the clock was set back: the times of before say nothing
+            self._kept.clear()
+            self._disks.clear()
         if not self._kept or look.at - self._kept[-1].at >= SPACING:
-            self._kept.append(look)
+            self._kept.append(Snapshot(look.at, answered=look.answered, channels=look.channels, left_out=look.left_out))
         while look.at - self._kept[0].at > LONGEST_WINDOW + SPACING:
             self._kept.popleft()
         if not self._disks or look.at - self._disks[-1][0] >= DISK_SPACING:
@@ -56,11 +60,14 @@ class Past:
 
     def before(self, look: Snapshot, minutes: float) -> Snapshot | None:
         """Return the earliest look of the last minutes at which the same nodes answered, or None."""
+        return next(self.looks_before(look, minutes), None)
+
+    def looks_before(self, look: Snapshot, minutes: float) -> Iterator[Snapshot]:
+        """Yield the looks of the last minutes at which the same nodes answered, the earliest first."""
         window = min(LONGEST_WINDOW, int(minutes * SPACING))
         for one in self._kept:
             if 0 < look.at - one.at <= window + SPACING // 2 and one.answered == look.answered:
-                return one
-        return None
+                yield one
 
     def disk_before(self, look: Snapshot, node: str) -> tuple[int, int] | None:
         """Return the earliest (ns ago, bytes free) of a node's disk that is old enough to tell a rate, or None."""
@@ -119,19 +126,20 @@ class Checks:
     def _failures(self, look: Snapshot) -> Found:
         rule = "failures"
         share, least = self._value(rule, "percent"), max(1, self._value(rule, "failures"))
-        before = self._before(look, rule)
-        for key, now, then in _pairs(look, before):
-            if then is None or before is None or now.messages < then.messages:
+        earlier = [one for one in self.past.looks_before(look, self._value(rule, "minutes")) if not one.left_out]
+        for key, now in look.channels.items():
+            if now.requeued + now.timed_out < least:
                 continue
-            requeued, timed_out = now.requeued - then.requeued, now.timed_out - then.timed_out
-            failed = requeued + timed_out
-            finished = max(0, now.messages - then.messages - (now.unfinished - then.unfinished))
-            if failed >= least and 100 * failed >= share * (failed + finished):
-                percent = 100 * failed / (failed + finished)
-                words = (
-                    f"{percent:.0f} % of deliveries fail: {count(requeued)} requeued and {count(timed_out)} timed out"
-                )
-                yield _channel(rule, key, f"{words} in {duration(look.at - before.at)}", percent)
+            # a channel that had no trouble is in no look: the first one that has it is younger
+            before = next((one for one in earlier if key in one.channels), None)
+            failed = _failed(now, before.channels[key]) if before is not None else None
+            if before is None or failed is None:
+                continue
+            percent = 100 * failed.share
+            if failed.all >= least and percent >= share:
+                causes = f"{count(failed.requeued)} requeued and {count(failed.timed_out)} timed out"
+                words = f"{percent:.0f} % of deliveries fail: {causes} in {duration(look.at - before.at)}"
+                yield _channel(rule, key, words, percent)
 
     def _without_consumer(self, look: Snapshot) -> Found:
         least = max(1, self._value("channel-without-consumer", "messages"))
@@ -148,7 +156,7 @@ class Checks:
             was = then.depth if then is not None else 0
             if before is None or now.depth < max(1, least) or now.depth - was < max(1, was * growth / 100):
                 continue
-            if 2 * (look.at - before.at) >= self._value(rule, "minutes") * SPACING:
+            if 2 * (look.at - before.at) >= min(LONGEST_WINDOW, self._value(rule, "minutes") * SPACING):
                 gained = f"{count(now.depth - was)} more in {duration(look.at - before.at)}"
                 yield _channel(rule, key, f"{count(now.depth)} messages, {gained}", now.depth - was)
 
@@ -233,13 +241,43 @@ class Checks:
         ahead = {name: one.clock_ahead for name, one in look.nodes.items() if one.clock_ahead is not None}
         if not ahead:
             return
-        middle = median([*ahead.values(), 0] if len(ahead) < 3 else ahead.values())  # nsqadmin's own is one of few
+        # nsqadmin's own clock is the third one of two nodes, and all that there is to compare a single node with
+        middle = median([*ahead.values(), 0]) if len(ahead) == 2 else median(ahead.values()) if len(ahead) > 2 else 0
+        than = "the others" if len(ahead) > 1 else "nsqadmin's"
         for name, one in ahead.items():
-            if abs(one - middle) >= most > 0:
-                words = (
-                    f"its clock is {duration(abs(one - middle))} {'ahead of' if one > middle else 'behind'} the others"
-                )
-                yield _node("clock-skew", name, words, abs(one - middle))
+            apart = abs(one - middle)
+            if apart >= most > 0:
+                words = f"its clock is {duration(apart)} {'ahead of' if one > middle else 'behind'} {than}"
+                yield _node("clock-skew", name, words, apart)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """The deliveries that failed between two looks, and how many ended well."""
+
+    requeued: int
+    timed_out: int
+    finished: int
+
+    @property
+    def all(self) -> int:
+        """The deliveries that failed."""
+        return self.requeued + self.timed_out
+
+    @property
+    def share(self) -> float:
+        """The share of deliveries that failed."""
+        return self.all / max(1, self.all + self.finished)
+
+
+def _failed(now: ChannelFigures, then: ChannelFigures) -> _Failed | None:
+    """Return what failed between two looks, or None if a node has counted from 0 again since."""
+    requeued, timed_out, messages = (
+        now.requeued - then.requeued, now.timed_out - then.timed_out, now.messages - then.messages,
+    )  # fmt: skip
+    if min(requeued, timed_out, messages) < 0:
+        return None
+    return _Failed(requeued, timed_out, max(0, messages - (now.unfinished - then.unfinished)))
 
 
 def _pairs(look: Snapshot, before: Snapshot | None) -> Iterator[tuple[Key, ChannelFigures, ChannelFigures | None]]:
@@ -257,7 +295,7 @@ def _disks(look: Snapshot) -> Iterator[tuple[str, NodeFacts, str]]:
     """
     found: dict[tuple[str, int], list[str]] = {}
     for name, one in look.nodes.items():
-        if one.disk_total and one.state is not NodeState.DOWN:
+        if one.disk_total and one.state not in _GONE:
             host = one.record.producer.hostname or one.record.producer.broadcast_address
             found.setdefault((host, one.disk_total), []).append(name)
     for names in found.values():
@@ -294,7 +332,7 @@ def _down(look: Snapshot) -> Found:
 def _refusing(look: Snapshot) -> Found:
     for name, one in look.nodes.items():
         words = one.refusal or (one.health if one.health != "OK" else "")
-        if words and one.state is not NodeState.DOWN:
+        if words and one.state not in _GONE:
             yield _node("node-refusing", name, words, severity=Severity.CRITICAL, path="storage" if one.refusal else "")
 
 
@@ -335,11 +373,12 @@ def _cluster(look: Snapshot) -> Found:
     for cluster in look.clusters:
         for level, words in cluster.alarms():
             severity = Severity.CRITICAL if level == "bad" else Severity.WARNING
-            yield Subject("cluster", words, words, "cluster", f"cluster {cluster.name}", 0.0, severity)
+            key = words.partition(": ")[0][:200]  # without a reason or a number, which may differ with each look
+            yield Subject("cluster", key, words[:500], "cluster", f"cluster {cluster.name}", 0.0, severity)
 
 
 def _versions(look: Snapshot) -> Found:
-    running = {name: one.record.producer.version for name, one in look.nodes.items() if one.state is not NodeState.DOWN}
+    running = {name: one.record.producer.version for name, one in look.nodes.items() if one.state not in _GONE}
     newest = newest_version(running.values())
     for name, version in running.items():
         if version and newest_version((version,)) != newest:
@@ -348,7 +387,7 @@ def _versions(look: Snapshot) -> Found:
 
 def _draining(look: Snapshot) -> Found:
     for name, one in look.nodes.items():
-        if one.record.is_draining and one.state is not NodeState.DOWN:
+        if one.record.is_draining and one.state not in _GONE:
             words = (
                 "drained: it can be stopped" if one.record.is_drained else f"{count(one.record.held)} messages are left"
             )

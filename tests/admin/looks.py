@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hypothesis import strategies as st
+
 from admin.alarm_checks import Checks, Subject
 from admin.alarm_rules import Thresholds
 from admin.cluster import Producer
@@ -14,6 +16,11 @@ from admin.snapshot import ChannelFigures, Key, NodeFacts, Snapshot, TopicFigure
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND
 NOW = 1_800_000_000 * SECOND
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)  # what a node that lies may answer
 
 
 def producer(name: str = "n", port: int = 1, **more: Any) -> Producer:
