@@ -95,6 +95,7 @@ class Snapshot:
     channels: dict[Key, ChannelFigures] = field(default_factory=dict)
     topics: dict[str, TopicFigures] = field(default_factory=dict)
     tubes: dict[Key, int] = field(default_factory=dict)  # buried jobs, by tube and node
+    paused_tubes: dict[Key, int] = field(default_factory=dict)  # ready jobs, by tube and node
     cursors: list[CursorFigures] = field(default_factory=list)
     clusters: list[ClusterState] = field(default_factory=list)
     left_out: int = 0  # channels that nodes did not list because there are too many
@@ -113,6 +114,8 @@ class Snapshot:
             key = _name(one, "tube"), node
             if key[0] and _count(one, "buried"):
                 _set(self.tubes, key, _count(one, "buried"))
+            if key[0] and one.get("paused") is True:
+                _set(self.paused_tubes, key, _count(one, "ready"))
         self.left_out += _count(data, "left_out")
 
     def add_original(self, topics: Iterable[JsonObject]) -> None:
