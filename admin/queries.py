@@ -74,19 +74,22 @@ class Queries:
         return Producers(found.errors, sorted(found.producers, key=_place))
 
     async def _producers_of(self, topic: str) -> Producers:
-        unnamed = [
-            one.producer for one in self.inventory.all() if not one.is_named and topic in dict(one.producer.topics)
-        ]
         try:
             named = await self.cluster.producers_of(topic)
         except AllFailed:
-            if not unnamed:
+            await self._producers()  # an nsqlookupd that has just restarted knows neither the topic nor the nodes
+            if not self._unnamed_with(topic):
                 raise
             named = Producers()
+        unnamed = self._unnamed_with(topic)
         known = {one.address for one in named.producers}
         gone = {one.address for one in self.gone()}
         every = (*named.producers, *(one for one in unnamed if one.address not in known))
         return Producers(named.errors, [one for one in every if one.address not in gone])
+
+    def _unnamed_with(self, topic: str) -> list[Producer]:
+        """Return the nodes that had the topic when nsqlookupd named them last."""
+        return [one.producer for one in self.inventory.all() if not one.is_named and topic in dict(one.producer.topics)]
 
     def gone(self) -> list[NodeRecord]:
         """Return the nodes that are down or stopped."""
