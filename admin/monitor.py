@@ -19,7 +19,7 @@ from admin.cluster_merge import cluster_states
 from admin.inventory import Inventory, NodeState
 from admin.merge import JsonObject, number, objects, text
 from admin.queries import Queries
-from admin.snapshot import MOST_KEPT, CursorFigures, Snapshot, facts_of
+from admin.snapshot import MOST_KEPT, MOST_LISTED, CursorFigures, Snapshot, facts_of
 from admin.state_store import StateStore
 from admin.upstreams import UpstreamError
 from shared.log import log
@@ -222,7 +222,7 @@ class Monitor:
         thresholds = self.checks.thresholds
         age = int(60 * thresholds.value("oldest-message", "minutes"))
         depth = int(thresholds.value("backlog-growing", "messages")) // 2
-        asked = {"depth": str(max(1, depth)), "age": str(min(max(1, age), MOST_AGE))}
+        asked = {"depth": str(max(1, depth)), "age": str(min(max(1, age), MOST_AGE)), "limit": str(MOST_LISTED)}
         began = self._clock()
         try:
             found.attention = await self.queries.direct.get_object(node.address, "/channels/attention", asked)
@@ -242,7 +242,8 @@ class Monitor:
         self._known = {address: one for address, one in self._known.items() if address in addresses}
         self._paces = {address: one for address, one in self._paces.items() if address in addresses}
         self._unhealthy = {address: one for address, one in self._unhealthy.items() if address in addresses}
-        for address, found in self._known.items():
+        for address, found in list(self._known.items()):
+            await asyncio.sleep(0)  # pages do not wait for the figures of all nodes
             self._note(address, found, now)
             look.add_attention(address, found.attention or {})
             look.add_original(found.originals)

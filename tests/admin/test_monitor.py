@@ -62,6 +62,7 @@ class Room:
         )
         upstreams.answer_budget = SimpleNamespace(most_held=1 << 20)
         cluster = SimpleNamespace(producers=self.producers, stats=self.stats, lookupds=tuple(self.lookupds))
+        cluster.producers_of = self.producers_of
         queries = Queries(cast(Any, None), cast(Any, cluster), upstreams, upstreams, clock=self.clock)
         self.store = StateStore(None)
         checks = Checks(Thresholds(thresholds))
@@ -77,6 +78,12 @@ class Room:
         if any(self.lookupds.values()):
             raise AllFailed("failed to query any nsqlookupd")
         return Producers([], self.named)
+
+    async def producers_of(self, topic: str) -> Producers:
+        having = [one for one in (await self.producers()).producers if (topic, False) in one.topics]
+        if not having:
+            raise AllFailed("404 TOPIC_NOT_FOUND")
+        return Producers([], having)
 
     async def stats(self, producers: list[Producer]) -> Stats:
         (node,) = producers
@@ -163,7 +170,7 @@ def test_a_look_asks_what_alarms_need_and_seldom_what_costs_more(work: Work) -> 
         look = await room.look()
         first = ["/channels/attention", "/node/drain", "/cluster", "/storage", "/cursors", "/topics/figures"]
         assert node.paths == first
-        assert node.asked[1] == ("/channels/attention", {"depth": "500", "age": "1800"})
+        assert node.asked[1] == ("/channels/attention", {"depth": "500", "age": "1800", "limit": "1000"})
         assert (look.answered, look.channels["t", "c"].buried) == ({"n:1"}, 7)
         node.asked.clear()
         for _ in range(3):
@@ -182,7 +189,7 @@ def test_a_look_asks_what_alarms_need_and_seldom_what_costs_more(work: Work) -> 
 def test_a_threshold_beyond_what_nodes_can_be_asked_for_is_bounded(work: Work) -> None:
     room = Room(thresholds=("oldest-message.minutes=1e15", "backlog-growing.messages=0"), n=(node := healthy()))
     work(room, lambda: cast(Awaitable[None], room.look()))
-    assert node.asked[1] == ("/channels/attention", {"depth": "1", "age": str(MOST_AGE)})
+    assert node.asked[1] == ("/channels/attention", {"depth": "1", "age": str(MOST_AGE), "limit": "1000"})
 
 
 def test_a_node_that_hangs_costs_one_question_and_is_as_it_was_until_it_is_down(work: Work) -> None:
@@ -351,6 +358,22 @@ def test_nsqlookupd_down(work: Work) -> None:
         look = await room.look()
         assert (look.lookupds, look.answered) == ({"l:1": "refused"}, {"n:1"}), "nodes that are known are asked anyway"
         assert room.alarms()["lookupd-down"] == ["l:1"]
+
+    work(room, looks)
+
+
+def test_an_nsqlookupd_that_was_restarted_hides_no_node_of_a_topic_until_the_next_look(work: Work) -> None:
+    room = Room(producer("n", topics=(("t", False),)), n=healthy())
+    queries = room.monitor.queries
+
+    async def looks() -> None:
+        await room.look()
+        room.named = []
+        queries.cache.invalidate()
+        assert [one.address for one in (await queries.producers_of("t")).producers] == ["n:1"]
+        assert room.state("n") is NodeState.UNREGISTERED
+        with pytest.raises(AllFailed):
+            await queries.producers_of("u")
 
     work(room, looks)
 
