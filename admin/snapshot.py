@@ -15,7 +15,7 @@ from admin.inventory import NodeRecord, NodeState
 from admin.merge import LONGEST_NAME, JsonObject, number, objects, text
 from admin.overview import older
 
-MOST_LISTED = 10_000  # channels, topics or tubes of one node
+MOST_LISTED = 1000  # channels, topics or tubes of one node: as many as it is asked for
 MOST_KEPT = 20_000  # channels, topics, tubes or cursors of all nodes together
 Key = tuple[str, str]  # topic and channel
 K = TypeVar("K")
@@ -116,7 +116,7 @@ class Snapshot:
                 _set(self.tubes, key, _count(one, "buried"))
             if key[0] and one.get("paused") is True:
                 _set(self.paused_tubes, key, _count(one, "ready"))
-        self.left_out += _count(data, "left_out")
+        self.left_out += _count(data, "left_out") + max(0, len(objects(data.get("channels"))) - MOST_LISTED)
 
     def add_original(self, topics: Iterable[JsonObject]) -> None:
         """Add the topics of an original node, in the form of admin.merge."""
@@ -151,7 +151,11 @@ def _set(bounded: dict[K, V], key: K, value: V) -> None:
 
 
 def _channel_of(one: JsonObject) -> ChannelFigures:
-    counts = [_count(one, name) for name in ChannelFigures._fields[:9]]
+    # as `_count`, without a call for each of them: there are a thousand of each node
+    counts = [
+        value if type(value := one.get(name)) is int and 0 <= value < 1 << 64 else 0
+        for name in ChannelFigures._fields[:9]
+    ]
     return ChannelFigures._make((*counts, _seconds(one), one.get("paused") is True))
 
 
