@@ -46,6 +46,7 @@ class _NodeLook:
     attention: JsonObject | None = None  # None: it did not answer
     originals: list[JsonObject] = field(default_factory=list)  # topics of an original node
     figures: JsonObject = field(default_factory=dict)
+    figures_at: int = 0  # ns since the epoch: when `figures` or `originals` were answered
     storage: JsonObject = field(default_factory=dict)
     drain: JsonObject = field(default_factory=dict)
     cursors: JsonObject = field(default_factory=dict)
@@ -175,15 +176,15 @@ class Monitor:
         is_full, before = began >= pace.seldom, self._known.get(node.address, _NodeLook())
         # what is not asked this time is as it was told last
         found = _NodeLook(
-            figures=before.figures, storage=before.storage, cursors=before.cursors, cluster=before.cluster,
-            is_full=is_full,
+            figures=before.figures, figures_at=before.figures_at, storage=before.storage, cursors=before.cursors,
+            cluster=before.cluster, is_full=is_full,
         )  # fmt: skip
         if await self.queries.penstock_nodes([node]):
             await self._ask_penstock(node, found, is_full=is_full)
         else:
             try:
                 stats = await self.queries.cluster.stats([node])
-                found.originals, found.attention = stats.topics, {}
+                found.originals, found.attention, found.figures_at = stats.topics, {}, self._clock()
             except AllFailed:
                 pass
         took = time.monotonic() - began
@@ -208,6 +209,7 @@ class Monitor:
             found.cluster = await self._answer(node, "/cluster") or {}
         if is_full:
             found.figures = await self._answer(node, "/topics/figures", {"columns": "held,buried"}) or {}
+            found.figures_at = self._clock()
             found.storage = await self._answer(node, "/storage") or {}
             found.cursors = await self._answer(node, "/cursors", {"limit": str(MOST_CURSORS)}) or {}
         if found.attention is None and found.drain:  # an earlier Penstock
@@ -228,7 +230,7 @@ class Monitor:
             del self._known[address]  # what it told before it went down is no longer true
             self._paces.pop(address, None)
         for address, found in self._known.items():
-            self._note(address, found, now)
+            self._note(address, found)
             look.add_attention(address, found.attention or {})
             look.add_original(found.originals)
             look.cursors += _cursors(address, found.cursors)
@@ -241,11 +243,11 @@ class Monitor:
             look.nodes[record.address] = facts_of(record, record.state(now), health, known.storage, known.clock_ahead)
         return look
 
-    def _note(self, address: str, found: _NodeLook, now: int) -> None:
+    def _note(self, address: str, found: _NodeLook) -> None:
         if found.is_full and found.figures:
-            self.inventory.note_figures(address, found.figures, now)
+            self.inventory.note_figures(address, found.figures, found.figures_at)
         elif found.originals:
-            self.inventory.note_figures(address, _figures_of(found.originals), now)
+            self.inventory.note_figures(address, _figures_of(found.originals), found.figures_at)
         draining, done = found.drain.get("draining") is True, found.drain.get("done") is True
         self.inventory.note_drain(address, is_draining=draining, is_drained=draining and done)
 
