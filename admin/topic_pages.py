@@ -100,7 +100,8 @@ class TopicPages:
             "totals": totals,
             "heads": TOPICS.heads(asked),
             "errors": cached.now.errors,
-            "alarm_groups": self.alarms.groups(who),
+            # a node that is down has a banner on every page already
+            "alarm_groups": [one for one in self.alarms.groups(who) if one.rule.name != "node-down"],
             "trouble": {name: severity.word for name, severity in trouble.items()},
             "table": [asdict(row) for row in listed],
         }

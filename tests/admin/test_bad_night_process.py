@@ -1,0 +1,296 @@
+"""Ten situations of a bad night: what the pages say, both to whoever has a page open and to whoever opens one afterwards."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from penstock.client import Message
+from tests.admin.night import (
+    WAIT,
+    Night,
+    a_night,
+    fails,
+    picture,
+    producer,
+    says,
+    work,
+)
+from tests.admin.screenshots import browser
+from tests.daemons import Daemon, eventually, post
+from tests.requirements import require
+
+pytestmark = pytest.mark.process
+SLOWLY = 1.0  # s for a message, so that nodes hold some all night
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Browser]:
+    require("chromium")
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory, chrome: Browser) -> Iterator[Night]:
+    with a_night(tmp_path_factory.mktemp("night"), chrome) as found:
+        found.channel("orders", "mail", 200)
+        found.channel("clicks", "archive", 0)
+        with (
+            work(found.lookupd, "orders", "mail", Message.finish, SLOWLY),
+            work(found.lookupd, "clicks", "archive", Message.finish),
+        ):
+            for admin in (found.watched, found.unwatched):  # how many messages each node holds is known
+                eventually(lambda admin=admin: len(re.findall(r'"Depth" class="n">1\d\d<', nodes(admin))) == 3)
+            yield found
+
+
+def nodes(admin: Daemon) -> str:
+    return httpx.get(f"http://{admin.http}/nodes", timeout=20).text
+
+
+def cell(admin: Daemon, topic: str, name: str) -> int:
+    """A figure in the row of a topic, as nsqadmin's first page has it; -1 if it is not there."""
+    text = httpx.get(f"http://{admin.http}/", timeout=20).text.partition(f'id="t-{topic}"')[2].partition("</tr>")[0]
+    found = re.search(rf'data-label="{name}"[^>]*>([\d,]+)<', text)
+    return int(found[1].replace(",", "")) if found else -1
+
+
+def row(page: Page, topic: str, name: str, words: str | re.Pattern[str]) -> None:
+    expect(page.locator(f"#t-{topic} td[data-label='{name}']")).to_have_text(words, timeout=WAIT)
+
+
+def banners(page: Page) -> list[str]:
+    """The red banners of the page."""
+    return page.locator("main .banner.wrong:visible").all_inner_texts()
+
+
+def is_down(page: Page, address: str) -> None:
+    """The page says that a node is down, since when, what is stuck on it, and that sums lack it; once, and in red."""
+    says(page, "Node down:", address, "messages are stuck on it: orders (", "2 of 3 nodes")
+    says(page, "since 20")
+    color = page.locator(".banner.wrong .bad").first.evaluate("one => getComputedStyle(one).color")
+    red, green, blue = map(int, re.findall(r"\d+", color)[:3])
+    assert red > 2 * max(green, blue), color
+    assert len([one for one in banners(page) if address in one]) == 1, banners(page)
+
+
+# 2
+
+
+def test_a_node_is_frozen(night: Night) -> None:
+    address, process = night.address(0), night.nodes[0].process
+    try:
+        with night.opened() as page:
+            row(page, "orders", "Messages", "600")
+            process.send_signal(signal.SIGSTOP)
+            is_down(page, address)
+            row(page, "orders", "Messages", "400")
+            with night.fresh() as other:
+                is_down(other, address)
+                row(other, "orders", "Messages", "400")
+                picture(other, "2-node-frozen")
+            process.send_signal(signal.SIGCONT)
+            row(page, "orders", "Messages", "600")
+            expect(page.locator(".banner.wrong:visible")).to_have_count(0, timeout=WAIT)
+    finally:
+        process.send_signal(signal.SIGCONT)
+    night.until_both("node-down", is_raised=False)
+
+
+# 4
+
+
+def test_nsqadmin_is_killed(night: Night) -> None:
+    with night.opened("/topics/orders") as page:
+        figure = page.locator("#live tfoot td[data-label=Messages]")
+        expect(figure).to_have_text("600", timeout=WAIT)
+        color = figure.evaluate("one => getComputedStyle(one).color")
+        night.watched.kill()
+        night.unwatched.kill()
+        expect(page.locator("#stale")).to_contain_text("Disconnected. Data from", timeout=WAIT)
+        assert figure.evaluate("one => getComputedStyle(one).color") != color
+        picture(page, "4-nsqadmin-killed")
+        post(night.nodes[0], "/pub", b"while it is dead", topic="orders")
+        night.restart_admins()
+        expect(figure).to_have_text("601", timeout=WAIT)
+        expect(page.locator("#stale")).to_be_hidden(timeout=WAIT)
+        assert figure.evaluate("one => getComputedStyle(one).color") == color
+    with night.fresh("/topics/orders") as page:
+        expect(page.locator("#live tfoot td[data-label=Messages]")).to_have_text("601", timeout=WAIT)
+        assert page.locator("#stale").is_hidden()
+
+
+# 5
+
+
+def test_nsqadmin_is_cut_off_from_a_node(night: Night) -> None:
+    address = night.address(2)
+    try:
+        with night.opened() as page:
+            row(page, "orders", "Messages", re.compile("60."))
+            night.network.cut()
+            is_down(page, address)
+            row(page, "orders", "Messages", re.compile("40."))
+            with night.fresh() as other:
+                is_down(other, address)
+                picture(other, "5-partition")
+            night.network.mend()
+            row(page, "orders", "Messages", re.compile("60."))
+            expect(page.locator(".banner.wrong:visible")).to_have_count(0, timeout=WAIT)
+    finally:
+        night.network.mend()
+    night.until_both("node-down", is_raised=False)
+
+
+# 6
+
+
+def test_every_message_of_a_topic_fails(night: Night) -> None:
+    night.channel("payments", "charge")
+    says_so = "Messages are being buried"
+    with (
+        night.opened() as page,
+        night.opened("/topics/payments/charge") as channel,
+        producer(night.nodes, "payments", 4),
+        work(night.lookupd, "payments", "charge", fails),
+    ):
+        says(page, "Critical:", says_so)
+        is_first(page, "payments")
+        expect(figure_of(channel, "Buried")).to_have_class("bad", timeout=WAIT)
+        with night.fresh() as other:
+            says(other, "Critical:", says_so)
+            is_first(other, "payments")
+        with night.fresh("/topics/payments/charge") as other:
+            for one in (channel, other):
+                expect(figure_of(one, "Failure share, 5 min")).to_have_text("100 %", timeout=WAIT)
+                expect(figure_of(one, "Finished/s")).to_have_text("0.0", timeout=WAIT)
+                expect(figure_of(one, "Buried")).to_have_text(re.compile("[1-9]"), timeout=WAIT)
+            picture(other, "6-every-message-fails")
+    night.delete("payments")
+    night.until_both("buried", is_raised=False)
+
+
+def is_first(page: Page, topic: str) -> None:
+    expect(page.locator("table tbody tr").first).to_have_attribute("id", f"t-{topic}", timeout=WAIT)
+
+
+def figure_of(page: Page, label: str) -> Locator:
+    """A figure in the line at the top of a page."""
+    return page.locator(f"#live dl.figures div:has(dt:text-is('{label}')) dd")
+
+
+# 7
+
+
+def test_the_consumers_of_a_channel_are_gone(night: Night) -> None:
+    night.channel("emails", "send")
+    with night.opened() as page, night.opened("/topics/emails/send") as channel:
+        with work(night.lookupd, "emails", "send", Message.finish):
+            expect(figure_of(channel, "Clients")).to_have_text("3", timeout=WAIT)
+        with producer(night.nodes, "emails", 200):
+            says(page, "Backlog growing", "Channel without consumer")
+            is_first(page, "emails")
+            with night.fresh() as other:
+                says(other, "Backlog growing", "Channel without consumer")
+                is_first(other, "emails")
+                picture(other, "7-consumers-gone")
+            with night.fresh("/topics/emails/send") as other:
+                for one in (channel, other):
+                    says(one, "No clients connected.")
+                    expect(figure_of(one, "Clients")).to_have_class("bad", timeout=WAIT)
+                    expect(figure_of(one, "Time to drain")).to_have_text("growing", timeout=WAIT)
+    night.delete("emails")
+    night.until_both("channel-without-consumer", is_raised=False)
+
+
+# 8
+
+
+def test_a_disk_is_almost_full(night: Night) -> None:
+    """The disk stays as it is: what counts as full changes."""
+    words = ("Critical:", "Disk almost full (3)")
+    with night.opened() as page:
+        for admin in (night.watched, night.unwatched):
+            threshold(admin, "set", percent="100", critical="100")
+            threshold(admin, "on")
+        says(page, *words)
+        night.until_both("disk-low")
+        with night.fresh() as other:
+            says(other, *words)
+            other.click("a:has-text('Disk almost full')")
+            says(other, "free", "the threshold is 100 %", night.address(0), night.address(2), "Runbook")
+            picture(other, "8-disk-almost-full")
+        for admin in (night.watched, night.unwatched):
+            threshold(admin, "off")
+        expect(page.locator("main")).not_to_contain_text("Disk almost full", timeout=WAIT)
+
+
+def threshold(admin: Daemon, action: str, **values: str) -> None:
+    """Set the rule disk-low as the page Alarm rules does."""
+    form = {"rule": "disk-low", "action": action, **values}
+    answer = httpx.post(
+        f"http://{admin.http}/alarms/rules", data=form, headers={"Origin": f"http://{admin.http}"}, timeout=20
+    )
+    assert answer.status_code == 303, answer.text
+
+
+# 1: after the others, because a node counts messages since its start
+
+
+def test_a_node_is_killed(night: Night) -> None:
+    address = night.address(1)
+    with night.opened() as page:
+        row(page, "orders", "Messages", re.compile("60."))
+        night.nodes[1].kill()
+        is_down(page, address)
+        row(page, "orders", "Messages", re.compile("40."))
+    night.until_both("node-down")
+    with night.fresh() as page:
+        is_down(page, address)
+        row(page, "orders", "Messages", re.compile("40."))
+        picture(page, "1-node-killed")
+        page.click(f"a[href='/nodes/{address.replace(':', '%3A')}']")
+        says(page, "DOWN", "Last known figures")
+        page.goto(f"http://{night.unwatched.http}/nodes")
+        says(page, "DOWN")
+    night.restart(1)
+    night.until_both("node-down", is_raised=False)
+
+
+# 3: the last one, because nodes take a while to register again
+
+
+def test_nsqlookupd_is_restarted(night: Night) -> None:
+    with night.opened() as page:
+        row(page, "orders", "Messages", re.compile("40."))
+        page.evaluate(_LEAST)
+        night.lookupd.kill()
+        says(page, "nsqlookupd down")
+        with night.fresh() as other:
+            row(other, "orders", "Messages", re.compile("40."))
+            picture(other, "3-nsqlookupd-restarted")
+        with Daemon("nsqlookupd", "-http-address", night.lookupd.http):  # at another TCP port: nobody registers yet
+            expect(page.locator("main")).not_to_contain_text("nsqlookupd down", timeout=WAIT)
+            with night.fresh() as other:
+                row(other, "orders", "Messages", re.compile("40."))
+                assert "of 3 nodes" not in other.inner_text("main")
+                other.goto(f"http://{night.unwatched.http}/nodes")
+                says(other, "up, not registered", "0 of 1 nsqlookupd")
+            assert page.evaluate("window.least") >= 400
+
+
+_LEAST = """() => {
+  window.least = Infinity;
+  const look = () => {
+    const cell = document.querySelector("#t-orders td[data-label=Messages]");
+    window.least = Math.min(window.least, cell ? Number(cell.textContent.replaceAll(",", "")) : -1);
+  };
+  look();
+  new MutationObserver(look).observe(document.getElementById("live"), {childList: true, subtree: true, characterData: true});
+}"""
