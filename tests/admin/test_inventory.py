@@ -90,6 +90,8 @@ def test_a_clock_that_is_set_back_makes_no_node_down() -> None:
     node = inventory.find("a:1")
     assert node is not None
     assert words_of(node, NOW - MINUTE) == "no answer for 0 us"
+    inventory.note_failure("a:1", "x", NOW - MINUTE)
+    assert state(inventory, now=NOW - MINUTE + DOWN_AFTER) is NodeState.DOWN, "ten seconds later, and not a minute"
 
 
 @pytest.mark.parametrize(
