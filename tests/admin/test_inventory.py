@@ -167,6 +167,8 @@ def test_a_node_that_still_answers_is_not_replaced() -> None:
     inventory.note_named([producer("a", 2)], NOW, is_complete=False)
     inventory.note_failure("a:1", "refused", NOW)
     assert state(inventory) is NodeState.UNANSWERED, "it may be named by an nsqlookupd that did not answer"
+    inventory.note_named([producer("a", 3)], NOW, is_complete=False)
+    assert state(inventory) is NodeState.UNANSWERED, "also if it failed before"
 
 
 def test_the_time_of_the_last_answer_is_stored_once_a_minute() -> None:
