@@ -16,6 +16,7 @@ from admin.views import count, duration, size
 
 SPACING = 60_000_000_000  # ns between two looks that are kept
 LONGEST_WINDOW = 15 * SPACING  # the longest time over which alarms compare
+MOST_LOOKS = 32  # that are kept: more than one a minute if nodes come and go
 DISK_SPACING, DISK_LOOKS, LEAST_DISK = 300_000_000_000, 36, 1_500_000_000_000  # ns; number of looks; ns
 DAY = 86_400_000_000_000
 
@@ -46,10 +47,11 @@ class Past:
         self._disks: deque[tuple[int, dict[str, int]]] = deque(maxlen=DISK_LOOKS)
 
     def add(self, look: Snapshot) -> None:
-        """Keep a look for later ones to compare with."""
-        if not self._kept or look.at - self._kept[-1].at >= SPACING:
+        """Keep a look for later ones to compare with: one a minute, and the first one of the same nodes."""
+        last = self._kept[-1] if self._kept else None
+        if last is None or look.at - last.at >= SPACING or look.answered != last.answered:
             self._kept.append(look)
-        while look.at - self._kept[0].at > LONGEST_WINDOW + SPACING:
+        while look.at - self._kept[0].at > LONGEST_WINDOW + SPACING or len(self._kept) > MOST_LOOKS:
             self._kept.popleft()
         if not self._disks or look.at - self._disks[-1][0] >= DISK_SPACING:
             self._disks.append((look.at, {name: one.disk_free for name, one in look.nodes.items() if one.disk_total}))

@@ -99,7 +99,20 @@ def paths(cluster: Cluster) -> dict[str, str]:
         "lookup": "/lookup",
         "counter": "/counter",
         "wrong": "/topics/orders/nobody",
+        "alarms": "/alarms",
+        "alarm": "/alarms?rule=buried",
+        "alarm-rules": "/alarms/rules",
+        "configuration": "/configuration/orders",
+        "health": "/health",
+        "republish": f"/republish/orders/mail?node={node}&offset={_an_offset(node)}",
     }
+
+
+def _an_offset(node: str) -> int:
+    """Return the offset of a message of orders/mail at the node."""
+    asked = {"topic": "orders", "channel": "mail", "state": "ready", "count": "1", "format": "json"}
+    listed = httpx.get(f"http://{node}/channel/messages", params=asked).raise_for_status().json()["messages"]
+    return int(listed[0]["offset"])
 
 
 def busy(cluster: Cluster, seconds: float) -> None:
