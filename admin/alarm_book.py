@@ -1,7 +1,8 @@
 """The alarms that are raised: since when, who has snoozed them, and what has changed since the last look. Pure.
 
 An alarm is raised for one subject of one rule, and ends when its condition does, or `hold` seconds later. A snooze silences
-one subject, or a whole rule, until a time: the alarm is still listed, but raises no banner and no notification.
+one subject, or a whole rule, until a time: the alarm is still listed, but raises no banner and no notification. If it is still
+raised when its snooze ends, it is told then; the end of every alarm that was told is told, too.
 All times are ns since the epoch.
 """
 
@@ -18,6 +19,7 @@ SECOND = 1_000_000_000
 MOST_SUBJECTS = 10_000  # alarms at a time; the others are counted
 MOST_SNOOZES = 1000
 LONGEST_REASON = 200  # characters
+_PLACES = {rule.name: place for place, rule in enumerate(RULES)}
 Id = tuple[str, str]  # rule and subject; the subject "" stands for the whole rule
 
 
@@ -39,6 +41,7 @@ class Alarm:
     seen: int  # when its condition held last
     snooze: Snooze | None = None
     is_raised: bool = True  # False: its condition has not held for long enough
+    is_told: bool = False  # it was in Changes.raised, of this process or the one before
 
     @property
     def rule(self) -> Rule:
@@ -75,7 +78,7 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Alarms that began or ended with a look, without snoozed ones."""
+    """Alarms to tell others of after a look: each is in `raised` once, and after that in `ended` once."""
 
     raised: list[Alarm]
     ended: list[Alarm]
@@ -103,38 +106,66 @@ class AlarmBook:
     """All alarms that are raised."""
 
     def __init__(self, since: Mapping[Id, int] | None = None, snoozes: Mapping[Id, Snooze] | None = None) -> None:
-        """`since` are alarms from before a restart: if they are found again, they have begun then, and are not new."""
-        self._before = dict(since or {})
+        """`since` are alarms from before a restart: if they are found again, they have begun then, and are not new.
+
+        Those that are not found again end as if they had been found by the first look.
+        """
+        self._before = {key: at for key, at in (since or {}).items() if key[0] in BY_NAME}
+        self._first = 0  # when the first look was; 0: there was none
+        self._cleared: list[Alarm] = []  # whose end is to be told
         self._alarms: dict[Id, Alarm] = {}
         self._snoozes = dict(snoozes or {})
         self.left_out = 0
 
     def update(self, found: Iterable[Subject], now: int) -> Changes:
         """Note what a look has found. Returns what has changed."""
-        raised: list[Alarm] = []
-        subjects = sorted(found, key=lambda one: one.severity)
+        self._first = self._first or now
+        subjects = list(found)
         self.left_out = max(0, len(subjects) - MOST_SUBJECTS)
+        if self.left_out:  # those that are known come first: one more must not end another
+            subjects.sort(key=lambda one: (one.severity, (one.rule, one.key) not in self._alarms))
         for subject in subjects[:MOST_SUBJECTS]:
-            key = subject.rule, subject.key
-            known = self._alarms.get(key)
-            before = self._before.get(key, 0)
-            since = known.since if known is not None else before or subject.since or now
-            alarm = Alarm(subject, since, now, is_raised=bool(before) or (known is not None and known.is_raised))
-            if not alarm.is_raised and now - since >= alarm.rule.delay * SECOND:
-                alarm = replace(alarm, is_raised=True)
-                raised.append(alarm)
-            self._alarms[key] = alarm
-        self._before.clear()
-        over = [one for one in self._alarms.values() if now - one.seen > one.rule.hold * SECOND * one.is_raised]
+            self._note(subject, now)
+        self._snoozes = {key: one for key, one in self._snoozes.items() if one.until > now}
+        over = [one for one in self._alarms.values() if _is_over(one.seen, now, one.rule.hold * one.is_raised)]
         for one in over:
             del self._alarms[one.id]
-        over = [one for one in over if one.is_raised]
-        self._snoozes = {key: one for key, one in self._snoozes.items() if one.until > now}
-        return Changes(*([one for one in alarms if self._snooze_of(one) is None] for alarms in (raised, over)))
+        over += self._cleared + self._not_found_again(now)
+        self._cleared = []
+        raised = [
+            one for one in self._alarms.values() if one.is_raised and not one.is_told and not self._snooze_of(one)
+        ]
+        self._alarms |= {one.id: replace(one, is_told=True) for one in raised}
+        ended = [one for one in over if one.is_told]
+        return Changes(*(sorted(alarms, key=lambda one: one.subject.severity) for alarms in (raised, ended)))
+
+    def _note(self, subject: Subject, now: int) -> None:
+        """Note that a condition holds."""
+        key = subject.rule, subject.key
+        known = self._alarms.get(key)
+        if known is not None:
+            is_raised = known.is_raised or now - known.since >= known.rule.delay * SECOND
+            self._alarms[key] = Alarm(subject, known.since, now, None, is_raised, known.is_told)
+        elif before := self._before.pop(key, 0):
+            self._alarms[key] = Alarm(subject, before, now, is_told=not self._is_silenced(key))
+        else:
+            since = subject.since or now
+            is_raised = now - since >= BY_NAME[subject.rule].delay * SECOND
+            self._alarms[key] = Alarm(subject, since, now, is_raised=is_raised)
+
+    def _not_found_again(self, now: int) -> list[Alarm]:
+        """Forget the alarms from before a restart that have ended, and return them."""
+        over = {key: at for key, at in self._before.items() if _is_over(self._first, now, BY_NAME[key[0]].hold)}
+        for key in over:
+            del self._before[key]
+        words = "not found after a restart of nsqadmin"
+        subjects = [(Subject(*key, key[1], "", words, 0.0, BY_NAME[key[0]].severity), at) for key, at in over.items()]
+        return [Alarm(one, at, self._first, is_told=not self._is_silenced((one.rule, one.key))) for one, at in subjects]
 
     def clear(self, rule: str, key: str) -> None:
         """End an alarm at once, as that of a node that was dismissed."""
-        self._alarms.pop((rule, key), None)
+        alarm = self._alarms.pop((rule, key), None)
+        self._cleared += [alarm] if alarm is not None else []
 
     # Snoozes
 
@@ -158,18 +189,27 @@ class AlarmBook:
 
     def all(self) -> list[Alarm]:
         """Return all alarms, the most severe and largest first, in the order of the rules."""
-        place = {rule.name: at for at, rule in enumerate(RULES)}
-        alarms = [replace(one, snooze=self._snooze_of(one)) for one in self._alarms.values() if one.is_raised]
+        raised = (one for one in self._alarms.values() if one.is_raised)
+        alarms = [one if (snooze := self._snooze_of(one)) is None else replace(one, snooze=snooze) for one in raised]
         return sorted(
-            alarms, key=lambda one: (one.subject.severity, place[one.subject.rule], -one.subject.value, one.subject.key)
+            alarms,
+            key=lambda one: (one.subject.severity, _PLACES[one.subject.rule], -one.subject.value, one.subject.key),
         )
 
     def since(self) -> dict[Id, int]:
         """Return when each alarm was raised."""
-        return {key: one.since for key, one in self._alarms.items() if one.is_raised}
+        return self._before | {key: one.since for key, one in self._alarms.items() if one.is_raised}
 
     def _snooze_of(self, alarm: Alarm) -> Snooze | None:
-        return self._snoozes.get(alarm.id) or self._snoozes.get((alarm.subject.rule, ""))
+        return self._snoozes.get(alarm.id) or self._snoozes.get((alarm.subject.rule, "")) if self._snoozes else None
+
+    def _is_silenced(self, key: Id) -> bool:
+        return key in self._snoozes or (key[0], "") in self._snoozes
+
+
+def _is_over(seen: int, now: int, hold: float) -> bool:
+    """Return whether an alarm whose condition held at `seen` has ended. `hold` is in s. The clock may have been set back."""
+    return seen != now and not 0 <= now - seen <= hold * SECOND
 
 
 def grouped(alarms: Iterable[Alarm]) -> list[Group]:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from admin.alarm_rules import RULES, Severity, Thresholds
 from admin.cluster import newest_version
 from admin.inventory import NodeState, words_of
-from admin.snapshot import ChannelFigures, Key, Snapshot
+from admin.snapshot import ChannelFigures, Key, NodeFacts, Snapshot
 from admin.views import count, duration, size
 
 SPACING = 60_000_000_000  # ns between two looks that are kept
@@ -19,6 +19,7 @@ LONGEST_WINDOW = 15 * SPACING  # the longest time over which alarms compare
 MOST_LOOKS = 32  # that are kept: more than one a minute if nodes come and go
 DISK_SPACING, DISK_LOOKS, LEAST_DISK = 300_000_000_000, 36, 1_500_000_000_000  # ns; number of looks; ns
 DAY = 86_400_000_000_000
+_GONE = (NodeState.DOWN, NodeState.STOPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +48,13 @@ class Past:
         self._disks: deque[tuple[int, dict[str, int]]] = deque(maxlen=DISK_LOOKS)
 
     def add(self, look: Snapshot) -> None:
-        """Keep a look for later ones to compare with: one a minute, and the first one of the same nodes."""
+        """Keep the channels of a look for later ones to compare with: one a minute, and the first of other nodes."""
         last = self._kept[-1] if self._kept else None
-        if last is None or look.at - last.at >= SPACING or look.answered != last.answered:
-            self._kept.append(look)
+        if last is not None and look.at < last.at:  # the clock was set back: the times of before say nothing
+            self._kept.clear()
+            self._disks.clear()
+        if last is None or not 0 <= look.at - last.at < SPACING or look.answered != last.answered:
+            self._kept.append(Snapshot(look.at, answered=look.answered, channels=look.channels, left_out=look.left_out))
         while look.at - self._kept[0].at > LONGEST_WINDOW + SPACING or len(self._kept) > MOST_LOOKS:
             self._kept.popleft()
         if not self._disks or look.at - self._disks[-1][0] >= DISK_SPACING:
@@ -58,11 +62,14 @@ class Past:
 
     def before(self, look: Snapshot, minutes: float) -> Snapshot | None:
         """Return the earliest look of the last minutes at which the same nodes answered, or None."""
+        return next(self.looks_before(look, minutes), None)
+
+    def looks_before(self, look: Snapshot, minutes: float) -> Iterator[Snapshot]:
+        """Yield the looks of the last minutes at which the same nodes answered, the earliest first."""
         window = min(LONGEST_WINDOW, int(minutes * SPACING))
         for one in self._kept:
             if 0 < look.at - one.at <= window + SPACING // 2 and one.answered == look.answered:
-                return one
-        return None
+                yield one
 
     def disk_before(self, look: Snapshot, node: str) -> tuple[int, int] | None:
         """Return the earliest (ns ago, bytes free) of a node's disk that is old enough to tell a rate, or None."""
@@ -121,19 +128,20 @@ class Checks:
     def _failures(self, look: Snapshot) -> Found:
         rule = "failures"
         share, least = self._value(rule, "percent"), max(1, self._value(rule, "failures"))
-        before = self._before(look, rule)
-        for key, now, then in _pairs(look, before):
-            if then is None or before is None or now.messages < then.messages:
+        earlier = [one for one in self.past.looks_before(look, self._value(rule, "minutes")) if not one.left_out]
+        for key, now in look.channels.items():
+            if now.requeued + now.timed_out < least:
                 continue
-            requeued, timed_out = now.requeued - then.requeued, now.timed_out - then.timed_out
-            failed = requeued + timed_out
-            finished = max(0, now.messages - then.messages - (now.unfinished - then.unfinished))
-            if failed >= least and 100 * failed >= share * (failed + finished):
-                percent = 100 * failed / (failed + finished)
-                words = (
-                    f"{percent:.0f} % of deliveries fail: {count(requeued)} requeued and {count(timed_out)} timed out"
-                )
-                yield _channel(rule, key, f"{words} in {duration(look.at - before.at)}", percent)
+            # a channel that had no trouble is in no look: the first one that has it is younger
+            before = next((one for one in earlier if key in one.channels), None)
+            failed = _failed(now, before.channels[key]) if before is not None else None
+            if before is None or failed is None:
+                continue
+            percent = 100 * failed.share
+            if failed.all >= least and percent >= share:
+                causes = f"{count(failed.requeued)} requeued and {count(failed.timed_out)} timed out"
+                words = f"{percent:.0f} % of deliveries fail: {causes} in {duration(look.at - before.at)}"
+                yield _channel(rule, key, words, percent)
 
     def _without_consumer(self, look: Snapshot) -> Found:
         least = max(1, self._value("channel-without-consumer", "messages"))
@@ -150,7 +158,7 @@ class Checks:
             was = then.depth if then is not None else 0
             if before is None or now.depth < max(1, least) or now.depth - was < max(1, was * growth / 100):
                 continue
-            if 2 * (look.at - before.at) >= self._value(rule, "minutes") * SPACING:
+            if 2 * (look.at - before.at) >= min(LONGEST_WINDOW, self._value(rule, "minutes") * SPACING):
                 gained = f"{count(now.depth - was)} more in {duration(look.at - before.at)}"
                 yield _channel(rule, key, f"{count(now.depth)} messages, {gained}", now.depth - was)
 
@@ -204,23 +212,23 @@ class Checks:
 
     def _disk_low(self, look: Snapshot) -> Found:
         most, critical = self._value("disk-low", "percent"), self._value("disk-low", "critical")
-        for name, one in look.nodes.items():
-            free = 100 * one.disk_free / one.disk_total if one.disk_total else 100.0
-            if free <= max(most, critical) and one.state is not NodeState.DOWN and one.disk_total:
+        for name, one, nodes in _disks(look):
+            free = 100 * one.disk_free / one.disk_total
+            if free <= max(most, critical):
                 severity = Severity.CRITICAL if free <= critical else Severity.WARNING
                 bound = f"the threshold is {critical if free <= critical else most:g} %"
-                words = f"{size(one.disk_free)} of {size(one.disk_total)} free ({free:.0f} %), {bound}"
+                words = f"{size(one.disk_free)} of {size(one.disk_total)} free ({free:.0f} %), {bound}{nodes}"
                 yield _node("disk-low", name, words, 100 - free, severity, f"storage?node={quote(name, safe='')}")
 
     def _disk_days(self, look: Snapshot) -> Found:
         most = self._value("disk-days", "days")
-        for name, one in look.nodes.items():
+        for name, one, nodes in _disks(look):
             before = self.past.disk_before(look, name)
-            if before is None or not one.disk_total or one.disk_free >= before[1]:
+            if before is None or one.disk_free >= before[1]:
                 continue
             days = one.disk_free / ((before[1] - one.disk_free) / before[0]) / DAY
             if days <= most:
-                words = f"full in {duration(days * DAY)} at the rate of the last {duration(before[0])}"
+                words = f"full in {duration(days * DAY)} at the rate of the last {duration(before[0])}{nodes}"
                 yield _node("disk-days", name, words, -days, path=f"storage?node={quote(name, safe='')}")
 
     def _sync_slow(self, look: Snapshot) -> Found:
@@ -235,13 +243,43 @@ class Checks:
         ahead = {name: one.clock_ahead for name, one in look.nodes.items() if one.clock_ahead is not None}
         if not ahead:
             return
-        middle = median([*ahead.values(), 0] if len(ahead) < 3 else ahead.values())  # nsqadmin's own is one of few
+        # nsqadmin's own clock is the third one of two nodes, and all that there is to compare a single node with
+        middle = median([*ahead.values(), 0]) if len(ahead) == 2 else median(ahead.values()) if len(ahead) > 2 else 0
+        than = "the others" if len(ahead) > 1 else "nsqadmin's"
         for name, one in ahead.items():
-            if abs(one - middle) >= most > 0:
-                words = (
-                    f"its clock is {duration(abs(one - middle))} {'ahead of' if one > middle else 'behind'} the others"
-                )
-                yield _node("clock-skew", name, words, abs(one - middle))
+            apart = abs(one - middle)
+            if apart >= most > 0:
+                words = f"its clock is {duration(apart)} {'ahead of' if one > middle else 'behind'} {than}"
+                yield _node("clock-skew", name, words, apart)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """The deliveries that failed between two looks, and how many ended well."""
+
+    requeued: int
+    timed_out: int
+    finished: int
+
+    @property
+    def all(self) -> int:
+        """The deliveries that failed."""
+        return self.requeued + self.timed_out
+
+    @property
+    def share(self) -> float:
+        """The share of deliveries that failed."""
+        return self.all / max(1, self.all + self.finished)
+
+
+def _failed(now: ChannelFigures, then: ChannelFigures) -> _Failed | None:
+    """Return what failed between two looks, or None if a node has counted from 0 again since."""
+    requeued, timed_out, messages = (
+        now.requeued - then.requeued, now.timed_out - then.timed_out, now.messages - then.messages,
+    )  # fmt: skip
+    if min(requeued, timed_out, messages) < 0:
+        return None
+    return _Failed(requeued, timed_out, max(0, messages - (now.unfinished - then.unfinished)))
 
 
 def _pairs(look: Snapshot, before: Snapshot | None) -> Iterator[tuple[Key, ChannelFigures, ChannelFigures | None]]:
@@ -250,6 +288,21 @@ def _pairs(look: Snapshot, before: Snapshot | None) -> Iterator[tuple[Key, Chann
         return
     for key, now in look.channels.items():
         yield key, now, before.channels.get(key)
+
+
+def _disks(look: Snapshot) -> Iterator[tuple[str, NodeFacts, str]]:
+    """Yield each disk once: the first of its nodes, its facts, and words about the others.
+
+    Nodes of one host whose disks have the same size are taken to have one disk.
+    """
+    found: dict[tuple[str, int], list[str]] = {}
+    for name, one in look.nodes.items():
+        if one.disk_total and one.state not in _GONE:
+            host = one.record.producer.hostname or one.record.producer.broadcast_address
+            found.setdefault((host, one.disk_total), []).append(name)
+    for names in found.values():
+        others = f"; also the disk of {', '.join(names[1:5])}" if len(names) > 1 else ""
+        yield names[0], look.nodes[names[0]], others + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _channel(
@@ -281,7 +334,7 @@ def _down(look: Snapshot) -> Found:
 def _refusing(look: Snapshot) -> Found:
     for name, one in look.nodes.items():
         words = one.refusal or (one.health if one.health != "OK" else "")
-        if words and one.state is not NodeState.DOWN:
+        if words and one.state not in _GONE:
             yield _node("node-refusing", name, words, severity=Severity.CRITICAL, path="storage" if one.refusal else "")
 
 
@@ -322,11 +375,12 @@ def _cluster(look: Snapshot) -> Found:
     for cluster in look.clusters:
         for level, words in cluster.alarms():
             severity = Severity.CRITICAL if level == "bad" else Severity.WARNING
-            yield Subject("cluster", words, words, "cluster", f"cluster {cluster.name}", 0.0, severity)
+            key = words.partition(": ")[0][:200]  # without a reason or a number, which may differ with each look
+            yield Subject("cluster", key, words[:500], "cluster", f"cluster {cluster.name}", 0.0, severity)
 
 
 def _versions(look: Snapshot) -> Found:
-    running = {name: one.record.producer.version for name, one in look.nodes.items() if one.state is not NodeState.DOWN}
+    running = {name: one.record.producer.version for name, one in look.nodes.items() if one.state not in _GONE}
     newest = newest_version(running.values())
     for name, version in running.items():
         if version and newest_version((version,)) != newest:
@@ -335,7 +389,7 @@ def _versions(look: Snapshot) -> Found:
 
 def _draining(look: Snapshot) -> Found:
     for name, one in look.nodes.items():
-        if one.record.is_draining and one.state is not NodeState.DOWN:
+        if one.record.is_draining and one.state not in _GONE:
             words = (
                 "drained: it can be stopped" if one.record.is_drained else f"{count(one.record.held)} messages are left"
             )

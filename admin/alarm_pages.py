@@ -26,7 +26,7 @@ from admin.inventory import NodeState
 from admin.layout import Fields, Form, PageRenderer, View
 from admin.monitor import Monitor
 from admin.roles import Who
-from admin.views import page_of, whole
+from admin.views import count, page_of, whole
 from admin.webhook import Webhooks
 from shared.http.api import Handler, Routes, json_response, query
 from shared.http.errors import HttpError
@@ -77,6 +77,16 @@ class AlarmPages:
         """Return the alarms that are not snoozed, by rule; without those that are only good to know."""
         alarms = [one for one in self.visible(who) if one.snooze is None and one.subject.severity is not Severity.INFO]
         return grouped(alarms)
+
+    def totals(self) -> list[tuple[str, str]]:
+        """Return what the overview counts besides topics: what is missing in its sums, and what operators have to end."""
+        look, coverage = self.monitor.last, self.monitor.queries.coverage()
+        draining = sum(one.record.is_draining for one in look.nodes.values())
+        counts = {
+            "Draining nodes": draining, "Paused tubes": len(look.paused_tubes), "Buried jobs": sum(look.tubes.values()),
+        }  # fmt: skip
+        found = [(name, count(value)) for name, value in counts.items() if value]
+        return [("In these sums", coverage), *found] if coverage else found
 
     async def alarms(self, request: Request) -> Fields:
         asked, who = query(request), who_asks(request)

@@ -173,7 +173,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "disk-days", Severity.WARNING, "Disk fills up",
-        "At the rate of the last half hour, the disk of the node's log is full in a few days.",
+        "At the rate of the last hours, the disk of the node's log is full in a few days.",
         "Shorten the retention, or add disk space in time.", "disk-full.md",
         (Threshold("days", 3, "days", "Days until the disk is full, at most"),), hold=600,
     ),

@@ -81,7 +81,6 @@ class Browsing:
         arguments |= filters.asked(time.time_ns())
         find = self.lists.search if filters else self.lists.page
         found = await find(listed, arguments, asked.get("after", ""))
-        may_publish = who.identity.rights.any_of(Verb.PUBLISH)
         chosen = {"node": node, "state": state, **filters.fields()}
         return {
             "page_of": "messages",
@@ -97,15 +96,12 @@ class Browsing:
             "counts": found.counts,
             "silent": found.silent,
             "shows_bodies": shows,
-            "may_republish": shows and who.may("publish", topic),
-            "may_move": may_publish,
-            "targets": await self._targets(asked, who),
-            "to": asked.get("to", "")[:MOST_NAME],
             "messages": await asyncio.to_thread(_views, found.messages),
             "errors": found.errors + _unlisted(nodes, node),
-            "table": _table(found.messages, shows),
+            "table": _table([_exported(one) for one in found.messages], shows),
             **_common(asked, state, _page_data(found, state), BULK_ACTIONS),
-            "can_many": [one for one in BULK_ACTIONS[state] if one != "move" or may_publish],
+            **(_count_of_matches(asked, found) if filters else {}),
+            **await self._publishing(asked, who, topic, state, shows),
         }
 
     async def nodes_of(self, topic: str, node: str = "") -> list[str]:
@@ -118,9 +114,20 @@ class Browsing:
             raise HttpError(404, f"No node that lists messages has topic {topic}. Only Penstock's nsqd list messages.")
         return [one.address for one in found]
 
+    async def _publishing(self, asked: dict[str, str], who: Who, topic: str, state: str, shows: bool) -> Fields:
+        """Return the fields about actions that publish: which are offered, and to which topics messages may be moved."""
+        may_publish = who.identity.rights.any_of(Verb.PUBLISH)
+        return {
+            "may_republish": shows and who.may("publish", topic),
+            "may_move": may_publish,
+            "can_many": [one for one in BULK_ACTIONS[state] if one != "move" or may_publish],
+            "targets": await self._targets(asked, who),
+            "to": asked.get("to", "")[:MOST_NAME],
+        }
+
     async def _targets(self, asked: dict[str, str], who: Who) -> list[str]:
-        """Return names of topics to which messages may be moved, if the page asks for them."""
-        if asked.get("many") != "move" and "bulk" not in asked:
+        """Return names of topics to which messages may be moved, if the page asks for one."""
+        if asked.get("many") != "move":
             return []
         named = (await self.queries.cache.get("topics", self.queries.cluster.topics)).now.names
         return sorted(name for name in named if who.may("publish", name))[:MOST_TARGETS]
@@ -285,9 +292,23 @@ def _found_at(one: JsonObject) -> JsonObject:
     return {"node": one["node"], "client": shown if told else None}
 
 
+def _exported(one: JsonObject) -> JsonObject:
+    """Return a message for exports, whose cells have no objects: the address of its client stands for it."""
+    client = one.get("client")
+    return one | ({"client": text(client.get("remote_address"))} if isinstance(client, dict) else {})
+
+
 def _page_data(found: MessageList, state: str) -> JsonObject:
     """Return a page of several nodes as one node would answer it."""
     return {"total": found.counts[state], "next": found.following}
+
+
+def _count_of_matches(asked: dict[str, str], found: MessageList) -> Fields:
+    """Return how many messages a bulk action with filters is for, if the page has all that match."""
+    if found.following or found.silent or asked.get("after") or not found.messages:
+        return {}
+    matches = len(found.messages)
+    return {"count": min(matches, whole(asked.get("count", ""), matches)) or matches}
 
 
 def _unlisted(nodes: list[str], node: str) -> list[str]:

@@ -105,6 +105,8 @@ class BulkWork:
         if "scanned" not in answer:  # it would act on everything
             raise Refused(f"{node} cannot filter messages: upgrade it", 501)
         chosen.offsets += [number(one.get("offset")) for one in objects(answer.get("messages"))[: self._most]]
-        chosen.after = text(answer.get("next"))
+        before, chosen.after = chosen.after, text(answer.get("next"))
+        if chosen.after and chosen.after == before:
+            raise Refused(f"{node} lists the same messages again and again", 502)
         chosen.is_all = not chosen.after
         chosen.is_full = chosen.is_all or len(chosen.offsets) >= MOST_CHOSEN

@@ -29,8 +29,9 @@ from admin.merge import JsonObject, merged_channel
 from admin.options import AdminOptions
 from admin.queries import SELDOM, Queries
 from admin.series import spans
+from admin.tables import CHANNEL_NODES, CLIENTS, OF_PENSTOCK
 from admin.views import count, rate
-from shared.http.api import json_response
+from shared.http.api import json_response, query
 from shared.http.errors import HttpError
 
 MOST_CLIENTS = 2000  # clients of one page
@@ -79,7 +80,10 @@ class ChannelPage:
             for one in merged["nodes"]
         ]
         total = NodeRow("", merged, total_rates, min(filter(None, oldest.values()), default=0), bool(penstock_nodes))
-        clients = merged["clients"] or []
+        asked = query(request)
+        clients = (
+            CLIENTS.sorted(merged["clients"] or [], asked) if asked.get("clients_sort") else merged["clients"] or []
+        )
         return {
             "page_of": "channel",
             "title": f"Channel {name}",
@@ -88,7 +92,9 @@ class ChannelPage:
             "name": name,
             "figures": _figures(total, await self._failure_share(penstock_nodes, topic, name)),
             "oldest": total.oldest,
-            "rows": [*rows, total],
+            "rows": [*CHANNEL_NODES.sorted(rows, asked), total],
+            "node_heads": [one for one in CHANNEL_NODES.heads(asked) if penstock_nodes or one.key not in OF_PENSTOCK],
+            "client_heads": CLIENTS.heads(asked),
             "states": _states(rows),
             "clients": [one | {"failure_share": client_share(one)} for one in clients[:MOST_CLIENTS]],
             "errors": [*errors, *_left_out(clients)],

@@ -18,7 +18,6 @@ from admin.api import parameters
 from admin.audit import Audit
 from admin.cluster import Producer
 from admin.error_pages import Partly
-from admin.failures import in_words
 from admin.form_answers import refuse_field
 from admin.form_state import FieldError
 from admin.layout import Fields, Form, PageRenderer
@@ -102,7 +101,7 @@ class Configuration:
             "asked": changes,
             "removes": may_remove(nodes, changes),
             "state": state_of(nodes),
-            "errors": [in_words(error) for error in gathered.errors],
+            "errors": gathered.errors,
             "table": [{"node": one.node, **one.values, "set_for_topic": " ".join(sorted(one.own))} for one in nodes],
         }
 

@@ -12,6 +12,7 @@ from admin.upstreams import Refused, UpstreamError
 from shared.http.errors import HttpError
 from shared.log import log
 
+FORBIDDEN = "FORBIDDEN"  # the text of an error: the user may not
 Ways = list[tuple[tuple[str, ...], str]]  # segments of a path, and the words of the link to it
 
 
@@ -37,7 +38,10 @@ def wrong(words: str, advice: str) -> dict[str, Any]:
 def failure(request: Request, error: Exception) -> tuple[int, dict[str, Any]]:
     """Return the status and the fields of a page that says what went wrong."""
     if isinstance(error, HttpError):
-        return error.status, wrong(error.text, "") | {"still": error.status == 403}
+        words, advice = error.text, ""
+        if error.text == FORBIDDEN:
+            words, advice = "Access denied", "Your role or your topics do not allow this."
+        return error.status, wrong(words, advice) | {"still": error.status == 403}
     if isinstance(error, AllFailed | UpstreamError):
         words = in_words(str(error))
         if isinstance(error, Refused) and error.status == 404:

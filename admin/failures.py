@@ -55,11 +55,17 @@ def in_words(errors: str | Iterable[str]) -> str:
 
     Text that is no error of a node is returned as it is.
     """
+    return " ".join(sentences(errors))
+
+
+def sentences(errors: str | Iterable[str]) -> list[str]:
+    """Return the sentences of `in_words` one by one."""
     texts = [errors] if isinstance(errors, str) else list(errors)
-    begin, parts = "", []
+    begin: list[str] = []
+    parts: list[str] = []
     for text in texts:
         match = _ALL_FAILED.fullmatch(text)
-        begin = f"No {match[1]} answered. " if match is not None else begin
+        begin = [f"No {match[1]} answered."] if match is not None else begin
         parts += _BETWEEN.split(match[2] if match is not None else text)
     reasons: dict[str, list[str]] = {}
     for part in parts:
@@ -67,7 +73,7 @@ def in_words(errors: str | Iterable[str]) -> str:
         nodes = reasons.setdefault(reason, [])
         if node and node not in nodes:
             nodes.append(node)
-    return begin + " ".join(_sentence(nodes, reason) for reason, nodes in reasons.items())
+    return begin + [_sentence(nodes, reason) for reason, nodes in reasons.items()]
 
 
 def field_of(errors: str) -> str:

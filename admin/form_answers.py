@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from admin.access import Access, place_of, who_asks
 from admin.cluster import AllFailed
-from admin.error_pages import Partly
+from admin.error_pages import FORBIDDEN, Partly
 from admin.failures import field_of, in_words
 from admin.flashes import COOKIE, KEPT, Done, Flashes
 from admin.form_state import NONE, FieldError, Refusal
@@ -30,7 +30,7 @@ _ONCE = ("did", "n", "published", "at", "key")
 # Fields of a refused form that are arguments of the page that shows it again.
 _ASKED = ("name", "node", "offset", "state", "after", "contains", "count", "per_second", *SETTINGS)
 _AGAIN = "A node that did not answer may have applied the change, or may apply it later. Check the result."
-FORBIDDEN = "FORBIDDEN"
+MOST_ASKED = 500  # characters of each argument
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class FormAnswers:
     def _owner(self, request: Request) -> str:
         """Return whose flash it is: the session, or the user and the address."""
         who = who_asks(request)
-        return who.session or f"{who.name} at {self.access.remote(request)}"
+        return who.csrf or f"{who.name} at {self.access.remote(request)}"
 
     def note_refused(self, request: Request, action: str, words: str, form: Mapping[str, str] | None = None) -> None:
         """Record an attempt that was refused."""
@@ -129,5 +129,5 @@ def refusal_of(request: Request) -> Refusal:
 
 def asked_again(form: Mapping[str, str]) -> dict[str, str]:
     """Return the query of the page that shows a refused form again."""
-    asked = {name: form[name] for name in _ASKED if name in form}
+    asked = {name: form[name][:MOST_ASKED] for name in _ASKED if name in form}
     return asked | {"many": form.get("action", "")} if "count" in form else asked

@@ -87,7 +87,7 @@ class Refusal:
 
     def of(self, hidden: Mapping[str, object]) -> FormState:
         """Return the state of the form that has these hidden fields."""
-        if not self.words or any(self.typed.get(name) != str(value) for name, value in hidden.items()):
+        if not self.words or any(self.typed.get(name, "") != str(value) for name, value in hidden.items()):
             return EMPTY
         return FormState(self.typed, self.field, self.words)
 

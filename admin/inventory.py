@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
+from heapq import nsmallest
 from typing import Any
 
 from admin.cluster import Producer
-from admin.merge import JsonObject, number, text
+from admin.merge import LONGEST_NAME, JsonObject, number, objects, text
 from admin.views import count, duration
 
 MOST_NODES = 1000  # that are remembered; beyond that, the node that was seen longest ago is forgotten
@@ -21,6 +22,7 @@ MOST_STUCK = 100  # topics remembered of a node, those with the most messages
 MOST_TOPICS = 20_000  # names of topics remembered of a node
 DOWN_AFTER = 10_000_000_000  # ns without an answer after which a node that nsqlookupd still names is down
 LONGEST = 300  # characters of a reason
+MINUTE = 60_000_000_000  # ns
 _FIGURES = ("topics", "depth", "in_flight", "deferred", "buried", "clients", "messages")
 
 
@@ -92,11 +94,13 @@ class NodeRecord:
         if not self.figures_at:
             return "Its figures are not known."
         if not held and not buried:
-            return "It held no messages."
+            is_known = sees_all or len(self.stuck) < MOST_STUCK
+            return "It held no messages." if is_known else "Its figures of your topics are not known."
         more = f" and {count(buried)} buried" if buried else ""
+        noun, verb = "message" if held == 1 else "messages", "is" if held + buried == 1 else "are"
         names = ", ".join(f"{one.topic} ({count(one.messages + one.buried)})" for one in stuck[:5])
         rest = f" and {len(stuck) - 5} more topics" if len(stuck) > 5 else ""
-        return f"{count(held)} messages{more} are stuck on it" + (f": {names}{rest}." if names else ".")
+        return f"{count(held)} {noun}{more} {verb} stuck on it" + (f": {names}{rest}." if names else ".")
 
 
 class Inventory:
@@ -104,6 +108,7 @@ class Inventory:
 
     def __init__(self, records: Iterable[NodeRecord] = ()) -> None:
         self._records = {one.address: one for one in records}
+        self._moved: set[str] = set()  # addresses of nodes that seem to have come back under another address
         self.changed: set[str] = set()  # addresses whose records are to be stored, or deleted if there is none
 
     def all(self) -> list[NodeRecord]:
@@ -128,14 +133,15 @@ class Inventory:
 
         Returns True if a node is missing from the list that was in the one before.
         """
-        named = {one.address: one for one in producers if one.http_port}
+        named = {one.address: _bounded(one) for one in producers if one.http_port}
+        self._moved -= named.keys()
         for address, producer in named.items():
             known = self._records.get(address)
             if known is None:
-                self._supersede(producer, now)
-                self._put(NodeRecord(_bounded(producer), True, 0))
+                self._supersede(producer, named)
+                self._put(NodeRecord(producer, True, 0))
             elif known.producer != producer or not known.is_named:
-                self._put(replace(known, producer=_bounded(producer), is_named=True))
+                self._put(replace(known, producer=producer, is_named=True))
         missing = [one for one in self._records.values() if one.is_named and one.address not in named]
         for one in missing if is_complete else ():
             self._put(replace(one, is_named=False))
@@ -146,13 +152,16 @@ class Inventory:
         """Note that a node answered."""
         known = self._records.get(address)
         if known is not None:
-            changed = known.failing_since or now - known.seen_at > 60_000_000_000  # stored once a minute
+            changed = known.failing_since or now // MINUTE != known.seen_at // MINUTE  # stored once a minute
+            self._moved.discard(address)
             self._put(replace(known, seen_at=now, failing_since=0, reason=""), store=bool(changed))
 
     def note_failure(self, address: str, reason: str, now: int) -> None:
         """Note that a node did not answer."""
         known = self._records.get(address)
-        if known is not None:
+        if known is not None and address in self._moved and not known.is_named:
+            self._drop(address)
+        elif known is not None:
             since = known.failing_since or now
             store = not known.failing_since
             self._put(replace(known, failing_since=since, reason=reason[:LONGEST]), store=store)
@@ -181,12 +190,18 @@ class Inventory:
         self._drop(address)
         return True
 
-    def _supersede(self, producer: Producer, now: int) -> None:
-        """Forget a node that is down if the new one is the same under another address, as with a container that moved."""
+    def _supersede(self, producer: Producer, named: Mapping[str, Producer]) -> None:
+        """Forget a node that is down if the new one is the same under another address, as with a container that moved.
+
+        One that nsqlookupd named until now is forgotten once it does not answer.
+        """
         for one in list(self._records.values()):
             is_same = one.producer.hostname == producer.hostname and one.producer.tcp_port == producer.tcp_port
-            if is_same and producer.hostname and not one.is_named and one.failing_since:
-                self._drop(one.address)
+            if is_same and producer.hostname and one.address not in named:
+                if one.failing_since and not one.is_named:
+                    self._drop(one.address)
+                else:
+                    self._moved.add(one.address)
 
     def _put(self, record: NodeRecord, *, store: bool = True) -> None:
         self._records[record.address] = record
@@ -195,6 +210,7 @@ class Inventory:
 
     def _drop(self, address: str) -> None:
         del self._records[address]
+        self._moved.discard(address)
         self.changed.add(address)
 
     def _evict_oldest(self) -> None:
@@ -215,26 +231,39 @@ def stored(record: NodeRecord) -> JsonObject:
 
 
 def restored(data: Mapping[str, Any]) -> NodeRecord | None:
-    """Return the record that `stored` made; None if it is not valid."""
-    raw = data.get("producer")
+    """Return the record that `stored` made; None if it names no node. What is missing or of a wrong type is left out."""
+    raw, figures = data.get("producer"), data.get("figures")
     if not isinstance(raw, dict):
         return None
-    try:
-        topics = tuple((text(one[0]), one[1] is True) for one in raw.pop("topics", ()))
-        lists: dict[str, Any] = {name: tuple(map(text, raw[name])) for name in ("remote_addresses", "capabilities")}
-        producer = Producer(**{**raw, "topics": topics, **lists})
-        stuck = tuple(
-            Stuck(text(one["topic"]), number(one["messages"]), number(one["buried"])) for one in data["stuck"]
-        )
-        given = {name: value for name, value in data.items() if name not in ("producer", "stuck", "is_named")}
-        return NodeRecord(producer, is_named=False, stuck=stuck, **given)
-    except (TypeError, KeyError, IndexError, AttributeError):
+    texts = ("hostname", "broadcast_address", "version", "remote_address", "region", "zone")
+    given: dict[str, Any] = {name: text(raw.get(name)) for name in texts}
+    given |= {name: number(raw.get(name)) for name in ("tcp_port", "http_port", "https_port")}
+    given |= {name: tuple(map(text, _list(raw.get(name)))) for name in ("remote_addresses", "capabilities")}
+    topics = [one for one in _list(raw.get("topics")) if isinstance(one, list) and len(one) == 2]
+    given["topics"] = tuple((text(name), is_tombstoned is True) for name, is_tombstoned in topics)
+    producer = Producer(**given, out_of_date=raw.get("out_of_date") is True)
+    if not producer.broadcast_address or producer.http_port <= 0:
         return None
+    figures = figures if isinstance(figures, dict) else {}
+    return NodeRecord(
+        _bounded(producer), is_named=False, reason=text(data.get("reason"))[:LONGEST],
+        figures={name: max(0, number(figures[name])) for name in _FIGURES if name in figures},
+        stuck=tuple(
+            Stuck(text(one.get("topic")), max(0, number(one.get("messages"))), max(0, number(one.get("buried"))))
+            for one in objects(data.get("stuck"))[:MOST_STUCK]
+        ),
+        is_drained=data.get("is_drained") is True, is_draining=data.get("is_draining") is True,
+        **{name: max(0, number(data.get(name))) for name in ("seen_at", "failing_since", "figures_at")},
+    )  # fmt: skip
 
 
 def _bounded(producer: Producer) -> Producer:
     topics = producer.topics[:MOST_TOPICS]
     return producer if len(topics) == len(producer.topics) else replace(producer, topics=topics)
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _stuck(data: JsonObject) -> tuple[Stuck, ...]:
@@ -248,6 +277,7 @@ def _stuck(data: JsonObject) -> tuple[Stuck, ...]:
     found = [
         Stuck(text(name), max(0, number(one)), max(0, number(other)))
         for name, one, other in zip(names, held, buried, strict=True)
-        if one or other
+        if (one or other) and isinstance(name, str) and len(name) <= LONGEST_NAME
     ]
-    return tuple(sorted(found, key=lambda one: (-one.messages - one.buried, one.topic))[:MOST_STUCK])
+    worst = nsmallest(MOST_STUCK, found, key=lambda one: (-one.messages - one.buried, one.topic))
+    return tuple(one for one in worst if one.messages or one.buried)

@@ -25,9 +25,10 @@ from starlette.types import Receive, Scope, Send
 from admin.access import Access, check_origin, place_of, who_asks
 from admin.api import parameters
 from admin.cluster import AllFailed
-from admin.error_pages import failure, ways_from, wrong
+from admin.error_pages import FORBIDDEN, failure, ways_from, wrong
 from admin.export import exported
-from admin.form_answers import FORBIDDEN, FormAnswers, asked_again, done_of, no_right, parted, refusal_of
+from admin.failures import sentences
+from admin.form_answers import FormAnswers, asked_again, done_of, no_right, parted, refusal_of
 from admin.form_state import LIMITS
 from admin.live_events import live_events
 from admin.options import AdminOptions
@@ -249,6 +250,7 @@ class PageRenderer:
         """Return the status and fields of the view, or those of a page that says why it failed."""
         try:
             fields = await view(request)
+            fields["errors"] = sentences(fields.get("errors", ()))
             return 200, await self.banners(request) | fields
         except Exception as error:
             return failure(request, error)
@@ -338,6 +340,9 @@ class PageRenderer:
             found.insert(0, (self.url(*parts, **asked), "Back to the page"))
         if who.meets(NEEDED["GET /"]):
             found.append((self.url(), "Topics"))
+        if self.access.has_users and not who.session:
+            here = self.url(*parts)
+            found.append((f"{self.home}/login?{FILTERS['arguments']({'next': here})}", "Log in"))
         return found
 
 

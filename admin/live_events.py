@@ -1,7 +1,7 @@
 """The server-sent events of a live page: its new content, and a heartbeat that goes on while a view waits for nodes.
 
     data: HTML                          the content has changed (an event without a name, which htmx swaps in)
-    event: beat, id: NS, data: ISO      the connection lives; the content is of that time
+    event: beat, id: NS, data: ISO      the connection lives; the content is of that time, or, without one, what the browser has
 
 The beat has its own timer, so that a page whose view hangs differs from one whose nsqadmin died. A browser that reconnects
 sends the id of the last event; it gets new content at once.
@@ -29,7 +29,7 @@ async def live_events(
     `every`: s between two looks. `last_id`: the id of the last event that a browser got before it reconnected, or "".
     """
     is_known = last_id.isascii() and last_id.isdigit() and len(last_id) < 20
-    shown, at = "", int(last_id) if is_known else time.time_ns()
+    shown, at = "", int(last_id) if is_known else 0  # 0: the content is what came with the page, whenever that was
     end = asyncio.get_running_loop().time() + longest
     pause = 0.0 if last_id else every
     while asyncio.get_running_loop().time() < end:
@@ -55,4 +55,4 @@ async def _after(seconds: float, look: Look) -> tuple[str, bool]:
 
 
 def _beat(at: int) -> str:
-    return f"event: beat\nid: {at}\ndata: {iso(at)}\n\n"
+    return f"event: beat\nid: {at}\ndata: {iso(at)}\n\n" if at else "event: beat\ndata:\n\n"

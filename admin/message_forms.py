@@ -76,7 +76,7 @@ class MessageForms:
         return self.renderer.url("messages", topic, channel, **back, did=action, n=str(done))
 
     async def _act_on(self, request: Request, action: str, asked: dict[str, str], picked: dict[str, list[str]]) -> int:
-        """Act on messages by their offsets, by node. Returns how many. Raises Partly, UpstreamError if nodes fail."""
+        """Act on messages by their offsets, by node. Returns how many. Raises Partly or HttpError 502 if nodes fail."""
         actor, word, done, errors = self.access.actor(request), DONE_WORDS[action], 0, list[str]()
         for node, offsets in picked.items():
             arguments = asked | {"offset": ",".join(offsets)}
@@ -85,13 +85,11 @@ class MessageForms:
                     action, node, f"/channel/messages/{action}", arguments, actor, counted=word
                 )
             except UpstreamError as failure:
-                if len(picked) == 1:
-                    raise
                 errors.append(str(failure))
             else:
                 done += counted_of(answer, word)
         if errors:
-            raise Partly(errors)
+            raise Partly(errors) if len(errors) < len(picked) else HttpError(502, "; ".join(errors))
         return done
 
     async def _begin_messages(self, request: Request, form: Form, asked: dict[str, str]) -> str:

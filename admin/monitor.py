@@ -12,14 +12,14 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from admin.alarm_book import AlarmBook, Changes
+from admin.alarm_book import AlarmBook, Changes, Id
 from admin.alarm_checks import Checks
 from admin.cluster import AllFailed, Producer
 from admin.cluster_merge import cluster_states
 from admin.inventory import Inventory, NodeState
 from admin.merge import JsonObject, number, objects, text
 from admin.queries import Queries
-from admin.snapshot import CursorFigures, Snapshot, facts_of
+from admin.snapshot import MOST_KEPT, MOST_LISTED, CursorFigures, Snapshot, facts_of
 from admin.state_store import StateStore
 from admin.upstreams import UpstreamError
 from shared.log import log
@@ -29,6 +29,7 @@ LONGEST_PING = 5.0  # s between two rounds of pings
 SELDOM = 4  # looks from one to the next at what costs a node more, or changes slowly
 POLITE = 50  # times as long as a node's answer took, until it is asked again
 MOST_CURSORS = 1000  # of a node
+MOST_AGE = 10 * 365 * 24 * 3600  # s: the longest age that nsqd can be asked for
 
 
 @dataclass(slots=True)
@@ -44,15 +45,11 @@ class _NodeLook:
     """What one node answered."""
 
     attention: JsonObject | None = None  # None: it did not answer
+    lists_channels: bool = True  # False: an earlier Penstock, which does not know /channels/attention
     originals: list[JsonObject] = field(default_factory=list)  # topics of an original node
-    figures: JsonObject = field(default_factory=dict)
-    figures_at: int = 0  # ns since the epoch: when `figures` or `originals` were answered
-    storage: JsonObject = field(default_factory=dict)
-    drain: JsonObject = field(default_factory=dict)
-    cursors: JsonObject = field(default_factory=dict)
-    cluster: JsonObject = field(default_factory=dict)
+    told: dict[str, JsonObject] = field(default_factory=dict)  # other answers, by path: of this look, or of one before
     clock_ahead: int | None = None
-    is_full: bool = False  # figures, storage and cursors are of this look, and not of an earlier one
+    figures: JsonObject = field(default_factory=dict)  # to note in the inventory; {}: they were noted, or not told
 
 
 class Monitor:
@@ -77,6 +74,8 @@ class Monitor:
         self._paces: dict[str, _Pace] = {}
         self._known: dict[str, _NodeLook] = {}  # the last look at each node
         self._unhealthy: dict[str, str] = {}  # what nodes answered to the last ping, if it was not OK
+        self._states: frozenset[tuple[str, bool, bool]] = frozenset()  # of nodes: address, is named, does not answer
+        self._since: dict[Id, int] = {}  # the alarms that are stored
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -124,10 +123,13 @@ class Monitor:
         await self.store_nodes()
 
     async def store_nodes(self) -> None:
-        """Store what has changed of the nodes, and have pages ask again."""
+        """Store what has changed of the nodes, and have pages ask again if one has gone or come back."""
         changed, self.inventory.changed = self.inventory.changed, set()
-        if changed:
+        states = frozenset((one.address, one.is_named, bool(one.failing_since)) for one in self.inventory.all())
+        if states != self._states:  # and not for new figures of a node: rates and stale answers still serve
+            self._states = states
             self.queries.note_change()
+        if changed:
             await self.store.put_nodes({address: self.inventory.find(address) for address in changed})
 
     async def _ping(self, address: str) -> None:
@@ -164,8 +166,10 @@ class Monitor:
         self.last, self.looked_at, self.took = look, self._clock(), time.monotonic() - began
         self.looks += 1
         self._on_changes(changes)
-        if changes.raised or changes.ended:
-            await self.store.put_alarms(self.book.since())
+        since = self.book.since()
+        if since != self._since:
+            self._since = since
+            await self.store.put_alarms(since)
 
     async def _look_at(self, node: Producer) -> None:
         """Ask one node, unless its last answer took so long that it is not its turn yet."""
@@ -175,80 +179,92 @@ class Monitor:
             return
         is_full, before = began >= pace.seldom, self._known.get(node.address, _NodeLook())
         # what is not asked this time is as it was told last
-        found = _NodeLook(
-            figures=before.figures, figures_at=before.figures_at, storage=before.storage, cursors=before.cursors,
-            cluster=before.cluster, is_full=is_full,
-        )  # fmt: skip
+        found = _NodeLook(told=dict(before.told))
         if await self.queries.penstock_nodes([node]):
             await self._ask_penstock(node, found, is_full=is_full)
         else:
             try:
                 stats = await self.queries.cluster.stats([node])
-                found.originals, found.attention, found.figures_at = stats.topics, {}, self._clock()
+                found.originals, found.attention, found.figures = stats.topics, {}, _figures_of(stats.topics)
             except AllFailed:
                 pass
-        took = time.monotonic() - began
-        pace.look = time.monotonic() + (POLITE * took if took * POLITE > self._interval else 0.0)
-        if found.attention is not None:
-            pace.seldom = began + SELDOM * self._interval if is_full else pace.seldom
-            self._known[node.address] = found
+        took, now = time.monotonic() - began, time.monotonic()
+        if found.attention is None:
+            pace.look = now + (SELDOM * self._interval if took * POLITE > self._interval else 0.0)
+            return
+        pace.look = now + (POLITE * took if took * POLITE > self._interval else 0.0)
+        pace.seldom = began + SELDOM * self._interval if is_full else pace.seldom
+        self._known[node.address] = found
 
     async def _ask_penstock(self, node: Producer, found: _NodeLook, *, is_full: bool) -> None:
-        thresholds = self.checks.thresholds
-        asked = {
-            "depth": str(max(1, int(thresholds.value("backlog-growing", "messages")) // 2)),
-            "age": str(max(1, int(60 * thresholds.value("oldest-message", "minutes")))),
-        }
-        began = self._clock()
-        found.attention = await self._answer(node, "/channels/attention", asked)
-        ended = self._clock()
-        if found.attention and number(found.attention.get("now")):
-            found.clock_ahead = number(found.attention["now"]) - (began + ended) // 2
-        found.drain = await self._answer(node, "/node/drain") or {}
-        if is_full or found.cluster:  # a node that is in no cluster is asked less often whether it is in one now
-            found.cluster = await self._answer(node, "/cluster") or {}
+        """Ask a node of Penstock, until it does not answer: each further question would take as long."""
+        await self._ask_attention(node, found)
+        if found.attention is None:
+            return
+        questions: list[tuple[str, dict[str, str]]] = [("/node/drain", {})]
+        if is_full or found.told.get("/cluster"):  # whether a node is in a cluster now is asked less often
+            questions.append(("/cluster", {}))
         if is_full:
-            found.figures = await self._answer(node, "/topics/figures", {"columns": "held,buried"}) or {}
-            found.figures_at = self._clock()
-            found.storage = await self._answer(node, "/storage") or {}
-            found.cursors = await self._answer(node, "/cursors", {"limit": str(MOST_CURSORS)}) or {}
-        if found.attention is None and found.drain:  # an earlier Penstock
-            found.attention = {}
+            questions += [("/storage", {}), ("/cursors", {"limit": str(MOST_CURSORS)})]
+            questions.append(("/topics/figures", {"columns": "held,buried"}))
+        for path, arguments in questions:
+            try:
+                found.told[path] = await self.queries.direct.get_object(node.address, path, arguments)
+            except UpstreamError as failure:
+                if not failure.status:
+                    return
+                if _is_refusal(failure):
+                    found.told[path] = {}
+        if is_full:
+            found.figures = found.told.pop("/topics/figures", {})
 
-    async def _answer(self, node: Producer, path: str, asked: dict[str, str] | None = None) -> JsonObject | None:
+    async def _ask_attention(self, node: Producer, found: _NodeLook) -> None:
+        thresholds = self.checks.thresholds
+        age = int(60 * thresholds.value("oldest-message", "minutes"))
+        depth = int(thresholds.value("backlog-growing", "messages")) // 2
+        asked = {"depth": str(max(1, depth)), "age": str(min(max(1, age), MOST_AGE)), "limit": str(MOST_LISTED)}
+        began = self._clock()
         try:
-            return await self.queries.direct.get_object(node.address, path, asked)
-        except UpstreamError:
-            return None
+            found.attention = await self.queries.direct.get_object(node.address, "/channels/attention", asked)
+        except UpstreamError as failure:
+            if _is_refusal(failure):
+                found.attention, found.lists_channels = {}, False
+            return
+        if clock := number(found.attention.get("now")):
+            found.clock_ahead = clock - (began + self._clock()) // 2
 
     async def _snapshot(self, live: list[Producer]) -> Snapshot:
         """Return what the nodes have answered, and note their figures in the inventory."""
         now = self._clock()
         look = Snapshot(now, lookupds=await self._lookupds())
         addresses = {one.address for one in live}
-        for address in [one for one in self._known if one not in addresses]:
-            del self._known[address]  # what it told before it went down is no longer true
-            self._paces.pop(address, None)
-        for address, found in self._known.items():
-            self._note(address, found)
+        # what a node told before it went down is no longer true, and when it is back, it is asked at once
+        self._known = {address: one for address, one in self._known.items() if address in addresses}
+        self._paces = {address: one for address, one in self._paces.items() if address in addresses}
+        self._unhealthy = {address: one for address, one in self._unhealthy.items() if address in addresses}
+        for address, found in list(self._known.items()):
+            await asyncio.sleep(0)  # pages do not wait for the figures of all nodes
+            self._note(address, found, now)
             look.add_attention(address, found.attention or {})
             look.add_original(found.originals)
-            look.cursors += _cursors(address, found.cursors)
-        look.answered = frozenset(self._known)
-        answers = {address: one.cluster for address, one in self._known.items() if one.cluster}
+            look.cursors += _cursors(address, found.told.get("/cursors", {}))[: MOST_KEPT - len(look.cursors)]
+        look.answered = frozenset(address for address, one in self._known.items() if one.lists_channels)
+        answers = {address: one.told["/cluster"] for address, one in self._known.items() if one.told.get("/cluster")}
         look.clusters = cluster_states(answers).clusters
         for record in self.inventory.all():
             known = self._known.get(record.address, _NodeLook())
             health = self._unhealthy.get(record.address, "OK")
-            look.nodes[record.address] = facts_of(record, record.state(now), health, known.storage, known.clock_ahead)
+            storage = known.told.get("/storage", {})
+            look.nodes[record.address] = facts_of(record, record.state(now), health, storage, known.clock_ahead)
         return look
 
-    def _note(self, address: str, found: _NodeLook) -> None:
-        if found.is_full and found.figures:
-            self.inventory.note_figures(address, found.figures, found.figures_at)
-        elif found.originals:
-            self.inventory.note_figures(address, _figures_of(found.originals), found.figures_at)
-        draining, done = found.drain.get("draining") is True, found.drain.get("done") is True
+    def _note(self, address: str, found: _NodeLook, now: int) -> None:
+        """Note in the inventory what a node has told, but its figures only with the look that they are of."""
+        if found.figures:
+            self.inventory.note_figures(address, found.figures, now)
+            found.figures = {}
+        drain = found.told.get("/node/drain", {})
+        draining, done = drain.get("draining") is True, drain.get("done") is True
         self.inventory.note_drain(address, is_draining=draining, is_drained=draining and done)
 
     async def _lookupds(self) -> dict[str, str]:
@@ -263,9 +279,14 @@ class Monitor:
         return dict(zip(addresses, await asyncio.gather(*map(ask, addresses)), strict=True))
 
 
+def _is_refusal(failure: UpstreamError) -> bool:
+    """Return whether the node does not know the question, or does not answer it to nsqadmin; not if it is busy or broken."""
+    return 400 <= failure.status < 500 and failure.status not in (408, 429)
+
+
 def _cursors(node: str, data: JsonObject) -> list[CursorFigures]:
     return [
-        CursorFigures(text(one.get("topic")), text(one.get("name")), node, max(0, number(one.get("lag"))))
+        CursorFigures(text(one.get("topic"))[:200], text(one.get("name"))[:200], node, max(0, number(one.get("lag"))))
         for one in objects(data.get("cursors"))[:MOST_CURSORS]
     ]
 

@@ -23,7 +23,19 @@ from admin.overview import COLUMNS, Overview, ordered, overview_of
 from admin.queries import SELDOM, Queries
 from admin.roles import Who
 from admin.storage import drain_view, storage_view
-from admin.tables import ADOPTED, COPIES, LOG_FILES, LOG_TOPICS, LOGS, MEMBERS, NODE_TOPICS, READERS, STORAGE, TALKERS
+from admin.tables import (
+    ADOPTED,
+    COPIES,
+    LOG_FILES,
+    LOG_TOPICS,
+    LOGS,
+    MEMBERS,
+    NODE_TOPICS,
+    NODES,
+    READERS,
+    STORAGE,
+    TALKERS,
+)
 from admin.talkers import MOST, top_talkers
 from admin.tombstones import Tombstones
 from admin.upstreams import UpstreamError
@@ -58,13 +70,17 @@ class NodePages:
     async def nodes(self, request: Request) -> Fields:
         found, who, now = await self.queries.producers(), who_asks(request), self.queries.clock()
         rows = [self._row(one, who, now) for one in self.queries.inventory.all()]
+        rows, asked = sorted(rows, key=lambda row: row["state"] not in _GONE), query(request)
+        rows = NODES.sorted(rows, asked) if asked.get("sort") else rows
         return {
             "page_of": "nodes",
             "title": "Nodes",
             "nav_path": "/nodes",
-            "rows": sorted(rows, key=lambda row: row["state"] not in _GONE),
+            "rows": rows,
+            "heads": [one for one in NODES.heads(asked) if one.key != "copies" or any(row["copies"] for row in rows)],
             "errors": found.errors,
             "lookupds": len(self.settings.lookupds),
+            "is_cluster": any(row["copies"] for row in rows),
             "tombstones": self.tombstones.seen_by(who),
             "table": [{key: row[key] for key in _NODE} for row in rows],
         }
@@ -91,7 +107,19 @@ class NodePages:
             "depth": record.figures.get("depth", 0) if who.sees_all else None,
             "disk_free": facts.disk_free if facts is not None and facts.disk_total else None,
             "disk_total": facts.disk_total if facts is not None else 0,
+            "copies": self._copies(record.address),
         }
+
+    def _copies(self, address: str) -> str:
+        """Return who has adopted the node's log, or which nodes have copies of it; "" if it is in no cluster."""
+        for cluster in self.monitor.last.clusters:
+            for member in cluster.nodes:
+                if member.http_address == address or member.asked == address:
+                    if member.adopted_by is not None:
+                        return f"adopted by node {member.adopted_by}"
+                    found = sorted((one.state, one.follower) for one in cluster.copies if one.owner == member.node)
+                    return ", ".join(f"{state} at node {follower}" for state, follower in found[:5]) or "none"
+        return ""
 
     async def _gone_node(self, record: NodeRecord, who: Who) -> Fields:
         """Return the page of a node that is down: what it told last."""
@@ -255,9 +283,9 @@ class NodePages:
                 found = (await self.queries.cache.get("topics", self.queries.cluster.topics)).now
                 question = lambda: self.api.inactive(found.names)  # noqa: E731
                 inactive = (await self.queries.cache.get("inactive", question, SELDOM)).now
-                errors = [in_words(error) for error in found.errors]
+                errors = found.errors
             except (AllFailed, UpstreamError) as failed:  # the page that has to say so
-                errors, answers = [in_words(str(failed))], False
+                errors, answers = [str(failed)], False
         visible = {name: channels for name, channels in inactive.items() if who.sees(name)}
         return {
             "page_of": "lookup",

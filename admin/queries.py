@@ -74,19 +74,26 @@ class Queries:
         return Producers(found.errors, sorted(found.producers, key=_place))
 
     async def _producers_of(self, topic: str) -> Producers:
-        unnamed = [
-            one.producer for one in self.inventory.all() if not one.is_named and topic in dict(one.producer.topics)
-        ]
+        named, failure = Producers(), None
         try:
             named = await self.cluster.producers_of(topic)
-        except AllFailed:
-            if not unnamed:
-                raise
-            named = Producers()
+        except AllFailed as failed:  # also if no nsqlookupd knows the topic
+            failure = failed
         known = {one.address for one in named.producers}
+        having = [one for one in self.inventory.all() if (topic, False) in one.producer.topics]
+        if any(one.is_named and one.address not in known for one in having):
+            # an nsqlookupd that was restarted forgot them: note that now, or they are missing until the next look
+            await self._producers()
+        unnamed = self._unnamed_with(topic)
+        if failure is not None and not unnamed:
+            raise failure
         gone = {one.address for one in self.gone()}
         every = (*named.producers, *(one for one in unnamed if one.address not in known))
         return Producers(named.errors, [one for one in every if one.address not in gone])
+
+    def _unnamed_with(self, topic: str) -> list[Producer]:
+        """Return the nodes that had the topic when nsqlookupd named them last."""
+        return [one.producer for one in self.inventory.all() if not one.is_named and topic in dict(one.producer.topics)]
 
     def gone(self) -> list[NodeRecord]:
         """Return the nodes that are down or stopped."""

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from admin.cluster_state import ClusterState
 from admin.inventory import NodeRecord, NodeState
-from admin.merge import JsonObject, number, objects, text
+from admin.merge import LONGEST_NAME, JsonObject, number, objects, text
 from admin.overview import older
 
-MOST_LISTED = 10_000  # channels, topics or tubes of one node
+MOST_LISTED = 1000  # channels, topics or tubes of one node: as many as it is asked for
+MOST_KEPT = 20_000  # channels, topics, tubes or cursors of all nodes together
 Key = tuple[str, str]  # topic and channel
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class ChannelFigures(NamedTuple):
@@ -100,42 +103,71 @@ class Snapshot:
     def add_attention(self, node: str, data: JsonObject) -> None:
         """Add a node's answer of /channels/attention."""
         for one in objects(data.get("channels"))[:MOST_LISTED]:
-            self._add_channel(text(one.get("topic")), text(one.get("channel")), one)
+            topic, channel = _name(one, "topic"), _name(one, "channel")
+            if topic and channel:
+                self._put((topic, channel), _channel_of(one))
         for one in objects(data.get("topics"))[:MOST_LISTED]:
-            depth, paused = number(one.get("depth")), one.get("paused") is True
-            self._add_topic(text(one.get("topic")), depth, number(one.get("oldest")), _seconds(one), paused)
+            if topic := _name(one, "topic"):
+                times = _count(one, "oldest"), _seconds(one)
+                self._put_topic(topic, TopicFigures(_count(one, "depth"), *times, one.get("paused") is True))
         for one in objects(data.get("tubes"))[:MOST_LISTED]:
-            key = text(one.get("tube")), node
-            if number(one.get("buried")) > 0:
-                self.tubes[key] = number(one.get("buried"))
-            if one.get("paused") not in (False, None, "", "none", 0):
-                self.paused_tubes[key] = number(one.get("ready"))
-        self.left_out += max(0, number(data.get("left_out")))
+            key = _name(one, "tube"), node
+            if key[0] and _count(one, "buried"):
+                _set(self.tubes, key, _count(one, "buried"))
+            if key[0] and one.get("paused") is True:
+                _set(self.paused_tubes, key, _count(one, "ready"))
+        self.left_out += _count(data, "left_out") + max(0, len(objects(data.get("channels"))) - MOST_LISTED)
 
     def add_original(self, topics: Iterable[JsonObject]) -> None:
         """Add the topics of an original node, in the form of admin.merge."""
         for topic in topics:
             name, channels = topic["topic_name"], topic["channels"] or ()
             if topic["paused"] or (topic["depth"] and not channels):
-                self._add_topic(name, topic["depth"], 0, 0, topic["paused"])
+                self._put_topic(name, TopicFigures(max(0, topic["depth"]), 0, 0, topic["paused"]))
             for one in channels:
                 counts = (one["depth"], one["in_flight_count"], one["deferred_count"], 0, one["requeue_count"])
-                more = (one["timeout_count"], one["message_count"], one["client_count"], 0, 0)
-                self._put(name, one["channel_name"], ChannelFigures(*counts, *more, one["paused"]))
+                more = (one["timeout_count"], one["message_count"], one["client_count"])
+                figures = (max(0, each) for each in (*counts, *more))
+                self._put((name, one["channel_name"]), ChannelFigures._make((*figures, 0, 0, one["paused"])))
 
-    def _add_channel(self, topic: str, channel: str, one: JsonObject) -> None:
-        counts = [max(0, number(one.get(name))) for name in ChannelFigures._fields[:8]]
-        oldest = max(0, number(one.get("oldest")))
-        self._put(topic, channel, ChannelFigures._make([*counts, oldest, _seconds(one), one.get("paused") is True]))
+    def _put(self, key: Key, figures: ChannelFigures) -> None:
+        known = self.channels.get(key)
+        if known is not None:
+            self.channels[key] = known.plus(figures)
+        elif len(self.channels) < MOST_KEPT:
+            self.channels[key] = figures
+        else:
+            self.left_out += 1
 
-    def _put(self, topic: str, channel: str, figures: ChannelFigures) -> None:
-        known = self.channels.get((topic, channel))
-        self.channels[topic, channel] = figures if known is None else known.plus(figures)
-
-    def _add_topic(self, topic: str, depth: int, oldest: int, paused_at: int, paused: bool) -> None:
+    def _put_topic(self, topic: str, figures: TopicFigures) -> None:
         known = self.topics.get(topic, TopicFigures(0, 0, 0, False))
-        times = older(known.oldest, oldest), older(known.paused_at, paused_at)
-        self.topics[topic] = TopicFigures(known.depth + depth, *times, known.paused or paused)
+        times = older(known.oldest, figures.oldest), older(known.paused_at, figures.paused_at)
+        _set(self.topics, topic, TopicFigures(known.depth + figures.depth, *times, known.paused or figures.paused))
+
+
+def _set(bounded: dict[K, V], key: K, value: V) -> None:
+    if key in bounded or len(bounded) < MOST_KEPT:
+        bounded[key] = value
+
+
+def _channel_of(one: JsonObject) -> ChannelFigures:
+    # as `_count`, without a call for each of them: there are a thousand of each node
+    counts = [
+        value if type(value := one.get(name)) is int and 0 <= value < 1 << 64 else 0
+        for name in ChannelFigures._fields[:9]
+    ]
+    return ChannelFigures._make((*counts, _seconds(one), one.get("paused") is True))
+
+
+def _name(one: JsonObject, key: str) -> str:
+    """Return the name of a topic, channel or tube, or "" if no node has such a name."""
+    name = one.get(key)
+    return text(name) if isinstance(name, str) and len(name) <= LONGEST_NAME else ""
+
+
+def _count(one: JsonObject, key: str) -> int:
+    """Return a figure, or 0 if it cannot be one."""
+    return max(0, number(one.get(key)))
 
 
 def facts_of(

@@ -48,8 +48,9 @@ class Order:
 class Head:
     """The head of a column, as a page shows it."""
 
+    key: str
     words: str
-    link: dict[str, str]  # the arguments of the page with the order that a click asks for
+    link: dict[str, str]  # the arguments of the page with the order that a click asks for; empty ones need not be sent
     aria: str  # "ascending", "descending", or "" if the table is not sorted by it
     is_text: bool
 
@@ -61,6 +62,7 @@ class Table(Generic[T]):
     columns: tuple[Column[T], ...]
     name: str = ""
     first: str = ""  # the key that sorts it at first; "": the first column
+    has_own_order: bool = False  # its rows come in an order of their own until a column is asked for
 
     def order(self, asked: Mapping[str, str]) -> Order:
         """Return the order that the arguments of a page ask for; what they ask wrongly is ignored."""
@@ -72,15 +74,19 @@ class Table(Generic[T]):
     def heads(self, asked: Mapping[str, str]) -> list[Head]:
         """Return the heads of the columns. A click on the column that sorts the table now reverses the order."""
         now = self.order(asked)
+        if self.has_own_order and not asked.get(self._named("sort")):
+            now = Order("", False)
         kept = {name: value for name, value in asked.items() if name not in _OTHERS}
         return [self._head(column, now, kept) for column in self.columns]
 
     def _head(self, column: Column[T], now: Order, kept: dict[str, str]) -> Head:
         is_now = column.key == now.key
         descends = not now.is_descending if is_now else not column.is_text
-        link = kept | {self._named("sort"): column.key, self._named("order"): "desc" if descends else "asc"}
+        is_first = descends is not column.is_text  # the order of the first click need not be named
+        order = "" if is_first else "desc" if descends else "asc"
+        link = kept | {self._named("sort"): column.key, self._named("order"): order}
         aria = ("descending" if now.is_descending else "ascending") if is_now else ""
-        return Head(column.words, link, aria, column.is_text)
+        return Head(column.key, column.words, link, aria, column.is_text)
 
     def sorted(self, rows: Iterable[T], asked: Mapping[str, str]) -> list[T]:
         """Return the rows in the order that is asked for. Equal ones keep their order."""

@@ -46,17 +46,15 @@ class StateStore:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._database = _opened(path)
             except (OSError, sqlite3.Error) as error:
-                raise StateError(
-                    f"-state-dir: cannot use {path}: {error}. Move the file away, or name another directory"
-                ) from None
+                raise self._unusable(error) from None
 
     def nodes(self) -> list[NodeRecord]:
-        """Return the nodes that were stored; those of another version are left out."""
+        """Return the nodes that were stored; those of another version are left out. Raises StateError, like all queries."""
         found = []
         for (raw,) in self._rows("SELECT record FROM nodes"):
             try:
                 data = json.loads(str(raw))
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             record = restored(data) if isinstance(data, dict) else None
             found += [record] if record is not None else []
@@ -70,14 +68,15 @@ class StateStore:
         """Return the snoozes."""
         rows = self._rows("SELECT rule, subject, until, by, reason FROM snoozes")
         return {
-            (str(rule), str(subject)): Snooze(int(str(until)), str(by), str(reason))
+            (str(rule), str(subject)): Snooze(until, str(by), str(reason))
             for rule, subject, until, by, reason in rows
+            if isinstance(until, int)
         }
 
     def alarms(self) -> dict[Id, int]:
         """Return when the alarms that were raised last had begun."""
         rows = self._rows("SELECT rule, subject, since FROM alarms")
-        return {(str(rule), str(subject)): int(str(since)) for rule, subject, since in rows}
+        return {(str(rule), str(subject)): since for rule, subject, since in rows if isinstance(since, int)}
 
     async def put_nodes(self, records: Mapping[str, NodeRecord | None]) -> None:
         """Store these records, by address, and delete those that are None."""
@@ -109,7 +108,13 @@ class StateStore:
             self._database.close()
 
     def _rows(self, statement: str) -> list[tuple[object, ...]]:
-        return self._database.execute(statement).fetchall() if self._database is not None else []
+        try:
+            return self._database.execute(statement).fetchall() if self._database is not None else []
+        except sqlite3.Error as error:  # a damaged file, or a database of another program
+            raise self._unusable(error) from None
+
+    def _unusable(self, error: Exception) -> StateError:
+        return StateError(f"-state-dir: cannot use {self.path}: {error}. Move the file away, or name another directory")
 
     async def _write(self, *statements: tuple[str, Iterable[tuple[object, ...]]]) -> None:
         """Run statements, each for all of its rows, in one transaction."""

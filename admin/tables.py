@@ -10,7 +10,7 @@ from admin.cluster_state import LogCopy, LogState, MemberState
 from admin.merge import JsonObject, text
 from admin.sorting import Column, Table
 from admin.talkers import Talker
-from admin.views import Row
+from admin.views import Row, traits
 
 
 def _value(key: str) -> Callable[[JsonObject], Any]:
@@ -45,11 +45,14 @@ def _name(words: str) -> Column[Row]:
     return Column("name", words, attrgetter("name"), is_text=True)
 
 
-TOPICS: Table[Row] = Table((
-    _name("Topic"), *_figures(rate_in="Published/s", rate_out="Finished/s per channel", depth="Depth"), _OLDEST,
-    *_figures(in_flight="In flight", deferred="Deferred", buried="Buried", requeued="Requeued", timed_out="Timed out"),
-    *_figures(messages="Messages", channels="Channels", clients="Clients"), _DRAIN,
-))  # fmt: skip
+TOPICS: Table[Row] = Table(
+    (
+        _name("Topic"), *_figures(rate_in="Published/s", rate_out="Finished/s per channel", depth="Depth"), _OLDEST,
+        *_figures(in_flight="In flight", deferred="Deferred", buried="Buried", requeued="Requeued", timed_out="Timed out"),
+        *_figures(messages="Messages", channels="Channels", clients="Clients"), _DRAIN,
+    ),
+    has_own_order=True,  # trouble first
+)  # fmt: skip
 NODE_TOPICS: Table[Row] = Table((
     _name("Topic"), *_figures(depth="Depth"), _OLDEST,
     *_figures(in_flight="In flight", deferred="Deferred", buried="Buried", requeued="Requeued", timed_out="Timed out"),
@@ -178,3 +181,60 @@ COPIES: Table[LogCopy] = Table(
     ),
     "copies",
 )
+
+
+def _figure(key: str) -> Callable[[JsonObject], Any]:
+    return lambda one: one["figures"].get(key)
+
+
+NODES: Table[JsonObject] = Table(
+    (
+        Column("node", "Node", lambda one: (one["hostname"], one["node"]), is_text=True),
+        *_texts(state="State", version="Version"), Column("registered", "Registered with", _value("registered"), is_text=True),
+        *_numbers(topics="Topics"),
+        *(
+            Column(key, words, _figure(key))
+            for key, words in {"depth": "Depth", "in_flight": "In flight", "buried": "Buried", "clients": "Clients"}.items()
+        ),
+        *_numbers(disk_free="Free disk"), *_texts(copies="Copies of its log"),
+    ),
+    has_own_order=True,  # those that are down first
+)  # fmt: skip
+CLIENTS: Table[JsonObject] = Table(
+    (
+        Column("client", "Client", lambda one: text(one["hostname"]) or text(one["client_id"]), is_text=True),
+        *_texts(user_agent="Program", node="Node"),
+        Column("connection", "Connection", traits, is_text=True),
+        *_numbers(ready_count="RDY", in_flight_count="In flight", finish_count="Finished", requeue_count="Requeued"),
+        Column(
+            "failures",
+            "Failure share",
+            lambda one: _ratio(one["requeue_count"], one["requeue_count"] + one["finish_count"]),
+        ),
+        *_numbers(message_count="Messages", connected="Connected"),
+    ),
+    "clients",
+    has_own_order=True,
+)
+
+
+def _of_channel(**columns: str) -> tuple[Column[Any], ...]:
+    """Return columns of numbers of a channel on a node, by key."""
+    return tuple(Column(key, words, lambda one, key=key: one.channel.get(key)) for key, words in columns.items())  # type: ignore[misc]
+
+
+CHANNEL_NODES: Table[Any] = Table(  # of channel_page.NodeRow
+    (
+        Column("node", "Node", lambda one: (text(one.channel.get("hostname")), one.node), is_text=True),
+        *_of_channel(depth="Depth"),
+        Column("oldest", "Oldest message", lambda one: age_of(one.oldest)),
+        *_of_channel(in_flight_count="In flight", deferred_count="Deferred", buried_count="Buried"),
+        *_of_channel(requeue_count="Requeued", timeout_count="Timed out"),
+        Column("published", "Published/s", lambda one: one.rates.published),
+        Column("finished", "Finished/s", lambda one: one.rates.finished),
+        *_of_channel(backend_depth="On disk", message_count="Messages", client_count="Clients"),
+        Column("latency", "Latency", lambda one: latency_of(one.channel)),
+    ),
+    "nodes",
+)
+OF_PENSTOCK = ("oldest", "buried_count")  # columns of a channel that only Penstock's nodes tell

@@ -75,17 +75,18 @@ class TopicPages:
         own = who.visible({*cached.now.names, *(await self._registered())})
         chosen = ordered(own, cached.now, cached.before, cached.seconds, having, sort, order.is_descending)
         trouble = topics_in_trouble(self.alarms.visible(who))
-        if "sort" not in asked:  # trouble comes first, whatever its name
+        if not asked.get("sort"):  # trouble comes first, whatever its name
             chosen.sort(key=lambda name: trouble.get(name, Severity.INFO + 1))
         shown, page, pages = page_of(chosen, whole(asked.get("page", "1")))
         overview_rates = rates(cached.now, cached.before, cached.seconds, sort)
         wanted = chosen[:MOST_EXPORTED] if "format" in asked else list(shown)
-        listed = TOPICS.sorted(await self._rows(wanted, RATES.get(sort, ""), overview_rates), asked)
+        listed = await self._rows(wanted, RATES.get(sort, ""), overview_rates)
+        if asked.get("sort"):
+            listed = TOPICS.sorted(listed, asked)  # once more: the rows are newer than what the order was made of
         totals = [("Topics", count(len(own)))]
         if who.sees_all:
             totals += [("Totals", "loading")] if is_pending else _totals(cached.now)
-            coverage = self.queries.coverage()
-            totals += [("In these sums", coverage)] if coverage else []
+            totals += self.alarms.totals()
         return {
             "page_of": "topics",
             "title": "Topics",
@@ -94,7 +95,7 @@ class TopicPages:
             "page": page,
             "pages": pages,
             "q": having,
-            "sort": sort,
+            "sort": sort if asked.get("sort") else "",
             "order": "desc" if order.is_descending else "asc",
             "totals": totals,
             "heads": TOPICS.heads(asked),

@@ -14,7 +14,7 @@ import httpx
 from admin.alarm_book import Alarm, Changes
 from admin.merge import JsonObject
 from admin.outbox import MOST_WAITING, Outbox
-from shared.log import log
+from shared.log import escape, log
 from shared.secrets import hide
 from shared.text import go_json
 
@@ -22,6 +22,7 @@ TIMEOUT = 5.0  # s for each try
 RETRIES = (1.0, 5.0, 15.0, 60.0, 300.0)  # s before each further try
 MOST_TOLD = 50  # alarms in one body
 MOST_LINES = 10  # alarms in its text
+LONGEST_LINE = 500  # characters of each
 Send = Callable[[str, bytes], Awaitable[int]]  # URL and body; returns the status. Raises httpx.HTTPError
 
 
@@ -90,8 +91,8 @@ def _word(alarm: Alarm) -> str:
 
 
 def _line(alarm: Alarm) -> str:
-    # Slack's markup must not come from names: < and > make links and mentions
-    line = f"{alarm.rule.title}: {alarm.subject.name}: {alarm.subject.words}"
+    # Slack's markup must not come from names: < and > make links and mentions. Nor must a node's words forge a line.
+    line = escape(f"{alarm.rule.title}: {alarm.subject.name}: {alarm.subject.words}")[:LONGEST_LINE]
     return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

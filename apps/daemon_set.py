@@ -86,6 +86,7 @@ class Plan:
     def _admin(self) -> Daemon:
         http, https = self._at(ADMIN_HTTP), self._at(ADMIN_HTTPS)
         flags = [f"-http-address={HOST}:{http}", f"-audit-file={self.data / 'audit.jsonl'}"]
+        flags.append(f"-state-dir={self.data / 'nsqadmin'}")
         if self.secure is None:
             flags.append(f"-lookupd-http-address={HOST}:{self._at(LOOKUPD_HTTP)}")
             return Daemon("nsqadmin", "nsqadmin", tuple(flags), 0, http)

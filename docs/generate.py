@@ -4,6 +4,8 @@
 * routes.md: every HTTP route, from the route tables, with the sentences in route_table.py and the docstrings of the handlers'
   modules.
 * metrics.md: every metric, as an nsqd and an nsqlookupd answer /metrics.
+* alarms.md: the alarm rules of nsqadmin.
+* deploy/nsqadmin-alerts.yaml: rules of Prometheus for the alarms of nsqadmin.
 
 errors.md is written by hand; a test holds that it names every error in the code.
 """
@@ -24,8 +26,10 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import httpx
+import yaml
 from prometheus_client import generate_latest
 
+from admin.alarm_rules import RULES, prometheus_rules
 from admin.options import AdminOptions
 from admin.roles import NEEDED
 from admin.users_command import _parser as users_parser
@@ -51,6 +55,7 @@ from shared.values import Duration
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs/reference"
+ALERTS = ROOT / "deploy/nsqadmin-alerts.yaml"
 MADE = "<!-- `make reference` writes this page from the code. -->\n"
 START = 30.0  # s until a daemon answers
 
@@ -386,13 +391,40 @@ def _page(parts: Iterable[str]) -> str:
     return f"{title}\n\n{MADE}{rest}"
 
 
-PAGES = {"flags.md": flags, "routes.md": routes, "metrics.md": metrics}
+# deploy/nsqadmin-alerts.yaml
+
+
+def nsqadmin_alerts() -> str:
+    """Return Prometheus's rules for the alarms of nsqadmin."""
+    words = "# `make reference` writes this file from the alarm rules of nsqadmin. Scrape its /metrics.\n"
+    return words + yaml.safe_dump(prometheus_rules(), sort_keys=False, width=120)
+
+
+def alarms() -> str:
+    """Return the page of nsqadmin's alarm rules and their thresholds."""
+    lines = ["# Alarms of nsqadmin", "", MADE]
+    lines.append(
+        "The rules that nsqadmin checks ([how to set thresholds, snooze and be notified](../nsqadmin.md#alarms)).\n"
+    )
+    for rule in RULES:
+        lines += [f"## {rule.name}", "", f"{rule.title} ({rule.severity.word}). {rule.meaning}", ""]
+        lines += [f"* Action: {rule.action}", f"* Runbook: [{rule.runbook}](../operations/{rule.runbook})"]
+        lines += [
+            f"* `{rule.name}.{one.name}`: {one.meaning}. Default: {one.default:g} {one.unit}."
+            for one in rule.thresholds
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+PAGES = {"flags.md": flags, "routes.md": routes, "metrics.md": metrics, "alarms.md": alarms}
 
 
 def main() -> None:
     REFERENCE.mkdir(exist_ok=True)
     for name, page in PAGES.items():
         (REFERENCE / name).write_text(page())
+    ALERTS.write_text(nsqadmin_alerts())
 
 
 if __name__ == "__main__":

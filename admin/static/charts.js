@@ -8,7 +8,7 @@ const SPANS = {quarter: [900, "hour"], hour: [3600, "hour"], day: [86400, "day"]
 // The lines of each chart: a name in the answer, a label, a color. What an answer lacks is left out.
 const CHARTS = {
   rates: {unit: "messages/s", isRate: true, lines: [
-    ["published", "Published/s", "#1f77b4"], ["finished", "Finished/s, all channels", "#2ca02c"],
+    ["published", "Published/s", "#1f77b4"], ["finished", `Finished/s${document.querySelector("figure[data-channel]") ? "" : ", all channels"}`, "#2ca02c"],
     ["requeued", "Requeued/s", "#b8860b"], ["timed_out", "Timed out/s", "#e377c2"],
   ]},
   levels: {unit: "messages", isRate: false, lines: [
@@ -18,8 +18,8 @@ const CHARTS = {
 
 const linesOf = (series, chart) => chart.lines.filter(([name]) => Array.isArray(series[name]));
 const value = (series, name, step, isRate) => {
-  const found = series[name][step];
-  return found === null || found === undefined ? null : isRate ? found / series.step : found;
+  const found = series[name][step] ?? null;
+  return isRate && found !== null ? found / series.step : found;
 };
 
 // Return what is in the range, as uPlot wants it: times, then the values of each line. The ends of the range are always there.
@@ -60,27 +60,16 @@ function draw(place, series, chart, from, to) {
   }, data, place);
 }
 
+// Labels and numbers only: nothing that somebody else wrote gets into the table.
 function fillTable(table, series) {
   const shown = Object.values(CHARTS).flatMap((chart) => linesOf(series, chart).map(([name, label]) => [name, label, chart.isRate]));
-  const head = document.createElement("tr"), body = [];
-  for (const words of [Times.zone, ...shown.map(([, label]) => label)]) {
-    const cell = document.createElement("th");
-    cell.scope = "col";
-    cell.textContent = words;
-    head.append(cell);
-  }
-  const last = (series.depth?.length ?? 0) - 1;
-  for (let step = last; step > Math.max(-1, last - 30); step--) {
-    const row = document.createElement("tr");
-    row.insertCell().textContent = clock(series.from + (step + 1) * series.step, true);
-    for (const [name, , isRate] of shown) {
-      const found = value(series, name, step, isRate);
-      row.insertCell().textContent = found === null ? "-" : isRate ? found.toFixed(1) : found;
-    }
-    body.push(row);
-  }
-  table.tHead.replaceChildren(head);
-  table.tBodies[0].replaceChildren(...body);
+  const row = (cells, tag) => `<tr>${cells.map((cell) => `<${tag}>${cell}</${tag}>`).join("")}</tr>`;
+  const steps = [...series.depth.keys()].slice(-30).reverse();
+  table.tHead.innerHTML = row([Times.zone, ...shown.map(([, label]) => label)], "th");
+  table.tBodies[0].innerHTML = steps.map((step) => row([
+    clock(series.from + (step + 1) * series.step, true),
+    ...shown.map(([name, , isRate]) => { const found = value(series, name, step, isRate); return found === null ? "-" : isRate ? found.toFixed(1) : Number(found); }),
+  ], "td")).join("");
 }
 
 async function show(figure, isNew) {

@@ -50,7 +50,7 @@ if (live) {
     heard = Date.now();
     hasEnded = false;
     const {data} = event.detail;
-    if (data !== asOf.dateTime) {
+    if (data && data !== asOf.dateTime) {
       asOf.dateTime = data;
       asOf.textContent = Times.words(new Date(data), "clock");
       renewed = heard;

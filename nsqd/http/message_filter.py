@@ -3,9 +3,9 @@
     [&min_attempts=N][&published_before=NS][&published_after=NS][&reason=TEXT][&header=NAME or NAME=VALUE][&contains=TEXT]
 
 Times are ns since the epoch. `reason` is a part of the reason for which a message is buried, `contains` a part of the id, of
-the first 64 KiB of the body, or of a header, both in any case of letters. `header` is the name of a header, in any case, and
-perhaps its exact value. A message that cannot be read meets no condition about its time or content, and one that waits for
-its copies meets none about its content.
+the key, of the first 64 KiB of the body, or of a header, both in any case of letters. `header` is the name of a header, in
+any case, and perhaps its exact value. A message that cannot be read meets no condition about its time or content, and one
+that waits for its copies meets none about its content.
 """
 
 from __future__ import annotations
@@ -79,7 +79,11 @@ class MessageFilter:
             return True
         wanted = self.contains.lower()
         body = frame[HEADER_SIZE : HEADER_SIZE + MOST_SEARCHED].decode("utf-8", "replace")
-        lines = [message_id(frame).decode(), *(f"{name}: {value}" for name, value in attributes.headers)]
+        lines = [
+            message_id(frame).decode(),
+            attributes.key,
+            *(f"{name}: {value}" for name, value in attributes.headers),
+        ]
         return wanted in body.lower() or any(wanted in line.lower() for line in lines)
 
 

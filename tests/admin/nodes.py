@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
-from admin.queries import Queries
 from admin.upstreams import Refused, UpstreamError, Upstreams
 
 
@@ -73,10 +72,10 @@ class FakeUpstreams:
         return json.dumps(node.act(path, arguments)).encode()
 
 
-def queries_of(**nodes: FakeNode) -> Queries:
+def queries_of(**nodes: FakeNode) -> Any:
     """Return queries that ask these nodes directly."""
     fallback = SimpleNamespace(stale=dict)
-    return cast(Queries, SimpleNamespace(direct=FakeUpstreams(**nodes), fallback=fallback))
+    return SimpleNamespace(direct=FakeUpstreams(**nodes), fallback=fallback)
 
 
 def upstreams_of(**nodes: FakeNode) -> Upstreams:

@@ -93,26 +93,25 @@ def paths(cluster: Cluster) -> dict[str, str]:
         "topics": "/",
         "topic": "/topics/orders",
         "channel": "/topics/orders/mail",
-        "messages": f"{mail}&state=ready",
+        "messages": "/messages/orders/mail?state=ready",
+        "filtered": "/messages/orders/mail?state=buried&reason=bad&since=1d",
+        "move": "/messages/orders/mail?state=ready&many=move",
+        "moving": "/messages/orders/mail?state=ready&many=move&to=repair&count=7",
+        "edit": f"/republish/orders/mail?node={node}&offset=5",
         "nodes": "/nodes",
         "node": f"/nodes/{node}",
         "lookup": "/lookup",
         "counter": "/counter",
+        "health": "/health",
+        "configuration": "/configuration/orders",
+        "preview": "/configuration/orders?durability=os&retention=5m",
+        "refused": "/configuration/orders?retention=2+days",
+        "unknown": "/nosuch",
         "wrong": "/topics/orders/nobody",
         "alarms": "/alarms",
         "alarm": "/alarms?rule=buried",
         "alarm-rules": "/alarms/rules",
-        "configuration": "/configuration/orders",
-        "health": "/health",
-        "republish": f"/republish/orders/mail?node={node}&offset={_an_offset(node)}",
     }
-
-
-def _an_offset(node: str) -> int:
-    """Return the offset of a message of orders/mail at the node."""
-    asked = {"topic": "orders", "channel": "mail", "state": "ready", "count": "1", "format": "json"}
-    listed = httpx.get(f"http://{node}/channel/messages", params=asked).raise_for_status().json()["messages"]
-    return int(listed[0]["offset"])
 
 
 def busy(cluster: Cluster, seconds: float) -> None:
@@ -140,7 +139,7 @@ def main(directory: Path, chosen: Path) -> None:
                 page = context.new_page()
                 for name, path in paths(cluster).items():
                     page.goto(cluster.url + path)
-                    if name == "topic":
+                    if name in ("topic", "channel"):
                         page.wait_for_selector("figure canvas")
                     file = f"{name}-{width}-{scheme}.png"
                     page.screenshot(path=directory / file, full_page=name in ("topic", "channel"))

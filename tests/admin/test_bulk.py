@@ -94,3 +94,10 @@ def test_a_node_that_cannot_filter_is_not_acted_on() -> None:
     with pytest.raises(UpstreamError, match="a cannot filter messages: upgrade it"):
         done_by(work_of(nodes, contains="7"), 100)
     assert nodes["a"].acted == []
+
+
+def test_a_node_whose_list_does_not_go_on_is_left() -> None:
+    stuck = node(5)
+    stuck.list_messages = lambda arguments: {"scanned": 5, "messages": [], "next": "4"}  # type: ignore[method-assign]
+    with pytest.raises(UpstreamError, match="a lists the same messages again and again"):
+        done_by(work_of({"a": stuck}, contains="7"), 100)

@@ -139,7 +139,9 @@ def test_a_node_that_is_down_is_forgotten(tmp_path: Path) -> None:
         nodes[2].kill()
         eventually(lambda: "Forget node 2 of cluster penstock" in client.get("/cluster").text)
         assert "Forget node" not in page(admin), "a viewer has no button"
-        assert forget("2", confirm="1").status_code == 400
+        refused = forget("2", confirm="1")
+        assert (refused.status_code, "Type 2 to confirm" in refused.text) == (400, True)
+        assert 'aria-invalid="true" autofocus value="1"' in refused.text
         assert forget("2", cluster="other").status_code == 404
         assert forget("9").status_code == 409
         eventually(lambda: known(nodes[0])[2]["suspected"])  # until then its connection may have broken for a moment

@@ -26,14 +26,14 @@ class Node:
 
     def __init__(self, **own: str) -> None:
         self.own = own
-        self.port = 0
+        self.port, self.name = 0, ""
         self.refuses = False
 
     def answer(self, path: str) -> tuple[int, bytes]:
         url = urlsplit(path)
         asked = {name: values[0] for name, values in parse_qs(url.query).items()}
         if url.path == "/info":
-            return told({"broadcast_address": "127.0.0.1", "http_port": self.port, "hostname": f"n{self.port}"})
+            return told({"broadcast_address": "127.0.0.1", "http_port": self.port, "hostname": self.name})
         if url.path == "/topic/config" and len(asked) > 1:
             if self.refuses:
                 return 400, b'{"message":"INVALID_REPLICATE"}'
@@ -64,7 +64,7 @@ def with_nodes(nodes: list[Node], work: Callable[[httpx.AsyncClient], Awaitable[
     with ExitStack() as stack:
         addresses = [stack.enter_context(upstream(node.answer)) for node in nodes]
         for node, address in zip(nodes, addresses, strict=True):
-            node.port = int(address.rpartition(":")[2])
+            node.port, node.name = int(address.rpartition(":")[2]), f"n{nodes.index(node)}"  # pages sort nodes by name
         asyncio.run(run(tuple(addresses)))
 
 

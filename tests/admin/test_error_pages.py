@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from admin.error_pages import Ways, ways_from
-from tests.admin.asking import NOWHERE, OURS, browser, make
+from tests.admin.asking import NOWHERE, OURS, auth_file, browser, make
 from tests.admin.conftest import told, upstream
 
 TOPIC: Ways = [(("topics", "t"), "Topic t")]
@@ -95,3 +96,13 @@ def test_a_tube_whose_name_is_no_topic_is_linked_as_a_tube() -> None:
         page = asyncio.run(run())
     assert '<a href="/tube?name=we%2Bird%3Bt&amp;node=NODE">we+ird;t</a>' in page.replace(node, "NODE")
     assert '<a href="/topics/orders">orders</a>' in page
+
+
+def test_a_form_after_the_end_of_the_session_leads_to_the_login_page(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with browser(make(auth_file=auth_file(tmp_path, ann=["admin"])), **OURS) as client:
+            found = await client.post("/topics/t", data={"action": "pause"})
+            assert found.status_code == 401
+            assert '<li><a href="/login?next=%2Ftopics%2Ft">Log in</a></li>' in found.text
+
+    asyncio.run(work())

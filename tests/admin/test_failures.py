@@ -25,7 +25,6 @@ UNTIL = 'http://10.0.0.{}:4151/topic/pause answered 400 \'{{"message":"INVALID_A
         ("http://h:1/pub answered 500 ''", "h:1 answered 500."),
         ("h:1/stats lists more than 7 topics", "h:1: lists more than 7 topics."),
         ("no nsqd is known", "no nsqd is known."),
-        ("", "."),
     ],
 )  # fmt: skip
 def test_an_error_is_told_by_node_and_reason(errors: str | list[str], words: str) -> None:

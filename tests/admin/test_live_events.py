@@ -16,7 +16,7 @@ async def take(events: AsyncIterator[str], count: int) -> list[str]:
 
 def times(events: list[str]) -> list[str]:
     """The times of the content that the beats tell."""
-    return [event.split("id: ")[1].split("\n")[0] for event in events if event.startswith("event: beat\n")]
+    return [event.split("id: ")[1].split("\n")[0] for event in events if event.startswith("event: beat\nid: ")]
 
 
 def test_the_heart_beats_while_a_view_hangs_and_tells_the_age_of_what_is_shown() -> None:
@@ -27,7 +27,7 @@ def test_the_heart_beats_while_a_view_hangs_and_tells_the_age_of_what_is_shown()
             await ends.wait()
             return "<p>new</p>\n<p>too</p>", False
 
-        events = live_events(look, 0.0, beat=0.0)
+        events = live_events(look, 0.0, "1700000000000000000", beat=0.0)
         found = await take(events, 5)
         ends.set()
         return found + [event async for event in events]
@@ -65,6 +65,16 @@ def test_who_comes_back_gets_the_content_at_once_and_no_time_that_is_not_that_of
     assert found[-1] == "data: <p>new</p>\n\n"
     lie = in_loop(lambda: work("9\ndata: <script>"))
     assert "script" not in "".join(lie)
+
+
+def test_the_age_of_what_came_with_the_page_is_not_known_here() -> None:
+    async def work() -> str:
+        async def look() -> tuple[str, bool]:
+            return "<p>new</p>", False
+
+        return await anext(live_events(look, 3600.0))
+
+    assert in_loop(work) == "event: beat\ndata:\n\n"
 
 
 def test_a_stream_ends_after_its_time() -> None:

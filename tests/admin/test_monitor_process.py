@@ -75,8 +75,8 @@ def test_a_node_that_dies_while_no_page_is_open_is_down_on_every_page(tmp_path: 
         with nsqadmin("-lookupd-http-address", cluster.lookupd.http, *FAST, *state) as again:
             eventually(lambda: "Node down:" in page(again, "/"))
             assert "30 messages are stuck on it" in page(again, "/"), "also after a restart of nsqadmin"
-            assert post(again, f"/nodes/{dead.http}/dismiss", confirm="x") == 400
-            assert post(again, f"/nodes/{dead.http}/dismiss", confirm=dead.http) == 303
+            assert post(again, f"/nodes/{dead.http}", action="dismiss", confirm="x") == 400
+            assert post(again, f"/nodes/{dead.http}", action="dismiss", confirm=dead.http) == 303
             assert "Node down:" not in page(again, "/")
             assert dead.http not in page(again, "/nodes")
             eventually(lambda: "node-down" not in alarms(again))
@@ -127,7 +127,7 @@ def test_a_restart_of_nsqlookupd_shrinks_no_figure(tmp_path: Path) -> None:
             eventually(lambda: "lookupd-down" not in alarms(admin))
             for _ in range(3):
                 assert ">40<" in page(admin, "/")
-                assert ">40<" in page(admin, "/topics/orders/mail")
+                assert ">40<" in page(admin, "/topics/orders/mail"), page(admin, "/topics/orders/mail")
             assert "up, not registered" in page(admin, "/nodes")
 
 

@@ -101,7 +101,7 @@ def test_a_user_logs_in_and_goes_on_to_the_page(provider: FakeProvider, tmp_path
         assert (await client.get("/counter")).status_code == 303
 
     run(provider, tmp_path, work)
-    first, second = audited(tmp_path)
+    first, second = (one for one in audited(tmp_path) if one["action"] in ("login", "logout"))
     assert (first["action"], first["user"], first["role"], first["outcome"]) == ("login", "ann", "operator", "done")
     assert first["detail"] == {"by": "oidc", "subject": "1"}
     assert (second["action"], second["user"]) == ("logout", "ann")

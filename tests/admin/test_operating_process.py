@@ -101,7 +101,7 @@ def test_others_see_what_they_may(page: Page, guarded: Cluster) -> None:
     guarded.publish("eu.orders", "secret body")
     log_in(page, guarded, "vic", "/topics/eu.orders/c")
     assert page.locator("main form").count() == 0
-    page.click(f"li:has-text('{guarded.nodes[0].http}') >> a:text('ready')")
+    page.click(f"tr:has-text('{guarded.nodes[0].http}') >> td[data-label=Depth] a")
     assert "1 ready" in main(page)
     assert "secret body" not in page.content()
     page.click("button:text('Log out')")
@@ -137,6 +137,39 @@ def test_many_with_preview_progress_and_cancel(page: Page, guarded: Cluster) -> 
     assert (stats["depth"], stats["buried_count"]) == (done, 500 - done)
     page.goto(f"{guarded.url}/audit?q=many")
     assert "cancelled_by: ann" in main(page)
+
+
+def test_messages_of_all_nodes_are_selected_and_moved_without_scripts(chrome: Browser, guarded: Cluster) -> None:
+    guarded.channel("eu.from", "c")
+    guarded.channel("eu.to", "c")
+    for place in (0, 1):
+        guarded.publish("eu.from", "one", "two", "three", node=place)
+    context = chrome.new_context(java_script_enabled=False)
+    page = context.new_page()
+    log_in(page, guarded, "eu", "/messages/eu.from/c")
+    assert "6 ready on 2 nodes" in main(page)
+    page.check("input[name=pick-1]")
+    page.check("input[name=pick-4]")
+    page.click("button:text('Bury selected')")
+    assert "Buried 2" in main(page)
+    assert "4 ready on 2 nodes" in main(page)
+    page.click("nav a:text-is('buried')")
+    page.check("input[name=pick-2]")
+    page.fill("#ticked input[name=to]", "us.elsewhere")
+    page.click("button:text('Move selected')")
+    assert "Access denied" in main(page)  # this user may publish to eu.* only
+    page.goto(f"{guarded.url}/messages/eu.from/c?state=ready&many=move&count=3&per_second=100")
+    page.fill("input[name=to]", "eu.to")
+    page.click("button:text('Preview')")
+    assert "Move 3 of 4 ready messages to topic eu.to?" in main(page)
+    page.click("button:text('Move 3')")
+    for _ in range(200):
+        if "3 of 3 processed" in main(page):
+            break
+        page.reload()
+    page.goto(f"{guarded.url}/messages/eu.to/c")
+    assert "3 ready on 2 nodes" in main(page)
+    context.close()
 
 
 def test_what_is_lost_wants_the_number(page: Page, guarded: Cluster) -> None:

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from admin import tables
+from admin.channel_figures import UNKNOWN_RATES, Rates
+from admin.channel_page import NodeRow
 from admin.cluster_state import LogCopy, LogState, MemberState
+from admin.merge import client_of
 from admin.roles import Who, of_role
 from admin.sorting import Table
 from admin.storage import storage_view
@@ -22,6 +25,12 @@ NODE: dict[str, Any] = {
     "hostname": "h", "node": "a:1", "depth": 0, "memory_depth": 0, "backend_depth": 0, "message_count": 0, "channels": None,
     "e2e_processing_latency": {"count": 1, "percentiles": [{"quantile": 0.5, "average": 3.0}]},
 }  # fmt: skip
+MACHINE: dict[str, Any] = {
+    "hostname": "h", "node": "a:1", "state": "up", "version": "1", "registered": 1, "topics": 2, "disk_free": 5,
+    "figures": {"depth": 1, "in_flight": 2, "buried": 3, "clients": 4},
+}  # fmt: skip
+CLIENT = client_of({"hostname": "h", "requeue_count": 1, "finish_count": 3, "tls": True}, "a:1", 0)
+CHANNEL = NodeRow("a:1", NODE | {"buried_count": 1}, Rates(1.0, 2.0, 0.0, 0.0), 5, True)
 TABLES: list[tuple[str, Table[Any], list[Any]]] = [
     ("topics", tables.TOPICS, [absent_row("b"), absent_row("a")]),
     ("node", tables.NODE_TOPICS, [absent_row("b"), absent_row("a")]),
@@ -36,6 +45,9 @@ TABLES: list[tuple[str, Table[Any], list[Any]]] = [
     ("talkers", tables.TALKERS, top_talkers({"identities": [{}, {"name": "x", "bytes": 3}]})),
     ("members", tables.MEMBERS, [MEMBER, MemberState(2, "", "", "", "up", [1], 2, [], 1, 2, 0)]),
     ("logs", tables.LOGS, [LogState("a", None, None, "closed"), LogState("b", 1, 1, "serving")]),
+    ("nodes", tables.NODES, [MACHINE, MACHINE | {"figures": {}, "disk_free": None, "state": "down"}]),
+    ("clients", tables.CLIENTS, [CLIENT, CLIENT | {"requeue_count": 0, "finish_count": 0, "hostname": ""}]),
+    ("channel on nodes", tables.CHANNEL_NODES, [CHANNEL, NodeRow("", {}, UNKNOWN_RATES, 7, False)]),
     ("copies", tables.COPIES, [LogCopy(1, 2, "a", "away", None, None, None), LogCopy(2, 1, "b", "in sync", 0, 1, 1)]),
 ]
 

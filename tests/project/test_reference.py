@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.generate import OPTIONS, PAGES, REFERENCE, penstock_parser
+from docs.generate import ALERTS, OPTIONS, PAGES, REFERENCE, nsqadmin_alerts, penstock_parser
 from docs.route_table import ROUTES
 from shared.options import specs
 from tests.daemons import ROOT
@@ -31,6 +31,10 @@ ERROR = re.compile(r"[A-Z]+(?:_[A-Z]+)+|DRAINING|EXITING|FORBIDDEN|UNAUTHORIZED"
 @pytest.mark.process
 def test_pages_are_up_to_date(name: str) -> None:
     assert (REFERENCE / name).read_text() == PAGES[name](), "run: make reference"
+
+
+def test_the_alerts_of_nsqadmin_are_up_to_date() -> None:
+    assert ALERTS.read_text() == nsqadmin_alerts(), "run: make reference"
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)

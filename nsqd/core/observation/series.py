@@ -11,9 +11,9 @@ The values of a topic but `published` are the sums over its channels; its depth 
 of which nothing is known (the node was down, the topic was new) is None.
 
 A round notes all of them, in portions. What did not change costs nearly nothing, so nothing has to be looked at to be kept.
-If there are more than MOST topics and channels, those that did nothing for the longest time are dropped. If all steps
-together take more than MOST_BYTES, the oldest are forgotten. See docs/decisions/0100-steps-are-kept-by-the-block.md. Callers
-pass the time.
+If there are more than MOST topics and channels, a new one takes the place of the one that did nothing for the longest time, if
+that is IDLE or longer, else it is left out. If all steps together take more than MOST_BYTES, the oldest are forgotten. See
+docs/decisions/0100-steps-are-kept-by-the-block.md. Callers pass the time.
 """
 
 from array import array
@@ -31,7 +31,8 @@ NAMES = ("published", "finished", "requeued", "timed_out", "buried", "depth", "i
 COUNTERS = 4  # of NAMES are counts of the step; the others are levels at its end
 COARSE, FINE = 300, 10  # s per step
 COARSE_SLOTS, FINE_SLOTS = 288, 360  # a day, an hour
-MOST = 50_000  # topics and channels: 13 MB beside their steps
+MOST = 50_000  # topics and channels, of which each takes 0.45 KB beside its steps
+IDLE = 360  # short steps without a change after which a place can be given to another one
 MOST_BYTES = 64_000_000  # of all steps: more than 10,000 topics and channels that do something in every step need
 FORGOTTEN_AT_ONCE = 16  # the part of the steps that is forgotten when there are too many bytes
 CHANNELS_AT_ONCE = 50  # between two portions: 0.1 ms
@@ -63,6 +64,7 @@ class Series:
         self._fine, self._coarse = Ring(FINE, FINE_SLOTS), Ring(COARSE, COARSE_SLOTS)
         self._blocks: list[Block[Subject]] = []
         self._places: OrderedDict[Subject, int] = OrderedDict()  # place of each; the one longest without a change first
+        self._changed = array("q")  # by place: the serial number of the short step in which anything changed last
         self._free: list[int] = []  # places
 
     def record(self, topics: Iterable[Topic], at: int) -> Iterator[None]:
@@ -109,17 +111,26 @@ class Series:
         place = self._places.get(subject)
         if place is None:
             place = self._new_place()
+            if place is None:
+                return
             self._places[subject] = place
             self._blocks[place // SIZE].enter(place % SIZE, subject, array("q", state), (self._fine, self._coarse))
         elif self._blocks[place // SIZE].set(place % SIZE, array("q", state)):
             self._places.move_to_end(subject)
+        else:
+            return
+        self._changed[place] = self._fine.following
 
-    def _new_place(self) -> int:
-        """Return a place that is free, or becomes free because whoever has it did nothing for the longest time."""
+    def _new_place(self) -> int | None:
+        """Return a place that is free, or that of the one which did nothing for the longest time; None: all did something."""
         if len(self._places) >= MOST:
-            return self._places.popitem(last=False)[1]
+            idlest = next(iter(self._places))
+            if self._fine.following - self._changed[self._places[idlest]] < IDLE:
+                return None
+            return self._places.pop(idlest)
         if not self._free:
             self._blocks.append(Block(self._fine, self._coarse))
+            self._changed.extend([0] * SIZE)
             self._free = [len(self._blocks) * SIZE - number - 1 for number in range(SIZE)]
         return self._free.pop()
 

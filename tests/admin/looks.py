@@ -1,0 +1,70 @@
+"""Makers of what alarms are decided on: nodes, channels and looks at all nodes. Times are ns since the epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import strategies as st
+
+from admin.alarm_checks import Checks, Subject
+from admin.alarm_rules import Thresholds
+from admin.cluster import Producer
+from admin.inventory import NodeRecord, NodeState
+from admin.snapshot import ChannelFigures, Key, NodeFacts, Snapshot, TopicFigures
+
+SECOND = 1_000_000_000
+MINUTE = 60 * SECOND
+NOW = 1_800_000_000 * SECOND
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)  # what a node that lies may answer
+
+
+def producer(name: str = "n", port: int = 1, **more: Any) -> Producer:
+    """Return a node of version 1.0.0 that one nsqlookupd names; its address is NAME:PORT."""
+    given: dict[str, Any] = {"tcp_port": 4150, "version": "1.0.0", "remote_addresses": ("l:1/a",)}
+    return Producer(**{"hostname": name, "broadcast_address": name, "http_port": port, **given, **more})
+
+
+def record(name: str = "n", port: int = 1, *, is_named: bool = True, **more: Any) -> NodeRecord:
+    """Return what is remembered of a node that answered just now."""
+    return NodeRecord(**{"producer": producer(name, port), "is_named": is_named, "seen_at": NOW, **more})
+
+
+def facts(state: NodeState = NodeState.UP, node: NodeRecord | None = None, **more: Any) -> NodeFacts:
+    """Return a node in that state."""
+    return NodeFacts(node or record(), state, **more)
+
+
+def channel(**counts: Any) -> ChannelFigures:
+    """Return a channel with these figures; all others are 0."""
+    return ChannelFigures(**{**dict.fromkeys(ChannelFigures._fields, 0), "paused": False, **counts})
+
+
+def topic(**counts: Any) -> TopicFigures:
+    """Return a topic with these figures; all others are 0."""
+    return TopicFigures(**{**dict.fromkeys(TopicFigures._fields, 0), "paused": False, **counts})
+
+
+def look(
+    channels: Mapping[Key, ChannelFigures] | None = None, at: int = NOW, answered: tuple[str, ...] = ("n:1",), **more: Any
+) -> Snapshot:  # fmt: skip
+    """Return a look at these channels."""
+    return Snapshot(**{"at": at, "channels": dict(channels or {}), "answered": frozenset(answered), **more})
+
+
+def found(rule: str, *looks: Snapshot, settings: tuple[str, ...] = ()) -> list[Subject]:
+    """Return what the rule finds in the last of these looks."""
+    checks = Checks(Thresholds(settings))
+    subjects: list[Subject] = []
+    for one in looks:
+        subjects = checks.check(one)
+    return [one for one in subjects if one.rule == rule]
+
+
+def words(rule: str, *looks: Snapshot, settings: tuple[str, ...] = ()) -> dict[str, str]:
+    """Return the words of what the rule finds in the last of these looks, by subject."""
+    return {one.key: one.words for one in found(rule, *looks, settings=settings)}

@@ -1,0 +1,385 @@
+"""Each rule: a look in which it holds, and its neighbors in which it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from admin.alarm_checks import DISK_LOOKS, DISK_SPACING, LEAST_DISK, Checks
+from admin.alarm_rules import RULES, Severity, Thresholds
+from admin.cluster_state import DOWN, ClusterState, LogCopy, MemberState
+from admin.inventory import NodeState, Stuck
+from admin.snapshot import ChannelFigures, CursorFigures, NodeFacts, Snapshot, TopicFigures
+from tests.admin.looks import MINUTE, NOW, SECOND, channel, facts, found, look, producer, record, topic, words
+
+KEY = ("t", "c")
+GONE = (NodeState.DOWN, NodeState.STOPPED)
+
+
+def one(figures: ChannelFigures, at: int = NOW, **more: Any) -> Snapshot:
+    """Return a look at one channel."""
+    return look({KEY: figures}, at, **more)
+
+
+def nodes(*told: NodeFacts, at: int = NOW, **more: Any) -> Snapshot:
+    """Return a look at these nodes, by their host names."""
+    return look(at=at, nodes={each.record.producer.hostname: each for each in told}, **more)
+
+
+def topics(**figures: TopicFigures) -> Snapshot:
+    return look(topics=figures)
+
+
+def test_every_rule_is_checked_and_one_that_is_off_is_not() -> None:
+    checks = Checks(Thresholds())
+    assert list(checks._checks) == [rule.name for rule in RULES]
+    assert checks.check(look()) == []
+    assert not found("buried", one(channel(buried=9)), settings=("buried=off",))
+
+
+# Channels
+
+
+def test_buried() -> None:
+    (subject,) = found("buried", one(channel(buried=5)), settings=("buried.messages=5",))
+    assert (subject.key, subject.words, subject.topic, subject.value) == ("t/c", "5 buried", "t", 5)
+    assert subject.path == "messages/t/c?state=buried"
+    assert not words("buried", one(channel(buried=4)), settings=("buried.messages=5",))
+    assert not words("buried", one(channel()), settings=("buried.messages=0",)), "nothing is buried"
+
+
+def test_names_are_quoted_in_paths() -> None:
+    (subject,) = found("buried", look({("a/b?", "c#d"): channel(buried=1)}))
+    assert subject.path == "messages/a%2Fb%3F/c%23d?state=buried"
+
+
+def test_buried_growing() -> None:
+    before, settings = one(channel(buried=3), NOW - 9 * MINUTE), ("buried-growing.messages=5",)
+    grown = words("buried-growing", before, one(channel(buried=8)), settings=settings)
+    assert grown == {"t/c": "5 buried in 9.0 min, 8 in all"}
+    assert not words("buried-growing", before, one(channel(buried=7)), settings=settings)
+    assert not words("buried-growing", before, one(channel(buried=2))), "they were kicked, or a node restarted"
+    assert not words("buried-growing", one(channel(buried=8))), (
+        "nothing to compare with: not what was buried before a restart"
+    )
+
+
+def test_a_node_that_goes_leaves_nobody_blind_for_a_minute() -> None:
+    both = one(channel(buried=1), NOW - 20 * SECOND, answered=("n:1", "m:1"))
+    alone = one(channel(buried=1), NOW - 10 * SECOND)
+    assert words("buried-growing", both, alone, one(channel(buried=9)))
+
+
+def test_a_channel_that_had_no_trouble_before_has_buried_none_then() -> None:
+    assert words("buried-growing", look(at=NOW - MINUTE), one(channel(buried=2)))
+
+
+@pytest.mark.parametrize("rule", ["buried-growing", "failures", "backlog-growing"])
+def test_looks_are_compared_only_if_they_are_comparable(rule: str) -> None:
+    then = channel(buried=1, depth=1000, messages=5000, requeued=5)
+    now = channel(buried=900, depth=9000, messages=20_000, requeued=9000)
+    at = NOW - 9 * MINUTE
+    assert words(rule, one(then, at), one(now))
+    assert not words(rule, one(then, at, answered=("n:1", "m:1")), one(now)), "another node was in the sum (D12)"
+    assert not words(rule, one(then, at), one(now, answered=("n:1", "m:1")))
+    assert not words(rule, one(then, at, left_out=1), one(now)), "figures were missing in it"
+    assert not words(rule, one(then, NOW - 11 * MINUTE), one(now)), "it is older than the window"
+    assert not words(rule, one(then, NOW + SECOND), one(now)), "the clock was set back"
+    assert not words(rule, one(then, NOW), one(now)), "no time has passed"
+
+
+def test_the_past_goes_on_after_the_clock_was_set_back() -> None:
+    hour = 60 * MINUTE
+    looks = [
+        one(channel(buried=1), NOW),
+        one(channel(buried=1), NOW - hour),
+        one(channel(buried=2), NOW - hour + MINUTE),
+    ]
+    assert words("buried-growing", *looks) == {"t/c": "1 buried in 1.0 min, 2 in all"}
+
+
+def test_failures() -> None:
+    then, settings = channel(messages=100, requeued=10, timed_out=1), ("failures.failures=20", "failures.percent=50")
+    before = one(then, NOW - MINUTE)
+
+    def told(now: ChannelFigures) -> dict[str, str]:
+        return words("failures", before, one(now), settings=settings)
+
+    assert told(channel(messages=120, requeued=25, timed_out=6)) == {
+        "t/c": "50 % of deliveries fail: 15 requeued and 5 timed out in 1.0 min"
+    }
+    assert not told(channel(messages=120, requeued=25, timed_out=5)), "19 failed"
+    assert not told(channel(messages=121, requeued=25, timed_out=6)), "21 of 41 were finished"
+    assert told(channel(messages=121, requeued=25, timed_out=6, buried=1)), "one of those was buried instead"
+    assert not told(channel(messages=20, requeued=300, timed_out=60)), "a node counts from 0 again"
+    assert not told(channel(messages=120, requeued=0, timed_out=60)), "a node counts from 0 again"
+    assert not told(channel(messages=120, requeued=60, timed_out=0)), "a node counts from 0 again"
+
+
+def test_a_channel_that_begins_to_fail_is_told_of_within_minutes() -> None:
+    healthy = [look(at=NOW + each * MINUTE) for each in range(10)]  # no node lists a channel without trouble
+    first = one(channel(messages=50, requeued=5), NOW + 10 * MINUTE)
+    second = one(channel(messages=60, requeued=50), NOW + 11 * MINUTE)
+    assert not words("failures", *healthy, first)
+    assert words("failures", *healthy, first, second) == {
+        "t/c": "82 % of deliveries fail: 45 requeued and 0 timed out in 1.0 min"
+    }
+
+
+def test_channel_without_consumer() -> None:
+    rule, settings = "channel-without-consumer", ("channel-without-consumer.messages=5",)
+    told = words(rule, one(channel(depth=5, oldest=NOW - 2 * MINUTE)), settings=settings)
+    assert told == {"t/c": "5 messages wait, the oldest for 2.0 min"}
+    assert words(rule, one(channel(depth=5)), settings=settings) == {"t/c": "5 messages wait"}
+    assert not words(rule, one(channel(depth=4)), settings=settings)
+    assert not words(rule, one(channel(depth=5, clients=1)), settings=settings)
+    assert not words(rule, one(channel(depth=5, paused=True)), settings=settings), "D17"
+
+
+def test_backlog_growing() -> None:
+    settings = ("backlog-growing.messages=1000", "backlog-growing.growth=10")
+    before = one(channel(depth=1000), NOW - 5 * MINUTE)
+
+    def told(depth: int, *earlier: Snapshot) -> dict[str, str]:
+        return words("backlog-growing", *(earlier or (before,)), one(channel(depth=depth)), settings=settings)
+
+    assert told(1100) == {"t/c": "1,100 messages, 100 more in 5.0 min"}
+    assert not told(1099)
+    assert not told(900)
+    assert told(1000, look(at=NOW - 5 * MINUTE)), "it had few messages then"
+    assert not told(999, look(at=NOW - 5 * MINUTE))
+    assert not told(2000, one(channel(depth=1000), NOW - 5 * MINUTE + 1)), "half of the window is not over"
+
+
+def test_a_window_of_more_than_fifteen_minutes_is_one_of_fifteen() -> None:
+    looks = [one(channel(depth=1000 + 100 * each), NOW + each * MINUTE) for each in range(16)]
+    settings = ("backlog-growing.minutes=60", "buried-growing.minutes=60")
+    assert words("backlog-growing", *looks, settings=settings) == {"t/c": "2,500 messages, 1,500 more in 15.0 min"}
+
+
+def test_oldest_message() -> None:
+    rule, old = "oldest-message", NOW - 30 * MINUTE
+    assert words(rule, one(channel(depth=3, oldest=old))) == {"t/c": "oldest message: 30.0 min, of 3 ready"}
+    assert not words(rule, one(channel(depth=3, oldest=old + 1)))
+    assert not words(rule, one(channel(depth=3, oldest=old, paused=True)))
+    assert not words(rule, one(channel(depth=0, oldest=old)))
+    assert not words(rule, one(channel(depth=3, oldest=0))), "its age is not known"
+    assert not words(rule, one(channel(depth=3, oldest=NOW + MINUTE)))
+
+
+# Topics, tubes, readers
+
+
+def test_topic_without_channel() -> None:
+    rule, settings = "topic-without-channel", ("topic-without-channel.messages=5",)
+    assert words(rule, topics(t=topic(depth=5)), settings=settings) == {"t": "5 messages and no channel"}
+    assert not words(rule, topics(t=topic(depth=4)), settings=settings)
+    assert not words(rule, topics(t=topic(depth=5, paused=True)), settings=settings)
+
+
+def test_paused() -> None:
+    long, short = NOW - 60 * MINUTE, NOW - 60 * MINUTE + 1
+    channels = {KEY: channel(paused=True, paused_at=long, depth=3), ("t", "d"): channel(paused=True, paused_at=short)}
+    channels |= {("t", "e"): channel(paused=True), ("t", "f"): channel(paused_at=long)}
+    told = topics(
+        t=topic(paused=True, paused_at=long, depth=4), u=topic(paused=True, paused_at=short), v=topic(paused=True)
+    )
+    told.channels = channels
+    assert words("paused", told) == {
+        "t/c": "paused for 1.0 h, 3 messages wait",
+        "t": "paused for 1.0 h, 4 messages wait",
+    }
+
+
+def test_tube_buried() -> None:
+    told = look(tubes={("we ird", "n:1"): 5, ("mails", "n:1"): 4})
+    (subject,) = found("tube-buried", told, settings=("tube-buried.jobs=5",))
+    assert (subject.key, subject.words, subject.topic) == ("we ird at n:1", "5 buried jobs", "we ird")
+    assert subject.path == "tube?name=we%20ird&node=n%3A1&state=buried"
+
+
+def test_cursor_lag() -> None:
+    cursors = [CursorFigures("t", "r", "n:1", 100), CursorFigures("t", "s", "n:1", 99)]
+    told = words("cursor-lag", look(cursors=cursors), settings=("cursor-lag.messages=100",))
+    assert told == {"t/r at n:1": "100 messages behind"}
+
+
+def test_too_many() -> None:
+    assert words("too-many", look(left_out=3)) == {"channels": "3 more channels need attention and are not listed"}
+    assert not words("too-many", look())
+
+
+# Nodes
+
+
+def test_node_down() -> None:
+    dead = record(failing_since=NOW - MINUTE, figures_at=NOW, figures={"depth": 3}, stuck=(Stuck("t", 3, 0),))
+    (subject,) = found("node-down", nodes(facts(NodeState.DOWN, dead)))
+    assert subject.words == "no answer for 1.0 min. 3 messages are stuck on it: t (3)."
+    assert (subject.since, subject.severity, subject.topic) == (NOW - MINUTE, Severity.CRITICAL, "")
+    for state in NodeState:
+        if state is not NodeState.DOWN:
+            assert not words("node-down", nodes(facts(state, dead)))
+
+
+def test_node_refusing() -> None:
+    assert words("node-refusing", nodes(facts(refusal="disk full", health="NOK"))) == {"n": "disk full"}
+    assert words("node-refusing", nodes(facts(health="NOK"))) == {"n": "NOK"}
+    assert not words("node-refusing", nodes(facts()))
+
+
+@pytest.mark.parametrize("state", GONE)
+@pytest.mark.parametrize("rule", ["node-refusing", "disk-low", "version-skew", "draining"])
+def test_a_node_that_is_gone_has_no_other_trouble(rule: str, state: NodeState) -> None:
+    old = record(is_draining=True, is_drained=True)
+    trouble = {"refusal": "x", "disk_total": 10, "disk_free": 0}
+    newer = facts(node=record(producer=producer("m", version="2.0.0")))
+    assert words(rule, nodes(facts(node=old, **trouble), newer)).keys() == {"n"}
+    assert not words(rule, nodes(facts(state, old, **trouble), newer))
+
+
+def test_lookupd_down() -> None:
+    (subject,) = found("lookupd-down", look(lookupds={"l:1": "refused", "l:2": ""}))
+    assert (subject.key, subject.words, subject.severity) == ("l:1", "refused", Severity.WARNING)
+    every = found("lookupd-down", look(lookupds={"l:1": "refused", "l:2": "y" * 300}))
+    assert [each.severity for each in every] == [Severity.CRITICAL] * 2
+    assert len(every[1].words) == 200
+    assert not words("lookupd-down", look(lookupds={"l:1": ""}))
+    assert not words("lookupd-down", look()), "nodes are configured"
+
+
+def test_node_unregistered() -> None:
+    rule, both = "node-unregistered", {"l:1": "", "l:2": ""}
+    assert words(rule, nodes(facts(), lookupds=both)) == {"n": "registered with 1 of 2 nsqlookupds that answer"}
+    assert not words(rule, nodes(facts(), lookupds={"l:1": "", "l:2": "refused"}))
+    unnamed = facts(NodeState.UNREGISTERED, record(is_named=False))
+    assert words(rule, nodes(unnamed, lookupds={"l:1": ""}))
+    assert not words(rule, nodes(unnamed)), "nodes are configured"
+    for state in (NodeState.UNANSWERED, *GONE):
+        assert not words(rule, nodes(facts(state), lookupds=both))
+
+
+def test_log_corrupt_and_log_cut() -> None:
+    assert words("log-corrupt", nodes(facts(damage=1))) == {"n": "1 B are corrupt"}
+    assert words("log-cut", nodes(facts(torn=2000))) == {"n": "2.0 kB were cut off at the last start"}
+    assert not words("log-corrupt", nodes(facts(torn=1)))
+    assert not words("log-cut", nodes(facts(damage=1)))
+
+
+def cluster(*copies: LogCopy, state: str = "up", possible: int = 2) -> Snapshot:
+    member = MemberState(1, "", "", "n:1", state, [], 1, [], possible, 2, 0)
+    return look(clusters=[ClusterState("main", nodes=[member], copies=list(copies))])
+
+
+def test_cluster() -> None:
+    assert not words("cluster", cluster())
+    (down,) = found("cluster", cluster(state=DOWN))
+    assert (down.name, down.words, down.severity) == (
+        "node 1 of cluster main is down",
+        "cluster main",
+        Severity.CRITICAL,
+    )
+    (short,) = found("cluster", cluster(possible=1))
+    assert short.severity is Severity.WARNING
+
+
+def test_an_alarm_of_a_copy_is_the_same_whatever_its_reason() -> None:
+    keys = set()
+    for failure in ("at byte 5", "at byte 6", "x" * 1000):
+        (subject,) = found("cluster", cluster(LogCopy(1, 2, "l", "failed", None, None, None, failure)))
+        assert failure[:100] in subject.name
+        assert len(subject.name) <= 500
+        keys.add(subject.key)
+    assert keys == {"node 2 cannot copy the log of node 1"}
+
+
+@pytest.mark.parametrize(
+    ("free", "severity", "bound"),
+    [
+        (20, Severity.WARNING, "20 %"),
+        (6, Severity.WARNING, "20 %"),
+        (5, Severity.CRITICAL, "5 %"),
+        (0, Severity.CRITICAL, "5 %"),
+    ],
+)
+def test_disk_low(free: int, severity: Severity, bound: str) -> None:
+    (subject,) = found("disk-low", nodes(facts(disk_free=free * 1000, disk_total=100_000)))
+    assert subject.severity is severity
+    assert subject.words.endswith(f"({free} %), the threshold is {bound}"), "D20"
+    assert subject.path == "storage?node=n"
+
+
+def test_a_disk_with_room_or_of_which_nothing_is_known_is_not_low() -> None:
+    assert not words("disk-low", nodes(facts(disk_free=21, disk_total=100)))
+    assert not words("disk-low", nodes(facts(disk_free=0, disk_total=0)))
+
+
+def disks(*free: int, spacing: int = LEAST_DISK) -> list[Snapshot]:
+    return [nodes(facts(disk_free=each, disk_total=1000), at=NOW + at * spacing) for at, each in enumerate(free)]
+
+
+def test_disk_days() -> None:
+    days = 3 * 24 * 60 * 60 * SECOND // LEAST_DISK  # looks in the days of the threshold
+    assert words("disk-days", *disks(days + 1, days)) == {"n": "full in 3.0 d at the rate of the last 25.0 min"}
+    assert not words("disk-days", *disks(days + 2, days + 1))
+    assert not words("disk-days", *disks(50, 50))
+    assert not words("disk-days", *disks(50, 60))
+    assert not words("disk-days", *disks(50, 40, spacing=LEAST_DISK - 1)), "too short to tell a rate"
+    assert not words("disk-days", *disks(50))
+
+
+def test_the_past_is_bounded() -> None:
+    checks = Checks(Thresholds())
+    for at in range(10 * DISK_LOOKS):
+        checks.check(
+            nodes(facts(disk_free=5, disk_total=10), at=NOW + at * DISK_SPACING, channels={KEY: channel(buried=1)})
+        )
+    assert len(checks.past._disks) == DISK_LOOKS
+    for at in range(300):
+        checks.check(one(channel(), NOW + 10 * DISK_LOOKS * DISK_SPACING + at * 15 * SECOND))
+    assert 15 <= len(checks.past._kept) <= 17
+    assert not any(each.nodes or each.cursors or each.topics or each.tubes for each in checks.past._kept)
+
+
+def test_sync_slow() -> None:
+    assert words("sync-slow", nodes(facts(sync_p99_ms=500.0))) == {"n": "the 99th percentile of a sync is 500 ms"}
+    assert not words("sync-slow", nodes(facts(sync_p99_ms=499.9)))
+    assert not words("sync-slow", nodes(facts(sync_p99_ms=0.0)), settings=("sync-slow.ms=0",))
+
+
+def clocks(*ahead: int | None) -> Snapshot:
+    return nodes(*(facts(node=record(f"n{at}"), clock_ahead=each) for at, each in enumerate(ahead)))
+
+
+def test_clock_skew() -> None:
+    two = 2 * SECOND
+    assert words("clock-skew", clocks(0, SECOND, two + SECOND)) == {"n2": "its clock is 2.0 s ahead of the others"}
+    assert words("clock-skew", clocks(0, 0, -two)) == {"n2": "its clock is 2.0 s behind the others"}
+    assert not words("clock-skew", clocks(0, SECOND, two + SECOND - 1))
+    assert words("clock-skew", clocks(two)) == {"n0": "its clock is 2.0 s ahead of nsqadmin's"}
+    assert not words("clock-skew", clocks(two - 1))
+    assert words("clock-skew", clocks(two, 0)) == {"n0": "its clock is 2.0 s ahead of the others"}
+    assert not words("clock-skew", clocks(None, None))
+    assert not words("clock-skew", clocks(60 * two, 60 * two, 60 * two)), "nsqadmin's own clock is wrong"
+
+
+def versions(*running: str) -> Snapshot:
+    return nodes(*(facts(node=record(producer=producer(f"n{at}", version=each))) for at, each in enumerate(running)))
+
+
+def test_version_skew() -> None:
+    assert words("version-skew", versions("1.2.0", "1.10.0", "1.10.0-rc1")) == {
+        "n0": "runs 1.2.0",
+        "n2": "runs 1.10.0-rc1",
+    }
+    assert not words("version-skew", versions("1.2.0", "1.2.0", ""))
+    assert not words("version-skew", versions())
+
+
+def test_draining() -> None:
+    (subject,) = found("draining", nodes(facts(node=record(is_draining=True, figures={"depth": 1, "deferred": 2}))))
+    assert (subject.words, subject.severity) == ("3 messages are left", Severity.INFO)
+    drained = facts(node=record(is_draining=True, is_drained=True))
+    assert words("draining", nodes(drained)) == {"n": "drained: it can be stopped"}
+    assert not words("draining", nodes(facts()))

@@ -1,0 +1,288 @@
+"""Nodes are remembered: who is up, unregistered, down or stopped, and what was on them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admin.inventory import (
+    DOWN_AFTER,
+    MOST_NODES,
+    MOST_STUCK,
+    MOST_TOPICS,
+    Inventory,
+    NodeRecord,
+    NodeState,
+    Stuck,
+    restored,
+    stored,
+    words_of,
+)
+from tests.admin.looks import JSON, MINUTE, NOW, SECOND, producer, record
+
+
+def named(*names: str, is_complete: bool = True, now: int = NOW) -> Inventory:
+    """Return an inventory of nodes that are named and have answered."""
+    inventory = Inventory()
+    inventory.note_named([producer(one) for one in names], now, is_complete=is_complete)
+    for one in names:
+        inventory.note_answer(f"{one}:1", now)
+    return inventory
+
+
+def state(inventory: Inventory, name: str = "a", now: int = NOW) -> NodeState:
+    node = inventory.find(f"{name}:1")
+    assert node is not None
+    return node.state(now)
+
+
+def figures(held: dict[str, int], **totals: int) -> dict[str, Any]:
+    """Return an answer of /topics/figures."""
+    columns = {"held": list(held.values()), "buried": [0] * len(held)}
+    return {"totals": {"depth": sum(held.values()), **totals}, "names": list(held), "columns": columns}
+
+
+def test_a_node_that_nsqlookupd_no_longer_names_is_unregistered_while_it_answers_and_down_at_once_if_not() -> None:
+    inventory = named("a", "b")
+    assert inventory.note_named([producer("b")], NOW, is_complete=True)
+    assert not inventory.note_named([producer("b")], NOW, is_complete=True), "that is known"
+    assert state(inventory) is NodeState.UNREGISTERED
+    assert [one.address for one in inventory.asked(NOW)] == ["a:1", "b:1"]
+    inventory.note_failure("a:1", "refused", NOW)
+    assert state(inventory) is NodeState.DOWN
+    assert [one.address for one in inventory.down(NOW)] == ["a:1"]
+    assert [one.address for one in inventory.asked(NOW)] == ["b:1"]
+    inventory.note_named([producer("a"), producer("b")], NOW, is_complete=True)
+    assert state(inventory) is NodeState.UNANSWERED, "it registers before it is asked again"
+    inventory.note_answer("a:1", NOW)
+    assert state(inventory) is NodeState.UP
+
+
+def test_an_incomplete_list_takes_no_name_away() -> None:
+    inventory = named("a", "b")
+    assert inventory.note_named([producer("b")], NOW, is_complete=False), "it tells that one is missing"
+    assert state(inventory) is NodeState.UP
+
+
+def test_a_named_node_is_down_after_ten_seconds_without_an_answer() -> None:
+    inventory = named("a")
+    inventory.note_failure("a:1", "did not answer", NOW)
+    inventory.note_failure("a:1", "did not answer again", NOW + 5 * SECOND)
+    assert state(inventory, now=NOW + DOWN_AFTER - 1) is NodeState.UNANSWERED
+    assert state(inventory, now=NOW + DOWN_AFTER) is NodeState.DOWN
+    node = inventory.find("a:1")
+    assert node is not None
+    assert (node.failing_since, node.reason) == (NOW, "did not answer again")
+    assert words_of(node, NOW + 12 * SECOND) == "no answer for 12.0 s"
+    inventory.note_answer("a:1", NOW + DOWN_AFTER)
+    assert state(inventory, now=NOW + DOWN_AFTER) is NodeState.UP
+
+
+def test_a_clock_that_is_set_back_makes_no_node_down() -> None:
+    inventory = named("a")
+    inventory.note_failure("a:1", "x", NOW)
+    assert state(inventory, now=NOW - MINUTE) is NodeState.UNANSWERED
+    node = inventory.find("a:1")
+    assert node is not None
+    assert words_of(node, NOW - MINUTE) == "no answer for 0 us"
+
+
+@pytest.mark.parametrize(
+    ("is_draining", "is_drained", "expected"),
+    [(True, True, NodeState.STOPPED), (True, False, NodeState.DOWN), (False, False, NodeState.DOWN)],
+)
+def test_a_node_that_was_drained_is_stopped_on_purpose(
+    is_draining: bool, is_drained: bool, expected: NodeState
+) -> None:
+    inventory = named("a")
+    inventory.note_drain("a:1", is_draining=is_draining, is_drained=is_drained)
+    inventory.note_failure("a:1", "refused", NOW)
+    assert state(inventory, now=NOW + DOWN_AFTER) is expected
+
+
+def test_only_a_node_that_does_not_answer_is_dismissed() -> None:
+    inventory = named("a", "b")
+    assert not inventory.dismiss("a:1", NOW), "it is up"
+    assert not inventory.dismiss("x:1", NOW), "it is not known"
+    inventory.note_failure("a:1", "x", NOW)
+    assert not inventory.dismiss("a:1", NOW), "it may answer in a moment"
+    assert inventory.dismiss("a:1", NOW + DOWN_AFTER)
+    assert inventory.find("a:1") is None
+    assert "a:1" in inventory.changed
+    inventory.note_failure("a:1", "x", NOW)
+    inventory.note_answer("a:1", NOW)
+    inventory.note_figures("a:1", figures({"t": 1}), NOW)
+    inventory.note_drain("a:1", is_draining=True, is_drained=True)
+    assert inventory.find("a:1") is None, "what is told of a node that is not known makes none"
+
+
+def test_the_same_host_under_a_new_address_replaces_one_that_is_down() -> None:
+    inventory = named("a")
+    inventory.note_named([], NOW, is_complete=True)
+    inventory.note_failure("a:1", "refused", NOW)
+    inventory.note_named([producer("a", 2)], NOW, is_complete=True)
+    assert [one.address for one in inventory.all()] == ["a:2"]
+
+
+def test_a_container_that_moves_between_two_looks_leaves_no_node_behind_that_is_down() -> None:
+    inventory = named("a")
+    inventory.note_named([producer("a", 2)], NOW, is_complete=True)
+    assert state(inventory) is NodeState.UNREGISTERED, "it was not asked yet"
+    inventory.note_failure("a:1", "refused", NOW)
+    assert [one.address for one in inventory.all()] == ["a:2"]
+    assert "a:1" in inventory.changed
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        producer("b", 2),
+        producer("a", 2, tcp_port=9),
+        producer("", 2),
+    ],
+    ids=["another host", "another port", "no host name"],
+)
+def test_another_node_replaces_none(other: Any) -> None:
+    inventory = Inventory()
+    inventory.note_named([producer("a", hostname=other.hostname and "a")], NOW, is_complete=True)
+    inventory.note_named([other], NOW, is_complete=True)
+    inventory.note_failure("a:1", "refused", NOW)
+    assert state(inventory) is NodeState.DOWN
+
+
+def test_a_node_that_still_answers_is_not_replaced() -> None:
+    inventory = named("a")
+    inventory.note_named([producer("a", 2)], NOW, is_complete=True)
+    inventory.note_answer("a:1", NOW)
+    inventory.note_failure("a:1", "refused", NOW)
+    assert state(inventory) is NodeState.DOWN, "two nodes have the same host name"
+    inventory = named("a")
+    inventory.note_named([producer("a", 2)], NOW, is_complete=False)
+    inventory.note_failure("a:1", "refused", NOW)
+    assert state(inventory) is NodeState.UNANSWERED, "it may be named by an nsqlookupd that did not answer"
+
+
+def test_the_time_of_the_last_answer_is_stored_once_a_minute() -> None:
+    inventory = named("a")
+    stored_at = []
+    for second in range(0, 180, 5):
+        inventory.changed.clear()
+        inventory.note_answer("a:1", NOW + second * SECOND)
+        stored_at += [second] if inventory.changed else []
+    assert len(stored_at) == 2, "NOW is the begin of a minute"
+
+
+def test_only_what_changes_is_stored() -> None:
+    crowded = producer("a", topics=tuple((f"t{number}", False) for number in range(MOST_TOPICS + 1)))
+    inventory = Inventory()
+    inventory.note_named([crowded], NOW, is_complete=True)
+    inventory.changed.clear()
+    inventory.note_named([crowded], NOW, is_complete=True)
+    inventory.note_failure("x:1", "not known", NOW)
+    assert inventory.changed == set()
+    node = inventory.find("a:1")
+    assert node is not None
+    assert len(node.producer.topics) == MOST_TOPICS
+
+
+def test_the_node_that_was_seen_longest_ago_is_forgotten_first_and_named_ones_last() -> None:
+    inventory = named("old", "young", now=NOW)
+    inventory.note_answer("young:1", NOW + SECOND)
+    crowd = [producer(f"n{number}") for number in range(MOST_NODES - 1)]
+    inventory.note_named(crowd, NOW, is_complete=True)
+    assert len(inventory.all()) == MOST_NODES
+    assert inventory.find("old:1") is None
+    assert inventory.find("young:1") is not None
+    inventory.note_named([*crowd, producer("m1"), producer("m2")], NOW, is_complete=True)
+    assert len(inventory.all()) == MOST_NODES
+    assert inventory.find("young:1") is None
+
+
+# What was on a node
+
+
+def with_figures(held: dict[str, int], **totals: int) -> NodeRecord:
+    inventory = named("a")
+    inventory.note_figures("a:1", figures(held, **totals), NOW)
+    node = inventory.find("a:1")
+    assert node is not None
+    return node
+
+
+def test_losses_tell_a_user_of_visible_topics_only() -> None:
+    node = with_figures({"secret": 7, "t": 3}, in_flight=2, buried=4)
+    assert node.losses(True, ["secret", "t"]) == "12 messages and 4 buried are stuck on it: secret (7), t (3)."
+    assert node.losses(False, ["t"]) == "3 messages are stuck on it: t (3)."
+    assert node.losses(False, []) == "It held no messages."
+    assert record().losses(True, []) == "Its figures are not known."
+    many = with_figures({f"t{number}": 1 for number in range(7)})
+    told = "7 messages are stuck on it: t0 (1), t1 (1), t2 (1), t3 (1), t4 (1) and 2 more topics."
+    assert many.losses(True, [f"t{number}" for number in range(7)]) == told
+    assert with_figures({"t": 1}).losses(True, ["t"]) == "1 message is stuck on it: t (1)."
+
+
+def test_nobody_reads_that_a_topic_lost_nothing_if_that_is_not_known() -> None:
+    node = with_figures({f"t{number}": 9 for number in range(MOST_STUCK)} | {"mine": 1})
+    assert node.losses(False, ["mine"]) == "Its figures of your topics are not known."
+
+
+def test_stuck_topics_are_bounded_and_the_largest() -> None:
+    node = with_figures({f"t{number}": number for number in range(2 * MOST_STUCK)} | {"x" * 300: 1000})
+    assert len(node.stuck) == MOST_STUCK
+    assert node.stuck[0] == Stuck("t199", 199, 0)
+    assert node.stuck[-1] == Stuck("t100", 100, 0)
+
+
+@given(totals=JSON, names=JSON, held=JSON, buried=JSON)
+def test_figures_may_be_anything(totals: Any, names: Any, held: Any, buried: Any) -> None:
+    inventory = named("a")
+    told = {"totals": {"depth": totals, "buried": held}, "names": names, "columns": {"held": held, "buried": buried}}
+    for answer in (told, told | {"totals": totals}, told | {"columns": names}, told | {"names": ["t"]}):
+        inventory.note_figures("a:1", answer, NOW)
+    node = inventory.find("a:1")
+    assert node is not None
+    assert all(type(one) is int and one >= 0 for one in node.figures.values())
+    node.losses(True, ["t"])
+    json.dumps(stored(node))
+
+
+# The store
+
+
+def test_a_record_is_the_same_after_a_round_trip_but_nobody_names_it() -> None:
+    topics = (("t", False), ("u", True))
+    whole = producer(topics=topics, capabilities=("log",), region="r", zone="z", https_port=5, out_of_date=True)
+    node = record(
+        producer=whole, failing_since=NOW, reason="x", figures_at=NOW, figures={"depth": 3}, is_drained=True,
+        is_draining=True, stuck=(Stuck("t", 3, 1),),
+    )  # fmt: skip
+    assert restored(json.loads(json.dumps(stored(node)))) == replace(node, is_named=False)
+
+
+@pytest.mark.parametrize(
+    "data", [{}, {"producer": None}, {"producer": []}, {"producer": {}}, {"producer": {"http_port": 1}}]
+)
+def test_a_record_without_a_node_is_none(data: dict[str, Any]) -> None:
+    assert restored(data) is None
+
+
+@given(st.data())
+def test_a_record_may_be_anything(data: st.DataObject) -> None:
+    whole = json.loads(json.dumps(stored(record(figures={"depth": 1}, stuck=(Stuck("t", 1, 0),)))))
+    for part in (whole, whole["producer"]):
+        for name in data.draw(st.lists(st.sampled_from(sorted(part)), max_size=3)):
+            part[name] = data.draw(JSON)
+    node = restored(whole)
+    if node is not None:
+        inventory = Inventory([node])
+        inventory.note_named([producer("m")], NOW, is_complete=True)
+        inventory.note_failure(node.address, "x", NOW)
+        assert [type(one.state(NOW)) for one in inventory.all()] == [NodeState] * 2
+        assert (node.held >= 0, words_of(node, NOW)) == (True, words_of(node, NOW))
+        node.losses(True, ["t"])
+        json.dumps(stored(node))

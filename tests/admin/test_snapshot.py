@@ -1,0 +1,144 @@
+"""One look sums channels up over the nodes, and believes no figure that cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+
+from admin import snapshot
+from admin.alarm_book import AlarmBook
+from admin.alarm_checks import Checks
+from admin.alarm_rules import Thresholds
+from admin.inventory import NodeState
+from admin.merge import LONGEST_NAME, topic_of
+from admin.snapshot import MOST_LISTED, Snapshot, facts_of
+from tests.admin.looks import JSON, NOW, channel, record, topic
+
+
+def row(**more: object) -> dict[str, object]:
+    return {"topic": "t", "channel": "c", **more}
+
+
+def attention(**lists: Any) -> Snapshot:
+    """Return a look at one node with this answer."""
+    look = Snapshot(NOW)
+    look.add_attention("a:1", lists)
+    return look
+
+
+def test_a_channel_is_summed_up_over_the_nodes() -> None:
+    look = Snapshot(NOW)
+    look.add_attention("a:1", {"channels": [row(depth=3, buried=1, oldest=NOW, clients=1)]})
+    look.add_attention("b:1", {"channels": [row(depth=4, oldest=NOW - 5, paused=True, paused_at=7)], "left_out": 2})
+    assert look.channels == {
+        ("t", "c"): channel(depth=7, buried=1, oldest=NOW - 5, clients=1, paused=True, paused_at=7_000_000_000)
+    }
+    assert look.channels["t", "c"].unfinished == 8
+    assert look.left_out == 2
+
+
+def test_topics_are_summed_up_and_tubes_are_not() -> None:
+    look = Snapshot(NOW)
+    for node in ("a:1", "b:1"):
+        listed = {"topics": [{"topic": "t", "depth": 2}], "tubes": [{"tube": "u", "buried": 3, "ready": 1}]}
+        look.add_attention(node, listed)
+    assert look.topics == {"t": topic(depth=4)}
+    assert look.tubes == {("u", "a:1"): 3, ("u", "b:1"): 3}
+    assert attention(tubes=[{"tube": "u", "paused": True}]).tubes == {}
+
+
+def test_an_original_node_lists_all_its_channels() -> None:
+    told = {
+        "topic_name": "t", "depth": 2, "channels": [
+            {"channel_name": "c", "depth": 4, "in_flight_count": 1, "requeue_count": 5, "timeout_count": 6, "message_count": 9,
+             "client_count": 1, "deferred_count": 2},
+        ],
+    }  # fmt: skip
+    bare = {"topic_name": "bare", "depth": 7}
+    look = Snapshot(NOW)
+    look.add_original([topic_of(one, "o:1", "o", 0) for one in (told, bare, {"topic_name": "idle"})])
+    figures = channel(depth=4, in_flight=1, deferred=2, requeued=5, timed_out=6, messages=9, clients=1)
+    assert look.channels == {("t", "c"): figures}
+    assert look.topics == {"bare": topic(depth=7)}
+
+
+def test_no_figure_is_negative_and_hides_that_of_another_node() -> None:
+    names = ("depth", "in_flight", "deferred", "buried", "requeued", "timed_out", "messages", "clients", "oldest")
+    look = attention(
+        channels=[row(**dict.fromkeys(names, -5)), row(buried=3)],
+        topics=[{"topic": "t", "depth": -9, "oldest": -9}, {"topic": "t", "depth": 2}],
+        tubes=[{"tube": "t", "buried": -1}],
+        left_out=-5,
+    )
+    assert look.channels == {("t", "c"): channel(buried=3)}
+    assert (look.topics, look.tubes, look.left_out) == ({"t": topic(depth=2)}, {}, 0)
+    told = {"topic_name": "t", "depth": -4, "channels": [{"channel_name": "c", "depth": -4, "client_count": -1}]}
+    look.add_original([topic_of(told, "o:1", "o", 0)])
+    assert look.channels == {("t", "c"): channel(buried=3)}
+
+
+def test_names_that_cannot_be_are_left_out() -> None:
+    names = ["", "x" * (LONGEST_NAME + 1), 5, None, ["t"]]
+    look = attention(
+        channels=[row(topic=name) for name in names] + [row(channel=name) for name in names],
+        topics=[{"topic": name, "depth": 1} for name in names],
+        tubes=[{"tube": name, "buried": 1} for name in names],
+    )
+    assert (look.channels, look.topics, look.tubes) == ({}, {}, {})
+
+
+def test_what_a_node_lists_is_bounded_and_so_are_all_together(monkeypatch: Any) -> None:
+    many = range(MOST_LISTED + 5)
+    look = attention(
+        channels=[row(channel=f"c{one}") for one in many],
+        topics=[{"topic": f"t{one}"} for one in many],
+        tubes=[{"tube": f"t{one}", "buried": 1} for one in many],
+    )
+    assert [len(one) for one in (look.channels, look.topics, look.tubes)] == [MOST_LISTED] * 3
+    monkeypatch.setattr(snapshot, "MOST_KEPT", MOST_LISTED + 2)
+    lists = {
+        "channels": [row(channel=f"d{one}") for one in range(5)],
+        "topics": [{"topic": f"d{one}"} for one in range(5)],
+        "tubes": [{"tube": f"d{one}", "buried": 1} for one in range(5)],
+    }
+    look.add_attention("b:1", lists)
+    assert [len(one) for one in (look.channels, look.topics, look.tubes)] == [MOST_LISTED + 2] * 3
+    assert look.left_out == 5 + 3, "it is told that channels are missing"
+    look.add_attention("b:1", {"channels": [row(channel="c1", depth=4)]})
+    assert look.channels["t", "c1"].depth == 4, "what is in it is summed up further"
+
+
+def test_facts_of_a_node_believe_no_figure_that_cannot_be() -> None:
+    storage = {
+        "sync_p99_ms": float("nan"),
+        "refusal": ["x"],
+        "disk_free": -1,
+        "disk_total": "9",
+        "damage": 1 << 80,
+        "torn": None,
+    }
+    facts = facts_of(record(), NodeState.UP, "x" * 300, storage, None)
+    figures = facts.sync_p99_ms, facts.refusal, facts.disk_free, facts.disk_total, facts.damage, facts.torn
+    assert figures == (0.0, "", 0, 0, 0, 0)
+    assert len(facts.health) == 200
+
+
+@given(JSON, JSON, JSON)
+def test_an_answer_may_be_anything(one: Any, other: Any, more: Any) -> None:
+    fields = (*channel()._fields, "topic", "channel", "tube", "left_out", "now")
+    rows = [
+        one,
+        dict.fromkeys(fields, one),
+        {**dict.fromkeys(fields, other), "topic": "t", "channel": "c", "tube": "u"},
+    ]
+    look = Snapshot(NOW)
+    look.add_attention("a:1", {"channels": more, "topics": one, "tubes": other, "left_out": more})
+    look.add_attention("b:1", {"channels": rows, "topics": rows, "tubes": rows, "left_out": one})
+    storage = dict.fromkeys(("sync_p99_ms", "refusal", "disk_free", "disk_total", "damage", "torn"), one)
+    look.nodes["a:1"] = facts_of(record(), NodeState.UP, "OK", storage, None)
+    every = [
+        f"{rule}=0" for rule in ("buried.messages", "oldest-message.minutes", "paused.minutes", "disk-low.percent")
+    ]
+    changes = AlarmBook().update(Checks(Thresholds(every)).check(look), NOW)
+    assert [alarm.json()["rule"] for alarm in changes.raised] == [alarm.rule.name for alarm in changes.raised]

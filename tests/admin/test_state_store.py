@@ -1,0 +1,162 @@
+"""What is kept over a restart, and files that cannot be used."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from admin import state_store
+from admin.alarm_book import Snooze
+from admin.state_store import VERSION, StateError, StateStore
+from tests.admin.looks import NOW, record
+
+SNOOZES = {("buried", ""): Snooze(NOW, "a", "b"), ("buried", "t/'c\";--"): Snooze(NOW, "ü", "x'y")}
+
+
+@contextmanager
+def opened(path: Path | None) -> Iterator[StateStore]:
+    with closing(StateStore(path)) as store:
+        yield store
+
+
+async def fill(store: StateStore) -> None:
+    await store.put_nodes({"n:1": record(), "m:1": record("m")})
+    await store.put_nodes({"m:1": None, "x:1": None})
+    await store.put_thresholds({"buried.messages": "5"})
+    await store.put_snoozes(SNOOZES)
+    await store.put_alarms({("buried", "t/c"): NOW, ("paused", "t"): NOW})
+    await store.put_alarms({("buried", "t/c"): NOW})
+
+
+def query(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(statement)
+        database.commit()
+
+
+def test_round_trips(tmp_path: Path) -> None:
+    path = tmp_path / "made" / "s.sqlite"
+    with opened(path) as store:
+        assert (store.nodes(), store.thresholds(), store.snoozes(), store.alarms()) == ([], {}, {}, {})
+        asyncio.run(fill(store))
+    with opened(path) as again:
+        assert again.nodes() == [record(is_named=False)]
+        assert again.thresholds() == {"buried.messages": "5"}
+        assert again.snoozes() == SNOOZES
+        assert again.alarms() == {("buried", "t/c"): NOW}
+
+
+def test_without_a_path_nothing_is_kept() -> None:
+    with opened(None) as store:
+        asyncio.run(fill(store))
+        assert (store.nodes(), store.thresholds(), store.snoozes(), store.alarms()) == ([], {}, {}, {})
+
+
+def test_a_file_that_is_no_database_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    path.write_bytes(b"no database" * 100)
+    with pytest.raises(
+        StateError, match=r"-state-dir: cannot use .*/s: .*\. Move the file away, or name another directory"
+    ):
+        StateStore(path)
+    assert path.read_bytes() == b"no database" * 100
+
+
+def test_a_file_of_another_version(tmp_path: Path) -> None:
+    StateStore(tmp_path / "s").close()
+    query(tmp_path / "s", f"PRAGMA user_version = {VERSION + 1}")
+    with pytest.raises(StateError, match=f"it has version {VERSION + 1} of the format, not {VERSION}"):
+        StateStore(tmp_path / "s")
+
+
+def test_the_database_of_another_program(tmp_path: Path) -> None:
+    query(tmp_path / "s", "CREATE TABLE nodes (other TEXT)")
+    with (
+        opened(tmp_path / "s") as store,
+        pytest.raises(StateError, match=r"no such column: record.*Move the file away"),
+    ):
+        store.nodes()
+
+
+@pytest.mark.parametrize("name", ["file/below/s", "directory"])
+def test_a_place_that_cannot_be_used(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "directory").mkdir()
+    with pytest.raises(StateError, match="Move the file away, or name another directory"):
+        StateStore(tmp_path / name)
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, **more: bool) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)  # root may write everywhere
+    with pytest.raises(StateError, match=r"Permission denied.*name another directory"):
+        StateStore(tmp_path / "made" / "s")
+
+
+@pytest.mark.parametrize("raw", ["", "{", "[]", "5", '{"producer": 5}', "[" * 100_000, '{"producer": {"hostname": 1}}'])
+def test_a_record_that_makes_no_sense_is_left_out(tmp_path: Path, raw: str) -> None:
+    with opened(tmp_path / "s") as store:
+        asyncio.run(fill(store))
+    query(tmp_path / "s", f"INSERT INTO nodes VALUES ('x:1', '{raw}')")
+    with opened(tmp_path / "s") as again:
+        assert again.nodes() == [record(is_named=False)]
+
+
+def test_rows_of_wrong_types_are_left_out(tmp_path: Path) -> None:
+    with opened(tmp_path / "s") as store:
+        asyncio.run(fill(store))
+    query(tmp_path / "s", "INSERT INTO alarms VALUES ('buried', 'x', 'soon')")
+    query(tmp_path / "s", "INSERT INTO snoozes VALUES ('buried', 'x', 'soon', 'a', 'b')")
+    with opened(tmp_path / "s") as again:
+        assert again.snoozes() == SNOOZES
+        assert again.alarms() == {("buried", "t/c"): NOW}
+
+
+def test_a_write_that_fails_is_logged_once_and_hinders_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(state_store, "LOCKED", 0.0)
+    path = tmp_path / "s"
+    with opened(path) as store, closing(sqlite3.connect(path, isolation_level=None)) as other:
+        caplog.set_level(logging.ERROR, "penstock")
+        monkeypatch.setattr(logging.getLogger("penstock"), "propagate", True)
+        other.execute("BEGIN IMMEDIATE")
+        for _ in range(3):
+            asyncio.run(store.put_thresholds({"paused": "off"}))
+        other.execute("ROLLBACK")
+        assert [one.getMessage() for one in caplog.records] == [f"STATE: cannot write {path}: database is locked"]
+        asyncio.run(store.put_thresholds({"paused": "off"}))
+        assert store.thresholds() == {"paused": "off"}
+        other.execute("BEGIN IMMEDIATE")
+        asyncio.run(store.put_thresholds({}))
+        other.execute("ROLLBACK")
+        assert len(caplog.records) == 2, "it failed again, after it had worked"
+        assert store.thresholds() == {"paused": "off"}, "a write that fails changes nothing"
+
+
+def test_a_second_process_can_use_the_file(tmp_path: Path) -> None:
+    with opened(tmp_path / "s") as one, opened(tmp_path / "s") as other:
+        asyncio.run(one.put_thresholds({"paused": "off"}))
+        assert other.thresholds() == {"paused": "off"}
+        asyncio.run(other.put_thresholds({"paused": "on"}))
+        assert one.thresholds() == {"paused": "on"}
+
+
+def test_what_was_put_is_stored_before_the_file_is_closed(tmp_path: Path) -> None:
+    async def put_and_leave(store: StateStore) -> None:
+        task = asyncio.create_task(store.put_thresholds({"paused": "off"}))
+        await asyncio.sleep(0)
+        store.close()
+        await task
+
+    asyncio.run(put_and_leave(StateStore(tmp_path / "s")))
+    with opened(tmp_path / "s") as again:
+        assert again.thresholds() == {"paused": "off"}

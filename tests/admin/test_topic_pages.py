@@ -1,0 +1,107 @@
+"""Rates on the pages of topics: of the same nodes, and without what was only buried. No node is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from admin.answer_budget import Answer, AnswerBudget
+from admin.api import Settings
+from admin.cluster import Producer, Producers
+from admin.fallback import FallbackUpstreams
+from admin.options import AdminOptions
+from admin.overview import Rows, rows_of
+from admin.queries import Queries
+from admin.response_cache import CachedAnswer, ResponseCache
+from admin.topic_pages import TopicPages
+from admin.upstreams import Arguments, Gathered
+from tests.admin.asking import in_loop
+
+A, B = (Producer("h", host, 1, 1, "1.3.0", capabilities=("log",)) for host in ("a", "b"))
+
+
+def rows(nodes: Iterable[str], messages: int) -> Rows:
+    found = rows_of([{"topic_name": "t", "messages": messages, "channels": 1}], [])
+    found.answered = frozenset(nodes)
+    return found
+
+
+def rate_of(now: Rows, before: Rows) -> float | None:
+    """The rate that the list of topics shows after these two looks."""
+
+    class Looked:
+        async def rows(self, names: list[str]) -> CachedAnswer[Rows]:
+            return CachedAnswer(now, before, 2.0)
+
+    pages = TopicPages(AdminOptions(), Settings(), cast(Queries, Looked()), cast(Any, None))
+    [row] = in_loop(lambda: pages._rows(["t"], "", {}))
+    return row.rate_in
+
+
+def test_a_row_has_no_rates_if_other_nodes_answered_before() -> None:
+    assert rate_of(rows(["a:1", "b:1"], 5000), rows(["a:1"], 10)) is None
+    assert rate_of(rows(["a:1"], 5000), rows(["a:1", "b:1"], 10)) is None
+    assert rate_of(rows(["a:1", "b:1"], 5000), rows(["a:1", "b:1"], 10)) == 2495.0
+
+
+@dataclass
+class Nodes:
+    """Nodes that answer with how many messages are buried."""
+
+    buried: dict[str, int]  # by address; those that are missing do not answer
+    answer_budget: AnswerBudget = field(default_factory=lambda: AnswerBudget(1000))
+    old: dict[str, float] = field(default_factory=dict)  # by address: since how many seconds it does not answer
+
+    async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> Answer:
+        if path == "/topics/rows":
+            return Answer({"topics": [{"topic_name": "t", "messages": 1}]}, 0)
+        return Answer({"buried": {"c": self.buried[address], "d": "lies"}}, 0)
+
+    async def all_of(self, addresses: Iterable[str], ask: Any) -> Gathered[Answer]:
+        return Gathered({address: await ask(address) for address in addresses if address in self.buried})
+
+    def stale(self) -> Mapping[str, float]:
+        return self.old
+
+
+def queries_of(nodes: Nodes) -> tuple[Queries, list[float]]:
+    """Queries to these nodes, and their clock."""
+    clock = [100.0]
+
+    class Cluster:
+        async def producers(self) -> Any:
+            return Producers([], [A, B])
+
+    fallback = cast(FallbackUpstreams, nodes)
+    queries = Queries(Settings(), cast(Any, Cluster()), fallback, fallback)
+    queries.cache = ResponseCache(lambda: clock[0])
+    return queries, clock
+
+
+def test_how_fast_messages_are_buried() -> None:
+    nodes = Nodes({"a:1": 1, "b:1": 2})
+    queries, clock = queries_of(nodes)
+
+    async def work() -> list[dict[str, float]]:
+        found = []
+        for buried in ({"a:1": 1, "b:1": 2}, {"a:1": 5, "b:1": 8}, {"a:1": 9}):
+            nodes.buried = buried
+            found.append(await queries.burying([A, B], "t"))
+            clock[0] += 10.0
+        return found
+
+    assert in_loop(work) == [{}, {"c": 1.0, "d": 0.0}, {}]  # one node is missing in the end
+
+
+def test_a_node_that_does_not_answer_any_more_is_not_among_those_that_answered() -> None:
+    nodes = Nodes({"a:1": 1, "b:1": 2})
+    queries, clock = queries_of(nodes)
+
+    async def work() -> list[frozenset[str]]:
+        found = [(await queries.rows(["t"])).now.answered]
+        nodes.old = {"b:1": 3.0}  # what it told last is shown
+        clock[0] += 10.0
+        return [*found, (await queries.rows(["t"])).now.answered]
+
+    assert in_loop(work) == [{"a:1", "b:1"}, {"a:1"}]

@@ -1,0 +1,106 @@
+"""The client that has a message, and its end, where a channel has stripes: one connection, and messages of several logs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+from urllib.parse import urlencode
+
+import pytest
+from starlette.requests import Request
+
+from nsqd.http.client_actions import ClientActions
+from nsqd.http.messages import Messages
+from nsqd.http.node import Node as HttpNode
+from shared.http.errors import HttpError
+from tests.nsqd.core.adopted import adopt
+from tests.nsqd.core.node import Node
+from tests.nsqd.http.test_stats_in_turn import Bridge
+from tests.nsqd.protocols.nsq.wire import Wire
+
+CHANNEL = {"topic": "t", "channel": "c"}
+ADDRESS = "10.0.0.1:5555"
+
+
+class World:
+    """A node with a channel in two logs, and two clients."""
+
+    def __init__(self) -> None:
+        self.node = Node()
+        self.node.channel("t", "c")
+        self.node.publish("t", b"own0", b"own1")
+        adopt(self.node, 8, "t", "c", b"a0", b"a1")
+        self.wire, self.other = Wire(self.node), Wire(self.node, address="10.0.0.2")
+        peers = [self.other.peer, self.wire.peer]
+        http_node = cast(
+            HttpNode, SimpleNamespace(broker=self.node.broker, bridge=Bridge(), history=None, peers=lambda: peers)
+        )
+        self._routes = {**Messages(http_node).routes(), **ClientActions(http_node).routes()}
+        for wire, ready in ((self.other, 0), (self.wire, 3)):
+            wire.send(b"SUB t c\nRDY %d\n" % ready)
+
+    def __call__(self, path: str, **arguments: str) -> dict[str, Any]:
+        (handler,) = self._routes[path].values()
+        asked = urlencode(CHANNEL | arguments).encode()
+        scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": asked}
+        answer = asyncio.run(handler(Request(scope)))  # type: ignore[arg-type]
+        self.node.turn()
+        return dict(json.loads(bytes(answer.body)))
+
+    def in_flight(self) -> list[dict[str, Any]]:
+        """Return the messages in flight, of all logs."""
+        page = self("/channel/messages", state="in_flight")
+        found: list[dict[str, Any]] = page["messages"]
+        while "next" in page:
+            page = self("/channel/messages", state="in_flight", after=page["next"])
+            found += page["messages"]
+        return found
+
+
+def test_messages_of_all_logs_have_the_client_of_the_connection() -> None:
+    world = World()
+    found = world.in_flight()
+    assert [one["client"]["remote_address"] for one in found] == [ADDRESS] * 3
+    assert {one["offset"] >> 48 for one in found} == {0, 1}
+    world.wire.peer.disconnected()
+    assert [one.get("client") for one in world.in_flight()] == [None] * 3
+
+
+def test_a_client_that_is_disconnected_gives_back_what_it_has_of_all_logs() -> None:
+    world = World()
+    assert world("/channel/messages", state="ready")["counts"] == {
+        "ready": 1,
+        "in_flight": 3,
+        "deferred": 0,
+        "buried": 0,
+    }
+    assert world("/client/disconnect", client=ADDRESS) == {"disconnected": 1, "requeued": 3}
+    assert world.wire.peer.closing
+    assert not world.other.peer.closing
+    assert world("/channel/messages", state="ready")["counts"] == {
+        "ready": 4,
+        "in_flight": 0,
+        "deferred": 0,
+        "buried": 0,
+    }
+    world.node.broker.check()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({}, "MISSING_ARG_CLIENT"),
+        ({"client": "@"}, "CLIENT_NOT_FOUND"),
+        ({"client": "10.0.0.3:5555"}, "CLIENT_NOT_FOUND"),
+        ({"client": ADDRESS, "channel": "d"}, "CHANNEL_NOT_FOUND"),
+        ({"client": ADDRESS, "topic": "u"}, "TOPIC_NOT_FOUND"),
+        ({"client": ADDRESS, "topic": "no name!"}, "INVALID_ARG_TOPIC"),
+    ],
+)
+def test_what_is_refused(arguments: dict[str, str], error: str) -> None:
+    world = World()
+    with pytest.raises(HttpError, match=error):
+        world("/client/disconnect", **arguments)
+    assert len(world.in_flight()) == 3
