@@ -16,6 +16,7 @@ from admin.views import count, duration, size
 
 SPACING = 60_000_000_000  # ns between two looks that are kept
 LONGEST_WINDOW = 15 * SPACING  # the longest time over which alarms compare
+MOST_LOOKS = 32  # that are kept: more than one a minute if nodes come and go
 DISK_SPACING, DISK_LOOKS, LEAST_DISK = 300_000_000_000, 36, 1_500_000_000_000  # ns; number of looks; ns
 DAY = 86_400_000_000_000
 _GONE = (NodeState.DOWN, NodeState.STOPPED)
@@ -47,13 +48,14 @@ class Past:
         self._disks: deque[tuple[int, dict[str, int]]] = deque(maxlen=DISK_LOOKS)
 
     def add(self, look: Snapshot) -> None:
-        """Keep the channels of a look for later ones to compare with."""
-        if self._kept and look.at < self._kept[-1].at:  # the clock was set back: the times of before say nothing
+        """Keep the channels of a look for later ones to compare with: one a minute, and the first of other nodes."""
+        last = self._kept[-1] if self._kept else None
+        if last is not None and look.at < last.at:  # the clock was set back: the times of before say nothing
             self._kept.clear()
             self._disks.clear()
-        if not self._kept or look.at - self._kept[-1].at >= SPACING:
+        if last is None or not 0 <= look.at - last.at < SPACING or look.answered != last.answered:
             self._kept.append(Snapshot(look.at, answered=look.answered, channels=look.channels, left_out=look.left_out))
-        while look.at - self._kept[0].at > LONGEST_WINDOW + SPACING:
+        while look.at - self._kept[0].at > LONGEST_WINDOW + SPACING or len(self._kept) > MOST_LOOKS:
             self._kept.popleft()
         if not self._disks or look.at - self._disks[-1][0] >= DISK_SPACING:
             self._disks.append((look.at, {name: one.disk_free for name, one in look.nodes.items() if one.disk_total}))

@@ -23,7 +23,7 @@ from tests.admin.conftest import nsqadmin
 from tests.daemons import Daemon, eventually, nsqd, post, publish
 
 WAIT = 60_000  # ms
-FAST = ("-alarm-interval", "1s")
+FAST = ("-alarm-interval", "1s", "-alarm", "backlog-growing.minutes=0.5")
 # what the disk of the machine has free, and how loaded it is, are no part of these nights
 QUIET = ("-alarm", "disk-low=off", "-alarm", "disk-days=off", "-alarm", "sync-slow=off")
 PICTURES = os.environ.get("PENSTOCK_PICTURES", "")
@@ -134,10 +134,8 @@ class Night:
 
     @contextmanager
     def opened(self, path: str = "/", admin: Daemon | None = None) -> Iterator[Page]:
-        """A page of `watched`, or of another nsqadmin, that has been there for a while when the block begins."""
-        with tab(self.chrome) as page:
-            page.goto(f"http://{(admin or self.watched).http}{path}")
-            page.wait_for_selector("#live[data-htmx-powered]", state="attached", timeout=WAIT)
+        """A page of `watched`, or of another nsqadmin."""
+        with opened(self.chrome, admin or self.watched, path) as page:
             yield page
 
     @contextmanager
@@ -159,10 +157,14 @@ def rules(admin: Daemon) -> set[str]:
 
 
 @contextmanager
-def tab(chrome: Browser) -> Iterator[Page]:
+def opened(chrome: Browser, admin: Daemon, path: str = "/") -> Iterator[Page]:
+    """A page that updates itself when the block begins."""
     context = chrome.new_context(viewport={"width": 1280, "height": 800}, color_scheme="light", bypass_csp=True)
     try:
-        yield context.new_page()
+        page = context.new_page()
+        page.goto(f"http://{admin.http}{path}")
+        page.wait_for_selector("#live[data-htmx-powered]", state="attached", timeout=WAIT)
+        yield page
     finally:
         context.close()
 
@@ -170,7 +172,7 @@ def tab(chrome: Browser) -> Iterator[Page]:
 @contextmanager
 def a_night(directory: Path, chrome: Browser) -> Iterator[Night]:
     with ExitStack() as stack:
-        lookupd = stack.enter_context(Daemon("nsqlookupd", preexec=_renamed("nsqlookupd")))
+        lookupd = stack.enter_context(Daemon("nsqlookupd", preexec=renamed("nsqlookupd")))
         network = Network()
         stack.callback(network.close)
         nodes = [stack.enter_context(_node(directory, number, lookupd, network)) for number in range(3)]
@@ -183,7 +185,7 @@ def a_night(directory: Path, chrome: Browser) -> Iterator[Night]:
 def _node(directory: Path, number: int, lookupd: Daemon, network: Network, *more: str) -> Daemon:
     told = ("-broadcast-address", "127.0.0.1", "-broadcast-http-port", str(network.port)) if number == 2 else ()
     flags = ("-node-id", str(number), "-lookupd-tcp-address", lookupd.tcp, "-max-attempts", "payments=3", *told, *more)
-    return nsqd(directory / str(number), *flags, preexec=_renamed(f"nsqd-{number + 1}"))
+    return nsqd(directory / str(number), *flags, preexec=renamed(f"nsqd-{number + 1}"))
 
 
 def an_nsqadmin(lookupd: Daemon, state: Path, *flags: str) -> Daemon:
@@ -192,7 +194,7 @@ def an_nsqadmin(lookupd: Daemon, state: Path, *flags: str) -> Daemon:
     return nsqadmin("-lookupd-http-address", lookupd.http, "-state-dir", str(state), *FAST, *QUIET, *flags)
 
 
-def _renamed(name: str) -> Callable[[], None] | None:
+def renamed(name: str) -> Callable[[], None] | None:
     """Give a process a host name of its own, so that pictures do not show that of the machine; only the superuser can."""
     if not PICTURES or os.geteuid() != 0:
         return None

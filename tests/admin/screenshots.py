@@ -108,6 +108,9 @@ def paths(cluster: Cluster) -> dict[str, str]:
         "refused": "/configuration/orders?retention=2+days",
         "unknown": "/nosuch",
         "wrong": "/topics/orders/nobody",
+        "alarms": "/alarms",
+        "alarm": "/alarms?rule=buried",
+        "alarm-rules": "/alarms/rules",
     }
 
 

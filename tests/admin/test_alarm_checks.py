@@ -65,6 +65,12 @@ def test_buried_growing() -> None:
     )
 
 
+def test_a_node_that_goes_leaves_nobody_blind_for_a_minute() -> None:
+    both = one(channel(buried=1), NOW - 20 * SECOND, answered=("n:1", "m:1"))
+    alone = one(channel(buried=1), NOW - 10 * SECOND)
+    assert words("buried-growing", both, alone, one(channel(buried=9)))
+
+
 def test_a_channel_that_had_no_trouble_before_has_buried_none_then() -> None:
     assert words("buried-growing", look(at=NOW - MINUTE), one(channel(buried=2)))
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.process
 NAVIGATION = '<a href="/cluster"'
 
 
-def member(directory: Path, number: int, *flags: str) -> Daemon:
+def member(directory: Path, number: int, *flags: str, **options: Any) -> Daemon:
     """A node of the cluster, with a data directory of its own."""
     secret, data = directory / "secret", directory / str(number)
     secret.write_text("the secret of this cluster")
@@ -38,9 +38,8 @@ def member(directory: Path, number: int, *flags: str) -> Daemon:
         "-takeover-after=3s",
         "-takeover-quorum=none",
     )
-    return Daemon(
-        "nsqd", "-data-path", str(data), "-node-id", str(number), *told, *flags, listens=("TCP", "HTTP", "CLUSTER")
-    )
+    fixed = ("-data-path", str(data), "-node-id", str(number))
+    return Daemon("nsqd", *fixed, *told, *flags, listens=("TCP", "HTTP", "CLUSTER"), **options)
 
 
 @contextmanager
