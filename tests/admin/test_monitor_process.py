@@ -134,7 +134,7 @@ def test_a_restart_of_nsqlookupd_shrinks_no_figure(tmp_path: Path) -> None:
 
 
 def test_trouble_with_consumers(tmp_path: Path) -> None:
-    with with_orders(tmp_path) as cluster:
+    with with_orders(tmp_path, "-alarm", "buried-growing=off") as cluster:
         admin, node = cluster.admin, cluster.nodes[0]
         cluster.publish("lonely", "x")
         with cluster.worker("emails") as worker:
@@ -162,9 +162,9 @@ def test_trouble_with_consumers(tmp_path: Path) -> None:
 
 def test_snoozes_and_thresholds(tmp_path: Path) -> None:
     state = ("-state-dir", str(tmp_path / "state"))
-    with with_orders(
-        tmp_path, *state, "-alarm", "channel-without-consumer=off", "-alarm", "buried.messages=5"
-    ) as cluster:
+    alarms_set = ("channel-without-consumer=off", "buried.messages=5", "buried-growing=off")
+    flags = [word for setting in alarms_set for word in ("-alarm", setting)]
+    with with_orders(tmp_path, *state, *flags) as cluster:
         admin, node = cluster.admin, cluster.nodes[0]
         asked = {"topic": "orders", "channel": "mail", "state": "ready", "count": "7"}
         httpx.post(f"http://{node.http}/channel/messages/bury", params=asked).raise_for_status()
