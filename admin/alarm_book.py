@@ -144,8 +144,9 @@ class AlarmBook:
         key = subject.rule, subject.key
         known = self._alarms.get(key)
         if known is not None:
-            is_raised = known.is_raised or now - known.since >= known.rule.delay * SECOND
-            self._alarms[key] = Alarm(subject, known.since, now, None, is_raised, known.is_told)
+            since = min(known.since, now)  # the clock may have been set back
+            is_raised = known.is_raised or now - since >= known.rule.delay * SECOND
+            self._alarms[key] = Alarm(subject, since, now, None, is_raised, known.is_told)
         elif before := self._before.pop(key, 0):
             self._alarms[key] = Alarm(subject, before, now, is_told=not self._is_silenced(key))
         else:

@@ -99,7 +99,8 @@ class Checks:
         """Return what every rule that is on has found, and keep the look for the next ones."""
         found = [one for rule in RULES if self.thresholds.is_on(rule) for one in self._checks[rule.name](look)]
         self.past.add(look)
-        return found
+        growing = {one.key for one in found if one.rule == "buried-growing"}  # it says all that the other would
+        return [one for one in found if one.rule != "buried" or one.key not in growing]
 
     def _value(self, rule: str, name: str) -> float:
         return self.thresholds.value(rule, name)
@@ -195,7 +196,7 @@ class Checks:
         for (tube, node), buried in look.tubes.items():
             if buried >= least:
                 path = f"tube?name={quote(tube, safe='')}&node={quote(node, safe='')}&state=buried"
-                words = f"{count(buried)} buried jobs"
+                words = f"{count(buried)} buried job{'' if buried == 1 else 's'}"
                 yield Subject(
                     "tube-buried", f"{tube} at {node}", f"{tube} at {node}", path, words, buried, Severity.WARNING, tube
                 )

@@ -68,6 +68,12 @@ class ChannelPage:
         producers, errors, cached = await self.queries.topic(topic, name, clients=True)
         parts = _parts(cached.now, name)
         if not parts:
+            down = [one.address for one in self.queries.down() if topic in dict(one.producer.topics)]
+            if down:
+                raise HttpError(
+                    502,
+                    f"No node that answers has channel {name}. Nodes with topic {topic} are down: {', '.join(down[:5])}.",
+                )
             raise HttpError(404, f"Topic {topic} has no channel {name}.")
         rates, total_rates = rates_by_node(parts, _parts(cached.before, name), cached.seconds)
         merged = merged_channel(topic, name, parts)
@@ -99,6 +105,7 @@ class ChannelPage:
             "clients": [one | {"failure_share": client_share(one)} for one in clients[:MOST_CLIENTS]],
             "errors": [*errors, *_left_out(clients)],
             "is_paused": merged["paused"],
+            "coverage": self.queries.coverage(topic),
             "paused_on": sum(one["paused"] for one in parts),
             "pauses": pauses_of(await self.queries.pauses(), topic, name),
             "timed": len(penstock_nodes) == len(producers),

@@ -162,7 +162,7 @@ class Inventory:
         if known is not None and address in self._moved and not known.is_named:
             self._drop(address)
         elif known is not None:
-            since = known.failing_since or now
+            since = min(known.failing_since or now, now)  # the clock may have been set back
             store = not known.failing_since
             self._put(replace(known, failing_since=since, reason=reason[:LONGEST]), store=store)
 

@@ -313,6 +313,7 @@ class PageRenderer:
             "clusters": self.clusters,
             "has_cluster": False,
             "paused": [],
+            "paused_tubes": [],
             "stale": [],
             "down": [],
             "more_down": 0,

@@ -23,6 +23,7 @@ from admin.topic_pages import TopicPages
 from admin.upstreams import UpstreamError
 from shared.http.api import Routes
 
+MOST_TUBES = 20  # paused tubes that are named
 MOST_DOWN = 10  # nodes that are down with a banner of their own
 OFTEN = {"/tasks/{task}": 0.5}  # s between two refreshes of a page, if not EVERY
 
@@ -73,6 +74,9 @@ class Pages:
         ]
         return {
             "paused": paused,
+            "paused_tubes": [one for one in sorted(self.alarms.monitor.last.paused_tubes) if who.sees(one[0])][
+                :MOST_TUBES
+            ],
             "stale": stale,
             "down": [self._down(one, who) for one in down[:MOST_DOWN]],
             "more_down": max(0, len(down) - MOST_DOWN),

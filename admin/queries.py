@@ -80,20 +80,20 @@ class Queries:
         except AllFailed as failed:  # also if no nsqlookupd knows the topic
             failure = failed
         known = {one.address for one in named.producers}
-        having = [one for one in self.inventory.all() if (topic, False) in one.producer.topics]
-        if any(one.is_named and one.address not in known for one in having):
+        if any(one.is_named and one.address not in known for one in self._having(topic)):
             # an nsqlookupd that was restarted forgot them: note that now, or they are missing until the next look
             await self._producers()
-        unnamed = self._unnamed_with(topic)
-        if failure is not None and not unnamed:
+        # what /nodes says may be older than what /lookup says, so a topic that was not found is that of all that had it
+        others = [one for one in self._having(topic) if failure is not None or not one.is_named]
+        if failure is not None and not others:
             raise failure
         gone = {one.address for one in self.gone()}
-        every = (*named.producers, *(one for one in unnamed if one.address not in known))
+        every = (*named.producers, *(one.producer for one in others if one.address not in known))
         return Producers(named.errors, [one for one in every if one.address not in gone])
 
-    def _unnamed_with(self, topic: str) -> list[Producer]:
-        """Return the nodes that had the topic when nsqlookupd named them last."""
-        return [one.producer for one in self.inventory.all() if not one.is_named and topic in dict(one.producer.topics)]
+    def _having(self, topic: str) -> list[NodeRecord]:
+        """Return the nodes that had the topic, not tombstoned, when they were named last."""
+        return [one for one in self.inventory.all() if (topic, False) in one.producer.topics]
 
     def gone(self) -> list[NodeRecord]:
         """Return the nodes that are down or stopped."""

@@ -16,7 +16,7 @@ from admin.merge import LONGEST_NAME, JsonObject, number, objects, text
 from admin.overview import older
 
 MOST_LISTED = 1000  # channels, topics or tubes of one node: as many as it is asked for
-MOST_KEPT = 20_000  # channels, topics, tubes or cursors of all nodes together
+MOST_KEPT = 10_000  # channels, topics, tubes or cursors of all nodes together
 Key = tuple[str, str]  # topic and channel
 K = TypeVar("K")
 V = TypeVar("V")

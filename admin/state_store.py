@@ -1,7 +1,8 @@
 """What nsqadmin remembers over a restart, in a small SQLite file: nodes, snoozes, thresholds, and when alarms began.
 
 The file can be deleted at any time: nsqadmin then learns the nodes again. One nsqadmin uses a file at a time. It is written
-in a thread of its own, so that no page waits for the disk, and a failure to write is logged, and hinders nobody.
+in a thread of its own, so that no page waits for the disk. A failure to write is logged, and hinders nobody. Nor does a disk
+that hangs: after a while, what is to be written is dropped.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from shared.log import log
 
 VERSION = 1
 LOCKED = 2.0  # s to wait for another process
+PATIENCE = 5.0  # s that a caller waits for a write
+MOST_WAITING = 10  # writes that wait for the disk
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS nodes (address TEXT PRIMARY KEY, record TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS thresholds (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
@@ -41,6 +44,7 @@ class StateStore:
         self._thread = ThreadPoolExecutor(1, "state")
         self._database: sqlite3.Connection | None = None
         self._failed = False
+        self._waiting = 0  # writes that were begun and have not ended
         if path is not None:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,8 +122,23 @@ class StateStore:
 
     async def _write(self, *statements: tuple[str, Iterable[tuple[object, ...]]]) -> None:
         """Run statements, each for all of its rows, in one transaction."""
-        if self._database is not None:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._written, self._database, statements)
+        if self._database is None:
+            return
+        if self._waiting >= MOST_WAITING:
+            self._note_failure(f"{MOST_WAITING} writes wait for the disk")
+            return
+        self._waiting += 1
+        loop = asyncio.get_running_loop()
+        write = loop.run_in_executor(self._thread, self._written, self._database, statements)
+        write.add_done_callback(self._ended)
+        await asyncio.wait({write}, timeout=PATIENCE)
+        if write.done():
+            write.result()
+
+    def _ended(self, write: asyncio.Future[None]) -> None:
+        self._waiting -= 1
+        if not write.cancelled():
+            write.exception()  # it is retrieved, also if no caller waits for it any longer
 
     def _written(
         self, database: sqlite3.Connection, statements: tuple[tuple[str, Iterable[tuple[object, ...]]], ...]
@@ -129,11 +148,14 @@ class StateStore:
                 for statement, rows in statements:
                     database.executemany(statement, rows)
         except sqlite3.Error as error:
-            if not self._failed:  # once, and not every 15 seconds
-                log.error("STATE: cannot write %s: %s", self.path, error)
-            self._failed = True
+            self._note_failure(error)
         else:
             self._failed = False
+
+    def _note_failure(self, why: object) -> None:
+        if not self._failed:  # once, and not every 15 seconds
+            log.error("STATE: cannot write %s: %s", self.path, why)
+        self._failed = True
 
 
 def _opened(path: Path) -> sqlite3.Connection:

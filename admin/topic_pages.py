@@ -171,6 +171,7 @@ class TopicPages:
             "reader_heads": READERS.heads(asked),
             "errors": [*errors, *_left_out(channels, "channels")],
             "is_paused": merged["paused"],
+            "coverage": self.queries.coverage(name),
             "timed": len(penstock_nodes) == len(producers),
             "channels": channels[:MOST_ROWS],
             "ages": ages,

@@ -79,6 +79,12 @@ def test_a_clock_that_is_set_back_keeps_no_alarm() -> None:
     assert run(AlarmBook(), (0, [subject("failures")]), (-MINUTE, [])) == [(["failures"], []), ([], ["failures"])]
 
 
+def test_a_clock_that_is_set_back_delays_no_alarm() -> None:
+    found = [subject("topic-without-channel")]
+    looks = (0, found), (-MINUTE, found), (DELAY - MINUTE, found)
+    assert run(AlarmBook(), *looks) == [([], []), ([], []), (["topic-without-channel"], [])]
+
+
 # Over a restart
 
 

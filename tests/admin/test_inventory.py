@@ -90,6 +90,8 @@ def test_a_clock_that_is_set_back_makes_no_node_down() -> None:
     node = inventory.find("a:1")
     assert node is not None
     assert words_of(node, NOW - MINUTE) == "no answer for 0 us"
+    inventory.note_failure("a:1", "x", NOW - MINUTE)
+    assert state(inventory, now=NOW - MINUTE + DOWN_AFTER) is NodeState.DOWN, "ten seconds later, and not a minute"
 
 
 @pytest.mark.parametrize(
@@ -165,6 +167,8 @@ def test_a_node_that_still_answers_is_not_replaced() -> None:
     inventory.note_named([producer("a", 2)], NOW, is_complete=False)
     inventory.note_failure("a:1", "refused", NOW)
     assert state(inventory) is NodeState.UNANSWERED, "it may be named by an nsqlookupd that did not answer"
+    inventory.note_named([producer("a", 3)], NOW, is_complete=False)
+    assert state(inventory) is NodeState.UNANSWERED, "also if it failed before"
 
 
 def test_the_time_of_the_last_answer_is_stored_once_a_minute() -> None:

@@ -186,6 +186,23 @@ def test_a_look_asks_what_alarms_need_and_seldom_what_costs_more(work: Work) -> 
     assert room.monitor.looked_at == room.clock()
 
 
+def test_a_node_in_a_cluster_is_asked_about_it_with_each_look(work: Work) -> None:
+    room = Room(n=(node := healthy(**{"/cluster": {"cluster": "main", "node": 1}})))
+
+    async def looks() -> None:
+        await room.look()
+        node.asked.clear()
+        await room.look()
+        assert node.paths == ["/channels/attention", "/node/drain", "/cluster"]
+        node.answers["/cluster"] = Refused("404", 404)
+        await room.look()
+        node.asked.clear()
+        await room.look()
+        assert "/cluster" not in node.paths, "it has left it"
+
+    work(room, looks)
+
+
 def test_a_threshold_beyond_what_nodes_can_be_asked_for_is_bounded(work: Work) -> None:
     room = Room(thresholds=("oldest-message.minutes=1e15", "backlog-growing.messages=0"), n=(node := healthy()))
     work(room, lambda: cast(Awaitable[None], room.look()))

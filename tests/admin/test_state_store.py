@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from admin import state_store
 from admin.alarm_book import Snooze
-from admin.state_store import VERSION, StateError, StateStore
+from admin.state_store import MOST_WAITING, VERSION, StateError, StateStore
 from tests.admin.looks import NOW, record
 
 SNOOZES = {("buried", ""): Snooze(NOW, "a", "b"), ("buried", "t/'c\";--"): Snooze(NOW, "ü", "x'y")}
@@ -140,6 +142,37 @@ def test_a_write_that_fails_is_logged_once_and_hinders_nobody(
         other.execute("ROLLBACK")
         assert len(caplog.records) == 2, "it failed again, after it had worked"
         assert store.thresholds() == {"paused": "off"}, "a write that fails changes nothing"
+
+
+def test_a_disk_that_hangs_hinders_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(state_store, "PATIENCE", 0.0)
+    monkeypatch.setattr(logging.getLogger("penstock"), "propagate", True)
+    goes, written = threading.Event(), StateStore._written
+
+    def hang(self: StateStore, *given: Any) -> None:
+        goes.wait()
+        written(self, *given)
+
+    monkeypatch.setattr(StateStore, "_written", hang)
+
+    async def work(store: StateStore) -> None:
+        for number in range(2 * MOST_WAITING):
+            await store.put_thresholds({"buried.messages": str(number)})
+        assert [one.getMessage() for one in caplog.records] == [
+            f"STATE: cannot write {store.path}: {MOST_WAITING} writes wait for the disk"
+        ]
+        goes.set()
+        while store._waiting:
+            await asyncio.sleep(0)
+        monkeypatch.setattr(state_store, "PATIENCE", 60.0)
+        assert store.thresholds() == {"buried.messages": str(MOST_WAITING - 1)}
+        await store.put_thresholds({})
+        assert store.thresholds() == {}
+
+    with opened(tmp_path / "s") as store:
+        asyncio.run(work(store))
 
 
 def test_a_second_process_can_use_the_file(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.daemons import ROOT
 
 PACKAGES = ("admin", "apps", "lookupd", "nsqd", "penstock", "pipeline", "pyspark_nsq", "shared")
-SCRIPTS = ("admin/static/charts.js", "admin/static/keys.js")
+SCRIPTS = tuple(f"admin/static/{name}.js" for name in ("charts", "keys", "live", "times"))
 # A retired phrase, as a regular expression in lower case, and what to write instead.
 RETIRED = {
     r"\bleft/s\b": "Finished/s",
@@ -48,6 +48,34 @@ RETIRED = {
     r"\bgrave": "dead letter",
     r"\blobby\b|\bseats?\b": "slots",
     r"\bmade ahead\b": "spare",
+    # what the trial of nsqadmin listed
+    r"\bolder than others\b": "outdated",
+    r"\bknown to:? [0-9{]": "registered with",
+    r"\bsearch on\b": "Continue searching",
+    r"\bfound \{\{?[^}]*\}: go\b": "N matches in the first N messages",
+    r"\bare not shown to you\b": "You do not have permission to view message bodies",
+    r"\bmany(\.\.\.|&hellip;)": "Bulk action",
+    r"\bothers were faster\b": "the queue ran out of messages",
+    r"\bwhen its time is over\b": "requeued when they time out",
+    r"\bnothing is noted\b|\bwith the first look\b": "Collecting data",
+    r"\bto empty a topic drops\b": "Empty deletes only",
+    r"\bone a line\b": "One per line",
+    r"\bit takes messages again\b": "Node accepts messages again",
+    r"\bproducers are refused\b": "The node rejects new messages",
+    r"\bsees? to them\b": "need manual action",
+    r"\bit is not known what\b": "Topics unavailable",
+    r"\bstill owed\b|\blive share\b": "in use",
+    r"\btried again\b|\bfound damaged\b": "read retries, corrupt",
+    r"\bjobs ever\b": "total jobs",
+    r"\bhas come by\b": "No tubes",
+    r"\bhas passed before it was read\b": "messages expired before they were read",
+    r"\bthe latest (thousand|thirty)\b": "Last 1,000 entries",
+    r"\bit needs another role\b": "Your role does not allow this",
+    r"\bdoes not lead out\b": "is not available for",
+    r"\bit is there now\b": "Available again",
+    r"\bpages live at\b": "Too many live connections",
+    r"\bis rolled up yet\b": "No rollups yet",
+    r"\bsound answer\b": "valid answer",
 }
 # Not prose: a role's name, a metric's label, words of NSQ and of beanstalkd.
 ALLOWED = {
