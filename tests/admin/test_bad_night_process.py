@@ -303,6 +303,8 @@ def test_nsqlookupd_is_restarted(night: Night) -> None:
         says(page, "nsqlookupd down")
         with night.fresh() as other:
             row(other, "orders", "Messages", str(before))
+            says(other, "nsqlookupd down")
+            picture(other, "x-lookupd-down")
         with Daemon("nsqlookupd", "-http-address", night.lookupd.http):  # at another TCP port: nobody registers yet
             expect(page.locator("main")).not_to_contain_text("nsqlookupd down", timeout=WAIT)
             with night.fresh() as other:
