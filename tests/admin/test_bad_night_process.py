@@ -169,6 +169,7 @@ def test_nsqadmin_is_cut_off_from_a_node(night: Night) -> None:
                 is_down(other, address)
                 other.click(f"a[href='/nodes/{address.replace(':', '%3A')}']")
                 says(other, "DOWN", "Last known figures")
+                assert len(banners(other)) == 1, banners(other)
                 picture(other, "5-partition")
             night.network.mend()
             row(page, "orders", "Messages", str(before))
@@ -304,7 +305,7 @@ def test_nsqlookupd_is_restarted(night: Night) -> None:
         with night.fresh() as other:
             row(other, "orders", "Messages", str(before))
             says(other, "nsqlookupd down")
-            picture(other, "x-lookupd-down")
+            expect(other.locator(".banner.wrong:visible")).to_have_count(1, timeout=WAIT)
         with Daemon("nsqlookupd", "-http-address", night.lookupd.http):  # at another TCP port: nobody registers yet
             expect(page.locator("main")).not_to_contain_text("nsqlookupd down", timeout=WAIT)
             with night.fresh() as other:
