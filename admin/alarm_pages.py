@@ -69,8 +69,12 @@ class AlarmPages:
         return alarms if who.sees_all else [one for one in alarms if one.subject.topic and who.sees(one.subject.topic)]
 
     def counts(self, who: Who) -> dict[str, int]:
-        """Return the number of alarms that are not snoozed, by severity; without those that are only good to know."""
-        found = Counter(one.subject.severity for one in self.visible(who) if one.snooze is None)
+        """Return the number of alarms that are not snoozed, by severity.
+
+        Those that are only good to know do not count, nor do nodes that are down: they have banners of their own.
+        """
+        alarms = [one for one in self.visible(who) if one.snooze is None and one.rule.name != "node-down"]
+        found = Counter(one.subject.severity for one in alarms)
         return {one.word: found[one] for one in (Severity.CRITICAL, Severity.WARNING) if found[one]}
 
     def groups(self, who: Who) -> list[Group]:

@@ -104,6 +104,13 @@ class Queries:
         """Return the nodes that are down."""
         return self.inventory.down(self.clock())
 
+    def is_all_registered(self) -> bool:
+        """Return whether nsqlookupd names every node that pages ask. One that was restarted names none at first."""
+        asked = {one.address for one in self.inventory.asked(self.clock())}
+        return bool(self.settings.lookupds) and all(
+            one.is_named for one in self.inventory.all() if one.address in asked
+        )
+
     def coverage(self, topic: str = "") -> str:
         """Return how many of the nodes are in a sum, such as "2 of 3 nodes"; "" if all are. `topic`: of those that had it."""
         every = [one for one in self.inventory.all() if not topic or topic in dict(one.producer.topics)]

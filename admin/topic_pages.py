@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from starlette.requests import Request
@@ -15,7 +15,7 @@ from admin.alarm_pages import AlarmPages
 from admin.alarm_rules import Severity
 from admin.api import Settings, parameters
 from admin.channel_page import ChannelPage
-from admin.cluster import Stats
+from admin.cluster import AllFailed, Stats
 from admin.form_answers import done_of
 from admin.layout import Fields, View
 from admin.merge import merged_topic, objects
@@ -24,6 +24,7 @@ from admin.overview import COLUMNS, RATES, Overview, ordered, rates
 from admin.queries import Queries
 from admin.response_cache import CachedAnswer
 from admin.tables import CHANNELS, READERS, TOPIC_NODES, TOPICS
+from admin.upstreams import UpstreamError
 from admin.views import (
     Row,
     absent_row,
@@ -66,13 +67,15 @@ class TopicPages:
         asked, who = query(request), who_asks(request)
         having, order = asked.get("q", "")[:64], TOPICS.order(asked)
         sort = order.key
-        knows = bool(self.settings.lookupds)  # nsqlookupd knows the names, so not every node has to be asked
+        registered = await self._registered()
+        # nsqlookupd knows the names, so not every node has to be asked; unless it is down, or was just restarted
+        knows = bool(registered) and self.queries.is_all_registered()
         columns = COLUMNS[sort] if sort != "name" or not knows else None
         overview = await self.queries.overview_or_stale(columns)
         # Names and rows are known; sums follow with the next refresh.
         is_pending = overview is None and knows and sort == "name"
         cached = overview or (CachedAnswer(Overview()) if is_pending else await self.queries.overview(columns))
-        own = who.visible({*cached.now.names, *(await self._registered())})
+        own = who.visible({*cached.now.names, *registered})
         chosen = ordered(own, cached.now, cached.before, cached.seconds, having, sort, order.is_descending)
         trouble = topics_in_trouble(self.alarms.visible(who))
         if not asked.get("sort"):  # trouble comes first, whatever its name
@@ -114,11 +117,14 @@ class TopicPages:
         shown = sorted(who_asks(request).visible(found), key=lambda name: (not name.lower().startswith(wanted), name))
         return json_response({"topics": shown[:MOST_NAMES]})
 
-    async def _registered(self) -> Iterable[str]:
-        """Return the topics that nsqlookupd knows; none without nsqlookupd."""
+    async def _registered(self) -> Collection[str]:
+        """Return the topics that nsqlookupd knows; none without nsqlookupd, or if none answers."""
         if not self.settings.lookupds:
             return ()
-        return (await self.queries.cache.get("topics", self.queries.cluster.topics)).now.names
+        try:
+            return (await self.queries.cache.get("topics", self.queries.cluster.topics)).now.names
+        except (AllFailed, UpstreamError):
+            return ()  # the nodes that are remembered are asked for theirs
 
     async def _rows(self, names: list[str], rated: str, overview_rates: Mapping[str, float]) -> list[Row]:
         """Return the rows of these topics with their rates. They are newer than the data of the order.
