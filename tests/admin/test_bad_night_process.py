@@ -94,7 +94,7 @@ def banners(page: Page) -> list[str]:
 
 def is_down(page: Page, address: str) -> None:
     """The page says that a node is down, since when, what is stuck on it, and that sums lack it; once, and in red."""
-    says(page, "Node down:", address, "messages are stuck on it: orders (", "2 of 3 nodes")
+    says(page, "Node down:", address, "messages are stuck on it: ", "orders (", "2 of 3 nodes")
     says(page, "since 20")
     color = page.locator(".banner.wrong .bad").first.evaluate("one => getComputedStyle(one).color")
     red, green, blue = map(int, re.findall(r"\d+", color)[:3])

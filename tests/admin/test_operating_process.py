@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Error, Page
 
 from tests.admin.asking import PASSWORD, users_file, with_password
 from tests.admin.conftest import Cluster, a_cluster, nsqadmin, told, upstream
@@ -323,7 +323,17 @@ def published(node: str, topic: str) -> int:
 
 
 def reach(page: Page, name: str) -> None:
-    """By Tab alone: the control that is called so."""
+    """By Tab alone: the control that is called so. A page that failed for a moment loads itself anew meanwhile."""
+    try:
+        tab_to(page, name)
+    except Error as error:
+        if "context was destroyed" not in str(error):
+            raise
+        page.wait_for_load_state()
+        tab_to(page, name)
+
+
+def tab_to(page: Page, name: str) -> None:
     page.evaluate("document.activeElement.blur()")
     called = "(e => e.getAttribute('aria-label') || e.innerText || e.name || '')(document.activeElement)"
     called += ".trim().replace('\\u2026', '')"

@@ -118,7 +118,7 @@ def test_two_nodes_from_start_to_interrupt(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=20)
     assert process.returncode == 0
     assert "Traceback" not in errors
-    assert {path.name for path in (tmp_path / "data").iterdir()} == {"cluster.secret", "nsqd", "nsqd-2"}
+    assert {path.name for path in (tmp_path / "data").iterdir()} == {"cluster.secret", "nsqadmin", "nsqd", "nsqd-2"}
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", 4160 + offset), timeout=1)
 
