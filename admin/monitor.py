@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from admin.alarm_book import AlarmBook, Changes, Id
 from admin.alarm_checks import Checks
@@ -93,7 +94,7 @@ class Monitor:
             for round_ in range(PINGS):
                 began = time.monotonic()
                 before = self._gone()
-                await self._guarded(self.ping)
+                await self._guarded(partial(self.ping, asks_names=round_ == 0))
                 if round_ == 0 or self._gone() != before:
                     await self._guarded(self.look)
                 await asyncio.sleep(max(0.05, min(LONGEST_PING, self._interval / PINGS) - (time.monotonic() - began)))
@@ -113,14 +114,23 @@ class Monitor:
 
     # Who answers
 
-    async def ping(self) -> None:
-        """Ask nsqlookupd for the nodes, and every known node whether it answers; store what has changed."""
+    async def ping(self, *, asks_names: bool = True) -> None:
+        """Ask every known node whether it answers, and nsqlookupd for the nodes; store what has changed.
+
+        `asks_names` False: nsqlookupd is asked only if a node that it named does not answer, since it lists all topics.
+        """
+        if asks_names:
+            await self._ask_names()
+        await asyncio.gather(*(self._ping(one.address) for one in self.inventory.all()))
+        if not asks_names and any(one.is_named and one.failing_since for one in self.inventory.all()):
+            await self._ask_names()
+        await self.store_nodes()
+
+    async def _ask_names(self) -> None:
         try:
             await self.queries.producers()
         except (AllFailed, UpstreamError):
             pass  # those that are known are asked anyway
-        await asyncio.gather(*(self._ping(one.address) for one in self.inventory.all()))
-        await self.store_nodes()
 
     async def store_nodes(self) -> None:
         """Store what has changed of the nodes, and have pages ask again if one has gone or come back."""
