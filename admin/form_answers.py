@@ -20,6 +20,7 @@ from admin.error_pages import FORBIDDEN, Partly
 from admin.failures import field_of, in_words
 from admin.flashes import COOKIE, KEPT, Done, Flashes
 from admin.form_state import NONE, FieldError, Refusal
+from admin.message_filters import NAMES
 from admin.refused_attempts import RefusedAttempts
 from admin.topic_settings import SETTINGS
 from admin.upstreams import UpstreamError
@@ -28,7 +29,7 @@ from shared.http.errors import HttpError
 # Arguments of the path that a form's action returns: they say what was done.
 _ONCE = ("did", "n", "published", "at", "key")
 # Fields of a refused form that are arguments of the page that shows it again.
-_ASKED = ("name", "node", "offset", "state", "after", "contains", "count", "per_second", *SETTINGS)
+_ASKED = ("name", "node", "offset", "state", "after", "count", "per_second", "to", *NAMES, *SETTINGS)
 _AGAIN = "A node that did not answer may have applied the change, or may apply it later. Check the result."
 MOST_ASKED = 500  # characters of each argument
 

@@ -41,3 +41,10 @@ def test_a_refused_form_asks_for_its_page() -> None:
     assert asked_again(many) == {
         "name": "t", "node": "n:1", "state": "buried", "count": "5", "per_second": "1", "many": "kick",
     }  # fmt: skip
+
+
+def test_a_refused_form_keeps_what_it_would_have_acted_on() -> None:
+    """Without its filters, the form that comes back would finish all messages."""
+    chosen = {"header": "a=b", "min_attempts": "3", "before": "1h", "since": "2d", "contains": "x", "reason": "r"}
+    assert asked_again(chosen | {"confirm": "4"}) == chosen
+    assert asked_again({"action": "move", "count": "5", "to": "t"}) == {"count": "5", "to": "t", "many": "move"}

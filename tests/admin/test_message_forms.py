@@ -102,6 +102,9 @@ def test_bulk_actions_have_one_total_over_both_nodes(cluster: Cluster) -> None:
     assert sum(ready(cluster, "bulk")) == 5
     refused = post(cluster, "/messages/bulk/c", action="finish", count=5, confirm="4", **form)
     assert (refused.status_code, sum(ready(cluster, "bulk"))) == (400, 5)
+    refused = post(cluster, "/messages/bulk/c", action="finish", count=5, confirm="4", since="1h", **form)
+    assert "that match the filters" in refused.text
+    assert 'type="hidden" name="since" value="1h"' in refused.text
     is_done(
         cluster, post(cluster, "/messages/bulk/c", action="finish", count=5, confirm="5", **form), "5 of 5 processed"
     )

@@ -172,6 +172,11 @@ def test_snoozes_and_thresholds(tmp_path: Path) -> None:
         assert "channel-without-consumer" not in alarms(admin)
         snooze = {"action": "snooze", "rule": "buried", "subject": "orders/mail", "minutes": "5", "reason": ""}
         assert post(admin, "/alarms", **snooze) == 400, "without a reason"
+        refused = httpx.post(
+            f"http://{admin.http}/alarms", data=snooze, headers={"Origin": f"http://{admin.http}"}
+        ).text
+        assert '<option value="buried" selected>' in refused
+        assert 'name="subject" value="orders/mail"' in refused
         assert post(admin, "/alarms", **snooze | {"reason": "known"}) == 303
         assert alarms(admin)["buried"][0]["snoozed"]["reason"] == "known"
         assert "Buried messages" not in page(admin, "/")
