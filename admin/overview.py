@@ -32,7 +32,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {  # the columns that an order needs
     "drain": ("depth", "held"),
 }
 RATES = {"rate_in": "rate_in", "rate_out": "rate_out", "drain": "gain"}  # the attribute of a row, by order
-MOST_NAMES = 100  # names shown of paused topics and channels, or of channels without clients
+MOST_NAMES = 100  # names shown of paused topics and channels
 
 Values = dict[str, int]  # by topic
 
@@ -44,9 +44,6 @@ class Overview(PartialResult):
     totals: Values = field(default_factory=lambda: dict.fromkeys(TOTALS, 0))
     oldest: int = 0  # ns since the epoch when the longest waiting message was published; 0: none, or unknown
     paused: set[str] = field(default_factory=set)  # "topic" or "topic/channel"; the first ones
-    idle: set[str] = field(default_factory=set)  # "topic/channel" with messages and without clients; the first ones
-    idle_count: int = 0  # number of such channels, at least
-    unwell: dict[str, str] = field(default_factory=dict)  # by node: what is wrong with it, in the node's own words
     names: set[str] = field(default_factory=set)
     answered: set[str] = field(default_factory=set)  # addresses of the nodes whose figures are in here
     columns: dict[str, Values] = field(default_factory=dict)
@@ -65,28 +62,20 @@ def overview_of(data: Mapping[str, JsonObject], originals: Iterable[JsonObject],
     admin.merge.
     """
     found = Overview(columns={column: {} for column in columns}, answered=set(data))
-    for address, one in data.items():
-        _add_node(found, address, one, columns)
+    for one in data.values():
+        _add_node(found, one, columns)
     for topic in originals:
         _add_topic(found, topic, columns)
     return found
 
 
-def _add_node(found: Overview, address: str, data: JsonObject, columns: tuple[str, ...]) -> None:
+def _add_node(found: Overview, data: JsonObject, columns: tuple[str, ...]) -> None:
     totals = data.get("totals")
     if isinstance(totals, dict):
         for name in TOTALS:
             found.totals[name] += number(totals.get(name))
     found.oldest = older(found.oldest, number(data.get("oldest")))
     found.paused.update(_texts(data.get("paused"))[:MOST_NAMES])
-    idle = data.get("idle")
-    if isinstance(idle, dict):
-        found.idle.update(_texts(idle.get("names"))[:MOST_NAMES])
-        # Nodes have the same channels.
-        found.idle_count = max(found.idle_count, number(idle.get("count")), len(found.idle))
-    health = text(data.get("health")) or "OK"
-    if health != "OK":
-        found.unwell[address] = health[:200]
     names = _texts(data.get("names"))
     found.names.update(names)
     given = data.get("columns")
@@ -121,9 +110,6 @@ def _add_topic(found: Overview, topic: JsonObject, columns: tuple[str, ...]) -> 
         name = f"{row.name}/{channel['channel_name']}"
         if channel["paused"]:
             found.paused.add(name)
-        if channel["depth"] and not channel["client_count"]:
-            found.idle.add(name)
-            found.idle_count = max(found.idle_count, len(found.idle))
     for column in columns:
         _add_column(found.columns[column], column, [row.name], [getattr(row, column)])
 

@@ -329,12 +329,6 @@ class Queries:
         question = lambda: self._gathered(producers, path, asked)  # noqa: E731
         return await (self.cache.get(key, question, seconds) if seconds else self.cache.get(key, question))
 
-    async def ask_nodes_or_stale(self, producers: list[Producer], path: str, seconds: float) -> Gathered[JsonObject]:
-        """Return the answers like `of`, but if that takes too long, those of up to a minute ago, or none."""
-        key = (path, *(one.address for one in producers))
-        cached = await self.cache.get_or_stale(key, lambda: self._gathered(producers, path, {}), seconds)
-        return cached.now if cached is not None else Gathered()
-
     async def _gathered(
         self, producers: Iterable[Producer], path: str, arguments: Mapping[str, Any]
     ) -> Gathered[JsonObject]:

@@ -2,43 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
 from admin.merge import JsonObject, number, objects, text
 from admin.roles import Who
-from admin.views import size
 
 MOST_FILES, MOST_TOPICS = 200, 100  # of a node: nsqd reports no more
 MOST_ADOPTED = 100  # logs of a node
-LOW, LEAST = 0.20, 0.05  # free share of a disk that calls for attention, and for action
 _NUMBERS = (
     "log_bytes", "live_bytes", "segments", "memory_bytes", "unsynced_bytes", "checkpoints", "damage", "torn", "retries",
     "syncs", "disk_free", "disk_total",
 )  # fmt: skip
 _FRACTIONS = ("replay_seconds", "sync_p50_ms", "sync_p99_ms")
-
-
-def disks(data: Mapping[str, JsonObject]) -> Iterator[tuple[str, str, str]]:
-    """Yield what is wrong: (node, severity, words)."""
-    for node, one in data.items():
-        free, total = number(one.get("disk_free")), number(one.get("disk_total"))
-        if total and free < LOW * total:
-            yield (
-                node,
-                "bad" if free < LEAST * total else "warn",
-                f"only {size(free)} of {size(total)} are free on the disk",
-            )
-        if text(one.get("refusal")):
-            yield node, "bad", f"the node rejects publishes: {text(one.get('refusal'))[:200]}"
-        if number(one.get("damage")):
-            yield node, "bad", f"{size(number(one.get('damage')))} of the log are corrupt"
-        if number(one.get("torn")):
-            torn = size(number(one.get("torn")))
-            yield (
-                node,
-                "warn",
-                f"{torn} at the end of the log were incomplete and were cut off; they may have held acknowledged messages",
-            )
 
 
 def storage_view(data: JsonObject, who: Who) -> JsonObject:

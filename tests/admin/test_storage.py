@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from admin.browsing import _tube_row
 from admin.roles import Who, of_role
-from admin.storage import disks, drain_view, storage_view
+from admin.storage import drain_view, storage_view
 
 VIC = Who(of_role("vic", "viewer", ("eu.*",)))
-GB = 10**9
 _ANY = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
     lambda inner: (
@@ -23,26 +22,6 @@ _KEYS = st.sampled_from(
     ["log_bytes", "live_bytes", "files", "topics", "adopted", "sync_p99_ms", "disk_free", "disk_total", "refusal", "damage",
      "torn", "since", "draining", "depth", "ready_count", "tube_name", "node", "path"]
 )  # fmt: skip
-
-
-def test_alarms() -> None:
-    told: dict[str, dict[str, Any]] = {
-        "a:1": {"disk_free": 50 * GB, "disk_total": 100 * GB},
-        "b:1": {"disk_free": 10 * GB, "disk_total": 100 * GB},
-        "c:1": {"disk_free": GB, "disk_total": 100 * GB, "refusal": "no space", "damage": 5, "torn": 6},
-        "d:1": {"disk_free": None, "disk_total": None},
-    }
-    assert list(disks(told)) == [
-        ("b:1", "warn", "only 10.0 GB of 100.0 GB are free on the disk"),
-        ("c:1", "bad", "only 1.0 GB of 100.0 GB are free on the disk"),
-        ("c:1", "bad", "the node rejects publishes: no space"),
-        ("c:1", "bad", "5 B of the log are corrupt"),
-        (
-            "c:1",
-            "warn",
-            "6 B at the end of the log were incomplete and were cut off; they may have held acknowledged messages",
-        ),
-    ]
 
 
 def test_adopted_logs_are_shown_with_their_node() -> None:
@@ -62,6 +41,5 @@ def test_shares_and_topics_that_one_sees() -> None:
 @given(st.dictionaries(_KEYS, _ANY))
 def test_whatever_a_node_tells(told: dict[str, Any]) -> None:
     storage_view(told, VIC)
-    list(disks({"a:1": told}))
     assert all(isinstance(value, int) for value in drain_view(told).values())
     assert _tube_row("a:1", told)["node"] == "a:1"
