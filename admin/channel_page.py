@@ -87,9 +87,7 @@ class ChannelPage:
         ]
         total = NodeRow("", merged, total_rates, min(filter(None, oldest.values()), default=0), bool(penstock_nodes))
         asked = query(request)
-        clients = (
-            CLIENTS.sorted(merged["clients"] or [], asked) if asked.get("clients_sort") else merged["clients"] or []
-        )
+        clients = CLIENTS.sorted(merged["clients"] or [], asked)
         return {
             "page_of": "channel",
             "title": f"Channel {name}",

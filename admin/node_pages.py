@@ -71,7 +71,7 @@ class NodePages:
         found, who, now = await self.queries.producers(), who_asks(request), self.queries.clock()
         rows = [self._row(one, who, now) for one in self.queries.inventory.all()]
         rows, asked = sorted(rows, key=lambda row: row["state"] not in _GONE), query(request)
-        rows = NODES.sorted(rows, asked) if asked.get("sort") else rows
+        rows = NODES.sorted(rows, asked)
         return {
             "page_of": "nodes",
             "title": "Nodes",

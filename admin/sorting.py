@@ -73,9 +73,7 @@ class Table(Generic[T]):
 
     def heads(self, asked: Mapping[str, str]) -> list[Head]:
         """Return the heads of the columns. A click on the column that sorts the table now reverses the order."""
-        now = self.order(asked)
-        if self.has_own_order and not asked.get(self._named("sort")):
-            now = Order("", False)
+        now = Order("", False) if self._is_unsorted(asked) else self.order(asked)
         kept = {name: value for name, value in asked.items() if name not in _OTHERS}
         return [self._head(column, now, kept) for column in self.columns]
 
@@ -89,10 +87,16 @@ class Table(Generic[T]):
         return Head(column.key, column.words, link, aria, column.is_text)
 
     def sorted(self, rows: Iterable[T], asked: Mapping[str, str]) -> list[T]:
-        """Return the rows in the order that is asked for. Equal ones keep their order."""
+        """Return the rows in the order that is asked for, or in their own. Equal ones keep their order."""
+        if self._is_unsorted(asked):
+            return list(rows)
         order = self.order(asked)
         column = next(one for one in self.columns if one.key == order.key)
         return arranged(rows, column.value, order.is_descending)
+
+    def _is_unsorted(self, asked: Mapping[str, str]) -> bool:
+        """Return whether the rows keep an order of their own, because no column is asked for."""
+        return self.has_own_order and not asked.get(self._named("sort"))
 
     def _named(self, argument: str) -> str:
         return f"{self.name}_{argument}" if self.name else argument

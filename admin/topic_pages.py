@@ -83,9 +83,8 @@ class TopicPages:
         shown, page, pages = page_of(chosen, whole(asked.get("page", "1")))
         overview_rates = rates(cached.now, cached.before, cached.seconds, sort)
         wanted = chosen[:MOST_EXPORTED] if "format" in asked else list(shown)
-        listed = await self._rows(wanted, RATES.get(sort, ""), overview_rates)
-        if asked.get("sort"):
-            listed = TOPICS.sorted(listed, asked)  # once more: the rows are newer than what the order was made of
+        # sorted once more: the rows are newer than what the order was made of
+        listed = TOPICS.sorted(await self._rows(wanted, RATES.get(sort, ""), overview_rates), asked)
         totals = [("Topics", count(len(own)))]
         if who.sees_all:
             totals += [("Totals", "loading")] if is_pending else _totals(cached.now)
