@@ -133,7 +133,7 @@ class AlarmBook:
         over += self._cleared + self._not_found_again(now)
         self._cleared = []
         raised = [
-            one for one in self._alarms.values() if one.is_raised and not one.is_told and not self._snooze_of(one)
+            one for one in self._alarms.values() if one.is_raised and not one.is_told and not self._snooze_of(one.id)
         ]
         self._alarms |= {one.id: replace(one, is_told=True) for one in raised}
         ended = [one for one in over if one.is_told]
@@ -148,7 +148,7 @@ class AlarmBook:
             is_raised = known.is_raised or now - since >= known.rule.delay * SECOND
             self._alarms[key] = Alarm(subject, since, now, None, is_raised, known.is_told)
         elif before := self._before.pop(key, 0):
-            self._alarms[key] = Alarm(subject, before, now, is_told=not self._is_silenced(key))
+            self._alarms[key] = Alarm(subject, before, now, is_told=self._snooze_of(key) is None)
         else:
             since = subject.since or now
             is_raised = now - since >= BY_NAME[subject.rule].delay * SECOND
@@ -161,7 +161,9 @@ class AlarmBook:
             del self._before[key]
         words = "not found after a restart of nsqadmin"
         subjects = [(Subject(*key, key[1], "", words, 0.0, BY_NAME[key[0]].severity), at) for key, at in over.items()]
-        return [Alarm(one, at, self._first, is_told=not self._is_silenced((one.rule, one.key))) for one, at in subjects]
+        return [
+            Alarm(one, at, self._first, is_told=self._snooze_of((one.rule, one.key)) is None) for one, at in subjects
+        ]
 
     def clear(self, rule: str, key: str) -> None:
         """End an alarm at once, as that of a node that was dismissed."""
@@ -191,7 +193,7 @@ class AlarmBook:
     def all(self) -> list[Alarm]:
         """Return all alarms, the most severe and largest first, in the order of the rules."""
         raised = (one for one in self._alarms.values() if one.is_raised)
-        alarms = [one if (snooze := self._snooze_of(one)) is None else replace(one, snooze=snooze) for one in raised]
+        alarms = [one if (snooze := self._snooze_of(one.id)) is None else replace(one, snooze=snooze) for one in raised]
         return sorted(
             alarms,
             key=lambda one: (one.subject.severity, _PLACES[one.subject.rule], -one.subject.value, one.subject.key),
@@ -201,11 +203,9 @@ class AlarmBook:
         """Return when each alarm was raised."""
         return self._before | {key: one.since for key, one in self._alarms.items() if one.is_raised}
 
-    def _snooze_of(self, alarm: Alarm) -> Snooze | None:
-        return self._snoozes.get(alarm.id) or self._snoozes.get((alarm.subject.rule, "")) if self._snoozes else None
-
-    def _is_silenced(self, key: Id) -> bool:
-        return key in self._snoozes or (key[0], "") in self._snoozes
+    def _snooze_of(self, key: Id) -> Snooze | None:
+        """Return the snooze of an alarm, or of its whole rule."""
+        return self._snoozes.get(key) or self._snoozes.get((key[0], "")) if self._snoozes else None
 
 
 def _is_over(seen: int, now: int, hold: float) -> bool:

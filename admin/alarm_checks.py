@@ -19,7 +19,6 @@ LONGEST_WINDOW = 15 * SPACING  # the longest time over which alarms compare
 MOST_LOOKS = 32  # that are kept: more than one a minute if nodes come and go
 DISK_SPACING, DISK_LOOKS, LEAST_DISK = 300_000_000_000, 36, 1_500_000_000_000  # ns; number of looks; ns
 DAY = 86_400_000_000_000
-_GONE = (NodeState.DOWN, NodeState.STOPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +112,8 @@ class Checks:
     def _buried_growing(self, look: Snapshot) -> Found:
         rule, least = "buried-growing", self._value("buried-growing", "messages")
         before = self._before(look, rule)
-        for key, now, _ in _pairs(look, before):
-            gained = now.buried - (before.channels[key].buried if before and key in before.channels else 0)
+        for key, now, then in _pairs(look, before):
+            gained = now.buried - (then.buried if then is not None else 0)
             if before is not None and gained >= max(1, least):
                 words = f"{count(gained)} buried in {duration(look.at - before.at)}, {count(now.buried)} in all"
                 yield _channel(rule, key, words, now.buried, Severity.CRITICAL, "?state=buried", "messages")
@@ -298,7 +297,7 @@ def _disks(look: Snapshot) -> Iterator[tuple[str, NodeFacts, str]]:
     """
     found: dict[tuple[str, int], list[str]] = {}
     for name, one in look.nodes.items():
-        if one.disk_total and one.state not in _GONE:
+        if one.disk_total and not one.state.is_gone:
             host = one.record.producer.hostname or one.record.producer.broadcast_address
             found.setdefault((host, one.disk_total), []).append(name)
     for names in found.values():
@@ -335,7 +334,7 @@ def _down(look: Snapshot) -> Found:
 def _refusing(look: Snapshot) -> Found:
     for name, one in look.nodes.items():
         words = one.refusal or (one.health if one.health != "OK" else "")
-        if words and one.state not in _GONE:
+        if words and not one.state.is_gone:
             yield _node("node-refusing", name, words, severity=Severity.CRITICAL, path="storage" if one.refusal else "")
 
 
@@ -381,7 +380,7 @@ def _cluster(look: Snapshot) -> Found:
 
 
 def _versions(look: Snapshot) -> Found:
-    running = {name: one.record.producer.version for name, one in look.nodes.items() if one.state not in _GONE}
+    running = {name: one.record.producer.version for name, one in look.nodes.items() if not one.state.is_gone}
     newest = newest_version(running.values())
     for name, version in running.items():
         if version and newest_version((version,)) != newest:
@@ -390,7 +389,7 @@ def _versions(look: Snapshot) -> Found:
 
 def _draining(look: Snapshot) -> Found:
     for name, one in look.nodes.items():
-        if one.record.is_draining and one.state not in _GONE:
+        if one.record.is_draining and not one.state.is_gone:
             words = (
                 "drained: it can be stopped" if one.record.is_drained else f"{count(one.record.held)} messages are left"
             )

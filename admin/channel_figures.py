@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from admin.merge import JsonObject
-from admin.views import UNKNOWN, duration
+from admin.views import UNKNOWN, time_to_drain
 
 SHARE_SECONDS = 300  # the failure share is that of the latest steps of so many s
 _HELD = ("depth", "in_flight_count", "deferred_count")
@@ -73,11 +73,7 @@ def rates_by_node(
 
 def drain_words(depth: int, gain: float | None) -> str:
     """Return how long it takes until nothing is ready at this rate, "growing" or "stalled", or - if it is empty or unknown."""
-    if not depth or gain is None:
-        return UNKNOWN
-    if gain > 0:
-        return duration(depth / gain * 1e9)
-    return "growing" if gain < 0 else "stalled"
+    return time_to_drain(depth, gain) if depth else UNKNOWN
 
 
 def share(failed: int, deliveries: int) -> str:

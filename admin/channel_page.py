@@ -30,7 +30,7 @@ from admin.options import AdminOptions
 from admin.queries import SELDOM, Queries
 from admin.series import spans
 from admin.tables import CHANNEL_NODES, CLIENTS, OF_PENSTOCK
-from admin.views import count, rate
+from admin.views import count, left_out, rate
 from shared.http.api import json_response, query
 from shared.http.errors import HttpError
 
@@ -68,7 +68,7 @@ class ChannelPage:
         producers, errors, cached = await self.queries.topic(topic, name, clients=True)
         parts = _parts(cached.now, name)
         if not parts:
-            down = [one.address for one in self.queries.down() if topic in dict(one.producer.topics)]
+            down = [one.address for one in self.queries.down() if one.producer.carries(topic)]
             if down:
                 raise HttpError(
                     502,
@@ -101,7 +101,7 @@ class ChannelPage:
             "client_heads": CLIENTS.heads(asked),
             "states": _states(rows),
             "clients": [one | {"failure_share": client_share(one)} for one in clients[:MOST_CLIENTS]],
-            "errors": [*errors, *_left_out(clients)],
+            "errors": [*errors, *left_out(clients, MOST_CLIENTS, "clients")],
             "is_paused": merged["paused"],
             "coverage": self.queries.coverage(topic),
             "paused_on": sum(one["paused"] for one in parts),
@@ -168,9 +168,3 @@ def _states(rows: Sequence[NodeRow]) -> list[tuple[str, int]]:
     """Return the states of messages that can be listed, and how many messages of the nodes that list them are in each."""
     nodes = [row.channel for row in rows if row.is_penstock]
     return [(state, sum(one.get(key, 0) for one in nodes)) for state, key in STATES] if nodes else []
-
-
-def _left_out(clients: Sequence[object]) -> list[str]:
-    """Return what to say of clients that the page cannot show."""
-    more = len(clients) - MOST_CLIENTS
-    return [f"{more} more clients are not shown. Export the table to see all of them."] if more > 0 else []

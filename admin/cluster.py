@@ -46,6 +46,10 @@ class Producer:
         """The host:port of this nsqd's HTTP API."""
         return joined(self.broadcast_address, self.http_port)
 
+    def carries(self, topic: str) -> bool:
+        """Return whether it has the topic, tombstoned or not."""
+        return any(name == topic for name, _ in self.topics)
+
     def json(self) -> JsonObject:
         """Return the producer in the form of /api/nodes."""
         data: JsonObject = {
@@ -161,7 +165,7 @@ class Cluster:
         """Return the producers that have the topic. Raises AllFailed."""
         if not self.lookupds:
             every = await self._producers_from_nsqds(self.nsqds)
-            carrying = [one for one in every.producers if topic in dict(one.topics)]
+            carrying = [one for one in every.producers if one.carries(topic)]
             return Producers(every.errors, carrying)
         gathered = await self._ask(LOOKUPDS, self.lookupds, "/lookup", {"topic": topic})
         found: dict[str, Producer] = {}

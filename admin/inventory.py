@@ -35,6 +35,11 @@ class NodeState(Enum):
     DOWN = "down"
     STOPPED = "stopped"  # it does not answer, and was drained before: on purpose
 
+    @property
+    def is_gone(self) -> bool:
+        """True if the node is not asked and in no sum: until it returns, or an operator dismisses it."""
+        return self in (NodeState.DOWN, NodeState.STOPPED)
+
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
@@ -125,8 +130,7 @@ class Inventory:
 
     def asked(self, now: int) -> list[Producer]:
         """Return the nodes that pages ask: those that are named or unregistered, and not down or stopped."""
-        gone = (NodeState.DOWN, NodeState.STOPPED)
-        return [one.producer for one in self.all() if one.state(now) not in gone]
+        return [one.producer for one in self.all() if not one.state(now).is_gone]
 
     def note_named(self, producers: Iterable[Producer], now: int, *, is_complete: bool) -> bool:
         """Note which nodes are named. `is_complete`: those that are not in the list are not named by anybody.
@@ -185,7 +189,7 @@ class Inventory:
     def dismiss(self, address: str, now: int) -> bool:
         """Forget a node that does not answer. Returns False if there is none, or if it answers."""
         known = self._records.get(address)
-        if known is None or known.state(now) not in (NodeState.DOWN, NodeState.STOPPED):
+        if known is None or not known.state(now).is_gone:
             return False
         self._drop(address)
         return True

@@ -17,7 +17,7 @@ from admin.alarm_book import AlarmBook, Changes, Id
 from admin.alarm_checks import Checks
 from admin.cluster import AllFailed, Producer
 from admin.cluster_merge import cluster_states
-from admin.inventory import Inventory, NodeState
+from admin.inventory import Inventory
 from admin.merge import JsonObject, number, objects, text
 from admin.queries import Queries
 from admin.snapshot import MOST_KEPT, MOST_LISTED, CursorFigures, Snapshot, facts_of
@@ -168,8 +168,7 @@ class Monitor:
         """Look at all nodes, and raise and end alarms."""
         began = time.monotonic()
         now = self._clock()
-        gone = (NodeState.DOWN, NodeState.STOPPED)
-        live = [one.producer for one in self.inventory.all() if one.state(now) not in gone]
+        live = self.inventory.asked(now)
         await asyncio.gather(*map(self._look_at, live))
         look = await self._snapshot(live)
         changes = self.book.update(self.checks.check(look), look.at)

@@ -14,7 +14,7 @@ from admin.api import JsonApi, Settings, parameters
 from admin.cluster import AllFailed, Producer
 from admin.cluster_state import copy_row, shortage
 from admin.failures import in_words
-from admin.inventory import NodeRecord, NodeState
+from admin.inventory import NodeRecord
 from admin.layout import Fields, View
 from admin.merge import number, objects, text
 from admin.monitor import Monitor
@@ -70,7 +70,7 @@ class NodePages:
     async def nodes(self, request: Request) -> Fields:
         found, who, now = await self.queries.producers(), who_asks(request), self.queries.clock()
         rows = [self._row(one, who, now) for one in self.queries.inventory.all()]
-        rows, asked = sorted(rows, key=lambda row: row["state"] not in _GONE), query(request)
+        rows, asked = sorted(rows, key=lambda row: not row["is_gone"]), query(request)
         rows = NODES.sorted(rows, asked)
         return {
             "page_of": "nodes",
@@ -96,6 +96,7 @@ class NodePages:
             "version": one.version,
             "tcp_port": one.tcp_port,
             "state": state.value,
+            "is_gone": state.is_gone,
             "is_draining": record.is_draining,
             "since": record.failing_since,
             "reason": record.reason,
@@ -112,14 +113,14 @@ class NodePages:
 
     def _copies(self, address: str) -> str:
         """Return who has adopted the node's log, or which nodes have copies of it; "" if it is in no cluster."""
-        for cluster in self.monitor.last.clusters:
-            for member in cluster.nodes:
-                if member.http_address == address or member.asked == address:
-                    if member.adopted_by is not None:
-                        return f"adopted by node {member.adopted_by}"
-                    found = sorted((one.state, one.follower) for one in cluster.copies if one.owner == member.node)
-                    return ", ".join(f"{state} at node {follower}" for state, follower in found[:5]) or "none"
-        return ""
+        found = self.monitor.last.member(address)
+        if found is None:
+            return ""
+        cluster, member = found
+        if member.adopted_by is not None:
+            return f"adopted by node {member.adopted_by}"
+        copies = sorted((one.state, one.follower) for one in cluster.copies if one.owner == member.node)
+        return ", ".join(f"{state} at node {follower}" for state, follower in copies[:5]) or "none"
 
     async def _gone_node(self, record: NodeRecord, who: Who) -> Fields:
         """Return the page of a node that is down: what it told last."""
@@ -319,7 +320,6 @@ class LookupdState:
     error: str  # "": it answers
 
 
-_GONE = (NodeState.DOWN.value, NodeState.STOPPED.value)
 # Columns of the exported tables of nodes, and of the nodes of a cluster.
 _NODE = ("node", "hostname", "version", "state", "topics", "depth", "disk_free")
 _MEMBER = (

@@ -85,13 +85,8 @@ class Pages:
         }
 
     def _down(self, record: NodeRecord, who: Who) -> Fields:
-        """Return what the banner says of a node that is down: also which copies of its log others have adopted."""
-        adopted = [
-            one.adopted_by
-            for cluster in self.alarms.monitor.last.clusters
-            for one in cluster.nodes
-            if one.http_address == record.address and one.adopted_by is not None
-        ]
+        """Return what the banner says of a node that is down: also who has adopted its log."""
+        found = self.alarms.monitor.last.member(record.address)
         return {
             "address": record.address,
             "name": record.name,
@@ -99,7 +94,7 @@ class Pages:
             "words": words_of(record, self.queries.clock()),
             "losses": record.losses(who.sees_all, who.visible(one.topic for one in record.stuck)),
             "figures_at": record.figures_at,
-            "adopted_by": adopted[0] if adopted else None,
+            "adopted_by": found[1].adopted_by if found is not None else None,
         }
 
     async def _has_cluster(self) -> bool:

@@ -17,7 +17,7 @@ from admin.cluster import AllFailed, Cluster, Producer, Producers, Stats
 from admin.cluster_merge import cluster_states
 from admin.cluster_state import ClusterStates
 from admin.fallback import FallbackUpstreams
-from admin.inventory import Inventory, NodeRecord, NodeState
+from admin.inventory import Inventory, NodeRecord
 from admin.merge import JsonObject, number, objects, text
 from admin.overview import Overview, Rows, overview_of, rows_of
 from admin.response_cache import CachedAnswer, ResponseCache
@@ -98,7 +98,7 @@ class Queries:
     def gone(self) -> list[NodeRecord]:
         """Return the nodes that are down or stopped."""
         now = self.clock()
-        return [one for one in self.inventory.all() if one.state(now) in (NodeState.DOWN, NodeState.STOPPED)]
+        return [one for one in self.inventory.all() if one.state(now).is_gone]
 
     def down(self) -> list[NodeRecord]:
         """Return the nodes that are down."""
@@ -113,7 +113,7 @@ class Queries:
 
     def coverage(self, topic: str = "") -> str:
         """Return how many of the nodes are in a sum, such as "2 of 3 nodes"; "" if all are. `topic`: of those that had it."""
-        every = [one for one in self.inventory.all() if not topic or topic in dict(one.producer.topics)]
+        every = [one for one in self.inventory.all() if not topic or one.producer.carries(topic)]
         down = {one.address for one in self.down()}
         missing = sum(one.address in down for one in every)
         return f"{len(every) - missing} of {len(every)} nodes" if missing else ""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from admin.cluster_state import ClusterState
+from admin.cluster_state import ClusterState, MemberState
 from admin.inventory import NodeRecord, NodeState
 from admin.merge import LONGEST_NAME, JsonObject, number, objects, text
 from admin.overview import older
@@ -99,6 +99,11 @@ class Snapshot:
     cursors: list[CursorFigures] = field(default_factory=list)
     clusters: list[ClusterState] = field(default_factory=list)
     left_out: int = 0  # channels that nodes did not list because there are too many
+
+    def member(self, address: str) -> tuple[ClusterState, MemberState] | None:
+        """Return the cluster that the node with this HTTP address is in, and what is known of it there."""
+        found = ((cluster, one) for cluster in self.clusters for one in cluster.nodes)
+        return next((pair for pair in found if address in (pair[1].http_address, pair[1].asked)), None)
 
     def add_attention(self, node: str, data: JsonObject) -> None:
         """Add a node's answer of /channels/attention."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from starlette.requests import Request
@@ -31,6 +31,7 @@ from admin.views import (
     age,
     channel_row,
     count,
+    left_out,
     page_of,
     reader_rows,
     whole,
@@ -41,7 +42,7 @@ from shared.http.api import json_response, query
 
 MOST_EXPORTED = 10_000  # topics
 MOST_NAMES = 20  # topics that the command palette offers
-MOST_ROWS = 2000  # channels, or clients, of one page
+MOST_ROWS = 2000  # channels of one page
 
 
 @dataclass(slots=True)
@@ -174,7 +175,7 @@ class TopicPages:
             "node_heads": TOPIC_NODES.heads(asked),
             "channel_heads": CHANNELS.heads(asked),
             "reader_heads": READERS.heads(asked),
-            "errors": [*errors, *_left_out(channels, "channels")],
+            "errors": [*errors, *left_out(channels, MOST_ROWS, "channels")],
             "is_paused": merged["paused"],
             "coverage": self.queries.coverage(name),
             "timed": len(penstock_nodes) == len(producers),
@@ -211,15 +212,6 @@ class TopicPages:
             "rate_in": speed,
             "errors": cached.now.errors,
         }
-
-
-def _left_out(rows: Sequence[object], what: str) -> list[str]:
-    """Return what to say of rows that the page cannot show."""
-    return (
-        [f"{len(rows) - MOST_ROWS} more {what} are not shown. Export the table to see all of them."]
-        if len(rows) > MOST_ROWS
-        else []
-    )
 
 
 def _totals(overview: Overview) -> list[tuple[str, str]]:

@@ -57,10 +57,7 @@ class Row:
     @property
     def drain(self) -> str:
         """How long it takes until it is empty at the current rate, in words; "growing" or "stalled" if it does not drain."""
-        rank = self.drain_rank
-        if rank is None:
-            return UNKNOWN
-        return {EMPTY: "empty", STALLED: "stalled", GROWING: "growing"}.get(rank) or duration(rank * 1e9)
+        return time_to_drain(self.depth, self.gain)
 
     @property
     def drain_rank(self) -> float | None:
@@ -83,6 +80,14 @@ def drain_rank(depth: int, gain: float | None) -> float | None:
     if gain is None:
         return None
     return min(depth / gain, STALLED / 2) if gain > 0 else GROWING if gain < 0 else STALLED
+
+
+def time_to_drain(depth: int, gain: float | None) -> str:
+    """Return `drain_rank` in words."""
+    rank = drain_rank(depth, gain)
+    if rank is None:
+        return UNKNOWN
+    return {EMPTY: "empty", STALLED: "stalled", GROWING: "growing"}.get(rank) or duration(rank * 1e9)
 
 
 def channel_row(data: JsonObject) -> Row:
@@ -134,6 +139,12 @@ def with_rates(row: Row, before: Row | None, seconds: float) -> Row:
 def with_rate(row: Row, name: str, value: float) -> Row:
     """Return the row with `value` as its `rate_in`, `rate_out` or `gain`."""
     return replace(row, **{name: value})  # type: ignore[arg-type]
+
+
+def left_out(rows: Sequence[object], most: int, what: str) -> list[str]:
+    """Return what to say of rows that the page cannot show, which are those beyond `most`."""
+    more = len(rows) - most
+    return [f"{more} more {what} are not shown. Export the table to see all of them."] if more > 0 else []
 
 
 def page_of(rows: Sequence[T], page: int) -> tuple[Sequence[T], int, int]:
