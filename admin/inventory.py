@@ -231,7 +231,9 @@ def words_of(record: NodeRecord, now: int) -> str:
 
 def stored(record: NodeRecord) -> JsonObject:
     """Return the record in a form that JSON can hold."""
-    return asdict(record)
+    topics = record.producer.topics  # not copied one by one, which takes 2 us for each
+    data = asdict(replace(record, producer=replace(record.producer, topics=())))
+    return data | {"producer": data["producer"] | {"topics": topics}}
 
 
 def restored(data: Mapping[str, Any]) -> NodeRecord | None:

@@ -84,7 +84,8 @@ class StateStore:
 
     async def put_nodes(self, records: Mapping[str, NodeRecord | None]) -> None:
         """Store these records, by address, and delete those that are None."""
-        puts = [(address, json.dumps(stored(one))) for address, one in records.items() if one is not None]
+        # made where they are written: a node may have ten thousand topics
+        puts = ((address, json.dumps(stored(one))) for address, one in records.items() if one is not None)
         drops = [(address,) for address, one in records.items() if one is None]
         await self._write(
             ("INSERT OR REPLACE INTO nodes VALUES (?, ?)", puts), ("DELETE FROM nodes WHERE address = ?", drops)
