@@ -5,7 +5,8 @@ with deadlines, their URLs, answers with bounds); then `pages` over `topic_pages
 `record_pages`.
 
 * What looks at the nodes while no page is open: `monitor` over `inventory` (nodes that were ever seen) and `snapshot`; alarms
-  in `alarm_rules`, `alarm_checks` and `alarm_book`, shown by `alarm_pages`, sent by `webhook`; `state_store` keeps them.
+  in `alarm_rules`, `alarm_checks` over `node_checks`, `alarm_past` and `alarm_subject`, and `alarm_book`, shown by
+  `alarm_pages`, sent by `webhook`; `state_store` keeps them.
 * Questions of pages: `queries` over `response_cache` (viewers share answers) and `fallback` (nobody waits for a node that
   hangs), `browsing` (messages and jobs) over `message_list` (of several nodes), `history` (a lake's rollups), `inactive`
   (topics without a node).

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from admin.alarm_checks import Subject
 from admin.alarm_rules import BY_NAME, RULES, Rule, Severity
+from admin.alarm_subject import Subject
 from admin.merge import JsonObject
 
 SECOND = 1_000_000_000

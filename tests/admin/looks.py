@@ -7,8 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from admin.alarm_checks import Checks, Subject
+from admin.alarm_checks import Checks
 from admin.alarm_rules import Thresholds
+from admin.alarm_subject import Subject
 from admin.cluster import Producer
 from admin.inventory import NodeRecord, NodeState
 from admin.snapshot import ChannelFigures, Key, NodeFacts, Snapshot, TopicFigures

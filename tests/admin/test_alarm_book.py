@@ -10,8 +10,8 @@ import pytest
 
 from admin import alarm_book
 from admin.alarm_book import MOST_SNOOZES, AlarmBook, Changes, Id, Snooze, grouped, topics_in_trouble
-from admin.alarm_checks import Subject
 from admin.alarm_rules import BY_NAME, Severity
+from admin.alarm_subject import Subject
 from tests.admin.looks import MINUTE, NOW, SECOND
 
 BURIED: Id = ("buried", "t/c")

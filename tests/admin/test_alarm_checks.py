@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from admin.alarm_checks import DISK_LOOKS, DISK_SPACING, LEAST_DISK, Checks
+from admin.alarm_checks import Checks
+from admin.alarm_past import DISK_LOOKS, DISK_SPACING, LEAST_DISK
 from admin.alarm_rules import RULES, Severity, Thresholds
 from admin.cluster_state import DOWN, ClusterState, LogCopy, MemberState
 from admin.inventory import NodeState, Stuck
+from admin.node_checks import CHECKS
 from admin.snapshot import ChannelFigures, CursorFigures, NodeFacts, Snapshot, TopicFigures
 from tests.admin.looks import MINUTE, NOW, SECOND, channel, facts, found, look, producer, record, topic, words
 
@@ -36,6 +38,10 @@ def test_every_rule_is_checked_and_one_that_is_off_is_not() -> None:
     assert list(checks._checks) == [rule.name for rule in RULES]
     assert checks.check(look()) == []
     assert not found("buried", one(channel(buried=9)), settings=("buried=off",))
+
+
+def test_checks_of_nodes_know_no_thresholds() -> None:
+    assert [rule.name for rule in RULES if rule.name in CHECKS and rule.thresholds] == []
 
 
 # Channels

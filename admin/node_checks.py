@@ -1,0 +1,128 @@
+"""The alarm rules about nodes that have no threshold, and which disks nodes have. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from admin.alarm_rules import Severity
+from admin.alarm_subject import Check, Found, Subject, node_subject
+from admin.cluster import newest_version
+from admin.inventory import NodeState, words_of
+from admin.snapshot import NodeFacts, Snapshot
+from admin.views import count, size
+
+
+def down(look: Snapshot) -> Found:
+    """Yield the nodes that do not answer."""
+    for name, one in look.nodes.items():
+        if one.state is NodeState.DOWN:
+            words = (
+                f"{words_of(one.record, look.at)}. {one.record.losses(True, (each.topic for each in one.record.stuck))}"
+            )
+            yield node_subject(
+                "node-down", name, words, one.record.held, Severity.CRITICAL, since=one.record.failing_since
+            )
+
+
+def refusing(look: Snapshot) -> Found:
+    """Yield the nodes that answer, and reject publishes or are unhealthy."""
+    for name, one in look.nodes.items():
+        words = one.refusal or (one.health if one.health != "OK" else "")
+        if words and not one.state.is_gone:
+            yield node_subject(
+                "node-refusing", name, words, severity=Severity.CRITICAL, path="storage" if one.refusal else ""
+            )
+
+
+def lookupds(look: Snapshot) -> Found:
+    """Yield each nsqlookupd that does not answer; critical if it is all of them."""
+    failed = {name: why for name, why in look.lookupds.items() if why}
+    severity = Severity.CRITICAL if len(failed) == len(look.lookupds) else Severity.WARNING
+    for name, why in failed.items():
+        yield node_subject("lookupd-down", name, why[:200], severity=severity, path="lookup")
+
+
+def unregistered(look: Snapshot) -> Found:
+    """Yield the nodes that not every nsqlookupd names which answers."""
+    asked = sum(not why for why in look.lookupds.values())
+    for name, one in look.nodes.items():
+        known = len(one.record.producer.remote_addresses) if one.record.is_named else 0
+        if one.state in (NodeState.UP, NodeState.UNREGISTERED) and known < asked:
+            yield node_subject(
+                "node-unregistered", name, f"registered with {known} of {asked} nsqlookupds that answer", path="nodes"
+            )
+
+
+def corrupt(look: Snapshot) -> Found:
+    """Yield the nodes with bytes of their logs that cannot be read."""
+    for name, one in look.nodes.items():
+        if one.damage:
+            yield node_subject(
+                "log-corrupt", name, f"{size(one.damage)} are corrupt", one.damage, Severity.CRITICAL, "storage"
+            )
+
+
+def cut(look: Snapshot) -> Found:
+    """Yield the nodes that cut off the end of their logs at the start."""
+    for name, one in look.nodes.items():
+        if one.torn:
+            yield node_subject(
+                "log-cut", name, f"{size(one.torn)} were cut off at the last start", one.torn, Severity.INFO, "storage"
+            )
+
+
+def cluster(look: Snapshot) -> Found:
+    """Yield what the members of a cluster say that an operator should look at."""
+    for cluster in look.clusters:
+        for level, words in cluster.alarms():
+            severity = Severity.CRITICAL if level == "bad" else Severity.WARNING
+            key = words.partition(": ")[0][:200]  # without a reason or a number, which may differ with each look
+            yield Subject("cluster", key, words[:500], "cluster", f"cluster {cluster.name}", 0.0, severity)
+
+
+def versions(look: Snapshot) -> Found:
+    """Yield the nodes that run an older version than the newest one."""
+    running = {name: one.record.producer.version for name, one in look.nodes.items() if not one.state.is_gone}
+    newest = newest_version(running.values())
+    for name, version in running.items():
+        if version and newest_version((version,)) != newest:
+            yield node_subject("version-skew", name, f"runs {version}", severity=Severity.INFO, path="nodes")
+
+
+def draining(look: Snapshot) -> Found:
+    """Yield the nodes that drain."""
+    for name, one in look.nodes.items():
+        if one.record.is_draining and not one.state.is_gone:
+            words = (
+                "drained: it can be stopped" if one.record.is_drained else f"{count(one.record.held)} messages are left"
+            )
+            yield node_subject("draining", name, words, severity=Severity.INFO)
+
+
+def too_many(look: Snapshot) -> Found:
+    """Yield one subject if nodes left out channels that need attention."""
+    if look.left_out:
+        words = f"{count(look.left_out)} more channels need attention and are not listed"
+        yield Subject("too-many", "channels", "channels", "", words, look.left_out, Severity.WARNING)
+
+
+CHECKS: Mapping[str, Check] = {
+    "node-down": down, "node-refusing": refusing, "lookupd-down": lookupds, "node-unregistered": unregistered,
+    "log-corrupt": corrupt, "log-cut": cut, "cluster": cluster, "version-skew": versions, "draining": draining,
+    "too-many": too_many,
+}  # fmt: skip
+
+
+def disks(look: Snapshot) -> Iterator[tuple[str, NodeFacts, str]]:
+    """Yield each disk once: the first of its nodes, its facts, and words about the others.
+
+    Nodes of one host whose disks have the same size are taken to have one disk.
+    """
+    found: dict[tuple[str, int], list[str]] = {}
+    for name, one in look.nodes.items():
+        if one.disk_total and not one.state.is_gone:
+            host = one.record.producer.hostname or one.record.producer.broadcast_address
+            found.setdefault((host, one.disk_total), []).append(name)
+    for names in found.values():
+        others = f"; also the disk of {', '.join(names[1:5])}" if len(names) > 1 else ""
+        yield names[0], look.nodes[names[0]], others + (f" and {len(names) - 5} more" if len(names) > 5 else "")
