@@ -279,15 +279,6 @@ class Queries:
                 found[name] = min(known, number(then)) if known and number(then) else known or number(then)
         return found, _buried_of(gathered)
 
-    async def burying(self, producers: Iterable[Producer], topic: str) -> dict[str, float]:
-        """Return by channel how many more messages are buried each second, as far as that is known."""
-        nodes = await self.penstock_nodes(producers)
-        cached = await self.answers_of(nodes, "/topic/ages", {"topic": topic})
-        if cached.before is None or cached.seconds <= 0 or cached.now.answers.keys() != cached.before.answers.keys():
-            return {}
-        now, before = _buried_of(cached.now), _buried_of(cached.before)
-        return {name: (now[name] - before[name]) / cached.seconds for name in {*now, *before}}
-
     # Pauses
 
     async def pauses(self) -> list[JsonObject]:
@@ -318,16 +309,10 @@ class Queries:
         self, producers: list[Producer], path: str, arguments: dict[str, str] | None = None, seconds: float = 0
     ) -> Gathered[JsonObject]:
         """Return the answers of Penstock's nodes to a path, at most `seconds` old; 0: the default of ResponseCache."""
-        return (await self.answers_of(producers, path, arguments, seconds)).now
-
-    async def answers_of(
-        self, producers: list[Producer], path: str, arguments: dict[str, str] | None = None, seconds: float = 0
-    ) -> CachedAnswer[Gathered[JsonObject]]:
-        """Return what `ask_nodes` does, and the answers before."""
         asked = arguments or {}
         key = (path, *sorted(asked.items()), *(one.address for one in producers))
         question = lambda: self._gathered(producers, path, asked)  # noqa: E731
-        return await (self.cache.get(key, question, seconds) if seconds else self.cache.get(key, question))
+        return (await (self.cache.get(key, question, seconds) if seconds else self.cache.get(key, question))).now
 
     async def _gathered(
         self, producers: Iterable[Producer], path: str, arguments: Mapping[str, Any]

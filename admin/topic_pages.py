@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from starlette.requests import Request
@@ -148,24 +148,11 @@ class TopicPages:
     async def topic(self, request: Request) -> Fields:
         name, asked, done = parameters(request, self.options, 2)[1], query(request), done_of(request)
         producers, errors, cached = await self.queries.topic(name)
-        merged, rows = merged_topic(name, cached.now.topics), _channel_rows(cached.now)
-        penstock_nodes = await self.queries.penstock_nodes(producers)
-        ages, buried = await self.queries.ages(producers, name)
+        merged, penstock_nodes = merged_topic(name, cached.now.topics), await self.queries.penstock_nodes(producers)
+        ages, _ = await self.queries.ages(producers, name)
         [row] = await self._rows([name], "", {})
         readers = await self.queries.ask_nodes(penstock_nodes, "/topic/cursors", {"topic": name})
-        burying = await self.queries.burying(producers, name)
-        before = cached.before if _nodes_of(cached.before) == _nodes_of(cached.now) else None
-        channels = _with_rates(rows, _channel_rows(before), cached.seconds)
-        channels = [
-            replace(
-                row,
-                buried=buried.get(row.name, 0),
-                oldest=ages.get(row.name, 0),
-                rate_out=None if row.rate_out is None else max(0.0, row.rate_out - burying.get(row.name, 0.0)),
-            )
-            for row in channels
-        ]
-        channels = CHANNELS.sorted(channels, asked)
+        channels = CHANNELS.sorted(_channels_of(cached, ages), asked)
         return {
             "page_of": "topic",
             "title": f"Topic {name}",
@@ -229,15 +216,19 @@ def _totals(overview: Overview) -> list[tuple[str, str]]:
     return labeled
 
 
-def _channel_rows(stats: Stats | None) -> list[Row]:
-    return [channel_row(data) for _, data in sorted(stats.channels().items())] if stats else []
+def _channels_of(cached: CachedAnswer[Stats], ages: Mapping[str, int]) -> list[Row]:
+    """Return the rows of the channels by name, with the times of `ages` (ns since 1970 of each channel's oldest message).
+
+    They have rates if the same nodes answered before.
+    """
+    same = cached.before is not None and _nodes_of(cached.before) == _nodes_of(cached.now)
+    before = cached.before.channels() if cached.before is not None and same else {}
+    earlier = {channel: channel_row(data) for (_, channel), data in before.items()}
+    rows = [channel_row(data) for _, data in sorted(cached.now.channels().items())]
+    return [
+        replace(with_rates(row, earlier.get(row.name), cached.seconds), oldest=ages.get(row.name, 0)) for row in rows
+    ]
 
 
-def _nodes_of(stats: Stats | None) -> set[str]:
-    """Return the nodes that answered."""
-    return {one["node"] for one in stats.topics} if stats else set()
-
-
-def _with_rates(rows: Iterable[Row], before: list[Row], seconds: float) -> list[Row]:
-    known = {row.name: row for row in before}
-    return [with_rates(row, known.get(row.name), seconds) for row in rows]
+def _nodes_of(stats: Stats) -> set[str]:
+    return {one["node"] for one in stats.topics}

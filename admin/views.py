@@ -95,6 +95,7 @@ def channel_row(data: JsonObject) -> Row:
     return Row(
         data["channel_name"], data["paused"], data["depth"], data["in_flight_count"], data["deferred_count"],
         data["message_count"], data["requeue_count"], data["timeout_count"], 0, data["client_count"],
+        buried=data.get("buried_count", 0),
     )  # fmt: skip
 
 

@@ -8,13 +8,14 @@ from typing import Any, cast
 
 from admin.answer_budget import Answer, AnswerBudget
 from admin.api import Settings
-from admin.cluster import Producer, Producers
+from admin.cluster import Producer, Producers, Stats
 from admin.fallback import FallbackUpstreams
+from admin.merge import topic_of
 from admin.options import AdminOptions
 from admin.overview import Rows, rows_of
 from admin.queries import Queries
 from admin.response_cache import CachedAnswer, ResponseCache
-from admin.topic_pages import TopicPages
+from admin.topic_pages import TopicPages, _channels_of
 from admin.upstreams import Arguments, Gathered
 from tests.admin.asking import in_loop
 
@@ -79,19 +80,30 @@ def queries_of(nodes: Nodes) -> tuple[Queries, list[float]]:
     return queries, clock
 
 
+def stats(buried: Mapping[str, int], finished: int = 0) -> Stats:
+    """The stats of channel c, of which each of these nodes holds as many buried messages, and finished as many more."""
+    counts = ((address, held, held + finished) for address, held in buried.items())
+    channels = (
+        (address, {"channel_name": "c", "buried_count": held, "message_count": came}) for address, held, came in counts
+    )
+    return Stats([], [topic_of({"topic_name": "t", "channels": [one]}, address, "h", 0) for address, one in channels])
+
+
 def test_how_fast_messages_are_buried() -> None:
-    nodes = Nodes({"a:1": 1, "b:1": 2})
-    queries, clock = queries_of(nodes)
+    first, later = stats({"a:1": 1, "b:1": 2}), stats({"a:1": 5, "b:1": 8}, finished=20)
+    [row] = _channels_of(CachedAnswer(later, first, 10.0), {"c": 7})
+    assert (row.rate_in, row.rate_out) == (5.0, 4.0), "1.0 of them was buried, which is not finished"
+    assert (row.buried, row.oldest) == (13, 7)
 
-    async def work() -> list[dict[str, float]]:
-        found = []
-        for buried in ({"a:1": 1, "b:1": 2}, {"a:1": 5, "b:1": 8}, {"a:1": 9}):
-            nodes.buried = buried
-            found.append(await queries.burying([A, B], "t"))
-            clock[0] += 10.0
-        return found
+    [row] = _channels_of(CachedAnswer(stats({"a:1": 9}), later, 10.0), {})  # one node is missing
+    assert (row.buried, row.rate_in, row.rate_out) == (9, None, None)
+    [row] = _channels_of(CachedAnswer(first), {})
+    assert (row.buried, row.rate_in, row.rate_out) == (3, None, None)
 
-    assert in_loop(work) == [{}, {"c": 1.0, "d": 0.0}, {}]  # one node is missing in the end
+
+def test_how_many_messages_are_buried_as_far_as_a_node_tells_numbers() -> None:
+    queries, _ = queries_of(Nodes({"a:1": 1, "b:1": 2}))
+    assert in_loop(lambda: queries.ages([A, B], "t"))[1] == {"c": 3, "d": 0}
 
 
 def test_a_node_that_does_not_answer_any_more_is_not_among_those_that_answered() -> None:
