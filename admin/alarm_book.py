@@ -25,7 +25,7 @@ Id = tuple[str, str]  # rule and subject; the subject "" stands for the whole ru
 
 @dataclass(frozen=True, slots=True)
 class Snooze:
-    """Somebody has silenced an alarm."""
+    """Silence about an alarm or a whole rule: pages show it, and nobody is told of it until a time in ns since the epoch."""
 
     until: int
     by: str
@@ -34,7 +34,7 @@ class Snooze:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """An alarm that is raised."""
+    """A condition of one subject that a rule found, since a time in ns since the epoch."""
 
     subject: Subject
     since: int
@@ -45,12 +45,10 @@ class Alarm:
 
     @property
     def rule(self) -> Rule:
-        """The rule of the alarm."""
         return BY_NAME[self.subject.rule]
 
     @property
     def id(self) -> Id:
-        """What identifies the alarm."""
         return self.subject.rule, self.subject.key
 
     def json(self) -> JsonObject:
@@ -103,7 +101,7 @@ class Group:
 
 
 class AlarmBook:
-    """All alarms that are raised."""
+    """Remembers what is wrong from look to look, and says what is new and what has ended."""
 
     def __init__(self, since: Mapping[Id, int] | None = None, snoozes: Mapping[Id, Snooze] | None = None) -> None:
         """`since` are alarms from before a restart: if they are found again, they have begun then, and are not new.
@@ -140,7 +138,6 @@ class AlarmBook:
         return Changes(*(sorted(alarms, key=lambda one: one.subject.severity) for alarms in (raised, ended)))
 
     def _note(self, subject: Subject, now: int) -> None:
-        """Note that a condition holds."""
         key = subject.rule, subject.key
         known = self._alarms.get(key)
         if known is not None:

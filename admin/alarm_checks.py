@@ -206,7 +206,6 @@ class _Failed:
 
     @property
     def all(self) -> int:
-        """The deliveries that failed."""
         return self.requeued + self.timed_out
 
     @property

@@ -246,13 +246,12 @@ class AlarmPages:
 
 
 class _Families(Collector):
-    """The metrics of one answer."""
+    """Hands metrics that were made for one answer to a registry of prometheus_client."""
 
     def __init__(self, families: Iterator[Metric]) -> None:
         self._families = families
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every family."""
         return self._families
 
 

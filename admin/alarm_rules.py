@@ -40,7 +40,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One kind of alarm."""
+    """A kind of alarm: what it means, what to do about it, and from which values on it is raised."""
 
     name: str
     severity: Severity

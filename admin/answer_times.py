@@ -31,7 +31,7 @@ class AnswerTime:
 
 @dataclass(slots=True)
 class AnswerTimes:
-    """The times of all servers."""
+    """Remembers how fast each server answered lately, for MOST servers that were asked last."""
 
     _servers: OrderedDict[str, _Server] = field(default_factory=OrderedDict)
 
@@ -65,5 +65,5 @@ class AnswerTimes:
 
 
 def _percentile(seconds: deque[float], share: float) -> float:
-    """Return the nearest rank."""
+    """Return the time at the nearest rank, in s; 0 if there are none."""
     return sorted(seconds)[min(len(seconds) - 1, int(share * len(seconds)))] if seconds else 0.0

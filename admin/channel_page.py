@@ -63,18 +63,12 @@ class ChannelPage:
     queries: Queries
 
     async def channel(self, request: Request) -> Fields:
-        """Return the fields of the page of a channel. Raises HttpError 404 if no node has it."""
+        """Return the fields of the page of a channel. Raises HttpError if no node has it: 404, or 502 if one may have it."""
         _, topic, name = parameters(request, self.options, 3)
         producers, errors, cached = await self.queries.topic(topic, name, clients=True)
         parts = _parts(cached.now, name)
         if not parts:
-            down = [one.address for one in self.queries.down() if one.producer.carries(topic)]
-            if down:
-                raise HttpError(
-                    502,
-                    f"No node that answers has channel {name}. Nodes with topic {topic} are down: {', '.join(down[:5])}.",
-                )
-            raise HttpError(404, f"Topic {topic} has no channel {name}.")
+            raise self._absent(topic, name)
         rates, total_rates = rates_by_node(parts, _parts(cached.before, name), cached.seconds)
         merged = merged_channel(topic, name, parts)
         penstock_nodes = await self.queries.penstock_nodes(producers)
@@ -111,6 +105,15 @@ class ChannelPage:
             "extended": bool(penstock_nodes),
             "table": [{key: one[key] for key in one if not isinstance(one[key], dict | list)} for one in clients],
         }
+
+    def _absent(self, topic: str, name: str) -> HttpError:
+        """Return the error of a channel that no node which answers has."""
+        down = [one.address for one in self.queries.down() if one.producer.carries(topic)]
+        if not down:
+            return HttpError(404, f"Topic {topic} has no channel {name}.")
+        return HttpError(
+            502, f"No node that answers has channel {name}. Nodes with topic {topic} are down: {', '.join(down[:5])}."
+        )
 
     async def _failure_share(self, penstock_nodes: list[Producer], topic: str, name: str) -> str:
         hour = (await self._spans(penstock_nodes, topic, name))["hour"] if penstock_nodes else None

@@ -189,12 +189,7 @@ class _ClusterSite:
         clusters: tuple[tuple[str, str], ...], answer_budget: AnswerBudget, audit: Audit | None = None,
     ) -> None:  # fmt: skip
         settings = Settings(options.lookupd_http_address)
-        times = Times(options.http_client_connect_timeout / SECOND, options.http_client_request_timeout / SECOND)
-        given = lambda: (*settings.lookupds, *options.nsqd_http_address)  # noqa: E731
-        places = Places(given, https_only=options.nsqd_https)
-        direct = Upstreams(times, context, answer_budget, places)
-        fallback = FallbackUpstreams(times, context, answer_budget, places=places)
-        fallback.answer_times = direct.answer_times
+        direct, fallback = _upstreams(options, settings, context, answer_budget)
         cluster = Cluster(direct, lambda: settings.lookupds, options.nsqd_http_address)
         asked = Cluster(fallback, lambda: settings.lookupds, options.nsqd_http_address)
         store = StateStore(Path(options.state_dir) / f"nsqadmin-{name}.sqlite" if options.state_dir else None)
@@ -209,14 +204,8 @@ class _ClusterSite:
         self.api = JsonApi(options, settings, cluster, actions, access)
         tasks = Tasks(self.audit)
         webhooks = Webhooks(options.alarm_webhook, options.alarm_webhook_format == "slack", name)
-        self.monitor = Monitor(
-            queries,
-            Checks(Thresholds(options.alarm, store.thresholds())),
-            AlarmBook(store.alarms(), store.snoozes()),
-            store,
-            options.alarm_interval / SECOND,
-            webhooks.tell,
-        )
+        checks, book = Checks(Thresholds(options.alarm, store.thresholds())), AlarmBook(store.alarms(), store.snoozes())
+        self.monitor = Monitor(queries, checks, book, store, options.alarm_interval / SECOND, webhooks.tell)
         alarms = AlarmPages(self.monitor, webhooks, self.renderer, access, self.audit, name)
         self.pages = Pages(
             queries,
@@ -256,6 +245,19 @@ async def _publish(cluster: Cluster, topic: str, line: bytes) -> None:
         except UpstreamError as error:
             failure = error
     raise failure
+
+
+def _upstreams(
+    options: AdminOptions, settings: Settings, context: ssl.SSLContext, answer_budget: AnswerBudget
+) -> tuple[Upstreams, FallbackUpstreams]:
+    """Return the requests to the servers of a cluster for commands, and those for pages, which wait for none that is down."""
+    times = Times(options.http_client_connect_timeout / SECOND, options.http_client_request_timeout / SECOND)
+    given = lambda: (*settings.lookupds, *options.nsqd_http_address)  # noqa: E731
+    places = Places(given, https_only=options.nsqd_https)
+    direct = Upstreams(times, context, answer_budget, places)
+    fallback = FallbackUpstreams(times, context, answer_budget, places=places)
+    fallback.answer_times = direct.answer_times
+    return direct, fallback
 
 
 def below(base: str, routes: Routes) -> Routes:

@@ -153,7 +153,7 @@ class Inventory:
         return bool(missing)
 
     def note_answer(self, address: str, now: int) -> None:
-        """Note that a node answered."""
+        """Note that a node answered; its record is written at most once a minute because of that."""
         known = self._records.get(address)
         if known is not None:
             changed = known.failing_since or now // MINUTE != known.seen_at // MINUTE  # stored once a minute

@@ -43,7 +43,7 @@ class _Pace:
 
 @dataclass(slots=True)
 class _NodeLook:
-    """What one node answered."""
+    """The answers of one node to the questions of one look."""
 
     attention: JsonObject | None = None  # None: it did not answer
     lists_channels: bool = True  # False: an earlier Penstock, which does not know /channels/attention
@@ -81,7 +81,6 @@ class Monitor:
 
     @property
     def inventory(self) -> Inventory:
-        """The nodes that are known."""
         return self.queries.inventory
 
     def start(self) -> None:

@@ -90,7 +90,7 @@ def versions(look: Snapshot) -> Found:
 
 
 def draining(look: Snapshot) -> Found:
-    """Yield the nodes that drain."""
+    """Yield the nodes that an operator drains, and how much is left on them."""
     for name, one in look.nodes.items():
         if one.record.is_draining and not one.state.is_gone:
             words = (

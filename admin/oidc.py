@@ -64,7 +64,7 @@ class RefusedLoginError(Exception):
 
 @dataclass(slots=True)
 class OidcLogin:
-    """The handlers of both paths."""
+    """Sends browsers to the provider, and logs in those that come back from it."""
 
     options: AdminOptions
     access: Access

@@ -26,7 +26,7 @@ class FlowError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One log-in under way."""
+    """A log-in that a browser has begun and that ends when it comes back from the provider."""
 
     state: str  # comes back from the provider
     nonce: str  # comes back in the ID token

@@ -42,7 +42,7 @@ class CodeRefusedError(ProviderError):
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What discovery has found out."""
+    """What the provider states of itself at its discovery address."""
 
     authorization: str  # URL
     token: str  # URL

@@ -37,7 +37,7 @@ class UnknownKeyError(TokenError):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a token must say."""
+    """The claims that an ID token must have to be taken for this log-in."""
 
     issuer: str
     client_id: str

@@ -76,7 +76,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class CursorFigures:
-    """A reader with a cursor."""
+    """How far a reader with a cursor is behind the end of its topic on one node, in messages."""
 
     topic: str
     name: str
@@ -86,7 +86,7 @@ class CursorFigures:
 
 @dataclass(slots=True)
 class Snapshot:
-    """One look."""
+    """Everything that one look at all nodes has found. `at` is in ns since the epoch."""
 
     at: int
     nodes: dict[str, NodeFacts] = field(default_factory=dict)  # by address

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """A column of a table."""
+    """A column by which the rows of a table can be sorted."""
 
     key: str  # in the URL
     words: str  # the label
@@ -38,7 +38,7 @@ class Column(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """How a table is sorted."""
+    """The column by which a table is sorted, and the direction."""
 
     key: str
     is_descending: bool

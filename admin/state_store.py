@@ -69,7 +69,7 @@ class StateStore:
         return {str(name): str(value) for name, value in self._rows("SELECT name, value FROM thresholds")}
 
     def snoozes(self) -> dict[Id, Snooze]:
-        """Return the snoozes."""
+        """Return what is snoozed, of alarms and of whole rules."""
         rows = self._rows("SELECT rule, subject, until, by, reason FROM snoozes")
         return {
             (str(rule), str(subject)): Snooze(until, str(by), str(reason))
@@ -97,7 +97,7 @@ class StateStore:
         await self._write(("DELETE FROM thresholds", [()]), ("INSERT INTO thresholds VALUES (?, ?)", rows))
 
     async def put_snoozes(self, snoozes: Mapping[Id, Snooze]) -> None:
-        """Store all snoozes."""
+        """Store these snoozes in the place of those before."""
         rows = [(*key, one.until, one.by, one.reason) for key, one in snoozes.items()]
         await self._write(("DELETE FROM snoozes", [()]), ("INSERT INTO snoozes VALUES (?, ?, ?, ?, ?)", rows))
 

@@ -27,7 +27,7 @@ class Tombstone:
 
 @dataclass(slots=True)
 class Tombstones:
-    """The latest tombstones, in memory."""
+    """Remembers in memory which tombstones were made last, and by whom, because nsqlookupd does not tell."""
 
     clock: Callable[[], float]  # s since the epoch
     _made: deque[Tombstone] = field(default_factory=lambda: deque(maxlen=MOST))

@@ -40,7 +40,7 @@ class NodeSettings:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happens to one setting."""
+    """How a setting of a topic differs between what nodes have and what was asked for."""
 
     name: str
     label: str
@@ -54,7 +54,7 @@ class Change:
 
 
 def node_settings(node: str, answer: JsonObject) -> NodeSettings:
-    """Return what a node answered."""
+    """Return the settings in a node's answer of /topic/config, with what is no text or number left out."""
     values = {name: text(answer.get(name))[:MOST_TEXT] for name in ("durability", "retention")}
     values |= {name: str(number(answer.get(name))) for name in ("retention_bytes", "replicate")}
     own = answer.get("of_its_own")

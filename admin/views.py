@@ -83,7 +83,7 @@ def drain_rank(depth: int, gain: float | None) -> float | None:
 
 
 def time_to_drain(depth: int, gain: float | None) -> str:
-    """Return `drain_rank` in words."""
+    """Return in words how long `depth` messages last at a `gain` of so many messages per second."""
     rank = drain_rank(depth, gain)
     if rank is None:
         return UNKNOWN

@@ -188,23 +188,27 @@ def routes() -> str:
     found = [(method, path) for path, methods in lookupd.items() for method in methods]
     _compare("nsqlookupd", {f"{method} {path}" for method, path in found})
     parts += _table("nsqlookupd", found)
+    return _page([*parts, *_routes_of_nsqadmin(), ""])
+
+
+def _routes_of_nsqadmin() -> list[str]:
     api = [
         tuple(route.split(" "))
         for route in NEEDED
         if "/api" in route or route.split("/")[1].partition("/")[0] in ("ping", "render", "config")
     ]
     _compare("nsqadmin", {" ".join(route) for route in api})
-    parts.append(
+    parts = [
         "## nsqadmin\n\nRoutes for programs. A request needs a user who may do what the column says;"
-        " without `-auth-file`, everybody may do everything.\n"
-    )
-    parts.append("| route | arguments | needs | what it does |\n|---|---|---|---|")
+        " without `-auth-file`, everybody may do everything.\n",
+        "| route | arguments | needs | what it does |\n|---|---|---|---|",
+    ]
     for method, path in api:
         arguments, what = ROUTES["nsqadmin"][f"{method} {path}"]
         parts.append(_row(f"`{method} {path}`", _words(arguments), NEEDED[f"{method} {path}"].words, what))
     parts.append("\nThe pages for browsers:\n\n| route | needs |\n|---|---|")
     parts += [_row(f"`{route}`", need.words) for route, need in NEEDED.items() if tuple(route.split(" ")) not in api]
-    return _page([*parts, ""])
+    return parts
 
 
 def _compare(program: str, known: set[str]) -> None:

@@ -212,7 +212,7 @@ class AttentionRoute:
         return {"/channels/attention": {"GET": self.attention}}
 
     async def attention(self, request: Request) -> Response:
-        """Answer the three lists."""
+        """Answer which channels, topics and tubes may need an operator."""
         arguments = query(request)
         depth = bounded(arguments, "depth", 0, MOST_DEPTH)
         age = bounded(arguments, "age", 0, MOST_AGE)

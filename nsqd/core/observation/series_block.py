@@ -24,7 +24,7 @@ _ZEROS, _UNKNOWN = (0,) * WIDTH, (None,) * WIDTH
 
 
 class Deletable(Protocol):
-    """A subject."""
+    """A subject, as far as a block has to know it: whether it is gone."""
 
     deleted: bool
 
@@ -94,7 +94,7 @@ class Values(NamedTuple):
 
 
 class Block(Generic[S]):
-    """Places for SIZE subjects."""
+    """Holds the counts of SIZE subjects per step, compressed together."""
 
     __slots__ = ("_now", "_of", "_subjects", "stored_bytes")
 
