@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from bench.background import in_background
 from bench.server import BenchError, Program, Server, nsqadmin, nsqlookupd
 
 CHANNEL = "ch"
@@ -103,21 +104,15 @@ def admin_cluster(ours: Program, nodes: int, topics: int) -> Iterator[AdminClust
 @contextmanager
 def every_second(do: Callable[[int], None]) -> Iterator[None]:
     """Call `do` once a second in a thread while the context lasts; it gets the number of earlier calls."""
-    done = threading.Event()
 
-    def work() -> None:
+    def work(done: threading.Event) -> None:
         for turn in itertools.count():
             do(turn)
             if done.wait(1):
                 return
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
+    with in_background(work):
         yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def _trickle(cluster: AdminCluster, chance: random.Random, turn: int) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Protocol
 
+from bench.background import in_background
 from bench.durable import durable, modes
 from bench.load import Load
 from bench.log_line import Line
@@ -132,23 +133,20 @@ class Behind:
     @staticmethod
     def _drain(server: Server, messages: int) -> tuple[float, int]:
         """Read the whole channel; return messages/s and the most resident bytes."""
-        most, done = server.rss(), threading.Event()
+        most = server.rss()
 
-        def watch() -> None:
+        def watch(done: threading.Event) -> None:
             nonlocal most
             while not done.wait(_LOOK):
                 most = max(most, server.rss())
 
-        watcher = threading.Thread(target=watch)
-        with Load(
-            "drain", server, topic=TOPIC, channel=CHANNEL, connections=2, rdy=2500, seconds=600.0, messages=messages
-        ) as load:
-            watcher.start()
-            try:
-                outcome = load.measure().outcome
-            finally:
-                done.set()
-                watcher.join()
+        with (
+            Load(
+                "drain", server, topic=TOPIC, channel=CHANNEL, connections=2, rdy=2500, seconds=600.0, messages=messages
+            ) as load,
+            in_background(watch),
+        ):
+            outcome = load.measure().outcome
         if outcome.missing:
             raise BenchError(f"{outcome.missing} of {messages} messages did not come")
         return outcome.messages / outcome.seconds, most
@@ -240,20 +238,15 @@ class _Watch:
 
 @contextmanager
 def _watched(data: Path) -> Iterator[_Watch]:
-    """ResponseCache the disk space of the files in the directory, and note the maximum."""
-    watch, done = _Watch(), threading.Event()
+    """Note the most disk space that the files in the directory take while the block runs."""
+    watch = _Watch()
 
-    def look() -> None:
+    def look(done: threading.Event) -> None:
         while not done.wait(_LOOK):
             watch.most = max(watch.most, _size(data))
 
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
+    with in_background(look):
         yield watch
-    finally:
-        done.set()
-        thread.join()
 
 
 def _size(data: Path) -> int:

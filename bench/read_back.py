@@ -11,6 +11,7 @@ from statistics import median
 
 import httpx
 
+from bench.background import in_background
 from bench.load import Load
 from bench.log_line import Line
 from bench.rows import CHANNEL, TOPIC, WARM_UP, Effort, fill
@@ -128,9 +129,8 @@ def _nobody() -> Iterator[None]:
 @contextmanager
 def _following(server: Server, at_once: int) -> Iterator[None]:
     """Read new messages in a thread, `at_once` at a time, while the context lasts."""
-    stop = threading.Event()
 
-    def work() -> None:
+    def work(stop: threading.Event) -> None:
         place = "latest"
         with _client(server) as client:
             while not stop.is_set():
@@ -139,10 +139,5 @@ def _following(server: Server, at_once: int) -> Iterator[None]:
                 }  # fmt: skip
                 place = client.get("/topic/read", params=asked).raise_for_status().headers["x-nsq-next-offset"]
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
+    with in_background(work):
         yield
-    finally:
-        stop.set()
-        thread.join()

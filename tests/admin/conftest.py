@@ -14,9 +14,12 @@ from pathlib import Path
 import greenstalk
 import httpx
 import pytest
+from playwright.sync_api import Browser
 
+from tests.admin.browsers import browser
 from tests.daemons import Daemon, eventually, nsqd
 from tests.processes.test_disque_server import Client as Disque
+from tests.requirements import require
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,14 @@ def a_cluster(directory: Path, *flags: str) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with a_cluster(tmp_path_factory.mktemp("cluster")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Browser]:
+    """A browser, without which the tests of a module are skipped."""
+    require("chromium")
+    with browser() as found:
         yield found
 
 

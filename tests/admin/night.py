@@ -18,6 +18,7 @@ from pathlib import Path
 import httpx
 from playwright.sync_api import Browser, Page, expect
 
+from bench.background import in_background
 from penstock.client import Consumer, Message
 from tests.admin.conftest import nsqadmin
 from tests.daemons import Daemon, eventually, nsqd, post, publish
@@ -211,22 +212,16 @@ def work(
     lookupd: Daemon, topic: str, channel: str, on_message: Callable[[Message], None], pause: float = 0.0
 ) -> Iterator[None]:
     """A consumer that calls this for each message, with a pause of so many seconds after it, until the block ends."""
-    is_over = threading.Event()
 
-    def run() -> None:
+    def run(is_over: threading.Event) -> None:
         with Consumer(topic, channel, lookupd_addresses=[lookupd.http], max_in_flight=9) as consumer:
             while not is_over.is_set():
                 for message in consumer.poll(0.1):
                     if not is_over.wait(pause):
                         on_message(message)
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
+    with in_background(run):
         yield
-    finally:
-        is_over.set()
-        thread.join()
 
 
 def fails(message: Message) -> None:
@@ -237,21 +232,15 @@ def fails(message: Message) -> None:
 @contextmanager
 def producer(nodes: list[Daemon], topic: str, per_second: int) -> Iterator[None]:
     """Publish to all nodes that answer, until the block ends."""
-    is_over = threading.Event()
 
-    def run() -> None:
+    def run(is_over: threading.Event) -> None:
         while not is_over.wait(1):
             for node in nodes:
                 with suppress(httpx.HTTPError):
                     publish(node, topic, *(f'{{"order": {number}}}' for number in range(per_second)))
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
+    with in_background(run):
         yield
-    finally:
-        is_over.set()
-        thread.join()
 
 
 def says(page: Page, *words: str, within: str = "main") -> None:

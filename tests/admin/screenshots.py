@@ -15,26 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-from playwright.sync_api import Browser, sync_playwright
 
 from penstock.client import Consumer
 from tests.admin.asking import users_file, with_password
+from tests.admin.browsers import browser
 from tests.admin.conftest import Cluster, a_cluster
-from tests.requirements import chromium
 
 WIDTHS, SCHEMES = (1280, 768, 375), ("light", "dark")
 CHOSEN = ("topics", "topic", "channel", "messages", "node", "storage", "login")
 BUSY = 40.0  # s: four steps of a chart
-
-
-@contextmanager
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        try:
-            yield found
-        finally:
-            found.close()
 
 
 @contextmanager

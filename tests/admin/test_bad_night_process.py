@@ -32,20 +32,11 @@ from tests.admin.night import (
     says,
     work,
 )
-from tests.admin.screenshots import browser
 from tests.admin.test_cluster_process import copies, member
 from tests.daemons import Daemon, eventually, post, publish
-from tests.requirements import require
 
 pytestmark = pytest.mark.process
 SLOWLY = 1.0  # s for a message, so that nodes hold some all night
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    require("chromium")
-    with browser() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

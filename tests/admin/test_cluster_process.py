@@ -16,8 +16,9 @@ import pytest
 
 from admin.users import written
 from tests.admin.asking import PASSWORD, users_file, with_password
+from tests.admin.browsers import browser
 from tests.admin.conftest import Cluster, nsqadmin
-from tests.admin.screenshots import SCHEMES, WIDTHS, browser
+from tests.admin.screenshots import SCHEMES, WIDTHS
 from tests.admin.test_pages_process import _FAULTS as FAULTS
 from tests.admin.test_pages_process import AXE
 from tests.daemons import Daemon, eventually, nsqd, post, publish, run

@@ -12,7 +12,6 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.admin.conftest import nsqadmin
-from tests.admin.screenshots import browser
 from tests.daemons import nsqd, post, publish
 from tests.requirements import CLIENTS, require
 
@@ -23,13 +22,6 @@ _FAULTS = "axe.run().then(r => r.violations.map(v => v.id + ': ' + v.nodes.map(n
 LONG = "payments-authorized-by-the-issuing-bank1"  # 40 characters
 RANGE = "[...document.querySelectorAll('.chart')].map(one => one.chart.scales.x.max - one.chart.scales.x.min)"
 LABELS = "document.querySelector('.chart.rates').chart.axes[0]._values"
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    require("chromium")
-    with browser() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

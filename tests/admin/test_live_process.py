@@ -13,7 +13,6 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.admin.asking import PASSWORD, users_file, with_password
 from tests.admin.conftest import nsqadmin
-from tests.admin.screenshots import browser
 from tests.daemons import Daemon, nsqd, publish
 from tests.requirements import CLIENTS, require
 
@@ -29,11 +28,9 @@ _HIDE = (
 
 
 @pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    require("chromium")
-    require("node")
-    with browser() as found:
-        yield found
+def chrome(chrome: Browser) -> Browser:
+    require("node")  # which brings axe
+    return chrome
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.admin.conftest import nsqadmin
 from tests.admin.night import FAST, QUIET, WAIT, says
-from tests.admin.screenshots import SCHEMES, WIDTHS, browser
+from tests.admin.screenshots import SCHEMES, WIDTHS
 from tests.admin.test_pages_process import _FAULTS as FAULTS
 from tests.admin.test_pages_process import AXE
 from tests.daemons import Daemon, eventually, nsqd, post, publish
@@ -24,13 +24,6 @@ BURIED, CHANNELLESS, ABANDONED, PAUSED = TOPICS[417], TOPICS[911], TOPICS[1203],
 ALSO_BURIED = TOPICS[1999]
 TROUBLE = {BURIED, CHANNELLESS, ABANDONED, PAUSED, ALSO_BURIED}
 MOST_CLICKS = 3
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    require("chromium")
-    with browser() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

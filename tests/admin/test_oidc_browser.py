@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from playwright.sync_api import Browser
 
 from tests.admin.conftest import nsqadmin
 from tests.admin.fake_provider import CLIENT, SECRET, fake_provider
-from tests.admin.screenshots import browser
 from tests.admin.test_pages_process import AXE
 from tests.daemons import Daemon
 from tests.requirements import require
@@ -18,13 +16,6 @@ from tests.requirements import require
 pytestmark = pytest.mark.process
 
 FAULTS = "axe.run().then(r => r.violations.map(v => v.id + ': ' + v.nodes.map(n => n.target).join(' ')))"
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    require("chromium")
-    with browser() as found:
-        yield found
 
 
 def an_nsqadmin(issuer: str, *flags: str) -> Daemon:

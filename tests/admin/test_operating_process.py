@@ -14,18 +14,9 @@ from playwright.sync_api import Browser, Error, Page
 
 from tests.admin.asking import PASSWORD, users_file, with_password
 from tests.admin.conftest import Cluster, a_cluster, nsqadmin, told, upstream
-from tests.admin.screenshots import browser
 from tests.daemons import eventually, nsqd
-from tests.requirements import require
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    require("chromium")
-    with browser() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.admin.conftest import Cluster, nsqadmin
-from tests.admin.screenshots import SCHEMES, WIDTHS, a_full_cluster, browser, paths
+from tests.admin.screenshots import SCHEMES, WIDTHS, a_full_cluster, paths
 from tests.daemons import eventually, nsqd
 from tests.requirements import CLIENTS, require
 
@@ -23,11 +23,9 @@ _FAULTS = "axe.run().then(r => r.violations.map(v => v.id + ': ' + v.nodes.map(n
 
 
 @pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    require("chromium")
-    require("node")
-    with browser() as found:
-        yield found
+def chrome(chrome: Browser) -> Browser:
+    require("node")  # which brings axe
+    return chrome
 
 
 @pytest.fixture(scope="module")
