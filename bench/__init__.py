@@ -82,5 +82,6 @@ The files:
 * Other rows: `sizes` over `crowd`, `firing` and `idle`; `log_sizes` and `durable` over `log_line` and `floor`; `read_back`;
   `jobs` and `queues` over `job_server`; `clients` over `client_load`; `nodes`; `copies`; `takeover`; `turns`; `pipeline`.
 * nsqadmin's: `admin_pages` and `admin_open` over `admin_cluster`.
+* Beside a measured block: `background`.
 * What survives a crash: the package `crash`.
 """
