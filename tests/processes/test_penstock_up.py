@@ -15,16 +15,21 @@ import httpx
 import pytest
 
 from apps import daemon_set
+from apps.secure_set import SecureSet
 from tests.daemons import ROOT
 
 
 def free_offset(nodes: int) -> int:
-    """A --port-offset at which every port is free. Never 0: tests do not use the default ports."""
-    for number in range(
-        600
-    ):  # all ports, beanstalkd's too, below those that the kernel gives away; elsewhere in each run
-        offset = 5_000 + (13 * (number + os.getpid())) % 15_800
-        daemons = daemon_set.Plan(Path("x"), nodes, offset).daemons()
+    """A --port-offset at which every port is free, HTTPS's too. Never 0: tests do not use the default ports.
+
+    All ports are below those that the kernel gives away. Each worker of a run has a range of its own, since another's daemons
+    may be about to start: four ranges of 850 ports fit between those of nsqd, Disque and beanstalkd (4150, 7711, 11300).
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 4
+    first = 5_000 + 10_600 * (os.getppid() % 2) + 850 * worker
+    for number in range(32):
+        offset = first + 13 * ((number + os.getpid()) % 32)
+        daemons = daemon_set.Plan(Path("x"), nodes, offset, secure=SecureSet(Path("x"))).daemons()
         if not daemon_set.port_problems(daemons):
             return offset
     raise AssertionError("no free ports")

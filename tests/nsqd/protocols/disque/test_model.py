@@ -91,6 +91,8 @@ class Machine(RuleBasedStateMachine):
             if len(fresh) == 1:
                 assert (job, client) == (fresh[0], before[0])
             self.take(job)
+        for job in [job for job in self.jobs.values() if job.end <= self.now]:
+            self.remove(job)  # in the turn in which its time was over it may still have come to somebody
         assert not any(self.queued(queue) for queues in self.waiting.values() for queue in queues)
 
     def do(self, client: int, *words: bytes | str | int) -> Reply:
@@ -209,27 +211,11 @@ class Machine(RuleBasedStateMachine):
             return
         self.observer.advance(ms)
         self.now += ms
-        for job in list(self.jobs.values()):
-            if job.end <= self.now:
-                self._end(job)
-            elif job.state in ("delayed", "out") and job.due <= self.now:
+        for job in self.jobs.values():
+            if job.state in ("delayed", "out") and job.due <= self.now:
                 job.more += job.state == "out"
                 job.state = "queued"
         self.served()
-
-    def _end(self, job: Job) -> None:
-        """Its time to live is over; before, it may have come to somebody who waited."""
-        for client, queues in list(self.waiting.items()):
-            if job.queue in queues and job.state in ("delayed", "out"):
-                replies = self.clients[client].replies()
-                if replies:
-                    assert replies[0][0][0] in [queue.encode() for queue in queues]
-                    other = self.jobs[replies[0][0][1].decode()]
-                    del self.waiting[client]
-                    self.fetched[other.queue] += 1
-                    if other is not job:
-                        raise AssertionError(other)
-        self.remove(job)
 
     # what must always be so
 
