@@ -52,10 +52,10 @@ HEADERS = {
 }
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 CLUSTER_PAGE = "/cluster"  # in the navigation only if a node is in a cluster
-_NAVIGATION = (
-    ("/", "Topics"), ("/alarms", "Alarms"), ("/nodes", "Nodes"), (CLUSTER_PAGE, "Cluster"), ("/storage", "Storage"),
-    ("/tubes", "Tubes"), ("/readers", "Readers"), ("/history", "History"), ("/tasks", "Tasks"), ("/lookup", "Lookup"),
-    ("/counter", "Counter"), ("/audit", "Audit"),
+_NAVIGATION = (  # paths, labels, and the letters that open the pages after g
+    ("/", "Topics", "t"), ("/alarms", "Alarms", "m"), ("/nodes", "Nodes", "n"), (CLUSTER_PAGE, "Cluster", "o"),
+    ("/storage", "Storage", "s"), ("/tubes", "Tubes", "u"), ("/readers", "Readers", "r"), ("/history", "History", "h"),
+    ("/tasks", "Tasks", "k"), ("/lookup", "Lookup", "l"), ("/counter", "Counter", "c"), ("/audit", "Audit", "a"),
 )  # fmt: skip
 DID = {
     "publish": "Published.", "create": "Created.", "pause": "Paused.", "unpause": "Unpaused.", "empty": "Emptied.",
@@ -306,8 +306,8 @@ class PageRenderer:
             "token": token,
             "can_log_in": self.access.has_users and not who.session,
             "navigation": [
-                (path, name)
-                for path, name in _NAVIGATION
+                (path, name, key)
+                for path, name, key in _NAVIGATION
                 if who.meets(NEEDED[f"GET {path}"]) and (path != "/history" or self.options.lake)
             ],
             "clusters": self.clusters,

@@ -1,5 +1,5 @@
-// The keyboard: / searches, g and a letter open a page, j and k move between rows, ? lists these. The mouse can do all of this, too.
-// Ctrl-K opens a palette of pages, actions, topics (asked by what is typed), and filters that were saved in this browser.
+// The keyboard: / searches, g and a letter open a page, j and k move between rows. The mouse can do all of this, too.
+// ? and Ctrl-K open a palette of pages, actions, topics (asked by what is typed), and filters that were saved in this browser.
 import {Choices} from "./times.js";
 
 const SAVED = "filters";  // in localStorage: [{name, url}]
@@ -9,6 +9,7 @@ const ACTIONS = [  // what a user may do, its name, and the page of it
   ["drain", "Drain a node", "/nodes"], ["pause", "Pause a tube", "/tubes"], ["cancel", "Cancel a task", "/tasks"],
 ];
 const LONGEST = 1500;  // ms between g and its letter
+const pages = [...document.querySelectorAll("header nav[aria-label=Pages] a[data-key]")];
 
 let going = 0;  // ms of event time until which a letter opens a page
 
@@ -25,18 +26,16 @@ function step(by) {
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
-  const dialog = document.getElementById("keys");
   if (["Shift", "CapsLock"].includes(event.key)) return;
   if (event.timeStamp < going) {
     going = 0;
-    const place = dialog.querySelector(`[data-go="${CSS.escape(event.key)}"]`);
-    if (place) location.href = place.dataset.path;
+    pages.find((one) => one.dataset.key === event.key)?.click();
     return;
   }
   if (event.key === "g") going = event.timeStamp + LONGEST;
   else if (event.key === "j") step(1);
   else if (event.key === "k") step(-1);
-  else if (event.key === "?") dialog.showModal();
+  else if (event.key === "?") open();
   else if (event.key === "/") {
     const field = document.querySelector("input[type=search]");
     if (!field) return;
@@ -54,11 +53,12 @@ palette.id = "palette";
 palette.ariaLabel = "Find";
 palette.innerHTML = `<article><input role="combobox" aria-label="Page, action, topic or saved filter" aria-expanded="true" aria-controls="found"
  aria-autocomplete="list" autocomplete="off" spellcheck="false" placeholder="Page, action, topic or saved filter" maxlength="64">
-<ul id="found" role="listbox" aria-label="Matches"></ul><small><kbd>Delete</kbd> removes a saved filter.</small></article>`;
+<ul id="found" role="listbox" aria-label="Matches"></ul><small><kbd>/</kbd> goes to the filter, <kbd>j</kbd> and <kbd>k</kbd> to other rows.
+ <kbd>Ctrl</kbd> <kbd>K</kbd> opens this list everywhere. <kbd>Delete</kbd> removes a saved filter.</small></article>`;
 document.body.append(palette);
 const input = palette.querySelector("input"), list = palette.querySelector("ul");
 const fixed = [
-  ...[...document.querySelectorAll("body > header nav[aria-label=Pages] a")].map((one) => ({name: one.textContent, url: one.pathname, kind: "Page"})),
+  ...pages.map((one) => ({name: one.textContent, url: one.pathname, kind: `Page, g ${one.dataset.key}`})),
   ...ACTIONS.filter(([action]) => may.split(" ").includes(action)).map(([, name, path]) => ({name, url: base + path, kind: "Action"})),
 ];
 let chosen = 0, question = 0;

@@ -449,7 +449,7 @@ def test_every_action_by_keyboard_alone(page: Page, guarded: Cluster) -> None:
                    "create", "tombstone", "bury many", "kick many"):  # fmt: skip
         assert action in text, action
     page.keyboard.press("?")
-    page.wait_for_selector("dialog[open]")
+    page.wait_for_selector("#palette[open] li")
     page.keyboard.press("Escape")
     press(page, "Log out")
     page.wait_for_url("**/login")
