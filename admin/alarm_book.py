@@ -41,11 +41,17 @@ class Alarm:
     seen: int  # when its condition held last
     snooze: Snooze | None = None
     is_raised: bool = True  # False: its condition has not held for long enough
-    is_told: bool = False  # it was in Changes.raised, of this process or the one before
+    # The worst severity with which it was in Changes.raised, of this process or the one before; None: it was in none.
+    told: Severity | None = None
 
     @property
     def rule(self) -> Rule:
         return BY_NAME[self.subject.rule]
+
+    @property
+    def is_news(self) -> bool:
+        """Return whether others are to be told of it, if it is not snoozed."""
+        return self.is_raised and (self.told is None or self.subject.severity < self.told)
 
     @property
     def id(self) -> Id:
@@ -76,7 +82,10 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Alarms to tell others of after a look: each is in `raised` once, and after that in `ended` once."""
+    """Alarms to tell others of after a look.
+
+    Each is in `raised` once, and again when it becomes more severe than ever before; after that it is in `ended` once.
+    """
 
     raised: list[Alarm]
     ended: list[Alarm]
@@ -130,11 +139,9 @@ class AlarmBook:
             del self._alarms[one.id]
         over += self._cleared + self._not_found_again(now)
         self._cleared = []
-        raised = [
-            one for one in self._alarms.values() if one.is_raised and not one.is_told and not self._snooze_of(one.id)
-        ]
-        self._alarms |= {one.id: replace(one, is_told=True) for one in raised}
-        ended = [one for one in over if one.is_told]
+        raised = [one for one in self._alarms.values() if one.is_news and not self._snooze_of(one.id)]
+        self._alarms |= {one.id: replace(one, told=one.subject.severity) for one in raised}
+        ended = [one for one in over if one.told is not None]
         return Changes(*(sorted(alarms, key=lambda one: one.subject.severity) for alarms in (raised, ended)))
 
     def _note(self, subject: Subject, now: int) -> None:
@@ -143,9 +150,9 @@ class AlarmBook:
         if known is not None:
             since = min(known.since, now)  # the clock may have been set back
             is_raised = known.is_raised or now - since >= known.rule.delay * SECOND
-            self._alarms[key] = Alarm(subject, since, now, None, is_raised, known.is_told)
+            self._alarms[key] = Alarm(subject, since, now, None, is_raised, known.told)
         elif before := self._before.pop(key, 0):
-            self._alarms[key] = Alarm(subject, before, now, is_told=self._snooze_of(key) is None)
+            self._alarms[key] = Alarm(subject, before, now, told=self._told_before(key, subject.severity))
         else:
             since = subject.since or now
             is_raised = now - since >= BY_NAME[subject.rule].delay * SECOND
@@ -159,8 +166,13 @@ class AlarmBook:
         words = "not found after a restart of nsqadmin"
         subjects = [(Subject(*key, key[1], "", words, 0.0, BY_NAME[key[0]].severity), at) for key, at in over.items()]
         return [
-            Alarm(one, at, self._first, is_told=self._snooze_of((one.rule, one.key)) is None) for one, at in subjects
+            Alarm(one, at, self._first, told=self._told_before((one.rule, one.key), one.severity))
+            for one, at in subjects
         ]
+
+    def _told_before(self, key: Id, severity: Severity) -> Severity | None:
+        """Return with which severity an alarm from before a restart was told: the one that it has now, unless it is snoozed."""
+        return severity if self._snooze_of(key) is None else None
 
     def clear(self, rule: str, key: str) -> None:
         """End an alarm at once, as that of a node that was dismissed."""

@@ -46,6 +46,15 @@ def test_an_alarm_is_raised_and_ended_once() -> None:
     assert told(book.update([subject()], NOW + 4 * SECOND)) == (["buried"], []), "it is a new one"
 
 
+def test_an_alarm_is_told_again_when_it_becomes_more_severe_than_ever() -> None:
+    warning, critical = [subject()], [subject(severity=Severity.CRITICAL)]
+    looks = enumerate((warning, critical, warning, critical, []))
+    assert run(AlarmBook(), *looks) == [(["buried"], []), (["buried"], []), ([], []), ([], []), ([], ["buried"])]
+    book = AlarmBook({BURIED: NOW})
+    assert run(book, (1, warning), (2, critical)) == [([], []), (["buried"], [])], "also over a restart"
+    assert book.all()[0].since == NOW
+
+
 def test_hold() -> None:
     found = [subject("failures")]
     book = AlarmBook()
