@@ -43,7 +43,6 @@ from shared.values import format_duration
 
 PATH = "/configuration/{topic}"
 LIMITS = {  # options of nsqd that bound messages, and their labels; nobody changes them while a node runs
-    "max_attempts": "Attempts before burying",
     "max_msg_size": "Message size (bytes)",
     "max_msg_timeout": "Message timeout",
     "max_req_timeout": "Requeue delay",
@@ -92,7 +91,7 @@ class Configuration:
             "durabilities": DURABILITIES,
             "others": sorted({one.address for one in producers} - {one.address for one in penstock_nodes}),
             "buried": sorted((name, count) for name, count in ages[1].items() if count),
-            "limits": await self._limits(penstock_nodes, topic) if who.sees_all else {},
+            "limits": await self._limits(penstock_nodes) if who.sees_all else {},
             "limit_labels": LIMITS,
             "is_ephemeral": is_ephemeral(topic),
             "latest": await self.audit.latest("configure", topic),
@@ -149,42 +148,31 @@ class Configuration:
         answered = await self.queries.ask_nodes(penstock_nodes, "/topic/config", {"topic": topic})
         return found.producers, penstock_nodes, Gathered(answered.answers, [*found.errors, *answered.errors])
 
-    async def _limits(self, nodes: Iterable[Producer], topic: str) -> dict[str, dict[str, str]]:
+    async def _limits(self, nodes: Iterable[Producer]) -> dict[str, dict[str, str]]:
         """Return the limits of each node, as far as it shows them within LONGEST, by its address and their names."""
         listed = [one.address for one in nodes][:MOST_NODES]
-        values = await asyncio.gather(*(self._limit(node, name, topic) for node in listed for name in LIMITS))
+        values = await asyncio.gather(*(self._limit(node, name) for node in listed for name in LIMITS))
         found: dict[str, dict[str, str]] = {}
         for place, value in enumerate(values):
             if value:
                 found.setdefault(listed[place // len(LIMITS)], {})[list(LIMITS)[place % len(LIMITS)]] = value
         return found
 
-    async def _limit(self, node: str, name: str, topic: str) -> str:
+    async def _limit(self, node: str, name: str) -> str:
         try:
             async with asyncio.timeout(LONGEST):
                 content = await self.queries.direct.get_bytes(node, f"/config/{name}", {})
         except (UpstreamError, TimeoutError):  # it may not be ours to see, and the page is useful without it
             return ""
-        return limit_text(name, content, topic)
+        return limit_text(name, content)
 
 
-def limit_text(name: str, content: bytes, topic: str) -> str:
+def limit_text(name: str, content: bytes) -> str:
     """Return the value of an option of nsqd as the page shows it, or "" if it is none."""
     try:
         value = parse_json(content, MOST_MEMORY)
     except AnswerError:
         value = content.decode("utf-8", "replace")
-    if name == "max_attempts":
-        return _attempts(value, topic)
     if type(value) is int and 0 <= value < 2**63:
         return format_duration(value) if name.endswith("timeout") else f"{value:,}"
     return value[:40] if isinstance(value, str) else json.dumps(value)[:40]
-
-
-def _attempts(value: object, topic: str) -> str:
-    """Return after how many attempts a message of the topic is buried, from the list of -max-attempts."""
-    words = [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
-    own = [one.rpartition("=")[2] for one in words if one.rpartition("=")[0] == topic]
-    general = [one for one in words if "=" not in one]
-    chosen = (own or general or ["0"])[-1][:10]
-    return "no limit" if chosen == "0" else chosen

@@ -34,6 +34,7 @@ MEANINGS = {
     "INVALID_DURABILITY": "the durability is unknown",
     "INVALID_RETENTION": "the retention is not a duration",
     "INVALID_RETENTION_BYTES": "the retention size is not a number of bytes",
+    "INVALID_MAX_ATTEMPTS": "the attempts before burying are not from 0 to 65535",
     "EPHEMERAL_TOPIC": "an ephemeral topic is kept in memory only",
 }
 _FIELDS = {  # of nsqadmin's forms, by a text of nsqd
@@ -47,6 +48,7 @@ _FIELDS = {  # of nsqadmin's forms, by a text of nsqd
     "INVALID_DURABILITY": "durability",
     "INVALID_RETENTION": "retention",
     "INVALID_RETENTION_BYTES": "retention_bytes",
+    "INVALID_MAX_ATTEMPTS": "max_attempts",
 }
 
 

@@ -18,11 +18,12 @@ SETTINGS = {  # labels, by nsqd's names
     "retention": "Retention",
     "retention_bytes": "Retention size (bytes)",
     "replicate": "Copies",
+    "max_attempts": "Attempts before burying",
 }
 DURABILITIES = ("always", "interval", "os")
 DEFAULT = "default"  # as a value: the node's setting applies
 MOST_TEXT = 40  # characters of a value
-MOST_BYTES, MOST_COPIES = 2**63 - 1, 99
+MOST_BYTES, MOST_COPIES, MOST_ATTEMPTS = 2**63 - 1, 99, 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ def node_settings(node: str, answer: JsonObject) -> NodeSettings:
     """Return the settings in a node's answer of /topic/config, with what is no text or number left out."""
     values = {name: text(answer.get(name))[:MOST_TEXT] for name in ("durability", "retention")}
     values |= {name: str(number(answer.get(name))) for name in ("retention_bytes", "replicate")}
+    # an earlier version of nsqd does not tell the attempts
+    values["max_attempts"] = str(number(answer["max_attempts"])) if "max_attempts" in answer else ""
     own = answer.get("of_its_own")
     return NodeSettings(node, values, frozenset(SETTINGS) & frozenset(map(text, own if isinstance(own, list) else ())))
 
@@ -148,4 +151,18 @@ def _copies(value: str) -> str:
     return str(int(value))
 
 
-_READERS = {"durability": _durability, "retention": _retention, "retention_bytes": _bytes, "replicate": _copies}
+def _attempts(value: str) -> str:
+    if not (value.isascii() and value.isdigit() and len(value) < 6 and int(value) <= MOST_ATTEMPTS):
+        raise FieldError(
+            "max_attempts", f"Attempts must be a whole number from 1 to {MOST_ATTEMPTS}, 0 for no limit, or {DEFAULT}."
+        )
+    return str(int(value))
+
+
+_READERS = {
+    "durability": _durability,
+    "retention": _retention,
+    "retention_bytes": _bytes,
+    "replicate": _copies,
+    "max_attempts": _attempts,
+}

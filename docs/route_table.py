@@ -21,7 +21,10 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "GET /config/{option}": ("", "Tell the value of an option"),
         "PUT /config/{option}": ("", "Set `log_level` or `nsqlookupd_tcp_addresses`; the body is the value"),
-        "POST /topic/create": ("topic, ?durability, ?retention, ?retention_bytes", "Create a topic"),
+        "POST /topic/create": (
+            "topic, ?durability, ?retention, ?retention_bytes, ?replicate, ?max_attempts",
+            "Create a topic",
+        ),
         "POST /topic/delete": ("topic", "Delete a topic with its channels and messages"),
         "POST /topic/empty": ("topic", "Drop the messages that no channel has been given yet"),
         "POST /topic/pause": ("topic, ?by, ?until", "Hold messages back from the channels"),
@@ -34,9 +37,9 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
         "POST /channel/empty": ("topic, channel", "Drop all messages of a channel"),
         "POST /channel/pause": ("topic, channel, ?by, ?until", "Deliver no messages"),
         "POST /channel/unpause": ("topic, channel", "End the pause"),
-        "GET /topic/config": ("topic", "Tell durability and retention of a topic"),
+        "GET /topic/config": ("topic", "Tell how messages of a topic are kept and given up"),
         "POST /topic/config": (
-            "topic, ?durability, ?retention, ?retention_bytes",
+            "topic, ?durability, ?retention, ?retention_bytes, ?replicate, ?max_attempts",
             "Change them; `default` means as the node's flags say",
         ),
         "GET /channel/buried": ("topic, channel, ?limit, ?after, ?body", "List dead letters"),

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.protocol.names import is_valid_name
+from penstock.protocol.nsq import MAX_ATTEMPTS
 from shared.checks import complaints, no_host_port
 from shared.listen import ListenError, is_loopback, parse_address
 
 MOST_CLUSTER_NAME = 100  # bytes
-
-MAX_ATTEMPTS = 65535  # the wire has 16 bits for attempts
 
 TOPOLOGY_AWARE = "topology-aware-consumption"
 EXPERIMENTS = (TOPOLOGY_AWARE,)

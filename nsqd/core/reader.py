@@ -73,6 +73,7 @@ class Reader(Protocol):
     deleted: bool
     ephemeral: bool
     scan_entry: tuple[int, int] | None  # (due, handle) of the reader's entry in the agenda
+    max_attempts: int  # deliveries before a message is buried; 0: any number
     # True: its messages are jobs, which have options and wait for their time in the reader itself
     takes_job_options: bool
 

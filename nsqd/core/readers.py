@@ -19,7 +19,17 @@ R = TypeVar("R", bound=Reader)
 class Readers:
     """All readers of one topic, of every kind."""
 
-    __slots__ = ("_context", "_ephemeral", "_journal", "_offsets", "_producers", "_topic", "all", "channels")
+    __slots__ = (
+        "_attempts",
+        "_context",
+        "_ephemeral",
+        "_journal",
+        "_offsets",
+        "_producers",
+        "_topic",
+        "all",
+        "channels",
+    )
 
     def __init__(
         self,
@@ -36,6 +46,7 @@ class Readers:
         self._offsets = offsets
         self._journal = journal
         self._producers = producers
+        self._attempts = 0  # deliveries before a message is buried; 0: any number
         self.all: dict[int, Reader] = {}  # by number
         self.channels: dict[str, Channel] = {}  # the readers that are channels, by name
 
@@ -73,8 +84,13 @@ class Readers:
 
     def _parts(self, number: int, name: str, kind: ReaderKind, start: int) -> Parts:
         context, limits, own = self._context, self._context.limits, self._journal.reader(number, name, kind, start)
-        attempts = limits.attempts(self._topic)
-        return Parts(self._topic, number, self._offsets, self._journal, own, context.agenda, limits, attempts)
+        return Parts(self._topic, number, self._offsets, self._journal, own, context.agenda, limits, self._attempts)
+
+    def limit_attempts(self, attempts: int) -> None:
+        """Bury messages that come back after so many deliveries from now on; 0: never."""
+        self._attempts = attempts
+        for reader in self.all.values():
+            reader.max_attempts = attempts
 
     def _add(self, reader: Reader) -> None:
         self.all[reader.number] = reader

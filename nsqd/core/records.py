@@ -94,8 +94,9 @@ FINISH_ALL = Struct(">IIQ")  # topic, channel, end
 HOLE = Struct(">IQQ")  # topic, first, end
 STATE = Struct(">IQ")  # highest number, lease
 # topic, durability (see below), ns and bytes of retention; -1 in these two: the node's. A topic's own number of copies follows,
-# in one byte
+# in one byte, and its own number of attempts, behind copies that may be 0 then: the node's
 CONFIG = Struct(">IBqq")
+_ATTEMPTS = Struct(">BH")  # copies, attempts
 FIRST = Struct(">IQ")  # topic, ordinal
 CURSOR = Struct(">IQQQQB")  # topic, offset, hold in ns, hold in bytes, updated (wall), length of the name in bytes
 SEEN = Struct(">I")  # topic
@@ -192,6 +193,8 @@ def pack_config(topic: int, config: TopicConfig) -> bytes:
     retention = -1 if config.retention is None else config.retention
     most = -1 if config.retention_bytes is None else config.retention_bytes
     packed = CONFIG.pack(topic, DURABILITIES.index(config.durability), retention, most)
+    if config.max_attempts is not None:
+        return packed + _ATTEMPTS.pack(config.replicate or 0, config.max_attempts)
     return packed if config.replicate is None else packed + bytes((config.replicate,))
 
 
@@ -199,7 +202,9 @@ def unpack_config(content: bytes) -> tuple[int, TopicConfig]:
     """Return the topic's number and the settings in a CONFIG record."""
     topic, durability, retention, most = CONFIG.unpack_from(content)
     own = DURABILITIES[durability], None if retention < 0 else retention, None if most < 0 else most
-    return topic, TopicConfig(*own, content[CONFIG.size] if len(content) > CONFIG.size else None)
+    replicate = content[CONFIG.size] if len(content) > CONFIG.size else 0
+    attempts = _ATTEMPTS.unpack_from(content, CONFIG.size)[1] if len(content) > CONFIG.size + 1 else None
+    return topic, TopicConfig(*own, replicate or None, attempts)
 
 
 def pack_cursor(topic: int, name: str, cursor: Cursor | None) -> bytes:

@@ -247,6 +247,8 @@ class Topic:
         self.config = config
         self.marks = self.journal.set_policy(config.over(self._context.limits.policy))
         self.offsets.gate = self.journal.gate
+        usual = self._context.limits.attempts(self.name)
+        self._readers.limit_attempts(usual if config.max_attempts is None else config.max_attempts)
         self.note_copies()
 
     def note_copies(self) -> None:

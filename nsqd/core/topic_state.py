@@ -231,7 +231,7 @@ class TopicState:
             self.distributed,
             [*self.written, b"".join([*self.lane, *(pack(ordinal, due, 0) for ordinal, due in self.delayed.items())])],
             [[reader.kind, *reader.dump()] for reader in self.readers.values()],
-            [durability, config.retention, config.retention_bytes, config.replicate],
+            [durability, config.retention, config.retention_bytes, config.replicate, config.max_attempts],
             [(name, c.offset, c.owner, c.hold, c.hold_bytes, c.updated) for name, c in self.cursors.items()],
         ]
 

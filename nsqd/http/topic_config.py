@@ -1,4 +1,4 @@
-"""GET and POST /topic/config, and the same arguments of /topic/create: how a topic's messages are kept."""
+"""GET and POST /topic/config, and the same arguments of /topic/create: how a topic's messages are kept and given up."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,11 +7,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.retention.policy import Durability, StoragePolicy, TopicConfig
+from nsqd.core.limits import Limits
+from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import any_topic_name, existing_topic, topic_name
 from nsqd.http.node import Node
 from penstock.protocol.names import is_ephemeral
+from penstock.protocol.nsq import MAX_ATTEMPTS
 from shared.http.api import Routes, empty_response, json_response, query
 from shared.http.errors import HttpError
 from shared.values import format_duration, parse_duration, parse_int
@@ -32,9 +34,8 @@ class TopicConfigRoutes:
     async def show(self, request: Request) -> Response:
         """Answer what holds for the topic, and which parts of it are set for the topic itself."""
         name, broker = any_topic_name(query(request)), self._node.broker
-        node = broker.limits.policy
         config = await self._node.bridge.call(lambda: existing_topic(broker, name).config)
-        return json_response(_describe(name, config, config.over(node)))
+        return json_response(_describe(name, config, broker.limits))
 
     async def change(self, request: Request) -> Response:
         """Change the settings that are given, and no others."""
@@ -81,21 +82,29 @@ def _at_least_0(value: int) -> int:
     return value
 
 
+def _attempts(value: int) -> int:
+    if not 0 <= value <= MAX_ATTEMPTS:
+        raise ValueError(f"expected 0 to {MAX_ATTEMPTS} attempts")
+    return value
+
+
 _READERS: dict[str, Callable[[str], Any]] = {
     "durability": Durability,
     "retention": lambda text: _at_least_0(parse_duration(text)),
     "retention_bytes": lambda text: _at_least_0(parse_int(text)),
     "replicate": lambda text: _at_least_0(parse_int(text) - 1) + 1,
+    "max_attempts": lambda text: _attempts(parse_int(text)),
 }
 
 
-def _describe(name: str, config: TopicConfig, policy: StoragePolicy) -> dict[str, Any]:
-    own = {key: getattr(config, key) for key in _READERS}
+def _describe(name: str, config: TopicConfig, limits: Limits) -> dict[str, Any]:
+    own, policy = {key: getattr(config, key) for key in _READERS}, config.over(limits.policy)
     return {
         "topic": name,
         "durability": policy.durability.value,
         "retention": format_duration(policy.retention),
         "retention_bytes": policy.retention_bytes,
         "replicate": policy.replicate,
+        "max_attempts": limits.attempts(name) if config.max_attempts is None else config.max_attempts,
         "of_its_own": [key for key, value in own.items() if value is not None],
     }

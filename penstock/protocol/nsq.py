@@ -79,6 +79,7 @@ BEAT = Response(HEARTBEAT)  # the object for each heartbeat
 _COMMON = {OK: Response(OK), HEARTBEAT: BEAT}
 
 _TYPE = Struct(">i")
+MAX_ATTEMPTS = 65535  # which 16 bits can hold
 _MESSAGE = Struct(">iqH16s")  # type, timestamp, attempts, id; then the body
 
 

@@ -23,7 +23,14 @@ from admin.topic_settings import (
 
 def settings(node: str = "n:1", **own: Any) -> NodeSettings:
     """Return the settings of a node whose defaults are always, 1h0m0s, 0 and 1, with these of the topic's own."""
-    answer = {"durability": "always", "retention": "1h0m0s", "retention_bytes": 0, "replicate": 1, **own}
+    answer = {
+        "durability": "always",
+        "retention": "1h0m0s",
+        "retention_bytes": 0,
+        "replicate": 1,
+        "max_attempts": 0,
+        **own,
+    }
     return node_settings(node, answer | {"of_its_own": list(own)})
 
 
@@ -36,6 +43,8 @@ def settings(node: str = "n:1", **own: Any) -> NodeSettings:
         ({"retention": "90m"}, {"retention": "1h30m0s"}),
         ({"retention": "0"}, {"retention": "0s"}),
         ({"retention_bytes": "007"}, {"retention_bytes": "7"}),
+        ({"max_attempts": "05"}, {"max_attempts": "5"}),
+        ({"max_attempts": "0"}, {"max_attempts": "0"}),
         ({"replicate": "default", "retention": "default"}, {"replicate": DEFAULT, "retention": DEFAULT}),
     ],
 )  # fmt: skip
@@ -48,6 +57,7 @@ def test_what_is_typed_is_read(typed: dict[str, str], changes: dict[str, str]) -
     [
         ("durability", "never"), ("retention", "-1s"), ("retention", "2 days"), ("retention_bytes", "1e9"),
         ("retention_bytes", "-1"), ("retention_bytes", "9" * 20), ("replicate", "0"), ("replicate", "\u0661"),
+        ("max_attempts", "65536"), ("max_attempts", "-1"), ("max_attempts", "none"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_names_its_field(field: str, value: str) -> None:

@@ -14,7 +14,14 @@ from tests.daemons import OK, Conversation, Daemon, nsqd, sized
 
 pytestmark = pytest.mark.process
 
-NODES_OWN = {"durability": "always", "retention": "0s", "retention_bytes": 0, "replicate": 1, "of_its_own": []}
+NODES_OWN = {
+    "durability": "always",
+    "retention": "0s",
+    "retention_bytes": 0,
+    "replicate": 1,
+    "max_attempts": 0,
+    "of_its_own": [],
+}
 
 
 def post(node: Daemon, path: str, **arguments: str) -> httpx.Response:
@@ -35,7 +42,7 @@ def test_a_topic_is_kept_as_the_node_says_until_it_has_its_own_word(shared: Daem
     assert post(shared, "/topic/config", topic="plain", retention="90m").status_code == 200
     assert told(shared, "plain") == NODES_OWN | {"retention": "1h30m0s", "of_its_own": ["retention"]}
     assert post(shared, "/topic/config", topic="plain", durability="os", retention_bytes="1000").status_code == 200
-    own = {"durability": "os", "retention": "1h30m0s", "retention_bytes": 1000, "replicate": 1}
+    own = {"durability": "os", "retention": "1h30m0s", "retention_bytes": 1000, "replicate": 1, "max_attempts": 0}
     assert told(shared, "plain") == own | {"of_its_own": ["durability", "retention", "retention_bytes"]}
     answer = post(shared, "/topic/config", topic="plain", durability="default", retention="default")
     assert (answer.status_code, answer.content) == (200, b"")
@@ -44,7 +51,7 @@ def test_a_topic_is_kept_as_the_node_says_until_it_has_its_own_word(shared: Daem
 
 def test_a_topic_is_made_with_its_config_and_making_it_again_changes_only_what_is_said(shared: Daemon) -> None:
     post(shared, "/topic/create", topic="made", durability="interval", retention="1h", retention_bytes="5")
-    own = {"durability": "interval", "retention": "1h0m0s", "retention_bytes": 5, "replicate": 1}
+    own = {"durability": "interval", "retention": "1h0m0s", "retention_bytes": 5, "replicate": 1, "max_attempts": 0}
     assert told(shared, "made") == own | {"of_its_own": ["durability", "retention", "retention_bytes"]}
     post(shared, "/topic/create", topic="made")
     post(shared, "/topic/create", topic="made", retention_bytes="6")
@@ -70,6 +77,9 @@ def test_a_topic_is_made_with_its_config_and_making_it_again_changes_only_what_i
         ({"replicate": "0"}, "INVALID_REPLICATE"),
         ({"replicate": "two"}, "INVALID_REPLICATE"),
         ({"replicate": "2"}, "INVALID_REPLICATE"),
+        ({"max_attempts": "-1"}, "INVALID_MAX_ATTEMPTS"),
+        ({"max_attempts": "65536"}, "INVALID_MAX_ATTEMPTS"),
+        ({"max_attempts": "many"}, "INVALID_MAX_ATTEMPTS"),
         ({"durability": "os", "retention": "x"}, "INVALID_RETENTION"),
     ],
 )
@@ -106,15 +116,18 @@ def test_an_ephemeral_topic_has_no_config_of_its_own(shared: Daemon) -> None:
 
 
 def test_it_lasts_over_a_kill_and_a_stop(tmp_path: Path) -> None:
-    own = {"durability": "interval", "retention": "1h0m0s", "retention_bytes": 7, "replicate": 1}
+    own = {"durability": "interval", "retention": "1h0m0s", "retention_bytes": 7, "replicate": 1, "max_attempts": 3}
     with nsqd(tmp_path, "-retention", "5m") as node:
         post(node, "/topic/create", topic="own", durability="interval", retention="1h", retention_bytes="7")
+        post(node, "/topic/config", topic="own", max_attempts="3")
         post(node, "/topic/create", topic="plain")
         node.process.send_signal(signal.SIGKILL)
         node.process.wait()
     for retention in ("10m0s", "0s"):
         with nsqd(tmp_path, "-retention", retention) as node:
-            assert told(node, "own") == own | {"of_its_own": ["durability", "retention", "retention_bytes"]}
+            assert told(node, "own") == own | {
+                "of_its_own": ["durability", "retention", "retention_bytes", "max_attempts"]
+            }
             assert told(node, "plain") == NODES_OWN | {"retention": retention}
 
 

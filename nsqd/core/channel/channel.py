@@ -50,7 +50,6 @@ class Channel:
         "_agenda",
         "_bounded",
         "_limits",
-        "_max_attempts",
         "_messages_before",
         "backlog",
         "buried",
@@ -65,6 +64,7 @@ class Channel:
         "journal",
         "key",
         "latency",
+        "max_attempts",
         "measures",
         "name",
         "number",
@@ -104,7 +104,7 @@ class Channel:
         self.measures = Measures(latency, outcomes, parts.agenda) if measured else None
         self._agenda = parts.agenda
         self._limits = parts.limits
-        self._max_attempts = parts.max_attempts
+        self.max_attempts = parts.max_attempts
         self._bounded = bounded or ephemeral
         self.start = parts.offsets.distributed  # messages before it are not for this channel
         self.backlog = Backlog(parts.offsets, parts.extents, parts.limits.mem_queue_size)
@@ -189,7 +189,7 @@ class Channel:
 
     def is_given_up(self, attempts: int) -> bool:
         """Return True if a message that comes back after `attempts` deliveries is to be buried instead of delivered again."""
-        return 0 < self._max_attempts <= attempts
+        return 0 < self.max_attempts <= attempts
 
     def count_outcome(self, what: str, ordinal: int, message_id: bytes, attempts: int) -> None:
         """Count an outcome of a message if the channel is measured. `what`: REQUEUED, TIMED_OUT or BURIED."""

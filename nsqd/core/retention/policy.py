@@ -1,6 +1,6 @@
-"""How a topic's messages are kept: what an OK waits for, and for how long finished messages stay in the log.
+"""How a topic's messages are kept: what an OK waits for, how long finished messages stay in the log, when one is given up.
 
-The node has a StoragePolicy; a topic may override each part of it.
+The node has a StoragePolicy, and a number of attempts for each topic; a topic may override each part of it.
 """
 
 from dataclasses import dataclass
@@ -38,9 +38,10 @@ class TopicConfig:
     retention: int | None = None
     retention_bytes: int | None = None
     replicate: int | None = None
+    max_attempts: int | None = None  # deliveries before a message is buried; 0: any number. See Limits.attempts
 
     def over(self, node: StoragePolicy) -> StoragePolicy:
-        """Return the settings that apply to the topic."""
+        """Return the settings of the topic's storage that apply."""
         return StoragePolicy(
             node.durability if self.durability is None else self.durability,
             node.retention if self.retention is None else self.retention,

@@ -39,7 +39,6 @@ class Tube(Pausable):
 
     __slots__ = (
         "_made_among",
-        "_max_attempts",
         "agenda",
         "arrivals",
         "delayed",
@@ -50,6 +49,7 @@ class Tube(Pausable):
         "jobs",
         "key",
         "listed",
+        "max_attempts",
         "name",
         "number",
         "offsets",
@@ -67,7 +67,7 @@ class Tube(Pausable):
         super().__init__()
         self.topic_name, self.number, self.offsets = parts.topic, parts.number, parts.offsets
         self.extents, self.journal, self.agenda = parts.extents, parts.journal, parts.agenda
-        self._max_attempts = parts.max_attempts
+        self.max_attempts = parts.max_attempts
         self.index = index
         self.key = parts.number  # by which workers know the tube; negative: it is a stripe
         self.stripes: tuple[Tube, ...] = ()  # tubes of this name of adopted logs
@@ -197,7 +197,7 @@ class Tube(Pausable):
         """
         self.start, self.jobs, self.table = start, jobs, JobTable(jobs)
         self.arrivals.resume(position, holes)
-        reserved = jobs.in_state(JobState.RESERVED) if self._max_attempts else ()
+        reserved = jobs.in_state(JobState.RESERVED) if self.max_attempts else ()
         given_up = [job.ordinal for job in reserved if self.is_given_up(job)]
         for ids, first in self.table.restart(offset, self.agenda.now):
             self.index.add_jobs(ids, self.number, first)
@@ -262,7 +262,7 @@ class Tube(Pausable):
 
     def is_given_up(self, job: Job) -> bool:
         """Return True if the job has been reserved as often as -max-attempts allows."""
-        return 0 < self._max_attempts <= job.reserves
+        return 0 < self.max_attempts <= job.reserves
 
     def hand_back(self, job: Job, priority: int, delay: int, now: int) -> None:
         """Release a reserved job with that priority, to be ready after `delay` s; or bury it if it is given up."""

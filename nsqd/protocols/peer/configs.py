@@ -1,7 +1,8 @@
 """The frame about the configurations of topics.
 
     CONFIGS  how messages of topics are kept, in msgpack: for each topic its name, the version (ms since the epoch, node
-             number), and the four parts of the configuration, nil where the node's setting applies
+             number), and the parts of the configuration, nil where the node's setting applies. The fifth part, the
+             most attempts, is left out if it is nil: nodes of an earlier version expect four parts
 
 See docs/design/cluster.md#configurations-of-topics.
 """
@@ -18,6 +19,7 @@ from nsqd.protocols.peer.fields import is_int, unpack_message
 from nsqd.protocols.peer.frames import FrameKind, PeerError, encode
 from nsqd.protocols.peer.node_identity import MOST_NUMBER
 from penstock.protocol.names import is_valid_name
+from penstock.protocol.nsq import MAX_ATTEMPTS
 
 MOST_CONFIGS = 1000  # in one frame, and that a node remembers
 MOST_VALUE = (1 << 62) - 1
@@ -41,13 +43,14 @@ def to_fields(word: VersionedConfig) -> list[Any]:
     """Return a word as a list, for the frame and for cluster.json."""
     config = word.config
     durability = config.durability.value if config.durability is not None else None
-    return [word.topic, word.at, word.node, durability, config.retention, config.retention_bytes, config.replicate]
+    fields = [word.topic, word.at, word.node, durability, config.retention, config.retention_bytes, config.replicate]
+    return fields if config.max_attempts is None else [*fields, config.max_attempts]
 
 
 def from_fields(fields: Any) -> VersionedConfig:
     """Return the word that a list holds. Raises ValueError."""
-    if not isinstance(fields, list) or len(fields) != 7:
-        raise ValueError("a configuration has not seven fields")
+    if not isinstance(fields, list) or len(fields) not in (7, 8):
+        raise ValueError("a configuration has neither seven nor eight fields")
     topic, at, node, durability, *numbers = fields
     if type(topic) is not str or not is_valid_name(topic):
         raise ValueError("a configuration is of no topic")
@@ -55,6 +58,8 @@ def from_fields(fields: Any) -> VersionedConfig:
         raise ValueError("a configuration has no version")
     if any(number is not None and not is_int(number, MOST_VALUE) for number in numbers) or numbers[2] == 0:
         raise ValueError("a part of a configuration is not a number")
+    if len(fields) == 8 and not is_int(fields[7], MAX_ATTEMPTS):
+        raise ValueError("the most attempts of a configuration are out of range")
     mode = Durability(durability) if durability is not None else None
     return VersionedConfig(topic, at, node, TopicConfig(mode, *numbers))
 

@@ -460,7 +460,7 @@ def test_a_pause_at_the_borrower_holds_at_once(cluster: Cluster) -> None:
 def test_a_lost_connection_buries_nothing() -> None:
     cluster = Cluster(2)
     a, b = cluster.stations
-    a.node.channel("t", "c")._max_attempts = 2
+    a.node.channel("t", "c").max_attempts = 2
     reader(cluster, b, ready=1)
     publish(cluster, a, b"x")
     for _ in range(4):

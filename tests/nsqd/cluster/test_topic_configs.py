@@ -81,7 +81,7 @@ def test_a_topic_of_an_adopted_log_has_what_was_set_and_keeps_the_rest() -> None
     topic = node.broker.topic("orders")
     topic.configure(TopicConfig(Durability.ALWAYS, 1, 5000, None))
     TopicConfigs([CONFIG, CONFIG._replace(topic="missing")]).use_in(node.broker)
-    assert topic.config == TopicConfig(Durability.OS, 3600 * 10**9, 5000, 2)
+    assert topic.config == TopicConfig(Durability.OS, 3600 * 10**9, 5000, 2, 5)
     assert "missing" not in node.broker.topics
     use(CONFIG._replace(config=TopicConfig()), node.broker)
-    assert topic.config == TopicConfig(Durability.OS, 3600 * 10**9, 5000, 2)
+    assert topic.config == TopicConfig(Durability.OS, 3600 * 10**9, 5000, 2, 5)

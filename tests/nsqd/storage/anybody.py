@@ -25,7 +25,7 @@ from tests.nsqd.storage.sim_node import SimNode
 TOPICS = ("t", "t", "u", "e#ephemeral")
 CHANNELS = ("a", "a", "b", "c", "x#ephemeral")
 DELAYS = (0, 0, 50, 3000, 90_000)  # ms
-CONFIGS = (TopicConfig(), TopicConfig(Durability.OS, 3600 * SECOND), TopicConfig(retention_bytes=3000))
+CONFIGS = (TopicConfig(), TopicConfig(Durability.OS, 3600 * SECOND, max_attempts=3), TopicConfig(retention_bytes=3000))
 
 
 class Anybody:

@@ -26,7 +26,7 @@ CONFIGS = (
     TopicConfig(),
     TopicConfig(Durability.ALWAYS, retention=3600 * SECOND),
     TopicConfig(Durability.OS, retention=3600 * SECOND),
-    TopicConfig(Durability.INTERVAL, retention_bytes=3000),
+    TopicConfig(Durability.INTERVAL, retention_bytes=3000, max_attempts=4),
     TopicConfig(retention=2 * SECOND),
 )
 TIMEOUTS = (200 * MS, 2 * SECOND, 60 * SECOND)

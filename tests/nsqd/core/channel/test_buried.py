@@ -6,6 +6,7 @@ from nsqd.core.channel.actions import ChosenMessage, finish_buried, kick, requeu
 from nsqd.core.channel.buried import Buried, DeadLetter
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import Limits
+from nsqd.core.retention.policy import TopicConfig
 from tests.nsqd.core.node import SECOND, Node, bodies, ids
 
 LIMITS = Limits(max_attempts={"": 3, "t": 2, "u": 0}, requeue_on_disconnect=True)
@@ -41,6 +42,32 @@ def split(message_ids: bytes) -> list[bytes]:
 
 
 # why and when
+
+
+def test_a_topics_own_limit_has_precedence_at_once_until_it_is_the_nodes_again(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", 1)
+    topic = node.broker.topics["t"]
+
+    def deliveries() -> int:
+        before = len(consumer.channel.buried)
+        node.publish("t", b"x")
+        for count in range(1, 9):
+            (delivery,) = inbox.take()
+            consumer.requeue(delivery.id, 0, node.now)
+            node.turn()
+            if len(consumer.channel.buried) > before:
+                return count
+        raise AssertionError("it is not buried")
+
+    assert deliveries() == 2
+    topic.configure(TopicConfig(max_attempts=1))
+    assert deliveries() == 1
+    assert topic.channel("later").max_attempts == 1
+    topic.configure(TopicConfig(max_attempts=5))
+    assert deliveries() == 5
+    topic.configure(TopicConfig())
+    assert deliveries() == 2
+    assert topic.channel("later").max_attempts == 2
 
 
 @pytest.mark.parametrize(("topic", "deliveries"), [("t", 2), ("other", 3)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgpack
@@ -21,10 +22,15 @@ from nsqd.protocols.peer.configs import (
 from nsqd.protocols.peer.frames import PeerError
 
 HEAD = 5  # bytes of a frame before its content
-CONFIG = VersionedConfig("orders", 1_800_000_000_000, 7, TopicConfig(Durability.OS, 3600 * 10**9, None, 2))
+CONFIG = VersionedConfig("orders", 1_800_000_000_000, 7, TopicConfig(Durability.OS, 3600 * 10**9, None, 2, 5))
 NUMBERS = st.none() | st.integers(0, MOST_VALUE)
 CONFIGS = st.builds(
-    TopicConfig, st.none() | st.sampled_from(Durability), NUMBERS, NUMBERS, st.none() | st.integers(1, MOST_VALUE)
+    TopicConfig,
+    st.none() | st.sampled_from(Durability),
+    NUMBERS,
+    NUMBERS,
+    st.none() | st.integers(1, MOST_VALUE),
+    st.none() | st.integers(0, 65535),
 )
 WORDS = st.builds(
     VersionedConfig,
@@ -38,6 +44,10 @@ WORDS = st.builds(
 @given(st.lists(WORDS, max_size=3))
 def test_what_was_packed_is_read(words: list[VersionedConfig]) -> None:
     assert unpack_configs(pack_configs(words)[HEAD:]) == words
+
+
+def test_nodes_of_an_earlier_version_read_what_has_no_attempts() -> None:
+    assert len(to_fields(CONFIG._replace(config=replace(CONFIG.config, max_attempts=None)))) == 7
 
 
 @given(st.binary(max_size=200))
@@ -61,7 +71,7 @@ def test_any_bytes_are_read_or_refused(content: bytes) -> None:
         (3, "never"),
         (4, -1),
     ]
-    + [(4, "1"), (5, MOST_VALUE + 1), (6, 0), (6, [])],
+    + [(4, "1"), (5, MOST_VALUE + 1), (6, 0), (6, []), (7, -1), (7, 65536), (7, None), (7, True)],
 )
 def test_a_field_that_no_configuration_has_is_refused(place: int, value: Any) -> None:
     fields = to_fields(CONFIG)
@@ -71,7 +81,8 @@ def test_a_field_that_no_configuration_has_is_refused(place: int, value: Any) ->
 
 
 @pytest.mark.parametrize(
-    "content", [{}, 7, [7], [[]], [to_fields(CONFIG)[:-1]], [to_fields(CONFIG)] * (MOST_CONFIGS + 1)]
+    "content",
+    [{}, 7, [7], [[]], [to_fields(CONFIG)[:-2]], [[*to_fields(CONFIG), 1]], [to_fields(CONFIG)] * (MOST_CONFIGS + 1)],
 )
 def test_what_is_no_list_of_configurations_is_refused(content: Any) -> None:
     with pytest.raises(PeerError):

@@ -114,7 +114,7 @@ def config(random: Random) -> configs.VersionedConfig:
         return random.choice((None, edge(random, configs.MOST_VALUE)))
 
     durability = random.choice((None, *Durability))
-    own = TopicConfig(durability, number(), number(), random.choice((None, 1, 3)))
+    own = TopicConfig(durability, number(), number(), random.choice((None, 1, 3)), random.choice((None, 0, 5)))
     return configs.VersionedConfig(
         f"topic{random.randrange(9)}", edge(random, configs.MOST_VALUE), edge(random, 1023), own
     )

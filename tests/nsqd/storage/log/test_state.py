@@ -44,7 +44,7 @@ def channel_of(state: TopicState) -> ChannelState:
 def test_a_topic_is_read_as_it_was_written() -> None:
     one = node()
     topic = one.broker.topic("t")
-    topic.configure(TopicConfig(Durability.OS, HOUR, 5))
+    topic.configure(TopicConfig(Durability.OS, HOUR, 5, max_attempts=7))
     inbox = Inbox()
     consumer = Client(topic.channel("a"), inbox, 60 * SECOND, 0)
     consumer.set_ready(4)
