@@ -230,11 +230,10 @@ def grouped(alarms: Iterable[Alarm]) -> list[Group]:
     return sorted(groups.values(), key=lambda group: group.severity)
 
 
-def topics_in_trouble(alarms: Iterable[Alarm]) -> dict[str, Severity]:
-    """Return the topics that alarms concern, each with its worst severity."""
-    found: dict[str, Severity] = {}
+def topics_in_trouble(alarms: Iterable[Alarm]) -> dict[str, Alarm]:
+    """Return the topics that alarms concern, each with the first of its alarms that is not snoozed: of `all`, the worst."""
+    found: dict[str, Alarm] = {}
     for one in alarms:
-        topic, severity = one.subject.topic, one.subject.severity
-        if topic and one.snooze is None:
-            found[topic] = min(severity, found.get(topic, severity))
+        if one.subject.topic and one.snooze is None:
+            found.setdefault(one.subject.topic, one)
     return found

@@ -33,6 +33,7 @@ from shared.http.errors import HttpError
 
 SHOWN = 20  # alarms of each rule on the page of all rules
 MOST_MINUTES = 60 * 24 * 30  # of a snooze
+MOST_HERE = 5  # alarms with a banner of their own on the page of what they are about
 MINUTE = 60_000_000_000  # ns
 
 
@@ -68,14 +69,18 @@ class AlarmPages:
         alarms = self.monitor.book.all()
         return alarms if who.sees_all else [one for one in alarms if one.subject.topic and who.sees(one.subject.topic)]
 
-    def counts(self, who: Who) -> dict[str, int]:
-        """Return the number of alarms that are not snoozed, by severity.
+    def banners(self, who: Who, topic: str, channel: str, node: str) -> Fields:
+        """Return the alarms that the page of this topic, channel or node ("": of none) tells of, and counts of the others.
 
-        Those that are only good to know do not count, nor do nodes that are down: they have banners of their own.
+        Those that are snoozed or only good to know are left out, and nodes that are down: they have banners of their own.
         """
         alarms = [one for one in self.visible(who) if one.snooze is None and one.rule.name != "node-down"]
+        alarms = [one for one in alarms if one.subject.severity is not Severity.INFO]
+        here = [one for one in alarms if one.subject.is_about(topic, channel, node)][:MOST_HERE]
         found = Counter(one.subject.severity for one in alarms)
-        return {one.word: found[one] for one in (Severity.CRITICAL, Severity.WARNING) if found[one]}
+        found.subtract(one.subject.severity for one in here)
+        counts = {one.word: found[one] for one in (Severity.CRITICAL, Severity.WARNING) if found[one]}
+        return {"alarms_here": here, "alarm_counts": counts}
 
     def groups(self, who: Who) -> list[Group]:
         """Return the alarms that are not snoozed, by rule; without those that are only good to know."""

@@ -24,6 +24,12 @@ class Subject:
     topic: str = ""  # "": it concerns no topic, and everybody who may see all topics sees it
     since: int = 0  # ns since the epoch, if that is known; 0: since it was found
 
+    def is_about(self, topic: str, channel: str, node: str) -> bool:
+        """Return whether the page of this node, topic, or channel of the topic ("": of none) shows what it is about."""
+        if node:
+            return not self.topic and self.key == node
+        return bool(topic) and self.topic == topic and (not channel or self.name in (topic, f"{topic}/{channel}"))
+
 
 Found = Iterator[Subject]
 Check = Callable[[Snapshot], Found]  # yields what a rule holds for

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
 
 from admin.cluster import PartialResult
 from admin.merge import JsonObject
@@ -119,6 +120,15 @@ class Refusal:
     reason: str
 
 
+class Trouble(NamedTuple):
+    """What an operator should look at in a cluster."""
+
+    subject: str  # the node, log or copy
+    kind: str  # tells it from other troubles of the same subject
+    words: str  # may differ with each look
+    is_critical: bool = True
+
+
 @dataclass(slots=True)
 class ClusterState:
     """A cluster: its nodes by number, the copies of their logs, and contradictions between answers."""
@@ -137,21 +147,26 @@ class ClusterState:
         """Return the cluster in the form of /api/cluster."""
         return asdict(self)
 
-    def alarms(self) -> Iterator[tuple[str, str]]:
-        """Yield what an operator should look at: (severity, words)."""
+    def troubles(self) -> Iterator[Trouble]:
+        """Yield what an operator should look at."""
         for one in self.nodes:
             if one.is_bad:
-                yield "bad", f"node {one.node} of cluster {self.name} is {one.state}"
+                is_served = one.adopted_by is not None
+                served = f"; node {one.adopted_by} has adopted its log" if is_served else ""
+                yield Trouble(
+                    f"node {one.node} of cluster {self.name}", one.state, f"it is {one.state}{served}", not is_served
+                )
         for one in self.nodes:
             if words := shortage(one):
-                yield "warn", f"node {one.node} of cluster {self.name}: {words}"
+                yield Trouble(f"node {one.node} of cluster {self.name}", "few copies", words, is_critical=False)
         for log in self.logs:
             if log.is_bad:
                 node = "an unknown node" if log.node is None else f"node {log.node}"
-                yield "bad", f"the log of {node} is not served: {log.state} (node {log.owner})"
+                yield Trouble(f"log of {node}", "not served", f"it is not served: {log.state} (node {log.owner})")
         for copy in self.copies:
             if copy.state == "failed":
-                yield "bad", f"node {copy.follower} cannot copy the log of node {copy.owner}: {copy.failure}"
+                subject = f"copy of the log of node {copy.owner} at node {copy.follower}"
+                yield Trouble(subject, "failed", copy.failure or "it cannot be made")
 
 
 @dataclass(slots=True)
@@ -167,7 +182,7 @@ def shortage(one: MemberState) -> str:
     if possible is None or wanted is None or possible >= wanted:
         return ""
     copies = "1 copy is" if possible == 1 else f"{possible} copies are"
-    return f"only {copies} possible now; topics with replicate={possible + 1} or more reject publishes"
+    return f"only {copies} possible now; topics that need {possible + 1} or more reject publishes"
 
 
 def copy_row(copy: LogCopy) -> JsonObject:

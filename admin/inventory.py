@@ -64,6 +64,7 @@ class NodeRecord:
     stuck: tuple[Stuck, ...] = ()
     is_drained: bool = False  # it was draining, and had nothing left
     is_draining: bool = False
+    adopted_by: int | None = None  # number of the node that has adopted its log and delivers its messages; None: none
 
     @property
     def address(self) -> str:
@@ -85,11 +86,18 @@ class NodeRecord:
 
     @property
     def held(self) -> int:
-        """The messages on it that were not finished, without buried ones."""
+        """The messages that only it could deliver, without buried ones."""
+        if self.adopted_by is not None:
+            return 0
         return sum(self.figures.get(name, 0) for name in ("depth", "in_flight", "deferred"))
 
     def losses(self, sees_all: bool, visible: Iterable[str]) -> str:
-        """Return which topics and how many messages are stuck on the node, of those topics that are visible to a user."""
+        """Return which topics and how many messages are stuck on the node, of those topics that are visible to a user.
+
+        If another node delivers them, it says so.
+        """
+        if self.adopted_by is not None:
+            return f"Node {self.adopted_by} has adopted its log and delivers its messages."
         shown = set(visible)
         stuck = [one for one in self.stuck if one.topic in shown]
         if not sees_all:
@@ -186,6 +194,12 @@ class Inventory:
         if known is not None and (known.is_draining, known.is_drained) != (is_draining, is_drained):
             self._put(replace(known, is_draining=is_draining, is_drained=is_drained))
 
+    def note_adopter(self, address: str, adopted_by: int | None) -> None:
+        """Note which node has adopted the log of a node of a cluster; None: none."""
+        known = self._records.get(address)
+        if known is not None and known.adopted_by != adopted_by:
+            self._put(replace(known, adopted_by=adopted_by))
+
     def dismiss(self, address: str, now: int) -> bool:
         """Forget a node that does not answer. Returns False if there is none, or if it answers."""
         known = self._records.get(address)
@@ -259,6 +273,7 @@ def restored(data: Mapping[str, Any]) -> NodeRecord | None:
             for one in objects(data.get("stuck"))[:MOST_STUCK]
         ),
         is_drained=data.get("is_drained") is True, is_draining=data.get("is_draining") is True,
+        adopted_by=number(data.get("adopted_by")) if data.get("adopted_by") is not None else None,
         **{name: max(0, number(data.get(name))) for name in ("seen_at", "failing_since", "figures_at")},
     )  # fmt: skip
 

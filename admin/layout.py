@@ -86,7 +86,7 @@ def _environment() -> jinja2.Environment:
     """Return the templates, which all clusters share."""
     found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
+        trim_blocks=True, lstrip_blocks=True, auto_reload=False,  # an upgrade in place does not mix its files with this code
     )  # fmt: skip
     found.filters |= FILTERS
     found.globals |= LIMITS
@@ -318,6 +318,8 @@ class PageRenderer:
             "down": [],
             "more_down": 0,
             "alarm_counts": {},
+            "alarm_groups": [],
+            "alarms_here": [],
             "table": None,
             "export_csv": FILTERS["arguments"]({**query(request), "format": "csv"}),
             "export_json": FILTERS["arguments"]({**query(request), "format": "json"}),

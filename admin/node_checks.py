@@ -13,15 +13,13 @@ from admin.views import count, size
 
 
 def down(look: Snapshot) -> Found:
-    """Yield the nodes that do not answer."""
+    """Yield the nodes that do not answer; critical if nobody delivers their messages."""
     for name, one in look.nodes.items():
         if one.state is NodeState.DOWN:
-            words = (
-                f"{words_of(one.record, look.at)}. {one.record.losses(True, (each.topic for each in one.record.stuck))}"
-            )
-            yield node_subject(
-                "node-down", name, words, one.record.held, Severity.CRITICAL, since=one.record.failing_since
-            )
+            record = one.record
+            words = f"{words_of(record, look.at)}. {record.losses(True, (each.topic for each in record.stuck))}"
+            severity = Severity.CRITICAL if record.adopted_by is None else Severity.WARNING
+            yield node_subject("node-down", name, words, record.held, severity, since=record.failing_since)
 
 
 def refusing(look: Snapshot) -> Found:
@@ -74,10 +72,10 @@ def cut(look: Snapshot) -> Found:
 def cluster(look: Snapshot) -> Found:
     """Yield what the members of a cluster say that an operator should look at."""
     for cluster in look.clusters:
-        for level, words in cluster.alarms():
-            severity = Severity.CRITICAL if level == "bad" else Severity.WARNING
-            key = words.partition(": ")[0][:200]  # without a reason or a number, which may differ with each look
-            yield Subject("cluster", key, words[:500], "cluster", f"cluster {cluster.name}", 0.0, severity)
+        for one in cluster.troubles():
+            severity = Severity.CRITICAL if one.is_critical else Severity.WARNING
+            key = f"{cluster.name}: {one.subject}: {one.kind}"[:200]
+            yield Subject("cluster", key, one.subject[:200], "cluster", one.words[:300], 0.0, severity)
 
 
 def versions(look: Snapshot) -> Found:

@@ -14,7 +14,7 @@ from admin.api import JsonApi, Settings, parameters
 from admin.cluster import AllFailed, Producer
 from admin.cluster_state import copy_row, shortage
 from admin.failures import in_words
-from admin.inventory import NodeRecord
+from admin.inventory import NodeRecord, NodeState
 from admin.layout import Fields, View
 from admin.merge import number, objects, text
 from admin.monitor import Monitor
@@ -39,7 +39,7 @@ from admin.tables import (
 from admin.talkers import MOST, top_talkers
 from admin.tombstones import Tombstones
 from admin.upstreams import UpstreamError
-from admin.views import MOST_CURSORS, count, page_of, reader_rows, whole
+from admin.views import MOST_CURSORS, count, page_of, reader_rows, size, whole
 from shared.http.api import query
 
 MOST_INACTIVE = 1_000  # topics without a node shown on the lookup page
@@ -88,6 +88,7 @@ class NodePages:
     def _row(self, record: NodeRecord, who: Who, now: int) -> Fields:
         """Return what the table of nodes says of one."""
         one, state = record.producer, record.state(now)
+        figures = _figures(record, state) if who.sees_all else {}
         facts = self.monitor.last.nodes.get(record.address)
         topics = [name for name, _ in one.topics]
         return {
@@ -104,12 +105,30 @@ class NodePages:
             "registered": len(one.remote_addresses) if record.is_named else 0,
             "topics": len(who.visible(topics)),
             "tombstoned": [name for name, tombstoned in one.topics if tombstoned and who.sees(name)],
-            "figures": record.figures if who.sees_all else {},
-            "depth": record.figures.get("depth", 0) if who.sees_all else None,
+            "figures": figures,
+            "depth": figures.get("depth"),
             "disk_free": facts.disk_free if facts is not None and facts.disk_total else None,
             "disk_total": facts.disk_total if facts is not None else 0,
             "copies": self._copies(record.address),
         }
+
+    def _facts(self, address: str) -> Iterator[tuple[str, str]]:
+        """Yield what the page of a node that answers tells of the node itself."""
+        record, facts, now = (
+            self.queries.inventory.find(address),
+            self.monitor.last.nodes.get(address),
+            self.queries.clock(),
+        )
+        if record is not None:
+            yield "State", "draining" if record.is_draining else record.state(now).value
+            yield "Version", record.producer.version
+            if self.settings.lookupds and record.is_named:
+                yield "nsqlookupds", f"{len(record.producer.remote_addresses)} of {len(self.settings.lookupds)}"
+        if facts is not None and facts.disk_total:
+            yield "Free disk", f"{size(facts.disk_free)}, {100 * facts.disk_free / facts.disk_total:.0f} %"
+            yield "Sync p99", f"{facts.sync_p99_ms:.1f} ms"
+        if copies := self._copies(address):
+            yield "Copies of its log", copies
 
     def _copies(self, address: str) -> str:
         """Return who has adopted the node's log, or which nodes have copies of it; "" if it is in no cluster."""
@@ -168,7 +187,7 @@ class NodePages:
             "sort": order.key,
             "order": "desc" if order.is_descending else "asc",
             "heads": NODE_TOPICS.heads(asked),
-            "totals": [("Version", producer.version), *(totals if who.sees_all else ())],
+            "totals": [*self._facts(address), *(totals if who.sees_all else ())],
             "talkers": TALKERS.sorted(top_talkers(use.answers.get(producer.address, {})), asked),
             "talker_heads": TALKERS.heads(asked),
             "drain": drain_view(drain.answers.get(producer.address, {})),
@@ -321,6 +340,14 @@ class LookupdState:
 
 
 # Columns of the exported tables of nodes, and of the nodes of a cluster.
+def _figures(record: NodeRecord, state: NodeState) -> Mapping[str, int]:
+    """Return the figures of a node that still hold: of one that is gone, only what nobody else has."""
+    if not state.is_gone:
+        return record.figures
+    held = ("depth", "buried") if record.adopted_by is None else ()
+    return {name: record.figures[name] for name in held if name in record.figures}
+
+
 _NODE = ("node", "hostname", "version", "state", "topics", "depth", "disk_free")
 _MEMBER = (
     "node", "address", "http_address", "state", "others", "copies_possible", "copies_wanted", "replies_given_up",

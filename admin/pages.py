@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from admin.access import who_asks
+from admin.access import place_of, who_asks
 from admin.alarm_pages import AlarmPages
 from admin.channel_page import ChannelPage
 from admin.cluster import AllFailed
@@ -54,7 +54,8 @@ class Pages:
 
     async def banners(self, request: Request) -> Fields:
         """Return what appears above every page: nodes that do not answer, and what is paused."""
-        who = who_asks(request)
+        who, place, node = who_asks(request), place_of(request), request.path_params.get("node", "")
+        topic, channel = (*place, "", "")[:2]
         try:
             paused = [one for one in await self.queries.pauses() if who.sees(one["name"].partition("/")[0])]
         except (AllFailed, UpstreamError):
@@ -72,6 +73,8 @@ class Pages:
             for address, seconds in fallback.stale().items()
             if address not in dead
         ]
+        if topic:
+            paused = [one for one in paused if one["name"].partition("/")[0] == topic]
         return {
             "paused": paused,
             "paused_tubes": [one for one in sorted(self.alarms.monitor.last.paused_tubes) if who.sees(one[0])][
@@ -80,13 +83,12 @@ class Pages:
             "stale": stale,
             "down": [self._down(one, who) for one in down[:MOST_DOWN]],
             "more_down": max(0, len(down) - MOST_DOWN),
-            "alarm_counts": self.alarms.counts(who),
+            **self.alarms.banners(who, topic, channel, node),
             "has_cluster": await self._has_cluster(),
         }
 
     def _down(self, record: NodeRecord, who: Who) -> Fields:
-        """Return what the banner says of a node that is down: also who has adopted its log."""
-        found = self.alarms.monitor.last.member(record.address)
+        """Return what the banner says of a node that is down."""
         return {
             "address": record.address,
             "name": record.name,
@@ -94,7 +96,7 @@ class Pages:
             "words": words_of(record, self.queries.clock()),
             "losses": record.losses(who.sees_all, who.visible(one.topic for one in record.stuck)),
             "figures_at": record.figures_at,
-            "adopted_by": found[1].adopted_by if found is not None else None,
+            "is_adopted": record.adopted_by is not None,
         }
 
     async def _has_cluster(self) -> bool:

@@ -80,7 +80,7 @@ class TopicPages:
         chosen = ordered(own, cached.now, cached.before, cached.seconds, having, sort, order.is_descending)
         trouble = topics_in_trouble(self.alarms.visible(who))
         if not asked.get("sort"):  # trouble comes first, whatever its name
-            chosen.sort(key=lambda name: trouble.get(name, Severity.INFO + 1))
+            chosen.sort(key=lambda name: trouble[name].subject.severity if name in trouble else len(Severity))
         shown, page, pages = page_of(chosen, whole(asked.get("page", "1")))
         overview_rates = rates(cached.now, cached.before, cached.seconds, sort)
         wanted = chosen[:MOST_EXPORTED] if "format" in asked else list(shown)
@@ -105,7 +105,7 @@ class TopicPages:
             "errors": cached.now.errors,
             # a node that is down has a banner on every page already
             "alarm_groups": [one for one in self.alarms.groups(who) if one.rule.name != "node-down"],
-            "trouble": {name: severity.word for name, severity in trouble.items()},
+            "trouble": trouble,
             "table": [asdict(row) for row in listed],
         }
 

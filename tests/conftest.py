@@ -23,6 +23,9 @@ settings.register_profile(
     "penstock", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=FULL
 )
 settings.register_profile("unit", settings.get_profile("penstock"), max_examples=FULL // 5)
+settings.load_profile(
+    "penstock"
+)  # now: conftest.py files of the directories that are named import tests before pytest_configure
 
 # The longest first, so that in the end no worker has a long one left while the other has nothing. `--durations=0` tells.
 LONG = (
@@ -75,8 +78,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile("unit" if config.getoption("unit") else "penstock")
     if config.getoption("unit"):
+        settings.load_profile("unit")
         sys.addaudithook(_audit)
 
 

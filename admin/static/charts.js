@@ -4,6 +4,7 @@ import {Choices, Times} from "./times.js";
 
 const AGAIN = 10000;  // ms
 const HEIGHT = 180;  // px
+const YOUNG = 90;  // samples that fit into 15 minutes
 const SPANS = {quarter: [900, "hour"], hour: [3600, "hour"], day: [86400, "day"]};  // s, and the series that has them
 // The lines of each chart: a name in the answer, a label, a color. What an answer lacks is left out.
 const CHARTS = {
@@ -46,7 +47,7 @@ function draw(place, series, chart, from, to) {
   place.chart = new uPlot({
     width: place.clientWidth, height: HEIGHT, legend: {live: true},
     tzDate: (seconds) => Times.isLocal ? new Date(seconds * 1000) : uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
-    scales: {x: {range: () => place.range}, y: {range: (u, low, high) => [0, Math.max(1, high ?? 1)]}},
+    scales: {x: {range: () => place.range}, y: {range: (u, low, high) => [0, Math.max(1, 1.05 * (high ?? 1))]}},
     axes: [
       {...axis, space: 70, values: (u, ticks) => ticks.map((tick) => clock(tick, false))},
       {...axis, size: 70, label: chart.unit, labelSize: 20, values: (u, ticks) => ticks.map((tick) => tick.toLocaleString("en-US"))},
@@ -81,8 +82,10 @@ async function show(figure, isNew) {
   } catch {
     return;  // live.js tells that nsqadmin is gone
   }
+  const all = answer.ok ? await answer.json() : {};
+  if (isNew && !Choices.get("span") && (all.hour?.depth.length ?? 0) <= YOUNG) figure.querySelector("input[value=quarter]").checked = true;
   const [seconds, name] = SPANS[figure.querySelector("input[type=radio]:checked").value];
-  const series = answer.ok ? (await answer.json())[name] : null;
+  const series = all[name] ?? null;
   words.textContent = !answer.ok ? "The nodes do not answer. The next try follows in 10 seconds." : series ? "" : "Collecting data. The first samples appear in about 20 seconds.";
   if (!answer.ok) return;
   const to = Math.floor(new Date(answer.headers.get("Date") ?? Date.now()) / 1000);  // by the server's clock, as the samples are

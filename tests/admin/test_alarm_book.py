@@ -237,4 +237,5 @@ def test_topics_in_trouble() -> None:
         subject("node-down", "n", topic=""),
     ]
     book.update(found, NOW)
-    assert topics_in_trouble(book.all()) == {"t": Severity.CRITICAL}
+    (worst,) = topics_in_trouble(book.all()).items()
+    assert (worst[0], worst[1].subject.severity) == ("t", Severity.CRITICAL)

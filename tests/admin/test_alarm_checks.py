@@ -229,6 +229,15 @@ def test_node_down() -> None:
             assert not words("node-down", nodes(facts(state, dead)))
 
 
+def test_a_node_that_is_down_is_a_warning_if_another_delivers_its_messages() -> None:
+    dead = record(
+        failing_since=NOW - MINUTE, figures_at=NOW, figures={"depth": 3}, stuck=(Stuck("t", 3, 0),), adopted_by=2
+    )
+    (subject,) = found("node-down", nodes(facts(NodeState.DOWN, dead)))
+    assert subject.words == "no answer for 1.0 min. Node 2 has adopted its log and delivers its messages."
+    assert (subject.severity, subject.value) == (Severity.WARNING, 0)
+
+
 def test_node_refusing() -> None:
     assert words("node-refusing", nodes(facts(refusal="disk full", health="NOK"))) == {"n": "disk full"}
     assert words("node-refusing", nodes(facts(health="NOK"))) == {"n": "NOK"}
@@ -282,8 +291,8 @@ def test_cluster() -> None:
     assert not words("cluster", cluster())
     (down,) = found("cluster", cluster(state=DOWN))
     assert (down.name, down.words, down.severity) == (
-        "node 1 of cluster main is down",
-        "cluster main",
+        "node 1 of cluster main",
+        "it is down",
         Severity.CRITICAL,
     )
     (short,) = found("cluster", cluster(possible=1))
@@ -294,10 +303,10 @@ def test_an_alarm_of_a_copy_is_the_same_whatever_its_reason() -> None:
     keys = set()
     for failure in ("at byte 5", "at byte 6", "x" * 1000):
         (subject,) = found("cluster", cluster(LogCopy(1, 2, "l", "failed", None, None, None, failure)))
-        assert failure[:100] in subject.name
-        assert len(subject.name) <= 500
+        assert failure[:100] in subject.words
+        assert len(subject.words) <= 300
         keys.add(subject.key)
-    assert keys == {"node 2 cannot copy the log of node 1"}
+    assert keys == {"main: copy of the log of node 1 at node 2: failed"}
 
 
 @pytest.mark.parametrize(

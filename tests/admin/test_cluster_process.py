@@ -107,9 +107,10 @@ def test_three_nodes_and_one_of_them_is_killed(tmp_path: Path) -> None:
         eventually(lambda: "<strong>Node 2 is down.</strong>" in page(admin))
         text = unescape(page(admin))
         assert '<span class="bad">down, suspected by nodes 0, 1</span>' in text
-        assert "only 2 copies are possible now; topics with replicate=3 or more reject publishes" in text
+        assert "only 2 copies are possible now; topics that need 3 or more reject publishes" in text
         assert f"<pre>{down['recover']}</pre>" in text
-        eventually(lambda: "node 2 of cluster penstock is down" in page(admin, "/"))
+        eventually(lambda: "log of node 2</a> (it is not served: owner lost" in page(admin, "/"))
+        assert "it is down" in page(admin, "/alarms")
 
         words = shlex.split(down["recover"].replace("DATA-PATH", str(tmp_path / "2")))
         recovered = run(*words)
@@ -185,7 +186,7 @@ def test_an_operator_has_a_node_adopt_the_log_of_a_lost_one(tmp_path: Path) -> N
         eventually(lambda: "Adopt the log of node 2 in cluster penstock" in client.get("/cluster").text)
         assert "Adopt the log" not in page(admin), "a viewer has no button"
         assert "waits: -takeover-quorum is none" in page(admin)
-        eventually(lambda: "the log of node 2 is not served: owner lost" in page(admin, "/"))  # with the next look
+        eventually(lambda: "it is not served: owner lost" in page(admin, "/alarms"))  # with the next look
         assert adopt(log_id, confirm="1").status_code == 400
         assert adopt(log_id, by="2").status_code == 409
         assert adopt("00" * 16).status_code == 409

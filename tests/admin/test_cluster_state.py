@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admin.cluster_merge import MOST_CLUSTERS, MOST_COPIES, MOST_NODES, cluster_states
-from admin.cluster_state import ClusterState, LogCopy, MemberState, copy_row, shortage
+from admin.cluster_state import ClusterState, LogCopy, MemberState, Trouble, copy_row, shortage
 
 Raw = dict[str, Any]
 
@@ -72,7 +72,10 @@ def test_two_nodes_that_are_well() -> None:
         answer(0, word(1), followers=[follower(1)], mirrors=[mirror(1)]),
         answer(1, word(0), followers=[follower(0, "catching up", 70)], mirrors=[mirror(0)], available=1),
     )
-    assert (cluster.issues, list(cluster.alarms())) == ([], [("warn", f"node 1 of cluster c: {ONE}")])
+    assert (cluster.issues, list(cluster.troubles())) == (
+        [],
+        [Trouble("node 1 of cluster c", "few copies", ONE, False)],
+    )
     assert [(one.node, one.state, one.connected_to, one.others) for one in cluster.nodes] == [
         (0, "up", [1], 1),
         (1, "up", [0], 1),
@@ -83,7 +86,7 @@ def test_two_nodes_that_are_well() -> None:
     assert (node(cluster, 0).copies_possible, node(cluster, 0).copies_wanted) == (2, 2)
 
 
-ONE = "only 1 copy is possible now; topics with replicate=2 or more reject publishes"
+ONE = "only 1 copy is possible now; topics that need 2 or more reject publishes"
 
 
 def test_a_dead_node_is_what_the_others_know_of_it() -> None:
@@ -100,10 +103,8 @@ def test_a_dead_node_is_what_the_others_know_of_it() -> None:
     assert dead.recover == "penstock recover DATA-PATH --node 2 --from a:1"
     assert (copy(cluster, 0, 2).state, copy(cluster, 0, 2).behind, copy(cluster, 0, 2).is_bad) == ("away", None, True)
     assert copy_row(copy(cluster, 0, 2))["written"] == "-"
-    assert shortage(node(cluster, 0)) == (
-        "only 2 copies are possible now; topics with replicate=3 or more reject publishes"
-    )
-    assert ("bad", "node 2 of cluster c is down") in list(cluster.alarms())
+    assert shortage(node(cluster, 0)) == ("only 2 copies are possible now; topics that need 3 or more reject publishes")
+    assert Trouble("node 2 of cluster c", "down", "it is down") in list(cluster.troubles())
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ def test_a_node_that_has_left_is_no_alarm() -> None:
     cluster = merged(answer(0, word(1, False, standing="left"), word(2, False, standing="forgotten")))
     assert [one.state for one in cluster.nodes] == ["up", "left", "forgotten"]
     assert [one.others for one in cluster.nodes] == [0, 1, 1]
-    assert list(cluster.alarms()) == []
+    assert list(cluster.troubles()) == []
 
 
 # Logs and take-overs
@@ -185,7 +186,7 @@ def test_a_lost_log_waits_for_those_that_have_a_copy() -> None:
         "node 1 waits: -takeover-quorum is none",
     ]
     assert [one.node for one in lost.able] == [0]
-    assert ("bad", "the log of node 2 is not served: owner lost (node 2)") in list(cluster.alarms())
+    assert Trouble("log of node 2", "not served", "it is not served: owner lost (node 2)") in list(cluster.troubles())
     second["claims"] = claims("log2", 2, lost=False)
     assert [one.node for one in merged(first, second).logs[-1].takers] == [0]
     first["claims"] = claims("log2", 2, state="adopting")
@@ -236,7 +237,7 @@ def test_of_two_reports_about_a_copy_the_worse_is_believed() -> None:
         answer(1, word(0), mirrors=[mirror(0, 0, failure="cannot sync: no disk")]),
     )
     assert (copy(cluster, 0, 1).state, copy(cluster, 0, 1).failure) == ("failed", "cannot sync: no disk")
-    assert ("bad", "node 1 cannot copy the log of node 0: cannot sync: no disk") in list(cluster.alarms())
+    assert Trouble("copy of the log of node 0 at node 1", "failed", "cannot sync: no disk") in list(cluster.troubles())
 
 
 def test_copies_that_their_owner_does_not_write_to() -> None:
@@ -343,7 +344,7 @@ def test_whatever_nodes_answer_is_merged(answers: dict[str, Any]) -> None:
     assert len(asked) == len(set(asked))
     for cluster in found.clusters:
         cluster.json()
-        list(cluster.alarms())
+        list(cluster.troubles())
         assert len({one.node for one in cluster.nodes}) == len(cluster.nodes)
         for one in cluster.nodes:
             assert one.node not in one.connected_to

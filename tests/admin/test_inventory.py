@@ -230,6 +230,24 @@ def test_losses_tell_a_user_of_visible_topics_only() -> None:
     assert with_figures({"t": 1}).losses(True, ["t"]) == "1 message is stuck on it: t (1)."
 
 
+def test_what_another_node_delivers_is_not_stuck() -> None:
+    inventory = named("a", "b")
+    inventory.note_figures("a:1", figures({"t": 5}), NOW)
+    inventory.note_failure("a:1", "refused", NOW)
+    inventory.changed.clear()
+    inventory.note_adopter("a:1", 0)
+    assert inventory.changed == {"a:1"}
+    node = inventory.find("a:1")
+    assert node is not None
+    assert (node.held, node.losses(True, ["t"])) == (0, "Node 0 has adopted its log and delivers its messages.")
+    inventory.changed.clear()
+    inventory.note_adopter("a:1", 0)
+    inventory.note_adopter("unknown:1", 0)
+    assert not inventory.changed
+    inventory.note_adopter("a:1", None)
+    assert inventory.find("a:1") == replace(node, adopted_by=None)
+
+
 def test_nobody_reads_that_a_topic_lost_nothing_if_that_is_not_known() -> None:
     node = with_figures({f"t{number}": 9 for number in range(MOST_STUCK)} | {"mine": 1})
     assert node.losses(False, ["mine"]) == "Its figures of your topics are not known."

@@ -77,7 +77,14 @@ class Load:
         self._stops[0].set()
         for thread in self._publishers:
             thread.join()
-        eventually(lambda: self.acknowledged <= self.came, PATIENCE)
+        try:
+            eventually(lambda: self.acknowledged <= self.came, PATIENCE)
+        except AssertionError:
+            stats = [
+                httpx.get(f"http://127.0.0.1:{port + self._offset}/stats?format=json&topic=load").text
+                for port in HTTP_PORTS
+            ]
+            raise AssertionError(f"did not come: {sorted(self.acknowledged - self.came)}; {stats}") from None
         assert not self.refused & self.came
         assert not self.unexpected
 
