@@ -7,6 +7,7 @@ Each step has a value of these for each topic and each channel:
     requeued, timed_out     deliveries in the step that ended so; if the message was buried for it, it counts all the same
     buried, depth, in_flight, deferred      messages at the end of the step
 
+A log that the node adopts or gives back changes levels only: nobody has published or finished its messages in that step.
 The values of a topic but `published` are the sums over its channels; its depth includes what no channel was given yet. A step
 of which nothing is known (the node was down, the topic was new) is None.
 
@@ -24,6 +25,7 @@ from typing import NamedTuple
 
 from nsqd.core.channel.channel import Channel
 from nsqd.core.observation.series_block import SIZE, WIDTH, Block, Ring, Values, read_back
+from nsqd.core.observation.stripe_counts import StripeCounts
 from nsqd.core.observation.sums import channel_sums, topic_depth
 from nsqd.core.topic import Topic
 
@@ -66,6 +68,7 @@ class Series:
         self._places: OrderedDict[Subject, int] = OrderedDict()  # place of each; the one longest without a change first
         self._changed = array("q")  # by place: the serial number of the short step in which anything changed last
         self._free: list[int] = []  # places
+        self._striped: dict[Channel, StripeCounts] = {}  # of the channels that have stripes, or had some
 
     def record(self, topics: Iterable[Topic], at: int) -> Iterator[None]:
         """Note the steps that end at `at` (s since the epoch), in portions of about 0.1 ms. Nothing may be noted meanwhile.
@@ -78,6 +81,7 @@ class Series:
         for topic in topics:
             if topic.legal and not topic.deleted:
                 yield from self._look_at(topic)
+        self._striped = {channel: counts for channel, counts in self._striped.items() if not channel.deleted}
         for ring in rings:
             ring.begin(at)
         for number, block in enumerate(self._blocks):
@@ -98,7 +102,7 @@ class Series:
             if number % CHANNELS_AT_ONCE == CHANNELS_AT_ONCE - 1:
                 yield
             if not channel.deleted:
-                state = _state(channel)
+                state = self._state(channel)
                 total = tuple(map(add, total, state))
                 self._set(channel, state)
         _, finished, requeued, timed_out, buried, depth, in_flight, deferred = total
@@ -106,6 +110,19 @@ class Series:
         published = topic.intake.message_count
         self._set(topic, (published, finished, requeued, timed_out, buried, depth, in_flight, deferred))
         yield
+
+    def _state(self, channel: Channel) -> tuple[int, ...]:
+        """Return the values of a channel: its counters since the process started, and its levels."""
+        striped = self._striped.get(channel)
+        if striped is None and not channel.stripes:
+            published, depth, in_flight = channel.message_count, channel.depth, channel.in_flight.count
+            deferred, buried = channel.deferred_count, len(channel.buried)
+            finished = published - depth - in_flight - deferred - buried
+            return published, finished, channel.requeue_count, channel.timeout_count, buried, depth, in_flight, deferred
+        if striped is None:
+            striped = self._striped[channel] = StripeCounts()
+        sums = channel_sums(channel)
+        return *striped.look_at(channel).counts, sums.buried, sums.depth, sums.in_flight, sums.deferred
 
     def _set(self, subject: Subject, state: tuple[int, ...]) -> None:
         place = self._places.get(subject)
@@ -154,16 +171,3 @@ class Series:
 
     def __repr__(self) -> str:
         return f"<Series of {len(self._places)} topics and channels, {self.stored_bytes} B>"
-
-
-def _state(channel: Channel) -> tuple[int, ...]:
-    """Return the values of a channel: its counters since the process started, and its levels."""
-    if channel.stripes:
-        sums = channel_sums(channel)
-        finished = sums.messages - sums.unfinished
-        counters = sums.messages, finished, sums.requeued, sums.timed_out
-        return *counters, sums.buried, sums.depth, sums.in_flight, sums.deferred
-    published, depth, in_flight = channel.message_count, channel.depth, channel.in_flight.count
-    deferred, buried = channel.deferred_count, len(channel.buried)
-    finished = published - depth - in_flight - deferred - buried
-    return published, finished, channel.requeue_count, channel.timeout_count, buried, depth, in_flight, deferred
