@@ -28,11 +28,12 @@ from admin.layout import Fields
 from admin.merge import JsonObject, merged_channel
 from admin.options import AdminOptions
 from admin.queries import SELDOM, Queries
-from admin.series import spans
+from admin.series_past import summed_up
 from admin.tables import CHANNEL_NODES, CLIENTS, OF_PENSTOCK
 from admin.views import count, left_out, rate
 from shared.http.api import json_response, query
 from shared.http.errors import HttpError
+from shared.values import SECOND
 
 MOST_CLIENTS = 2000  # clients of one page
 STATES = (
@@ -98,6 +99,7 @@ class ChannelPage:
             "errors": [*errors, *left_out(clients, MOST_CLIENTS, "clients")],
             "is_paused": merged["paused"],
             "coverage": self.queries.coverage(topic),
+            "missing": self.queries.missing_past(topic, name),
             "paused_on": sum(one["paused"] for one in parts),
             "pauses": pauses_of(await self.queries.pauses(), topic, name),
             "timed": len(penstock_nodes) == len(producers),
@@ -121,25 +123,33 @@ class ChannelPage:
         return share(*known) if known is not None else ""
 
     async def series(self, request: Request) -> Response:
-        """Answer the recent series of a topic or a channel, summed over all nodes. See admin.series for the form."""
-        _, topic, *channel = parameters(request, self.options)
+        """Answer the recent series of a topic or a channel, summed over all nodes.
+
+        See admin.series for the form; `missing` is that of SeriesPast.missing.
+        """
+        _, topic, *channels = parameters(request, self.options)
+        channel = channels[0] if channels else ""
         producers = (await self.queries.producers_of(topic)).producers
-        return json_response(
-            await self._spans(await self.queries.penstock_nodes(producers), topic, channel[0] if channel else "")
-        )
+        found = await self._spans(await self.queries.penstock_nodes(producers), topic, channel)
+        return json_response(found | {"missing": self.queries.missing_past(topic, channel)})
 
     async def _spans(self, penstock_nodes: list[Producer], topic: str, channel: str) -> JsonObject:
         """Return all spans of the series. They are summed once in SELDOM s, however many pages show them."""
         asked = {"topic": topic} | ({"channel": channel} if channel else {})
+        past = self.queries.past
 
         async def question() -> JsonObject:
             gathered = await self.queries.ask_nodes(penstock_nodes, "/topic/series", asked, SELDOM)
-            answers = list(gathered.answers.values())
-            budget = self.queries.direct.answer_budget
-            return await budget.run_in_thread(gathered.memory, lambda: spans(answers, channel))
+            silent, now = self.queries.fallback.stale(), self.queries.clock() // SECOND
+            answers = {address: one for address, one in gathered.answers.items() if address not in silent}
+            kept = past.find(topic, channel)
+            found, kept = await self.queries.direct.answer_budget.run_in_thread(
+                gathered.memory + kept.memory, lambda: summed_up(kept, answers, channel, now)
+            )
+            past.keep(topic, channel, kept)
+            return found
 
-        key = ("spans", topic, channel, *(one.address for one in penstock_nodes))
-        return (await self.queries.cache.get(key, question, SELDOM)).now
+        return (await self.queries.cache.get(("spans", topic, channel), question, SELDOM)).now
 
 
 def _parts(stats: Stats | None, name: str) -> list[JsonObject]:

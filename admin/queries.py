@@ -21,9 +21,11 @@ from admin.inventory import Inventory, NodeRecord
 from admin.merge import JsonObject, number, objects, text
 from admin.overview import Overview, Rows, overview_of, rows_of
 from admin.response_cache import CachedAnswer, ResponseCache
+from admin.series_past import Missing, SeriesPast
 from admin.upstreams import Gathered, UpstreamError, Upstreams
 from admin.views import Row, topic_row
 from shared.http.errors import HttpError
+from shared.values import SECOND
 
 MOST_ROWS = 200  # topics in one request for rows
 SELDOM = 10.0  # s that an answer serves if its content changes slowly
@@ -44,6 +46,7 @@ class Queries:
     inventory: Inventory = field(default_factory=Inventory)  # all nodes that were ever seen
     clock: Callable[[], int] = time.time_ns  # ns since the epoch
     cache: ResponseCache = field(init=False)
+    past: SeriesPast = field(default_factory=SeriesPast)  # what charts show of nodes that are gone
     has_cluster: bool = False  # a node was in a cluster since the start; it remains so when no node answers
     # By address: whether it is Penstock's nsqd, and until when that is assumed.
     _kinds: dict[str, tuple[bool, float]] = field(default_factory=dict)
@@ -117,6 +120,16 @@ class Queries:
         down = {one.address for one in self.down()}
         missing = sum(one.address in down for one in every)
         return f"{len(every) - missing} of {len(every)} nodes" if missing else ""
+
+    def missing_past(self, topic: str, channel: str) -> list[Missing]:
+        """Return from when to when the series of a topic or channel lack a node that is gone: see SeriesPast.missing."""
+        gone = {
+            one.address: one.failing_since // SECOND
+            for one in self.gone()
+            if one.producer.carries(topic)
+            and (_LOG in one.producer.capabilities or self._kinds.get(one.address, (False, 0.0))[0])
+        }
+        return self.past.missing(topic, channel, gone, self.clock() // SECOND)
 
     async def node(self, address: str) -> Producer:
         """Return a node of the cluster. Raises HttpError 404, so that a request cannot direct nsqadmin to other servers."""

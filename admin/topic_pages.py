@@ -165,6 +165,7 @@ class TopicPages:
             "errors": [*errors, *left_out(channels, MOST_ROWS, "channels")],
             "is_paused": merged["paused"],
             "coverage": self.queries.coverage(name),
+            "missing": self.queries.missing_past(name, ""),
             "timed": len(penstock_nodes) == len(producers),
             "channels": channels[:MOST_ROWS],
             "ages": ages,
