@@ -24,6 +24,7 @@ from operator import add
 from typing import NamedTuple
 
 from nsqd.core.channel.channel import Channel
+from nsqd.core.observation.held_changes import HeldChanges
 from nsqd.core.observation.series_block import SIZE, WIDTH, Block, Ring, Values, read_back
 from nsqd.core.observation.stripe_counts import StripeCounts
 from nsqd.core.observation.sums import channel_sums, topic_depth
@@ -31,6 +32,7 @@ from nsqd.core.topic import Topic
 
 NAMES = ("published", "finished", "requeued", "timed_out", "buried", "depth", "in_flight", "deferred")
 COUNTERS = 4  # of NAMES are counts of the step; the others are levels at its end
+HELD = slice(NAMES.index("depth"), None)  # the levels of messages that a channel holds and that are not buried
 COARSE, FINE = 300, 10  # s per step
 COARSE_SLOTS, FINE_SLOTS = 288, 360  # a day, an hour
 MOST = 50_000  # topics and channels, of which each takes 0.45 KB beside its steps
@@ -68,6 +70,7 @@ class Series:
         self._places: OrderedDict[Subject, int] = OrderedDict()  # place of each; the one longest without a change first
         self._changed = array("q")  # by place: the serial number of the short step in which anything changed last
         self._free: list[int] = []  # places
+        self._held = HeldChanges()  # by place
         self._striped: dict[Channel, StripeCounts] = {}  # of the channels that have stripes, or had some
 
     def record(self, topics: Iterable[Topic], at: int) -> Iterator[None]:
@@ -91,6 +94,7 @@ class Series:
             block.record(rings)
             block.trim((self._fine, self._coarse))
             yield
+        self._held.end_look(at)
         if self.stored_bytes > MOST_BYTES:
             for ring in (self._fine, self._coarse):
                 ring.forget(len(ring.slots) // FORGOTTEN_AT_ONCE)
@@ -104,11 +108,12 @@ class Series:
             if not channel.deleted:
                 state = self._state(channel)
                 total = tuple(map(add, total, state))
-                self._set(channel, state)
+                self._set(channel, state, sum(state[HELD]))
         _, finished, requeued, timed_out, buried, depth, in_flight, deferred = total
-        depth += topic_depth(topic)
+        waiting = topic_depth(topic)
         published = topic.intake.message_count
-        self._set(topic, (published, finished, requeued, timed_out, buried, depth, in_flight, deferred))
+        state = (published, finished, requeued, timed_out, buried, depth + waiting, in_flight, deferred)
+        self._set(topic, state, waiting)
         yield
 
     def _state(self, channel: Channel) -> tuple[int, ...]:
@@ -121,10 +126,13 @@ class Series:
             return published, finished, channel.requeue_count, channel.timeout_count, buried, depth, in_flight, deferred
         if striped is None:
             striped = self._striped[channel] = StripeCounts()
-        sums = channel_sums(channel)
-        return *striped.look_at(channel).counts, sums.buried, sums.depth, sums.in_flight, sums.deferred
+        sums, look = channel_sums(channel), striped.look_at(channel)
+        if look.attached and channel in self._places:
+            self._held.shift(self._places[channel], look.attached)
+        return *look.counts, sums.buried, sums.depth, sums.in_flight, sums.deferred
 
-    def _set(self, subject: Subject, state: tuple[int, ...]) -> None:
+    def _set(self, subject: Subject, state: tuple[int, ...], held: int) -> None:
+        """Set the state of a topic or channel, and how many messages it holds itself."""
         place = self._places.get(subject)
         if place is None:
             place = self._new_place()
@@ -132,11 +140,13 @@ class Series:
                 return
             self._places[subject] = place
             self._blocks[place // SIZE].enter(place % SIZE, subject, array("q", state), (self._fine, self._coarse))
-        elif self._blocks[place // SIZE].set(place % SIZE, array("q", state)):
-            self._places.move_to_end(subject)
-        else:
+            self._held.enter(place, held)
+            self._changed[place] = self._fine.following
             return
-        self._changed[place] = self._fine.following
+        self._held.set(place, held)
+        if self._blocks[place // SIZE].set(place % SIZE, array("q", state)):
+            self._places.move_to_end(subject)
+            self._changed[place] = self._fine.following
 
     def _new_place(self) -> int | None:
         """Return a place that is free, or that of the one which did nothing for the longest time; None: all did something."""
@@ -163,6 +173,15 @@ class Series:
         place = self._places.get(subject)
         values = self._blocks[place // SIZE].values(place % SIZE, ring) if place is not None else None
         return Steps(ring.step, values) if values is not None else None
+
+    def held_change(self, subject: Subject) -> tuple[int, int] | None:
+        """Return how many more messages a channel holds than so many s ago, or a topic that no reader was given.
+
+        The time is up to held_changes.SPAN before the last look. None: it is not known yet. What came with an adopted log does
+        not count, and buried messages are not held.
+        """
+        place = self._places.get(subject)
+        return self._held.change(place) if place is not None else None
 
     @property
     def stored_bytes(self) -> int:
