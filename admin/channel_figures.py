@@ -2,7 +2,8 @@
 
 Rates come from the counters of two answers. A message is finished if it came and is neither ready, in flight, deferred nor
 buried any more: so burying is not finishing, and emptying is. A node that was restarted counts from 0 and has no rates until
-the next answer; the rates of the channel are known only if the same nodes answered both times.
+the next answer; the rates of the channel are known only if all nodes that answer have answered before. Until then those of the
+latest step of the series stand for them.
 """
 
 from __future__ import annotations
@@ -60,15 +61,26 @@ def rates_of(now: JsonObject, before: JsonObject | None, seconds: float) -> Rate
 def rates_by_node(
     now: Iterable[JsonObject], before: Iterable[JsonObject], seconds: float
 ) -> tuple[dict[str, Rates], Rates]:
-    """Return the rates of each node by its address, and those of all, unknown unless the same nodes answered both times."""
+    """Return the rates of each node by its address, and those of all together, unknown unless each of them answered before."""
     known = {one["node"]: one for one in before}
     rates = {one["node"]: rates_of(one, known.get(one["node"]), seconds) for one in now}
-    if not rates or rates.keys() != known.keys():
+    if not rates or not rates.keys() <= known.keys():
         return rates, UNKNOWN_RATES
     total = NO_RATES
     for one in rates.values():
         total = total.plus(one)
     return rates, total
+
+
+def latest_rates(series: JsonObject | None) -> Rates:
+    """Return the rates of the latest step that is known. `series`: an hour in the form of admin.series; None: not known."""
+    if series is None:
+        return UNKNOWN_RATES
+    names = ("published", "finished", "requeued", "timed_out")
+    for values in zip(*(reversed(series[name]) for name in names), strict=True):
+        if None not in values:
+            return Rates(*(value / series["step"] for value in values))
+    return UNKNOWN_RATES
 
 
 def drain_words(depth: int, gain: float | None) -> str:

@@ -7,17 +7,20 @@ tell (buried messages, ages, series, messages) is left out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from admin.api import parameters
+from admin.backlogs import gains_of
 from admin.channel_figures import (
+    UNKNOWN_RATES,
     Rates,
     client_share,
     drain_words,
     failures_of,
+    latest_rates,
     oldest_of,
     pauses_of,
     rates_by_node,
@@ -81,6 +84,9 @@ class ChannelPage:
             for one in merged["nodes"]
         ]
         total = NodeRow("", merged, total_rates, min(filter(None, oldest.values()), default=0), bool(penstock_nodes))
+        hour = (await self._spans(penstock_nodes, topic, name))["hour"] if penstock_nodes else None
+        if len(penstock_nodes) == len(producers):  # original nodes have no series
+            total = replace(total, rates=_rates(total_rates, hour, gains_of(ages.answers).get(name)))
         asked = query(request)
         clients = CLIENTS.sorted(merged["clients"] or [], asked)
         return {
@@ -89,7 +95,7 @@ class ChannelPage:
             "nav_path": "",
             "topic_name": topic,
             "name": name,
-            "figures": _figures(total, await self._failure_share(penstock_nodes, topic, name)),
+            "figures": _figures(total, _failure_share(hour)),
             "oldest": total.oldest,
             "rows": [*CHANNEL_NODES.sorted(rows, asked), total],
             "node_heads": [one for one in CHANNEL_NODES.heads(asked) if penstock_nodes or one.key not in OF_PENSTOCK],
@@ -116,11 +122,6 @@ class ChannelPage:
         return HttpError(
             502, f"No node that answers has channel {name}. Nodes with topic {topic} are down: {', '.join(down[:5])}."
         )
-
-    async def _failure_share(self, penstock_nodes: list[Producer], topic: str, name: str) -> str:
-        hour = (await self._spans(penstock_nodes, topic, name))["hour"] if penstock_nodes else None
-        known = failures_of(hour)
-        return share(*known) if known is not None else ""
 
     async def series(self, request: Request) -> Response:
         """Answer the recent series of a topic or a channel, summed over all nodes.
@@ -156,6 +157,20 @@ def _parts(stats: Stats | None, name: str) -> list[JsonObject]:
     """Return the channel on each node that answered."""
     topics = stats.topics if stats is not None else ()
     return [one for node in topics for one in node["channels"] or () if one["channel_name"] == name]
+
+
+def _failure_share(hour: JsonObject | None) -> str:
+    known = failures_of(hour)
+    return share(*known) if known is not None else ""
+
+
+def _rates(rates: Rates, hour: JsonObject | None, gain: float | None) -> Rates:
+    """Return the rates of the channel on all nodes, those of the latest step if there was no look before.
+
+    `gain`: that of the last minutes; None: not known.
+    """
+    found = latest_rates(hour) if rates == UNKNOWN_RATES else rates
+    return replace(found, gain=rates.gain if gain is None else gain)
 
 
 def _figures(total: NodeRow, failure_share: str) -> list[Figure]:

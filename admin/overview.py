@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from admin.backlogs import UNKNOWN_DRAIN, Backlog, add_backlogs, rank_of, slower, slowest
 from admin.cluster import PartialResult
 from admin.merge import JsonObject, number, text
 from admin.sorting import arranged
@@ -29,7 +30,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {  # the columns that an order needs
     "oldest": ("oldest",),
     "rate_in": ("messages",),
     "rate_out": ("messages", "held", "buried", "channels"),
-    "drain": ("depth", "held"),
+    "drain": ("depth", "held", "drain"),
 }
 RATES = {"rate_in": "rate_in", "rate_out": "rate_out", "drain": "gain"}  # the attribute of a row, by order
 MOST_NAMES = 100  # names shown of paused topics and channels
@@ -92,6 +93,8 @@ def _add_column(sums: Values, column: str, names: list[str], values: list[object
         sums.update(zip(names, numbers, strict=True))
     elif column == "channels":
         sums.update((name, max(sums.get(name, 0), value)) for name, value in zip(names, numbers, strict=True))
+    elif column == "drain":
+        sums.update((name, slower(sums.get(name, value), value)) for name, value in zip(names, numbers, strict=True))
     elif column == "oldest":
         sums.update((name, older(sums.get(name, 0), value)) for name, value in zip(names, numbers, strict=True))
     else:
@@ -111,7 +114,8 @@ def _add_topic(found: Overview, topic: JsonObject, columns: tuple[str, ...]) -> 
         if channel["paused"]:
             found.paused.add(name)
     for column in columns:
-        _add_column(found.columns[column], column, [row.name], [getattr(row, column)])
+        value = getattr(row, column) if column != "drain" else UNKNOWN_DRAIN
+        _add_column(found.columns[column], column, [row.name], [value])
 
 
 def older(one: int, other: int) -> int:
@@ -145,15 +149,18 @@ def _is_comparable(now: Overview, before: Overview | None, seconds: float, sort:
     """Return whether rates can be computed: the same nodes answered both times, with the columns that are needed."""
     if before is None or seconds <= 0 or now.answered != before.answered:
         return False
-    return all(column in before.columns and column in now.columns for column in COLUMNS[sort])
+    return all(column in before.columns and column in now.columns for column in COLUMNS[sort] if column != "drain")
 
 
 def _ranks(now: Overview, before: Overview | None, seconds: float, sort: str) -> Mapping[str, float]:
     """Return what topics are sorted by, as far as it is known."""
     if sort == "drain":
         gains = rates(now, before, seconds, sort)
-        depths = now.columns.get("depth", {})
-        ranks = {name: drain_rank(depth, gains.get(name)) for name, depth in depths.items()}
+        depths, told = now.columns.get("depth", {}), now.columns.get("drain", {})
+        ranks = {name: rank_of(told.get(name, UNKNOWN_DRAIN)) for name in depths}
+        for name, depth in depths.items():
+            if ranks[name] is None:
+                ranks[name] = drain_rank(depth, gains.get(name))
         return {name: rank for name, rank in ranks.items() if rank is not None}
     if sort in RATES:
         if not _is_comparable(now, before, seconds, sort) or before is None:
@@ -183,11 +190,17 @@ def _gained(now: Overview, before: Overview, column: str) -> Values:
 
 def rows_of(data: Iterable[JsonObject], originals: Iterable[Row]) -> Rows:
     """Return rows by name, merged over nodes. `data` has the "topics" of /topics/rows, `originals` rows of other nodes."""
-    found = Rows()
-    rows = [*(_row(one) for one in data), *originals]
-    for row in rows:
+    found, parts = Rows(), dict[str, dict[str, Backlog]]()
+    told = list(data)
+    for one in told:
+        add_backlogs(parts.setdefault(text(one.get("topic_name")), {}), one.get("backlogs"))
+    for row in (*(_row(one) for one in told), *originals):
         known = found.get(row.name)
         found[row.name] = row if known is None else _together(known, row)
+    for name, backlogs in parts.items():
+        worst = slowest(backlogs.values())
+        if worst is not None:
+            found[name] = replace(found[name], slowest=worst.depth, gain=worst.gain)
     return found
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from admin.api import Settings
+from admin.backlogs import gains_of
 from admin.cluster import AllFailed, Cluster, Producer, Producers, Stats
 from admin.cluster_merge import cluster_states
 from admin.cluster_state import ClusterStates
@@ -210,7 +211,9 @@ class Queries:
     async def _overview(self, columns: tuple[str, ...] | None) -> Overview:
         found = await self.producers()
         penstock_nodes, others = await self._parted(found.producers)
-        asked = {} if columns is None else {"columns": ",".join(columns)}
+        asked = {} if columns is None else {"columns": ",".join(one for one in columns if one != "drain")}
+        if columns is not None and "drain" in columns:
+            asked["drain"] = "1"  # no column to an nsqd of an earlier version, which would refuse it
         data = await self._gathered(penstock_nodes, "/topics/figures", asked)
         stats = await self._originals(penstock_nodes, others)
         memory = data.memory + stats.memory
@@ -291,6 +294,13 @@ class Queries:
                 known = found.get(name, 0)
                 found[name] = min(known, number(then)) if known and number(then) else known or number(then)
         return found, _buried_of(gathered)
+
+    async def gains(self, producers: list[Producer], topic: str) -> dict[str, float]:
+        """Return the decrease per second of what channels hold, over the last minutes, where all nodes tell it."""
+        penstock_nodes = await self.penstock_nodes(producers)
+        if len(penstock_nodes) < len(producers):
+            return {}
+        return gains_of((await self.ask_nodes(penstock_nodes, "/topic/ages", {"topic": topic})).answers)
 
     # Pauses
 

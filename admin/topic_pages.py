@@ -152,7 +152,7 @@ class TopicPages:
         ages, _ = await self.queries.ages(producers, name)
         [row] = await self._rows([name], "", {})
         readers = await self.queries.ask_nodes(penstock_nodes, "/topic/cursors", {"topic": name})
-        channels = CHANNELS.sorted(_channels_of(cached, ages), asked)
+        channels = CHANNELS.sorted(_channels_of(cached, ages, await self.queries.gains(producers, name)), asked)
         return {
             "page_of": "topic",
             "title": f"Topic {name}",
@@ -217,17 +217,22 @@ def _totals(overview: Overview) -> list[tuple[str, str]]:
     return labeled
 
 
-def _channels_of(cached: CachedAnswer[Stats], ages: Mapping[str, int]) -> list[Row]:
-    """Return the rows of the channels by name, with the times of `ages` (ns since 1970 of each channel's oldest message).
+def _channels_of(cached: CachedAnswer[Stats], ages: Mapping[str, int], gains: Mapping[str, float]) -> list[Row]:
+    """Return the rows of the channels by name.
 
-    They have rates if the same nodes answered before.
+    `ages`: when each channel's oldest message was published, ns since the epoch; `gains`: see Queries.gains. The channels have
+    rates if all nodes that answer have answered before.
     """
-    same = cached.before is not None and _nodes_of(cached.before) == _nodes_of(cached.now)
-    before = cached.before.channels() if cached.before is not None and same else {}
-    earlier = {channel: channel_row(data) for (_, channel), data in before.items()}
-    rows = [channel_row(data) for _, data in sorted(cached.now.channels().items())]
+    nodes = _nodes_of(cached.now)
+    before = cached.before if cached.before is not None and nodes <= _nodes_of(cached.before) else Stats()
+    same = Stats([], [one for one in before.topics if one["node"] in nodes])
+    earlier = {channel: channel_row(data) for (_, channel), data in same.channels().items()}
+    rows = (channel_row(data) for _, data in sorted(cached.now.channels().items()))
     return [
-        replace(with_rates(row, earlier.get(row.name), cached.seconds), oldest=ages.get(row.name, 0)) for row in rows
+        with_rates(
+            replace(row, oldest=ages.get(row.name, 0), gain=gains.get(row.name)), earlier.get(row.name), cached.seconds
+        )
+        for row in rows
     ]
 
 

@@ -19,10 +19,10 @@ channel that has something ready, some 2 us, and nothing for the other channels.
 
 At most 200 topics, in the order asked for, else 400 TOO_MANY_TOPICS; topics that do not exist are left out. Besides `paused`
 (the topic is paused, or one of its channels), `topic_paused` (the topic itself is) and `paused_channels` (how many of its
-channels are) each has all COLUMNS, and `backlogs`, the slowest parts of the topic in which messages wait, at most 10:
-{"channel": "c", "depth": 5, "change": -3, "seconds": 300}. `change` is by how many more messages it holds, without buried ones,
-than so many seconds before, up to 300; null: not known. What came with an adopted log is no change. Channel "" is what the
-topic has and no channel was given.
+channels are) each has all COLUMNS, and `backlogs`, the slowest parts of the topic in which messages wait or did until lately,
+at most 10: {"channel": "c", "depth": 5, "change": -3, "seconds": 300}. `change` is by how many more messages it holds, without
+buried ones, than so many seconds before, up to 300; null: not known. What came with an adopted log is no change. Channel "" is
+what the topic has and no channel was given.
 
     GET /topic/ages?topic=t                  {"topic": NS, "channels": {"c": NS, ...}, "buried": {"c": 3, ...},
                                               "changes": {"c": [-3, 300], ...}}
@@ -80,15 +80,17 @@ TOTALS = ("channels", "depth", "in_flight", "deferred", "buried", "clients", "me
 
 
 class Backlog(NamedTuple):
-    """A part of a topic in which messages wait: a channel, or "", what no channel was given."""
+    """A part of a topic in which messages wait, or did until lately: a channel, or "", what no channel was given."""
 
     channel: str
-    depth: int  # messages that wait; at least 1
+    depth: int  # messages that wait
     change: tuple[int, int] | None  # see Series.held_change
 
     @property
     def drain(self) -> int:
-        """Return the seconds until it is empty, rounded up, or UNKNOWN, STALLED or GROWING."""
+        """Return the seconds until nothing waits, rounded up, or UNKNOWN, STALLED or GROWING."""
+        if not self.depth:
+            return 0
         if self.change is None:
             return UNKNOWN
         gained, seconds = self.change
@@ -127,8 +129,9 @@ class Overview:
         topics = await self._node.bridge.observe(lambda: list(self._node.broker.topics.items()))
         if wanted is not None:
             topics.sort(key=itemgetter(0))
-        look = await self._collect([topic for _, topic in topics])
         with_drain = arguments.get("drain", "0") not in ("", "0")
+        rows = OverviewRows(self._node.series.held_change) if with_drain else OverviewRows()
+        look = await self._collect([topic for _, topic in topics], rows)
         return json_response({**look.as_answer(wanted, with_drain), "health": self._node.health()})
 
     async def rows(self, request: Request) -> Response:
@@ -142,7 +145,7 @@ class Overview:
         topics = await self._node.bridge.observe(
             lambda: [known[name] for name in dict.fromkeys(names) if name in known]
         )
-        look = await self._collect(topics)
+        look = await self._collect(topics, OverviewRows(self._node.series.held_change))
         return json_response({"topics": look.as_dicts()})
 
     async def ages(self, request: Request) -> Response:
@@ -160,9 +163,9 @@ class Overview:
 
         return json_response(await self._node.bridge.observe(work))
 
-    async def _collect(self, topics: Sequence[Topic]) -> "OverviewRows":
+    async def _collect(self, topics: Sequence[Topic], look: "OverviewRows") -> "OverviewRows":
         """Look at those of the topics that still exist, in portions."""
-        look, left = OverviewRows(self._node.series.held_change), iter(topics)
+        left = iter(topics)
         while await self._node.bridge.observe(lambda: look.add_some(left)):
             pass
         return look
@@ -199,7 +202,8 @@ class OverviewRows:
     def add(self, topic: Topic) -> None:
         """Add one topic's figures. Runs in the trio thread."""
         depth = topic_depth(topic)
-        backlogs = [Backlog("", depth, self._change_of(topic))] if depth else []
+        change = self._change_of(topic)
+        backlogs = [Backlog("", depth, change)] if depth or (change and change[0]) else []
         oldest = oldest_of_topic(topic) if depth else 0
         in_flight = deferred = buried = clients = requeued = timed_out = 0
         if topic_paused := is_paused(topic):
@@ -207,9 +211,11 @@ class OverviewRows:
         known = len(self.paused)
         for channel in topic.channels.values():
             sums = channel_sums(channel)
+            change = self._change_of(channel)
+            if sums.depth or (change and change[0]):
+                backlogs.append(Backlog(channel.name, sums.depth, change))
             if sums.depth:
                 depth += sums.depth
-                backlogs.append(Backlog(channel.name, sums.depth, self._change_of(channel)))
                 since = oldest_of_channel(channel)
                 if since and (since < oldest or not oldest):
                     oldest = since

@@ -91,13 +91,17 @@ def stats(buried: Mapping[str, int], finished: int = 0) -> Stats:
 
 def test_how_fast_messages_are_buried() -> None:
     first, later = stats({"a:1": 1, "b:1": 2}), stats({"a:1": 5, "b:1": 8}, finished=20)
-    [row] = _channels_of(CachedAnswer(later, first, 10.0), {"c": 7})
+    [row] = _channels_of(CachedAnswer(later, first, 10.0), {"c": 7}, {})
     assert (row.rate_in, row.rate_out) == (5.0, 4.0), "1.0 of them was buried, which is not finished"
     assert (row.buried, row.oldest) == (13, 7)
 
-    [row] = _channels_of(CachedAnswer(stats({"a:1": 9}), later, 10.0), {})  # one node is missing
-    assert (row.buried, row.rate_in, row.rate_out) == (9, None, None)
-    [row] = _channels_of(CachedAnswer(first), {})
+    [row] = _channels_of(
+        CachedAnswer(stats({"a:1": 9}, finished=20), later, 10.0), {}, {"c": 2.5}
+    )  # one node is missing
+    assert (row.buried, row.rate_in, row.rate_out, row.gain) == (9, 0.4, 0.0, 2.5)
+    [row] = _channels_of(CachedAnswer(later, stats({"a:1": 1}), 10.0), {}, {})  # one node is new
+    assert (row.buried, row.rate_in, row.rate_out) == (13, None, None)
+    [row] = _channels_of(CachedAnswer(first), {}, {})
     assert (row.buried, row.rate_in, row.rate_out) == (3, None, None)
 
 
