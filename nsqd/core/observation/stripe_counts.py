@@ -16,7 +16,7 @@ from nsqd.core.observation.sums import owned_channels
 _NOTHING = (0, 0, 0)
 
 
-class Look(NamedTuple):
+class StripeTotals(NamedTuple):
     """The counts of a channel at one look."""
 
     counts: tuple[int, int, int, int]  # published, finished, requeued, timed out, since the process started
@@ -34,7 +34,7 @@ class StripeCounts:
         self._ended: tuple[int, ...] = _NOTHING  # what stripes that are gone had counted when they were looked at last
         self._latest: dict[Channel, tuple[tuple[int, ...], int]] = {}  # by stripe: its counts and what it held
 
-    def look_at(self, home: Channel) -> Look:
+    def look_at(self, home: Channel) -> StripeTotals:
         """Return the counts of the channel and its stripes, and how many messages have come or gone with stripes."""
         own, *stripes = owned_channels(home)
         now = {stripe: (_counts_of(stripe), _held(stripe)) for stripe in stripes}
@@ -48,7 +48,7 @@ class StripeCounts:
         for counts, _ in now.values():
             total = tuple(map(add, total, counts))
         finished, requeued, timed_out = total
-        return Look((own.message_count, finished, requeued, timed_out), attached)
+        return StripeTotals((own.message_count, finished, requeued, timed_out), attached)
 
     def __repr__(self) -> str:
         return f"<StripeCounts of {len(self._latest)} stripes>"
