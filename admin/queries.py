@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from admin.api import Settings
@@ -20,7 +21,7 @@ from admin.cluster_state import ClusterStates
 from admin.fallback import FallbackUpstreams
 from admin.inventory import Inventory, NodeRecord
 from admin.merge import JsonObject, number, objects, text
-from admin.overview import Overview, Rows, overview_of, rows_of
+from admin.overview import Overview, Rows, counts_row, node_counts, overview_of, rows_of
 from admin.response_cache import CachedAnswer, ResponseCache
 from admin.series_past import Missing, SeriesPast
 from admin.upstreams import Gathered, UpstreamError, Upstreams
@@ -244,16 +245,21 @@ class Queries:
 
     async def _rows(self, names: list[str]) -> Rows:
         penstock_nodes, others = await self._parted((await self.producers()).producers)
-        data: list[JsonObject] = []
-        wanted, answered = set(names), set[str]()
+        wanted, parts = set(names), dict[str, list[JsonObject]]()
         for start in range(0, len(names), MOST_ROWS):
             gathered = await self._gathered(penstock_nodes, "/topics/rows", {"topic": names[start : start + MOST_ROWS]})
-            data += [row for answer in gathered.answers.values() for row in _rows_of(answer, wanted)]
-            answered.update(gathered.answers)
+            for address, answer in gathered.answers.items():
+                parts.setdefault(address, []).extend(_rows_of(answer, wanted))
         stats = await self._originals(penstock_nodes, others)
-        own = [topic_row(one["topic_name"], [one]) for one in stats.topics if one["topic_name"] in wanted]
-        found = rows_of(data, own)
-        found.answered = self._now_answering({*answered, *(text(one["node"]) for one in stats.topics)})
+        own: dict[str, list[Row]] = {text(one["node"]): [] for one in stats.topics}
+        for one in stats.topics:
+            if one["topic_name"] in wanted:
+                own[text(one["node"])].append(topic_row(one["topic_name"], [one]))
+        found = rows_of(chain.from_iterable(parts.values()), chain.from_iterable(own.values()))
+        found.answered = self._now_answering({*parts, *own})
+        if len(names) <= MOST_ROWS:  # else there are no previous rows
+            found.counts = {node: node_counts(names, rows) for node, rows in parts.items()}
+            found.counts |= {node: node_counts(names, map(counts_row, rows)) for node, rows in own.items()}
         return found
 
     def _now_answering(self, addresses: Iterable[str]) -> frozenset[str]:

@@ -20,14 +20,13 @@ from admin.form_answers import done_of
 from admin.layout import Fields, View
 from admin.merge import merged_topic, objects
 from admin.options import AdminOptions
-from admin.overview import COLUMNS, RATES, Overview, ordered, rates
+from admin.overview import COLUMNS, RATES, Overview, ordered, rated, rates
 from admin.queries import Queries
 from admin.response_cache import CachedAnswer
 from admin.tables import CHANNELS, READERS, TOPIC_NODES, TOPICS
 from admin.upstreams import UpstreamError
 from admin.views import (
     Row,
-    absent_row,
     age,
     channel_row,
     count,
@@ -126,21 +125,17 @@ class TopicPages:
         except (AllFailed, UpstreamError):
             return ()  # the nodes that are remembered are asked for theirs
 
-    async def _rows(self, names: list[str], rated: str, overview_rates: Mapping[str, float]) -> list[Row]:
+    async def _rows(self, names: list[str], attribute: str, overview_rates: Mapping[str, float]) -> list[Row]:
         """Return the rows of these topics with their rates. They are newer than the data of the order.
 
-        `overview_rates` has the rates of all topics by which they are sorted: it fills in the attribute `rated` of topics that
+        `overview_rates` has the rates of all topics by which they are sorted: it fills in that attribute of topics that
         were not on the page before.
         """
         cached = await self.queries.rows(names)
-        same = cached.before is not None and cached.before.answered == cached.now.answered
-        before = cached.before if cached.before is not None and same else {}
-        rows = [
-            with_rates(cached.now.get(name) or absent_row(name), before.get(name), cached.seconds) for name in names
-        ]
+        rows = rated(names, cached.now, cached.before, cached.seconds)
         return [
-            with_rate(row, rated, overview_rates[row.name])
-            if row.name in overview_rates and getattr(row, rated) is None
+            with_rate(row, attribute, overview_rates[row.name])
+            if row.name in overview_rates and getattr(row, attribute) is None
             else row
             for row in rows
         ]

@@ -12,7 +12,7 @@ from admin.cluster import Producer, Producers, Stats
 from admin.fallback import FallbackUpstreams
 from admin.merge import topic_of
 from admin.options import AdminOptions
-from admin.overview import Rows, rows_of
+from admin.overview import Rows, node_counts, rows_of
 from admin.queries import Queries
 from admin.response_cache import CachedAnswer, ResponseCache
 from admin.topic_pages import TopicPages, _channels_of
@@ -22,9 +22,13 @@ from tests.admin.asking import in_loop
 A, B = (Producer("h", host, 1, 1, "1.3.0", capabilities=("log",)) for host in ("a", "b"))
 
 
-def rows(nodes: Iterable[str], messages: int) -> Rows:
-    found = rows_of([{"topic_name": "t", "messages": messages, "channels": 1}], [])
-    found.answered = frozenset(nodes)
+def rows(nodes: Iterable[str], *messages: int) -> Rows:
+    """The row of topic t, of which each of the nodes has so many messages; the last ones do not answer now."""
+    told = [{"topic_name": "t", "messages": one, "channels": 1} for one in messages]
+    found, addresses = rows_of(told, []), list(nodes)
+    found.answered = frozenset(addresses)
+    known = zip([*addresses, "silent:1"], told, strict=False)
+    found.counts = {node: node_counts(["t"], [one]) for node, one in known}
     return found
 
 
@@ -40,10 +44,20 @@ def rate_of(now: Rows, before: Rows) -> float | None:
     return row.rate_in
 
 
-def test_a_row_has_no_rates_if_other_nodes_answered_before() -> None:
+def test_a_row_has_no_rates_if_a_node_is_new() -> None:
     assert rate_of(rows(["a:1", "b:1"], 5000), rows(["a:1"], 10)) is None
-    assert rate_of(rows(["a:1"], 5000), rows(["a:1", "b:1"], 10)) is None
-    assert rate_of(rows(["a:1", "b:1"], 5000), rows(["a:1", "b:1"], 10)) == 2495.0
+    assert rate_of(rows(["a:1", "b:1"], 5000, 0), rows(["a:1", "b:1"], 10, 0)) == 2495.0
+
+
+def test_a_row_has_the_rates_of_the_nodes_that_are_left() -> None:
+    before = rows(["a:1", "b:1"], 10, 1000)
+    assert rate_of(rows(["a:1"], 50), before) == 20.0
+    assert rate_of(rows(["a:1"], 50, 1000), before) == 20.0, (
+        "what the other one told last is shown, and counts for nothing"
+    )
+    before.counts.pop("a:1")
+    assert rate_of(rows(["a:1"], 50), before) is None
+    assert rate_of(rows([], 50), before) is None
 
 
 @dataclass

@@ -17,12 +17,13 @@ _NOTHING = (0, 0, 0)
 
 
 class StripeTotals(NamedTuple):
-    """The counts of a channel at one look."""
+    """The counts of a channel at one look.
+
+    `attached`: how many messages, but for buried ones, came since the last look with new stripes, without those that went.
+    """
 
     counts: tuple[int, int, int, int]  # published, finished, requeued, timed out, since the process started
-    attached: (
-        int  # messages that wait or are in flight in stripes that are new since the last look, without those that went
-    )
+    attached: int
 
 
 class StripeCounts:
