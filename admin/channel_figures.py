@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from admin.merge import JsonObject
 from admin.views import UNKNOWN, time_to_drain
@@ -43,19 +44,31 @@ def _sum(one: float | None, other: float | None) -> float | None:
 
 
 def rates_of(now: JsonObject, before: JsonObject | None, seconds: float) -> Rates:
-    """Return the rates of a channel on one node, in the form of admin.merge, between two answers that are `seconds` apart."""
+    """Return the rates of a channel on one node, in the form of admin.merge, between two answers that are `seconds` apart.
+
+    With `topic_messages` and `topic_depth` in both, published is at most what came from the topic: the channel also counts the
+    messages of a log that the node adopts.
+    """
     if before is None or seconds <= 0 or any(now[name] < before[name] for name in _GROWING):
         return UNKNOWN_RATES
     gained = {name: now[name] - before[name] for name in _GROWING}
     held = sum(now[name] - before[name] for name in _HELD)
     buried = now.get("buried_count", 0) - before.get("buried_count", 0)
     return Rates(
-        gained["message_count"] / seconds,
+        min(gained["message_count"], _from_topic(now, before)) / seconds,
         max(0, gained["message_count"] - held - buried) / seconds,
         gained["requeue_count"] / seconds,
         gained["timeout_count"] / seconds,
         -held / seconds,
     )
+
+
+def _from_topic(now: JsonObject, before: JsonObject) -> float:
+    """Return how many messages the topic can have given to its channels between two answers; infinity if that is not known."""
+    if "topic_messages" not in now or "topic_messages" not in before:
+        return inf
+    came: int = now["topic_messages"] - before["topic_messages"]
+    return float(max(0, came + max(0, before["topic_depth"] - now["topic_depth"])))
 
 
 def rates_by_node(

@@ -154,9 +154,14 @@ class ChannelPage:
 
 
 def _parts(stats: Stats | None, name: str) -> list[JsonObject]:
-    """Return the channel on each node that answered."""
+    """Return the channel on each node that answered, with the counts of its topic there."""
     topics = stats.topics if stats is not None else ()
-    return [one for node in topics for one in node["channels"] or () if one["channel_name"] == name]
+    return [
+        one | {"topic_messages": node["message_count"], "topic_depth": node["depth"]}
+        for node in topics
+        for one in node["channels"] or ()
+        if one["channel_name"] == name
+    ]
 
 
 def _failure_share(hour: JsonObject | None) -> str:
