@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from admin.api import parameters
-from admin.backlogs import gains_of
 from admin.channel_figures import (
     UNKNOWN_RATES,
     Rates,
@@ -85,8 +84,9 @@ class ChannelPage:
         ]
         total = NodeRow("", merged, total_rates, min(filter(None, oldest.values()), default=0), bool(penstock_nodes))
         hour = (await self._spans(penstock_nodes, topic, name))["hour"] if penstock_nodes else None
-        if len(penstock_nodes) == len(producers):  # original nodes have no series
-            total = replace(total, rates=_rates(total_rates, hour, gains_of(ages.answers).get(name)))
+        gain = (await self.queries.gains(producers, topic, cached.now)).get(name)
+        known = hour if len(penstock_nodes) == len(producers) else None  # original nodes have no series
+        total = replace(total, rates=_rates(total_rates, known, gain))
         asked = query(request)
         clients = CLIENTS.sorted(merged["clients"] or [], asked)
         return {

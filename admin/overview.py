@@ -197,17 +197,20 @@ def _gained(now: Overview, before: Overview, column: str) -> Values:
     return {name: value - known.get(name, value) for name, value in now.columns[column].items()}
 
 
-def rows_of(data: Iterable[JsonObject], originals: Iterable[Row]) -> Rows:
-    """Return rows by name, merged over nodes. `data` has the "topics" of /topics/rows, `originals` rows of other nodes."""
+def rows_of(data: Iterable[JsonObject], originals: Iterable[Row], backlogs: Iterable[JsonObject] = ()) -> Rows:
+    """Return rows by name, merged over nodes. `data` has the "topics" of /topics/rows, `originals` rows of other nodes.
+
+    `backlogs` are objects with `topic_name` and `backlogs` of the other nodes.
+    """
     found, parts = Rows(), dict[str, dict[str, Backlog]]()
     told = list(data)
-    for one in told:
+    for one in (*told, *backlogs):
         add_backlogs(parts.setdefault(text(one.get("topic_name")), {}), one.get("backlogs"))
     for row in (*(_row(one) for one in told), *originals):
         known = found.get(row.name)
         found[row.name] = row if known is None else _together(known, row)
-    for name, backlogs in parts.items():
-        worst = slowest(backlogs.values())
+    for name, channels in parts.items():
+        worst = slowest(channels.values())
         if worst is not None:
             found[name] = replace(found[name], slowest=worst.depth, gain=worst.gain)
     return found

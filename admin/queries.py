@@ -19,6 +19,7 @@ from admin.cluster import AllFailed, Cluster, Producer, Producers, Stats
 from admin.cluster_merge import cluster_states
 from admin.cluster_state import ClusterStates
 from admin.fallback import FallbackUpstreams
+from admin.held_past import HeldPast
 from admin.inventory import Inventory, NodeRecord
 from admin.merge import JsonObject, number, objects, text
 from admin.overview import Overview, Rows, counts_row, node_counts, overview_of, rows_of
@@ -48,6 +49,7 @@ class Queries:
     inventory: Inventory = field(default_factory=Inventory)  # all nodes that were ever seen
     clock: Callable[[], int] = time.time_ns  # ns since the epoch
     cache: ResponseCache = field(init=False)
+    held: HeldPast = field(default_factory=HeldPast)  # of original nodes
     past: SeriesPast = field(default_factory=SeriesPast)  # what charts show of nodes that are gone
     has_cluster: bool = False  # a node was in a cluster since the start; it remains so when no node answers
     # By address: whether it is Penstock's nsqd, and until when that is assumed.
@@ -252,12 +254,14 @@ class Queries:
                 parts.setdefault(address, []).extend(_rows_of(answer, wanted))
         stats = await self._originals(penstock_nodes, others)
         own: dict[str, list[Row]] = {text(one["node"]): [] for one in stats.topics}
-        for one in stats.topics:
-            if one["topic_name"] in wanted:
-                own[text(one["node"])].append(topic_row(one["topic_name"], [one]))
-        found = rows_of(chain.from_iterable(parts.values()), chain.from_iterable(own.values()))
+        chosen, now = [one for one in stats.topics if one["topic_name"] in wanted], self.clock() // SECOND
+        for one in chosen:
+            own[text(one["node"])].append(topic_row(one["topic_name"], [one]))
+        backlogs = [{"topic_name": one["topic_name"], "backlogs": self.held.backlogs(one, now)} for one in chosen]
+        found = rows_of(chain.from_iterable(parts.values()), chain.from_iterable(own.values()), backlogs)
         found.answered = self._now_answering({*parts, *own})
         if len(names) <= MOST_ROWS:  # else there are no previous rows
+            self.held.note(chosen, now)
             found.counts = {node: node_counts(names, rows) for node, rows in parts.items()}
             found.counts |= {node: node_counts(names, map(counts_row, rows)) for node, rows in own.items()}
         return found
@@ -282,7 +286,8 @@ class Queries:
         found = await self.producers_of(topic)
         if not found.producers:
             return [], found.errors, CachedAnswer(Stats())
-        question = lambda: self.cluster.stats(found.producers, topic, channel, clients=clients)  # noqa: E731
+        asked = found.producers
+        question = lambda: self._noted(self.cluster.stats(asked, topic, channel, clients=clients), asked)  # noqa: E731
         cached = await self.cache.get(("stats", topic, channel), question)
         cached.now.topics.sort(key=lambda one: (text(one["hostname"]), text(one["node"])))
         return found.producers, found.errors + cached.now.errors, cached
@@ -301,12 +306,27 @@ class Queries:
                 found[name] = min(known, number(then)) if known and number(then) else known or number(then)
         return found, _buried_of(gathered)
 
-    async def gains(self, producers: list[Producer], topic: str) -> dict[str, float]:
-        """Return the decrease per second of what channels hold, over the last minutes, where all nodes tell it."""
-        penstock_nodes = await self.penstock_nodes(producers)
-        if len(penstock_nodes) < len(producers):
-            return {}
-        return gains_of((await self.ask_nodes(penstock_nodes, "/topic/ages", {"topic": topic})).answers)
+    async def gains(self, producers: list[Producer], topic: str, stats: Stats) -> dict[str, float]:
+        """Return the decrease per second of what channels hold, over the last minutes, where it is known of all nodes.
+
+        `stats`: the answer of `topic`, for original nodes.
+        """
+        penstock_nodes, others = await self._parted(producers)
+        answers: dict[str, JsonObject] = {}
+        if penstock_nodes:
+            answers |= (await self.ask_nodes(penstock_nodes, "/topic/ages", {"topic": topic})).answers
+        addresses, now = {one.address for one in others}, self.clock() // SECOND
+        answers |= {one["node"]: self.held.ages(one, now) for one in stats.topics if one["node"] in addresses}
+        return gains_of(answers)
+
+    async def _noted(self, question: Awaitable[Stats], producers: list[Producer]) -> Stats:
+        """Return the answer, after noting what channels hold at those of the nodes that do not tell how that changes."""
+        stats = await question
+        _, others = await self._parted(producers)
+        addresses = {one.address for one in others} - self.fallback.stale().keys()
+        if addresses:
+            self.held.note([one for one in stats.topics if one["node"] in addresses], self.clock() // SECOND)
+        return stats
 
     # Pauses
 

@@ -147,7 +147,8 @@ class TopicPages:
         ages, _ = await self.queries.ages(producers, name)
         [row] = await self._rows([name], "", {})
         readers = await self.queries.ask_nodes(penstock_nodes, "/topic/cursors", {"topic": name})
-        channels = CHANNELS.sorted(_channels_of(cached, ages, await self.queries.gains(producers, name)), asked)
+        gains = await self.queries.gains(producers, name, cached.now)
+        channels = CHANNELS.sorted(_channels_of(cached, ages, gains), asked)
         return {
             "page_of": "topic",
             "title": f"Topic {name}",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, cast
 
 from admin.answer_budget import Answer, AnswerBudget
@@ -17,6 +18,7 @@ from admin.queries import Queries
 from admin.response_cache import CachedAnswer, ResponseCache
 from admin.topic_pages import TopicPages, _channels_of
 from admin.upstreams import Arguments, Gathered
+from shared.values import SECOND
 from tests.admin.asking import in_loop
 
 A, B = (Producer("h", host, 1, 1, "1.3.0", capabilities=("log",)) for host in ("a", "b"))
@@ -122,6 +124,37 @@ def test_how_fast_messages_are_buried() -> None:
 def test_how_many_messages_are_buried_as_far_as_a_node_tells_numbers() -> None:
     queries, _ = queries_of(Nodes({"a:1": 1, "b:1": 2}))
     assert in_loop(lambda: queries.ages([A, B], "t"))[1] == {"c": 3, "d": 0}
+
+
+def test_an_original_node_drains_as_the_looks_of_minutes_tell() -> None:
+    depths = {"a:1": 1000}
+
+    class Cluster:
+        async def producers(self) -> Producers:
+            return Producers([], [replace(A, capabilities=())])
+
+        async def stats(self, *_: object) -> Stats:
+            channel = {"channel_name": "c", "depth": depths["a:1"]}
+            return Stats([], [topic_of({"topic_name": "t", "channels": [channel]}, "a:1", "h", 0)])
+
+    nodes = Nodes({})
+    queries, clock = queries_of(nodes)
+    queries.cluster, queries.clock = cast(Any, Cluster()), lambda: int(clock[0] * SECOND)
+    queries._kinds["a:1"] = False, inf
+
+    async def look(depth: int) -> tuple[str, dict[str, float]]:
+        depths["a:1"] = depth
+        clock[0] += 10.0
+        row = (await queries.rows(["t"])).now["t"]
+        producers = (await queries.producers()).producers
+        return row.drain, await queries.gains(producers, "t", await Cluster().stats())
+
+    async def work() -> list[tuple[str, dict[str, float]]]:
+        return [await look(depth) for depth in (1000, 400, 900, 800)]
+
+    found = in_loop(work)
+    assert found[0] == ("-", {})
+    assert found[1:] == [("6.7 s", {"c": 60.0}), ("3.0 min", {"c": 5.0}), ("2.0 min", {"c": 200 / 30})], "bursts"
 
 
 def test_a_node_that_does_not_answer_any_more_is_not_among_those_that_answered() -> None:
