@@ -8,11 +8,11 @@ with deadlines, their URLs, answers with bounds); then `pages` over `topic_pages
   in `alarm_rules`, `alarm_checks` over `node_checks`, `alarm_past` and `alarm_subject`, and `alarm_book`, shown by
   `alarm_pages`, sent by `webhook`; `state_store` keeps them.
 * Questions of pages: `queries` over `response_cache` (viewers share answers) and `fallback` (nobody waits for a node that
-  hangs), `browsing` (messages and jobs) over `message_list` (of several nodes), `history` (a lake's rollups), `inactive`
-  (topics without a node).
+  hangs), `series_past` (of nodes that are gone), `held_past` (of original nodes), `browsing` (messages and jobs) over
+  `message_list` (of several nodes), `history` (a lake's rollups), `inactive` (topics without a node).
 * Pure parts: `merge`, `views` over `decoders` (of bodies), `message_filters`, `sorting`, `tables`, `overview`,
-  `channel_figures`, `storage`, `talkers`, `series`, `roles`, `sessions`; `cluster_state` (nodes that copy their logs), made
-  by `cluster_merge` and `cluster_logs` (who owns which) of what `cluster_answer` has read.
+  `channel_figures`, `backlogs`, `storage`, `talkers`, `series`, `roles`, `sessions`; `cluster_state` (nodes that copy their
+  logs), made by `cluster_merge` and `cluster_logs` (who owns which) of what `cluster_answer` has read.
 * Output: `layout` (layout, live parts, forms) over `live_events` (streams of live pages), `form_answers` (refusals, and what a
   form did: `flashes`), `error_pages` and `failures` (nodes' errors in words); `times`, `export`, `api` (the original's JSON
   API).

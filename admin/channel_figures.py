@@ -2,13 +2,15 @@
 
 Rates come from the counters of two answers. A message is finished if it came and is neither ready, in flight, deferred nor
 buried any more: so burying is not finishing, and emptying is. A node that was restarted counts from 0 and has no rates until
-the next answer; the rates of the channel are known only if the same nodes answered both times.
+the next answer; the rates of the channel are known only if all nodes that answer have answered before. Until then those of the
+latest step of the series stand for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from admin.merge import JsonObject
 from admin.views import UNKNOWN, time_to_drain
@@ -42,14 +44,18 @@ def _sum(one: float | None, other: float | None) -> float | None:
 
 
 def rates_of(now: JsonObject, before: JsonObject | None, seconds: float) -> Rates:
-    """Return the rates of a channel on one node, in the form of admin.merge, between two answers that are `seconds` apart."""
+    """Return the rates of a channel on one node, in the form of admin.merge, between two answers that are `seconds` apart.
+
+    With `topic_messages` and `topic_depth` in both, published is at most what came from the topic: the channel also counts the
+    messages of a log that the node adopts.
+    """
     if before is None or seconds <= 0 or any(now[name] < before[name] for name in _GROWING):
         return UNKNOWN_RATES
     gained = {name: now[name] - before[name] for name in _GROWING}
     held = sum(now[name] - before[name] for name in _HELD)
     buried = now.get("buried_count", 0) - before.get("buried_count", 0)
     return Rates(
-        gained["message_count"] / seconds,
+        min(gained["message_count"], _from_topic(now, before)) / seconds,
         max(0, gained["message_count"] - held - buried) / seconds,
         gained["requeue_count"] / seconds,
         gained["timeout_count"] / seconds,
@@ -57,18 +63,37 @@ def rates_of(now: JsonObject, before: JsonObject | None, seconds: float) -> Rate
     )
 
 
+def _from_topic(now: JsonObject, before: JsonObject) -> float:
+    """Return how many messages the topic can have given to its channels between two answers; infinity if that is not known."""
+    if "topic_messages" not in now or "topic_messages" not in before:
+        return inf
+    came: int = now["topic_messages"] - before["topic_messages"]
+    return float(max(0, came + max(0, before["topic_depth"] - now["topic_depth"])))
+
+
 def rates_by_node(
     now: Iterable[JsonObject], before: Iterable[JsonObject], seconds: float
 ) -> tuple[dict[str, Rates], Rates]:
-    """Return the rates of each node by its address, and those of all, unknown unless the same nodes answered both times."""
+    """Return the rates of each node by its address, and those of all together, unknown unless each of them answered before."""
     known = {one["node"]: one for one in before}
     rates = {one["node"]: rates_of(one, known.get(one["node"]), seconds) for one in now}
-    if not rates or rates.keys() != known.keys():
+    if not rates or not rates.keys() <= known.keys():
         return rates, UNKNOWN_RATES
     total = NO_RATES
     for one in rates.values():
         total = total.plus(one)
     return rates, total
+
+
+def latest_rates(series: JsonObject | None) -> Rates:
+    """Return the rates of the latest step that is known. `series`: an hour in the form of admin.series; None: not known."""
+    if series is None:
+        return UNKNOWN_RATES
+    names = ("published", "finished", "requeued", "timed_out")
+    for values in zip(*(reversed(series[name]) for name in names), strict=True):
+        if None not in values:
+            return Rates(*(value / series["step"] for value in values))
+    return UNKNOWN_RATES
 
 
 def drain_words(depth: int, gain: float | None) -> str:

@@ -7,17 +7,19 @@ tell (buried messages, ages, series, messages) is left out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from admin.api import parameters
 from admin.channel_figures import (
+    UNKNOWN_RATES,
     Rates,
     client_share,
     drain_words,
     failures_of,
+    latest_rates,
     oldest_of,
     pauses_of,
     rates_by_node,
@@ -28,11 +30,12 @@ from admin.layout import Fields
 from admin.merge import JsonObject, merged_channel
 from admin.options import AdminOptions
 from admin.queries import SELDOM, Queries
-from admin.series import spans
+from admin.series_past import summed_up
 from admin.tables import CHANNEL_NODES, CLIENTS, OF_PENSTOCK
 from admin.views import count, left_out, rate
 from shared.http.api import json_response, query
 from shared.http.errors import HttpError
+from shared.values import SECOND
 
 MOST_CLIENTS = 2000  # clients of one page
 STATES = (
@@ -80,6 +83,10 @@ class ChannelPage:
             for one in merged["nodes"]
         ]
         total = NodeRow("", merged, total_rates, min(filter(None, oldest.values()), default=0), bool(penstock_nodes))
+        hour = (await self._spans(penstock_nodes, topic, name))["hour"] if penstock_nodes else None
+        gain = (await self.queries.gains(producers, topic, cached.now)).get(name)
+        known = hour if len(penstock_nodes) == len(producers) else None  # original nodes have no series
+        total = replace(total, rates=_rates(total_rates, known, gain))
         asked = query(request)
         clients = CLIENTS.sorted(merged["clients"] or [], asked)
         return {
@@ -88,7 +95,7 @@ class ChannelPage:
             "nav_path": "",
             "topic_name": topic,
             "name": name,
-            "figures": _figures(total, await self._failure_share(penstock_nodes, topic, name)),
+            "figures": _figures(total, _failure_share(hour)),
             "oldest": total.oldest,
             "rows": [*CHANNEL_NODES.sorted(rows, asked), total],
             "node_heads": [one for one in CHANNEL_NODES.heads(asked) if penstock_nodes or one.key not in OF_PENSTOCK],
@@ -98,6 +105,7 @@ class ChannelPage:
             "errors": [*errors, *left_out(clients, MOST_CLIENTS, "clients")],
             "is_paused": merged["paused"],
             "coverage": self.queries.coverage(topic),
+            "missing": self.queries.missing_past(topic, name),
             "paused_on": sum(one["paused"] for one in parts),
             "pauses": pauses_of(await self.queries.pauses(), topic, name),
             "timed": len(penstock_nodes) == len(producers),
@@ -115,37 +123,59 @@ class ChannelPage:
             502, f"No node that answers has channel {name}. Nodes with topic {topic} are down: {', '.join(down[:5])}."
         )
 
-    async def _failure_share(self, penstock_nodes: list[Producer], topic: str, name: str) -> str:
-        hour = (await self._spans(penstock_nodes, topic, name))["hour"] if penstock_nodes else None
-        known = failures_of(hour)
-        return share(*known) if known is not None else ""
-
     async def series(self, request: Request) -> Response:
-        """Answer the recent series of a topic or a channel, summed over all nodes. See admin.series for the form."""
-        _, topic, *channel = parameters(request, self.options)
+        """Answer the recent series of a topic or a channel, summed over all nodes.
+
+        See admin.series for the form; `missing` is that of SeriesPast.missing.
+        """
+        _, topic, *channels = parameters(request, self.options)
+        channel = channels[0] if channels else ""
         producers = (await self.queries.producers_of(topic)).producers
-        return json_response(
-            await self._spans(await self.queries.penstock_nodes(producers), topic, channel[0] if channel else "")
-        )
+        found = await self._spans(await self.queries.penstock_nodes(producers), topic, channel)
+        return json_response(found | {"missing": self.queries.missing_past(topic, channel)})
 
     async def _spans(self, penstock_nodes: list[Producer], topic: str, channel: str) -> JsonObject:
         """Return all spans of the series. They are summed once in SELDOM s, however many pages show them."""
         asked = {"topic": topic} | ({"channel": channel} if channel else {})
+        past = self.queries.past
 
         async def question() -> JsonObject:
             gathered = await self.queries.ask_nodes(penstock_nodes, "/topic/series", asked, SELDOM)
-            answers = list(gathered.answers.values())
-            budget = self.queries.direct.answer_budget
-            return await budget.run_in_thread(gathered.memory, lambda: spans(answers, channel))
+            silent, now = self.queries.fallback.stale(), self.queries.clock() // SECOND
+            answers = {address: one for address, one in gathered.answers.items() if address not in silent}
+            kept = past.find(topic, channel)
+            found, kept = await self.queries.direct.answer_budget.run_in_thread(
+                gathered.memory + kept.memory, lambda: summed_up(kept, answers, channel, now)
+            )
+            past.keep(topic, channel, kept)
+            return found
 
-        key = ("spans", topic, channel, *(one.address for one in penstock_nodes))
-        return (await self.queries.cache.get(key, question, SELDOM)).now
+        return (await self.queries.cache.get(("spans", topic, channel), question, SELDOM)).now
 
 
 def _parts(stats: Stats | None, name: str) -> list[JsonObject]:
-    """Return the channel on each node that answered."""
+    """Return the channel on each node that answered, with the counts of its topic there."""
     topics = stats.topics if stats is not None else ()
-    return [one for node in topics for one in node["channels"] or () if one["channel_name"] == name]
+    return [
+        one | {"topic_messages": node["message_count"], "topic_depth": node["depth"]}
+        for node in topics
+        for one in node["channels"] or ()
+        if one["channel_name"] == name
+    ]
+
+
+def _failure_share(hour: JsonObject | None) -> str:
+    known = failures_of(hour)
+    return share(*known) if known is not None else ""
+
+
+def _rates(rates: Rates, hour: JsonObject | None, gain: float | None) -> Rates:
+    """Return the rates of the channel on all nodes, those of the latest step if there was no look before.
+
+    `gain`: that of the last minutes; None: not known.
+    """
+    found = latest_rates(hour) if rates == UNKNOWN_RATES else rates
+    return replace(found, gain=rates.gain if gain is None else gain)
 
 
 def _figures(total: NodeRow, failure_share: str) -> list[Figure]:

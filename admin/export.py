@@ -19,7 +19,7 @@ from shared.http.api import json_response
 from shared.http.errors import HttpError
 from shared.text import without_surrogates
 
-_RATES = ("rate_in", "rate_out", "gain")
+_RATES = ("rate_in", "rate_out", "gain", "slowest")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would take a text with this first character for a formula
 
 

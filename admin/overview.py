@@ -6,13 +6,15 @@ sorted and cut into pages here; then only the rows of one page are requested.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from admin.backlogs import UNKNOWN_DRAIN, Backlog, add_backlogs, rank_of, slower, slowest
 from admin.cluster import PartialResult
 from admin.merge import JsonObject, number, text
 from admin.sorting import arranged
-from admin.views import Row, drain_rank, topic_row
+from admin.views import Row, absent_row, drain_rank, topic_row, with_rates
 
 TOTALS = ("channels", "depth", "in_flight", "deferred", "buried", "clients", "messages")
 COLUMNS: dict[str, tuple[str, ...]] = {  # the columns that an order needs
@@ -29,9 +31,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {  # the columns that an order needs
     "oldest": ("oldest",),
     "rate_in": ("messages",),
     "rate_out": ("messages", "held", "buried", "channels"),
-    "drain": ("depth", "held"),
+    "drain": ("depth", "held", "drain"),
 }
 RATES = {"rate_in": "rate_in", "rate_out": "rate_out", "drain": "gain"}  # the attribute of a row, by order
+_COUNTS = ("messages", "held", "buried")  # that the rates of a row are made of
 MOST_NAMES = 100  # names shown of paused topics and channels
 
 Values = dict[str, int]  # by topic
@@ -53,6 +56,13 @@ class Rows(dict[str, Row]):
     """Rows of topics by name, and which nodes they are of."""
 
     answered: frozenset[str] = frozenset()  # addresses
+    # By address: the _COUNTS of each topic that was asked for, in the order of the names. Without them there are no rates if
+    # other nodes answered before.
+    counts: dict[str, array[float]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = {}
 
 
 def overview_of(data: Mapping[str, JsonObject], originals: Iterable[JsonObject], columns: tuple[str, ...]) -> Overview:
@@ -92,6 +102,8 @@ def _add_column(sums: Values, column: str, names: list[str], values: list[object
         sums.update(zip(names, numbers, strict=True))
     elif column == "channels":
         sums.update((name, max(sums.get(name, 0), value)) for name, value in zip(names, numbers, strict=True))
+    elif column == "drain":
+        sums.update((name, slower(sums.get(name, value), value)) for name, value in zip(names, numbers, strict=True))
     elif column == "oldest":
         sums.update((name, older(sums.get(name, 0), value)) for name, value in zip(names, numbers, strict=True))
     else:
@@ -111,7 +123,8 @@ def _add_topic(found: Overview, topic: JsonObject, columns: tuple[str, ...]) -> 
         if channel["paused"]:
             found.paused.add(name)
     for column in columns:
-        _add_column(found.columns[column], column, [row.name], [getattr(row, column)])
+        value = getattr(row, column) if column != "drain" else UNKNOWN_DRAIN
+        _add_column(found.columns[column], column, [row.name], [value])
 
 
 def older(one: int, other: int) -> int:
@@ -145,15 +158,18 @@ def _is_comparable(now: Overview, before: Overview | None, seconds: float, sort:
     """Return whether rates can be computed: the same nodes answered both times, with the columns that are needed."""
     if before is None or seconds <= 0 or now.answered != before.answered:
         return False
-    return all(column in before.columns and column in now.columns for column in COLUMNS[sort])
+    return all(column in before.columns and column in now.columns for column in COLUMNS[sort] if column != "drain")
 
 
 def _ranks(now: Overview, before: Overview | None, seconds: float, sort: str) -> Mapping[str, float]:
     """Return what topics are sorted by, as far as it is known."""
     if sort == "drain":
         gains = rates(now, before, seconds, sort)
-        depths = now.columns.get("depth", {})
-        ranks = {name: drain_rank(depth, gains.get(name)) for name, depth in depths.items()}
+        depths, told = now.columns.get("depth", {}), now.columns.get("drain", {})
+        ranks = {name: rank_of(told.get(name, UNKNOWN_DRAIN)) for name in depths}
+        for name, depth in depths.items():
+            if ranks[name] is None:
+                ranks[name] = drain_rank(depth, gains.get(name))
         return {name: rank for name, rank in ranks.items() if rank is not None}
     if sort in RATES:
         if not _is_comparable(now, before, seconds, sort) or before is None:
@@ -181,14 +197,74 @@ def _gained(now: Overview, before: Overview, column: str) -> Values:
     return {name: value - known.get(name, value) for name, value in now.columns[column].items()}
 
 
-def rows_of(data: Iterable[JsonObject], originals: Iterable[Row]) -> Rows:
-    """Return rows by name, merged over nodes. `data` has the "topics" of /topics/rows, `originals` rows of other nodes."""
-    found = Rows()
-    rows = [*(_row(one) for one in data), *originals]
-    for row in rows:
+def rows_of(data: Iterable[JsonObject], originals: Iterable[Row], backlogs: Iterable[JsonObject] = ()) -> Rows:
+    """Return rows by name, merged over nodes. `data` has the "topics" of /topics/rows, `originals` rows of other nodes.
+
+    `backlogs` are objects with `topic_name` and `backlogs` of the other nodes.
+    """
+    found, parts = Rows(), dict[str, dict[str, Backlog]]()
+    told = list(data)
+    for one in (*told, *backlogs):
+        add_backlogs(parts.setdefault(text(one.get("topic_name")), {}), one.get("backlogs"))
+    for row in (*(_row(one) for one in told), *originals):
         known = found.get(row.name)
         found[row.name] = row if known is None else _together(known, row)
+    for name, channels in parts.items():
+        worst = slowest(channels.values())
+        if worst is not None:
+            found[name] = replace(found[name], slowest=worst.depth, gain=worst.gain)
     return found
+
+
+def rated(names: Sequence[str], now: Rows, before: Rows | None, seconds: float) -> list[Row]:
+    """Return the rows of these topics, with rates if all nodes that answer now have answered `seconds` before, too.
+
+    The topics must be those that both were asked for.
+    """
+    rows = [now.get(name) or absent_row(name) for name in names]
+    if before is None or not now.answered or not now.answered <= before.answered:
+        return rows
+    if now.answered == before.answered:
+        return [with_rates(row, before.get(row.name), seconds) for row in rows]
+    then, later = (_sums(sorted(names), one.counts, now.answered) for one in (before, now))
+    return [_with_rates_of(row, later.get(row.name), then.get(row.name), seconds) for row in rows]
+
+
+def node_counts(names: Iterable[str], rows: Iterable[JsonObject]) -> array[float]:
+    """Return the counts of Rows for one node. `rows`: those of /topics/rows that the node tells."""
+    places = {name: len(_COUNTS) * place for place, name in enumerate(sorted(names))}
+    counts = array("d", bytes(8 * len(_COUNTS) * len(places)))
+    for row in rows:
+        place = places.get(text(row.get("topic_name")))
+        if place is not None:
+            counts[place : place + len(_COUNTS)] = array("d", (number(row.get(name)) for name in _COUNTS))
+    return counts
+
+
+def counts_row(row: Row) -> JsonObject:
+    """Return what `node_counts` needs of a row of an original node."""
+    return {"topic_name": row.name, "messages": row.messages, "held": row.held, "buried": row.buried}
+
+
+def _sums(names: Sequence[str], counts: Mapping[str, array[float]], nodes: Iterable[str]) -> dict[str, Row]:
+    """Return rows of the topics with the counts of these nodes only; none if they are not known of each of them."""
+    parts = [counts.get(node) for node in nodes]
+    sums = [sum(column) for column in zip(*(one for one in parts if one is not None), strict=True)]
+    if None in parts or len(sums) != len(_COUNTS) * len(names):
+        return {}
+    columns = (map(int, sums[place :: len(_COUNTS)]) for place in range(len(_COUNTS)))
+    return {
+        name: replace(absent_row(name), messages=messages, depth=held, buried=buried)
+        for name, messages, held, buried in zip(names, *columns, strict=True)
+    }
+
+
+def _with_rates_of(row: Row, now: Row | None, before: Row | None, seconds: float) -> Row:
+    """Return the row with the rates between two rows of fewer nodes. A `gain` over a longer time, if it is known, stays."""
+    if now is None:
+        return row
+    one = with_rates(replace(now, channels=row.channels, gain=row.gain), before, seconds)
+    return replace(row, rate_in=one.rate_in, rate_out=one.rate_out, gain=one.gain)
 
 
 def _row(data: JsonObject) -> Row:

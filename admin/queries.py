@@ -10,20 +10,25 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from admin.api import Settings
+from admin.backlogs import gains_of
 from admin.cluster import AllFailed, Cluster, Producer, Producers, Stats
 from admin.cluster_merge import cluster_states
 from admin.cluster_state import ClusterStates
 from admin.fallback import FallbackUpstreams
+from admin.held_past import HeldPast
 from admin.inventory import Inventory, NodeRecord
 from admin.merge import JsonObject, number, objects, text
-from admin.overview import Overview, Rows, overview_of, rows_of
+from admin.overview import Overview, Rows, counts_row, node_counts, overview_of, rows_of
 from admin.response_cache import CachedAnswer, ResponseCache
+from admin.series_past import Missing, SeriesPast
 from admin.upstreams import Gathered, UpstreamError, Upstreams
 from admin.views import Row, topic_row
 from shared.http.errors import HttpError
+from shared.values import SECOND
 
 MOST_ROWS = 200  # topics in one request for rows
 SELDOM = 10.0  # s that an answer serves if its content changes slowly
@@ -44,6 +49,8 @@ class Queries:
     inventory: Inventory = field(default_factory=Inventory)  # all nodes that were ever seen
     clock: Callable[[], int] = time.time_ns  # ns since the epoch
     cache: ResponseCache = field(init=False)
+    held: HeldPast = field(default_factory=HeldPast)  # of original nodes
+    past: SeriesPast = field(default_factory=SeriesPast)  # what charts show of nodes that are gone
     has_cluster: bool = False  # a node was in a cluster since the start; it remains so when no node answers
     # By address: whether it is Penstock's nsqd, and until when that is assumed.
     _kinds: dict[str, tuple[bool, float]] = field(default_factory=dict)
@@ -120,6 +127,16 @@ class Queries:
         down = {one.address for one in self.down() if one.adopted_by is None}
         missing = sum(one.address in down for one in every)
         return f"{len(every) - missing} of {len(every)} nodes" if missing else ""
+
+    def missing_past(self, topic: str, channel: str) -> list[Missing]:
+        """Return from when to when the series of a topic or channel lack a node that is gone: see SeriesPast.missing."""
+        gone = {
+            one.address: one.failing_since // SECOND
+            for one in self.gone()
+            if one.producer.carries(topic)
+            and (_LOG in one.producer.capabilities or self._kinds.get(one.address, (False, 0.0))[0])
+        }
+        return self.past.missing(topic, channel, gone, self.clock() // SECOND)
 
     async def node(self, address: str) -> Producer:
         """Return a node of the cluster. Raises HttpError 404, so that a request cannot direct nsqadmin to other servers."""
@@ -200,7 +217,9 @@ class Queries:
     async def _overview(self, columns: tuple[str, ...] | None) -> Overview:
         found = await self.producers()
         penstock_nodes, others = await self._parted(found.producers)
-        asked = {} if columns is None else {"columns": ",".join(columns)}
+        asked = {} if columns is None else {"columns": ",".join(one for one in columns if one != "drain")}
+        if columns is not None and "drain" in columns:
+            asked["drain"] = "1"  # no column to an nsqd of an earlier version, which would refuse it
         data = await self._gathered(penstock_nodes, "/topics/figures", asked)
         stats = await self._originals(penstock_nodes, others)
         memory = data.memory + stats.memory
@@ -231,16 +250,23 @@ class Queries:
 
     async def _rows(self, names: list[str]) -> Rows:
         penstock_nodes, others = await self._parted((await self.producers()).producers)
-        data: list[JsonObject] = []
-        wanted, answered = set(names), set[str]()
+        wanted, parts = set(names), dict[str, list[JsonObject]]()
         for start in range(0, len(names), MOST_ROWS):
             gathered = await self._gathered(penstock_nodes, "/topics/rows", {"topic": names[start : start + MOST_ROWS]})
-            data += [row for answer in gathered.answers.values() for row in _rows_of(answer, wanted)]
-            answered.update(gathered.answers)
+            for address, answer in gathered.answers.items():
+                parts.setdefault(address, []).extend(_rows_of(answer, wanted))
         stats = await self._originals(penstock_nodes, others)
-        own = [topic_row(one["topic_name"], [one]) for one in stats.topics if one["topic_name"] in wanted]
-        found = rows_of(data, own)
-        found.answered = self._now_answering({*answered, *(text(one["node"]) for one in stats.topics)})
+        own: dict[str, list[Row]] = {text(one["node"]): [] for one in stats.topics}
+        chosen, now = [one for one in stats.topics if one["topic_name"] in wanted], self.clock() // SECOND
+        for one in chosen:
+            own[text(one["node"])].append(topic_row(one["topic_name"], [one]))
+        backlogs = [{"topic_name": one["topic_name"], "backlogs": self.held.backlogs(one, now)} for one in chosen]
+        found = rows_of(chain.from_iterable(parts.values()), chain.from_iterable(own.values()), backlogs)
+        found.answered = self._now_answering({*parts, *own})
+        if len(names) <= MOST_ROWS:  # else there are no previous rows
+            self.held.note(chosen, now)
+            found.counts = {node: node_counts(names, rows) for node, rows in parts.items()}
+            found.counts |= {node: node_counts(names, map(counts_row, rows)) for node, rows in own.items()}
         return found
 
     def _now_answering(self, addresses: Iterable[str]) -> frozenset[str]:
@@ -263,7 +289,8 @@ class Queries:
         found = await self.producers_of(topic)
         if not found.producers:
             return [], found.errors, CachedAnswer(Stats())
-        question = lambda: self.cluster.stats(found.producers, topic, channel, clients=clients)  # noqa: E731
+        asked = found.producers
+        question = lambda: self._noted(self.cluster.stats(asked, topic, channel, clients=clients), asked)  # noqa: E731
         cached = await self.cache.get(("stats", topic, channel), question)
         cached.now.topics.sort(key=lambda one: (text(one["hostname"]), text(one["node"])))
         return found.producers, found.errors + cached.now.errors, cached
@@ -281,6 +308,28 @@ class Queries:
                 known = found.get(name, 0)
                 found[name] = min(known, number(then)) if known and number(then) else known or number(then)
         return found, _buried_of(gathered)
+
+    async def gains(self, producers: list[Producer], topic: str, stats: Stats) -> dict[str, float]:
+        """Return the decrease per second of what channels hold, over the last minutes, where it is known of all nodes.
+
+        `stats`: the answer of `topic`, for original nodes.
+        """
+        penstock_nodes, others = await self._parted(producers)
+        answers: dict[str, JsonObject] = {}
+        if penstock_nodes:
+            answers |= (await self.ask_nodes(penstock_nodes, "/topic/ages", {"topic": topic})).answers
+        addresses, now = {one.address for one in others}, self.clock() // SECOND
+        answers |= {one["node"]: self.held.ages(one, now) for one in stats.topics if one["node"] in addresses}
+        return gains_of(answers)
+
+    async def _noted(self, question: Awaitable[Stats], producers: list[Producer]) -> Stats:
+        """Return the answer, after noting what channels hold at those of the nodes that do not tell how that changes."""
+        stats = await question
+        _, others = await self._parted(producers)
+        addresses = {one.address for one in others} - self.fallback.stale().keys()
+        if addresses:
+            self.held.note([one for one in stats.topics if one["node"] in addresses], self.clock() // SECOND)
+        return stats
 
     # Pauses
 

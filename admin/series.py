@@ -1,4 +1,9 @@
-"""The time series of a topic or a channel, summed over several nodes. Pure; nodes may lie."""
+"""The time series of a topic or a channel, summed over several nodes, and over what was kept of nodes that are gone.
+
+A node that is started anew tells nothing of the time before, so what a node tells is kept as *lives*: the series of each time
+that it ran. A life contributes to the sums from its first step to its last. A level is continued over a few steps that were
+not noted in time, and no further: another node may have adopted the messages, and tells of them. Pure; nodes may lie.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +14,63 @@ from admin.merge import JsonObject
 OLD_NAMES = ("published", "finished", "depth", "in_flight")  # those that older nodes tell, too
 NAMES = (*OLD_NAMES, "requeued", "timed_out", "buried", "deferred")
 LEVELS = ("depth", "in_flight", "buried", "deferred")
-MOST_STEPS = 1000
+LENGTHS = {"hour": 3600, "day": 86_400}  # s of each span that nodes tell
 QUARTER = 900  # s of the shortest span
+MOST_STEPS = 1000
+MOST_LIVES = 8  # of one node that are kept
+MOST_CARRIED = 3  # steps over which a level is continued
+FARTHEST = 86_400  # s by which series that are summed may begin before or after the one in their middle
+
+Lives = dict[str, list[JsonObject]]  # by the name of a span: valid series that do not overlap, the oldest first
 
 
-def spans(answers: Iterable[JsonObject], channel: str) -> JsonObject:
-    """Return the sums of all spans of a topic, or of its channel if there is a name, each None if nothing is known.
+def spans(nodes: Iterable[Lives]) -> JsonObject:
+    """Return the sums of all spans of a topic or a channel, each None if nothing is known. `nodes`: the lives of each node."""
+    every = list(nodes)
+    found = {
+        name: _last(summed(life for lives in every for life in lives.get(name, ())), seconds)
+        for name, seconds in LENGTHS.items()
+    }
+    return {"quarter": _last(found["hour"], QUARTER), **found}
 
-    `answers` are those of /topic/series. A node that does not know channels answers for the topic, and is left out.
+
+def extended(known: Lives, answer: JsonObject, channel: str) -> Lives:
+    """Return the lives of a node with its answer of /topic/series. `channel`: "" for the topic itself.
+
+    A node that does not know channels answers for the topic, which adds nothing to a channel.
     """
-    own = [one for one in answers if not channel or one.get("channel") == channel]
-    hour = summed(one.get("hour") for one in own)
-    return {"quarter": _last(hour, QUARTER), "hour": hour, "day": summed(one.get("day") for one in own)}
+    if channel and answer.get("channel") != channel:
+        return known
+    return {name: _with(known.get(name, []), answer.get(name), seconds) for name, seconds in LENGTHS.items()}
+
+
+def _with(lives: list[JsonObject], part: object, seconds: int) -> list[JsonObject]:
+    """Return the lives of one span with a series that the node tells now, as far back as the span goes."""
+    latest = _valid_series(part)
+    if latest is None:
+        return lives
+    first, step = latest["from"], latest["step"]
+    before = [cut for one in lives if one["step"] == step and (cut := _between(one, 0, first)) is not None]
+    if before and _end(before[-1]) == first:
+        one = before.pop()
+        latest = {"step": step, "from": one["from"]} | {name: one[name] + latest[name] for name in NAMES}
+    oldest = _end(latest) - min(seconds, MOST_STEPS * step)
+    kept = [cut for one in (*before, latest) if (cut := _between(one, oldest, _end(one))) is not None]
+    return kept[-MOST_LIVES:]
+
+
+def _end(series: JsonObject) -> int:
+    """Return when the last step ended, s since the epoch."""
+    end: int = series["from"] + len(series["depth"]) * series["step"]
+    return end
+
+
+def _between(series: JsonObject, begin: int, end: int) -> JsonObject | None:
+    """Return the steps that begin at `begin` or later and before `end`, s since the epoch; None if there are none."""
+    step, first = series["step"], series["from"]
+    low, high = max(0, -((first - begin) // step)), max(0, -((first - end) // step))
+    lists = {name: series[name][low:high] for name in NAMES}
+    return {"step": step, "from": first + low * step, **lists} if lists["depth"] else None
 
 
 def _last(series: JsonObject | None, seconds: int) -> JsonObject | None:
@@ -40,12 +90,13 @@ def summed(parts: Iterable[object]) -> JsonObject | None:
     NAMES is None everywhere.
     """
     data = [one for part in parts if (one := _valid_series(part)) is not None]
-    data = [one for one in data if one["step"] == data[0]["step"] and abs(one["from"] - data[0]["from"]) < 86_400]
     if not data:
         return None
-    step = data[0]["step"]
-    first = min(one["from"] for one in data)
-    end = max(one["from"] + len(one["depth"]) * step for one in data)
+    step, middle = data[0]["step"], sorted(one["from"] for one in data)[len(data) // 2]
+    data = [one for one in data if one["step"] == step and abs(one["from"] - middle) < FARTHEST]
+    if not data:
+        return None
+    first, end = min(one["from"] for one in data), max(map(_end, data))
     count = min(MOST_STEPS, (end - first) // step)
     sums: JsonObject = {"step": step, "from": end - count * step}
     for name in NAMES:
@@ -60,13 +111,17 @@ def summed(parts: Iterable[object]) -> JsonObject | None:
 
 
 def _carried(values: list[int | None]) -> list[int | None]:
-    """Fill gaps in a level with the value before, so that the sum does not fall where a node recorded nothing in time."""
-    last = max((place for place, value in enumerate(values) if value is not None), default=-1)
-    known: int | None = None
-    carried = []
-    for value in values[: last + 1]:
-        known = known if value is None else value
-        carried.append(known)
+    """Fill gaps of up to MOST_CARRIED steps in a level with the value before them.
+
+    So the sum does not fall where a node recorded nothing in time.
+    """
+    carried, at = list(values), -MOST_CARRIED - 2
+    for place, value in enumerate(values):
+        if value is None:
+            continue
+        if place - at - 1 <= MOST_CARRIED:
+            carried[at + 1 : place] = [values[at]] * (place - at - 1)
+        at = place
     return carried
 
 

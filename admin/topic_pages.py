@@ -20,14 +20,13 @@ from admin.form_answers import done_of
 from admin.layout import Fields, View
 from admin.merge import merged_topic, objects
 from admin.options import AdminOptions
-from admin.overview import COLUMNS, RATES, Overview, ordered, rates
+from admin.overview import COLUMNS, RATES, Overview, ordered, rated, rates
 from admin.queries import Queries
 from admin.response_cache import CachedAnswer
 from admin.tables import CHANNELS, READERS, TOPIC_NODES, TOPICS
 from admin.upstreams import UpstreamError
 from admin.views import (
     Row,
-    absent_row,
     age,
     channel_row,
     count,
@@ -126,21 +125,17 @@ class TopicPages:
         except (AllFailed, UpstreamError):
             return ()  # the nodes that are remembered are asked for theirs
 
-    async def _rows(self, names: list[str], rated: str, overview_rates: Mapping[str, float]) -> list[Row]:
+    async def _rows(self, names: list[str], attribute: str, overview_rates: Mapping[str, float]) -> list[Row]:
         """Return the rows of these topics with their rates. They are newer than the data of the order.
 
-        `overview_rates` has the rates of all topics by which they are sorted: it fills in the attribute `rated` of topics that
+        `overview_rates` has the rates of all topics by which they are sorted: it fills in that attribute of topics that
         were not on the page before.
         """
         cached = await self.queries.rows(names)
-        same = cached.before is not None and cached.before.answered == cached.now.answered
-        before = cached.before if cached.before is not None and same else {}
-        rows = [
-            with_rates(cached.now.get(name) or absent_row(name), before.get(name), cached.seconds) for name in names
-        ]
+        rows = rated(names, cached.now, cached.before, cached.seconds)
         return [
-            with_rate(row, rated, overview_rates[row.name])
-            if row.name in overview_rates and getattr(row, rated) is None
+            with_rate(row, attribute, overview_rates[row.name])
+            if row.name in overview_rates and getattr(row, attribute) is None
             else row
             for row in rows
         ]
@@ -152,7 +147,8 @@ class TopicPages:
         ages, _ = await self.queries.ages(producers, name)
         [row] = await self._rows([name], "", {})
         readers = await self.queries.ask_nodes(penstock_nodes, "/topic/cursors", {"topic": name})
-        channels = CHANNELS.sorted(_channels_of(cached, ages), asked)
+        gains = await self.queries.gains(producers, name, cached.now)
+        channels = CHANNELS.sorted(_channels_of(cached, ages, gains), asked)
         return {
             "page_of": "topic",
             "title": f"Topic {name}",
@@ -165,6 +161,7 @@ class TopicPages:
             "errors": [*errors, *left_out(channels, MOST_ROWS, "channels")],
             "is_paused": merged["paused"],
             "coverage": self.queries.coverage(name),
+            "missing": self.queries.missing_past(name, ""),
             "timed": len(penstock_nodes) == len(producers),
             "channels": channels[:MOST_ROWS],
             "ages": ages,
@@ -216,17 +213,22 @@ def _totals(overview: Overview) -> list[tuple[str, str]]:
     return labeled
 
 
-def _channels_of(cached: CachedAnswer[Stats], ages: Mapping[str, int]) -> list[Row]:
-    """Return the rows of the channels by name, with the times of `ages` (ns since 1970 of each channel's oldest message).
+def _channels_of(cached: CachedAnswer[Stats], ages: Mapping[str, int], gains: Mapping[str, float]) -> list[Row]:
+    """Return the rows of the channels by name.
 
-    They have rates if the same nodes answered before.
+    `ages`: when each channel's oldest message was published, ns since the epoch; `gains`: see Queries.gains. The channels have
+    rates if all nodes that answer have answered before.
     """
-    same = cached.before is not None and _nodes_of(cached.before) == _nodes_of(cached.now)
-    before = cached.before.channels() if cached.before is not None and same else {}
-    earlier = {channel: channel_row(data) for (_, channel), data in before.items()}
-    rows = [channel_row(data) for _, data in sorted(cached.now.channels().items())]
+    nodes = _nodes_of(cached.now)
+    before = cached.before if cached.before is not None and nodes <= _nodes_of(cached.before) else Stats()
+    same = Stats([], [one for one in before.topics if one["node"] in nodes])
+    earlier = {channel: channel_row(data) for (_, channel), data in same.channels().items()}
+    rows = (channel_row(data) for _, data in sorted(cached.now.channels().items()))
     return [
-        replace(with_rates(row, earlier.get(row.name), cached.seconds), oldest=ages.get(row.name, 0)) for row in rows
+        with_rates(
+            replace(row, oldest=ages.get(row.name, 0), gain=gains.get(row.name)), earlier.get(row.name), cached.seconds
+        )
+        for row in rows
     ]
 
 

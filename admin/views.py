@@ -46,8 +46,10 @@ class Row:
     rate_in: float | None = None  # messages published per second; None: not known yet
     # Messages per second that left: finished, emptied or discarded, but not buried. Of a topic: the mean over its channels.
     rate_out: float | None = None
-    gain: float | None = None  # decrease of the messages that wait or are in flight, per second
+    # Decrease of the messages that wait or are in flight, per second; of a topic: in its slowest part, if that is known.
+    gain: float | None = None
     paused_channels: int = 0  # how many channels of the topic are paused
+    slowest: int | None = None  # of a topic: the messages that wait in its slowest part; None: it is taken as a whole
 
     COUNTS: ClassVar[tuple[str, ...]] = (
         "depth", "in_flight", "deferred", "messages", "requeued", "timed_out", "channels", "clients", "buried", "oldest",
@@ -57,12 +59,21 @@ class Row:
     @property
     def drain(self) -> str:
         """How long it takes until it is empty at the current rate, in words; "growing" or "stalled" if it does not drain."""
-        return time_to_drain(self.depth, self.gain)
+        return time_to_drain(self._drained, self.gain)
 
     @property
     def drain_rank(self) -> float | None:
         """See the function of this name."""
-        return drain_rank(self.depth, self.gain)
+        return drain_rank(self._drained, self.gain)
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether it does not drain but grows."""
+        return self.drain_rank == GROWING
+
+    @property
+    def _drained(self) -> int:
+        return self.depth if self.slowest is None else self.slowest
 
     @property
     def held(self) -> int:
@@ -124,7 +135,7 @@ def absent_row(name: str) -> Row:
 
 
 def with_rates(row: Row, before: Row | None, seconds: float) -> Row:
-    """Return the row with its rates since `before`.
+    """Return the row with its rates since `before`. A `gain` over a longer time, if it is known, stays.
 
     A node that was restarted counts from 0; the row then stays without rates.
     """
@@ -133,7 +144,7 @@ def with_rates(row: Row, before: Row | None, seconds: float) -> Row:
     came = row.messages - before.messages
     kept = row.held + row.buried - before.held - before.buried
     left = came - kept / max(1, row.channels)  # each channel gets each message
-    gain = (before.held - row.held) / seconds
+    gain = (before.held - row.held) / seconds if row.gain is None else row.gain
     return replace(row, rate_in=came / seconds, rate_out=max(0.0, left / seconds), gain=gain)
 
 

@@ -87,7 +87,7 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
             "?depth, ?age, ?limit",
             "List the channels, topics and tubes that may need an operator; `age` in s",
         ),
-        "GET /topics/figures": ("?columns", "Tell the figures of all topics, in columns"),
+        "GET /topics/figures": ("?columns, ?drain", "Tell the figures of all topics, in columns"),
         "GET /topics/rows": ("topic, repeated", "Tell the figures of up to 200 topics"),
         "GET /topic/ages": ("topic", "Tell since when messages wait"),
         "GET /tubes": ("?limit, ?after", "List the tubes"),

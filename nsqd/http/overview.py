@@ -1,6 +1,6 @@
 """Answer the figures of all topics in columns, of some in rows, and since when messages wait: for tools that watch many nodes.
 
-    GET /topics/figures[?columns=depth,messages]
+    GET /topics/figures[?columns=depth,messages][&drain=1]
 
     {"totals": {"topics","channels","depth","in_flight","deferred","buried","clients","messages"}, "oldest": NS, "health": "OK",
      "paused": ["topic" or "topic/channel", ...], "paused_count": N, "idle": {"count": N, "names": ["topic/channel", ...]},
@@ -8,7 +8,9 @@
 
 `idle` are channels with messages ready and no client. Of these and of what is paused, the first 100 by name are listed.
 `names`, all topics by name, and `columns`, parallel to them, are present only if `columns` is given, which may be empty; 400
-INVALID_ARG_COLUMNS for a column that is not in COLUMNS. A topic's figures are those of itself and of all its channels, except
+INVALID_ARG_COLUMNS for a column that is not in COLUMNS. With `drain` there is also a column of that name: the seconds until the
+slowest part of the topic is empty, at the rate of the last minutes; 0: nothing waits, -1: not known, -2: it gets no shorter,
+-3: it grows. A topic's figures are those of itself and of all its channels, except
 for `jobs`; /tubes tells more about tubes, and also lists tubes whose names no topic can have, which are not here. `oldest` is
 the smallest time that /topic/ages tells of a topic, and in the totals that of any topic. It costs a look at the index for each
 channel that has something ready, some 2 us, and nothing for the other channels.
@@ -17,25 +19,31 @@ channel that has something ready, some 2 us, and nothing for the other channels.
 
 At most 200 topics, in the order asked for, else 400 TOO_MANY_TOPICS; topics that do not exist are left out. Besides `paused`
 (the topic is paused, or one of its channels), `topic_paused` (the topic itself is) and `paused_channels` (how many of its
-channels are) each has all COLUMNS.
+channels are) each has all COLUMNS, and `backlogs`, the slowest parts of the topic in which messages wait or did until lately,
+at most 10: {"channel": "c", "depth": 5, "change": -3, "seconds": 300}. `change` is by how many more messages it holds, without
+buried ones, than so many seconds before, up to 300; null: not known. What came with an adopted log is no change. Channel "" is
+what the topic has and no channel was given.
 
-    GET /topic/ages?topic=t                  {"topic": NS, "channels": {"c": NS, ...}, "buried": {"c": 3, ...}}
+    GET /topic/ages?topic=t                  {"topic": NS, "channels": {"c": NS, ...}, "buried": {"c": 3, ...},
+                                              "changes": {"c": [-3, 300], ...}}
 
 The ages are when the message that is next to be delivered was published, ns since the epoch; 0: nothing is ready. `buried`
-tells how many messages are buried, in channels that have any. nsqd/core/observation/backlog_age.py tells how exact the ages
+tells how many messages are buried, in channels that have any; `changes`, of all channels of which it is known, the `change`
+and `seconds` of /topics/rows. nsqd/core/observation/backlog_age.py tells how exact the ages
 are. 404 TOPIC_NOT_FOUND.
 
 The trio thread looks at a limited number of topics and channels in a row, so that ten thousand stall no turn; the HTTP thread
 does the rest.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from nsqd.core.observation.series import Subject
 from nsqd.core.observation.sums import (
     channel_sums,
     is_paused,
@@ -52,6 +60,8 @@ from shared.http.errors import HttpError
 PORTION = 1000  # topics and channels in one turn: about a millisecond
 MOST_NAMES = 100  # names listed of what is paused, and of what is idle
 MOST_ROWS = 200
+MOST_BACKLOGS = 10  # parts of a topic
+UNKNOWN, STALLED, GROWING = -1, -2, -3  # in place of the seconds until something is empty
 COLUMNS = (
     "depth",
     "in_flight",
@@ -67,6 +77,35 @@ COLUMNS = (
     "jobs",  # in any state, of the tube that clients of beanstalkd see under the topic's name
 )
 TOTALS = ("channels", "depth", "in_flight", "deferred", "buried", "clients", "messages")
+
+
+class Backlog(NamedTuple):
+    """A part of a topic in which messages wait, or did until lately: a channel, or "", what no channel was given."""
+
+    channel: str
+    depth: int  # messages that wait
+    change: tuple[int, int] | None  # see Series.held_change
+
+    @property
+    def drain(self) -> int:
+        """Return the seconds until nothing waits, rounded up, or UNKNOWN, STALLED or GROWING."""
+        if not self.depth:
+            return 0
+        if self.change is None:
+            return UNKNOWN
+        gained, seconds = self.change
+        return -(self.depth * seconds // gained) if gained < 0 else GROWING if gained else STALLED
+
+    def slowness(self) -> tuple[int, int, int]:
+        """Return a sort key: what grows, and then what takes longest, is the largest; what is not known is the smallest."""
+        drain = self.drain
+        kind = {UNKNOWN: 0, STALLED: 2, GROWING: 3}.get(drain, 1)
+        return kind, drain if kind == 1 else 0, self.depth
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as /topics/rows tells it."""
+        change, seconds = self.change or (None, 0)
+        return {"channel": self.channel, "depth": self.depth, "change": change, "seconds": seconds}
 
 
 class Overview:
@@ -85,12 +124,15 @@ class Overview:
 
     async def figures(self, request: Request) -> Response:
         """Answer the totals of all topics, and the columns asked for."""
-        wanted = _columns(query(request))
+        arguments = query(request)
+        wanted = _columns(arguments)
         topics = await self._node.bridge.observe(lambda: list(self._node.broker.topics.items()))
         if wanted is not None:
             topics.sort(key=itemgetter(0))
-        look = await self._collect([topic for _, topic in topics])
-        return json_response({**look.as_answer(wanted), "health": self._node.health()})
+        with_drain = arguments.get("drain", "0") not in ("", "0")
+        rows = OverviewRows(self._node.series.held_change) if with_drain else OverviewRows()
+        look = await self._collect([topic for _, topic in topics], rows)
+        return json_response({**look.as_answer(wanted, with_drain), "health": self._node.health()})
 
     async def rows(self, request: Request) -> Response:
         """Answer all columns of the topics asked for."""
@@ -103,7 +145,7 @@ class Overview:
         topics = await self._node.bridge.observe(
             lambda: [known[name] for name in dict.fromkeys(names) if name in known]
         )
-        look = await self._collect(topics)
+        look = await self._collect(topics, OverviewRows(self._node.series.held_change))
         return json_response({"topics": look.as_dicts()})
 
     async def ages(self, request: Request) -> Response:
@@ -115,13 +157,15 @@ class Overview:
             channels = {name: oldest_of_channel(topic.channels[name]) for name in sorted(topic.channels)}
             buried = {name: channel_sums(topic.channels[name]).buried for name in channels}
             buried = {name: count for name, count in buried.items() if count}
-            return {"topic": oldest_of_topic(topic), "channels": channels, "buried": buried}
+            found = {name: self._node.series.held_change(topic.channels[name]) for name in channels}
+            changes = {name: change for name, change in found.items() if change is not None}
+            return {"topic": oldest_of_topic(topic), "channels": channels, "buried": buried, "changes": changes}
 
         return json_response(await self._node.bridge.observe(work))
 
-    async def _collect(self, topics: Sequence[Topic]) -> "OverviewRows":
+    async def _collect(self, topics: Sequence[Topic], look: "OverviewRows") -> "OverviewRows":
         """Look at those of the topics that still exist, in portions."""
-        look, left = OverviewRows(), iter(topics)
+        left = iter(topics)
         while await self._node.bridge.observe(lambda: look.add_some(left)):
             pass
         return look
@@ -130,9 +174,12 @@ class Overview:
 class OverviewRows:
     """The figures of the topics that were looked at so far."""
 
-    __slots__ = ("idle", "names", "paused", "pauses", "rows")
+    __slots__ = ("_change_of", "backlogs", "idle", "names", "paused", "pauses", "rows")
 
-    def __init__(self) -> None:
+    def __init__(self, change_of: Callable[[Subject], tuple[int, int] | None] = lambda _: None) -> None:
+        """`change_of`: see Series.held_change."""
+        self._change_of = change_of
+        self.backlogs: list[list[Backlog]] = []  # parallel to `names`
         self.names: list[str] = []
         self.rows: list[tuple[int, ...]] = []  # parallel to `names`: each row is as long as COLUMNS
         # Parallel to `names`: whether the topic itself is paused, and how many of its channels are.
@@ -155,6 +202,8 @@ class OverviewRows:
     def add(self, topic: Topic) -> None:
         """Add one topic's figures. Runs in the trio thread."""
         depth = topic_depth(topic)
+        change = self._change_of(topic)
+        backlogs = [Backlog("", depth, change)] if depth or (change and change[0]) else []
         oldest = oldest_of_topic(topic) if depth else 0
         in_flight = deferred = buried = clients = requeued = timed_out = 0
         if topic_paused := is_paused(topic):
@@ -162,6 +211,9 @@ class OverviewRows:
         known = len(self.paused)
         for channel in topic.channels.values():
             sums = channel_sums(channel)
+            change = self._change_of(channel)
+            if sums.depth or (change and change[0]):
+                backlogs.append(Backlog(channel.name, sums.depth, change))
             if sums.depth:
                 depth += sums.depth
                 since = oldest_of_channel(channel)
@@ -195,12 +247,15 @@ class OverviewRows:
             for reader in one.readers.values()
             if reader.takes_job_options
         )
+        if len(backlogs) > 1:
+            backlogs = sorted(backlogs, key=Backlog.slowness, reverse=True)[:MOST_BACKLOGS]
+        self.backlogs.append(backlogs)
         self.names.append(topic.name)
         self.rows.append((*row, unfinished, oldest, jobs))
         self.pauses.append((topic_paused, len(self.paused) - known))
 
-    def as_answer(self, wanted: Sequence[str] | None) -> dict[str, Any]:
-        """Return the whole answer. `wanted` are the columns in it; None: it has not even names."""
+    def as_answer(self, wanted: Sequence[str] | None, with_drain: bool = False) -> dict[str, Any]:
+        """Return the whole answer. `wanted` are the columns in it, beside `drain`; None: it has not even names."""
         columns: dict[str, Sequence[int]] = dict.fromkeys(COLUMNS, ())
         columns.update(zip(COLUMNS, zip(*self.rows, strict=True), strict=bool(self.rows)))
         answer: dict[str, Any] = {
@@ -211,7 +266,8 @@ class OverviewRows:
             "idle": {"count": len(self.idle), "names": sorted(self.idle)[:MOST_NAMES]},
         }
         if wanted is not None:
-            answer |= {"names": self.names, "columns": {name: columns[name] for name in wanted}}
+            drain = {"drain": [one[0].drain if one else 0 for one in self.backlogs]} if with_drain else {}
+            answer |= {"names": self.names, "columns": {name: columns[name] for name in wanted} | drain}
         return answer
 
     def as_dicts(self) -> list[dict[str, Any]]:
@@ -223,8 +279,11 @@ class OverviewRows:
                 "topic_paused": topic_paused,
                 "paused_channels": channels,
                 **dict(zip(COLUMNS, row, strict=True)),
+                "backlogs": [one.as_dict() for one in backlogs],
             }
-            for name, (topic_paused, channels), row in zip(self.names, self.pauses, self.rows, strict=True)
+            for name, (topic_paused, channels), row, backlogs in zip(
+                self.names, self.pauses, self.rows, self.backlogs, strict=True
+            )
         ]
 
 

@@ -14,6 +14,7 @@ from admin.channel_figures import (
     client_share,
     drain_words,
     failures_of,
+    latest_rates,
     oldest_of,
     pauses_of,
     rates_by_node,
@@ -41,6 +42,17 @@ def test_a_node_that_never_told_of_buried_messages() -> None:
     assert rates_of(now, channel(), 1.0) == Rates(10.0, 5.0, 0.0, 0.0, -5.0)
 
 
+def test_the_messages_of_an_adopted_log_are_not_published() -> None:
+    """A take-over of 2,000 messages was 342 published/s on the channel's page."""
+    before = channel(message_count=100, depth=100, topic_messages=100, topic_depth=0)
+    now = channel(message_count=2110, depth=2108, topic_messages=110, topic_depth=0)
+    assert rates_of(now, before, 2.0) == Rates(5.0, 1.0, 0.0, 0.0, -1004.0)
+    waited = before | {"topic_depth": 3000}  # a topic that was paused gives what it has
+    assert rates_of(now, waited, 2.0).published == 1005.0
+    restarted = now | {"topic_messages": 4}
+    assert rates_of(restarted, before, 2.0).published == 0.0
+
+
 @pytest.mark.parametrize("counter", ["message_count", "requeue_count", "timeout_count"])
 def test_a_node_that_was_restarted_has_no_rates(counter: str) -> None:
     assert rates_of(channel(**{counter: 4}), channel(**{counter: 5}), 1.0) == UNKNOWN_RATES
@@ -56,13 +68,14 @@ def test_kicked_messages_are_not_finished_backwards() -> None:
     assert rates_of(channel(depth=5), channel(buried_count=3), 1.0).finished == 0.0
 
 
-def test_the_sum_is_known_only_if_the_same_nodes_answered() -> None:
+def test_the_sum_is_known_only_if_all_nodes_have_answered_before() -> None:
     """D12: after a change of nodes, the counters of one more node were taken for a rate."""
     first = [channel("a", message_count=10), channel("b", message_count=20)]
     then = [channel("a", message_count=14), channel("b", message_count=26)]
     rates, total = rates_by_node(then, first, 2.0)
     assert (rates["a"].published, rates["b"].published, total.published) == (2.0, 3.0, 5.0)
-    for now, before in ((then, first[:1]), (then[:1], first), ([], []), (then, [])):
+    assert rates_by_node(then[:1], first, 2.0)[1].published == 2.0, "one node less needs no third answer"
+    for now, before in ((then, first[:1]), ([], []), (then, [])):
         rates, total = rates_by_node(now, before, 2.0)
         assert total == UNKNOWN_RATES
         assert rates.keys() == {one["node"] for one in now}
@@ -70,6 +83,14 @@ def test_the_sum_is_known_only_if_the_same_nodes_answered() -> None:
     rates, total = rates_by_node(restarted, first, 2.0)
     assert (rates["a"].published, rates["b"], total) == (2.0, UNKNOWN_RATES, UNKNOWN_RATES)
     assert NO_RATES.plus(rates["a"]) == rates["a"]
+
+
+def test_the_rates_of_the_latest_step_that_is_known() -> None:
+    """After a change of nodes five rates were "-" beside a chart that knew them."""
+    hour = {"step": 10, "from": 0} | {name: [1, 50, None] for name in NAMES} | {"requeued": [2, 0, None]}
+    assert latest_rates(hour) == Rates(5.0, 5.0, 0.0, 5.0)
+    assert latest_rates(hour | {"requeued": [2, None, None]}) == Rates(0.1, 0.1, 0.2, 0.1)
+    assert latest_rates(hour | {"requeued": [None] * 3}) == latest_rates(None) == UNKNOWN_RATES
 
 
 @pytest.mark.parametrize(

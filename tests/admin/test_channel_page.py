@@ -35,6 +35,7 @@ class FakeNode:
             "requeue_count": 9,
         }
         self.hour = {"step": 10, "from": T0} | {name: [1] for name in NAMES} | {"requeued": [3], "timed_out": [0]}
+        self.change: int | None = None  # of the backlog, in 300 s
         self.asked: list[str] = []
 
     def answer(self, path: str) -> tuple[int, bytes]:
@@ -44,14 +45,24 @@ class FakeNode:
             return told({"broadcast_address": "127.0.0.1", "http_port": self.port, "hostname": self.name})
         if asked.path == "/stats":
             channel = {"channel_name": "worker", "clients": [self.client]} | self.counts
-            return told({"topics": [{"topic_name": "poison", "channels": [channel]}]})
+            topic = {"topic_name": "poison", "message_count": self.counts["message_count"], "channels": [channel]}
+            return told({"topics": [topic]})
         if not self.is_penstock:
             return 404, b"{}"
         if asked.path == "/topic/series":
             channel = parse_qs(asked.query).get("channel", [""])[0]
             return told({"topic": "poison", "channel": channel, "hour": self.hour, "day": None})
         if asked.path == "/topic/ages":
-            return told({"topic": 0, "channels": {"worker": T0 * 10**9}, "buried": {"worker": 66}})
+            ages = {"topic": 0, "channels": {"worker": T0 * 10**9}, "buried": {"worker": 66}}
+            return told(ages | {"changes": {"worker": [self.change, 300]} if self.change is not None else {}})
+        if asked.path == "/topics/rows":
+            backlogs = [
+                {"channel": "worker", "depth": self.counts["depth"], "change": self.change, "seconds": 300},
+                {"channel": "fast", "depth": 2, "change": -9000, "seconds": 300},
+            ]
+            return told({"topics": [{"topic_name": "poison", "depth": 6, "held": 6, "backlogs": backlogs}]})
+        if asked.path == "/topics/figures":
+            return told({"totals": {}, "names": ["poison"], "columns": {}})
         return told({})
 
 
@@ -85,7 +96,7 @@ def test_a_channel_whose_every_message_fails_does_not_look_healthy() -> None:
     async def work(client: httpx.AsyncClient) -> None:
         page = (await client.get("/topics/poison/worker")).text
         assert figures(page)["Buried"] == "66"
-        assert figures(page)["Finished/s"] == "-"
+        assert figures(page)["Finished/s"] == "0.1"  # in the latest step: there was no look before
         assert figures(page)["Failure share, 5 min"] == "75 %"
         assert '<a href="/messages/poison/worker?state=buried">66 buried</a>' in page
         assert 'data-series="/series/poison/worker"' in page
@@ -139,6 +150,34 @@ def test_a_client_with_long_names_is_cut_and_has_a_share_of_failures() -> None:
         assert LONG in exported
 
     open_page(work, FakeNode("a"))
+
+
+def drains(page: str) -> set[tuple[bool, str]]:
+    """The times to drain on a page, and whether each is marked as bad."""
+    cells = re.findall(r'data-label="Time to drain"([^>]*)>([^<]*)<', page)
+    cells += re.findall(r"<dt>Time to drain</dt><dd([^>]*)>([^<]*)<", page)
+    return {("bad" in attributes, words) for attributes, words in cells}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"), [(60, (True, "growing")), (0, (False, "stalled")), (-1, (False, "20.0 min")), (None, None)]
+)
+def test_the_time_to_drain_is_the_same_on_all_pages(change: int | None, expected: tuple[bool, str] | None) -> None:
+    """Topics, Topic and Channel told different times, within four minutes, and one of the three marked what grows."""
+    node = FakeNode("a")
+    node.change = change
+
+    async def work(client: httpx.AsyncClient) -> None:
+        pages = [(await client.get(path)).text for path in ("/", "/topics/poison", "/topics/poison/worker")]
+        told = [drains(page) for page in pages]
+        if expected is None:  # of the slow channel nothing is known yet, but of the other one
+            assert told == [{(False, "66.7 ms")}, {(False, "66.7 ms"), (False, "-")}, {(False, "-")}]
+        else:
+            assert told == [{expected}] * 3
+        asked = [path.partition("?")[0] for path in node.asked]
+        assert (asked.count("/topic/ages"), asked.count("/topic/series")) in ((1, 1), (2, 1)), "once for each page"
+
+    open_page(work, node)
 
 
 def test_the_series_of_a_channel_are_not_those_of_its_topic() -> None:

@@ -102,6 +102,51 @@ def test_what_takes_longest_to_drain_is_first() -> None:
     assert ordered(names, now, None, 0.0, "", "drain")[0] == "none"  # the only one of which it is known
 
 
+def test_the_order_is_that_of_the_slowest_channels_as_far_as_nodes_tell_it() -> None:
+    columns = ("depth", "held", "drain")
+    depths = {"grows": 1, "stalls": 1, "slow": 900, "quick": 900, "empty": 0, "old": 5}
+    told_drains = {"grows": -3, "stalls": -2, "slow": 3000, "quick": 9, "empty": 0, "old": -1}
+    other = {"grows": 7, "stalls": 0, "slow": 9, "quick": -1, "empty": 0, "old": 0}
+    names = sorted(depths)
+    values = [[one[name] for name in names] for one in (depths, told_drains, other)]
+    nodes = {
+        "a:1": told(names, depth=values[0], held=values[0], drain=values[1]),
+        "b:1": told(names, depth=values[0], held=values[0], drain=values[2]),
+    }
+    now = overview_of(nodes, [], columns)
+    assert ordered(names, now, None, 0.0, "", "drain") == ["grows", "stalls", "slow", "quick", "empty", "old"]
+    before = overview_of(nodes, [], columns)
+    before.columns["held"]["old"] = 9
+    assert ordered(names, now, before, 1.0, "", "drain")[:2] == ["grows", "old"], "two looks stand for it"
+
+
+def test_a_topic_takes_as_long_as_its_slowest_channel() -> None:
+    """A topic showed 42.9 min, 2.5 h and growing within four minutes, while one of its channels was stalled."""
+
+    def part(channel: object, depth: object, change: object, seconds: object = 300) -> dict[str, Any]:
+        return {"channel": channel, "depth": depth, "change": change, "seconds": seconds}
+
+    fast, stalled = part("fast", 9000, -3000), part("index", 3000, 0)
+    one = {"topic_name": "t", "depth": 12000, "backlogs": [stalled, fast]}
+    row = rows_of([one], [])["t"]
+    assert (row.drain, row.slowest, row.gain, row.is_growing) == ("stalled", 3000, 0.0, False)
+    row = rows_of([one | {"backlogs": [fast]}, one | {"backlogs": [part("fast", 0, 3600)]}], [])["t"]
+    assert (row.drain, row.slowest, row.is_growing) == ("growing", 9000, True)
+    row = rows_of([one | {"backlogs": [fast, part("new", 50, None, 0)]}], [])["t"]
+    assert row.drain == "15.0 min"  # of the other channel nothing is known yet
+    for lie in (
+        7,
+        [7],
+        [part("c", 5, None)],
+        [part("c", -5, 1)],
+        [part("c", 5, 1, 0)],
+        [part("c", True, 1)],
+        [part("c", 0, 9)],
+    ):
+        row = rows_of([one | {"backlogs": lie}], [])["t"]
+        assert (row.drain, row.slowest) == ("-", None)
+
+
 def test_rows_are_put_in_order_once_more() -> None:
     rows = [
         replace(absent_row(name), depth=depth, oldest=then)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admin.series import MOST_STEPS, NAMES, OLD_NAMES, QUARTER, spans, summed
+from admin.series import MOST_LIVES, MOST_STEPS, NAMES, OLD_NAMES, QUARTER, Lives, extended, spans, summed
 
 
 def told(first: int, *values: int | None, step: int = 10) -> dict[str, Any]:
@@ -51,12 +51,46 @@ def test_what_older_nodes_do_not_tell_is_not_known() -> None:
     assert (alone["depth"], alone["buried"]) == ([5], [None])
 
 
+def test_a_level_ends_where_a_node_is_gone() -> None:
+    gone = summed([told(100, 5, None, None, None, 5, None, None, None, None, 7)])
+    assert gone is not None
+    assert gone["depth"] == [5, 5, 5, 5, 5, None, None, None, None, 7]  # it did not run for so long
+    assert gone["published"] == [5, None, None, None, 5, None, None, None, None, 7]
+
+
+def lives_of(*answers: dict[str, Any], channel: str = "") -> Lives:
+    lives: Lives = {}
+    for answer in answers:
+        lives = extended(lives, answer, channel)
+    return lives
+
+
 def test_spans_of_a_topic_and_of_a_channel() -> None:
     hour = told(1000, *range(200))
     of_topic, of_channel = {"hour": told(1000, 7)}, {"hour": hour, "day": told(0, 9, step=300), "channel": "c"}
-    found = spans([of_topic, of_channel], "c")
+    found = spans([lives_of(of_topic, channel="c"), lives_of(of_channel, channel="c")])
     assert (found["hour"], found["day"]["depth"]) == (hour, [9])
     assert (found["quarter"]["from"], found["quarter"]["depth"]) == (1000 + 110 * 10, list(range(110, 200)))
     assert len(found["quarter"]["depth"]) * 10 == QUARTER
-    assert spans([of_topic], "c") == {"quarter": None, "hour": None, "day": None}
-    assert spans([of_topic], "")["quarter"]["depth"] == [7]
+    assert spans([lives_of(of_topic, channel="c")]) == {"quarter": None, "hour": None, "day": None}
+    assert spans([lives_of(of_topic)])["quarter"]["depth"] == [7]
+
+
+def test_a_node_that_is_started_anew_keeps_what_it_told_before() -> None:
+    before, after = {"hour": told(1000, 1, 2, 3)}, {"hour": told(1100, 8, 9)}
+    lives = lives_of(before, after)
+    assert lives["hour"] == [told(1000, 1, 2, 3), told(1100, 8, 9)]
+    assert spans([lives])["hour"]["depth"] == [1, 2, 3, *[None] * 7, 8, 9]
+    assert lives_of(before, {"hour": told(1020, 4, 5)})["hour"] == [told(1000, 1, 2, 4, 5)]  # one life: it tells less
+    assert lives_of(before, {"hour": None})["hour"] == [told(1000, 1, 2, 3)]
+    assert lives_of(before, {"hour": told(1100, 8, step=20)})["hour"] == [told(1100, 8, step=20)]
+    assert lives_of(after, before)["hour"] == [told(1000, 1, 2, 3)]  # its clock was set back
+
+
+def test_lives_are_bounded() -> None:
+    many = lives_of(*({"hour": told(100 * number, number)} for number in range(1, 50)))["hour"]
+    assert [one["depth"] for one in many] == [[number] for number in range(50 - MOST_LIVES, 50)]
+    [one] = lives_of({"hour": told(0, *range(300))}, {"hour": told(3000, *range(300))})["hour"]
+    assert (one["from"], len(one["depth"])) == (6000 - 3600, 360)
+    [one] = lives_of({"hour": told(0, *range(900), step=1)}, {"hour": told(900, *range(900), step=1)})["hour"]
+    assert len(one["depth"]) == MOST_STEPS

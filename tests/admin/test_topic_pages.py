@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, cast
 
 from admin.answer_budget import Answer, AnswerBudget
@@ -12,19 +13,24 @@ from admin.cluster import Producer, Producers, Stats
 from admin.fallback import FallbackUpstreams
 from admin.merge import topic_of
 from admin.options import AdminOptions
-from admin.overview import Rows, rows_of
+from admin.overview import Rows, node_counts, rows_of
 from admin.queries import Queries
 from admin.response_cache import CachedAnswer, ResponseCache
 from admin.topic_pages import TopicPages, _channels_of
 from admin.upstreams import Arguments, Gathered
+from shared.values import SECOND
 from tests.admin.asking import in_loop
 
 A, B = (Producer("h", host, 1, 1, "1.3.0", capabilities=("log",)) for host in ("a", "b"))
 
 
-def rows(nodes: Iterable[str], messages: int) -> Rows:
-    found = rows_of([{"topic_name": "t", "messages": messages, "channels": 1}], [])
-    found.answered = frozenset(nodes)
+def rows(nodes: Iterable[str], *messages: int) -> Rows:
+    """The row of topic t, of which each of the nodes has so many messages; the last ones do not answer now."""
+    told = [{"topic_name": "t", "messages": one, "channels": 1} for one in messages]
+    found, addresses = rows_of(told, []), list(nodes)
+    found.answered = frozenset(addresses)
+    known = zip([*addresses, "silent:1"], told, strict=False)
+    found.counts = {node: node_counts(["t"], [one]) for node, one in known}
     return found
 
 
@@ -40,10 +46,20 @@ def rate_of(now: Rows, before: Rows) -> float | None:
     return row.rate_in
 
 
-def test_a_row_has_no_rates_if_other_nodes_answered_before() -> None:
+def test_a_row_has_no_rates_if_a_node_is_new() -> None:
     assert rate_of(rows(["a:1", "b:1"], 5000), rows(["a:1"], 10)) is None
-    assert rate_of(rows(["a:1"], 5000), rows(["a:1", "b:1"], 10)) is None
-    assert rate_of(rows(["a:1", "b:1"], 5000), rows(["a:1", "b:1"], 10)) == 2495.0
+    assert rate_of(rows(["a:1", "b:1"], 5000, 0), rows(["a:1", "b:1"], 10, 0)) == 2495.0
+
+
+def test_a_row_has_the_rates_of_the_nodes_that_are_left() -> None:
+    before = rows(["a:1", "b:1"], 10, 1000)
+    assert rate_of(rows(["a:1"], 50), before) == 20.0
+    assert rate_of(rows(["a:1"], 50, 1000), before) == 20.0, (
+        "what the other one told last is shown, and counts for nothing"
+    )
+    before.counts.pop("a:1")
+    assert rate_of(rows(["a:1"], 50), before) is None
+    assert rate_of(rows([], 50), before) is None
 
 
 @dataclass
@@ -91,19 +107,54 @@ def stats(buried: Mapping[str, int], finished: int = 0) -> Stats:
 
 def test_how_fast_messages_are_buried() -> None:
     first, later = stats({"a:1": 1, "b:1": 2}), stats({"a:1": 5, "b:1": 8}, finished=20)
-    [row] = _channels_of(CachedAnswer(later, first, 10.0), {"c": 7})
+    [row] = _channels_of(CachedAnswer(later, first, 10.0), {"c": 7}, {})
     assert (row.rate_in, row.rate_out) == (5.0, 4.0), "1.0 of them was buried, which is not finished"
     assert (row.buried, row.oldest) == (13, 7)
 
-    [row] = _channels_of(CachedAnswer(stats({"a:1": 9}), later, 10.0), {})  # one node is missing
-    assert (row.buried, row.rate_in, row.rate_out) == (9, None, None)
-    [row] = _channels_of(CachedAnswer(first), {})
+    [row] = _channels_of(
+        CachedAnswer(stats({"a:1": 9}, finished=20), later, 10.0), {}, {"c": 2.5}
+    )  # one node is missing
+    assert (row.buried, row.rate_in, row.rate_out, row.gain) == (9, 0.4, 0.0, 2.5)
+    [row] = _channels_of(CachedAnswer(later, stats({"a:1": 1}), 10.0), {}, {})  # one node is new
+    assert (row.buried, row.rate_in, row.rate_out) == (13, None, None)
+    [row] = _channels_of(CachedAnswer(first), {}, {})
     assert (row.buried, row.rate_in, row.rate_out) == (3, None, None)
 
 
 def test_how_many_messages_are_buried_as_far_as_a_node_tells_numbers() -> None:
     queries, _ = queries_of(Nodes({"a:1": 1, "b:1": 2}))
     assert in_loop(lambda: queries.ages([A, B], "t"))[1] == {"c": 3, "d": 0}
+
+
+def test_an_original_node_drains_as_the_looks_of_minutes_tell() -> None:
+    depths = {"a:1": 1000}
+
+    class Cluster:
+        async def producers(self) -> Producers:
+            return Producers([], [replace(A, capabilities=())])
+
+        async def stats(self, *_: object) -> Stats:
+            channel = {"channel_name": "c", "depth": depths["a:1"]}
+            return Stats([], [topic_of({"topic_name": "t", "channels": [channel]}, "a:1", "h", 0)])
+
+    nodes = Nodes({})
+    queries, clock = queries_of(nodes)
+    queries.cluster, queries.clock = cast(Any, Cluster()), lambda: int(clock[0] * SECOND)
+    queries._kinds["a:1"] = False, inf
+
+    async def look(depth: int) -> tuple[str, dict[str, float]]:
+        depths["a:1"] = depth
+        clock[0] += 10.0
+        row = (await queries.rows(["t"])).now["t"]
+        producers = (await queries.producers()).producers
+        return row.drain, await queries.gains(producers, "t", await Cluster().stats())
+
+    async def work() -> list[tuple[str, dict[str, float]]]:
+        return [await look(depth) for depth in (1000, 400, 900, 800)]
+
+    found = in_loop(work)
+    assert found[0] == ("-", {})
+    assert found[1:] == [("6.7 s", {"c": 60.0}), ("3.0 min", {"c": 5.0}), ("2.0 min", {"c": 200 / 30})], "bursts"
 
 
 def test_a_node_that_does_not_answer_any_more_is_not_among_those_that_answered() -> None:

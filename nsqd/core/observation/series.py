@@ -7,6 +7,7 @@ Each step has a value of these for each topic and each channel:
     requeued, timed_out     deliveries in the step that ended so; if the message was buried for it, it counts all the same
     buried, depth, in_flight, deferred      messages at the end of the step
 
+A log that the node adopts or gives back changes levels only: nobody has published or finished its messages in that step.
 The values of a topic but `published` are the sums over its channels; its depth includes what no channel was given yet. A step
 of which nothing is known (the node was down, the topic was new) is None.
 
@@ -23,12 +24,15 @@ from operator import add
 from typing import NamedTuple
 
 from nsqd.core.channel.channel import Channel
+from nsqd.core.observation.held_changes import HeldChanges
 from nsqd.core.observation.series_block import SIZE, WIDTH, Block, Ring, Values, read_back
+from nsqd.core.observation.stripe_counts import StripeCounts
 from nsqd.core.observation.sums import channel_sums, topic_depth
 from nsqd.core.topic import Topic
 
 NAMES = ("published", "finished", "requeued", "timed_out", "buried", "depth", "in_flight", "deferred")
 COUNTERS = 4  # of NAMES are counts of the step; the others are levels at its end
+HELD = slice(NAMES.index("depth"), None)  # the levels of messages that a channel holds and that are not buried
 COARSE, FINE = 300, 10  # s per step
 COARSE_SLOTS, FINE_SLOTS = 288, 360  # a day, an hour
 MOST = 50_000  # topics and channels, of which each takes 0.45 KB beside its steps
@@ -66,6 +70,8 @@ class Series:
         self._places: OrderedDict[Subject, int] = OrderedDict()  # place of each; the one longest without a change first
         self._changed = array("q")  # by place: the serial number of the short step in which anything changed last
         self._free: list[int] = []  # places
+        self._held = HeldChanges()  # by place
+        self._striped: dict[Channel, StripeCounts] = {}  # of the channels that have stripes, or had some
 
     def record(self, topics: Iterable[Topic], at: int) -> Iterator[None]:
         """Note the steps that end at `at` (s since the epoch), in portions of about 0.1 ms. Nothing may be noted meanwhile.
@@ -78,6 +84,7 @@ class Series:
         for topic in topics:
             if topic.legal and not topic.deleted:
                 yield from self._look_at(topic)
+        self._striped = {channel: counts for channel, counts in self._striped.items() if not channel.deleted}
         for ring in rings:
             ring.begin(at)
         for number, block in enumerate(self._blocks):
@@ -87,6 +94,7 @@ class Series:
             block.record(rings)
             block.trim((self._fine, self._coarse))
             yield
+        self._held.end_look(at)
         if self.stored_bytes > MOST_BYTES:
             for ring in (self._fine, self._coarse):
                 ring.forget(len(ring.slots) // FORGOTTEN_AT_ONCE)
@@ -98,16 +106,33 @@ class Series:
             if number % CHANNELS_AT_ONCE == CHANNELS_AT_ONCE - 1:
                 yield
             if not channel.deleted:
-                state = _state(channel)
+                state = self._state(channel)
                 total = tuple(map(add, total, state))
-                self._set(channel, state)
+                self._set(channel, state, sum(state[HELD]))
         _, finished, requeued, timed_out, buried, depth, in_flight, deferred = total
-        depth += topic_depth(topic)
+        waiting = topic_depth(topic)
         published = topic.intake.message_count
-        self._set(topic, (published, finished, requeued, timed_out, buried, depth, in_flight, deferred))
+        state = (published, finished, requeued, timed_out, buried, depth + waiting, in_flight, deferred)
+        self._set(topic, state, waiting)
         yield
 
-    def _set(self, subject: Subject, state: tuple[int, ...]) -> None:
+    def _state(self, channel: Channel) -> tuple[int, ...]:
+        """Return the values of a channel: its counters since the process started, and its levels."""
+        striped = self._striped.get(channel)
+        if striped is None and not channel.stripes:
+            published, depth, in_flight = channel.message_count, channel.depth, channel.in_flight.count
+            deferred, buried = channel.deferred_count, len(channel.buried)
+            finished = published - depth - in_flight - deferred - buried
+            return published, finished, channel.requeue_count, channel.timeout_count, buried, depth, in_flight, deferred
+        if striped is None:
+            striped = self._striped[channel] = StripeCounts()
+        sums, look = channel_sums(channel), striped.look_at(channel)
+        if look.attached and channel in self._places:
+            self._held.shift(self._places[channel], look.attached)
+        return *look.counts, sums.buried, sums.depth, sums.in_flight, sums.deferred
+
+    def _set(self, subject: Subject, state: tuple[int, ...], held: int) -> None:
+        """Set the state of a topic or channel, and how many messages it holds itself."""
         place = self._places.get(subject)
         if place is None:
             place = self._new_place()
@@ -115,11 +140,13 @@ class Series:
                 return
             self._places[subject] = place
             self._blocks[place // SIZE].enter(place % SIZE, subject, array("q", state), (self._fine, self._coarse))
-        elif self._blocks[place // SIZE].set(place % SIZE, array("q", state)):
-            self._places.move_to_end(subject)
-        else:
+            self._held.enter(place, held)
+            self._changed[place] = self._fine.following
             return
-        self._changed[place] = self._fine.following
+        self._held.set(place, held)
+        if self._blocks[place // SIZE].set(place % SIZE, array("q", state)):
+            self._places.move_to_end(subject)
+            self._changed[place] = self._fine.following
 
     def _new_place(self) -> int | None:
         """Return a place that is free, or that of the one which did nothing for the longest time; None: all did something."""
@@ -147,6 +174,15 @@ class Series:
         values = self._blocks[place // SIZE].values(place % SIZE, ring) if place is not None else None
         return Steps(ring.step, values) if values is not None else None
 
+    def held_change(self, subject: Subject) -> tuple[int, int] | None:
+        """Return how many more messages a channel holds than so many s ago, or a topic that no reader was given.
+
+        The time is up to held_changes.SPAN before the last look. None: it is not known yet. What came with an adopted log does
+        not count, and buried messages are not held.
+        """
+        place = self._places.get(subject)
+        return self._held.change(place) if place is not None else None
+
     @property
     def stored_bytes(self) -> int:
         """Return how much memory the steps take."""
@@ -154,16 +190,3 @@ class Series:
 
     def __repr__(self) -> str:
         return f"<Series of {len(self._places)} topics and channels, {self.stored_bytes} B>"
-
-
-def _state(channel: Channel) -> tuple[int, ...]:
-    """Return the values of a channel: its counters since the process started, and its levels."""
-    if channel.stripes:
-        sums = channel_sums(channel)
-        finished = sums.messages - sums.unfinished
-        counters = sums.messages, finished, sums.requeued, sums.timed_out
-        return *counters, sums.buried, sums.depth, sums.in_flight, sums.deferred
-    published, depth, in_flight = channel.message_count, channel.depth, channel.in_flight.count
-    deferred, buried = channel.deferred_count, len(channel.buried)
-    finished = published - depth - in_flight - deferred - buried
-    return published, finished, channel.requeue_count, channel.timeout_count, buried, depth, in_flight, deferred

@@ -36,11 +36,11 @@ def channel_sums(channel: Channel) -> ChannelSums:
     own = _of_one(channel)
     if not channel.stripes:
         return own
-    *sums, paused = map(sum, zip(*map(_of_one, _owned(channel)), strict=True))
+    *sums, paused = map(sum, zip(*map(_of_one, owned_channels(channel)), strict=True))
     return ChannelSums._make([*sums, paused > 0])
 
 
-def _owned(channel: Channel) -> Iterator[Channel]:
+def owned_channels(channel: Channel) -> Iterator[Channel]:
     """Yield the channel itself and its stripes whose messages are this node's: other nodes count what they lend."""
     return (one for one in everywhere(channel) if not one.is_borrowed)
 
@@ -108,5 +108,5 @@ def oldest_of_channel(channel: Channel) -> int:
     """Return when the next message to be delivered was published, whichever log has the earliest: see backlog_age."""
     if not channel.stripes:
         return backlog_age.oldest_of_channel(channel)
-    times = (backlog_age.oldest_of_channel(one) for one in _owned(channel) if one.depth)
+    times = (backlog_age.oldest_of_channel(one) for one in owned_channels(channel) if one.depth)
     return min((time for time in times if time), default=0)

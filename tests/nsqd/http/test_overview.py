@@ -1,12 +1,25 @@
 """What /topics/figures and /topics/rows tell, by a broker that is looked at directly."""
 
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+from typing import cast
+
+from starlette.requests import Request
+
+from nsqd.core.observation.series import FINE, Series
 from nsqd.core.timing.pause import NOT_KNOWN
-from nsqd.http.overview import COLUMNS, MOST_NAMES, OverviewRows
-from tests.nsqd.core.node import SECOND, Node
+from nsqd.http.node import Node as HttpNode
+from nsqd.http.overview import COLUMNS, MOST_BACKLOGS, MOST_NAMES, STALLED, Overview, OverviewRows
+from tests.nsqd.core.node import SECOND, Node, ids
+from tests.nsqd.core.observation.test_series import T0, note
+from tests.nsqd.http.test_stats_in_turn import Bridge
 
 
-def look(node: Node) -> OverviewRows:
-    found = OverviewRows()
+def look(node: Node, series: Series | None = None) -> OverviewRows:
+    found = OverviewRows() if series is None else OverviewRows(series.held_change)
     for name in sorted(node.broker.topics):
         found.add(node.broker.topics[name])
     return found
@@ -86,7 +99,9 @@ def test_rows() -> None:
     node.publish("t", b"x")
     node.channel("u", "c")
     t, u = look(node).as_dicts()
-    assert list(t) == ["topic_name", "paused", "topic_paused", "paused_channels", *COLUMNS]
+    assert list(t) == ["topic_name", "paused", "topic_paused", "paused_channels", *COLUMNS, "backlogs"]
+    assert t.pop("backlogs") == [{"channel": "c", "depth": 1, "change": None, "seconds": 0}]
+    assert u.pop("backlogs") == []
     assert t | {"oldest": 0} == dict.fromkeys(COLUMNS, 0) | {
         "topic_name": "t",
         "paused": True,
@@ -104,3 +119,54 @@ def test_rows() -> None:
         "paused_channels": 0,
         "channels": 1,
     }
+
+
+def test_the_slowest_parts_of_a_topic() -> None:
+    """A topic was said to drain although one of its channels was stalled, and another one grew."""
+    node, series = Node(), Series()
+    consumers = [node.subscribe("t", name, ready=ready) for name, ready in (("fast", 8), ("slow", 1), ("stalled", 0))]
+    node.channel("t", "empty").pause(NOT_KNOWN)
+    node.publish("t", *[b"x"] * 10)
+    node.broker.topics["t"].channels["empty"].empty()
+    node.turn()
+    note(series, node, T0)
+    for consumer, inbox in consumers:
+        consumer.set_ready(0)
+        consumer.finish(ids(inbox.take()))
+    node.turn()
+    note(series, node, T0 + FINE)
+    found = look(node, series)
+    [row] = found.as_dicts()
+    assert row["backlogs"] == [
+        {"channel": "stalled", "depth": 10, "change": 0, "seconds": 10},
+        {"channel": "slow", "depth": 9, "change": -1, "seconds": 10},
+        {"channel": "fast", "depth": 2, "change": -8, "seconds": 10},
+    ]
+    assert found.as_answer(["depth"], True)["columns"] == {"depth": (21,), "drain": [STALLED]}
+    assert [one.drain for one in found.backlogs[0]] == [STALLED, 90, 3]
+    node.channel("t", "new")
+    node.publish("t", b"x")
+    note(series, node, T0 + 2 * FINE)
+    [row] = look(node, series).as_dicts()
+    assert [(one["channel"], one["change"]) for one in row["backlogs"]] == [
+        ("stalled", 1), ("empty", 1), ("slow", 0), ("fast", -7), ("new", None),
+    ]  # fmt: skip
+    for number in range(MOST_BACKLOGS):
+        node.channel("t", f"more{number}")
+    node.publish("t", b"x")
+    assert len(look(node, series).as_dicts()[0]["backlogs"]) == MOST_BACKLOGS
+    assert look(Node(), series).as_answer([], True)["columns"] == {"drain": []}
+
+
+def test_ages_tell_the_changes_of_channels() -> None:
+    node, series = Node(), Series()
+    node.channel("t", "c")
+    for count in (1, 3):
+        node.publish("t", *[b"x"] * count)
+        note(series, node, T0 + count * FINE)
+    node.channel("t", "new")
+    http_node = cast(HttpNode, SimpleNamespace(broker=node.broker, bridge=Bridge(), series=series))
+    request = Request({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b"topic=t"})
+    told = json.loads(bytes(asyncio.run(Overview(http_node).ages(request)).body))
+    assert told["changes"] == {"c": [3, 2 * FINE]}
+    assert told["channels"].keys() == {"c", "new"}

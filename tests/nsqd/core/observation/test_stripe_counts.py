@@ -1,0 +1,87 @@
+"""A log that a node adopts or gives back is no activity: nobody published, finished or requeued its messages then."""
+
+from __future__ import annotations
+
+from nsqd.core.observation.series import COUNTERS, NAMES, Series
+from nsqd.core.observation.stripe_counts import StripeCounts
+from tests.nsqd.core.adopted import adopt
+from tests.nsqd.core.node import SECOND, Node, ids
+from tests.nsqd.core.observation.test_series import T0, columns, last, note
+
+COUNTED = NAMES[:COUNTERS]
+
+
+def counted(**counts: int) -> dict[str, int]:
+    return dict.fromkeys(COUNTED, 0) | counts
+
+
+def of(told: dict[str, int | None]) -> dict[str, int | None]:
+    return {name: told[name] for name in COUNTED}
+
+
+def test_attaching_a_log_counts_as_nothing() -> None:
+    """A take-over showed a peak of published messages in the channel that nobody had published."""
+    node, series = Node(), Series()
+    channel = node.channel("t", "c")
+    node.publish("t", b"own")
+    note(series, node, T0 + 10)
+    adopt(node, 8, "t", "c", *[b"theirs"] * 50)
+    node.publish("t", b"own")
+    note(series, node, T0 + 20)
+    told = last(series.hour_of(channel))
+    assert of(told) == counted(published=1)
+    assert told["depth"] == 52
+    assert last(series.hour_of(node.broker.topics["t"])) == told
+
+
+def test_what_becomes_of_the_messages_of_an_attached_log_counts_from_then_on() -> None:
+    node, series = Node(), Series()
+    consumer, inbox = node.subscribe("t", "c", ready=4)
+    note(series, node, T0 + 10)
+    log = adopt(node, 8, "t", "c", *[b"theirs"] * 4)
+    taken = inbox.take()
+    consumer.set_ready(0)
+    consumer.finish(ids(taken[:1]))
+    consumer.requeue(taken[1].id, 5 * SECOND, node.now)
+    node.turn()
+    note(series, node, T0 + 20)
+    assert of(last(series.hour_of(consumer.channel))) == counted(finished=1, requeued=1)
+    node.publish("t", b"own")
+    log.detach()
+    note(series, node, T0 + 30)
+    told = last(series.hour_of(consumer.channel))
+    assert (of(told), told["depth"], told["in_flight"]) == (counted(published=1), 1, 0)
+    consumer.set_ready(1)
+    node.turn()
+    consumer.finish(ids(inbox.take()))
+    note(series, node, T0 + 40)
+    assert of(last(series.hour_of(consumer.channel))) == counted(finished=1)
+    assert columns(series.hour_of(consumer.channel))["finished"] == [None, 1, 0, 1]
+
+
+def test_messages_that_come_and_go_with_logs_are_told() -> None:
+    node, counts = Node(), StripeCounts()
+    channel = node.channel("t", "c")
+    node.publish("t", b"own")
+    assert counts.look_at(channel) == ((1, 0, 0, 0), 0)
+    log = adopt(node, 8, "t", "c", b"a", b"b")
+    other = adopt(node, 9, "t", "c", b"c")
+    assert counts.look_at(channel) == ((1, 0, 0, 0), 3)
+    assert counts.look_at(channel).attached == 0
+    assert repr(counts) == "<StripeCounts of 2 stripes>"
+    log.detach()
+    assert counts.look_at(channel) == ((1, 0, 0, 0), -2)
+    other.detach()
+    assert counts.look_at(channel) == ((1, 0, 0, 0), -1)
+
+
+def test_a_channel_that_is_deleted_is_forgotten() -> None:
+    node, series = Node(), Series()
+    node.channel("t", "c")
+    adopt(node, 8, "t", "c", b"theirs")
+    note(series, node, T0 + 10)
+    assert len(series._striped) == 1
+    node.broker.topics["t"].delete_channel("c")
+    node.turn()
+    note(series, node, T0 + 20)
+    assert series._striped == {}
