@@ -7,6 +7,7 @@ return.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -359,6 +360,8 @@ class _Stream(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
+        except asyncio.CancelledError:  # nsqadmin is stopping; uvicorn would log this as an error of the page
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self._release()
 

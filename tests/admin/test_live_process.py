@@ -55,6 +55,12 @@ def shows(page: Page, count: int) -> None:
     expect(page.locator("#live tfoot td[data-label=Messages]")).to_have_text(str(count), timeout=WAIT)
 
 
+def test_nsqadmin_stops_without_an_error_under_an_open_page(chrome: Browser, node: Daemon) -> None:
+    with nsqadmin("-nsqd-http-address", node.http) as admin, opened(chrome, admin):
+        assert admin.stop() == 0
+        assert "ASGI" not in admin.stderr
+
+
 def test_nsqadmin_is_killed_and_comes_back(chrome: Browser, node: Daemon) -> None:
     with nsqadmin("-nsqd-http-address", node.http) as admin, opened(chrome, admin) as page:
         shows(page, 1)

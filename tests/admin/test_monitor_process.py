@@ -6,7 +6,7 @@ import json
 import re
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,8 +15,9 @@ from typing import Any
 import httpx
 import pytest
 
+from tests import daemons
 from tests.admin.conftest import Cluster, a_cluster, nsqadmin
-from tests.daemons import Daemon, eventually, nsqd
+from tests.daemons import Daemon, nsqd
 
 pytestmark = pytest.mark.process
 
@@ -39,6 +40,11 @@ def alarms(admin: Daemon) -> dict[str, list[dict[str, Any]]]:
 def post(admin: Daemon, path: str, **form: str) -> int:
     """Send a form as a page of nsqadmin does, and return the status of the answer."""
     return httpx.post(f"http://{admin.http}{path}", data=form, headers={"Origin": f"http://{admin.http}"}).status_code
+
+
+def eventually(done: Callable[[], object]) -> None:
+    """Wait for what the monitor finds: it asks a node seldom that answers slowly, as all do on a machine under load."""
+    daemons.eventually(done, 300)
 
 
 @contextmanager
