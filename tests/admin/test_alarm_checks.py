@@ -9,6 +9,7 @@ import pytest
 from admin.alarm_checks import Checks
 from admin.alarm_past import DISK_LOOKS, DISK_SPACING, LEAST_DISK
 from admin.alarm_rules import RULES, Severity, Thresholds
+from admin.alarm_subject import channel_subject, node_subject, topic_subject
 from admin.cluster_state import DOWN, ClusterState, LogCopy, MemberState
 from admin.inventory import NodeState, Stuck
 from admin.node_checks import CHECKS
@@ -214,6 +215,23 @@ def test_cursor_lag() -> None:
 def test_too_many() -> None:
     assert words("too-many", look(left_out=3)) == {"channels": "3 more channels need attention and are not listed"}
     assert not words("too-many", look())
+
+
+def test_which_pages_tell_of_an_alarm() -> None:
+    of_channel = channel_subject("buried", ("t", "c"), "x", 1)
+    of_topic, of_node = topic_subject("paused", "t", "x", 1), node_subject("disk-low", "n:1", "x", path="storage")
+    pages = [
+        ("t", "c", ""),
+        ("t", "d", ""),
+        ("t", "", ""),
+        ("u", "c", ""),
+        ("", "", "n:1"),
+        ("", "", "m:1"),
+        ("", "", ""),
+    ]
+    assert [of_channel.is_about(*page) for page in pages] == [True, False, True, False, False, False, False]
+    assert [of_topic.is_about(*page) for page in pages] == [True, True, True, False, False, False, False]
+    assert [of_node.is_about(*page) for page in pages] == [False, False, False, False, True, False, False]
 
 
 # Nodes

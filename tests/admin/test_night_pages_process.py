@@ -110,6 +110,21 @@ def test_an_operator_finds_all_trouble_by_clicks_alone(page: Page, admin: Daemon
     assert found == TROUBLE
 
 
+def test_a_page_tells_of_its_own_alarms_and_counts_the_others(admin: Daemon) -> None:
+    def banners(path: str) -> str:
+        text = httpx.get(f"http://{admin.http}{path}", timeout=20).text
+        return text[text.index('id="live"') : text.index('<dl class="figures">')]
+
+    for path in (f"/topics/{BURIED}/worker", f"/topics/{BURIED}"):
+        assert "Buried messages</a> since" in banners(path)
+        assert "What to do: " in banners(path)
+        assert "Other alarms: " in banners(path)
+        assert "Channel without consumer" not in banners(path), "that is of another topic"
+        assert PAUSED not in banners(path)
+    assert PAUSED in banners(f"/topics/{PAUSED}/worker")
+    assert "What to do" not in banners(f"/topics/{TOPICS[0]}")
+
+
 def subjects_of(page: Page, admin: Daemon, kind: str) -> list[str]:
     page.goto(f"http://{admin.http}/")
     page.click(f"main a:text-is('{kind}')")
