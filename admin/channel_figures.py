@@ -15,6 +15,7 @@ from math import inf
 from admin.merge import JsonObject
 from admin.views import UNKNOWN, time_to_drain
 
+MOST_BEHIND = 60  # s by which the latest step may be in the past
 SHARE_SECONDS = 300  # the failure share is that of the latest steps of so many s
 _HELD = ("depth", "in_flight_count", "deferred_count")
 _GROWING = ("message_count", "requeue_count", "timeout_count")  # counters; lower than before: the node was restarted
@@ -83,6 +84,13 @@ def rates_by_node(
     for one in rates.values():
         total = total.plus(one)
     return rates, total
+
+
+def current(series: JsonObject | None, now: int) -> JsonObject | None:
+    """Return the series if it goes on up to `now` (s since the epoch), and None if it tells only of a time before."""
+    if series is None or series["from"] + len(series["depth"]) * series["step"] < now - MOST_BEHIND:
+        return None
+    return series
 
 
 def latest_rates(series: JsonObject | None) -> Rates:

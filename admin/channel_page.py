@@ -17,6 +17,7 @@ from admin.channel_figures import (
     UNKNOWN_RATES,
     Rates,
     client_share,
+    current,
     drain_words,
     failures_of,
     latest_rates,
@@ -84,6 +85,7 @@ class ChannelPage:
         ]
         total = NodeRow("", merged, total_rates, min(filter(None, oldest.values()), default=0), bool(penstock_nodes))
         hour = (await self._spans(penstock_nodes, topic, name))["hour"] if penstock_nodes else None
+        hour = current(hour, self.queries.clock() // SECOND)
         gain = (await self.queries.gains(producers, topic, cached.now)).get(name)
         known = hour if len(penstock_nodes) == len(producers) else None  # original nodes have no series
         total = replace(total, rates=_rates(total_rates, known, gain))

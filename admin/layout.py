@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -44,6 +45,7 @@ from shared.version import PENSTOCK_VERSION
 HERE = Path(__file__).parent
 EVERY = 2.0  # s between two refreshes of a page
 MOST_STREAMS, MOST_STREAMS_OF_ONE = 500, 50
+LAST_WORDS = 0.2  # s for the end of a stream when nsqadmin stops
 MOST_FORM = 1024 * 1024 + 65536  # bytes
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'"
@@ -361,7 +363,9 @@ class _Stream(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         except asyncio.CancelledError:  # nsqadmin is stopping; uvicorn would log this as an error of the page
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            with suppress(RuntimeError, TimeoutError):  # it may not have begun, or the client may not read
+                async with asyncio.timeout(LAST_WORDS):
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self._release()
 

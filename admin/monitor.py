@@ -260,8 +260,8 @@ class Monitor:
         answers = {address: one.told["/cluster"] for address, one in self._known.items() if one.told.get("/cluster")}
         look.clusters = cluster_states(answers).clusters
         for record in self.inventory.all():
-            if found_in := look.member(record.address):
-                self.inventory.note_adopter(record.address, found_in[1].adopted_by)
+            member = look.member(record.address) if record.state(now).is_gone else None
+            self.inventory.note_adopter(record.address, member[1].adopted_by if member is not None else None)
         for record in self.inventory.all():
             known = self._known.get(record.address, _NodeLook())
             health = self._unhealthy.get(record.address, "OK")

@@ -209,9 +209,12 @@ def rows_of(data: Iterable[JsonObject], originals: Iterable[Row], backlogs: Iter
     for row in (*(_row(one) for one in told), *originals):
         known = found.get(row.name)
         found[row.name] = row if known is None else _together(known, row)
+    silent = {
+        text(one.get("topic_name")) for one in told if not isinstance(one.get("backlogs"), list)
+    }  # earlier versions
     for name, channels in parts.items():
         worst = slowest(channels.values())
-        if worst is not None:
+        if worst is not None and name not in silent:
             found[name] = replace(found[name], slowest=worst.depth, gain=worst.gain)
     return found
 

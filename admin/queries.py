@@ -264,7 +264,8 @@ class Queries:
         found = rows_of(chain.from_iterable(parts.values()), chain.from_iterable(own.values()), backlogs)
         found.answered = self._now_answering({*parts, *own})
         if len(names) <= MOST_ROWS:  # else there are no previous rows
-            self.held.note(chosen, now)
+            silent = self.fallback.stale()
+            self.held.note([one for one in chosen if one["node"] not in silent], now)
             found.counts = {node: node_counts(names, rows) for node, rows in parts.items()}
             found.counts |= {node: node_counts(names, map(counts_row, rows)) for node, rows in own.items()}
         return found

@@ -34,6 +34,14 @@ def spans(nodes: Iterable[Lives]) -> JsonObject:
     return {"quarter": _last(found["hour"], QUARTER), **found}
 
 
+def recent(lives: Lives, now: int) -> Lives:
+    """Return what is within each span before `now`, s since the epoch."""
+    return {
+        name: [cut for one in lives.get(name, ()) if (cut := _between(one, now - seconds, _end(one))) is not None]
+        for name, seconds in LENGTHS.items()
+    }
+
+
 def extended(known: Lives, answer: JsonObject, channel: str) -> Lives:
     """Return the lives of a node with its answer of /topic/series. `channel`: "" for the topic itself.
 
@@ -93,7 +101,7 @@ def summed(parts: Iterable[object]) -> JsonObject | None:
     if not data:
         return None
     step, middle = data[0]["step"], sorted(one["from"] for one in data)[len(data) // 2]
-    data = [one for one in data if one["step"] == step and abs(one["from"] - middle) < FARTHEST]
+    data = [one for one in data if one["step"] == step and abs(one["from"] - middle) <= FARTHEST]
     if not data:
         return None
     first, end = min(one["from"] for one in data), max(map(_end, data))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from admin.merge import JsonObject
-from admin.series import Lives, extended, spans
+from admin.series import Lives, extended, recent, spans
 
 MOST_BYTES = 32 * 1024 * 1024  # of all together
 KEPT = 86_400  # s after its last answer for which a node's past is kept
@@ -64,6 +64,7 @@ def summed_up(kept: Kept, answers: Mapping[str, JsonObject], channel: str, now: 
     told_at = {node: at for node, at in kept.told_at.items() if now - at < KEPT} | dict.fromkeys(answers, now)
     lives = {node: one for node, one in kept.lives().items() if node in told_at}
     lives |= {node: extended(lives.get(node, {}), answer, channel) for node, answer in answers.items()}
+    lives = {node: recent(one, now) for node, one in lives.items()}
     found = spans(lives[node] for node in sorted(lives, key=lambda node: -told_at[node]))
     return found, Kept(zlib.compress(json.dumps(lives).encode(), 1), told_at)
 

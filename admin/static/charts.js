@@ -83,7 +83,7 @@ async function show(figure, isNew) {
     return;  // live.js tells that nsqadmin is gone
   }
   const all = answer.ok ? await answer.json() : {};
-  if (isNew && !Choices.get("span") && (all.hour?.depth.length ?? 0) <= YOUNG) figure.querySelector("input[value=quarter]").checked = true;
+  if (answer.ok && isNew && !Choices.get("span") && (all.hour?.depth.length ?? 0) <= YOUNG) figure.querySelector("input[value=quarter]").checked = true;
   const [seconds, name] = SPANS[figure.querySelector("input[type=radio]:checked").value];
   const series = all[name] ?? null;
   words.textContent = !answer.ok ? "The nodes do not answer. The next try follows in 10 seconds." : series ? "" : "Collecting data. The first samples appear in about 20 seconds.";

@@ -23,7 +23,7 @@ from nsqd.core.message.id_ranges import common_number
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.protocols.peer.claims import Hold, Owned, pack_owners, unpack_owners
 from nsqd.protocols.peer.closed import pack_closed
-from nsqd.protocols.peer.configs import VersionedConfig, pack_configs, unpack_configs
+from nsqd.protocols.peer.configs import VersionedConfig, pack_configs, readable, unpack_configs
 from nsqd.protocols.peer.frames import FrameKind, PeerError
 from nsqd.protocols.peer.handshake import NONCE_SIZE, Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
@@ -379,8 +379,8 @@ class Cluster:
         link.send_claiming(pack_owners(self.ownership.words()))
         for closed in self.ownership.closed.values():
             link.send_claiming(pack_closed(closed))
-        if self.configs.known:
-            link.send_claiming(pack_configs(self.configs.known.values()))
+        if words := readable(self.configs.known.values(), _log_format(link)):
+            link.send_claiming(pack_configs(words))
         self.on_admitted(link)
 
     def receive_lending(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
@@ -441,8 +441,8 @@ class Cluster:
         """Note configurations of topics, and tell all peers but the source of the news."""
         news = [word for word in words if self.configs.learn(word)]
         for link in self.links.values():
-            if link is not source and news:
-                link.send_claiming(pack_configs(news))
+            if link is not source and (understood := readable(news, _log_format(link))):
+                link.send_claiming(pack_configs(understood))
         for word in news:
             self.on_config(word)
 
@@ -489,6 +489,11 @@ class Cluster:
 def _rank(link: Link, own: NodeIdentity, peer: NodeIdentity) -> tuple[bool, bytes]:
     """Return what both nodes compute alike for each of two connections between them: that with the greater rank stays."""
     return link.is_dialer == (own.number < peer.number), link.handshake.hello
+
+
+def _log_format(link: Link) -> int:
+    assert link.peer is not None
+    return link.peer.log_format
 
 
 def _why_not(known: Member, node: NodeIdentity) -> str:

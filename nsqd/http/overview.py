@@ -97,9 +97,9 @@ class Backlog(NamedTuple):
         return -(self.depth * seconds // gained) if gained < 0 else GROWING if gained else STALLED
 
     def slowness(self) -> tuple[int, int, int]:
-        """Return a sort key: what grows, and then what takes longest, is the largest; what is not known is the smallest."""
+        """Return a sort key: what grows, and then what takes longest, is the largest; what is empty is the smallest."""
         drain = self.drain
-        kind = {UNKNOWN: 0, STALLED: 2, GROWING: 3}.get(drain, 1)
+        kind = {0: -1, UNKNOWN: 0, STALLED: 2, GROWING: 3}.get(drain, 1)
         return kind, drain if kind == 1 else 0, self.depth
 
     def as_dict(self) -> dict[str, Any]:

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from admin.channel_figures import (
+    MOST_BEHIND,
     NO_RATES,
     SHARE_SECONDS,
     UNKNOWN_RATES,
     Rates,
     client_share,
+    current,
     drain_words,
     failures_of,
     latest_rates,
@@ -83,6 +85,13 @@ def test_the_sum_is_known_only_if_all_nodes_have_answered_before() -> None:
     rates, total = rates_by_node(restarted, first, 2.0)
     assert (rates["a"].published, rates["b"], total) == (2.0, UNKNOWN_RATES, UNKNOWN_RATES)
     assert NO_RATES.plus(rates["a"]) == rates["a"]
+
+
+def test_what_was_hours_ago_is_not_told_as_now() -> None:
+    hour = {"step": 10, "from": 1000} | {name: [1, 50, None] for name in NAMES}
+    assert current(hour, 1030 + MOST_BEHIND) == hour
+    assert current(hour, 1031 + MOST_BEHIND) is None
+    assert current(None, 0) is None
 
 
 def test_the_rates_of_the_latest_step_that_is_known() -> None:

@@ -134,6 +134,8 @@ def test_a_topic_takes_as_long_as_its_slowest_channel() -> None:
     assert (row.drain, row.slowest, row.is_growing) == ("growing", 9000, True)
     row = rows_of([one | {"backlogs": [fast, part("new", 50, None, 0)]}], [])["t"]
     assert row.drain == "15.0 min"  # of the other channel nothing is known yet
+    earlier = {"topic_name": "t", "depth": 10**6}  # a node that tells nothing of its parts may be the slowest
+    assert rows_of([one | {"backlogs": [fast]}, earlier], [])["t"].slowest is None
     for lie in (
         7,
         [7],

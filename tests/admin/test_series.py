@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from admin.series import MOST_LIVES, MOST_STEPS, NAMES, OLD_NAMES, QUARTER, Lives, extended, spans, summed
+from admin.series import MOST_LIVES, MOST_STEPS, NAMES, OLD_NAMES, QUARTER, Lives, extended, recent, spans, summed
+
+DAY = 86_400  # s
 
 
 def told(first: int, *values: int | None, step: int = 10) -> dict[str, Any]:
@@ -74,6 +76,15 @@ def test_spans_of_a_topic_and_of_a_channel() -> None:
     assert len(found["quarter"]["depth"]) * 10 == QUARTER
     assert spans([lives_of(of_topic, channel="c")]) == {"quarter": None, "hour": None, "day": None}
     assert spans([lives_of(of_topic)])["quarter"]["depth"] == [7]
+
+
+def test_what_is_older_than_a_span_does_not_push_out_the_past_of_a_node_that_is_gone() -> None:
+    died, now = 10 * DAY, 10 * DAY + 3600
+    gone = lives_of({"day": told(died - DAY, *[1] * 288, step=300)})
+    new = lives_of({"day": told(died + 300, *[2] * 11, step=300)})
+    found = spans(recent(one, now) for one in (new, gone))
+    assert found["day"]["depth"] == [1] * (288 - 12) + [None] + [2] * 11
+    assert recent(gone, now + DAY)["day"] == []
 
 
 def test_a_node_that_is_started_anew_keeps_what_it_told_before() -> None:

@@ -135,12 +135,12 @@ def test_an_original_node_is_not_missing_in_charts() -> None:
 
 
 def test_a_day_after_its_last_answer_a_node_is_forgotten() -> None:
-    hours = {"a:1": {"hour": told(T0, 1)}, "b:1": {"hour": told(T0, 2)}}
+    hours = {"a:1": {"day": told(T0, 1, step=300)}, "b:1": {"day": told(T0, 2, step=300)}}
     _, kept = summed_up(Kept(), hours, "", T0)
-    found, kept = summed_up(kept, {"a:1": {"hour": told(T0, 1, 1)}}, "", T0 + KEPT - 1)
-    assert found["hour"]["depth"] == [3, 1]
-    found, kept = summed_up(kept, {"a:1": {"hour": told(T0, 1, 1)}}, "", T0 + KEPT)
-    assert (found["hour"]["depth"], list(kept.lives())) == ([1, 1], ["a:1"])
+    found, kept = summed_up(kept, {"a:1": {"day": told(T0, 1, 1, step=300)}}, "", T0 + KEPT - 1)
+    assert found["day"]["depth"] == [3, 1]
+    found, kept = summed_up(kept, {"a:1": {"day": told(T0, 1, 1, step=300)}}, "", T0 + KEPT)
+    assert (found["day"]["depth"], list(kept.lives())) == ([1, 1], ["a:1"])
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -10,6 +11,7 @@ from admin import snapshot
 from admin.alarm_book import AlarmBook
 from admin.alarm_checks import Checks
 from admin.alarm_rules import Thresholds
+from admin.cluster_state import ClusterState, MemberState
 from admin.inventory import NodeState
 from admin.merge import LONGEST_NAME, topic_of
 from admin.snapshot import MOST_LISTED, Snapshot, facts_of
@@ -122,6 +124,16 @@ def test_facts_of_a_node_believe_no_figure_that_cannot_be() -> None:
     figures = facts.sync_p99_ms, facts.refusal, facts.disk_free, facts.disk_total, facts.damage, facts.torn
     assert figures == (0.0, "", 0, 0, 0, 0)
     assert len(facts.health) == 200
+
+
+def test_the_member_at_an_address_is_the_one_that_answers_there_or_whose_log_nobody_else_has() -> None:
+    before = MemberState(1, "", "n:1", "", "down", [], 1, [], 2, 2, 0, adopted_by=3)
+    now = MemberState(4, "", "n:1", "", "up", [], 1, [], 2, 2, 0)
+    look = Snapshot(0, clusters=[ClusterState("main", nodes=[before, now])])
+    assert look.member("n:1") == (look.clusters[0], now)
+    answers = Snapshot(0, clusters=[ClusterState("main", nodes=[before, replace(now, asked="n:1"), now])])
+    assert answers.member("n:1") == (answers.clusters[0], replace(now, asked="n:1"))
+    assert answers.member("m:1") is None
 
 
 @given(JSON, JSON, JSON)

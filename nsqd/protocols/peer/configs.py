@@ -23,6 +23,9 @@ from penstock.protocol.nsq import MAX_ATTEMPTS
 
 MOST_CONFIGS = 1000  # in one frame, and that a node remembers
 MOST_VALUE = (1 << 62) - 1
+ATTEMPTS_SINCE = (
+    12  # version of the log's format of the first nodes that know attempts; others would end the connection
+)
 
 
 class VersionedConfig(NamedTuple):
@@ -45,6 +48,11 @@ def to_fields(word: VersionedConfig) -> list[Any]:
     durability = config.durability.value if config.durability is not None else None
     fields = [word.topic, word.at, word.node, durability, config.retention, config.retention_bytes, config.replicate]
     return fields if config.max_attempts is None else [*fields, config.max_attempts]
+
+
+def readable(words: Iterable[VersionedConfig], log_format: int) -> list[VersionedConfig]:
+    """Return the words that a node which knows this version of the log's format can read."""
+    return [word for word in words if word.config.max_attempts is None or log_format >= ATTEMPTS_SINCE]
 
 
 def from_fields(fields: Any) -> VersionedConfig:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from nsqd.core.observation.series import FINE, Series
 from nsqd.core.timing.pause import NOT_KNOWN
 from nsqd.http.node import Node as HttpNode
-from nsqd.http.overview import COLUMNS, MOST_BACKLOGS, MOST_NAMES, STALLED, Overview, OverviewRows
+from nsqd.http.overview import COLUMNS, MOST_BACKLOGS, MOST_NAMES, STALLED, Backlog, Overview, OverviewRows
 from tests.nsqd.core.node import SECOND, Node, ids
 from tests.nsqd.core.observation.test_series import T0, note
 from tests.nsqd.http.test_stats_in_turn import Bridge
@@ -156,6 +156,18 @@ def test_the_slowest_parts_of_a_topic() -> None:
     node.publish("t", b"x")
     assert len(look(node, series).as_dicts()[0]["backlogs"]) == MOST_BACKLOGS
     assert look(Node(), series).as_answer([], True)["columns"] == {"drain": []}
+
+
+def test_what_is_not_known_is_slower_than_what_is_empty() -> None:
+    empty, unknown, drains = Backlog("a", 0, (-5, 300)), Backlog("b", 100, None), Backlog("c", 5, (-5, 300))
+    stalled, grows = Backlog("d", 5, (0, 300)), Backlog("e", 5, (1, 300))
+    assert sorted([grows, drains, empty, stalled, unknown], key=Backlog.slowness) == [
+        empty,
+        unknown,
+        drains,
+        stalled,
+        grows,
+    ]
 
 
 def test_ages_tell_the_changes_of_channels() -> None:

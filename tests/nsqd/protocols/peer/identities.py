@@ -14,7 +14,7 @@ def node(
     """The identity of a node; its log is its own unless `log` says whose."""
     log_id = (number if log is None else log).to_bytes(16)
     address = address or f"node{number}:4152"
-    return NodeIdentity(number, incarnation, log_id, incarnation.to_bytes(14), 9, address, ids=ids)
+    return NodeIdentity(number, incarnation, log_id, incarnation.to_bytes(14), 12, address, ids=ids)
 
 
 NODES = st.builds(

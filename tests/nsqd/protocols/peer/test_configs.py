@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.protocols.peer.configs import (
+    ATTEMPTS_SINCE,
     MOST_CONFIGS,
     MOST_VALUE,
     VersionedConfig,
     pack_configs,
+    readable,
     to_fields,
     unpack_configs,
 )
@@ -47,7 +49,10 @@ def test_what_was_packed_is_read(words: list[VersionedConfig]) -> None:
 
 
 def test_nodes_of_an_earlier_version_read_what_has_no_attempts() -> None:
-    assert len(to_fields(CONFIG._replace(config=replace(CONFIG.config, max_attempts=None)))) == 7
+    without = CONFIG._replace(config=replace(CONFIG.config, max_attempts=None))
+    assert len(to_fields(without)) == 7
+    assert readable([CONFIG, without], ATTEMPTS_SINCE - 1) == [without]
+    assert readable([CONFIG, without], ATTEMPTS_SINCE) == [CONFIG, without]
 
 
 @given(st.binary(max_size=200))
