@@ -6,7 +6,7 @@ tell (buried messages, ages, series, messages) is left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from starlette.requests import Request
@@ -76,16 +76,11 @@ class ChannelPage:
         rates, total_rates = rates_by_node(parts, _parts(cached.before, name), cached.seconds)
         merged = merged_channel(topic, name, parts)
         penstock_nodes = await self.queries.penstock_nodes(producers)
-        browsable = [one.address for one in penstock_nodes]
         ages = await self.queries.ask_nodes(penstock_nodes, "/topic/ages", {"topic": topic})
         oldest = oldest_of(ages.answers, name)
-        rows = [
-            NodeRow(one["node"], one, rates[one["node"]], oldest.get(one["node"], 0), one["node"] in browsable)
-            for one in merged["nodes"]
-        ]
+        rows = _node_rows(merged["nodes"], rates, oldest, {one.address for one in penstock_nodes})
         total = NodeRow("", merged, total_rates, min(filter(None, oldest.values()), default=0), bool(penstock_nodes))
-        hour = (await self._spans(penstock_nodes, topic, name))["hour"] if penstock_nodes else None
-        hour = current(hour, self.queries.clock() // SECOND)
+        hour = await self._hour(penstock_nodes, topic, name)
         gain = (await self.queries.gains(producers, topic, cached.now)).get(name)
         known = hour if len(penstock_nodes) == len(producers) else None  # original nodes have no series
         total = replace(total, rates=_rates(total_rates, known, gain))
@@ -136,6 +131,11 @@ class ChannelPage:
         found = await self._spans(await self.queries.penstock_nodes(producers), topic, channel)
         return json_response(found | {"missing": self.queries.missing_past(topic, channel)})
 
+    async def _hour(self, penstock_nodes: list[Producer], topic: str, name: str) -> JsonObject | None:
+        """Return the series of the last hour, if it goes on up to now."""
+        hour = (await self._spans(penstock_nodes, topic, name))["hour"] if penstock_nodes else None
+        return current(hour, self.queries.clock() // SECOND)
+
     async def _spans(self, penstock_nodes: list[Producer], topic: str, channel: str) -> JsonObject:
         """Return all spans of the series. They are summed once in SELDOM s, however many pages show them."""
         asked = {"topic": topic} | ({"channel": channel} if channel else {})
@@ -163,6 +163,15 @@ def _parts(stats: Stats | None, name: str) -> list[JsonObject]:
         for node in topics
         for one in node["channels"] or ()
         if one["channel_name"] == name
+    ]
+
+
+def _node_rows(
+    nodes: Iterable[JsonObject], rates: Mapping[str, Rates], oldest: Mapping[str, int], browsable: Collection[str]
+) -> list[NodeRow]:
+    return [
+        NodeRow(one["node"], one, rates[one["node"]], oldest.get(one["node"], 0), one["node"] in browsable)
+        for one in nodes
     ]
 
 

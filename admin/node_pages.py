@@ -339,7 +339,6 @@ class LookupdState:
     error: str  # "": it answers
 
 
-# Columns of the exported tables of nodes, and of the nodes of a cluster.
 def _figures(record: NodeRecord, state: NodeState) -> Mapping[str, int]:
     """Return the figures of a node that still hold: of one that is gone, only what nobody else has."""
     if not state.is_gone:
@@ -348,6 +347,7 @@ def _figures(record: NodeRecord, state: NodeState) -> Mapping[str, int]:
     return {name: record.figures[name] for name in held if name in record.figures}
 
 
+# Columns of the exported tables of nodes, and of the nodes of a cluster.
 _NODE = ("node", "hostname", "version", "state", "topics", "depth", "disk_free")
 _MEMBER = (
     "node", "address", "http_address", "state", "others", "copies_possible", "copies_wanted", "replies_given_up",

@@ -209,9 +209,8 @@ def rows_of(data: Iterable[JsonObject], originals: Iterable[Row], backlogs: Iter
     for row in (*(_row(one) for one in told), *originals):
         known = found.get(row.name)
         found[row.name] = row if known is None else _together(known, row)
-    silent = {
-        text(one.get("topic_name")) for one in told if not isinstance(one.get("backlogs"), list)
-    }  # earlier versions
+    # nodes of earlier versions, which may have the slowest part, do not tell of it
+    silent = {text(one.get("topic_name")) for one in told if not isinstance(one.get("backlogs"), list)}
     for name, channels in parts.items():
         worst = slowest(channels.values())
         if worst is not None and name not in silent:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from admin.form_state import FieldError
 from admin.merge import JsonObject, number, text
+from penstock.protocol.nsq import MAX_ATTEMPTS
 from shared.values import format_duration, parse_duration
 
 SETTINGS = {  # labels, by nsqd's names
@@ -23,7 +24,7 @@ SETTINGS = {  # labels, by nsqd's names
 DURABILITIES = ("always", "interval", "os")
 DEFAULT = "default"  # as a value: the node's setting applies
 MOST_TEXT = 40  # characters of a value
-MOST_BYTES, MOST_COPIES, MOST_ATTEMPTS = 2**63 - 1, 99, 65535
+MOST_BYTES, MOST_COPIES = 2**63 - 1, 99
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +153,9 @@ def _copies(value: str) -> str:
 
 
 def _attempts(value: str) -> str:
-    if not (value.isascii() and value.isdigit() and len(value) < 6 and int(value) <= MOST_ATTEMPTS):
+    if not (value.isascii() and value.isdigit() and len(value) < 6 and int(value) <= MAX_ATTEMPTS):
         raise FieldError(
-            "max_attempts", f"Attempts must be a whole number from 1 to {MOST_ATTEMPTS}, 0 for no limit, or {DEFAULT}."
+            "max_attempts", f"Attempts must be a whole number from 1 to {MAX_ATTEMPTS}, 0 for no limit, or {DEFAULT}."
         )
     return str(int(value))
 

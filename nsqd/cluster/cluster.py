@@ -379,8 +379,7 @@ class Cluster:
         link.send_claiming(pack_owners(self.ownership.words()))
         for closed in self.ownership.closed.values():
             link.send_claiming(pack_closed(closed))
-        if words := readable(self.configs.known.values(), _log_format(link)):
-            link.send_claiming(pack_configs(words))
+        self._tell_configs(link, self.configs.known.values())
         self.on_admitted(link)
 
     def receive_lending(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
@@ -441,10 +440,17 @@ class Cluster:
         """Note configurations of topics, and tell all peers but the source of the news."""
         news = [word for word in words if self.configs.learn(word)]
         for link in self.links.values():
-            if link is not source and (understood := readable(news, _log_format(link))):
-                link.send_claiming(pack_configs(understood))
+            if link is not source:
+                self._tell_configs(link, news)
         for word in news:
             self.on_config(word)
+
+    @staticmethod
+    def _tell_configs(link: Link, words: Iterable[VersionedConfig]) -> None:
+        """Tell a peer of the configurations that its version can read."""
+        assert link.peer is not None
+        if understood := readable(words, link.peer.log_format):
+            link.send_claiming(pack_configs(understood))
 
     def heard_of_space(self, link: Link, is_full: bool) -> None:
         assert link.peer is not None
@@ -489,11 +495,6 @@ class Cluster:
 def _rank(link: Link, own: NodeIdentity, peer: NodeIdentity) -> tuple[bool, bytes]:
     """Return what both nodes compute alike for each of two connections between them: that with the greater rank stays."""
     return link.is_dialer == (own.number < peer.number), link.handshake.hello
-
-
-def _log_format(link: Link) -> int:
-    assert link.peer is not None
-    return link.peer.log_format
 
 
 def _why_not(known: Member, node: NodeIdentity) -> str:

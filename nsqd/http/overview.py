@@ -171,13 +171,23 @@ class Overview:
         return look
 
 
+def _jobs_of(topic: Topic) -> int:
+    """Return how many jobs the topic's tube has, in any state and of all logs."""
+    return sum(
+        sum(reader.counts())
+        for one in (topic, *topic.stripes)
+        for reader in one.readers.values()
+        if reader.takes_job_options
+    )
+
+
 class OverviewRows:
     """The figures of the topics that were looked at so far."""
 
     __slots__ = ("_change_of", "backlogs", "idle", "names", "paused", "pauses", "rows")
 
     def __init__(self, change_of: Callable[[Subject], tuple[int, int] | None] = lambda _: None) -> None:
-        """`change_of`: see Series.held_change."""
+        """Begin without a topic. `change_of` returns what Series.held_change does."""
         self._change_of = change_of
         self.backlogs: list[list[Backlog]] = []  # parallel to `names`
         self.names: list[str] = []
@@ -230,28 +240,13 @@ class OverviewRows:
             requeued += sums.requeued
             timed_out += sums.timed_out
         unfinished = depth + in_flight + deferred
-        row = (
-            depth,
-            in_flight,
-            deferred,
-            buried,
-            topic.intake.message_count,
-            len(topic.channels),
-            clients,
-            requeued,
-            timed_out,
-        )
-        jobs = sum(
-            sum(reader.counts())
-            for one in (topic, *topic.stripes)
-            for reader in one.readers.values()
-            if reader.takes_job_options
-        )
+        messages, channels = topic.intake.message_count, len(topic.channels)
+        row = depth, in_flight, deferred, buried, messages, channels, clients, requeued, timed_out
         if len(backlogs) > 1:
             backlogs = sorted(backlogs, key=Backlog.slowness, reverse=True)[:MOST_BACKLOGS]
         self.backlogs.append(backlogs)
         self.names.append(topic.name)
-        self.rows.append((*row, unfinished, oldest, jobs))
+        self.rows.append((*row, unfinished, oldest, _jobs_of(topic)))
         self.pauses.append((topic_paused, len(self.paused) - known))
 
     def as_answer(self, wanted: Sequence[str] | None, with_drain: bool = False) -> dict[str, Any]:
