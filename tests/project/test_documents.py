@@ -7,7 +7,9 @@ import pytest
 
 from admin.options import AdminOptions
 from lookupd.options import LookupdOptions
+from nsqd.core.work_queue.job import ROW
 from nsqd.options import NsqdOptions
+from nsqd.storage.log.syncer import QUICK
 from shared.options import Spec, specs
 from tests.daemons import ROOT
 
@@ -72,3 +74,31 @@ def test_defaults_are_as_configuration_md_says() -> None:
 def test_every_flag_is_in_configuration_md(options: type) -> None:
     text = (ROOT / "docs/configuration.md").read_text()
     assert [spec.flag for spec in specs(options, "x") if f"`{spec.flag}`" not in text] == []
+
+
+def test_figures_that_documents_copy_from_the_code_are_those_of_the_code() -> None:
+    """Each page names the figure in these words; a page that names another one contradicts it."""
+    quick, row = f"less than {QUICK * 1000:g} ms", f"a row of {ROW.size} bytes"
+    for page, pattern, wanted in [
+        ("ARCHITECTURE.md", r"syncs take (less than [\d.]+ ms)", quick),
+        ("docs/design/log.md", r"syncs took (less than [\d.]+ ms)", quick),
+        ("docs/images/architecture-node.svg", r"when it takes &gt; ([\d.]+ ms)", quick.removeprefix("less than ")),
+        ("docs/design/channel.md", r"(a row of \d+ bytes)", row),
+        ("docs/decisions/README.md", r"(a row of \d+ bytes)", row),
+    ]:
+        named = re.findall(pattern, (ROOT / page).read_text(), re.IGNORECASE)
+        assert set(named) <= {wanted}, page
+
+
+def test_no_page_denies_what_a_cluster_does() -> None:
+    """docs/concepts.md, docs/guarantees.md and README.md agree on copies and failover."""
+    text = " ".join(((ROOT / "docs/concepts.md").read_text() + (ROOT / "docs/guarantees.md").read_text()).split())
+    for denial in ("do not copy messages", "Until an operator does that", "promised * Copies of messages"):
+        assert denial not in text
+
+
+def test_an_error_has_one_row() -> None:
+    daemons = (ROOT / "docs/reference/errors.md").read_text().split("\n### nsqlookupd\n")
+    for page in daemons:  # nsqd's errors, and those of nsqlookupd and nsqadmin
+        rows = re.findall(r"^\| (\d{3} `[A-Z_]+`) \|", page, re.MULTILINE)
+        assert [row for row in sorted(set(rows)) if rows.count(row) > 1] == []

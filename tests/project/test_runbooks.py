@@ -81,6 +81,14 @@ def collected(source: str, file: str) -> Iterator[Line]:
                 yield from (Line(level, text, f"{file}:{call.lineno}") for text in texts if _letters(text) >= _LETTERS)
 
 
+def logged_at_info(source: str) -> Iterator[str]:
+    """Yield the texts that a source text logs at INFO, with `…` for each part that varies."""
+    for call in ast.walk(ast.parse(source)):
+        match call:
+            case ast.Call(func=ast.Attribute(value=logger, attr="info"), args=[text, *_]) if _name(logger) in LOGGERS:
+                yield from (text for text in _texts(text, {}) if _letters(text) >= _LETTERS)
+
+
 def _own_texts(error: ast.ClassDef) -> Iterator[str]:
     """Yield the texts that an error makes of its arguments, in `super().__init__`."""
     for node in ast.walk(error):
@@ -181,6 +189,14 @@ def test_every_line_has_an_entry(lines: list[Line], pages: dict[str, str]) -> No
 
 def test_every_entry_shows_a_line(lines: list[Line], pages: dict[str, str]) -> None:
     assert stale(lines, quoted(pages.values())) == []
+
+
+def test_a_line_at_info_that_a_page_quotes_is_logged(pages: dict[str, str]) -> None:
+    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    known = [Line("INFO", text, "")._pattern() for path in files for text in logged_at_info(path.read_text())]
+    named = [text for page in pages.values() for text in re.findall(r"`([A-Z]+: [^`]+)`\s+at\s+INFO", page)]
+    assert len(named) > 2
+    assert [text for text in named if not any(line.fullmatch(text) for line in known)] == []
 
 
 def test_every_entry_says_what_to_do(pages: dict[str, str]) -> None:
