@@ -254,8 +254,9 @@ def _upstreams(
     times = Times(options.http_client_connect_timeout / SECOND, options.http_client_request_timeout / SECOND)
     given = lambda: (*settings.lookupds, *options.nsqd_http_address)  # noqa: E731
     places = Places(given, https_only=options.nsqd_https)
-    direct = Upstreams(times, context, answer_budget, places)
-    fallback = FallbackUpstreams(times, context, answer_budget, places=places)
+    has = bool(options.http_client_tls_cert)
+    direct = Upstreams(times, context, answer_budget, places, has)
+    fallback = FallbackUpstreams(times, context, answer_budget, places=places, has_certificate=has)
     fallback.answer_times = direct.answer_times
     return direct, fallback
 
