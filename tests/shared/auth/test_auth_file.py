@@ -172,6 +172,20 @@ def test_a_star_stands_for_a_part_of_a_subject(subject: str, is_his: bool) -> No
     assert (parse(text).of_certificate(subject, []) is not None) is is_his
 
 
+def test_names_that_differ_in_case_only_are_found() -> None:
+    entries = [("token", "ann"), ("token", "Ann"), ("token", "bob"), ("token", "bob")]
+    text = "".join(
+        f'[[{kind}]]\nname = "{name}"\nsha256 = "{place:064x}"\nroles = ["viewer"]\n'
+        for place, (kind, name) in enumerate(entries)
+    )
+    found = parse(text + '[[certificate]]\nname = "BOB"\nsubject = "CN=b"\nroles = ["viewer"]\n')
+    assert found.twins() == [("ann", "Ann"), ("bob", "BOB")]
+    twin = found.twin("bOb")
+    assert twin is not None
+    assert (twin.name, twin.kind) == ("bob", "token")
+    assert found.twin("bobby") is None
+
+
 def test_an_empty_file_admits_nobody() -> None:
     assert parse("").identities() == []
 
