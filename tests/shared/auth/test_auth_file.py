@@ -164,11 +164,16 @@ def test_what_is_too_much_is_refused_when_the_file_is_read() -> None:
         ("CN=x,O=shop", True),
         ("CN=x\\,O=shop", False),
         ("CN=x,OU=y,O=shop", False),
+        ("CN=abc", True),
+        ("CN=a\\,c", True),  # one character, which has a backslash in the subject
+        ("CN=a,c", False),
+        ("CN=a\\c", False),  # a backslash is not a character by itself
     ],
 )  # fmt: skip
 def test_a_star_stands_for_a_part_of_a_subject(subject: str, is_his: bool) -> None:
     text = '[[certificate]]\nname = "a"\nsubject = "CN=billing*"\nroles = ["viewer"]\n'
     text += '[[certificate]]\nname = "b"\nsubject = "CN=*,O=shop"\nroles = ["viewer"]\n'
+    text += '[[certificate]]\nname = "c"\nsubject = "CN=a?c"\nroles = ["viewer"]\n'
     assert (parse(text).of_certificate(subject, []) is not None) is is_his
 
 
