@@ -6,7 +6,7 @@ ROOMS := nsqd lookupd admin apps shared pipeline penstock pyspark_nsq
 NODE_CLIENTS := $(patsubst %,tests/clients/%/node_modules/.made,nsqjs jackd axe disqueue)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark up unit test simulate cluster check bench crash docs docs-serve reference screenshots format clean
+.PHONY: help setup spark up unit test simulate cluster check bench crash docs docs-serve reference lock screenshots format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,14 @@ docs-serve: .venv/.docs ## the same on http://127.0.0.1:8000, built again when a
 
 reference: .venv/.runtime ## docs/reference from the declarations in the code
 	$(BIN)/python -m docs.generate
+
+# For every platform and Python, so that the same files serve an image and a machine. Those of the wheel's build are in its [build-system].
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+lock: $(BIN)/python ## requirements*.lock from pyproject.toml: what the image and applications install, with hashes; ARGS="--upgrade"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(LOCK) $(ARGS) pyproject.toml -o requirements.lock
+	$(LOCK) $(ARGS) --extra spark -c requirements.lock pyproject.toml -o requirements-spark.lock
+	$(LOCK) $(ARGS) deploy/build.in -o requirements-build.lock
 
 screenshots: .venv/.dev $(NODE_CLIENTS) .venv/.chromium ## every page of nsqadmin at two widths, light and dark, into build/screenshots, some into docs
 	$(BIN)/python -m tests.admin.screenshots build/screenshots docs/screenshots

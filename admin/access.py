@@ -55,7 +55,9 @@ class Access:
     def __post_init__(self) -> None:
         lifetime = self.options.session_lifetime / SECOND
         self.sessions = Sessions(lifetime, time.monotonic, lambda: secrets.token_urlsafe(32))
-        self.oidc = OidcRoles(self.options.oidc_role, self.users) if self.options.oidc_issuer else None
+        self.oidc = (
+            OidcRoles(self.options.oidc_role, self.users, self.options.admin_user) if self.options.oidc_issuer else None
+        )
 
     # Who asks
 

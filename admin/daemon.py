@@ -58,7 +58,7 @@ from admin.users import open_users
 from admin.webhook import Webhooks
 from shared.auth.keyring import Keyring
 from shared.daemon import SIGNALS, until_told_to_stop
-from shared.http.api import Api, Hosts, Routes
+from shared.http.api import Api, Hosts, Routes, WithHeaders
 from shared.http.server import HttpServer, secured
 from shared.listen import Listener
 from shared.log import log
@@ -72,6 +72,8 @@ from shared.trio_thread import TrioThread
 from shared.values import SECOND
 
 _LEVEL_FLAG = "-http-client-tls-security-level"
+# Headers of answers over TLS. For a year browsers ask this host by HTTPS only, at every port, whatever a link says.
+OVER_TLS = {"strict-transport-security": "max-age=31536000"}
 CHECK_EVERY = 0.5  # s between two checks whether the file of users has changed
 LEAST_PACKED = 500  # bytes of an answer that is worth compressing
 PACKING = 4  # of 9 levels: takes a third of the time of 9 in the event loop, and an answer is 5 % larger
@@ -113,6 +115,8 @@ async def _run(
                 nursery.start_soon(_look_after, users)
             app = GZipMiddleware(site.api, LEAST_PACKED, PACKING)
             plain, over_tls = secured(app, https, certificates, options.tls_required == REQUIRED)
+            if over_tls is not None:
+                over_tls = replace(over_tls, app=WithHeaders(over_tls.app, OVER_TLS))
             server = HttpServer(plain, [http.socket], trio_thread.report, https=over_tls)
             server.start()
             server.call_soon(site.start)
@@ -254,8 +258,9 @@ def _upstreams(
     times = Times(options.http_client_connect_timeout / SECOND, options.http_client_request_timeout / SECOND)
     given = lambda: (*settings.lookupds, *options.nsqd_http_address)  # noqa: E731
     places = Places(given, https_only=options.nsqd_https)
-    direct = Upstreams(times, context, answer_budget, places)
-    fallback = FallbackUpstreams(times, context, answer_budget, places=places)
+    has = bool(options.http_client_tls_cert)
+    direct = Upstreams(times, context, answer_budget, places, has)
+    fallback = FallbackUpstreams(times, context, answer_budget, places=places, has_certificate=has)
     fallback.answer_times = direct.answer_times
     return direct, fallback
 

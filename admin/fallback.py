@@ -41,8 +41,9 @@ class FallbackUpstreams(Upstreams):
         answer_budget: AnswerBudget,
         clock: Callable[[], float] = time.monotonic,
         places: Places | None = None,
+        has_certificate: bool = False,
     ) -> None:
-        super().__init__(times, context, answer_budget, places)
+        super().__init__(times, context, answer_budget, places, has_certificate)
         self._clock = clock
         self._asked: OrderedDict[object, _Slot] = OrderedDict()
         self._answered_at: dict[str, float] = {}  # by address: when it last answered

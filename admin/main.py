@@ -21,6 +21,18 @@ def _knows_users(options: AdminOptions) -> bool:
     return bool(options.auth_file or options.users_file or options.oidc_issuer or options.admin_user)
 
 
+def shows_token_to(options: AdminOptions) -> list[str]:
+    """Return the hosts, as patterns, to which the token is shown.
+
+    With a client certificate none over HTTPS, unless -auth-token-for is given: a server that knows this process by its
+    certificate gets nothing that it could show to others.
+    """
+    given: list[str] = [*options.lookupd_http_address, *options.nsqd_http_address]
+    if options.http_client_tls_cert and not options.auth_token_for:
+        given = [address for address in given if not address.startswith("https://")]
+    return [*map(without_scheme, given), *options.auth_token_for]
+
+
 def main() -> int:
     """Run nsqadmin and return the exit code of the process."""
     try:
@@ -38,8 +50,7 @@ def main() -> int:
     try:
         raise_file_limit(FILES + bool(options.https_address))
         open_rights("", options.auth_token_file, time.time)
-        given = map(without_scheme, (*options.lookupd_http_address, *options.nsqd_http_address))
-        show_to((*given, *options.auth_token_for))
+        show_to(shows_token_to(options))
         certificates, authorizes = load_certificates(options), _knows_users(options)
         with (
             listening(options.http_address, authorizes) as http,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from admin.oidc_options import role_mapping
-from shared.auth.auth_file import NAME, Identity
+from shared.auth.auth_file import NAME, Identity, folded_name
 from shared.auth.keyring import Keyring
 from shared.auth.rules import Rights, Rule
 from shared.auth.verbs import BUILT_IN
@@ -27,8 +27,9 @@ class NoUserError(Exception):
 class OidcRoles:
     """The mapping of a claim's values to roles, over the auth file as it is now."""
 
-    def __init__(self, pairs: Sequence[str], users: Keyring | None) -> None:
-        """`pairs`: VALUE=ROLE. Raises ValueError for a role that is not known."""
+    def __init__(self, pairs: Sequence[str], users: Keyring | None, reserved: Sequence[str] = ()) -> None:
+        """`pairs`: VALUE=ROLE. `reserved`: names that others have. Raises ValueError for a role that is not known."""
+        self._reserved = reserved
         self._mapping = role_mapping(pairs)
         self._users = users
         self._rights: dict[tuple[str, ...], Rights] = {}  # by roles
@@ -44,7 +45,9 @@ class OidcRoles:
         return tuple(dict.fromkeys(role for value, role in self._mapping if value in held))
 
     def identity(self, name: str, roles: tuple[str, ...]) -> Identity | None:
-        """Return the user with what these roles allow now; None: the auth file has none of them any more."""
+        """Return the user with what these roles allow now; None: the auth file has none of them any more, or has the name."""
+        if self._twin(name):
+            return None
         epoch = self._users.epoch if self._users is not None else 0  # read first: another thread may replace the file
         known = self._known()
         left = tuple(role for role in roles if role in known)
@@ -74,11 +77,18 @@ class OidcRoles:
             )
         if claim == "email" and claims.get("email_verified") is False:
             raise NoUserError(f"the provider has not verified the address {name!r}")
-        if self._users is not None and self._users.user(name) is not None:  # the audit could not tell them apart
-            raise NoUserError(
-                f"{name!r} is also the name of a user in the file of users: remove that one, or rename it"
-            )
+        twin = self._twin(name)
+        if twin:  # the audit could not tell them apart
+            raise NoUserError(f"{name!r} is also the name of {twin}: remove that one, or rename it")
         return name
+
+    def _twin(self, name: str) -> str:
+        """Return who else has a name, or one that differs in case only: of the auth file, or an -admin-user; "": nobody."""
+        found = self._users.twin(name) if self._users is not None else None
+        if found is not None:
+            return f"a {found.kind} in the auth file" + (f", {found.name!r}" if found.name != name else "")
+        reserved = next((one for one in self._reserved if folded_name(one) == folded_name(name)), "")
+        return f"an -admin-user, {reserved!r}" if reserved else ""
 
     def _known(self) -> Mapping[str, tuple[Rule, ...]]:
         return _BUILT_IN if self._users is None else {**_BUILT_IN, **self._users.roles}

@@ -159,7 +159,8 @@ class AdminOptions(TlsOptions):
     auth_token_for: tuple[str, ...] = option(
         (),
         "<addr>:<port> of an nsqd to which the token is shown, with * for any characters (may be given multiple times;"
-        " default: only to the addresses of -lookupd-http-address and -nsqd-http-address)",
+        " default: only to the addresses of -lookupd-http-address and -nsqd-http-address, and to none over HTTPS with"
+        " -http-client-tls-cert)",
     )
     auth_file: str = option(
         "",
@@ -269,5 +270,11 @@ class AdminOptions(TlsOptions):
         return [*complaints("http-address", [self.http_address], obstructed), *self.tls_obstacles()]
 
     def oddities(self) -> list[str]:
-        """Return a line for each address or policy that is probably a mistake."""
-        return [*complaints("http-address", [self.http_address], accidental_path), *self.tls_oddities()]
+        """Return a line for each address, policy or token that is probably a mistake."""
+        odd = [*complaints("http-address", [self.http_address], accidental_path), *self.tls_oddities()]
+        if self.auth_token_for and self.auth_token_file:
+            odd.append(
+                "--auth-token-for: each of these nodes can use the token elsewhere; --http-client-tls-cert with a"
+                " [[certificate]] in the auth file needs no token"
+            )
+        return odd

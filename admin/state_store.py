@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from admin.alarm_book import Id, Snooze
 from admin.inventory import NodeRecord, restored, stored
+from shared.files import public_problem
 from shared.log import log
 
 VERSION = 1
@@ -47,7 +49,8 @@ class StateStore:
         self._waiting = 0  # writes that were begun and have not ended
         if path is not None:
             try:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _make_private(path)
                 self._database = _opened(path)
             except (OSError, sqlite3.Error) as error:
                 raise self._unusable(error) from None
@@ -157,6 +160,17 @@ class StateStore:
         if not self._failed:  # once, and not every 15 seconds
             log.error("STATE: cannot write %s: %s", self.path, why)
         self._failed = True
+
+
+def _make_private(path: Path) -> None:
+    """Make the file, for its owner only, unless it is there. Close one to others that everybody can read. Raises OSError.
+
+    SQLite gives the files beside it (-wal, -shm) the mode of this one.
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for one in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+        if one.exists() and public_problem(one.stat()):
+            one.chmod(0o600)
 
 
 def _opened(path: Path) -> sqlite3.Connection:

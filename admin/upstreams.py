@@ -23,7 +23,7 @@ import httpx
 from admin.answer_budget import Answer, AnswerBudget
 from admin.answer_times import AnswerTimes
 from admin.places import Places
-from shared.auth.on_behalf import headers_on_behalf
+from shared.auth.on_behalf import headers_by_certificate, headers_on_behalf
 from shared.auth.own_token import headers_for, own_token
 from shared.http import extensions
 from shared.http.bounded import IDENTITY, AnswerError, https_port, parse_object, read_answer
@@ -85,9 +85,15 @@ class Upstreams:
     """A client for the nodes of a cluster. Make, use and close it in one event loop."""
 
     def __init__(
-        self, times: Times, context: ssl.SSLContext, answer_budget: AnswerBudget, places: Places | None = None
+        self,
+        times: Times,
+        context: ssl.SSLContext,
+        answer_budget: AnswerBudget,
+        places: Places | None = None,
+        has_certificate: bool = False,
     ) -> None:
-        """`places`: where nodes are asked; None: all by plain HTTP."""
+        """`places`: where nodes are asked; None: all by plain HTTP. `has_certificate`: the context shows one to servers."""
+        self._has_certificate = has_certificate
         self.places = places or Places()
         timeout = httpx.Timeout(times.request, connect=times.connect)
         limits = httpx.Limits(
@@ -178,8 +184,14 @@ class Upstreams:
                 return await self._ask(method, elsewhere, arguments, body, headers, again=False)
         if answer.status_code != 200:
             refusal = content[:200].decode("utf-8", "replace")
-            raise Refused(f"{url} answered {answer.status_code} {refusal!r}", answer.status_code)
+            raise Refused(f"{url} answered {answer.status_code} {refusal!r}{self._hint(answer)}", answer.status_code)
         return content, dict(answer.headers)
+
+    def _hint(self, answer: httpx.Response) -> str:
+        """Return what to do about a server that does not know who asks; "" if that is not the reason."""
+        if answer.status_code != 401 or not self._has_certificate or answer.url.scheme != "https":
+            return ""
+        return "; give it the policy verify-if-given, and its auth file a [[certificate]] for -http-client-tls-cert"
 
     async def _exchange(
         self, method: str, url: str, arguments: Arguments, body: bytes, headers: dict[str, str]
@@ -194,7 +206,7 @@ class Upstreams:
 
         try:
             target = httpx.URL(url, params=arguments) if arguments else httpx.URL(url)
-            sent = headers | _shown(method, target) | _V1
+            sent = headers | self._shown(method, target) | _V1
             async with (
                 asyncio.timeout(self._times.request),
                 self._slot(server),
@@ -210,6 +222,17 @@ class Upstreams:
             raise UpstreamError(f"{url}: {_reason(error)}") from None
         finally:
             self.answer_budget.release(held)
+
+    def _shown(self, method: str, url: httpx.URL) -> dict[str, str]:
+        """Return the headers that show the own token, and name the user, to a server that can believe it.
+
+        Where this process is known by its certificate, no token is sent: a server could show it to others.
+        """
+        shown = headers_for(str(url))
+        user = quote(ON_BEHALF_OF.get()[:MOST_NAME].strip(), safe=_PRINTABLE)
+        if shown:
+            return shown | headers_on_behalf(own_token(), user, method, url.raw_path.decode())
+        return headers_by_certificate(user) if self._has_certificate and url.scheme == "https" else {}
 
     @asynccontextmanager
     async def _slot(self, server: str) -> AsyncIterator[None]:
@@ -233,15 +256,6 @@ class Upstreams:
 def _reason(error: BaseException) -> str:
     """Return why a request failed, and if it was TLS what to do."""
     return advised(why_failed(error), "-http-client-tls-root-ca-file", "-http-client-tls-cert")
-
-
-def _shown(method: str, url: httpx.URL) -> dict[str, str]:
-    """Return the headers that show the own token, and the user's name signed by it; none to hosts that do not get the token."""
-    shown = headers_for(str(url))
-    if not shown:
-        return {}
-    user = quote(ON_BEHALF_OF.get()[:MOST_NAME].strip(), safe=_PRINTABLE)
-    return shown | headers_on_behalf(own_token(), user, method, url.raw_path.decode())
 
 
 def _server(url: str) -> str:

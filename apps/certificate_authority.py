@@ -1,8 +1,8 @@
 """The certificate authority of a cluster, in a directory: it signs certificates for nodes, servers and clients.
 
 The files are PEM: ca.pem and ca-key.pem, for each node node-<number>.pem and node-<number>-key.pem, for the daemons server.pem
-and server-key.pem, and for each client <name>.pem and <name>-key.pem. Keys are EC P-256, and only their owner may read them.
-What exists is never written again.
+and server-key.pem (or <daemon>.pem and <daemon>-key.pem), and for each client <name>.pem and <name>-key.pem. Keys are EC P-256,
+and only their owner may read them. What exists is never written again.
 
 A certificate of a node is one at the cluster's port only, because it alone names a number there. At other ports it is one more
 certificate of this authority.
@@ -41,6 +41,11 @@ _NO_USAGE = dict.fromkeys(
 
 _BOTH = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
 LOCAL = ("localhost", "127.0.0.1", "::1")  # of which every machine has its own
+
+
+def server_name(name: str) -> str:
+    """Return the common name of a daemon's certificate."""
+    return f"penstock {name}"
 
 
 class AuthorityError(Exception):
@@ -92,13 +97,13 @@ class Authority:
         names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(node_uri(number))]
         return self._issue(_Wanted(f"node-{number}", f"penstock node {number}", _BOTH, names, f"node {number}"))
 
-    def issue_server(self, hosts: Iterable[str]) -> tuple[bool, datetime]:
+    def issue_server(self, hosts: Iterable[str], name: str = "server") -> tuple[bool, datetime]:
         """Make the files for the daemons of these hosts and of this machine, as `issue` does. They may connect with them, too.
 
-        `hosts`: DNS names and IP addresses.
+        `hosts`: DNS names and IP addresses. `name`: of the files, and behind "penstock " of the subject.
         """
         given = list(dict.fromkeys((*LOCAL, *hosts)))
-        return self._issue(_Wanted("server", "penstock server", _BOTH, list(map(_name_of, given)), ", ".join(given)))
+        return self._issue(_Wanted(name, server_name(name), _BOTH, list(map(_name_of, given)), ", ".join(given)))
 
     def issue_client(self, name: str) -> tuple[bool, datetime]:
         """Make the files of a client, as `issue` does. Its name is the common name of its subject."""

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 
 DAYS = 3650
 MOST_DAYS = 36500
+SERVER, ADMIN = "server", "nsqadmin"  # the files of the daemons
 CLIENT = "client"  # who gets a certificate if nobody is named
 WHAT = "make the certificates for TLS: of the daemons, of their clients, and of the nodes of a cluster"
 DETAILS = """
 DIR gets a certificate authority, ca.pem and ca-key.pem, and certificates with their keys:
 
-    server.pem, server-key.pem    for all ports of nsqd, nsqlookupd and nsqadmin: it has the names localhost, 127.0.0.1, ::1 and
-                                  those of --host, and the daemons also show it to each other
+    server.pem, server-key.pem    for all ports of nsqd and nsqlookupd: it has the names localhost, 127.0.0.1, ::1 and those
+                                  of --host, and nsqd also shows it to nsqlookupd
+    nsqadmin.pem, nsqadmin-key.pem    the same for nsqadmin, which shows it to nsqd and nsqlookupd; only nsqadmin gets them
     NAME.pem, NAME-key.pem        for each --client (default: client): NAME is the common name of its subject
     node-0.pem, node-0-key.pem    with --nodes N for each -node-id from 0 to N-1: for the ports of -cluster-address only
 
@@ -94,7 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
         for number in range(arguments.nodes):
             _tell(authority, directory / f"node-{number}.pem", *authority.issue(number))
         if is_for_all_ports:
-            _tell(authority, directory / "server.pem", *authority.issue_server(arguments.host))
+            for name in (SERVER, ADMIN):
+                _tell(authority, directory / f"{name}.pem", *authority.issue_server(arguments.host, name))
             for name in clients:
                 _tell(authority, directory / f"{name}.pem", *authority.issue_client(name))
     except (AuthorityError, OSError) as error:
@@ -113,14 +116,26 @@ def examples(directory: Path, client: str) -> Iterator[list[str]]:
     def at(name: str) -> str:
         return str(directory / name)
 
-    own, trusted = ["-tls-cert", at("server.pem"), "-tls-key", at("server-key.pem")], at("ca.pem")
+    own, trusted = ["-tls-cert", at(f"{SERVER}.pem"), "-tls-key", at(f"{SERVER}-key.pem")], at("ca.pem")
     known = [*own, "-tls-client-auth-policy", "require-verify", "-tls-root-ca-file", trusted]
     yield ["nsqlookupd", *known, "-https-address", "127.0.0.1:4162"]
     lookupd = ["-lookupd-tls-root-ca-file", trusted, "-lookupd-tls-cert", own[1], "-lookupd-tls-key", own[3]]
     yield ["nsqd", *known, "-lookupd-tcp-address", "127.0.0.1:4160", *lookupd]
-    asks = ["-http-client-tls-root-ca-file", trusted, "-http-client-tls-cert", own[1], "-http-client-tls-key", own[3]]
+    cert, key = at(f"{ADMIN}.pem"), at(f"{ADMIN}-key.pem")
+    asks = ["-http-client-tls-root-ca-file", trusted, "-http-client-tls-cert", cert, "-http-client-tls-key", key]
     found = ["-lookupd-http-address", "https://127.0.0.1:4162", "-nsqd-https"]
-    yield ["nsqadmin", *own, "-tls-required", "-https-address", "127.0.0.1:4172", *found, *asks]
+    yield [
+        "nsqadmin",
+        "-tls-cert",
+        cert,
+        "-tls-key",
+        key,
+        "-tls-required",
+        "-https-address",
+        "127.0.0.1:4172",
+        *found,
+        *asks,
+    ]
     files = {"tls_root_ca_file": trusted, "tls_cert": at(f"{client}.pem"), "tls_key": at(f"{client}-key.pem")}
     options = ["-consumer-opt=tls_v1", *(f"-consumer-opt={name},{path}" for name, path in files.items())]
     yield ["nsq_tail", "-topic", "TOPIC", *found[:2], *options]
@@ -153,8 +168,8 @@ def _host(text: str) -> str:
 
 def _client(text: str) -> str:
     """Read the name of a client, which is also that of its file."""
-    is_taken = text in ("ca", "server") or text.startswith("node-") or text.endswith("-key")
+    is_taken = text in ("ca", SERVER, ADMIN) or text.startswith("node-") or text.endswith("-key")
     if is_taken or _CLIENT.fullmatch(text) is None:
-        wanted = "expected up to 63 letters, digits and . _ -, but not ca, server, node-... or ...-key"
+        wanted = "expected up to 63 letters, digits and . _ -, but not ca, server, nsqadmin, node-... or ...-key"
         raise argparse.ArgumentTypeError(wanted)
     return text

@@ -91,7 +91,7 @@ class Plan:
             flags.append(f"-lookupd-http-address={HOST}:{self._at(LOOKUPD_HTTP)}")
             return Daemon("nsqadmin", "nsqadmin", tuple(flags), 0, http)
         flags.append(f"-lookupd-http-address=https://{HOST}:{self._at(LOOKUPD_HTTPS)}")
-        flags += [f"-auth-token-for={HOST}:*", *self.secure.admin_flags(f"{HOST}:{https}")]
+        flags += self.secure.admin_flags(f"{HOST}:{https}")
         return Daemon("nsqadmin", "nsqadmin", tuple(flags), 0, http, https_port=https)
 
     def _node(self, number: int) -> Daemon:

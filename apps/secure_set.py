@@ -1,10 +1,11 @@
 """What `penstock up --secure DIR` makes before the daemons start: certificates, tokens and an auth file. What exists is kept.
 
-    ca.pem, server.pem, client.pem, node-<number>.pem      certificates, each with its key in <name>-key.pem
+    ca.pem, client.pem, node-<number>.pem                  certificates, each with its key in <name>-key.pem
+    nsqlookupd.pem, nsqd-<number>.pem, nsqadmin.pem        of each daemon; nsqadmin shows its own to the others
     auth.toml                                              who may do what; `penstock auth` changes it
     app.token, app.header                                  for producers and consumers; the header is for curl -H @FILE
     admin.token, admin.header                              for operators and commands
-    node.token, nsqadmin.token                             of the daemons themselves
+    node.token                                             of the nsqd themselves
     admin.password                                         of the user admin of nsqadmin
 
 Only their owner may read the keys, the tokens and the password.
@@ -21,6 +22,7 @@ from pathlib import Path
 from shared.auth.auth_file import AuthFileError, parse
 from shared.auth.edit import changed
 from shared.auth.tokens import digest, new_token
+from shared.auth.verbs import Verb
 from shared.files import replace_file
 
 DAYS = 825  # how long certificates are valid; some clients refuse more
@@ -28,10 +30,12 @@ ROLES = {  # of each token
     "app": ("producer", "consumer"),
     "admin": ("admin",),
     "node": ("node",),
-    "nsqadmin": ("admin",),
 }
 FOR_CURL = ("app", "admin")
 USER = "admin"  # of nsqadmin
+NSQADMIN = (
+    "CN=penstock nsqadmin"  # subject of its certificate, by which the other daemons know it: it shows them no token
+)
 
 
 class SecureSetError(Exception):
@@ -54,7 +58,8 @@ class SecureSet:
 
         try:
             authority = Authority(self.directory, DAYS)
-            authority.issue_server(())
+            for name in ("nsqlookupd", *(f"nsqd-{number}" for number in range(nodes)), "nsqadmin"):
+                authority.issue_server((), name)
             authority.issue_client("client")
             for number in range(nodes) if nodes > 1 else ():
                 authority.issue(number)
@@ -62,21 +67,28 @@ class SecureSet:
             raise SecureSetError(str(error)) from None
         if not self.path("auth.toml").exists():
             self._make_auth_file()
-        self._check_tokens()
+        self._check_proofs()
 
-    def _check_tokens(self) -> None:
-        """Raise SecureSetError if a daemon's token is not in the auth file, as after it was revoked."""
+    def _check_proofs(self) -> None:
+        """Raise SecureSetError if the auth file does not know a token or nsqadmin's certificate, as after it was revoked."""
         try:
-            known = parse(self.path("auth.toml").read_text(encoding="utf-8")).tokens
+            file = parse(self.path("auth.toml").read_text(encoding="utf-8"))
         except AuthFileError as error:
             raise SecureSetError(f"{self.path('auth.toml')}: {error}") from None
         for name in ROLES:
             path = self.path(f"{name}.token")
-            if digest(path.read_bytes().strip()) not in known:
+            if digest(path.read_bytes().strip()) not in file.tokens:
                 raise SecureSetError(
                     f"{path} is not in {self.path('auth.toml')}: make one with `penstock auth token create"
                     f" {self.path('auth.toml')} {name} --role {ROLES[name][0]}`, or choose another directory"
                 )
+
+        admin = file.of_certificate(NSQADMIN, [])
+        if admin is None or not admin.rights.may(Verb.ADMIN):
+            raise SecureSetError(
+                f"{self.path('auth.toml')} does not know nsqadmin's certificate: add these lines, or choose another directory\n"
+                f'[[certificate]]\nname = "nsqadmin"\nsubject = "{NSQADMIN}"\nroles = ["admin"]'
+            )
 
     def _make_auth_file(self) -> None:
         from argon2 import PasswordHasher
@@ -91,16 +103,17 @@ class SecureSet:
         password = secrets.token_urlsafe(12)
         replace_file(self.path(f"{USER}.password"), password.encode() + b"\n")
         text = changed(text, "user", USER, {"password": PasswordHasher().hash(password), "roles": ["admin"]})
+        text = changed(text, "certificate", "nsqadmin", {"subject": NSQADMIN, "roles": ["admin"]})
         replace_file(self.path("auth.toml"), text.encode())
 
     def lookupd_flags(self, https: str) -> list[str]:
         """Return the flags of nsqlookupd. `https`: the address of its HTTPS."""
-        return [*self._server_flags(https), self._flag("auth-file", "auth.toml"), "-metrics-auth"]
+        return [*self._serving_flags("nsqlookupd", https), self._flag("auth-file", "auth.toml"), "-metrics-auth"]
 
     def node_flags(self, https: str, number: int, in_cluster: bool) -> list[str]:
         """Return the flags of an nsqd. `https`: the address of its HTTPS."""
         flags = [
-            *self._server_flags(https),
+            *self._serving_flags(f"nsqd-{number}", https),
             self._flag("auth-file", "auth.toml"),
             self._flag("auth-token-file", "node.token"),
             self._flag("lookupd-tls-root-ca-file", "ca.pem"),
@@ -117,18 +130,24 @@ class SecureSet:
     def admin_flags(self, https: str) -> list[str]:
         """Return the flags of nsqadmin. `https`: the address of its HTTPS."""
         return [
-            *self._server_flags(https),
+            *self._server_flags("nsqadmin", https),
             self._flag("auth-file", "auth.toml"),
-            self._flag("auth-token-file", "nsqadmin.token"),
             self._flag("http-client-tls-root-ca-file", "ca.pem"),
+            self._flag("http-client-tls-cert", "nsqadmin.pem"),
+            self._flag("http-client-tls-key", "nsqadmin-key.pem"),
             "-nsqd-https",
         ]
 
-    def _server_flags(self, https: str) -> list[str]:
+    def _serving_flags(self, name: str, https: str) -> list[str]:
+        """Return the flags of a daemon that knows others by their certificates."""
+        trusts = self._flag("tls-root-ca-file", "ca.pem")
+        return [*self._server_flags(name, https), trusts, "-tls-client-auth-policy=verify-if-given"]
+
+    def _server_flags(self, name: str, https: str) -> list[str]:
         return [
             f"-https-address={https}",
-            self._flag("tls-cert", "server.pem"),
-            self._flag("tls-key", "server-key.pem"),
+            self._flag("tls-cert", f"{name}.pem"),
+            self._flag("tls-key", f"{name}-key.pem"),
             "-tls-required=true",
         ]
 

@@ -115,7 +115,7 @@ def make_secret(data: Path, daemons: Sequence[Daemon]) -> None:
     """Make the secret that the nodes share, if they form a cluster and there is none yet. Raises OSError."""
     path = data / SECRET
     if any(daemon.cluster_port for daemon in daemons) and not path.exists():
-        data.mkdir(parents=True, exist_ok=True)
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(path, secrets.token_hex(32).encode() + b"\n")
 
 
@@ -257,7 +257,7 @@ class Processes:
         try:
             for flag in daemon.flags:
                 if flag.startswith("-data-path="):
-                    Path(flag.partition("=")[2]).mkdir(parents=True, exist_ok=True)
+                    Path(flag.partition("=")[2]).mkdir(mode=0o700, parents=True, exist_ok=True)
             self._running[daemon.name] = subprocess.Popen(
                 daemon.command, stdin=subprocess.DEVNULL, start_new_session=True
             )

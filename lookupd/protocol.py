@@ -207,7 +207,7 @@ class Session:
 
     def _execute(self, command: bytes, params: list[bytes], now: int) -> bytes:
         if command == b"PING":
-            return self._ping(now)
+            return self._ping(params, now)
         if command == b"IDENTIFY":
             if self._peer is not None:
                 raise ClientError(b"E_INVALID cannot IDENTIFY again")
@@ -219,11 +219,15 @@ class Session:
             return self._unregister(params)
         raise ClientError(b"E_INVALID invalid command " + command)
 
-    def _ping(self, now: int) -> bytes:
+    def _ping(self, params: list[bytes], now: int) -> bytes:
+        """Answer OK; behind it, if the peer asks `registered`, how many topics and channels it has registered."""
         self._idle += 1
-        if self._peer is not None:
-            self._registry.ping(self._peer, now)
-        return b"OK"
+        if self._peer is None:
+            return b"OK"
+        self._registry.ping(self._peer, now)
+        if params[:1] != [b"registered"]:
+            return b"OK"
+        return b"OK %d %d" % (len(self._peer.topics), len(self._peer.channels))
 
     def _identify(self, body: bytes, now: int) -> bytes:
         info = parse_identity(body, self._remote)

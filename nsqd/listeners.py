@@ -216,7 +216,9 @@ def _keyring(options: NsqdOptions) -> Keyring | None:
         keyring = open_rights(options.auth_file, options.auth_token_file, time.time)
     except RightsError as error:
         raise SecretError(str(error)) from None
-    trusts_everybody = options.tls_client_auth_policy == "require-verify" and not options.tls_root_ca_file
+    trusts_everybody = (
+        options.tls_client_auth_policy in ("require-verify", "verify-if-given") and not options.tls_root_ca_file
+    )
     if keyring is not None and keyring.knows_certificates and trusts_everybody:
         raise SecretError(
             f"--auth-file {options.auth_file}: its [[certificate]] entries need --tls-root-ca-file with your own authority:"

@@ -9,7 +9,8 @@ from pathlib import Path
 def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
     """Write a small file atomically, durable on return. By default only its owner may read it. Raises OSError."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    temporary.unlink(missing_ok=True)  # of an earlier process with this number, maybe with another mode
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(content)

@@ -53,13 +53,17 @@ class TlsObject(Protocol):
     def selected_alpn_protocol(self) -> str | None: ...
 
 
+_VERIFYING = {"require-verify": ssl.CERT_REQUIRED, "verify-if-given": ssl.CERT_OPTIONAL}  # by client_auth_policy
+
+
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
     """The files and policies that the options name."""
 
     cert: str
     key: str
-    client_auth_policy: str = ""  # "require": any certificate; "require-verify": one of our authorities; else none
+    # "require": any certificate; "require-verify": one of our authorities; "verify-if-given": the same, or none; else none
+    client_auth_policy: str = ""
     root_ca: str = ""  # file of the authorities that sign clients' certificates; "": the system's
     min_version: str = LEAST  # a key of VERSIONS
     security_level: int = SECURITY_LEVEL  # 0 to 2, for our certificate and for those of clients
@@ -162,7 +166,7 @@ def describe_failure(error: BaseException) -> str:
 def _server_context(files: TlsFiles) -> ssl.SSLContext | AnyCertificateContext:
     try:
         _check_pair(files.cert, files.key)
-        if files.root_ca and files.client_auth_policy != "require-verify":  # checked as in the original, but not used
+        if files.root_ca and files.client_auth_policy not in _VERIFYING:  # checked as in the original, but not used
             _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), files.root_ca, ssl.Purpose.CLIENT_AUTH)
         if files.client_auth_policy != "require":
             return _stdlib_context(files)
@@ -183,8 +187,8 @@ def _stdlib_context(files: TlsFiles) -> ssl.SSLContext:
         context.load_cert_chain(files.cert, files.key, password=lambda: "")  # otherwise OpenSSL asks the terminal
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise TlsError(pair_problem(error)) from None
-    if files.client_auth_policy == "require-verify":
-        context.verify_mode = ssl.CERT_REQUIRED
+    if files.client_auth_policy in _VERIFYING:
+        context.verify_mode = _VERIFYING[files.client_auth_policy]
         _trust(context, files.root_ca, ssl.Purpose.CLIENT_AUTH)
     return context
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 # Values of tls_required, and their numbers in /config (Go's constants TLSNotRequired and so on).
 NOT_REQUIRED, REQUIRED_EXCEPT_HTTP, REQUIRED = "false", "tcp-https", "true"
 TLS_REQUIRED = {NOT_REQUIRED: 0, REQUIRED_EXCEPT_HTTP: 1, REQUIRED: 2}
-KNOWN_POLICIES = ("", "require", "require-verify")  # values of tls_client_auth_policy
+VERIFY_IF_GIVEN = "verify-if-given"  # Penstock's own policy: who shows no certificate is served, too
+KNOWN_POLICIES = ("", "require", "require-verify", VERIFY_IF_GIVEN)  # values of tls_client_auth_policy
 TLS_VERSIONS = {"tls1.0": 769, "tls1.1": 770, "tls1.2": 771, "tls1.3": 772}  # the numbers are TLS's own
 DEFAULT_TLS_VERSION = "tls1.2"
 
@@ -50,7 +51,9 @@ class TlsOptions(DaemonOptions):
     https_address: str = option("", "<addr>:<port> to listen on for HTTPS clients, when tls-cert and tls-key are given")
     tls_cert: str = option("", "path to certificate file")
     tls_key: str = option("", "path to key file")
-    tls_client_auth_policy: str = option("", "client certificate auth policy: require or require-verify")
+    tls_client_auth_policy: str = option(
+        "", "client certificate auth policy: require, require-verify or verify-if-given"
+    )
     tls_root_ca_file: str = option("", "path to certificate authority file")
     tls_required: str = option(
         NOT_REQUIRED,
@@ -68,8 +71,8 @@ class TlsOptions(DaemonOptions):
     )
 
     def completed(self) -> Self:
-        """Return the options, with TLS required if a client-certificate policy is set, whatever they say (Go: nsqd.New)."""
-        if self.tls_client_auth_policy and self.tls_required == NOT_REQUIRED:
+        """Return the options, with TLS required if client certificates are, whatever they say (Go: nsqd.New)."""
+        if self.tls_client_auth_policy not in ("", VERIFY_IF_GIVEN) and self.tls_required == NOT_REQUIRED:
             return replace(self, tls_required=REQUIRED)
         return self
 
@@ -81,7 +84,8 @@ class TlsOptions(DaemonOptions):
         elif not self.tls_cert and self.tls_required != NOT_REQUIRED:
             if self.tls_client_auth_policy not in KNOWN_POLICIES:  # this is probably the mistake
                 wrong.append(
-                    f"--tls-client-auth-policy {self.tls_client_auth_policy!r}: expected require or require-verify"
+                    f"--tls-client-auth-policy {self.tls_client_auth_policy!r}: expected require, require-verify"
+                    f" or {VERIFY_IF_GIVEN}"
                 )
             wrong.append("cannot require TLS client connections without TLS key and cert")
         return wrong

@@ -13,7 +13,7 @@ from typing import Any
 import trio
 
 from penstock.protocol import ProtocolError
-from penstock.protocol.lookup import MAGIC_V1, ReplyDecoder, identify, is_error, is_refusal, ping, register
+from penstock.protocol.lookup import MAGIC_V1, ReplyDecoder, identify, is_error, is_refusal, ping, register, registered
 from shared.listen import ListenError, parse_address
 from shared.log import log
 from shared.tls_client import ClientCertificates, advised
@@ -66,13 +66,13 @@ class Link:
         self.http_url = _http_url(answers[0], self.address, self._tls is not None)
         await self.send([register(topic, channel) for topic, channel in registrations()])
 
-    async def send(self, commands: Sequence[bytes]) -> None:
-        """Send commands, and read their answers; log refused names. Raises LinkError."""
+    async def send(self, commands: Sequence[bytes], is_new: bool = True) -> None:
+        """Send commands, and read their answers; log refused names, unless they were sent before. Raises LinkError."""
         refused: list[bytes] = []
         for start in range(0, len(commands), BATCH):
             part = commands[start : start + BATCH]
             refused += filter(is_refusal, await self._exchange(b"".join(part), len(part)))
-        if refused:
+        if refused and is_new:
             log.warning(
                 "LOOKUPD(%s): it rejected %d topics and channels: %r",
                 self.address,
@@ -80,9 +80,12 @@ class Link:
                 refused[0][:MAX_ERROR],
             )
 
-    async def ping(self) -> None:
-        """Tell the nsqlookupd that this node is still here. Raises LinkError."""
-        await self._exchange(ping(), 1)
+    async def ping(self) -> tuple[int, int] | None:
+        """Tell the nsqlookupd that this node is still here. Raises LinkError.
+
+        Returns how many topics and channels of this node it has; None: it does not say.
+        """
+        return registered((await self._exchange(ping(), 1))[0])
 
     async def close(self) -> None:
         """Close the connection at once, if there is one."""

@@ -18,6 +18,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
 from nsqd.core.registry import Change, ChangeKind
 from nsqd.core.topic import Topic
+from nsqd.discovery.comparison import GRACE, Comparison, Name, Names
 from nsqd.discovery.link import Link, LinkError, explained
 from penstock.protocol.lookup import register, unregister
 from penstock.protocol.names import is_ephemeral, is_valid_name
@@ -46,6 +47,8 @@ class _Lookupd:
         self.link = link
         self.scope = trio.CancelScope()
         self.patience = FIRST_RETRY  # s until the next try after a failure
+        self.comparison = Comparison()  # what it lacks of what was registered over the connection
+        self.ping_at = 0.0  # s of trio's clock: when the next ping is due
         self.news = trio.Event()  # set when there is something to say, or a reason to try again
         self._commands: list[bytes] = []  # filled only while connected, because connecting registers everything anyway
         self._queued_count = 0  # calls of `queue_command`
@@ -114,6 +117,7 @@ class Lookupds:
         self._nursery = nursery
         self._asking = trio.CapacityLimiter(MOST_QUESTIONS)
         self._lookupds: dict[str, _Lookupd] = {}  # by TCP address
+        self._names: Names | None = None  # what `_registrations` returns; None: something came or went since
         # by new topic: set when the nsqlookupds were asked for the topic's channels
         self._asked: dict[str, trio.Event] = {}
 
@@ -137,6 +141,7 @@ class Lookupds:
 
     def queue_changes(self, changes: list[Change]) -> None:
         """Tell every nsqlookupd of topics and channels that came or went, and ask for the channels of new topics."""
+        self._names = None
         for change in changes:
             if change.kind is ChangeKind.TOPIC_CREATED:
                 asked = self._asked[change.topic] = trio.Event()
@@ -182,16 +187,16 @@ class Lookupds:
             if not link.connected:
                 lookupd.pop_commands()  # registering everything covers these commands
                 await link.connect(self._registrations)
-                lookupd.patience = FIRST_RETRY
+                lookupd.patience, lookupd.comparison = FIRST_RETRY, Comparison()
+                lookupd.ping_at = trio.current_time() + self._ping_interval
                 lookupd.acknowledged()
                 log.info("LOOKUPD(%s): connected, its HTTP API is at %s", link.address, link.http_url or "?")
-            with trio.move_on_after(self._ping_interval) as waiting:
+            with trio.move_on_at(lookupd.ping_at):
                 await lookupd.news.wait()
-            commands = lookupd.pop_commands()
-            if waiting.cancelled_caught:
-                await link.ping()
-            await link.send(commands)
+            await link.send(lookupd.pop_commands())
             lookupd.acknowledged()
+            if trio.current_time() >= lookupd.ping_at:
+                await self._ping(lookupd)
         except LinkError as error:
             log.error("LOOKUPD(%s): %s", link.address, error)
             await link.close()
@@ -202,9 +207,22 @@ class Lookupds:
                 await lookupd.news.wait()
             lookupd.patience = min(2 * lookupd.patience, PING_INTERVAL)
 
-    def _registrations(self) -> list[tuple[str, str | None]]:
+    async def _ping(self, lookupd: _Lookupd) -> None:
+        """Ping, and register again what the nsqlookupd has forgotten. Raises LinkError."""
+        told = await lookupd.link.ping()
+        now, comparison = trio.current_time(), lookupd.comparison
+        if not lookupd.news.is_set():  # else it does not know yet what is new
+            if self._names is None:
+                self._names = Names(self._registrations())
+            again = comparison.missing(self._names, told, now)
+            if again and told is not None:
+                log.info("LOOKUPD(%s): topics or channels are missing there: registering again", lookupd.link.address)
+            await lookupd.link.send([register(topic, channel) for topic, channel in again], is_new=False)
+        lookupd.ping_at = now + (min(self._ping_interval, GRACE) if comparison.doubts else self._ping_interval)
+
+    def _registrations(self) -> list[Name]:
         """Return every channel, and every topic that has none, as (topic, channel or None)."""
-        found: list[tuple[str, str | None]] = []
+        found: list[Name] = []
         for topic in self._broker.topics.values():
             if is_valid_name(topic.name):  # other names are tubes that only clients of beanstalkd see
                 found += [(topic.name, channel) for channel in topic.channels] or [(topic.name, None)]

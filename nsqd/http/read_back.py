@@ -3,8 +3,9 @@
     GET /topic/offsets?topic=t[&time=T][&log=ID]
         the retained range: {"topic","node","log","kind","origin","first","next","bytes","first_timestamp","last_timestamp"},
         and with `time` the "offset" of the first message published then or later. `kind` is own, adopted or mirror, and
-        `origin` the number of the node that published into the log. If the log continues others, because the node was restored
-        from a backup or another one has adopted its log, "parents": [{"log", "next"}, ...]
+        `origin` the number of the node that published into the log. A refusal has the "node" as X-Nsq-Node. If the log
+        continues others, because the node was restored from a backup or another one has adopted its log, "parents":
+        [{"log", "next"}, ...]
     GET /topic/read?topic=t[&from=PLACE][&to=PLACE][&limit=N][&max_bytes=N][&wait_ms=N[&min=N]][&log=ID]
         messages from `from` (earliest) up to `to` (latest). At most `limit` and about `max_bytes`: go on at X-Nsq-Next-Offset.
         `wait_ms`: how long to wait until there are `min` (1). A client that follows a busy topic saves nsqd work with a higher
@@ -114,7 +115,11 @@ class ReadBack:
         at = read_offset_argument(arguments, "time", OffsetArgument())
 
         mirror = await self._mirrors.open(log_id)
-        found, amount = await self._node.bridge.call(lambda: self._amount(name, log_id, mirror))
+        try:
+            found, amount = await self._node.bridge.call(lambda: self._amount(name, log_id, mirror))
+        except HttpError as error:
+            error.headers["X-Nsq-Node"] = str(self._node.options.node_number())
+            raise
         window = found.window
         answer: dict[str, Any] = {
             "topic": name,

@@ -8,6 +8,7 @@ See docs/design/nsqlookupd.md#tcp-protocol.
 """
 
 import json
+import re
 from collections.abc import Mapping
 
 from penstock.protocol.framing import LengthPrefixed, pack_length
@@ -15,6 +16,8 @@ from penstock.protocol.names import is_valid_name
 
 MAGIC_V1 = b"  V1"
 OK = b"OK"
+
+_REGISTERED = re.compile(rb"OK (\d{1,9}) (\d{1,9})")
 
 
 class ReplyDecoder:
@@ -60,8 +63,17 @@ def unregister(topic: str, channel: str | None = None) -> bytes:
 
 
 def ping() -> bytes:
-    """Encode PING, which says that this nsqd is alive."""
-    return b"PING\n"
+    """Encode PING, which says that this nsqd is alive, and asks how many topics and channels it has registered.
+
+    The original ignores the question.
+    """
+    return b"PING registered\n"
+
+
+def registered(reply: bytes) -> tuple[int, int] | None:
+    """Return the numbers of topics and channels in an answer to PING; None: the nsqlookupd does not say."""
+    match = _REGISTERED.fullmatch(reply)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def _words(topic: str, channel: str | None) -> bytes:

@@ -23,10 +23,14 @@ class Unreachable(Exception):
 class Refused(Exception):
     """The server answered with an error."""
 
-    def __init__(self, address: str, path: str, status: int, message: str) -> None:
+    def __init__(
+        self, address: str, path: str, status: int, message: str, headers: dict[str, str] | None = None
+    ) -> None:
         super().__init__(f"{address} answered {path} with {status} {message}")
+        self.address = address
         self.status = status
         self.message = message  # e.g. OFFSET_GONE
+        self.headers = headers or {}  # of the answer, by lower-case name
 
 
 class Asker:
@@ -105,9 +109,10 @@ class Asker:
             if len(content) > MOST_BYTES:
                 connection.close()
                 raise Refused(address, path, response.status, f"more than {MOST_BYTES} bytes")
+            told = {name.lower(): value for name, value in response.getheaders()}
             if response.status >= 300:
-                raise Refused(address, path, response.status, _message(content))
-            return content, {name.lower(): value for name, value in response.getheaders()}
+                raise Refused(address, path, response.status, _message(content), told)
+            return content, told
         raise AssertionError("the second connection is never an old one")
 
     def url_of(self, address: str) -> str:

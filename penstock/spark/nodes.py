@@ -74,6 +74,21 @@ class Nodes:
             raise Nobody("; ".join(failures))
         return sorted(topic for topic in found if pattern.fullmatch(topic) and not topic.endswith("#ephemeral"))
 
+    def without(self, asker: Asker, place: NodeTopic) -> str:
+        """Return the address of the place's node if that answers, and has no such topic any more; "" otherwise.
+
+        nsqlookupd names no node for such a topic, so all nodes are asked. Raises Nobody if no nsqlookupd answers.
+        """
+        for address in self.addresses(asker):
+            try:
+                asker.json(address, "/topic/offsets", {"topic": place.topic})
+            except Unreachable:
+                continue
+            except Refused as refused:
+                if refused.message == "TOPIC_NOT_FOUND" and refused.headers.get("x-nsq-node") == place.node:
+                    return address
+        return ""
+
     def ranges_of(self, asker: Asker, topics: Iterable[str]) -> tuple[dict[NodeTopic, TopicRange], list[str]]:
         """Return what each node has of the topics, and the reasons why some nodes could not be asked.
 

@@ -22,8 +22,9 @@ from penstock.spark.options import ReadOptions
 
 _AGAIN = 0.5  # s between two tries at a node that does not answer
 _NOTHING = "it has nothing there"
+_DELETED = "TOPIC_NOT_FOUND"
 # what a node answers that has not, or not any more, what it had
-_LOST = ("OFFSET_GONE", "OTHER_LOG", "OFFSET_IN_FUTURE", "TOPIC_NOT_FOUND", _NOTHING)
+_LOST = ("OFFSET_GONE", "OTHER_LOG", "OFFSET_IN_FUTURE", _DELETED, _NOTHING)
 _BUSY = 503  # the status of a node that starts, or cannot answer now
 
 
@@ -46,8 +47,10 @@ def read(span: Span, options: ReadOptions) -> Iterator[pa.RecordBatch]:
                 if after <= at:
                     raise Refused(address, "/topic/read", 200, _NOTHING)
             except (Unreachable, Nobody, Refused) as failed:
-                if isinstance(failed, Refused) and failed.message not in _LOST and failed.status != _BUSY:
-                    raise
+                if isinstance(failed, Refused):
+                    if failed.message not in _LOST and failed.status != _BUSY:
+                        raise
+                    address = failed.address
                 tried.add(address)
                 other, must_wait = _elsewhere(asker, span, at, options)
                 deadline = deadline or time.monotonic() + options.node_wait
@@ -100,12 +103,16 @@ def _arguments(span: Span, at: int, options: ReadOptions) -> dict[str, str]:
 
 
 def _address(asker: Asker, span: Span, options: ReadOptions) -> str:
-    """Return the present address of the span's node. Raises Unreachable, Nobody."""
-    ranges, failures = Nodes(options.nsqd, options.lookupd).ranges_of(asker, [span.place.topic])
+    """Return the present address of the span's node. Raises Unreachable, Nobody, and Refused if it has not the topic."""
+    nodes = Nodes(options.nsqd, options.lookupd)
+    ranges, failures = nodes.ranges_of(asker, [span.place.topic])
     found = ranges.get(span.place)
-    if found is None:
-        raise Unreachable("; ".join(failures) or f"no node has the node id {span.place.node}")
-    return found.address
+    if found is not None:
+        return found.address
+    without = nodes.without(asker, span.place)
+    if without:
+        raise Refused(without, "/topic/offsets", 404, _DELETED)
+    raise Unreachable("; ".join(failures) or f"no node has the node id {span.place.node}")
 
 
 def _after_loss(asker: Asker, address: str, span: Span, at: int, options: ReadOptions, refused: Refused) -> int:
@@ -117,7 +124,8 @@ def _after_loss(asker: Asker, address: str, span: Span, at: int, options: ReadOp
         if first > at:
             lost(f"retention has passed offsets {at} to {first} of {place}, on {address}", options)
             return first
-    lost(f"offsets {at} to {span.end} of {place} are gone from {address}: {refused.message}", options)
+    why = f"topic {place.topic!r} was deleted on node {place.node}: " if refused.message == _DELETED else ""
+    lost(f"{why}offsets {at} to {span.end} of {place} are gone from {address}: {refused.message}", options)
     return span.end
 
 

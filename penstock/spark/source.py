@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -130,10 +130,10 @@ class _Reading:
             ranges = self._all_ranges(asker)
             self._resolve(asker, self._options.starting, ranges, EARLIEST)
 
-    def _all_ranges(self, asker: Asker) -> dict[NodeTopic, TopicRange]:
+    def _all_ranges(self, asker: Asker, *, may_be_deleted: bool = False) -> dict[NodeTopic, TopicRange]:
         """Return all topics on all nodes, if every node answers and there is something to read.
 
-        Raises Nobody, OptionError, Refused, Unreachable.
+        `may_be_deleted`: a named topic may be missing beside others. Raises Nobody, OptionError, Refused, Unreachable.
         """
         ranges, failures = self._ask_ranges(asker, all_of_them=True)
         if failures:
@@ -146,7 +146,9 @@ class _Reading:
                 )
         known = {place.topic for place in ranges}
         unknown = [topic for topic in self._options.topics if topic not in known]
-        if unknown:
+        if unknown and known and may_be_deleted:
+            lost(f"no node has the topic {unknown[0]!r}", self._options)
+        elif unknown:
             raise OptionError(f"no node has the topic {unknown[0]!r}")
         for place, one in ranges.items():
             if not self._options.pattern and not self._is_retained(asker, place, one):
@@ -221,6 +223,7 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         self._target: dict[NodeTopic, LogPosition] | None = None
         self._ranges: dict[NodeTopic, TopicRange] = {}  # the last answers of the nodes
         self._looked = 0.0  # monotonic s when topics and nodes were last looked up
+        self._deleted: set[NodeTopic] = set()  # places of the last offset whose topic their node has not any more
         self._waited: dict[NodeTopic, float] = {}  # monotonic s until which an old log's messages are waited for
 
     def __getstate__(self) -> dict[str, Any]:
@@ -244,7 +247,7 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         each time.
         """
         if self._initial is None:
-            ranges = self._ranges = self._all_ranges(self._ask)
+            ranges = self._ranges = self._all_ranges(self._ask, may_be_deleted=not self._options.fails_on_loss)
             start = self._resolve(self._ask, self._options.starting, ranges, LATEST)
             if self._options.cursor and not self._options.starting.word:
                 start |= self._cursors(start)
@@ -255,7 +258,7 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._ranges = self._all_ranges(self._ask)
+        self._ranges = self._all_ranges(self._ask, may_be_deleted=not self._options.fails_on_loss)
         self._target = ends({}, self._ranges)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -265,7 +268,10 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             if self._target is None:
                 end = ends(begin, self._news(begin))
             else:
-                end = {**begin, **self._target, **ends({}, self._old_logs(begin, self._ranges))}
+                old = self._old_logs(begin, self._ranges)
+                self._note_deleted(begin, self._target.keys() | old.keys())
+                end = {**begin, **self._target, **ends({}, old)}
+            end = {place: at for place, at in end.items() if place not in self._deleted}
             end = {place: self._same_log(place, begin.get(place), at) for place, at in end.items()}
             if end != begin or self._target is not None or time.monotonic() >= deadline:
                 break
@@ -285,10 +291,32 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         if self._due():
             ranges, _ = self._ask_ranges(self._ask)
             ranges |= self._old_logs(begin, ranges)
+            self._note_deleted(begin, ranges)
         else:
             ranges = self._ask_known()
         self._ranges |= ranges
         return ranges
+
+    def _note_deleted(self, begin: Mapping[NodeTopic, LogPosition], found: Container[NodeTopic]) -> None:
+        """Note the places that are not `found` because their node answers, and has not the topic any more.
+
+        Raises DataLoss if it is not known that all messages were read, unless the user chose to go on.
+        """
+        nodes = Nodes(self._options.nsqd, self._options.lookupd)
+        self._deleted &= begin.keys()
+        for place, at in begin.items():
+            if place in found:
+                self._deleted.discard(place)
+                continue
+            address = "" if place in self._deleted else nodes.without(self._ask, place)
+            if not address:
+                continue
+            known, what = self._ranges.pop(place, None), f"topic {place.topic!r} was deleted on node {place.node}"
+            if known is not None and (known.log, known.next) == at:
+                print(f"nsq: {what}, at {address}; all its messages were read", file=sys.stderr, flush=True)
+            else:
+                lost(f"{what}, at {address}; it was read up to offset {at.next}", self._options)
+            self._deleted.add(place)
 
     def _old_logs(
         self, begin: Mapping[NodeTopic, LogPosition], ranges: Mapping[NodeTopic, TopicRange]

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -95,6 +96,8 @@ class AuthFile:
         default_factory=dict
     )  # the rules of roles, by name; also the built-in ones
 
+    _folded: dict[str, Identity] | None = None  # by `folded_name`, the first of each; None: not made yet
+
     def of_certificate(self, subject: str, names: list[str]) -> Identity | None:
         """Return who shows this certificate: the first entry that fits. `names`: its URIs and DNS names."""
         for kind, pattern, identity in self.certificates:
@@ -107,11 +110,27 @@ class AuthFile:
                 return identity
         return None
 
+    def twin(self, name: str) -> Identity | None:
+        """Return somebody whose name is this one, or differs from it in case only."""
+        if self._folded is None:
+            self._folded = {folded_name(one.name): one for one in reversed(self.identities())}
+        return self._folded.get(folded_name(name))
+
+    def twins(self) -> list[tuple[str, str]]:
+        """Return the names that differ in case only, as pairs."""
+        named = [(one.name, self.twin(one.name)) for one in {one.name: one for one in self.identities()}.values()]
+        return [(twin.name, name) for name, twin in named if twin is not None and twin.name != name]
+
     def identities(self) -> list[Identity]:
         """Return all, those of tokens first."""
         users = [identity for identity, _ in self.users.values()]
         sockets = {id(one): one for one in self.sockets.values()}  # one may have several numbers
         return [*self.tokens.values(), *users, *(one for _, _, one in self.certificates), *sockets.values()]
+
+
+def folded_name(name: str) -> str:
+    """Return what names have in common that people, and some providers, do not tell apart."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 def parse(text: str) -> AuthFile:

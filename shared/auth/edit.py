@@ -52,6 +52,9 @@ def changed(text: str, kind: str, name: str, values: Mapping[str, Value | None])
     """
     wanted, entries = _entries(text, kind, name)
     if not entries:
+        twin = parse(text).twin(name) if kind != "role" else None
+        if twin is not None and twin.name != name:
+            raise ValueError(f"{name} differs from {twin.name}, a {twin.kind}, in case only: choose another name")
         given = {"name": name} | {key: value for key, value in values.items() if value is not None}
         return added(text, kind, [f"{key} = {written(value)}" for key, value in given.items()])
     places = _places(text, kind, name)

@@ -110,6 +110,10 @@ class Keyring:
         found = (one for one in self._file.identities() if one.name == name and one.kind == kind)
         return next((one for one in found if self._valid(one) is not None), None)
 
+    def twin(self, name: str) -> Identity | None:
+        """Return somebody of the file whose name is this one, or differs from it in case only."""
+        return self._file.twin(name)
+
     def _valid(self, identity: Identity | None) -> Identity | None:
         return identity if identity is not None and self._wall() < identity.expires else None
 
@@ -172,6 +176,10 @@ class Keyring:
         self._file = self._read(text)
         if public:
             log.warning("AUTH: everybody on this machine can read %s: run chmod o= on it", self._path)
+        for one, other in self._file.twins():
+            log.warning(
+                "AUTH: the names %s and %s differ in case only, so readers of an audit confuse them", one, other
+            )
         self._state, self._complaint = _state_of(found), ""
         self.epoch += 1
         self._note_next_end()

@@ -1,7 +1,8 @@
-"""For whom a program acts: nsqadmin shows nsqd its own token, and names the user who asked, signed by that token.
+"""For whom a program acts: nsqadmin proves to nsqd who it is, and names the user who asked.
 
-The signature binds the name to one request, so that a proxy which adds headers, or a log that keeps them, cannot lend the name
-to another request.
+With a client certificate the connection proves it, and the name is sent as it is. With a token, the token signs the name. The
+signature binds the name to one request, so that a proxy which adds headers, or a log that keeps them, cannot lend the name to
+another request.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ SIGNATURE = "Penstock-Signature"  # the header with the signature: 64 hex digits
 def headers_on_behalf(token: str, user: str, method: str, target: str) -> dict[str, str]:
     """Return the headers that name a user; none if there is no token or no user. `target`: path and query as sent."""
     return {USER: user, SIGNATURE: _signature(token, user, method, target)} if token and user else {}
+
+
+def headers_by_certificate(user: str) -> dict[str, str]:
+    """Return the header that names a user on a connection that shows a certificate; none if there is no user."""
+    return {USER: user} if user else {}
 
 
 def is_signed(signature: str, token: str, user: str, method: str, target: str) -> bool:

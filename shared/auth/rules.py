@@ -45,12 +45,15 @@ class Rule:
 EVERYTHING = Rule(ALL, source="everything")
 
 
-def expression(pattern: str, any_text: str = ".*") -> str:
-    """Return a pattern as an expression of RE2. `any_text`: what `*` stands for. Raises PatternError."""
+def expression(pattern: str, any_character: str = ".") -> str:
+    """Return a pattern as an expression of RE2. `any_character`: what `?` stands for, and any number of it is `*`.
+
+    Raises PatternError.
+    """
     if not 0 < len(pattern) <= MOST_PATTERN:
         raise PatternError(f"a pattern has 1 to {MOST_PATTERN} characters")
     if not pattern.startswith(EXPRESSION):
-        special = {"*": any_text, "?": "."}
+        special = {"*": f"{any_character}*", "?": any_character}
         return "".join(special.get(character) or re2.escape(character) for character in pattern)
     text = pattern.removeprefix(EXPRESSION)
     if "\\Q" in text:  # it would quote what is put behind it
@@ -72,8 +75,8 @@ def _is_literal(pattern: str) -> bool:
 
 
 def matches_subject(pattern: str, subject: str) -> bool:
-    """Return True if a pattern matches a certificate's subject; `*` stands for any characters of one part of it."""
-    return re2.fullmatch(expression(pattern, r"(?:[^,\\]|\\.)*"), subject) is not None
+    """Return True if a pattern matches a certificate's subject; `*` and `?` stand for characters of one part of it."""
+    return re2.fullmatch(expression(pattern, r"(?:[^,\\]|\\.)"), subject) is not None
 
 
 def matches(patterns: tuple[str, ...], name: str) -> bool:

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote_plus
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.budget import FREE
 from shared.http.errors import HttpError
@@ -275,6 +275,23 @@ def error_response(request: Request, error: HttpError) -> Response:
 def tls_required(https_port: int) -> bytes:
     """Return what plain HTTP answers where TLS is required. With Go's spaces, unlike other answers."""
     return b'{"message": "TLS_REQUIRED", "https_port": %d}' % https_port
+
+
+class WithHeaders:
+    """An ASGI application whose answers have further headers."""
+
+    def __init__(self, app: ASGIApp, headers: Mapping[str, str]) -> None:
+        """`headers`: by lower-case name."""
+        self._app = app
+        self._headers = [(name.encode(), value.encode()) for name, value in headers.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *self._headers]
+            await send(message)
+
+        await self._app(scope, receive, send_with)
 
 
 class TlsRequired:

@@ -1,7 +1,7 @@
-"""The user for whom a program sends a request: nsqadmin shows its own token, and names the user who asked.
+"""The user for whom a program sends a request: nsqadmin proves who it is, and names the user who asked.
 
-The name is believed only if the program's token has signed it for this request, and if the program may do everything anyway:
-the user's own rights are the program's affair.
+The name is believed only if the program may do everything anyway (the user's own rights are the program's affair), and if
+either the connection shows the program's certificate, or the program's token has signed the name for this request.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ def user_behind(request: Request, identity: Identity) -> str:
         return ""
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     user, signature = _utf_8(names[0]), request.headers.get(SIGNATURE, "")
-    is_believed = (
-        len(names) == 1
-        and kind.lower() == "bearer"
-        and identity.rights.may(Verb.ADMIN)
-        and is_signed(signature, token.strip(), user, request.method, _target(request))
-    )
-    if not is_believed:
+    if kind:
+        signed = is_signed(signature, token.strip(), user, request.method, _target(request))
+        is_proved = kind.lower() == "bearer" and signed
+    else:
+        is_proved = identity.kind == "certificate"
+    if len(names) != 1 or not is_proved or not identity.rights.may(Verb.ADMIN):
         raise HttpError(403, "FORBIDDEN")
     return user
 

@@ -106,3 +106,40 @@ def test_names(tmp_path: Path) -> None:
     ):  # fmt: skip
         with pytest.raises(NoUserError):
             roles.user_name(claims, claim)
+
+
+OTHERS = (
+    entry("ann", ["viewer"])
+    + entry("robot", ["operator"], kind="token")
+    + '[[certificate]]\nname = "Billing"\nsubject = "CN=billing"\nroles = ["viewer"]\n'
+    + '[[socket]]\nname = "side.car"\nuid = 990\nroles = ["viewer"]\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "whose"),
+    [
+        ("ann", "a user in the auth file"),
+        ("ANN", "a user in the auth file, 'ann'"),
+        ("robot", "a token in the auth file"),
+        ("Robot", "a token in the auth file, 'robot'"),
+        ("billing", "a certificate in the auth file, 'Billing'"),
+        ("Side.Car", "a socket in the auth file, 'side.car'"),
+        ("ROOT", "an -admin-user, 'root'"),
+    ],
+)
+def test_a_name_of_somebody_else_is_refused(tmp_path: Path, name: str, whose: str) -> None:
+    roles = OidcRoles(["a=viewer"], keyring(tmp_path, OTHERS), ["root"])
+    with pytest.raises(NoUserError, match=f"'{name}' is also the name of {whose}: remove"):
+        roles.user_name({"name": name}, "name")
+    assert roles.identity(name, ("viewer",)) is None
+    assert roles.user_name({"name": "anna"}, "name") == "anna"
+
+
+def test_a_session_ends_when_the_file_gets_somebody_of_that_name(tmp_path: Path) -> None:
+    users = keyring(tmp_path, ORDERS)
+    roles = OidcRoles(["a=viewer"], users)
+    assert roles.identity("ann", ("viewer",)) is not None
+    auth_file(tmp_path, entry("Ann", ["admin"], kind="token"))
+    users.look_after()
+    assert roles.identity("ann", ("viewer",)) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -193,3 +194,28 @@ def test_what_was_put_is_stored_before_the_file_is_closed(tmp_path: Path) -> Non
     asyncio.run(put_and_leave(StateStore(tmp_path / "s")))
     with opened(tmp_path / "s") as again:
         assert again.thresholds() == {"paused": "off"}
+
+
+@pytest.mark.parametrize("before", [None, 0o644, 0o666])
+def test_only_its_owner_may_read_it_whatever_the_umask(tmp_path: Path, before: int | None) -> None:
+    path, was = tmp_path / "state" / "s.sqlite", os.umask(0)
+    try:
+        if before is not None:  # of an earlier version
+            with opened(path) as store:
+                asyncio.run(fill(store))
+            path.chmod(before)
+        with opened(path) as store:
+            asyncio.run(fill(store))
+            modes = {one.name: one.stat().st_mode & 0o777 for one in path.parent.iterdir()}
+        assert modes == {"s.sqlite": 0o600, "s.sqlite-wal": 0o600, "s.sqlite-shm": 0o600}
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(was)
+
+
+def test_what_a_group_may_read_by_the_operators_will_stays_so(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    with opened(path):
+        path.chmod(0o640)
+    with opened(path):
+        assert path.stat().st_mode & 0o777 == 0o640

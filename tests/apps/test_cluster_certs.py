@@ -143,7 +143,9 @@ def test_wrong_arguments_end_with_code_2(tmp_path: Path, words: list[str]) -> No
     assert not (tmp_path / "new").exists()
 
 
-PORTS = ["ca-key.pem", "ca.pem", "client-key.pem", "client.pem", "server-key.pem", "server.pem"]
+PORTS = [
+    "ca-key.pem", "ca.pem", "client-key.pem", "client.pem", "nsqadmin-key.pem", "nsqadmin.pem", "server-key.pem", "server.pem"
+]  # fmt: skip
 
 
 def load(path: Path) -> x509.Certificate:
@@ -174,7 +176,7 @@ def test_one_command_makes_what_every_port_needs(tmp_path: Path, capsys: pytest.
 def test_several_clients_and_nodes_have_one_authority(tmp_path: Path) -> None:
     assert penstock(str(tmp_path), "--nodes", "1", "--client", "ann", "--client", "billing.api") == 0
     made = ["ann-key.pem", "ann.pem", "billing.api-key.pem", "billing.api.pem", "ca-key.pem", "ca.pem"]
-    assert names(tmp_path) == [*made, *NODE_0, "server-key.pem", "server.pem"]
+    assert names(tmp_path) == [*made, *NODE_0, "nsqadmin-key.pem", "nsqadmin.pem", "server-key.pem", "server.pem"]
     for name in ("ann", "billing.api", "node-0", "server"):
         load(tmp_path / f"{name}.pem").verify_directly_issued_by(load(tmp_path / "ca.pem"))
     assert certified_number(alternative_names(tmp_path / "server.pem")) is None
@@ -215,9 +217,10 @@ def test_the_flags_that_are_printed_are_those_of_the_programs(
 
 def test_the_daemons_accept_the_files_and_each_other(tmp_path: Path) -> None:
     assert penstock(str(tmp_path), "--client", "ann") == 0
-    server, ann, trusted = (str(tmp_path / name) for name in ("server", "ann", "ca.pem"))
+    server, admin, ann, trusted = (str(tmp_path / name) for name in ("server", "nsqadmin", "ann", "ca.pem"))
+    subjects = {server: "CN=penstock server", admin: "CN=penstock nsqadmin", ann: "CN=ann"}
     certificates = Certificates(TlsFiles(f"{server}.pem", f"{server}-key.pem", "require-verify", trusted))
-    for name in (server, ann):
+    for name, subject in subjects.items():
         client = load_client(trusted, f"{name}.pem", f"{name}-key.pem")
         for host in LOCAL:
             there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -225,4 +228,4 @@ def test_the_daemons_accept_the_files_and_each_other(tmp_path: Path) -> None:
             for side in (dialing, accepting, dialing, accepting):
                 with suppress(ssl.SSLWantReadError):
                     side.do_handshake()
-            assert describe(accepting).subject == ("CN=penstock server" if name == server else "CN=ann")
+            assert describe(accepting).subject == subject

@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from apps.daemon_set import Plan, welcome
 from apps.secure_set import ROLES, SecureSet, SecureSetError
@@ -30,6 +31,34 @@ def test_every_token_is_known_by_its_name_and_roles(files: SecureSet) -> None:
     identity, hashed = known.users["admin"]
     assert is_password(hashed, files.path("admin.password").read_text().strip())
     assert identity.rights.may(Verb.ADMIN)
+
+
+def test_each_daemon_has_a_certificate_of_its_own(files: SecureSet) -> None:
+    shown = [
+        next(flag for flag in daemon.flags if flag.startswith("-tls-cert="))
+        for daemon in Plan(Path("data"), 3, secure=files).daemons()
+    ]
+    assert len(set(shown)) == 5
+    keys = {path.read_bytes() for path in files.directory.glob("*-key.pem")}
+    assert (
+        len(keys) == len(list(files.directory.glob("*-key.pem"))) == 1 + 5 + 1 + 3
+    )  # authority, daemons, client, nodes
+
+
+def test_only_nsqadmins_certificate_is_an_admin(files: SecureSet) -> None:
+    known = parse(files.path("auth.toml").read_text())
+    for path in files.directory.glob("*.pem"):
+        if path.stem.endswith("-key"):
+            continue
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        identity = known.of_certificate(certificate.subject.rfc4514_string(), [])
+        assert (identity is not None and identity.rights.may(Verb.ADMIN)) is (path.name == "nsqadmin.pem"), path
+
+
+def test_nsqadmin_has_no_token_to_show(files: SecureSet) -> None:
+    (admin,) = (daemon for daemon in Plan(Path("data"), 3, secure=files).daemons() if daemon.name == "nsqadmin")
+    assert not any("auth-token" in flag for flag in admin.flags)
+    assert not files.path("nsqadmin.token").exists()
 
 
 def test_what_is_secret_is_for_its_owner_alone(files: SecureSet) -> None:
@@ -60,9 +89,22 @@ def test_a_token_that_was_revoked_is_named(tmp_path: Path) -> None:
     made = SecureSet(tmp_path / "secure")
     made.make(1)
     text = made.path("auth.toml").read_text()
-    made.path("auth.toml").write_text("\n\n".join(part for part in text.split("\n\n") if '"nsqadmin"' not in part))
-    with pytest.raises(SecureSetError, match=r"nsqadmin\.token is not in .*auth token create"):
+    made.path("auth.toml").write_text("\n\n".join(part for part in text.split("\n\n") if '"node"\n' not in part))
+    with pytest.raises(SecureSetError, match=r"node\.token is not in .*auth token create"):
         made.make(1)
+
+
+def test_a_directory_that_does_not_know_nsqadmins_certificate_is_told_what_to_add(tmp_path: Path) -> None:
+    made = SecureSet(tmp_path / "secure")
+    made.make(1)
+    text = made.path("auth.toml").read_text()
+    made.path("auth.toml").write_text("\n\n".join(part for part in text.split("\n\n") if '"nsqadmin"' not in part))
+    with pytest.raises(SecureSetError, match="does not know nsqadmin's certificate: add these lines") as raised:
+        made.make(1)
+    lines = str(raised.value).partition("\n")[2]
+    with made.path("auth.toml").open("a") as file:
+        file.write(f"\n{lines}\n")
+    made.make(1)
 
 
 def test_every_port_of_a_secure_set_wants_tls_and_a_token(files: SecureSet) -> None:

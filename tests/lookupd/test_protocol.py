@@ -147,6 +147,16 @@ def test_ping_is_answered_before_identify_and_refreshes_after_it() -> None:
     registry.check()
 
 
+def test_a_ping_may_ask_how_much_is_registered() -> None:
+    """The original answers OK, as to every PING."""
+    registry, session, _ = a_session()
+    assert session.receive(b"  V1PING registered\n" + IDENTIFY, NOW) == OK + ANSWERED
+    session.receive(b"REGISTER t c\nREGISTER t d\nREGISTER u\n", NOW)
+    assert session.receive(b"PING registered\n", NOW) == framed(b"OK 2 2")
+    registry.delete_topic("t")
+    assert session.receive(b"PING registered\nPING\nPING REGISTERED\n", NOW) == framed(b"OK 1 0") + OK + OK
+
+
 @pytest.mark.parametrize("line", [b"PING\r\n", b" PING \n", b"\tPING\r\r\n"])
 def test_lines_are_trimmed(line: bytes) -> None:
     _, session, _ = a_session()

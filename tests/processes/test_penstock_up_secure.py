@@ -129,6 +129,23 @@ def test_nsqadmin_shows_nothing_before_a_login(whole_set: Set) -> None:
 
 
 @pytest.mark.process
+def test_nsqadmin_is_known_by_its_certificate_and_a_node_is_not_nsqadmin(whole_set: Set) -> None:
+    admin = whole_set.token("admin")
+    whole_set.get(whole_set.node, "/topic/create?topic=acted", admin, content=b"")
+    paused = whole_set.get(whole_set.admin, "/api/topics/acted", admin, content=b'{"action":"pause"}')
+    assert paused.status_code == 200, paused.text
+    (topic,) = whole_set.get(whole_set.node, "/stats?format=json&topic=acted", admin).json()["topics"]
+    assert topic["paused"]
+    for daemon in (whole_set.lookupd, whole_set.node):
+        for name, status in (("nsqd-0", 401), ("client", 401), ("nsqadmin", 200)):
+            context = whole_set.files.context()
+            context.load_cert_chain(whole_set.files.path(f"{name}.pem"), whole_set.files.path(f"{name}-key.pem"))
+            with httpx.Client(verify=context, timeout=TIMEOUT, trust_env=False) as client:
+                answer = client.post(f"{daemon.url}/topic/create?topic=mine", headers={"Penstock-User": "ann"})
+            assert answer.status_code == status, (daemon.name, name, answer.text)
+
+
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("port", "is_tls", "sent", "answer"),
     [
@@ -169,7 +186,7 @@ def test_a_certificate_of_another_authority_is_refused(whole_set: Set) -> None:
 
 @pytest.mark.process
 def test_it_tells_no_secret(whole_set: Set) -> None:
-    for name in ("app", "admin", "node", "nsqadmin"):
+    for name in ("app", "admin", "node"):
         assert whole_set.token(name) not in whole_set.said
 
 

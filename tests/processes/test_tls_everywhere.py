@@ -144,6 +144,16 @@ def test_a_message_goes_through_and_nsqadmin_shows_its_topic(secure: Secure) -> 
     assert [one["https_port"] for one in found] == [int(secure.node.addresses["HTTPS"].rpartition(":")[2])]
 
 
+def test_browsers_are_to_ask_nsqadmin_by_https_only(secure: Secure) -> None:
+    with secure.client() as client:
+        for daemon, wanted in ((secure.admin, "max-age=31536000"), (secure.node, None), (secure.lookupd, None)):
+            for path in ("/ping", "/no-such-page"):
+                answer = client.get(f"https://{daemon.addresses['HTTPS']}{path}")
+                assert answer.headers.get("strict-transport-security") == wanted
+        refused = httpx.get(f"http://{secure.admin.http}/ping", trust_env=False)
+    assert "strict-transport-security" not in refused.headers
+
+
 def test_a_new_topic_gets_the_channels_that_nsqlookupd_knows(secure: Secure) -> None:
     with secure.client() as client:
         lookupd = f"https://{secure.lookupd.addresses['HTTPS']}"

@@ -182,6 +182,7 @@ def test_values(line: str, name: str, value: object, tmp_path: Path) -> None:
      ('tls_client_auth_policy = "require"', "true"),
      ('tls_client_auth_policy = "require"\ntls_required = false', "true"),
      ('tls_client_auth_policy = "require"\ntls_required = "tcp-https"', "tcp-https"),
+     ('tls_client_auth_policy = "verify-if-given"', "false"),
      ('tls_client_auth_policy = ""', "false")],
 )  # fmt: skip
 def test_when_tls_is_required(line: str, required: str, tmp_path: Path) -> None:
@@ -389,7 +390,7 @@ def test_warnings_come_in_the_order_of_the_sources_and_beside_errors(tmp_path: P
 def test_a_misspelt_policy_is_named_before_what_it_implies() -> None:
     found = read(NsqdOptions, "nsqd", ["-tls-client-auth-policy=requre"], {})
     assert [str(error) for error in found.errors] == [
-        "--tls-client-auth-policy 'requre': expected require or require-verify",
+        "--tls-client-auth-policy 'requre': expected require, require-verify or verify-if-given",
         "cannot require TLS client connections without TLS key and cert",
     ]
     assert found.options.warnings == ()

@@ -160,6 +160,10 @@ NOBODY, UNKNOWN = "PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILE
         ("require-verify", "good", "good"),
         ("require-verify", "foreign", UNKNOWN),
         ("require-verify", "expired", UNKNOWN),
+        ("verify-if-given", "none", ""),
+        ("verify-if-given", "good", "good"),
+        ("verify-if-given", "foreign", UNKNOWN),
+        ("verify-if-given", "expired", UNKNOWN),
     ],
 )
 def test_who_may_come(

@@ -18,7 +18,7 @@ from penstock.protocol import ProtocolError, lookup
         (lookup.register("t", "c"), b"REGISTER t c\n"),
         (lookup.unregister("t"), b"UNREGISTER t\n"),
         (lookup.unregister("t", "c#ephemeral"), b"UNREGISTER t c#ephemeral\n"),
-        (lookup.ping(), b"PING\n"),
+        (lookup.ping(), b"PING registered\n"),
     ],
 )
 def test_a_command_on_the_wire(command: bytes, wire: bytes) -> None:
@@ -53,3 +53,18 @@ def test_input_cut_anywhere_gives_the_same_replies(sent: list[bytes], data: st.D
     decoder = lookup.ReplyDecoder(30)
     pieces = zip([0, *cuts], [*cuts, len(wire)], strict=True)
     assert [reply for start, stop in pieces for reply in decoder.receive(wire[start:stop])] == sent
+
+
+@pytest.mark.parametrize(
+    ("reply", "numbers"),
+    [
+        (b"OK", None),
+        (b"OK 2 15", (2, 15)),
+        (b"OK 2", None),
+        (b"OK -1 2", None),
+        (b"OK 1 2 3", None),
+        (b"OK 9999999999 1", None),
+    ],
+)
+def test_an_answer_to_a_ping_may_say_how_much_is_registered(reply: bytes, numbers: tuple[int, int] | None) -> None:
+    assert lookup.registered(reply) == numbers

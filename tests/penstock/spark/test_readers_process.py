@@ -247,3 +247,94 @@ def test_a_cursor_that_nsqd_does_not_take_is_an_error(node: Daemon) -> None:
     publish(node, "t", "a")
     with pytest.raises(Nobody, match=r"option cursorName='c': .* INVALID_ARG_HOLD"):
         stream(node, cursorName="c", cursorHold="99999h99999999h").initialOffset()
+
+
+def delete(node: Daemon, topic: str) -> None:
+    httpx.post(f"http://{node.http}/topic/delete?topic={topic}").raise_for_status()
+
+
+def test_a_topic_of_a_planned_batch_that_was_deleted_is_named_and_the_others_are_read(
+    node: Daemon, capfd: pytest.CaptureFixture[str]
+) -> None:
+    publish(node, "x.a", "1")
+    publish(node, "x.b", "2")
+    made = {"topicPattern": r"x\..*", "startingOffsets": "earliest", "nodeWaitMs": "600000"}
+    first = stream(node, "", **made)
+    start = first.initialOffset()
+    end = first.latestOffset(start, ALL)
+    delete(node, "x.b")
+    strict = stream(node, "", **made)  # the query starts again: the planned batch comes first
+    with pytest.raises(DataLoss, match=r"topic 'x\.b' was deleted on node 7: .*set failOnDataLoss=false"):
+        between(strict, start, end)
+    again = stream(node, "", failOnDataLoss="false", **made)
+    assert again.initialOffset().keys() == {"x.a/7", "v"}
+    assert between(again, start, end) == ["1"]
+    assert "topic 'x.b' was deleted on node 7: offsets 0 to 1 of x.b/7 are gone" in capfd.readouterr().err
+    publish(node, "x.a", "3")
+    after = again.latestOffset(end, ALL)
+    assert after.keys() == {"x.a/7", "v"}
+    assert between(again, end, after) == ["3"]
+
+
+def test_a_deleted_topic_is_found_by_nsqlookupd_too(tmp_path: Path) -> None:
+    """It names no node for a topic that is deleted there, so the node is found among all."""
+    with Daemon("nsqlookupd") as lookupd:
+        flags = "-retention", "1h", "-node-id", "7", "-lookupd-tcp-address", lookupd.tcp
+        with nsqd(tmp_path / "node", *flags) as node:
+            publish(node, "a", "1")
+            publish(node, "b", "2")
+            given = {"lookupd": lookupd.http, "topics": "a,b", "pollMs": "0", "failOnDataLoss": "false"}
+            first = NsqStreamReader(read_options(given | {"startingOffsets": "earliest"}))
+            start = first.initialOffset()
+            end = first.latestOffset(start, ALL)
+            httpx.post(f"http://{lookupd.http}/topic/delete?topic=b").raise_for_status()
+            delete(node, "b")
+            again = NsqStreamReader(read_options(given))
+            assert between(again, start, end) == ["1"]
+            again.prepareForTriggerAvailableNow()
+            assert again.latestOffset(end, ALL).keys() == {"a/7", "v"}
+
+
+def test_a_topic_that_is_deleted_between_two_batches(node: Daemon, capfd: pytest.CaptureFixture[str]) -> None:
+    for topic in ("a", "b", "c"):
+        publish(node, topic, "1")
+    made = {"topics": "a,b,c", "startingOffsets": "earliest"}
+    reader = stream(node, "", **made)
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    delete(node, "b")
+    reader._looked = 0.0
+    assert reader.latestOffset(end, ALL).keys() == {"a/7", "c/7", "v"}  # b was read as far as it is known
+    assert "topic 'b' was deleted on node 7, at " in capfd.readouterr().err
+    behind = {**end, "c/7": {**end["c/7"], "next": 0}}
+    delete(node, "c")
+    reader._looked = 0.0
+    with pytest.raises(DataLoss, match=r"topic 'c' was deleted on node 7, at .*; it was read up to offset 0; set fail"):
+        reader.latestOffset(behind, ALL)
+    lenient = stream(node, "", failOnDataLoss="false", **made)
+    assert lenient.latestOffset(end, ALL).keys() == {"a/7", "v"}
+
+
+def test_a_topic_that_was_deleted_and_made_again_is_read_from_its_beginning(node: Daemon) -> None:
+    publish(node, "t", "a", "b")
+    reader = stream(node, startingOffsets="earliest")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    delete(node, "t")
+    publish(node, "t", "c", "d", "e")
+    with pytest.raises(DataLoss, match=r"OTHER_LOG|t/7 is in log"):
+        between(stream(node), start, end)
+    lenient = stream(node, failOnDataLoss="false")
+    assert between(lenient, start, end) == []
+    assert between(lenient, end, lenient.latestOffset(end, ALL)) == ["c", "d", "e"]
+
+
+def test_a_node_that_is_gone_is_no_deleted_topic(node: Daemon) -> None:
+    publish(node, "a", "1")
+    reader = stream(node, "", topics="a", startingOffsets="earliest", failOnDataLoss="false")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    node.stop()
+    away = stream(node, "", topics="a", failOnDataLoss="false")
+    assert away.latestOffset(end, ALL) == end
+    with pytest.raises(Unreachable, match="node 7 did not answer within nodeWaitMs=0"):
+        between(away, start, end)

@@ -164,12 +164,31 @@ def test_what_is_too_much_is_refused_when_the_file_is_read() -> None:
         ("CN=x,O=shop", True),
         ("CN=x\\,O=shop", False),
         ("CN=x,OU=y,O=shop", False),
+        ("CN=abc", True),
+        ("CN=a\\,c", True),  # one character, which has a backslash in the subject
+        ("CN=a,c", False),
+        ("CN=a\\c", False),  # a backslash is not a character by itself
     ],
 )  # fmt: skip
 def test_a_star_stands_for_a_part_of_a_subject(subject: str, is_his: bool) -> None:
     text = '[[certificate]]\nname = "a"\nsubject = "CN=billing*"\nroles = ["viewer"]\n'
     text += '[[certificate]]\nname = "b"\nsubject = "CN=*,O=shop"\nroles = ["viewer"]\n'
+    text += '[[certificate]]\nname = "c"\nsubject = "CN=a?c"\nroles = ["viewer"]\n'
     assert (parse(text).of_certificate(subject, []) is not None) is is_his
+
+
+def test_names_that_differ_in_case_only_are_found() -> None:
+    entries = [("token", "ann"), ("token", "Ann"), ("token", "bob"), ("token", "bob")]
+    text = "".join(
+        f'[[{kind}]]\nname = "{name}"\nsha256 = "{place:064x}"\nroles = ["viewer"]\n'
+        for place, (kind, name) in enumerate(entries)
+    )
+    found = parse(text + '[[certificate]]\nname = "BOB"\nsubject = "CN=b"\nroles = ["viewer"]\n')
+    assert found.twins() == [("ann", "Ann"), ("bob", "BOB")]
+    twin = found.twin("bOb")
+    assert twin is not None
+    assert (twin.name, twin.kind) == ("bob", "token")
+    assert found.twin("bobby") is None
 
 
 def test_an_empty_file_admits_nobody() -> None:

@@ -48,6 +48,13 @@ def test_an_entry_that_is_not_there_is_added_at_the_end() -> None:
         changed(FILE, "user", "bob", {"roles": ["none"]})
 
 
+def test_a_new_name_that_differs_in_case_only_is_refused() -> None:
+    text = changed("", "token", "ann", {"sha256": "0" * 64, "roles": ["viewer"]})
+    with pytest.raises(ValueError, match="Ann differs from ann, a token, in case only: choose another name"):
+        changed(text, "user", "Ann", {"password": None, "roles": ["viewer"]})
+    assert 'name = "ann"' in changed(text, "user", "ann", {"password": None, "roles": ["viewer"]})
+
+
 def test_an_entry_is_removed_without_the_comments_of_the_next_one() -> None:
     entry = FILE[FILE.index("[[user]]") : FILE.index("# the robot")]
     assert removed(FILE, "user", "ann") == (FILE.replace(entry, ""), 1)

@@ -74,6 +74,22 @@ def test_wrong_signatures(sent: dict[str, str]) -> None:
     assert found(sent) == 403
 
 
+def by_certificate(kind: str, rights: Rights, sent: dict[str, str]) -> str | int:
+    return found(sent, Identity("nsqadmin", kind, (), rights), shown="")
+
+
+def test_a_connection_that_shows_a_certificate_needs_no_signature() -> None:
+    everything = Rights([Rule(ALL)])
+    assert by_certificate("certificate", everything, {USER: "ann"}) == "ann"
+    assert by_certificate("certificate", everything, {}) == ""
+    for kind in ("socket", "token", "user"):
+        assert by_certificate(kind, everything, {USER: "ann"}) == 403
+    assert by_certificate("certificate", Rights([Rule(ALL - {Verb.ADMIN})]), {USER: "ann"}) == 403
+    certified = Identity("nsqadmin", "certificate", (), everything)
+    assert found({USER: "ann"}, certified, shown="", more=((USER.lower().encode(), b"bob"),)) == 403
+    assert found({USER: "ann"}, certified) == 403  # a token is shown, which counts
+
+
 def test_two_names() -> None:
     assert found(headers(), more=((USER.lower().encode(), b"bob"),)) == 403
 
