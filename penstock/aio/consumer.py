@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from random import Random
 from time import monotonic
 from types import TracebackType
@@ -40,8 +41,9 @@ class Consumer:
 
     `nsqd_addresses`: host:port or paths of unix sockets; `lookupd_addresses`: host:port or URLs of nsqlookupd's HTTP.
     `max_in_flight` messages at most are unanswered, on all nsqds together. Raises ValueError as the blocking Consumer does.
-    A lost nsqd is dialed again for as long as it is wanted. Messages that wait here for their turn are touched, so that the
-    server does not take them back.
+    A lost nsqd is dialed again: a given address always, any other when a nsqlookupd that is asked after the loss names it.
+    While none of them answers, living connections stay, lost ones are not replaced, and all are asked again every 10 s.
+    Messages that wait here for their turn are touched, so that the server does not take them back.
 
     Example::
 
@@ -69,8 +71,7 @@ class Consumer:
         # messages that came too often are given up where they are handed out, because `run` may want them
         core_settings = replace(self._settings, max_attempts=0)
         self._core = ConsumerCore(topic, channel, max_in_flight, core_settings, self, monotonic, Random())
-        self._given = frozenset(map(check_address, nsqd_addresses))
-        self._core.want(self._given)
+        self._core.want(frozenset(map(check_address, nsqd_addresses)))
         self._lookup = Lookup(topic, lookupd_addresses, self._settings) if lookupd_addresses else None
         self._links: dict[Subscription, _Link] = {}
         self._ready: deque[Message] = deque()  # received, not handed out yet
@@ -263,6 +264,9 @@ class Consumer:
             self._tended_at = monotonic()
             self._wake = anyio.Event()
             seconds = min(self._core.tick(), self._touch_waiting())
+            if self._lookup is not None and self._core.ask_at < inf:
+                self._lookup.ask(self._core.ask_at)
+                self._core.ask_at = inf
             while (address := self._core.take_due()) is not None:
                 self._start(self._connect, address)
             self._send_all()
@@ -280,8 +284,8 @@ class Consumer:
                 message.touch()
         return self._touched_at + interval - now
 
-    def _found(self, addresses: frozenset[str]) -> None:
-        self._core.want(self._given | addresses)
+    def _found(self, addresses: dict[str, float]) -> None:
+        self._core.found(addresses)
         self._wake.set()
 
     def has_output(self, subscription: Subscription, is_urgent: bool) -> None:

@@ -10,6 +10,7 @@ import socket
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from math import inf
 from time import monotonic
 from types import TracebackType
 
@@ -30,7 +31,8 @@ class Consumer:
     nsqlookupd's HTTP. `max_in_flight` messages at most are unanswered, on all nsqds together. Raises ValueError for a
     bad name, address or max_in_flight, for no address of either kind, and for TLS settings that cannot be used.
     The caller answers every message: finish or requeue it, and touch it while the work takes long. The consumer
-    reconnects a lost nsqd for as long as it is wanted: a given address always, any other while nsqlookupd names it.
+    reconnects a lost nsqd: a given address always, any other when a nsqlookupd that is asked after the loss names it. While
+    none of them answers, living connections stay, lost ones are not replaced, and all are asked again every 10 s.
 
     Example::
 
@@ -54,7 +56,7 @@ class Consumer:
             raise ValueError("a consumer needs the address of an nsqd or of an nsqlookupd")
         self.topic = topic
         self.channel = channel
-        self._given = frozenset(map(check_address, nsqd_addresses))
+        given = frozenset(map(check_address, nsqd_addresses))
         self._ready: deque[Message] = deque()  # received, not iterated yet
         self._refusal: ConsumerError | None = None  # to be raised when there are no messages to return
         self._stopped = False
@@ -62,7 +64,7 @@ class Consumer:
         self._losses_seen = 0  # lost_count of the core when nsqlookupd was last hurried
         settings = settings or Settings()
         self._links = Links(topic, channel, max_in_flight, settings)
-        self._links.core.want(self._given)
+        self._links.core.want(given)
         self._waker, self._alarm = socket.socketpair()
         self._waker.setblocking(False)
         self._links.selector.register(self._alarm, selectors.EVENT_READ)
@@ -154,7 +156,10 @@ class Consumer:
             return
         news = self._lookup.latest_addresses()
         if news is not None:
-            self._links.core.want(self._given | news)
+            self._links.core.found(news)
+        if self._links.core.ask_at < inf:
+            self._lookup.ask(self._links.core.ask_at)
+            self._links.core.ask_at = inf
         if self._losses_seen != self._links.core.lost_count:
             self._losses_seen = self._links.core.lost_count
             self._lookup.hurry()
