@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from penstock.aio import streams
 from penstock.aio.lookup import Lookup
 from penstock.sansio.address import check_address
 from penstock.sansio.consumer import ConsumerCore
-from penstock.sansio.errors import ConnectionLost, ConsumerError
+from penstock.sansio.errors import FORKED, ConnectionLost, ConsumerError
 from penstock.sansio.message import Message
 from penstock.sansio.settings import Settings
 from penstock.sansio.subscription import Subscription
@@ -80,6 +81,7 @@ class Consumer:
         self._error: ConsumerError | None = None
         self._stopped = False
         self._is_open = False
+        self._pid = os.getpid()
         self._scopes: set[anyio.CancelScope] = set()  # of the tasks in the background
 
     # iteration
@@ -90,7 +92,7 @@ class Consumer:
     async def __anext__(self) -> Message:
         """Return the next message; end after `stop`. A message that came more often than max_attempts is finished instead.
 
-        Raises ConsumerError if an nsqd refuses the subscription for good.
+        Raises ConsumerError if an nsqd refuses the subscription for good, and in a process that was forked since.
         """
         while self._is_spent(message := await self._take()):
             self._give_up(message)
@@ -100,6 +102,7 @@ class Consumer:
         """Return the next message, however often it came."""
         if not self._is_open:
             raise RuntimeError("the consumer is not open: use it in `async with`")
+        self._require_own()
         ready = self._ready
         while not self._has_ready():
             if self._error is not None:
@@ -108,6 +111,11 @@ class Consumer:
                 raise StopAsyncIteration
             await self._news.wait()
         return ready.popleft()
+
+    def _require_own(self) -> None:
+        """Raise ConsumerError in a process that was forked since."""
+        if os.getpid() != self._pid:
+            raise ConsumerError(FORKED)
 
     def _has_ready(self) -> bool:
         """Return True if a message is ready; those of lost connections are forgotten: their servers deliver them again."""
@@ -126,6 +134,8 @@ class Consumer:
     def stop(self) -> None:
         """End the iteration, and `run`, after the messages that are in work. Those that wait here are requeued."""
         self._stopped = True
+        if os.getpid() != self._pid:
+            return
         self._core.limit(0)
         self._requeue_ready()
         if self._is_open:
@@ -205,7 +215,7 @@ class Consumer:
         self._dials = anyio.CapacityLimiter(DIALS_AT_ONCE)
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        self._is_open = True
+        self._is_open, self._pid = True, os.getpid()
         self._start(self._tend)
         if self._lookup is not None:
             self._start(self._lookup.run, self._found)
@@ -289,7 +299,11 @@ class Consumer:
         self._wake.set()
 
     def has_output(self, subscription: Subscription, is_urgent: bool) -> None:
-        """See Sockets: the task that sends runs when those that are ready now have run, so answers leave together."""
+        """See Sockets: the task that sends runs when those that are ready now have run, so answers leave together.
+
+        Raises ConsumerError after a fork: the message belongs to the parent.
+        """
+        self._require_own()
         link = self._links.get(subscription)
         if link is not None:
             link.output.set()
@@ -367,10 +381,11 @@ class Consumer:
 class _Link:
     """The socket of one subscription and the tasks that receive and send on it."""
 
-    __slots__ = ("is_ending", "last", "output", "stream", "tasks")
+    __slots__ = ("guard", "is_ending", "last", "output", "stream", "tasks")
 
     def __init__(self, stream: ByteStream, tasks: TaskGroup) -> None:
         self.stream = stream
+        self.guard = streams.hold(stream)
         self.tasks = tasks
         self.output = anyio.Event()  # set when the subscription has something to send, as it has at the beginning
         self.output.set()

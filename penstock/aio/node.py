@@ -127,6 +127,7 @@ class Node:
         publisher: Publisher[Publish] = Publisher(session)
         self._heard_at = monotonic()
         self._output.set()
+        guard = streams.hold(stream)
         try:
             async with anyio.create_task_group() as tasks:
                 self._scope = tasks.cancel_scope
@@ -139,7 +140,8 @@ class Node:
         finally:
             self._scope = None
             self._lose(publisher)
-            await streams.close(stream, _last_of(session))
+            if not guard.is_inherited:
+                await streams.close(stream, _last_of(session))
         raise ConnectionLost(self.problem)
 
     async def _read(self, stream: ByteStream, publisher: Publisher[Publish]) -> None:

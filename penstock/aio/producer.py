@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections import deque
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ RETRY_S = (
     30.0  # how long a call goes on trying; well within the 10 minutes for which nsqd remembers numbers of publishes
 )
 CLOSED = "the producer is closed"
+FORKED = "the producer belongs to the process that forked this one, and to its event loop: make a producer here after the fork"
 SWEEP_S = 0.5  # between two looks at calls that are out of time
 
 
@@ -65,6 +67,7 @@ class Producer:
         self._max_unanswered = max_unanswered
         self._retry_s = retry_s
         self._is_open = False
+        self._pid = os.getpid()
         self._turn = 0
         self._ready: list[Node] = []
         self._waiting: deque[Publish] = deque()  # that any nsqd may have, while none is ready
@@ -86,7 +89,7 @@ class Producer:
     async def __aenter__(self) -> Producer:
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        self._is_open = True
+        self._is_open, self._pid = True, os.getpid()
         self._waiter = waiters()
         for node in self._nodes:
             self._tasks.start_soon(node.run)
@@ -109,6 +112,8 @@ class Producer:
     async def _publish(self, topic: str, bodies: Sequence[bytes], delay_ms: int) -> None:
         if not self._is_open:
             raise PublishError(CLOSED)
+        if os.getpid() != self._pid:
+            raise PublishError(FORKED)
         done = self._waiter()
         publish = Publish(topic, bodies, delay_ms, done)
         if self._queue or not self._fits(publish):

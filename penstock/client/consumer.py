@@ -16,6 +16,7 @@ from types import TracebackType
 
 from penstock.client.links import Links
 from penstock.client.lookup import LookupPoller
+from penstock.forks import Held
 from penstock.sansio.address import check_address
 from penstock.sansio.errors import ConsumerError
 from penstock.sansio.message import Message
@@ -67,14 +68,17 @@ class Consumer:
         self._links.core.want(given)
         self._waker, self._alarm = socket.socketpair()
         self._waker.setblocking(False)
+        self._guards = Held(self._waker.fileno()), Held(self._alarm.fileno())
         self._links.selector.register(self._alarm, selectors.EVENT_READ)
         self._lookup = LookupPoller(topic, lookupd_addresses, settings, self._wake) if lookupd_addresses else None
 
     def poll(self, timeout_s: float | None = None) -> list[Message]:
         """Return the next messages as a batch, as soon as there are any; [] after `timeout_s` or `stop`.
 
-        It also sends the queued answers. Raises ConsumerError if an nsqd refuses the subscription for good.
+        It also sends the queued answers. Raises ConsumerError if an nsqd refuses the subscription for good, and in a process
+        that was forked since the consumer was made.
         """
+        self._links.require_own()
         deadline = float("inf") if timeout_s is None else monotonic() + timeout_s
         while not self._stopped:
             self._hear_lookups()
@@ -89,7 +93,8 @@ class Consumer:
         return self
 
     def __next__(self) -> Message:
-        """Return the next message; after `stop`, end when the messages already received are used up."""
+        """Return the next message; after `stop`, end when the messages already received are used up. Raises as `poll`."""
+        self._links.require_own()
         ready = self._ready
         while True:
             while ready:
@@ -102,6 +107,7 @@ class Consumer:
 
     def flush(self) -> None:
         """Send the queued answers (FIN and REQ) of all nsqds now."""
+        self._links.require_own()
         self._links.flush()
 
     def pause(self) -> None:
@@ -109,6 +115,7 @@ class Consumer:
 
         Messages that are on their way still come from `poll`, or `close` requeues them.
         """
+        self._links.require_own()
         self._links.core.limit(0)
         self._links.flush()
 
@@ -118,10 +125,18 @@ class Consumer:
         self._wake()
 
     def close(self) -> None:
-        """Send the answers, requeue messages that were not handed out, and disconnect. Closing again does nothing."""
+        """Send the answers, requeue messages that were not handed out, and disconnect. Closing again does nothing.
+
+        After a fork, the child's copy sends nothing.
+        """
         if self._closed:
             return
         self._closed = self._stopped = True
+        if self._guards[0].is_inherited:
+            self._links.abandon()
+            self._waker.close()
+            self._alarm.close()
+            return
         if self._lookup is not None:
             self._lookup.stop()
         self._links.selector.unregister(self._alarm)

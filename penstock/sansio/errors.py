@@ -1,5 +1,9 @@
 """The errors of the clients, by who can act on them."""
 
+FORKED = (
+    "this consumer, and its messages, belong to the process that forked this one: make a consumer here after the fork"
+)
+
 
 class ClientError(Exception):
     """The base class of all errors of penstock.client and penstock.aio.
