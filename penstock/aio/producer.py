@@ -36,7 +36,7 @@ class Producer:
     A call returns when an nsqd has answered OK. If the connection breaks first, the publish is sent again to the same nsqd,
     under the same number: a nsqd of Penstock stores it once, whatever the network does. NSQ's own nsqd has no such numbers;
     there the publish may go to another nsqd, and a message may be stored twice. After `retry_s` seconds without an answer the
-    call raises PublishError.
+    call raises PublishError; at once if an nsqd refuses the publish, or if all of them refuse this client (E_UNAUTHORIZED ...).
 
     At most `max_unanswered` bytes are sent and not answered, or wait to be sent; further calls wait. Calls of many tasks are
     sent together. Raises ValueError for a bad address, for none, and for TLS settings that cannot be used.
@@ -135,7 +135,10 @@ class Producer:
         return not self._unanswered or self._unanswered + publish.size <= self._max_unanswered
 
     def _begin(self, publish: Publish) -> None:
-        """Send a publish for which there is room, or keep it until a nsqd is ready."""
+        """Send a publish for which there is room, or keep it until a nsqd is ready; if all of them refuse, it fails."""
+        if (refusal := self._refusal()) is not None:
+            publish.settle(refusal)
+            return
         publish.begun_at, publish.has_room = monotonic(), True
         self._unanswered += publish.size
         if self._ready:
@@ -178,6 +181,19 @@ class Producer:
     def changed(self) -> None:
         """See Owner."""
         self._ready = [node for node in self._nodes if node.is_ready]
+        if (refusal := self._refusal()) is not None:
+            while (publish := self.next_waiting()) is not None:
+                publish.settle(PublishError(str(refusal), refusal.code))
+                self.released(publish)
+
+    def _refusal(self) -> PublishError | None:
+        """Return the error of a call that cannot succeed, because every nsqd refuses this client; None if one may take it."""
+        if self._ready:
+            return None
+        refusals = [node.refusal for node in self._nodes if node.refusal is not None]
+        if len(refusals) < len(self._nodes):
+            return None
+        return PublishError("; ".join(map(str, refusals)), refusals[0].code)
 
     # time
 
