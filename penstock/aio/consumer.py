@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from random import Random
 from time import monotonic
 from types import TracebackType
@@ -19,7 +21,7 @@ from penstock.aio import streams
 from penstock.aio.lookup import Lookup
 from penstock.sansio.address import check_address
 from penstock.sansio.consumer import ConsumerCore
-from penstock.sansio.errors import ConnectionLost, ConsumerError
+from penstock.sansio.errors import FORKED, ConnectionLost, ConsumerError
 from penstock.sansio.message import Message
 from penstock.sansio.settings import Settings
 from penstock.sansio.subscription import Subscription
@@ -40,8 +42,9 @@ class Consumer:
 
     `nsqd_addresses`: host:port or paths of unix sockets; `lookupd_addresses`: host:port or URLs of nsqlookupd's HTTP.
     `max_in_flight` messages at most are unanswered, on all nsqds together. Raises ValueError as the blocking Consumer does.
-    A lost nsqd is dialed again for as long as it is wanted. Messages that wait here for their turn are touched, so that the
-    server does not take them back.
+    A lost nsqd is dialed again: a given address always, any other when a nsqlookupd that is asked after the loss names it.
+    While none of them answers, living connections stay, lost ones are not replaced, and all are asked again every 10 s.
+    Messages that wait here for their turn are touched, so that the server does not take them back.
 
     Example::
 
@@ -69,8 +72,7 @@ class Consumer:
         # messages that came too often are given up where they are handed out, because `run` may want them
         core_settings = replace(self._settings, max_attempts=0)
         self._core = ConsumerCore(topic, channel, max_in_flight, core_settings, self, monotonic, Random())
-        self._given = frozenset(map(check_address, nsqd_addresses))
-        self._core.want(self._given)
+        self._core.want(frozenset(map(check_address, nsqd_addresses)))
         self._lookup = Lookup(topic, lookupd_addresses, self._settings) if lookupd_addresses else None
         self._links: dict[Subscription, _Link] = {}
         self._ready: deque[Message] = deque()  # received, not handed out yet
@@ -79,6 +81,7 @@ class Consumer:
         self._error: ConsumerError | None = None
         self._stopped = False
         self._is_open = False
+        self._pid = os.getpid()
         self._scopes: set[anyio.CancelScope] = set()  # of the tasks in the background
 
     # iteration
@@ -89,7 +92,7 @@ class Consumer:
     async def __anext__(self) -> Message:
         """Return the next message; end after `stop`. A message that came more often than max_attempts is finished instead.
 
-        Raises ConsumerError if an nsqd refuses the subscription for good.
+        Raises ConsumerError if an nsqd refuses the subscription for good, and in a process that was forked since.
         """
         while self._is_spent(message := await self._take()):
             self._give_up(message)
@@ -99,6 +102,7 @@ class Consumer:
         """Return the next message, however often it came."""
         if not self._is_open:
             raise RuntimeError("the consumer is not open: use it in `async with`")
+        self._require_own()
         ready = self._ready
         while not self._has_ready():
             if self._error is not None:
@@ -107,6 +111,11 @@ class Consumer:
                 raise StopAsyncIteration
             await self._news.wait()
         return ready.popleft()
+
+    def _require_own(self) -> None:
+        """Raise ConsumerError in a process that was forked since."""
+        if os.getpid() != self._pid:
+            raise ConsumerError(FORKED)
 
     def _has_ready(self) -> bool:
         """Return True if a message is ready; those of lost connections are forgotten: their servers deliver them again."""
@@ -125,6 +134,8 @@ class Consumer:
     def stop(self) -> None:
         """End the iteration, and `run`, after the messages that are in work. Those that wait here are requeued."""
         self._stopped = True
+        if os.getpid() != self._pid:
+            return
         self._core.limit(0)
         self._requeue_ready()
         if self._is_open:
@@ -204,7 +215,7 @@ class Consumer:
         self._dials = anyio.CapacityLimiter(DIALS_AT_ONCE)
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        self._is_open = True
+        self._is_open, self._pid = True, os.getpid()
         self._start(self._tend)
         if self._lookup is not None:
             self._start(self._lookup.run, self._found)
@@ -263,6 +274,9 @@ class Consumer:
             self._tended_at = monotonic()
             self._wake = anyio.Event()
             seconds = min(self._core.tick(), self._touch_waiting())
+            if self._lookup is not None and self._core.ask_at < inf:
+                self._lookup.ask(self._core.ask_at)
+                self._core.ask_at = inf
             while (address := self._core.take_due()) is not None:
                 self._start(self._connect, address)
             self._send_all()
@@ -280,12 +294,16 @@ class Consumer:
                 message.touch()
         return self._touched_at + interval - now
 
-    def _found(self, addresses: frozenset[str]) -> None:
-        self._core.want(self._given | addresses)
+    def _found(self, addresses: dict[str, float]) -> None:
+        self._core.found(addresses)
         self._wake.set()
 
     def has_output(self, subscription: Subscription, is_urgent: bool) -> None:
-        """See Sockets: the task that sends runs when those that are ready now have run, so answers leave together."""
+        """See Sockets: the task that sends runs when those that are ready now have run, so answers leave together.
+
+        Raises ConsumerError after a fork: the message belongs to the parent.
+        """
+        self._require_own()
         link = self._links.get(subscription)
         if link is not None:
             link.output.set()
@@ -363,10 +381,11 @@ class Consumer:
 class _Link:
     """The socket of one subscription and the tasks that receive and send on it."""
 
-    __slots__ = ("is_ending", "last", "output", "stream", "tasks")
+    __slots__ = ("guard", "is_ending", "last", "output", "stream", "tasks")
 
     def __init__(self, stream: ByteStream, tasks: TaskGroup) -> None:
         self.stream = stream
+        self.guard = streams.hold(stream)
         self.tasks = tasks
         self.output = anyio.Event()  # set when the subscription has something to send, as it has at the beginning
         self.output.set()

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from random import Random
+from time import monotonic
 
 import anyio
 import httpx
@@ -22,29 +23,37 @@ class Lookup:
         self._urls = [lookup_url(address) for address in lookupds]
         self._timeout_s = settings.lookupd_poll_timeout_s
         self._headers, self._verify = request_headers(settings), request_context(settings, self._urls)
-        self._discovery = Discovery(settings, Random())
-        self._hurry = anyio.Event()
+        self._discovery = Discovery(settings, Random(), len(self._urls))
+        self._news = anyio.Event()  # set when the next poll may be due earlier
+
+    def ask(self, at: float) -> None:
+        """Poll at this time (monotonic s), if the next poll is later."""
+        self._discovery.ask(at)
+        self._news.set()
 
     def hurry(self) -> None:
-        """Poll soon: an nsqd went away and may be back at another address."""
+        """Poll often for a while: an nsqd went away and may be back at another address."""
         self._discovery.hurry()
-        self._hurry.set()
+        self._news.set()
 
-    async def run(self, found: Callable[[frozenset[str]], None]) -> None:
-        """Poll until the task is cancelled. `found` is called with all addresses after each poll."""
+    async def run(self, found: Callable[[dict[str, float]], None]) -> None:
+        """Poll until the task is cancelled. `found` is called with all addresses after each answer (Discovery.answered)."""
         async with httpx.AsyncClient(
             timeout=self._timeout_s, params={"topic": self._topic}, headers=self._headers, verify=self._verify
         ) as client:
             while True:
-                answers = [await self._ask(client, url) for url in self._urls]
-                found(self._discovery.polled(answers, anyio.current_time()))
+                for number in self._discovery.begin(monotonic()):
+                    asked_at = monotonic()
+                    answer = await self._ask(client, self._urls[number])
+                    found(self._discovery.answered(number, answer, asked_at))
+                self._discovery.end(monotonic())
                 await self._pause()
 
     async def _pause(self) -> None:
-        while left := self._discovery.wait(anyio.current_time()):
-            self._hurry = anyio.Event()
+        while left := self._discovery.wait(monotonic()):
+            self._news = anyio.Event()
             with anyio.move_on_after(left):
-                await self._hurry.wait()
+                await self._news.wait()
 
     async def _ask(self, client: httpx.AsyncClient, url: str) -> frozenset[str] | None:
         """Return the nsqds that one nsqlookupd knows for the topic, or None if it does not answer."""
@@ -60,7 +69,7 @@ class Lookup:
             return None
 
     async def _read(self, reply: httpx.Response) -> frozenset[str]:
-        body = Reply(reply.headers.get("Content-Encoding", "identity"), self._timeout_s, anyio.current_time())
+        body = Reply(reply.headers.get("Content-Encoding", "identity"), self._timeout_s, monotonic())
         async for part in reply.aiter_raw():
-            body.add(part, anyio.current_time())
+            body.add(part, monotonic())
         return body.addresses()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ssl
 from collections import deque
+from math import inf
 from time import monotonic
 from typing import Protocol
 
@@ -49,6 +50,9 @@ class Node:
     def __init__(self, address: str, name: str, settings: Settings, tls: ssl.SSLContext | None, owner: Owner) -> None:
         self.address = address
         self.problem = ""  # why there is no connection
+        self.refusal: PublishError | None = (
+            None  # the nsqd answers, and refuses this client: trying again does not help
+        )
         self._name = name
         self._settings = settings
         self._tls = tls
@@ -116,17 +120,20 @@ class Node:
         """Keep a connection until the task is cancelled."""
         while True:
             try:
-                await self._converse(await streams.dial(self.address, self._settings.dial_timeout_s))
+                stream = await streams.dial(self.address, self._settings.dial_timeout_s)
             except ConnectionLost as error:
-                self.problem = str(error)
+                self.problem, self.refusal = str(error), None
+            else:
+                await self._converse(stream)
             await anyio.sleep(self._retries.fail(self.address, monotonic()))
 
     async def _converse(self, stream: ByteStream) -> None:
-        """Send and receive until the connection is lost, which raises ConnectionLost."""
+        """Send and receive until the connection is lost."""
         session = Session(self.address, self._settings, self._tls)
         publisher: Publisher[Publish] = Publisher(session)
         self._heard_at = monotonic()
         self._output.set()
+        guard = streams.hold(stream)
         try:
             async with anyio.create_task_group() as tasks:
                 self._scope = tasks.cancel_scope
@@ -135,12 +142,13 @@ class Node:
                     await self._read(stream, publisher)
                 except ConnectionLost as error:
                     self.problem = str(error)
+                    self.refusal = PublishError(str(error), error.code) if error.is_final else None
                 tasks.cancel_scope.cancel()
         finally:
             self._scope = None
             self._lose(publisher)
-            await streams.close(stream, _last_of(session))
-        raise ConnectionLost(self.problem)
+            if not guard.is_inherited:
+                await streams.close(stream, _last_of(session))
 
     async def _read(self, stream: ByteStream, publisher: Publisher[Publish]) -> None:
         session, has_begun = publisher.session, False
@@ -171,7 +179,7 @@ class Node:
                 scope.cancel()
 
     def _begin(self, publisher: Publisher[Publish]) -> None:
-        self._publisher = publisher
+        self._publisher, self.refusal = publisher, None
         self._agreed = (publisher.session.features or {}).get("deduplication") is True
         self._retries.succeed(self.address, monotonic())
         again, self._uncertain = self._uncertain, deque()
@@ -204,6 +212,8 @@ class Node:
     def _lose(self, publisher: Publisher[Publish]) -> None:
         """Keep, or give back, what was not answered."""
         self._publisher = None
+        if self.refusal is not None:
+            self.expire(inf, "so the messages may be published or not")
         self._owner.changed()
         unanswered = []
         for publish in publisher.unanswered:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections import deque
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ RETRY_S = (
     30.0  # how long a call goes on trying; well within the 10 minutes for which nsqd remembers numbers of publishes
 )
 CLOSED = "the producer is closed"
+FORKED = "the producer belongs to the process that forked this one, and to its event loop: make a producer here after the fork"
 SWEEP_S = 0.5  # between two looks at calls that are out of time
 
 
@@ -34,7 +36,7 @@ class Producer:
     A call returns when an nsqd has answered OK. If the connection breaks first, the publish is sent again to the same nsqd,
     under the same number: a nsqd of Penstock stores it once, whatever the network does. NSQ's own nsqd has no such numbers;
     there the publish may go to another nsqd, and a message may be stored twice. After `retry_s` seconds without an answer the
-    call raises PublishError.
+    call raises PublishError; at once if an nsqd refuses the publish, or if all of them refuse this client (E_UNAUTHORIZED ...).
 
     At most `max_unanswered` bytes are sent and not answered, or wait to be sent; further calls wait. Calls of many tasks are
     sent together. Raises ValueError for a bad address, for none, and for TLS settings that cannot be used.
@@ -65,6 +67,7 @@ class Producer:
         self._max_unanswered = max_unanswered
         self._retry_s = retry_s
         self._is_open = False
+        self._pid = os.getpid()
         self._turn = 0
         self._ready: list[Node] = []
         self._waiting: deque[Publish] = deque()  # that any nsqd may have, while none is ready
@@ -86,7 +89,7 @@ class Producer:
     async def __aenter__(self) -> Producer:
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        self._is_open = True
+        self._is_open, self._pid = True, os.getpid()
         self._waiter = waiters()
         for node in self._nodes:
             self._tasks.start_soon(node.run)
@@ -109,6 +112,8 @@ class Producer:
     async def _publish(self, topic: str, bodies: Sequence[bytes], delay_ms: int) -> None:
         if not self._is_open:
             raise PublishError(CLOSED)
+        if os.getpid() != self._pid:
+            raise PublishError(FORKED)
         done = self._waiter()
         publish = Publish(topic, bodies, delay_ms, done)
         if self._queue or not self._fits(publish):
@@ -130,7 +135,10 @@ class Producer:
         return not self._unanswered or self._unanswered + publish.size <= self._max_unanswered
 
     def _begin(self, publish: Publish) -> None:
-        """Send a publish for which there is room, or keep it until a nsqd is ready."""
+        """Send a publish for which there is room, or keep it until a nsqd is ready; if all of them refuse, it fails."""
+        if (refusal := self._refusal()) is not None:
+            publish.settle(refusal)
+            return
         publish.begun_at, publish.has_room = monotonic(), True
         self._unanswered += publish.size
         if self._ready:
@@ -173,6 +181,19 @@ class Producer:
     def changed(self) -> None:
         """See Owner."""
         self._ready = [node for node in self._nodes if node.is_ready]
+        if (refusal := self._refusal()) is not None:
+            while (publish := self.next_waiting()) is not None:
+                publish.settle(PublishError(str(refusal), refusal.code))
+                self.released(publish)
+
+    def _refusal(self) -> PublishError | None:
+        """Return the error of a call that cannot succeed, because every nsqd refuses this client; None if one may take it."""
+        if self._ready:
+            return None
+        refusals = [node.refusal for node in self._nodes if node.refusal is not None]
+        if len(refusals) < len(self._nodes):
+            return None
+        return PublishError("; ".join(map(str, refusals)), refusals[0].code)
 
     # time
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -83,11 +84,15 @@ class Reader:
         self._log = ""
 
     async def __aenter__(self) -> Reader:
+        self._connect()
+        return self
+
+    def _connect(self) -> None:
         headers = {"Accept": "application/msgpack", **request_headers(self._settings)}
         timeout = httpx.Timeout(10.0, read=WAIT_MS / 1000 + 20.0)
         verify = request_context(self._settings, [self._base])
         self._client = httpx.AsyncClient(base_url=self._base, timeout=timeout, headers=headers, verify=verify)
-        return self
+        self._pid = os.getpid()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
@@ -189,6 +194,8 @@ class Reader:
     async def _send(
         self, method: str, path: str, arguments: dict[str, str | int]
     ) -> tuple[int, Mapping[str, str], bytes]:
+        if os.getpid() != self._pid:  # the connections of the parent are left to it
+            self._connect()
         async with self._client.stream(method, path, params=arguments) as reply:
             if reply.headers.get("Content-Encoding", "identity").lower() != "identity":
                 raise ReadError(f"{self._base}: the answer is compressed, although that was not requested")

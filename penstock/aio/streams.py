@@ -5,8 +5,9 @@ import socket
 import ssl
 
 import anyio
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, SocketAttribute
 
+from penstock.forks import Held
 from penstock.sansio.address import is_path, path_of, split_address
 from penstock.sansio.errors import ConnectionLost
 from penstock.sansio.tls import reason
@@ -28,6 +29,11 @@ async def dial(address: str, timeout_s: float) -> ByteStream:
         raise ConnectionLost(f"cannot connect to {address}: {_words(_cause(error))}") from error
     except ValueError as error:  # e.g. port 0 or a name of 70 characters: nsqlookupd passes on any address
         raise ConnectionLost(f"cannot connect to {address}: {error}") from None
+
+
+def hold(stream: ByteStream) -> Held:
+    """Return the guard of a stream that `dial` has returned; its owner keeps it for as long as the stream."""
+    return Held(stream.extra(SocketAttribute.raw_socket).fileno())
 
 
 async def receive(stream: ByteStream, address: str) -> bytes:

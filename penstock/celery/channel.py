@@ -131,7 +131,7 @@ class Channel(virtual.Channel):
         self._holding().consume(tuple(dict.fromkeys(tubes)))
 
     def _holding(self) -> Holder:
-        if self._holder is None:
+        if self._holder is None or self._holder.is_inherited:
             transport = self.connection
             self._holder = Holder(
                 transport.outlet.new_jobs(),

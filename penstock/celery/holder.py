@@ -79,19 +79,21 @@ class Holder:
 
     def consume(self, tubes: tuple[str, ...]) -> None:
         """Reserve from these tubes from now on."""
+        self._require_own()
         self._tubes = tubes
         self._wake.set()
 
     def acknowledge(self, job_id: int) -> None:
-        """Delete the job. An unknown id does nothing."""
+        """Delete the job. An unknown id does nothing. Raises ReservationLost after a fork."""
         self._answer(job_id, self._delete)
 
     def release(self, job_id: int) -> None:
-        """Make the job ready again. An unknown id does nothing."""
+        """Make the job ready again. An unknown id does nothing. Raises ReservationLost after a fork."""
         self._answer(job_id, self._release)
 
     def fetch(self, tube: str, seconds: float) -> HeldJob | None:
         """Return the next ready job of the tube, or None. Raises JobsError, TimeoutError."""
+        self._require_own()
         result: Future[HeldJob | None] = Future()
         self._fetches.append((tube, result))
         self._wake.set()
@@ -99,7 +101,7 @@ class Holder:
 
     def stop(self) -> None:
         """Send what is to be sent, release all jobs, and end the thread. After a fork it does nothing."""
-        if self._pid != os.getpid():
+        if self.is_inherited:
             return
         self._stopping = True
         self._wake.set()
@@ -115,7 +117,19 @@ class Holder:
         """Return the number of jobs that are held."""
         return len(self._held)
 
+    @property
+    def is_inherited(self) -> bool:
+        """Return True in a process that was forked since: it has no such thread, and the jobs belong to the parent."""
+        return self._pid != os.getpid()
+
+    def _require_own(self) -> None:
+        if self.is_inherited:
+            raise ReservationLost(
+                "the jobs are reserved by the process that forked this one, and only that one can answer them"
+            )
+
     def _answer(self, job_id: int, send: Callable[[HeldJob], None]) -> None:
+        self._require_own()
         with self._lock:
             held = self._held.pop(job_id, None)
             if held is not None:

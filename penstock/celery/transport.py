@@ -4,6 +4,7 @@ All channels of a connection share an inbox: threads of `holder` and `subscripti
 """
 
 import logging
+import os
 import queue
 import re
 import time
@@ -50,6 +51,7 @@ class Transport(virtual.Transport):
 
     def __init__(self, client: Any, **options: object) -> None:
         super().__init__(client, **options)
+        self._pid = os.getpid()
         self.endpoint = read_url(client.hostname or "", client.transport_options)
         self.outlet = Outlet(self.endpoint, time.time)
         self.transient: set[str] = set()  # queues that are deleted automatically, or exclusive
@@ -84,7 +86,9 @@ class Transport(virtual.Transport):
         self._inbox.put(error)
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
-        """Deliver the next message. Raises TimeoutError (socket.timeout), JobsError."""
+        """Deliver the next message. Raises TimeoutError (socket.timeout), JobsError; ConnectionLost after a fork."""
+        if os.getpid() != self._pid:  # no thread of this process fills the inbox
+            raise ConnectionLost("the connection belongs to the process that forked this one: connect again")
         deadline = None if timeout is None else monotonic() + timeout
         while True:
             try:

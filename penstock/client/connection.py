@@ -9,6 +9,7 @@ import socket
 from contextlib import suppress
 
 from penstock.client.dial import dial
+from penstock.forks import Held
 from penstock.sansio.errors import ConnectionLost
 from penstock.sansio.tls import reason
 
@@ -18,13 +19,19 @@ READ_SIZE = 65536  # bytes; below malloc's mmap threshold, above which each recv
 class Connection:
     """A connected socket. `address` is as in `dial`."""
 
-    __slots__ = ("_socket", "_write_timeout_s", "address")
+    __slots__ = ("_held", "_socket", "_write_timeout_s", "address")
 
     def __init__(self, address: str, connected: socket.socket, write_timeout_s: float) -> None:
         """Take over a non-blocking socket. `write_timeout_s`: how long `send` waits without progress."""
         self.address = address
         self._write_timeout_s = write_timeout_s
         self._socket = connected
+        self._held = Held(connected.fileno())
+
+    @property
+    def is_inherited(self) -> bool:
+        """Return True in a process that was forked since: the connection belongs to the parent, and here it is only closed."""
+        return self._held.is_inherited
 
     @classmethod
     def open(cls, address: str, dial_timeout_s: float, write_timeout_s: float) -> "Connection":
@@ -70,7 +77,8 @@ class Connection:
     def close(self, last: bytes = b"") -> None:
         """Send `last`, as far as that needs no waiting, and close. Closing again does nothing."""
         with suppress(OSError):  # either side closed it already
-            self._socket.send(last)
+            if not self.is_inherited:
+                self._socket.send(last)
         self._socket.close()
 
     def fileno(self) -> int:

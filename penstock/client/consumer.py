@@ -10,11 +10,13 @@ import socket
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from math import inf
 from time import monotonic
 from types import TracebackType
 
 from penstock.client.links import Links
 from penstock.client.lookup import LookupPoller
+from penstock.forks import Held
 from penstock.sansio.address import check_address
 from penstock.sansio.errors import ConsumerError
 from penstock.sansio.message import Message
@@ -30,7 +32,8 @@ class Consumer:
     nsqlookupd's HTTP. `max_in_flight` messages at most are unanswered, on all nsqds together. Raises ValueError for a
     bad name, address or max_in_flight, for no address of either kind, and for TLS settings that cannot be used.
     The caller answers every message: finish or requeue it, and touch it while the work takes long. The consumer
-    reconnects a lost nsqd for as long as it is wanted: a given address always, any other while nsqlookupd names it.
+    reconnects a lost nsqd: a given address always, any other when a nsqlookupd that is asked after the loss names it. While
+    none of them answers, living connections stay, lost ones are not replaced, and all are asked again every 10 s.
 
     Example::
 
@@ -54,7 +57,7 @@ class Consumer:
             raise ValueError("a consumer needs the address of an nsqd or of an nsqlookupd")
         self.topic = topic
         self.channel = channel
-        self._given = frozenset(map(check_address, nsqd_addresses))
+        given = frozenset(map(check_address, nsqd_addresses))
         self._ready: deque[Message] = deque()  # received, not iterated yet
         self._refusal: ConsumerError | None = None  # to be raised when there are no messages to return
         self._stopped = False
@@ -62,17 +65,20 @@ class Consumer:
         self._losses_seen = 0  # lost_count of the core when nsqlookupd was last hurried
         settings = settings or Settings()
         self._links = Links(topic, channel, max_in_flight, settings)
-        self._links.core.want(self._given)
+        self._links.core.want(given)
         self._waker, self._alarm = socket.socketpair()
         self._waker.setblocking(False)
+        self._guards = Held(self._waker.fileno()), Held(self._alarm.fileno())
         self._links.selector.register(self._alarm, selectors.EVENT_READ)
         self._lookup = LookupPoller(topic, lookupd_addresses, settings, self._wake) if lookupd_addresses else None
 
     def poll(self, timeout_s: float | None = None) -> list[Message]:
         """Return the next messages as a batch, as soon as there are any; [] after `timeout_s` or `stop`.
 
-        It also sends the queued answers. Raises ConsumerError if an nsqd refuses the subscription for good.
+        It also sends the queued answers. Raises ConsumerError if an nsqd refuses the subscription for good, and in a process
+        that was forked since the consumer was made.
         """
+        self._links.require_own()
         deadline = float("inf") if timeout_s is None else monotonic() + timeout_s
         while not self._stopped:
             self._hear_lookups()
@@ -87,7 +93,8 @@ class Consumer:
         return self
 
     def __next__(self) -> Message:
-        """Return the next message; after `stop`, end when the messages already received are used up."""
+        """Return the next message; after `stop`, end when the messages already received are used up. Raises as `poll`."""
+        self._links.require_own()
         ready = self._ready
         while True:
             while ready:
@@ -100,6 +107,7 @@ class Consumer:
 
     def flush(self) -> None:
         """Send the queued answers (FIN and REQ) of all nsqds now."""
+        self._links.require_own()
         self._links.flush()
 
     def pause(self) -> None:
@@ -107,6 +115,7 @@ class Consumer:
 
         Messages that are on their way still come from `poll`, or `close` requeues them.
         """
+        self._links.require_own()
         self._links.core.limit(0)
         self._links.flush()
 
@@ -116,10 +125,18 @@ class Consumer:
         self._wake()
 
     def close(self) -> None:
-        """Send the answers, requeue messages that were not handed out, and disconnect. Closing again does nothing."""
+        """Send the answers, requeue messages that were not handed out, and disconnect. Closing again does nothing.
+
+        After a fork, the child's copy sends nothing.
+        """
         if self._closed:
             return
         self._closed = self._stopped = True
+        if self._guards[0].is_inherited:
+            self._links.abandon()
+            self._waker.close()
+            self._alarm.close()
+            return
         if self._lookup is not None:
             self._lookup.stop()
         self._links.selector.unregister(self._alarm)
@@ -154,7 +171,10 @@ class Consumer:
             return
         news = self._lookup.latest_addresses()
         if news is not None:
-            self._links.core.want(self._given | news)
+            self._links.core.found(news)
+        if self._links.core.ask_at < inf:
+            self._lookup.ask(self._links.core.ask_at)
+            self._links.core.ask_at = inf
         if self._losses_seen != self._links.core.lost_count:
             self._losses_seen = self._links.core.lost_count
             self._lookup.hurry()

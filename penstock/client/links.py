@@ -1,5 +1,6 @@
 """The sockets of one blocking consumer, around the decisions of its ConsumerCore."""
 
+import os
 import random
 import selectors
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from time import monotonic
 from penstock.client.connection import Connection, cannot_connect
 from penstock.client.dial import Dialing
 from penstock.sansio.consumer import ConsumerCore
-from penstock.sansio.errors import ConnectionLost
+from penstock.sansio.errors import FORKED, ConnectionLost, ConsumerError
 from penstock.sansio.message import Message
 from penstock.sansio.settings import Settings
 from penstock.sansio.subscription import Subscription
@@ -28,9 +29,15 @@ class Links:
         # a key's data is a Subscription, a Dialing, or None for a socket of the owner
         self.selector = selectors.DefaultSelector()
         self._settings = settings
+        self._pid = os.getpid()
         self._connections: dict[Subscription, Connection] = {}
         self._dialings: set[Dialing] = set()
         self._flushed_at = self._tended_at = monotonic()
+
+    def require_own(self) -> None:
+        """Raise ConsumerError in a process that was forked since."""
+        if os.getpid() != self._pid:
+            raise ConsumerError(FORKED)
 
     @property
     def is_stale(self) -> bool:
@@ -76,7 +83,8 @@ class Links:
                 self.core.lose(subscription, error)
 
     def has_output(self, subscription: Subscription, is_urgent: bool) -> None:
-        """See Sockets: while the caller is busy, answers leave after ANSWERS_WAIT_S."""
+        """See Sockets: while the caller is busy, answers leave after ANSWERS_WAIT_S. Raises ConsumerError after a fork."""
+        self.require_own()
         if is_urgent or monotonic() - self._flushed_at > ANSWERS_WAIT_S:
             self.flush()
 
@@ -107,6 +115,14 @@ class Links:
         for subscription in [*self._connections]:
             self.core.lose(subscription, "the consumer was closed")
         self.selector.close()
+
+    def abandon(self) -> None:
+        """Close the connections in a forked process. Nothing is sent, and the parent's selector stays as it is."""
+        self.selector.close()
+        for connection in self._connections.values():
+            connection.close()
+        for dialing in self._dialings:
+            dialing.socket.close()
 
     def _hear_out(self, is_over: Callable[[], bool], deadline: float) -> None:
         """Read what the servers send until it `is_over`; messages among it are requeued."""

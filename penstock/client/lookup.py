@@ -2,14 +2,15 @@
 
 It runs in its own thread, since a lookupd that hangs must not stop the messages.
 
-Law: only results leave this thread, each a whole set of addresses, and `wake` is called after each one.
+Law: only results leave this thread, each with all addresses, and `wake` is called after each one.
 """
 
 import logging
 import random
 import threading
-import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from penstock.sansio.discovery import Discovery, Reply, lookup_url
@@ -37,41 +38,60 @@ class LookupPoller:
         )
         self._timeout_s = settings.lookupd_poll_timeout_s
         self._wake = wake
-        self._discovery = Discovery(settings, random.Random())  # belongs to the poller's thread
-        self._fresh: frozenset[str] | None = None  # the result for the owner; each side passes it on by one assignment
-        self._hurry = threading.Event()
+        self._discovery = Discovery(settings, random.Random(), len(self._urls))  # belongs to the poller's thread
+        self._fresh: dict[str, float] | None = (
+            None  # the result for the owner; each side passes it on by one assignment
+        )
+        self._wishes: deque[Callable[[], None]] = deque()  # calls of `_discovery` that the owner asks for
+        self._news = threading.Event()  # set when there are wishes, or it is the end
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="nsqlookupd poller", daemon=True)
         self._thread.start()
 
-    def latest_addresses(self) -> frozenset[str] | None:
-        """Return the nsqd addresses of the latest poll, or None if there was no poll since the last call."""
+    def latest_addresses(self) -> dict[str, float] | None:
+        """Return the nsqd addresses as in `Discovery.answered`, or None if there was no answer since the last call."""
         fresh, self._fresh = self._fresh, None
         return fresh
 
+    def ask(self, at: float) -> None:
+        """Poll at this time (monotonic s), if the next poll is later."""
+        self._wish(lambda: self._discovery.ask(at))
+
     def hurry(self) -> None:
-        """Poll soon: an nsqd went away and may be back at another address."""
-        self._hurry.set()
+        """Poll often for a while: an nsqd went away and may be back at another address."""
+        self._wish(self._discovery.hurry)
 
     def stop(self) -> None:
         """End the thread; if it hangs in a request, leave it behind, since it is a daemon thread."""
         self._stopping = True
-        self._hurry.set()
+        self._news.set()
         self._thread.join(timeout=0.2)
+
+    def _wish(self, call: Callable[[], None]) -> None:
+        self._wishes.append(call)
+        self._news.set()
 
     def _run(self) -> None:
         with self._client:
             while not self._stopping:
-                answers = [self._ask(url) for url in self._urls]
-                self._fresh = self._discovery.polled(answers, time.monotonic())
-                self._wake()
+                for number in self._discovery.begin(monotonic()):
+                    asked_at = monotonic()
+                    self._fresh = self._discovery.answered(number, self._ask(self._urls[number]), asked_at)
+                    self._wake()
+                self._discovery.end(monotonic())
                 self._pause()
 
     def _pause(self) -> None:
-        while not self._stopping and (left := self._discovery.wait(time.monotonic())):
-            if self._hurry.wait(left):
-                self._hurry.clear()
-                self._discovery.hurry()
+        while True:
+            self._news.clear()
+            if self._stopping:
+                return
+            while self._wishes:
+                self._wishes.popleft()()
+            left = self._discovery.wait(monotonic())
+            if not left:
+                return
+            self._news.wait(left)
 
     def _ask(self, url: str) -> frozenset[str] | None:
         """Return the nsqds that one nsqlookupd knows for the topic, or None if it does not answer."""
@@ -87,7 +107,7 @@ class LookupPoller:
             return None
 
     def _read(self, reply: "httpx.Response") -> frozenset[str]:
-        body = Reply(reply.headers.get("Content-Encoding", "identity"), self._timeout_s, time.monotonic())
+        body = Reply(reply.headers.get("Content-Encoding", "identity"), self._timeout_s, monotonic())
         for part in reply.iter_raw():
-            body.add(part, time.monotonic())
+            body.add(part, monotonic())
         return body.addresses()

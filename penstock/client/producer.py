@@ -28,7 +28,8 @@ class Producer:
     Raises ValueError for a bad address, for none, and for TLS settings that cannot be used.
     After a failure the next publish goes to the next address. A producer that is not called answers no heartbeats, and
     the server disconnects it after two of them; the next publish reconnects. To keep the connection, call `poll` now and
-    then (`fileno` is for selectors).
+    then (`fileno` is for selectors). After a fork, the child's copy connects anew when it is used; publishes that were not
+    answered then are the parent's.
 
     Example::
 
@@ -75,6 +76,7 @@ class Producer:
         if not bodies:
             return
         command = nsq.mpub(topic, bodies) if len(bodies) > 1 else nsq.pub(topic, bodies[0])
+        self._leave_parent()
         while self._outstanding >= self._max_outstanding:
             self._await_answers()
         link = self._connected()
@@ -86,6 +88,7 @@ class Producer:
 
     def flush(self) -> None:
         """Wait for the OK of every publish that is unanswered. Raises PublishError."""
+        self._leave_parent()
         while self._outstanding:
             self._await_answers()
 
@@ -94,6 +97,7 @@ class Producer:
 
         If the connection is lost, an idle producer drops it, and one with unanswered publishes raises PublishError.
         """
+        self._leave_parent()
         link = self._link
         if link is None:
             return
@@ -112,6 +116,7 @@ class Producer:
     @property
     def features(self) -> dict[str, object] | None:
         """Return what the nsqd answered to IDENTIFY, or None without a connection."""
+        self._leave_parent()
         return None if self._link is None else self._link.publisher.session.features
 
     def close(self) -> None:
@@ -122,6 +127,7 @@ class Producer:
 
     def fileno(self) -> int:
         """Return the socket's file descriptor, for a selector, or -1 without a connection."""
+        self._leave_parent()
         return -1 if self._link is None else self._link.connection.fileno()
 
     def __enter__(self) -> "Producer":
@@ -132,6 +138,11 @@ class Producer:
             if kind is None:
                 self.flush()
         finally:
+            self.close()
+
+    def _leave_parent(self) -> None:
+        """In a process that was forked since, drop the parent's connection."""
+        if self._link is not None and self._link.connection.is_inherited:
             self.close()
 
     @property

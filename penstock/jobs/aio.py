@@ -4,6 +4,7 @@ It executes the steps of `session`, which decides everything; the commands that 
 `run` is in `runner`.
 """
 
+import os
 import random
 import select
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -15,6 +16,7 @@ import anyio
 import anyio.abc
 from anyio.streams.tls import TLSStream
 
+from penstock.forks import Held
 from penstock.jobs import calls
 from penstock.jobs.aio_operators import AsyncOperators
 from penstock.jobs.calls import Call, Pair
@@ -35,7 +37,7 @@ class AsyncJobs(AsyncOperators):
 
     Its calls go one after the other, so a reserve that waits holds up all others: give each task that reserves a client of
     its own (`clone`), or leave that to `run`. A call that is cancelled closes the connection, and the server releases what
-    was reserved over it.
+    was reserved over it. After a fork, the child's copy connects anew in an event loop of the child.
 
     >>> async with AsyncJobs(address, use="pictures", watch=["pictures"]) as worker:
     ...     job_id = await worker.put(b"resize picture 7")
@@ -55,6 +57,8 @@ class AsyncJobs(AsyncOperators):
         self._session = Session(self._settings, monotonic, random.random, use, watch)
         self._stream: anyio.abc.ByteStream | None = None
         self._fd = -1  # the descriptor of the stream's socket
+        self._guard: Held | None = None  # as long as there is a stream
+        self._pid = os.getpid()
         self._turn = anyio.Lock(fast_acquire=True)  # held during a call
         self._scopes: set[anyio.CancelScope] = (
             set()
@@ -104,6 +108,7 @@ class AsyncJobs(AsyncOperators):
 
         >>> await jobs.aclose()
         """
+        self._leave_parent()
         self._is_closed = True
         for scope in self._scopes:
             scope.cancel()
@@ -116,6 +121,7 @@ class AsyncJobs(AsyncOperators):
 
         >>> await jobs.hang_up()
         """
+        self._leave_parent()
         await self._hang_up()
         self._session.reset()
 
@@ -291,8 +297,16 @@ class AsyncJobs(AsyncOperators):
 
     async def _run(self, steps: Steps[T]) -> T:
         """Execute the steps and return their result."""
+        self._leave_parent()
         async with self._turn:
             return await self._unless_closed(lambda: self._drive(steps))
+
+    def _leave_parent(self) -> None:
+        """In a process that was forked since, forget the connection and the tasks of the parent, and its event loop."""
+        if os.getpid() != self._pid:
+            self._pid, self._stream, self._guard = os.getpid(), None, None
+            self._turn, self._scopes = anyio.Lock(fast_acquire=True), set()
+            self._session.reset()
 
     async def _unless_closed(self, work: Callable[[], Awaitable[T]]) -> T:
         """Await the work and return its result. Raises ClientClosed if the client is closed, before the work or during it."""
@@ -356,6 +370,7 @@ class AsyncJobs(AsyncOperators):
         with anyio.fail_after(seconds):
             self._stream = stream = await self._connected()
             self._fd = stream.extra(anyio.abc.SocketAttribute.raw_socket).fileno()
+            self._guard = Held(self._fd)
             tls = self._settings.tls
             if tls is not None:
                 name = server_name(self.address)
@@ -376,6 +391,7 @@ class AsyncJobs(AsyncOperators):
 
     async def _hang_up(self) -> None:
         stream, self._stream = self._stream, None
+        self._guard = None
         if stream is not None:
             with anyio.CancelScope(shield=True):
                 await anyio.aclose_forcefully(stream)

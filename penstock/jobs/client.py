@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from penstock.client.dial import dial
+from penstock.forks import Held
 from penstock.jobs import calls
 from penstock.jobs.calls import Call, Pair
 from penstock.jobs.errors import JobsError
@@ -32,8 +33,9 @@ class Jobs(Operators):
     """A client of jobs for one thread; it connects when it is first used. Every method raises JobsError.
 
     `address` is host:port, or the path of a unix socket. `use` is the tube of puts, `watch` are the tubes of reserves. A
-    lost connection is replaced, with growing pauses; jobs that it had reserved are then ready again. Raises ValueError for
-    a bad address or name.
+    lost connection is replaced, with growing pauses; jobs that it had reserved are then ready again. After a fork, the child's
+    copy connects anew when it is used; jobs that were reserved before stay the parent's. Raises ValueError for a bad address or
+    name.
 
     >>> with Jobs(address, use="pictures", watch=["pictures"]) as worker:
     ...     job_id = worker.put(b"resize picture 7")
@@ -52,6 +54,7 @@ class Jobs(Operators):
         self._settings = settings or JobsSettings()
         self._session = Session(self._settings, monotonic, random.random, use, watch)
         self._socket: socket.socket | None = None
+        self._guard: Held | None = None  # as long as there is a socket
         self._patience = 0.0  # s: the socket's present timeout
 
     @property
@@ -236,6 +239,8 @@ class Jobs(Operators):
 
     def _run(self, steps: Steps[T]) -> T:
         """Execute the steps and return their result."""
+        if self._guard is not None and self._guard.is_inherited:
+            self.close()
         try:
             step = next(steps)
             while True:
@@ -308,6 +313,7 @@ class Jobs(Operators):
     def _dial(self, seconds: float) -> None:
         self._hang_up()
         plain = dial(self.address, seconds)
+        self._guard = Held(plain.fileno())
         try:
             plain.settimeout(seconds)
             tls = self._settings.tls
@@ -333,3 +339,4 @@ class Jobs(Operators):
             with suppress(OSError):  # it is given up in any case
                 self._socket.close()
             self._socket = None
+        self._guard = None

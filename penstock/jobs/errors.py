@@ -50,6 +50,8 @@ class BadServer(ConnectionLost):
 class ReservationLost(JobsError):
     """The connection over which the job was reserved is gone, and so is the reservation; nothing was sent.
 
+    Also raised in a process that was forked after the job was reserved: only the parent can answer the job.
+
     >>> job_id = jobs.put(b"work")
     >>> job = jobs.reserve()
     >>> jobs.close()

@@ -1,9 +1,11 @@
 """Jobs in a worker's hands, and jobs that were only looked at."""
 
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.jobs import calls
 from penstock.jobs.calls import Figures
+from penstock.jobs.errors import ReservationLost
 
 if TYPE_CHECKING:
     from penstock.jobs.aio import AsyncJobs
@@ -33,13 +35,21 @@ class ReservedJob:
     True
     """
 
-    __slots__ = ("body", "epoch", "id", "is_answered")
+    __slots__ = ("_pid", "body", "epoch", "id", "is_answered")
 
     def __init__(self, job_id: int, body: bytes, epoch: int) -> None:
         self.id = job_id
         self.body = body
         self.epoch = epoch  # the number of the client's connection that holds the reservation
         self.is_answered = False  # True: it was deleted, released or buried over this object
+        self._pid = os.getpid()
+
+    def _require_own(self) -> None:
+        """Raise ReservationLost in a process that was forked since."""
+        if os.getpid() != self._pid:
+            raise ReservationLost(
+                f"job {self.id} is reserved by the process that forked this one, and only that one can answer it"
+            )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} {len(self.body)} bytes>"
@@ -64,9 +74,12 @@ class Job(ReservedJob):
     def delete(self) -> None:
         """Delete the job: the work is done. Raises NotFound if its time to run is over and another worker has it.
 
+        As the other methods do, it raises ReservationLost in a process that was forked after the job was reserved.
+
         >>> job_id = jobs.put(b"work")
         >>> jobs.reserve().delete()
         """
+        self._require_own()
         self._jobs.perform(calls.delete(self.id))
         self.is_answered = True
 
@@ -79,6 +92,7 @@ class Job(ReservedJob):
         >>> jobs.reserve().release(delay=60)
         True
         """
+        self._require_own()
         released = self._jobs.perform(calls.release(self.id, priority, delay, self.epoch))
         self.is_answered = True
         return released
@@ -91,6 +105,7 @@ class Job(ReservedJob):
         >>> jobs.kick(10)
         1
         """
+        self._require_own()
         self._jobs.perform(calls.bury(self.id, priority, self.epoch))
         self.is_answered = True
 
@@ -100,6 +115,7 @@ class Job(ReservedJob):
         >>> job_id = jobs.put(b"work", ttr=5)
         >>> jobs.reserve().touch()
         """
+        self._require_own()
         self._jobs.perform(calls.touch(self.id, self.epoch))
 
     def stats(self) -> Figures:
@@ -135,6 +151,7 @@ class AsyncJob(ReservedJob):
         >>> job_id = await jobs.put(b"work")
         >>> await (await jobs.reserve()).delete()
         """
+        self._require_own()
         await self._jobs.perform(calls.delete(self.id))
         self.is_answered = True
 
@@ -145,6 +162,7 @@ class AsyncJob(ReservedJob):
         >>> await (await jobs.reserve()).release(delay=60)
         True
         """
+        self._require_own()
         released = await self._jobs.perform(calls.release(self.id, priority, delay, self.epoch))
         self.is_answered = True
         return released
@@ -157,6 +175,7 @@ class AsyncJob(ReservedJob):
         >>> await jobs.kick(10)
         1
         """
+        self._require_own()
         await self._jobs.perform(calls.bury(self.id, priority, self.epoch))
         self.is_answered = True
 
@@ -166,6 +185,7 @@ class AsyncJob(ReservedJob):
         >>> job_id = await jobs.put(b"work", ttr=5)
         >>> await (await jobs.reserve()).touch()
         """
+        self._require_own()
         await self._jobs.perform(calls.touch(self.id, self.epoch))
 
     async def stats(self) -> Figures:

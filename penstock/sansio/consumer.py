@@ -2,11 +2,13 @@
 
 The owner of the sockets tells what happened, and then sends the output of the subscriptions named in `outgoing`.
 
-Laws: every wanted address is subscribed to or in the retries; the RDYs sent never add up to more than max_in_flight.
+Laws: every wanted address is subscribed to or in the retries, whose law says when it is dialed; the RDYs sent never add up to
+more than max_in_flight.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from math import inf
 from random import Random
 from typing import Protocol
 
@@ -60,6 +62,9 @@ class ConsumerCore:
         self.outgoing: dict[Subscription, None] = {}  # those that have something to send, the first one first
         self.give_up: Callable[[Message], None] = _finish  # called with messages that were delivered too often
         self.lost_count = 0  # connections that broke so far
+        self.ask_at = (
+            inf  # when the owner is to ask nsqlookupd, before an nsqd is dialed again; the owner sets it to inf
+        )
         self.backoff = Backoff(settings, random)
         self._max_in_flight = max_in_flight
         self._most_in_flight = 2 * max_in_flight + SLACK
@@ -68,7 +73,8 @@ class ConsumerCore:
         self._clock = clock
         self._random = random
         self._tls = client_context(settings)
-        self._wanted: frozenset[str] = frozenset()
+        self._given: frozenset[str] = frozenset()
+        self._named: Mapping[str, float] = {}
         self._retries = Retries()
         self._dialing: set[str] = set()  # addresses that were taken and neither connected nor failed since
         self._turn, self._turn_at = 0, 0.0
@@ -78,9 +84,22 @@ class ConsumerCore:
     # which nsqds
 
     def want(self, addresses: frozenset[str]) -> None:
-        """Connect to these addresses from now on; a subscription at any other address stays until it breaks."""
-        self._wanted = addresses
-        self._retries.want(addresses, self.subscriptions.keys() | self._dialing)
+        """Connect to these addresses from now on, whatever nsqlookupd says."""
+        self._given = addresses
+        self._want()
+
+    def found(self, named: Mapping[str, float]) -> None:
+        """Connect to the addresses that nsqlookupd names, too; a subscription at any other one stays until it breaks.
+
+        Each comes with the time, by the clock, at which the latest question was asked whose answer names it. An address whose
+        connection broke, or could not be made, is dialed again only if the question was asked after that.
+        """
+        self._named = named
+        self._want()
+
+    def _want(self) -> None:
+        wanted = {**self._named, **dict.fromkeys(self._given, inf)}
+        self._retries.want(wanted, self.subscriptions.keys() | self._dialing)
 
     def take_due(self) -> str | None:
         """Return an address to be dialed now, or None. `connected` or `failed` must follow."""
@@ -92,8 +111,15 @@ class ConsumerCore:
     def failed(self, address: str, error: object) -> None:
         """Note that an address could not be dialed."""
         self._dialing.discard(address)
-        if address in self._wanted:
-            log.warning("%s; trying again in %g s", error, self._retries.fail(address, self._clock()))
+        if address not in self._retries:
+            return
+        now = self._clock()
+        delay = self._retries.fail(address, now)
+        if self._retries.is_named(address):
+            log.warning("%s; trying again in %g s", error, delay)
+        else:
+            self.ask_at = min(self.ask_at, now + delay)
+            log.warning("%s; asking nsqlookupd in %g s before trying again", error, delay)
 
     def connected(self, address: str) -> Subscription:
         """Note that an address was dialed. The subscription's first bytes wait to be sent."""
@@ -133,6 +159,9 @@ class ConsumerCore:
             self.lose(subscription, error)
             if isinstance(error, ConsumerError) and not self._is_leaving:
                 raise
+            return []
+        if before is SubscriptionState.IDENTIFYING and subscription.address not in self._retries:
+            self.lose(subscription, f"{subscription.address}: nsqlookupd no longer names it")  # before SUB is sent
             return []
         if subscription.in_flight > self._most_in_flight:
             self.lose(subscription, f"{subscription.address}: it sends more messages than RDY allows")
@@ -218,8 +247,8 @@ class ConsumerCore:
     def leave(self) -> None:
         """Unsubscribe from all nsqds: each gets CLS, and messages that still arrive are requeued."""
         self._is_leaving = True
-        self._wanted = frozenset()
-        self._retries.want(frozenset(), frozenset())
+        self._given, self._named = frozenset(), {}
+        self._want()
         for subscription in self.subscriptions.values():
             subscription.leave()
             self.outgoing[subscription] = None

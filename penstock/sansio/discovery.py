@@ -1,61 +1,94 @@
 """When a client asks the nsqlookupds for the nsqds of its topic, and what their answers mean."""
 
 import json
-from collections.abc import Iterable
 from random import Random
 from typing import Any
 
 from penstock.sansio.settings import Settings
 
 MAX_REPLY = 4 * 1024 * 1024  # bytes; the reply for 10,000 nsqds
-SHORTEST_S = 1.0  # between two polls: while no nsqd has the topic, which may be created at any moment, or after `hurry`
-SOON_S = 4.0  # between two polls at most, for HURRIED polls after `hurry`: 1, 2, 4, 4 ... s
+SHORTEST_S = 1.0  # between two polls while no nsqd has the topic, which may be created at any moment
+LEAST_S = 0.25  # between two polls, whatever happens
+FIRST_S, SOON_S = 0.5, 4.0  # between two polls after `hurry`: 0.5, 1, 2, 4, 4 ... s
 HURRIED = 16  # a minute; another node takes the log of a lost one over within 10 s, and registers its topics only then
+SILENT_S = 10.0  # between two questions to a nsqlookupd that does not answer; if none does, after 0.5, 1, 2, 4, 8, 10, 10 ... s
 
 
 class Discovery:
-    """The polls of one client. All times are in s, by the caller's clock."""
+    """The polls of one client, which asks its `count` nsqlookupds one after another. Times are in s, by the caller's clock."""
 
-    __slots__ = ("_gap", "_hurried", "_next_at", "_polled_at", "_random", "_settings", "addresses")
+    __slots__ = ("_answers", "_ask_at", "_gap", "_hurried", "_next_at", "_polled_at", "_random", "_settings", "_silent")
 
-    def __init__(self, settings: Settings, random: Random) -> None:
+    def __init__(self, settings: Settings, random: Random, count: int) -> None:
         self._settings = settings
         self._random = random
-        self.addresses: frozenset[str] = frozenset()  # as the latest poll found them
+        # the latest answer of each nsqlookupd, and when it was asked for; it stays while the nsqlookupd does not answer
+        self._answers: list[tuple[frozenset[str], float]] = [(frozenset(), float("-inf"))] * count
+        self._silent: dict[int, float] = {}  # nsqlookupds that do not answer, and when each was asked last
         self._polled_at = self._next_at = float("-inf")
+        self._ask_at = float("inf")  # when a poll is needed earlier
         self._hurried = 0  # polls that still come soon
-        self._gap = SHORTEST_S  # s between the last two of them
+        self._gap = FIRST_S  # s between the last two of them
 
     def wait(self, now: float) -> float:
         """Return the s until the next poll, 0 if it is due."""
-        return max(0.0, self._next_at - now)
+        return max(0.0, min(self._next_at, max(self._ask_at, self._polled_at + LEAST_S)) - now)
+
+    def ask(self, at: float) -> None:
+        """Let the next poll begin at this time, if it would be later: an nsqd is dialed again only if a new poll names it."""
+        self._ask_at = min(self._ask_at, at)
 
     def hurry(self) -> None:
-        """Poll soon, and often for a minute, because an nsqd went away.
+        """Poll often for a minute, because an nsqd was lost.
 
         It may be back at another address, or another node takes its log over and delivers what it owes.
         """
-        self._hurried, self._gap = HURRIED, SHORTEST_S
-        self._next_at = min(self._next_at, self._polled_at + SHORTEST_S)
+        self._hurried, self._gap = HURRIED, FIRST_S
+        self._next_at = min(self._next_at, self._polled_at + FIRST_S)
 
-    def polled(self, answers: Iterable[frozenset[str] | None], now: float) -> frozenset[str]:
-        """Return the nsqds that have the topic, as a poll that ended at `now` found them.
+    def begin(self, now: float) -> list[int]:
+        """Begin a poll, and return the numbers of the nsqlookupds to ask, those that do not answer last.
 
-        `answers`: one of each nsqlookupd; None: it did not answer, and then all addresses known so far are kept.
+        Such a one keeps the next poll waiting, so it is asked only every SILENT_S, unless there is no other.
         """
-        known = self.addresses
-        self.addresses = frozenset().union(*(known if answer is None else answer for answer in answers))
-        interval = self._settings.lookupd_poll_interval_s
-        if self._hurried:
-            self._hurried, self._gap = self._hurried - 1, min(2 * self._gap, SOON_S)
-            interval = min(interval, self._gap)
+        self._ask_at = float("inf")
+        count = len(self._answers)
+        due = [one for one, at in self._silent.items() if now - at >= SILENT_S or len(self._silent) == count]
+        return [one for one in range(count) if one not in self._silent] + due
+
+    def answered(self, number: int, addresses: frozenset[str] | None, asked_at: float) -> dict[str, float]:
+        """Note an answer; None: there was none. Return the nsqds that have the topic.
+
+        Each comes with the time at which the latest question was asked whose answer names it.
+        """
+        if addresses is None:
+            self._silent[number] = asked_at
+        else:
+            self._silent.pop(number, None)
+            self._answers[number] = addresses, asked_at
+        named: dict[str, float] = {}
+        for known, at in self._answers:
+            for address in known:
+                named[address] = max(at, named.get(address, at))
+        return named
+
+    def end(self, now: float) -> None:
+        """Note that the poll has ended, and plan the next one."""
+        is_known = any(known for known, _ in self._answers)
+        interval = max(SHORTEST_S, self._settings.lookupd_poll_interval_s if is_known else 0.0)
+        if len(self._silent) == len(self._answers):
+            interval, self._gap = self._gap, min(2 * self._gap, SILENT_S)
+        elif self._hurried:
+            self._hurried -= 1
+            interval, self._gap = min(interval, self._gap), min(2 * self._gap, SOON_S)
+        else:
+            self._gap = FIRST_S
         interval *= 1 + self._random.random() * self._settings.lookupd_poll_jitter
         self._polled_at = now
-        self._next_at = now + (max(interval, SHORTEST_S) if self.addresses else SHORTEST_S)
-        return self.addresses
+        self._next_at = now + interval
 
     def __repr__(self) -> str:
-        return f"<Discovery: {len(self.addresses)} nsqds>"
+        return f"<Discovery: {len(self._answers)} nsqlookupds, {len(self._silent)} of them silent>"
 
 
 class Reply:

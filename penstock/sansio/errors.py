@@ -1,5 +1,10 @@
 """The errors of the clients, by who can act on them."""
 
+MAY_PASS = ("E_SUB_FAILED", "E_AUTH_FAILED")  # the channel is full, nsqd is exiting, or its auth server is silent
+FORKED = (
+    "this consumer, and its messages, belong to the process that forked this one: make a consumer here after the fork"
+)
+
 
 class ClientError(Exception):
     """The base class of all errors of penstock.client and penstock.aio.
@@ -17,6 +22,7 @@ class ConnectionLost(ClientError):
     """An nsqd cannot be reached, closed the connection or does not speak the protocol.
 
     Producers and consumers connect again by themselves, and log this rather than raise it. `code` is as in PublishError.
+    `is_final`: trying again does not help, because the nsqd and the settings do not fit each other.
 
     Example::
 
@@ -24,9 +30,10 @@ class ConnectionLost(ClientError):
         print(error, error.code)
     """
 
-    def __init__(self, text: str, code: str = "") -> None:
+    def __init__(self, text: str, code: str = "", is_final: bool = False) -> None:
         super().__init__(text)
         self.code = code
+        self.is_final = is_final
 
 
 class PublishError(ClientError):

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Generic, TypeVar
 
 from penstock.protocol import nsq
-from penstock.sansio.errors import ConnectionLost
+from penstock.sansio.errors import MAY_PASS, ConnectionLost
 from penstock.sansio.session import Session
 
 T = TypeVar("T")
@@ -44,7 +44,8 @@ class Publisher(Generic[T]):
 
     def _surprise(self, frame: nsq.Frame) -> ConnectionLost:
         if isinstance(frame, nsq.ErrorFrame):
-            return ConnectionLost(f"{self.session.address}: {frame}", frame.code)
+            is_final = self.session.features is None and frame.code not in MAY_PASS
+            return ConnectionLost(f"{self.session.address}: {frame}", frame.code, is_final)
         return self.session.lost(f"not an nsqd: it sent {type(frame).__name__} unasked")
 
     def __repr__(self) -> str:

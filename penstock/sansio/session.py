@@ -55,10 +55,10 @@ class Session:
         except ProtocolError as error:
             raise self.lost(f"not an nsqd: {error}") from error
         except (CorruptStream, Refused) as error:
-            raise self.lost(str(error)) from error
+            raise self.lost(str(error), isinstance(error, Refused)) from error
         except ssl.SSLError as error:
             self._output.append(self._layers.encode(b""))  # the TLS alert, so that the server's log has a reason, too
-            raise self.lost(reason(error)) from error
+            raise self.lost(reason(error), isinstance(error, ssl.SSLCertVerificationError)) from error
 
     def end(self) -> None:
         """Add the closing bytes of the layers to the output: nothing follows."""
@@ -73,9 +73,9 @@ class Session:
         output.clear()
         return data
 
-    def lost(self, why: str) -> ConnectionLost:
+    def lost(self, why: str, is_final: bool = False) -> ConnectionLost:
         """Return the error that says why the connection is of no more use."""
-        return ConnectionLost(f"{self.address}: {why}")
+        return ConnectionLost(f"{self.address}: {why}", is_final=is_final)
 
     def _decode(self, data: bytes) -> list[nsq.Frame]:
         data = self._layers.decode(data)

@@ -9,14 +9,13 @@ from enum import Enum, auto
 from typing import Protocol
 
 from penstock.protocol import nsq
-from penstock.sansio.errors import ConnectionLost, ConsumerError
+from penstock.sansio.errors import MAY_PASS, ConnectionLost, ConsumerError
 from penstock.sansio.message import Message
 from penstock.sansio.session import Session
 from penstock.sansio.settings import Settings
 
 log = logging.getLogger("penstock.client")
 
-MAY_PASS = ("E_SUB_FAILED", "E_AUTH_FAILED")  # the channel is full, nsqd is exiting, or its auth server is silent
 MOST_ANNOUNCED = 1 << 31  # no sane limit or time in ms is above it
 DEFAULT_MAX_RDY = 2500  # nsqd's default, for servers that do not announce a limit
 DEFAULT_MSG_TIMEOUT_MS = 60_000  # nsqd's default, likewise

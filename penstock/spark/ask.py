@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlencode
@@ -34,13 +35,14 @@ class Refused(Exception):
 
 
 class Asker:
-    """A client that keeps its connections. It belongs to one thread."""
+    """A client that keeps its connections. It belongs to one thread; in a process that is forked, it connects anew."""
 
     def __init__(self, shown: Access | None = None) -> None:
         """`shown`: the token and the authority; None: those of the environment. Raises OSError."""
         shown = access() if shown is None else shown
         self._headers, self._context = shown.headers(), shown.context()
         self._connections: dict[str, http.client.HTTPConnection] = {}
+        self._pid = os.getpid()
 
     def __enter__(self) -> Asker:
         return self
@@ -87,6 +89,9 @@ class Asker:
         headers: dict[str, str],
         wait: float,
     ) -> tuple[bytes, dict[str, str]]:
+        if os.getpid() != self._pid:
+            self._pid = os.getpid()
+            self.close()  # the child's descriptors: nothing is sent, and the parent's connections stay
         target = f"{path}?{urlencode(arguments)}" if arguments else path
         for is_old in (address in self._connections, False):  # the server may have closed a kept connection
             connection = self._connections.get(address)

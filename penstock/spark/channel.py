@@ -8,6 +8,7 @@ See docs/design/spark.md#channels.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -127,6 +128,7 @@ class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ChannelOptions) -> None:
         self._options = options
         self._opened: tuple[Stage, Receiver] | None = None
+        self._pid = os.getpid()  # of the process in which the receiver runs
         self._deadline: float | None = None  # monotonic s that ends Trigger.AvailableNow's wait; None: another trigger
         self._target: int | None = None  # the last file of Trigger.AvailableNow, once it is known
 
@@ -153,8 +155,10 @@ class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"{where} has {stage.last} files, and the checkpoint has read {begin}: it belongs to another one"
                 )
             stage.committed = begin
-            self._opened = stage, Receiver(options, stage)
+            self._opened, self._pid = (stage, Receiver(options, stage)), os.getpid()
             self._opened[1].start()
+        if os.getpid() != self._pid:
+            raise StageError("messages are received by the process that forked this one: only it can plan batches")
         stage, receiver = self._opened
         if receiver.failure is not None:
             raise receiver.failure
@@ -225,7 +229,7 @@ class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened[0].commit(_number(end))
 
     def stop(self) -> None:
-        if self._opened is not None:
+        if self._opened is not None and os.getpid() == self._pid:
             self._opened[1].stop()
 
 

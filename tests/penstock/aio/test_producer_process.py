@@ -280,3 +280,39 @@ def test_arguments() -> None:
                 await producer.publish("a b", b"x")
 
     run("asyncio", main)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("settings", "code", "why"),
+    [
+        (Settings(heartbeat_interval_ms=1), "E_BAD_BODY", "heartbeat interval"),
+        (Settings(auth_secret="s", tls_v1=True, tls_insecure_skip_verify=True), "", "does not support TLS"),
+    ],
+)
+def test_a_client_that_is_refused_gets_the_error_at_once(
+    node: Daemon, backend: str, settings: Settings, code: str, why: str
+) -> None:
+    async def main() -> None:
+        async with Producer(node.tcp, settings, retry_s=10_000) as producer:
+            for _ in range(2):  # while it connects, and afterwards
+                with pytest.raises(PublishError, match=why) as caught:
+                    await producer.publish("refused", b"x")
+                assert caught.value.code == code
+
+    run(backend, main)
+
+
+def test_an_nsqd_that_refuses_does_not_keep_the_others_from_publishing(tmp_path: Path, other: Daemon) -> None:
+    async def main() -> None:
+        with nsqd(tmp_path, "-max-heartbeat-interval=2s") as strict:
+            settings = Settings(heartbeat_interval_ms=20_000)
+            async with Producer([strict.tcp, other.tcp], settings, retry_s=10_000) as producer:
+                for number in range(4):
+                    await producer.publish("elsewhere", b"%d" % number)
+            async with Producer([strict.tcp, nobody()], settings, retry_s=0.5) as producer:
+                with pytest.raises(PublishError, match="heartbeat interval"):
+                    await producer.publish("elsewhere", b"x")
+        assert bodies(other, "elsewhere", 4) == [b"0", b"1", b"2", b"3"]
+
+    run("asyncio", main)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from math import inf
 from random import Random
 from struct import pack
 
@@ -190,7 +191,8 @@ class World:
         assert sum(one.rdy for one in links.values()) <= self.most
         if self.core.backoff.flow is Flow.WAITING:
             assert not any(one.rdy for one in links.values())
-        assert all(address in links or address in self.core._retries for address in self.core._wanted)
+        wanted = self.core._given | self.core._named.keys()
+        assert all(address in links or address in self.core._retries for address in wanted)
         assert all(one.rdy == self.nsqds[one.address].rdy for one in links.values())
         assert all(one.in_flight == len(self.nsqds[one.address].in_flight) for one in links.values())
 
@@ -337,6 +339,86 @@ def test_the_consumer_leaves_in_order() -> None:
     assert world.core.has_left
     assert not world.nsqds["a:1"].in_flight
     assert world.core.take_due() is None
+
+
+# nsqds that nsqlookupd names
+
+
+def found_world(**named: float) -> World:
+    """Return a consumer of which nsqlookupd has named these nsqds, at these times."""
+    world = World({f"{name}:1": FakeNsqd(1) for name in named}, 10)
+    world.core.want(frozenset())
+    world.core.found({f"{name}:1": at for name, at in named.items()})
+    world.now = 1.0
+    world.step()
+    return world
+
+
+def test_a_deleted_topic_does_not_come_back() -> None:
+    world = found_world(a=0.5, b=0.5)
+    world.nsqds["a:1"].words.clear()
+    world.fall("a:1")  # the topic is deleted there
+    assert world.core.ask_at == 1.1
+    for _ in range(20):
+        world.now += 1.0
+        world.step()
+    world.core.found({"b:1": 20.5})  # nsqlookupd has the tombstone
+    for _ in range(20):
+        world.now += 1.0
+        world.step()
+    assert world.nsqds["a:1"].words == []
+    assert {*world.core.subscriptions} == {"b:1"}
+
+
+def test_an_answer_to_a_question_before_the_loss_does_not_count() -> None:
+    world = found_world(a=0.5)
+    world.now = 3.0
+    world.fall("a:1")
+    world.core.found({"a:1": 2.9})
+    world.now = 9.0
+    world.step()
+    assert not world.core.subscriptions
+    world.core.found({"a:1": 8.0})
+    world.step()
+    assert {*world.core.subscriptions} == {"a:1"}, "a node that has only been restarted"
+
+
+def test_an_nsqd_that_cannot_be_dialed_is_asked_for_before_each_attempt() -> None:
+    world = found_world(a=0.5)
+    world.down.add("a:1")
+    world.now = 3.0
+    world.fall("a:1")
+    asked = []
+    for _ in range(4):
+        asked.append(world.core.ask_at)
+        world.now, world.core.ask_at = world.core.ask_at, inf
+        world.core.found({"a:1": world.now})
+        world.step()
+    assert asked == pytest.approx([3.1, 3.3, 3.7, 4.5])
+
+
+def test_a_given_address_is_dialed_again_whatever_nsqlookupd_says() -> None:
+    world = found_world(a=0.5)
+    world.core.want(frozenset({"a:1"}))
+    world.fall("a:1")
+    world.core.found({})
+    world.now += 1.0
+    world.step()
+    assert {*world.core.subscriptions} == {"a:1"}
+    assert world.core.ask_at == inf
+
+
+def test_a_topic_that_is_deleted_while_its_nsqd_is_dialed_gets_no_subscription() -> None:
+    world = World({"a:1": FakeNsqd(1)}, 1)
+    world.core.want(frozenset())
+    world.core.found({"a:1": 0.0})
+    assert world.core.take_due() == "a:1"
+    world.core.found({})
+    subscription = world.core.connected("a:1")
+    subscription.take_output()
+    assert world.core.receive(subscription, features()) == []
+    assert subscription.take_output() == b""
+    assert subscription.is_lost
 
 
 def test_thirty_of_two_hundred_nsqds_flap() -> None:

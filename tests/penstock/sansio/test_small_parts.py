@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 from penstock.sansio.address import check_address, path_of, split_address
 from penstock.sansio.backoff import Backoff, Flow
 from penstock.sansio.discovery import (
+    FIRST_S,
     HURRIED,
+    LEAST_S,
     MAX_REPLY,
     SHORTEST_S,
+    SILENT_S,
     SOON_S,
     Discovery,
     Reply,
@@ -64,7 +67,7 @@ def test_everybody_gets_a_turn(total: int, count: int) -> None:
 
 def test_retries_wait_longer_and_longer_and_begin_anew_after_a_success() -> None:
     retries = Retries()
-    retries.want(frozenset({"a"}), frozenset())
+    retries.want({"a": inf}, frozenset())
     assert (retries.take_due(0.0), retries.take_due(0.0), retries.next_at) == ("a", None, inf)
     delays = [retries.fail("a", 100.0) for _ in range(9)]
     assert delays[:3] == [FIRST_RETRY_S, 2 * FIRST_RETRY_S, 4 * FIRST_RETRY_S]
@@ -79,11 +82,24 @@ def test_retries_wait_longer_and_longer_and_begin_anew_after_a_success() -> None
 
 def test_retries_forget_what_is_not_wanted() -> None:
     retries = Retries()
-    retries.want(frozenset({"a", "b"}), frozenset({"b"}))
+    retries.want({"a": inf, "b": inf}, frozenset({"b"}))
     assert (retries.take_due(0.0), retries.take_due(0.0)) == ("a", None), "there is a connection to b"
-    retries.want(frozenset({"b"}), frozenset({"b"}))
+    retries.want({"b": inf}, frozenset({"b"}))
     assert "a" not in retries
     assert retries.fail("b", 0.0) == FIRST_RETRY_S
+
+
+def test_an_nsqd_of_nsqlookupd_is_dialed_again_only_after_a_new_question() -> None:
+    retries = Retries()
+    retries.want({"a": 1.0}, frozenset())
+    assert retries.take_due(2.0) == "a"
+    retries.fail("a", 5.0)
+    assert not retries.is_named("a")
+    retries.want({"a": 5.0}, frozenset())  # asked before the failure, answered after it
+    assert (retries.take_due(9.0), retries.next_at) == (None, inf)
+    retries.want({"a": 5.05}, frozenset())
+    assert (retries.take_due(5.06), retries.next_at) == (None, 5.0 + FIRST_RETRY_S), "the pause holds nevertheless"
+    assert retries.take_due(5.0 + FIRST_RETRY_S) == "a"
 
 
 # backoff
@@ -137,50 +153,92 @@ def test_a_backoff_ends(events: list[tuple[str, float]], strategy: str, longest:
 # discovery
 
 
+def polled(discovery: Discovery, answers: list[frozenset[str] | None], now: float) -> dict[str, float]:
+    """Poll at this time. Return the nsqds that have the topic."""
+    named: dict[str, float] = {}
+    for number in discovery.begin(now):
+        named = discovery.answered(number, answers[number], now)
+    discovery.end(now)
+    return named
+
+
+def polls_until(discovery: Discovery, until: float, answers: list[frozenset[str] | None], now: float) -> list[float]:
+    """Return the times of all polls until then."""
+    times = []
+    while (now := now + discovery.wait(now)) < until:
+        times.append(now)
+        polled(discovery, answers, now)
+    return times
+
+
 def test_polls_come_in_their_interval_or_hurried() -> None:
-    discovery = Discovery(Settings(lookupd_poll_interval_s=60, lookupd_poll_jitter=0.5), Random(1))
+    discovery = Discovery(Settings(lookupd_poll_interval_s=60, lookupd_poll_jitter=0.5), Random(1), 3)
     assert discovery.wait(5.0) == 0.0
-    assert discovery.polled([frozenset(), frozenset()], 5.0) == frozenset()
-    assert discovery.wait(5.0) == SHORTEST_S, "no nsqd has the topic yet"
-    assert discovery.polled([frozenset({"a"}), None, frozenset({"b"})], 6.0) == {"a", "b"}
+    assert polled(discovery, [frozenset(), frozenset(), frozenset()], 5.0) == {}
+    assert SHORTEST_S <= discovery.wait(5.0) <= 1.5 * SHORTEST_S, "no nsqd has the topic yet"
+    assert polled(discovery, [frozenset({"a"}), None, frozenset({"b"})], 6.0) == {"a": 6.0, "b": 6.0}
     assert 60 <= discovery.wait(6.0) <= 90
     discovery.hurry()
-    assert discovery.wait(6.5) == 0.5
+    assert discovery.wait(6.25) == FIRST_S - 0.25
     assert discovery.wait(9.0) == 0.0
 
 
 def test_after_a_loss_polls_come_soon_until_another_node_may_have_taken_over() -> None:
-    discovery = Discovery(Settings(lookupd_poll_interval_s=60, lookupd_poll_jitter=0.0), Random(1))
-    discovery.polled([frozenset({"a", "b"})], 0.0)
+    discovery = Discovery(Settings(lookupd_poll_interval_s=60, lookupd_poll_jitter=0.0), Random(1), 1)
+    polled(discovery, [frozenset({"a", "b"})], 0.0)
     discovery.hurry()
-    now, polls = 0.0, []
-    while now < 150:
-        now += discovery.wait(now)
-        polls.append(now)
-        discovery.polled([frozenset({"b"})], now)
-    assert polls[:4] == [1.0, 3.0, 7.0, 11.0]
+    polls = polls_until(discovery, 180.0, [frozenset({"b"})], 0.0)
+    assert polls[:5] == [0.5, 1.0, 2.0, 4.0, 8.0]
     assert max(later - sooner for sooner, later in pairwise(polls[:HURRIED])) == SOON_S
     assert polls[HURRIED + 1] - polls[HURRIED] == 60.0, "then as before"
 
 
 def test_a_loss_during_a_poll_is_not_forgotten() -> None:
-    discovery = Discovery(Settings(), Random(1))
-    discovery.polled([frozenset({"a"})], 0.0)
+    discovery = Discovery(Settings(), Random(1), 1)
+    polled(discovery, [frozenset({"a"})], 0.0)
+    (number,) = discovery.begin(60.0)
     discovery.hurry()  # the question was asked before it
-    discovery.polled([frozenset({"a"})], 60.0)
-    assert discovery.wait(60.0) <= 2 * SOON_S
+    discovery.ask(60.1)
+    discovery.answered(number, frozenset({"a"}), 60.0)
+    discovery.end(60.05)
+    assert discovery.wait(60.05) == LEAST_S
 
 
-def test_a_nsqlookupd_that_is_silent_makes_nobody_leave() -> None:
-    discovery = Discovery(Settings(), Random(1))
-    discovery.polled([frozenset({"a", "b"})], 0.0)
-    assert discovery.polled([None, frozenset({"c"})], 60.0) == {"a", "b", "c"}
-    assert discovery.polled([frozenset({"c"}), frozenset()], 60.0) == {"c"}
+def test_a_poll_is_asked_for_once() -> None:
+    discovery = Discovery(Settings(lookupd_poll_jitter=0.0), Random(1), 1)
+    polled(discovery, [frozenset({"a"})], 0.0)
+    discovery.ask(10.0)
+    discovery.ask(20.0)
+    assert polls_until(discovery, 100.0, [frozenset({"a"})], 0.0) == [10.0, 70.0]
+
+
+def test_a_nsqlookupd_that_is_silent_keeps_its_answer_and_the_time_of_it() -> None:
+    discovery = Discovery(Settings(), Random(1), 2)
+    polled(discovery, [frozenset({"a", "b"}), frozenset({"b"})], 0.0)
+    assert polled(discovery, [None, frozenset({"b", "c"})], 60.0) == {"a": 0.0, "b": 60.0, "c": 60.0}
+    assert polled(discovery, [frozenset({"c"}), frozenset()], 120.0) == {"c": 120.0}
+
+
+def test_a_nsqlookupd_that_is_silent_does_not_hold_up_the_others() -> None:
+    discovery = Discovery(Settings(), Random(1), 2)
+    polled(discovery, [None, frozenset({"a"})], 0.0)
+    assert discovery.begin(1.0) == [1]
+    assert discovery.begin(SILENT_S) == [1, 0]
+    polled(discovery, [frozenset(), frozenset()], SILENT_S)
+    assert discovery.begin(SILENT_S + 1) == [0, 1]
+
+
+def test_if_no_nsqlookupd_answers_all_are_asked_again_and_again() -> None:
+    discovery = Discovery(Settings(lookupd_poll_jitter=0.0), Random(1), 2)
+    polls = polls_until(discovery, 60.0, [None, None], 0.0)
+    assert polls[:6] == [0.0, 0.5, 1.5, 3.5, 7.5, 15.5]
+    assert {later - sooner for sooner, later in pairwise(polls[5:])} == {SILENT_S}
+    assert discovery.begin(60.0) == [0, 1]
 
 
 def test_an_interval_of_nothing_is_no_busy_loop() -> None:
-    discovery = Discovery(Settings(lookupd_poll_interval_s=0.0), Random(1))
-    discovery.polled([frozenset({"a"})], 0.0)
+    discovery = Discovery(Settings(lookupd_poll_interval_s=0.0), Random(1), 1)
+    polled(discovery, [frozenset({"a"})], 0.0)
     assert discovery.wait(0.0) >= SHORTEST_S
 
 
