@@ -255,7 +255,7 @@ class Client(JobClient, ABC):
 
     def _end_monitoring(self) -> None:
         """Show the client no more commands of others, if it may not see them now."""
-        if self.credential is not None and not self.credential.may(Verb.ADMIN):
+        if not self.may(b"monitor", [b"monitor"]):
             self.context.forget(self)
 
     def rights_changed(self) -> None:
