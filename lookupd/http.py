@@ -97,11 +97,11 @@ class Handlers:
         return json_response({"topics": rows, "more": more})
 
     async def channels(self, request: Request) -> Response:
-        topic = _argument(query(request), "topic")
+        topic = _topic(query(request))
         return json_response({"channels": await self.bridge.call(lambda: self.registry.channels(topic))})
 
     async def lookup(self, request: Request) -> Response:
-        topic = _argument(query(request), "topic")
+        topic = _topic(query(request))
 
         def find() -> tuple[list[str], list[PeerInfo] | None]:
             return self.registry.channels(topic), self.registry.producers(topic, self.clock())
@@ -135,9 +135,9 @@ class Handlers:
         return empty_response()
 
     async def delete_topic(self, request: Request) -> Response:
-        topic = _argument(query(request), "topic")
-        for removed in await self.bridge.call(lambda: self.registry.delete_topic(topic)):
-            log.info("DB: removing topic(%s)", removed)
+        topic = _topic(query(request))
+        if await self.bridge.call(lambda: self.registry.delete_topic(topic)):
+            log.info("DB: removing topic(%s)", topic)
         return empty_response()
 
     async def create_channel(self, request: Request) -> Response:
@@ -168,7 +168,7 @@ class Handlers:
 
     async def tombstone(self, request: Request) -> Response:
         arguments = query(request)
-        topic, node = _argument(arguments, "topic"), _argument(arguments, "node")
+        topic, node = _topic(arguments), _argument(arguments, "node")
         if await self.bridge.call(lambda: self.registry.tombstone(topic, node, self.clock())):
             log.info("DB: setting tombstone for producer@%r of topic(%s)", node, topic)  # %r: a peer chose the text
         return empty_response()
@@ -215,6 +215,17 @@ def _argument(arguments: dict[str, str], name: str) -> str:
     if name not in arguments:
         raise HttpError(400, f"MISSING_ARG_{name.upper()}")
     return arguments[name]
+
+
+def _topic(arguments: dict[str, str]) -> str:
+    """Return the argument with the name of a topic, which may be none that a topic can have. Raises HttpError 400.
+
+    `*` stands for all topics in the original. It is refused: rights are those on the topic that is named.
+    """
+    topic = _argument(arguments, "topic")
+    if topic == "*":
+        raise HttpError(400, "INVALID_ARG_TOPIC")
+    return topic
 
 
 def _limit(arguments: dict[str, str]) -> int:

@@ -15,14 +15,13 @@ See docs/design/nsqlookupd.md#registrations.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from lookupd.producer_slots import ProducerSlots
 from lookupd.producers import DEFAULT_LIMITS, Full, Limits, Peer, PeerInfo, count_down
 from penstock.protocol.names import is_ephemeral, is_valid_name
 
-ANY = "*"  # in place of a topic over HTTP: every topic. No topic can have this name.
 NEVER = 0  # in place of a tombstone's time: there is no tombstone
 
 
@@ -181,15 +180,14 @@ class Registry:
         self._orphans.pop((topic, channel), None)
         self.create_topic(topic)
 
-    def delete_topic(self, topic: str) -> list[str]:
-        """Remove the topic (ANY: all topics) and its channels, even if producers carry them. Returns the topics removed."""
-        for name in _matching(topic, self._channels):
-            for channel in list(self._channels[name]):
-                self._drop_channel(name, channel)
-        removed = _matching(topic, self._topics)
-        for name in removed:
-            self._drop_topic(name)
-        return removed
+    def delete_topic(self, topic: str) -> bool:
+        """Remove the topic and its channels, even if producers carry them. Returns False if there is no such topic."""
+        for channel in list(self._channels.get(topic, ())):
+            self._drop_channel(topic, channel)
+        is_known = topic in self._topics
+        if is_known:
+            self._drop_topic(topic)
+        return is_known
 
     def delete_channel(self, topic: str, channel: str) -> bool:
         """Remove the channel, even if producers carry it. Returns False if it does not exist."""
@@ -199,15 +197,12 @@ class Registry:
         return known
 
     def tombstone(self, topic: str, node: str, now: int) -> int:
-        """Hide the node's registration of the topic (ANY: of all) from lookups for a while. Returns how many were hidden."""
-        matched = 0
-        for name in _matching(topic, self._topics):
-            producers = self._topics[name]
-            for peer in producers:
-                if peer.info.node == node:
-                    producers[peer] = now
-                    matched += 1
-        return matched
+        """Hide the node's registration of the topic from lookups for a while. Returns how many were hidden."""
+        producers = self._topics.get(topic, {})
+        hidden = [peer for peer in producers if peer.info.node == node]
+        for peer in hidden:
+            producers[peer] = now
+        return len(hidden)
 
     # Queries
 
@@ -216,18 +211,14 @@ class Registry:
         return sorted(self._topics)
 
     def channels(self, topic: str) -> list[str]:
-        """Return the topic's channels, sorted; [] for an unknown topic. ANY returns those of all topics, with duplicates."""
-        return sorted(channel for name in _matching(topic, self._channels) for channel in self._channels[name])
+        """Return the topic's channels, sorted; [] for an unknown topic."""
+        return sorted(self._channels.get(topic, ()))
 
     def producers(self, topic: str, now: int) -> list[PeerInfo] | None:
         """Return the producers of the topic that are neither silent nor tombstoned, or None for an unknown topic."""
-        names = _matching(topic, self._topics)
-        if not names:
+        found = self._topics.get(topic)
+        if found is None:
             return None
-        found: dict[Peer, int] = {}
-        for name in names:
-            for peer, tombstoned_at in self._topics[name].items():
-                found.setdefault(peer, tombstoned_at)  # with ANY, each producer once, with one of its tombstones
         return [p.info for p, at in found.items() if self._is_active(p, now) and not self._is_tombstoned(at, now)]
 
     def inactive(self, after: str, names: int, now: int) -> tuple[list[tuple[str, list[str]]], bool]:
@@ -386,9 +377,3 @@ class Registry:
         self._entries -= 1
         if not self._channels[topic]:
             del self._channels[topic]
-
-
-def _matching(topic: str, known: Collection[str]) -> list[str]:
-    if topic == ANY:
-        return list(known)
-    return [topic] if topic in known else []

@@ -12,12 +12,13 @@ from nsqd.cluster.lending import Lending
 from nsqd.net.promised import HttpReplies
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.guest import Guest, read_request
+from nsqd.protocols.credential import of_another_node
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.peer import Peer
 from nsqd.protocols.peer.frames import KIND_AT, SHARING, FrameKind
 from nsqd.protocols.peer.jobs import unpack_loan
 from nsqd.protocols.transport import Begin, Transport, Upgrade
-from nsqd.replication.job_owners import ALLOWED, KEPT, JobOwners
+from nsqd.replication.job_owners import ALLOWED, KEPT, KEPT_WITH_RIGHTS, JobOwners
 from nsqd.replication.tube_owners import TubeOwners
 from shared.unix_sockets import NOBODY
 
@@ -65,7 +66,7 @@ class LentJobs:
         self._broker = broker
         self._port = port
         tubes_context = tubes_context or BeanstalkContext()
-        # other nodes have looked at the rights of their clients, and recorded what those did
+        # other nodes tell the rights of their clients with each command, and record what those did
         self._for_others = replace(context, proofs=None, audit=None, until_registered=None)
         self._tubes_for_others = replace(tubes_context, proofs=None, audit=None, until_registered=None)
         self._sharing = sharing
@@ -82,13 +83,13 @@ class LentJobs:
         port.lending_figures = self._figures
 
     def _figures(self) -> dict[str, int]:
-        kept = self._broker.tubes.tube(KEPT)
+        kept = filter(None, map(self._broker.tubes.tube, (KEPT, KEPT_WITH_RIGHTS)))
         lending = self.lending
         return {
             "lent": lending.lent,
             "borrowed": lending.borrowed,
             "returned": lending.returned,
-            "kept": kept.jobs.count if kept is not None else 0,
+            "kept": sum(tube.jobs.count for tube in kept),
             "dropped": self.owners.dropped,
             "messages_lent": self._sharing.lent if self._sharing is not None else 0,
             "messages_borrowed": self._sharing.borrowed if self._sharing is not None else 0,
@@ -114,31 +115,33 @@ class LentJobs:
         if kind is FrameKind.SAID:
             self.lending.conclude()
 
-    def _execute(self, request: bytes, then: Callable[[bytes], None]) -> None:
-        """Do a command of a client of another node."""
-        asked = self._begin_disque(request, then) if request.startswith(b"*") else self._begin_beanstalk(request, then)
+    def _execute(self, rights: bytes, request: bytes, then: Callable[[bytes], None]) -> None:
+        """Do a command of a client of another node, if the client has the right on the tube of the job."""
+        begin = self._begin_disque if request.startswith(b"*") else self._begin_beanstalk
+        asked: _Asked[Any] | None = begin(rights, request, then)
         if asked is None:
             then(NOT_ALLOWED)
         elif not asked.answered():
             self._asked.append(asked)
 
-    def _begin_disque(self, request: bytes, then: Callable[[bytes], None]) -> _Asked[Peer] | None:
+    def _begin_disque(self, rights: bytes, request: bytes, then: Callable[[bytes], None]) -> _Asked[Peer] | None:
         try:
             found = resp.read_request(request, 0, MOST_REQUEST)
         except resp.ProtocolError:
             return None
         if isinstance(found, int) or not found[0] or found[0][0].lower() not in ALLOWED:
             return None
-        asked = _Asked(lambda end: Peer(self._broker, self._for_others, end, "", "", self._broker.now), then)
+        asked = _Asked(lambda end: Peer(self._broker, self._for_others, end, "", "", self._broker.now), rights, then)
         asked.peer.authorized = True
         asked.peer.receive(request, self._broker.now)
         return asked
 
-    def _begin_beanstalk(self, request: bytes, then: Callable[[bytes], None]) -> _Asked[Guest] | None:
+    def _begin_beanstalk(self, rights: bytes, request: bytes, then: Callable[[bytes], None]) -> _Asked[Guest] | None:
         words = read_request(request)
         if words is None:
             return None
-        asked = _Asked(lambda end: Guest(self._broker, self._tubes_for_others, end, "", "", self._broker.now), then)
+        make_guest = partial(Guest, self._broker, self._tubes_for_others)
+        asked = _Asked(lambda end: make_guest(end, "", "", self._broker.now), rights, then)
         asked.peer.do(*words)
         return asked
 
@@ -223,9 +226,12 @@ class _Asked(Generic[P]):
 
     is_scarce = False
 
-    def __init__(self, make_peer: Callable[[Transport], P], then: Callable[[bytes], None]) -> None:
+    def __init__(self, make_peer: Callable[[Transport], P], rights: bytes, then: Callable[[bytes], None]) -> None:
+        """`rights`: those of the client, as Rights.dump has them."""
         self._then = then
         self.peer: P = make_peer(self)
+        if rights:
+            self.peer.credential = of_another_node(rights, self.peer, self)
 
     def answered(self) -> bool:
         """Give the reply away, if it is there."""

@@ -31,10 +31,12 @@ from nsqd.protocols.peer.frames import FrameKind, PeerError
 from nsqd.protocols.peer.jobs import (
     MOST_REPLY,
     MOST_WANTED,
+    pack_ask,
     pack_loan,
     pack_number,
     pack_return,
     pack_want,
+    unpack_ask,
     unpack_loan,
     unpack_number,
     unpack_return,
@@ -161,11 +163,12 @@ class Lending:
         self,
         queues: Queues,
         links: Mapping[int, Link],
-        execute: Callable[[bytes, Callable[[bytes], None]], None],
+        execute: Callable[[bytes, bytes, Callable[[bytes], None]], None],
     ) -> None:
         """`links`: the connections to other nodes, by their numbers.
 
-        `execute` does a command of a client of another node, and calls its second argument with the reply, now or later.
+        `execute` does a command, its second argument, of a client of another node that has the rights in the first one, and
+        calls the third with the reply, now or later.
         """
         self.queues = queues
         self._links = links
@@ -251,8 +254,8 @@ class Lending:
             case FrameKind.RETURN:
                 self._take_return(number, *unpack_return(content))
             case FrameKind.ASK:
-                question, request = unpack_number(content)
-                self._execute(request, lambda reply: self._say(link, question, reply))
+                question, rights, request = unpack_ask(content)
+                self._execute(rights, request, lambda reply: self._say(link, question, reply))
             case FrameKind.SAID:
                 self._said(number, *unpack_number(content))
 
@@ -400,12 +403,15 @@ class Lending:
 
     # questions
 
-    def ask(self, numbers: set[int], request: bytes, then: Callable[[list[bytes]], None]) -> None:
-        """Ask nodes to do a command, and call `then`, in this turn or later, with the replies of those that have answered."""
+    def ask(self, numbers: set[int], rights: bytes, request: bytes, then: Callable[[list[bytes]], None]) -> None:
+        """Ask nodes to do a command, and call `then`, in this turn or later, with the replies of those that have answered.
+
+        `rights`: on which tubes they may do it (Rights.dump); b"": on all.
+        """
         asked = {number: self._links[number] for number in numbers if number in self._links}
         self._last_question += 1
         for link in asked.values():
-            self.output.append((link, pack_number(FrameKind.ASK, self._last_question, request)))
+            self.output.append((link, pack_ask(self._last_question, rights, request)))
         self._questions[self._last_question] = _Question(set(asked), then, self.now + ANSWER_WITHIN)
 
     def _say(self, link: Link, question: int, reply: bytes) -> None:

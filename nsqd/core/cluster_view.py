@@ -61,6 +61,9 @@ class ClusterView(Protocol):
     def configured(self, topic: str, config: TopicConfig) -> None:
         """Tell all nodes how an operator has configured a topic, within a turn: it holds for adopted logs everywhere."""
 
+    def config_of(self, topic: str) -> TopicConfig | None:
+        """Return how an operator has configured a topic, as far as this node was told; None: nobody has."""
+
     def leave(self, limit: int) -> None:
         """Begin to leave the cluster for good, within `limit` ns; then the process ends. Once is enough."""
 

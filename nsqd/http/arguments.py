@@ -3,12 +3,15 @@
 import re
 from contextlib import suppress
 
+from starlette.requests import Request
+
 from nsqd.core.broker import DRAINING, Broker
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import TooMany
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.tube import Tube
 from penstock.protocol.names import is_valid_name
+from shared.auth.verbs import Verb
 from shared.http.errors import HttpError
 
 MOST_DIGITS = 19  # digits of an offset or a job's id in a list
@@ -54,6 +57,16 @@ def refuse_if_need_be(broker: Broker) -> None:
     """Raise HttpError 503 while the node takes no messages: DRAINING, or EXITING, the original's word for any failed put."""
     if broker.refusal:
         raise HttpError(503, DRAINING if broker.refusal == DRAINING else "EXITING")
+
+
+def require(request: Request, verb: Verb, topic: str) -> None:
+    """Raise HttpError 403 if there is an auth file, and the sender of the request may not do this to the topic.
+
+    It is for what the route's row in rights.py cannot know: what the request changes.
+    """
+    identity = getattr(request.state, "identity", None)
+    if identity is not None and not identity.rights.may(verb, topic):
+        raise HttpError(403, "FORBIDDEN")
 
 
 def made_topic(broker: Broker, name: str) -> Topic:

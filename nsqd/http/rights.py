@@ -59,7 +59,7 @@ NEEDS: Mapping[str, Need] = {
     "POST /channel/buried/kick": _channel(Verb.ACT),
     "GET /topic/offsets": _topic(Verb.READ),
     "GET /topic/read": _topic(Verb.READ),
-    "GET /backup": _ADMIN,
+    "GET /backup": Need(Verb.ADMIN, has_bodies=True),
     "GET /cursors": Need(Verb.STATS),
     "GET /topic/cursors": _topic(Verb.STATS),
     "POST /topic/cursor": _topic(Verb.READ),
@@ -91,7 +91,7 @@ NEEDS: Mapping[str, Need] = {
     "POST /tube/jobs/bury": Need(Verb.ACT, "tube"),
     "POST /tube/jobs/release": Need(Verb.ACT, "tube"),
     "GET /cluster": Need(Verb.STATS),
-    "GET /cluster/mirror": Need(Verb.REPLICATE),
+    "GET /cluster/mirror": Need(Verb.REPLICATE),  # which is the right to whole logs
     "POST /cluster/forget": _ADMIN,
     "GET /cluster/leave": Need(Verb.STATS),
     "POST /cluster/leave": _ADMIN,

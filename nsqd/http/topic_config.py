@@ -18,6 +18,7 @@ from shared.http.api import Routes, empty_response, json_response, query
 from shared.http.errors import HttpError
 from shared.values import format_duration, parse_duration, parse_int
 
+Change = Callable[[TopicConfig], TopicConfig]
 AS_NODE = "default"  # as a value: the topic has the node's setting
 
 
@@ -48,15 +49,24 @@ class TopicConfigRoutes:
         return empty_response()
 
 
-def configure(node: Node, topic: Topic, change: Callable[[Topic], None]) -> None:
+def configure(node: Node, topic: Topic, change: Change) -> None:
     """Change the settings of a topic in a turn, and tell the other nodes of the cluster, if there is one."""
-    change(topic)
+    topic.configure(change(topic.config))
     if node.cluster is not None:
         node.cluster.configured(topic.name, topic.config)
 
 
-def read_config(arguments: dict[str, str], most_copies: int) -> Callable[[Topic], None] | None:
-    """Return a function that makes the changes in the topic that the arguments name, or None if they change nothing.
+def changes_what_is_there(node: Node, name: str, change: Change) -> bool:
+    """Return True if the settings of a topic exist here or in the cluster, and would change. Call it in a turn."""
+    topic = node.broker.topics.get(name)
+    known = [topic.config] if topic is not None else []
+    if node.cluster is not None and (told := node.cluster.config_of(name)) is not None:
+        known.append(told)
+    return any(change(config) != config for config in known)
+
+
+def read_config(arguments: dict[str, str], most_copies: int) -> Change | None:
+    """Return a function that makes the changes that the arguments name in settings, or None if they change nothing.
 
     `most_copies`: nodes that can have a copy of a message at most. Raises HttpError 400.
     """
@@ -73,7 +83,7 @@ def read_config(arguments: dict[str, str], most_copies: int) -> Callable[[Topic]
         raise HttpError(400, "INVALID_REPLICATE")  # a node keeps no more mirrors: nothing could ever be published
     if is_ephemeral(arguments["topic"]):
         raise HttpError(400, "EPHEMERAL_TOPIC")  # it is in memory only, whatever the request asks for
-    return lambda topic: topic.configure(replace(topic.config, **changes))
+    return lambda config: replace(config, **changes)
 
 
 def _at_least_0(value: int) -> int:

@@ -22,6 +22,7 @@ from nsqd.http.arguments import (
     made_channel,
     made_topic,
     refuse_if_need_be,
+    require,
     topic_and_channel,
     topic_name,
 )
@@ -29,7 +30,8 @@ from nsqd.http.logs import Mirrors, topic_and_window
 from nsqd.http.node import Node
 from nsqd.http.offsets import OffsetArgument, OffsetFinder, check_offset, read_offset_argument
 from nsqd.http.pauses import read_pause
-from nsqd.http.topic_config import configure, read_config
+from nsqd.http.topic_config import changes_what_is_there, configure, read_config
+from shared.auth.verbs import Verb
 from shared.http.api import Handler, Routes, empty_response, query
 from shared.http.errors import HttpError
 
@@ -59,11 +61,16 @@ class Topology:
         }
 
     async def create_topic(self, request: Request) -> Response:
-        """Create a topic. The answer comes when nsqlookupd knows a new topic, or after a bounded time."""
+        """Create a topic. The answer comes when nsqlookupd knows a new topic, or after a bounded time.
+
+        Who may create it may set how a new one keeps its messages. What is set already needs the right to configure.
+        """
         arguments = query(request)
         name, change = topic_name(arguments), read_config(arguments, self._node.options.most_copies())
 
         def create() -> bool:
+            if change is not None and changes_what_is_there(self._node, name, change):
+                require(request, Verb.CONFIGURE, name)
             topic = made_topic(self._node.broker, name)
             if change is not None:
                 configure(self._node, topic, change)

@@ -154,16 +154,58 @@ class Credential:
         return self.identity is not None and self.identity.rights.may(verb, topic, channel)
 
     def may_job(self, verb: Verb, tube: str | None) -> bool:
-        """Return whether the client may do this to a job. `tube`: its own; None: this node does not have the job.
+        """Return whether the client may do this to a job of that tube.
 
-        Then it needs the right on any tube, for nobody here knows which one it is.
+        `tube` None: this node does not have the job. Then it returns whether the client may ask other nodes, which look at
+        `dump` when they find the job.
         """
         if tube is not None:
             return self.may(verb, tube)
-        return self.identity is not None and self.identity.rights.any_of(verb)
+        return self.identity is not None and self.identity.rights.any_of(verb) and self.dump(verb) is not None
+
+    def dump(self, verb: Verb) -> bytes | None:
+        """Return on which tubes the client may do this, as Rights.dump has it."""
+        return self.identity.rights.dump(verb) if self.identity is not None else None
 
     def __repr__(self) -> str:
         return f"<Credential of {self.identity!r}>"
+
+
+def of_another_node(rights: bytes, client: AccountClient, transport: Transport) -> Credential:
+    """Return the credential of a client of another node. `rights`: what Rights.dump returns there."""
+    credential = Credential(_NoProofs(), None, client, transport, "")
+    credential.identity = identity_of_another_node(rights)
+    return credential
+
+
+def identity_of_another_node(rights: bytes) -> Identity:
+    """Return who has these rights, which are what Rights.dump returns on another node. If they cannot be read, it has none."""
+    from shared.auth.auth_file import Identity
+    from shared.auth.rules import NOTHING, PatternError, load_rights
+
+    try:
+        return Identity("", "node", (), load_rights(rights))
+    except PatternError:
+        return Identity("", "node", (), NOTHING)
+
+
+class _NoProofs:
+    """Implements Proofs for clients that have shown their proof to another node."""
+
+    def with_token(self, secret: bytes) -> None:
+        return None
+
+    def with_certificate(self, subject: str, names: list[str]) -> None:
+        return None
+
+    def with_uid(self, number: int) -> None:
+        return None
+
+    def is_blocked(self, address: str) -> bool:
+        return False
+
+    def note_failure(self, address: str) -> None:
+        raise AssertionError("a command of another node shows no token")
 
 
 def _nobody() -> None:

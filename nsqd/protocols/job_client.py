@@ -17,6 +17,7 @@ from nsqd.protocols.credential import Proofs, credential_of
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport, UntilRegistered
 from shared.audit.event import Note
+from shared.auth.verbs import Verb
 
 if TYPE_CHECKING:
     from nsqd.protocols.account import Accounts
@@ -121,6 +122,14 @@ class JobClient:
             self.outbox.end()
 
     # for the protocols
+
+    def rights_elsewhere(self, verb: Verb | None) -> bytes:
+        """Return on which tubes of other nodes the client may do this (Rights.dump). Call it if the client may ask them."""
+        if self.credential is None or verb is None:
+            return b""
+        rights = self.credential.dump(verb)
+        assert rights is not None, "who may ask no other node was refused"
+        return rights
 
     def count_published(self, jobs: int, size: int) -> None:
         """Count jobs that were put, with `size` bytes of bodies."""

@@ -240,6 +240,10 @@ class ClusterPort:
         self.cluster.configure(topic, config, time.time_ns() // 1_000_000)
         self.flush()
 
+    def config_of(self, topic: str) -> TopicConfig | None:
+        known = self.cluster.configs.known.get(topic)
+        return known.config if known is not None else None
+
     def leaving_state(self) -> dict[str, Any]:
         return self.leaving.figures()
 

@@ -21,7 +21,9 @@ class TubeOwners:
         self._lending = lending
         self._ids = ids
 
-    def ask(self, verb: bytes, job_id: int, loan: Loan | None, line: bytes, then: Callable[[bytes], None]) -> bool:
+    def ask(
+        self, verb: bytes, job_id: int, loan: Loan | None, line: bytes, rights: bytes, then: Callable[[bytes], None]
+    ) -> bool:
         numbers = self._owners.owners(job_id >> 48)
         # a deletion that may not have been done is done when its owner can be asked, if the client had the job
         kept = (
@@ -30,7 +32,7 @@ class TubeOwners:
             else []
         )
         if not self._owners.reachable(numbers):
-            self._owners.keep_those(kept)
+            self._owners.keep_those(kept, rights)
             return False
 
         def answered(replies: list[bytes]) -> None:
@@ -38,10 +40,11 @@ class TubeOwners:
             answers = [one for one in found if not one.startswith(b"-")]  # other errors say nothing of the job
             reply = next((one for one in answers if one != NOT_FOUND), NOT_FOUND)
             if reply == NOT_FOUND and len(answers) < len(numbers):
-                self._owners.keep_those(kept)
+                self._owners.keep_those(kept, rights)
             then(reply)
 
-        self._lending.ask(numbers, request_of(loan.reservation if loan is not None else 0, line), answered)
+        request = request_of(loan.reservation if loan is not None else 0, line)
+        self._lending.ask(numbers, rights, request, answered)
         return True
 
     def end_loan(self, lender: int, loan: Loan) -> None:

@@ -6,6 +6,7 @@ match the whole name. RE2 takes linear time, and nothing is ever put into a patt
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +23,8 @@ NO_NAME = "[^\\x00-\\x{10FFFF}]"  # an expression that matches nothing
 MOST_PATTERN = 256  # characters
 MOST_NAMES = 300  # characters of a topic, tube or queue and a channel together
 MOST_DECISIONS = 10_000  # that an identity remembers
+MOST_DUMPED = 64 * 1024  # bytes of what `Rights.dump` returns
+MOST_LOADED = 32  # texts of `Rights.dump` that are remembered
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.never_capture = True
@@ -120,13 +123,14 @@ class _Names:
 class Rights:
     """What one identity may do, compiled from its rules."""
 
-    __slots__ = ("_decisions", "_everywhere", "_in_channels", "_topics", "rules", "scope")
+    __slots__ = ("_decisions", "_dumps", "_everywhere", "_in_channels", "_topics", "rules", "scope")
 
     def __init__(self, rules: Sequence[Rule], scope: tuple[str, ...] = ANY) -> None:
         """`scope`: patterns of the topics to which all the rules are restricted."""
         self.rules = tuple(rules)
         self.scope = scope
         self._decisions: dict[tuple[Verb, str, str], bool] = {}
+        self._dumps: dict[Verb, bytes | None] = {}
         self._everywhere: set[Verb] = set()  # verbs of rules about all topics and channels
         self._topics: dict[Verb, _Names] = {}  # by verb, of rules about all channels of some topics
         self._in_channels: dict[Verb, _Names] = {}  # by verb, of rules about some channels
@@ -180,6 +184,23 @@ class Rights:
         """Return whether the verb is allowed on any topic at all."""
         return verb in self._everywhere or verb in self._topics or verb in self._in_channels
 
+    def dump(self, verb: Verb) -> bytes | None:
+        """Return on which tubes and queues the verb is allowed, for `load_rights` on another node.
+
+        The text is empty if the verb is allowed on all of them. It is None if it has more than MOST_DUMPED bytes.
+        """
+        if verb not in self._dumps:
+            self._dumps[verb] = self._dump(verb)
+        return self._dumps[verb]
+
+    def _dump(self, verb: Verb) -> bytes | None:
+        if self.scope == ANY and verb in self._everywhere:
+            return b""
+        rules = (rule for rule in self.rules if verb in rule.verbs and rule.channels == ANY)
+        topics = ANY if verb in self._everywhere else tuple(dict.fromkeys(one for rule in rules for one in rule.topics))
+        text = json.dumps([verb, topics, self.scope]).encode()
+        return text if len(text) <= MOST_DUMPED else None
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Rights) and (self.rules, self.scope) == (other.rules, other.scope)
 
@@ -191,3 +212,19 @@ class Rights:
 
 
 NOTHING = Rights(())
+
+
+@lru_cache(MOST_LOADED)
+def load_rights(text: bytes) -> Rights:
+    """Return the rights that `Rights.dump` has written, of which the text is not empty. Raises PatternError."""
+    try:
+        if len(text) > MOST_DUMPED:
+            raise ValueError
+        verb, topics, scope = json.loads(text)
+        patterns = [(*map(str, one),) for one in (topics, scope) if isinstance(one, list)]
+        rule = Rule(frozenset({Verb(verb)}), patterns[0], source="another node")
+        rights = Rights((rule,) if topics else (), patterns[1])
+    except (ValueError, TypeError, IndexError, RecursionError):
+        raise PatternError("these are no rights of another node") from None
+    rights.compile()
+    return rights

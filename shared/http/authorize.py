@@ -57,6 +57,7 @@ class Need:
     reading: tuple[str, ...] = ()  # names of arguments with which the route needs READ, too: they ask about bodies
     is_open: bool = False  # anybody may, also who shows nothing
     target: str = ""  # name of the argument with another topic, on which the route needs PUBLISH
+    has_bodies: bool = False  # the answer has bodies of messages: the route needs READ, too
 
 
 OPEN = Need(None, is_open=True)
@@ -190,7 +191,8 @@ def _guarded(need: Need, handler: Handler, authorizer: Authorizer) -> Handler:
         arguments = query(request) if need.topic or need.channel else {}
         topic, channel = arguments.get(need.topic, ""), arguments.get(need.channel, "")
         needed = [(need.verb, topic, channel)] if need.verb is not None else []
-        if (need.preview and arguments.get(need.preview) != "0") or any(name in arguments for name in need.reading):
+        has_preview = bool(need.preview) and arguments.get(need.preview) != "0"
+        if need.has_bodies or has_preview or any(name in arguments for name in need.reading):
             needed.append((Verb.READ, topic, channel))
         if need.target:
             needed.append((Verb.PUBLISH, arguments.get(need.target, ""), ""))

@@ -26,7 +26,11 @@ from tests.processes.test_disque_server import Client
 pytestmark = pytest.mark.process
 
 ENTRY = '[[token]]\nname = "{0}"\nsha256 = "{1}"\nroles = ["{0}"]\n'
-ROLE = '[[role]]\nname = "orders"\nrules = [{ verbs = ["publish", "consume"], topics = ["orders*"] }]\n'
+CREATOR = '[[role]]\nname = "creator"\nrules = [{ verbs = ["create"], topics = ["made*"] }]\n'
+KEEPER = '[[role]]\nname = "keeper"\nrules = [{ verbs = ["admin"] }, { verbs = ["read"], topics = ["orders*"] }]\n'
+ROLE = (
+    CREATOR + KEEPER + '[[role]]\nname = "orders"\nrules = [{ verbs = ["publish", "consume"], topics = ["orders*"] }]\n'
+)
 FLAGS = ("-beanstalk-address", "127.0.0.1:0", "-disque-address", "127.0.0.1:0", "-debug-routes")
 
 
@@ -58,7 +62,7 @@ class Guarded:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     directory = tmp_path_factory.mktemp("guarded")
-    write(directory / "auth.toml", "orders", *BUILT_IN)
+    write(directory / "auth.toml", "orders", "creator", "keeper", *BUILT_IN)
     with nsqd(
         directory / "data", "-auth-file", str(directory / "auth.toml"), *FLAGS, listens=("TCP", "HTTP", "DISQUE")
     ) as node:
@@ -95,9 +99,38 @@ def test_every_route_needs_what_its_row_says(guarded: Guarded, route: str) -> No
     for role, verbs in BUILT_IN.items():
         if method == "GET" or role == "consumer":  # what changes something is asked for once, by whom it is refused
             rights = Rights([Rule(verbs)])
-            needed = [need.verb, *([Verb.READ] if need.preview else []), *([Verb.PUBLISH] if need.target else [])]
+            needed = [
+                need.verb,
+                *([Verb.READ] if need.preview or need.has_bodies else []),
+                *([Verb.PUBLISH] if need.target else []),
+            ]
             allowed = all(rights.may(verb, "orders", "orders") for verb in needed if verb is not None)
             assert (guarded.ask(method, path, role).status_code != 403) is allowed, role
+
+
+def test_a_backup_needs_the_right_to_read_everything(guarded: Guarded) -> None:
+    assert guarded.ask("GET", "/backup", "keeper").status_code == 403
+    assert guarded.ask("GET", "/config/log_level", "keeper").status_code == 200
+    assert guarded.ask("GET", "/backup", "admin").status_code == 200
+
+
+def test_who_may_create_a_topic_does_not_configure_one_that_is_there(guarded: Guarded) -> None:
+    def create(role: str, settings: str) -> int:
+        return guarded.ask("POST", f"/topic/create?topic=made{settings}", role).status_code
+
+    def settings() -> object:
+        return guarded.ask("GET", "/topic/config?topic=made", "admin").json()
+
+    assert create("creator", "&retention=1h&max_attempts=5") == 200  # it is new
+    before = settings()
+    assert create("creator", "") == create("creator", "&retention=60m&max_attempts=5") == 200
+    for change in ("retention=0s", "durability=os", "max_attempts=1", "retention_bytes=5", "retention=default"):
+        assert create("creator", f"&{change}") == 403
+        assert create("operator", f"&{change}") == 403
+    assert guarded.ask("POST", "/topic/config?topic=made&retention=0s", "creator").status_code == 403
+    assert settings() == before
+    assert create("admin", "&retention=0s") == 200
+    assert settings() != before
 
 
 @pytest.mark.parametrize(("role", "status"), [("viewer", 403), ("body-viewer", 404)])

@@ -15,7 +15,8 @@ from typing import Protocol
 
 from nsqd.core.work_queue.loan import Loan
 from nsqd.core.work_queue.worker import BORROWED
-from nsqd.protocols.beanstalk.client import NOT_FOUND, OUT_OF_MEMORY, Client, job_reply
+from nsqd.protocols.beanstalk.client import NOT_FOUND, OUT_OF_MEMORY, UNAUTHORIZED, Client, job_reply
+from nsqd.protocols.beanstalk.rights import NEEDS
 from nsqd.protocols.recording import name_of, record
 from shared.audit.event import UNKNOWN, Outcome
 from shared.values import SECOND
@@ -27,11 +28,13 @@ _ENDS = (b"delete ", b"release ", b"bury ")  # the job is not the client's any m
 class OtherNodes(Protocol):
     """The other nodes of a cluster, as clients of beanstalkd need them."""
 
-    def ask(self, verb: bytes, job_id: int, loan: Loan | None, line: bytes, then: Callable[[bytes], None]) -> bool:
+    def ask(
+        self, verb: bytes, job_id: int, loan: Loan | None, line: bytes, rights: bytes, then: Callable[[bytes], None]
+    ) -> bool:
         """Have the node that owns a job do a command about it, and call `then` with the reply, in a later turn.
 
-        `loan`: by which the client has the job; None: it has not. `line`: the command, without CR LF. Returns False if no node
-        can be asked that may own the job.
+        `loan`: by which the client has the job; None: it has not. `line`: the command, without CR LF. `rights`: those of the
+        client (Rights.dump). Returns False if no node can be asked that may own the job.
         """
 
     def end_loan(self, lender: int, loan: Loan) -> None:
@@ -62,31 +65,37 @@ class Borrower(Client):
         if others is not None:
             self._end_borrowed()
             line = verb + b" ".join(b"%d" % number for number in (job_id, *arguments))
-            if others.ask(verb, job_id, self._loan(job_id), line, lambda reply: self._answered(verb, job_id, reply)):
+            then = partial(self._answered, verb, job_id)
+            if others.ask(verb, job_id, self._loan(job_id), line, self.rights_elsewhere(NEEDS[verb].verb), then):
                 self._wait = True
                 return
         self._reply(NOT_FOUND)
 
     def _delete_elsewhere(self, job_ids: list[int], done: int) -> None:
         """Have other nodes delete those of the jobs that are theirs, and answer with `done` and how many these were."""
-        others, left = self._context.others, 0
+        others, left, is_refused = self._context.others, 0, False
+        rights = self.rights_elsewhere(NEEDS[b"delete "].verb)
 
         def answered(job_id: int, reply: bytes) -> None:
-            nonlocal left, done
+            nonlocal left, done, is_refused
             left -= 1
             done += reply == DELETED
+            is_refused |= reply == UNAUTHORIZED
             if self._is_gone:
                 return
             if job_id in self._loans and reply in (DELETED, NOT_FOUND):
                 self._forget_loan(job_id)
             if not left:
                 self._now = self._broker.now
-                self._answer(b"DELETED_BATCH %d\r\n" % done)
+                if is_refused:
+                    self._record("delete-batch", "", Outcome.REFUSED)
+                self._answer(UNAUTHORIZED if is_refused else b"DELETED_BATCH %d\r\n" % done)
 
         self._end_borrowed()
         for job_id in job_ids if others is not None else ():
             assert others is not None
-            left += others.ask(b"delete ", job_id, self._loan(job_id), b"delete %d" % job_id, partial(answered, job_id))
+            line, then = b"delete %d" % job_id, partial(answered, job_id)
+            left += others.ask(b"delete ", job_id, self._loan(job_id), line, rights, then)
         if left:
             self._wait = True
         else:
@@ -104,12 +113,14 @@ class Borrower(Client):
         if self._is_gone:
             return
         self._now = self._broker.now
-        if verb == b"kick-job ":
+        if reply == UNAUTHORIZED:
+            self._record(verb.decode().rstrip(), str(job_id), Outcome.REFUSED)
+        elif verb == b"kick-job ":
             self._record("kick-job", str(job_id), Outcome.DONE if reply == KICKED else Outcome.FAILED)
         if job_id in self._loans:
             if reply == TOUCHED:
                 self.worker.hold(BORROWED, job_id, self._now + self._loans[job_id][1].retry * SECOND)
-            elif reply == NOT_FOUND or (verb in _ENDS and reply != OUT_OF_MEMORY):
+            elif reply == NOT_FOUND or (verb in _ENDS and reply not in (OUT_OF_MEMORY, UNAUTHORIZED)):
                 self._forget_loan(job_id)
         self._answer(reply)
 

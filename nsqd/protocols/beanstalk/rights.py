@@ -1,6 +1,6 @@
 """What each command of beanstalkd's protocol needs, where there is an auth file.
 
-Verbs are those of commands.py. A command whose job this node does not have needs the right on any tube.
+Verbs are those of commands.py. Of a job that this node does not have, the owner looks at the right on its tube.
 """
 
 from __future__ import annotations

@@ -39,9 +39,17 @@ def audited(command: bytes, handler: Handler) -> Handler:
         except Refused:
             note(client, arguments, Outcome.FAILED)
             raise
-        note(client, arguments)
+        note(client, arguments, Outcome.UNCERTAIN if client.asks_others else Outcome.DONE)
 
     return recorded
+
+
+def note_answer(client: Client, arguments: Sequence[bytes], is_refused: bool) -> None:
+    """Record what other nodes have said of a command, as `audited` does if nobody has to be asked."""
+    if is_refused:
+        note(client, arguments, Outcome.REFUSED)
+    elif _is_recorded(arguments[0].lower(), arguments):
+        note(client, arguments)
 
 
 def _is_recorded(command: bytes, arguments: Sequence[bytes]) -> bool:

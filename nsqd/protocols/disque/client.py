@@ -49,6 +49,7 @@ class Client(JobClient, ABC):
         "_deadline",
         "_needed",
         "_spent",
+        "asks_others",
         "authorized",
         "body_since",
         "broker",
@@ -93,6 +94,7 @@ class Client(JobClient, ABC):
         self._again = False  # True: the command is executed again when the disk has answered
         self._deadline = NEVER  # ns: when a waiting GETJOB is given up
         self.is_gone = False  # True: the client was ended, or its connection is gone
+        self.asks_others = False  # True: other nodes were asked to do the command that waits
         if self.credential is not None:
             self.credential.show_user()
             self.authorized = self.credential.identity is not None
@@ -253,7 +255,7 @@ class Client(JobClient, ABC):
 
     def _end_monitoring(self) -> None:
         """Show the client no more commands of others, if it may not see them now."""
-        if self.credential is not None and not self.credential.may(Verb.ADMIN):
+        if not self.may(b"monitor", [b"monitor"]):
             self.context.forget(self)
 
     def rights_changed(self) -> None:
@@ -342,10 +344,11 @@ class Client(JobClient, ABC):
 
     def wait_for_others(self) -> None:
         """Look at no further command until `others_answered`."""
-        self._wait = True
+        self._wait = self.asks_others = True
 
     def others_answered(self, reply: bytes) -> None:
         """Answer the command that waited for other nodes, and go on with the kept input in the next turn."""
+        self.asks_others = False
         if not self.is_gone:
             self.end_wait(reply)
 

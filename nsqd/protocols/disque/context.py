@@ -72,16 +72,18 @@ class ClusterFacts(Protocol):
 class OtherNodes(Protocol):
     """What commands ask of the nodes that may own a job which this one does not."""
 
-    def count(self, command: bytes, job_ids: list[bytes], then: Callable[[int], None]) -> bool:
+    def count(self, command: bytes, job_ids: list[bytes], rights: bytes, then: Callable[[int | None], None]) -> bool:
         """Have the owners of these jobs do a command, and call `then` with how many jobs it was done to.
 
-        An acknowledgement whose owner cannot be asked is kept for it. Returns False, and calls nothing, if nobody is asked.
+        `rights`: those of the client (Rights.dump). If the client may not do this to one of the jobs of an owner, that owner
+        does nothing, and None is passed to `then`. An acknowledgement whose owner cannot be asked is kept for it. Returns
+        False, and calls nothing, if nobody is asked.
         """
 
-    def ask(self, command: bytes, job_id: bytes, then: Callable[[list[bytes]], None]) -> bool:
+    def ask(self, command: bytes, job_id: bytes, rights: bytes, then: Callable[[list[bytes]], None]) -> bool:
         """Have the owner of this job do a command, and call `then` with the replies of the nodes that may be its owner.
 
-        Returns False, and calls nothing, if nobody is asked.
+        `rights`: those of the client (Rights.dump). Returns False, and calls nothing, if nobody is asked.
         """
 
     def request_of_all(self, words: list[bytes]) -> None:

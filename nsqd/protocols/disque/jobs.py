@@ -13,7 +13,9 @@ from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.loan import Loan
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.arguments import AddJob, GetJob, Refused, addjob, getjob, job_ids
-from nsqd.protocols.disque.client import COPIES_TOO_LATE, GONE_BEFORE_COPIED, TOO_FEW_NODES
+from nsqd.protocols.disque.audited import note_answer
+from nsqd.protocols.disque.client import COPIES_TOO_LATE, GONE_BEFORE_COPIED, NO_PERMISSION, TOO_FEW_NODES
+from nsqd.protocols.disque.rights import need_of
 from nsqd.protocols.transport import NEVER
 from shared.values import MILLISECOND, SECOND
 
@@ -29,6 +31,7 @@ TOO_LATE = b"TOOLATE Half of job TTL already elapsed, you are no longer allowed 
 CANNOT_HOLD = b", since I'm unable to hold a copy of the message for the following reason: I'm leaving the cluster"
 TOO_LONG = b"MAXLEN Queue is already longer than the specified MAXLEN count"
 PAUSED = b"PAUSED Queue paused in input, try later"
+NO_PERMISSION_REPLY = resp.error(NO_PERMISSION)
 
 
 def usual_copies(client: Client) -> int:
@@ -178,10 +181,12 @@ def _count(client: Client, arguments: list[bytes], do: Callable[[QueuedJob], boo
         client.reply(resp.integer(done))
         return
 
-    def then(more: int) -> None:
-        client.others_answered(resp.integer(done + more))
+    command = arguments[0].lower()
 
-    if others.count(arguments[0].lower(), unknown, then):
+    def then(more: int | None) -> None:
+        _others_did(client, arguments, NO_PERMISSION_REPLY % command if more is None else resp.integer(done + more))
+
+    if others.count(command, unknown, client.rights_elsewhere(need_of(command, arguments).verb), then):
         client.wait_for_others()
     else:
         client.reply(resp.integer(done))
@@ -264,13 +269,20 @@ def _ask_others(client: Client, arguments: list[bytes], unknown: bytes) -> None:
 
     def then(replies: list[bytes]) -> None:
         known = [reply for reply in replies if reply not in (resp.NIL, resp.error(NO_JOB))]
-        client.others_answered(known[0] if known else unknown)
+        _others_did(client, arguments, known[0] if known else unknown)
 
-    others = client.context.others
-    if others is not None and others.ask(arguments[0].lower(), arguments[1], then):
+    command, others = arguments[0].lower(), client.context.others
+    rights = client.rights_elsewhere(need_of(command, arguments).verb)
+    if others is not None and others.ask(command, arguments[1], rights, then):
         client.wait_for_others()
     else:
         client.reply(unknown)
+
+
+def _others_did(client: Client, arguments: list[bytes], reply: bytes) -> None:
+    """Pass on what other nodes have said of a command, and record it."""
+    note_answer(client, arguments, reply == NO_PERMISSION_REPLY % arguments[0].lower())
+    client.others_answered(reply)
 
 
 def state_of(job: Job) -> bytes:

@@ -18,6 +18,7 @@ class Need(NamedTuple):
     queue: int = 0  # which argument is the name of a queue
     jobs: int = 0  # from which argument on there are ids of jobs
     behind: bytes = b""  # behind which word there are names of queues
+    has_bodies: bool = False  # the client is shown bodies of others' jobs: it needs READ, too
 
 
 _FREE, _ADMIN, _STATS = Need(None), Need(Verb.ADMIN), Need(Verb.STATS)
@@ -30,7 +31,7 @@ NEEDS: Mapping[bytes, Need] = {
     b"time": _FREE,
     b"info": _STATS,
     b"shutdown": _ADMIN,
-    b"monitor": _ADMIN,
+    b"monitor": Need(Verb.ADMIN, has_bodies=True),
     b"debug": _ADMIN,
     b"config": _ADMIN,
     b"slowlog": _ADMIN,
@@ -79,6 +80,8 @@ def allows(credential: Credential, queues: Queues, ids: JobIds, command: bytes, 
     if need.verb is None:
         return True
     rights = identity.rights
+    if need.has_bodies and not rights.may(Verb.READ):
+        return False
     if need.queue:
         return rights.may(need.verb, arguments[need.queue].decode("latin-1"))
     if need.behind:

@@ -7,7 +7,8 @@
 | LOAN | number of the loan, queue, message id, ttl, retry, reservation, nacks, additional deliveries, rest of the body |
 | TOOK | number of the last loan that came; one byte more: the client that got it has the job only until it goes |
 | RETURN | number of the loan, message id, reservation; whether a client had the job, and is gone: else nobody waited |
-| ASK | number of the question; bytes: a command of Disque, as clients send it, or reservation and command of beanstalkd |
+| ASK | number of the question; size and text of the rights of the client (Rights.dump); bytes: a command of Disque, as clients
+  send it, or reservation and command of beanstalkd |
 | SAID | number of the question; bytes: the reply, as clients get it |
 
 See docs/design/cluster.md#lending.
@@ -29,7 +30,7 @@ MOST_WANTED = 1024  # clients that a WANT tells
 MOST_PART = 256 * 1024  # bytes of a body in one frame
 MOST_REPLY = 512 * 1024  # bytes
 _U32, _U64 = (1 << 32) - 1, (1 << 64) - 1
-_NUMBER = Struct(">Q")
+_NUMBER, _SIZE = Struct(">Q"), Struct(">I")
 
 
 def pack_want(queue: str, count: int) -> bytes:
@@ -80,6 +81,20 @@ def unpack_return(content: bytes) -> tuple[int, int, int, bool]:
 def pack_number(kind: FrameKind, number: int, data: bytes = b"") -> bytes:
     """Return a frame that begins with a number: TOOK, ASK or SAID."""
     return encode(kind, _NUMBER.pack(number) + data)
+
+
+def pack_ask(number: int, rights: bytes, request: bytes) -> bytes:
+    """Return the frame that asks for a command of a client. `rights`: on which tubes it may have that done."""
+    return pack_number(FrameKind.ASK, number, _SIZE.pack(len(rights)) + rights + request)
+
+
+def unpack_ask(content: bytes) -> tuple[int, bytes, bytes]:
+    """Return the number of the question, the rights of the client, and the command. Raises PeerError."""
+    number, rest = unpack_number(content)
+    size = int(_SIZE.unpack_from(rest)[0]) if len(rest) >= _SIZE.size else len(rest)
+    if len(rest) < _SIZE.size + size:
+        raise PeerError("a frame about jobs is too short")
+    return number, rest[_SIZE.size : _SIZE.size + size], rest[_SIZE.size + size :]
 
 
 def unpack_number(content: bytes) -> tuple[int, bytes]:

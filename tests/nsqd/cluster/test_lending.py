@@ -429,7 +429,7 @@ def test_other_nodes_may_not_ask_for_everything() -> None:
     a, _ = cluster.stations
     replies: list[bytes] = []
     for data in (request("DEBUG", "FLUSHALL"), request("ADDJOB", "q", "x", 0), b"*1\r\n$9", b"\xff" * 100, b"\r\n"):
-        a.jobs._execute(data, replies.append)
+        a.jobs._execute(b"", data, replies.append)
     assert set(replies) == {b"-ERR other nodes may not ask that\r\n"}
     assert len(replies) == 5
 
@@ -465,7 +465,7 @@ def test_an_answer_that_is_no_number_is_none(said: bytes) -> None:
     cluster = Cluster(2)
     a, b = cluster.stations
     job_id = a.client().add("q")
-    a.jobs.lending._execute = lambda request, then: then(said)  # type: ignore[method-assign, assignment]
+    a.jobs.lending._execute = lambda rights, request, then: then(said)  # type: ignore[method-assign, assignment]
     assert ask(cluster, b.client(), "ACKJOB", job_id) == 0
     kept = b.node.broker.tubes.tube(KEPT)
     assert kept is not None

@@ -258,7 +258,7 @@ def test_a_job_that_is_delivered_once_leaves_its_owner_with_the_loan(cluster: Cl
 def test_other_nodes_may_ask_nothing_else(cluster: Cluster, request_: bytes) -> None:
     assert read_request(request_) is None
     replies: list[bytes] = []
-    cluster.stations[0].jobs._execute(request_, replies.append)
+    cluster.stations[0].jobs._execute(b"", request_, replies.append)
     assert replies == [b"-ERR other nodes may not ask that\r\n"]
 
 
@@ -366,7 +366,7 @@ def test_an_answer_that_is_too_large_is_no_answer_of_disques(cluster: Cluster) -
 
 def test_an_owner_that_answers_nonsense_has_not_answered(cluster: Cluster) -> None:
     client, number = borrowed(cluster)
-    cluster.stations[0].jobs.lending._execute = lambda request, then: then(b"-ERR what\r\n")
+    cluster.stations[0].jobs.lending._execute = lambda rights, request, then: then(b"-ERR what\r\n")
     assert ask(cluster, client, b"delete %d\r\n" % number) == b"NOT_FOUND\r\n"
     kept = cluster.stations[1].node.broker.tubes.tube(KEPT)
     assert kept is not None

@@ -15,10 +15,12 @@ from nsqd.protocols.peer.frames import AFTER_PROOF, FrameKind, FrameReader, Peer
 from nsqd.protocols.peer.jobs import (
     MOST_PART,
     MOST_WANTED,
+    pack_ask,
     pack_loan,
     pack_number,
     pack_return,
     pack_want,
+    unpack_ask,
     unpack_loan,
     unpack_number,
     unpack_return,
@@ -62,10 +64,19 @@ def test_a_large_body_comes_in_parts(size: int) -> None:
 @given(NAMES, st.integers(0, 3 * MOST_WANTED), U64, st.binary(max_size=20))
 def test_the_other_frames(name: str, count: int, number: int, data: bytes) -> None:
     assert unpack_want(pack_want(name, count)[HEAD:]) == (name, min(count, MOST_WANTED))
-    content = pack_number(FrameKind.ASK, number, data)[HEAD:]
+    content = pack_number(FrameKind.SAID, number, data)[HEAD:]
     assert unpack_number(content) == (number, data)
     with pytest.raises(PeerError):
         unpack_number(content[:7])
+
+
+@given(U64, st.binary(max_size=20), st.binary(max_size=20))
+def test_a_question_comes_with_the_rights_of_its_client(number: int, rights: bytes, data: bytes) -> None:
+    content = pack_ask(number, rights, data)[HEAD:]
+    assert unpack_ask(content) == (number, rights, data)
+    for size in range(12 + len(rights)):
+        with pytest.raises(PeerError):
+            unpack_ask(content[:size])
 
 
 @given(st.builds(Loan, U64, NAMES, U64, U32, U32, U32, U32, U32, st.binary(max_size=5)), st.booleans())

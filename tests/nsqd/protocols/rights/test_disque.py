@@ -151,3 +151,15 @@ def test_who_may_not_see_the_commands_of_others_any_more_is_shown_none() -> None
     other.do("AUTH", "x")
     other.add("work", "secret")
     assert wire.replies() == []
+
+
+def test_who_monitors_is_shown_bodies_and_needs_the_right_to_read_them() -> None:
+    proofs = OneRight(Verb.ADMIN, topics=("*",))
+    wire = client(proofs, "AUTH", "x")
+    assert str(wire.do("MONITOR")).startswith("-NOPERM")
+    proofs.identity = OneRight(Verb.ADMIN, Verb.READ, topics=("*",)).identity
+    wire.peer.rights_changed()
+    assert wire.do("MONITOR") == "OK"
+    proofs.identity = OneRight(Verb.ADMIN, topics=("*",)).identity
+    wire.peer.rights_changed()
+    assert not wire.context.monitors
