@@ -281,6 +281,16 @@ class Client(JobClient, ABC):
         self.broker.tubes.waiters.block(self.worker, reading.queue)
         self._wait = self._again = True
 
+    def execute_again(self) -> None:
+        """Execute the command again when what it waits for is over."""
+        self._again = True
+
+    def pause_ended(self, now: int) -> None:
+        if self._is_held:
+            self._again = False
+            self._needed = 0
+        super().pause_ended(now)
+
     def _unknown(self, name: bytes) -> None:
         if name.lower() == b"quit":
             self._send(resp.status(b"OK"))

@@ -45,6 +45,9 @@ def add(client: Client, arguments: list[bytes]) -> None:
 def add_together(client: Client, wanted: AddJob, bodies: list[bytes]) -> None:
     """Add jobs that differ in their bodies only, and answer with the id of each. Raises Refused, TooMany."""
     queue = client.context.queue(wanted.queue)
+    if client.is_held_back():
+        client.execute_again()
+        return
     copies = wanted.replicate or usual_copies(client)
     _check(client, queue, wanted, copies)
     asks_for_copies = not wanted.is_async and copies > 1

@@ -161,6 +161,8 @@ class Peer(Client):
         """Handle ADDJOBs that differ from the last one in their bodies only. Return where they end; 0: there are none."""
         if add.is_usual and add.options.copies != jobs.usual_copies(self):
             return 0
+        if self.credential is not None and self.is_in_debt():
+            return 0
         before, size, behind = len(add.before), add.size, add.behind
         step = before + size + len(behind)
         bodies: list[bytes] = []
