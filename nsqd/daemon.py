@@ -219,7 +219,10 @@ class Daemon:
         self._share_with(front_end.context)
         front_end.context.config |= {"port": str(port), "dir": options.data_path, "appendonly": "yes"}
         if listener is not None:
+            from nsqd.queue_expiry import delete_idle_queues
+
             listen_to_disque(self.reactor, self._listeners, front_end)
+            self._nursery.start_soon(delete_idle_queues, front_end.context.queues, self._opened.wake)
         if self._cluster is not None:
             from nsqd.lent_jobs import LentJobs
 

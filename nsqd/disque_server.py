@@ -32,6 +32,7 @@ from nsqd.pause_expiry import end_pauses
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.disque.context import DisqueContext
 from nsqd.protocols.disque.ids import JobIds
+from nsqd.queue_expiry import delete_idle_queues
 from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.disque_aof import FILE as AOF
 from nsqd.storage.memory import MemoryStore
@@ -211,6 +212,7 @@ async def _run(
                 opened.wake.reactor = reactor
                 nursery.start_soon(sync_by_time, options, opened.log, reactor.wake)
                 nursery.start_soon(end_pauses, broker, reactor.wake)
+            nursery.start_soon(delete_idle_queues, front_end.context.queues, reactor.wake)
             await stopped.wait()
             nursery.cancel_scope.cancel()
         reactor.close_all()

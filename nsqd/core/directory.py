@@ -22,6 +22,7 @@ class Directory:
         self.named: dict[bytes, Topic] = {}  # the same topics, by the names as protocols read them
         self.by_number: dict[int, Topic] = {}  # the same topics, by number
         self.ask_for_channels = False  # True: a new topic waits until Topic.start(), because nsqlookupd is asked first
+        self.make_room: Callable[[], None] = lambda: None  # called before a topic is refused: it may delete one
         self.on_created: list[Callable[[Topic], None]] = []  # called with each new topic
         # called with the topic and the channel that is deleted; channel "": the topic
         self.on_deleted: list[Callable[[str, str], None]] = []
@@ -32,6 +33,8 @@ class Directory:
         topic = self.topics.get(name)
         if topic is None:
             registry = self.context.registry
+            if len(self.topics) >= self.context.limits.max_topics:
+                self.make_room()
             registry.admit_topic(len(self.topics))
             topic = self.adopt(name, registry.next_number())
             topic.starting = self.ask_for_channels and is_valid_name(name)

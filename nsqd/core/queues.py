@@ -1,12 +1,14 @@
 """The queues of Disque's clients: what they do to jobs by message id.
 
-A queue is the tube of the same name, so clients of Disque and of beanstalkd share its jobs. They differ in two ways. Who
-fetches a job does not own it: the job stays out for its time to run, which Disque calls retry, whatever becomes of the
-connection, and any client may act on it. And a queue appears with its first use, and goes when nobody has used it for a while.
+A queue is the tube of the same name, so clients of Disque and of beanstalkd share its jobs. They differ in two ways. A client
+does not own the jobs that it fetches: a job stays out for its time to run, which Disque calls retry, whatever becomes of the
+connection, and any client may act on it. And a queue is made by its first job or pause, and deleted when it has neither and was
+not used for a while. Looking at a queue, fetching from it or waiting for its jobs makes none.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -20,8 +22,10 @@ from nsqd.core.work_queue.waiters import Reading, turn_of
 from nsqd.core.work_queue.worker import Holder, Names, NobodysSink, Worker
 from shared.values import SECOND
 
-IDLE = 300 * SECOND  # ns after which an empty queue that nobody uses goes
-LOOKED_AT = 2  # queues that are looked at, for each that appears, whether they can go
+IDLE = 300 * SECOND  # ns until an unused empty queue is deleted
+IDLE_IF_SHORT = 2 * SECOND  # ns until then while there are nearly as many topics as there may be
+LOOKED_AT = 2  # queues that are checked for that when another queue appears
+LOOKED_AT_IF_FULL = 64  # likewise when a topic cannot be made because there are too many
 
 QueuedJob = tuple[Tube, Job]
 
@@ -50,31 +54,54 @@ class Queues:
         """Begin without a use of any queue: those that `tubes` has, the node's, are found as soon as they are named."""
         self.tubes = tubes
         self.holder = Holder(NobodysSink())  # has all jobs that clients of Disque have fetched
-        self.uses: dict[str, QueueUse] = {}  # by name of the queue, the longest unused first
-        self._waiting: set[Worker] = set()  # those whose queues are listed as watched
+        # by name of a queue that exists, the longest unused first
+        self.uses: OrderedDict[str, QueueUse] = OrderedDict()
+        self._knows_old = False  # True: `uses` has the queues of earlier runs, too
+        tubes.make_room = self._make_room
 
     # queues
 
-    def use(self, name: str, now: int) -> QueueUse:
-        """Note that the queue is used at `now` (monotonic ns). Queues that are idle go when others appear."""
-        use = self.uses.pop(name, None)
-        if use is None:
-            self._evict(now)
-            use = QueueUse(now, now)
-        self.uses[name] = use
-        use.last = now
-        return use
+    def use(self, name: str, now: int) -> None:
+        """Note at `now` (monotonic ns) that the queue is used, if it exists. Unused queues are deleted when others appear."""
+        use = self.uses.get(name)
+        if use is not None:
+            self.uses.move_to_end(name)
+            use.last = now
+        elif self.tubes.tube(name) is not None:
+            self.evict_idle(now, LOOKED_AT)
+            self.uses[name] = QueueUse(now, now)
 
-    def _evict(self, now: int) -> None:
-        for name, use in [one for one, _ in zip(self.uses.items(), range(LOOKED_AT), strict=False)]:
-            if use.last + IDLE > now:
-                return
-            del self.uses[name]
+    def evict_idle(self, now: int, most: int) -> int:
+        """Delete queues that hold nothing and were idle for long; as `evict`. While topics are many, that is not so long."""
+        if not self._knows_old:
+            self._knows_old = True
+            for name in self.tubes.waiters.queues:
+                self.uses.setdefault(name, QueueUse(now, now))
+        return self.evict(now, IDLE_IF_SHORT if self.tubes.is_crowded else IDLE, most)
+
+    def evict(self, now: int, idle: int, most: int) -> int:
+        """Delete queues that hold nothing and were not used for `idle` ns before `now` (monotonic ns).
+
+        Looks at `most` queues, the longest unused first. Returns how many of them are gone.
+        """
+        gone = 0
+        for _ in range(min(most, len(self.uses))):
+            name, use = next(iter(self.uses.items()))
+            if use.last + idle > now:
+                break
             tube = self.tubes.tube(name)
-            if tube is None or not (tube.paused or tube.pause_until):
+            if tube is not None and not (tube.paused or tube.pause_until):
                 self.tubes.leave_empty(name)
-            else:
-                self.uses[name] = use
+            if self.tubes.tube(name) is None:
+                del self.uses[name]
+                gone += 1
+            else:  # it holds something
+                self.uses.move_to_end(name)
+        return gone
+
+    def _make_room(self) -> None:
+        """Delete a queue that holds nothing, however recently it was used, because there are as many topics as there may be."""
+        self.evict(self.tubes.now, 0, LOOKED_AT_IF_FULL)
 
     def drop_empty(self) -> None:
         """Drop all queues without jobs that nobody waits for, also paused ones."""
@@ -86,8 +113,8 @@ class Queues:
         self.uses.clear()
 
     def is_known(self, name: str) -> bool:
-        """Return True if there is such a queue."""
-        return name in self.uses or self.tubes.tube(name) is not None
+        """Return True if there is such a queue, or a client waits for its jobs."""
+        return self.tubes.tube(name) is not None or self.tubes.waiters.is_awaited(name)
 
     def length(self, name: str) -> int:
         """Return how many jobs are queued."""
@@ -112,27 +139,15 @@ class Queues:
     def watch(self, worker: Worker, names: Iterable[str]) -> None:
         """Have the worker take jobs of these queues, in this order. Raises TooMany."""
         worker.watching = Names(*names)
-        for name in worker.watching:
-            self.tubes.prepare(name)
+        self.tubes.attach_all(worker.watching)
 
     def wait(self, worker: Worker) -> None:
         """Let the worker wait for one job of the queues that it watches. Topics that others make become queues meanwhile."""
-        if worker not in self._waiting:
-            self._waiting.add(worker)
-            for name in worker.watching:
-                self.tubes.listed.watch(name)
         self.tubes.waiters.wait(worker)
 
     def stop_waiting(self, worker: Worker) -> None:
-        """End that, if the worker waits or has just got a job. Its queues stay until they are idle."""
+        """End that, if the worker waits."""
         self.tubes.waiters.stop_waiting(worker)
-        if worker not in self._waiting:
-            return
-        self._waiting.remove(worker)
-        listed = self.tubes.listed
-        for name in worker.watching:
-            if listed.ignore(name) and self.tubes.tube(name) is None:
-                listed.hide(name)
 
     def fetch(self, worker: Worker, count: int, now: int) -> list[tuple[str, Job, bytes]]:
         """Fetch up to `count` jobs for the worker: one of each queue in turn, of a queue the one that was added first.
@@ -177,7 +192,9 @@ class Queues:
 
     def note_fetched(self, name: str, now: int) -> None:
         """Count a job of that queue that was fetched."""
-        self.use(name, now).fetched += 1
+        self.use(name, now)
+        if name in self.uses:
+            self.uses[name].fetched += 1
 
     # jobs
 

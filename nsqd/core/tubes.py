@@ -5,7 +5,7 @@ makes the topic, and with it the tube. A tube that no client uses or watches is 
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from nsqd.core.directory import Directory
 from nsqd.core.reader import Parts, ReaderKind
@@ -40,8 +40,11 @@ class Tubes:
         self.listed: TubeList = TubeList()
         self.commands: Counter[str] = Counter()  # how often each known command came, by its name
         self.total = 0  # jobs put
+        # called before a topic is refused because there are too many; may delete queues that hold nothing
+        self.make_room: Callable[[], None] = lambda: None
         self.adopted: list[Tubes] = []  # of adopted logs
         directory.on_created.append(self._topic_created)
+        directory.make_room = lambda: self.make_room()
 
     def move(self, agenda: Agenda) -> None:
         """Take part in the turns of another agenda from now on."""
@@ -51,6 +54,11 @@ class Tubes:
     def now(self) -> int:
         """Return the time of this turn, in monotonic ns."""
         return self._agenda.now
+
+    @property
+    def is_crowded(self) -> bool:
+        """Return True if more than three quarters of the topics exist that there may be."""
+        return 4 * len(self._topics) > 3 * self._limits.max_topics
 
     # tubes
 
@@ -81,8 +89,8 @@ class Tubes:
         return tube
 
     def _topic_created(self, topic: Topic) -> None:
-        """Make the tube of a new topic if workers already use or watch a tube of its name."""
-        if topic.name in self.listed.users:
+        """Make the tube of a new topic if workers already use or watch a tube of its name, or wait for its jobs."""
+        if topic.name in self.listed.users or self.waiters.is_awaited(topic.name):
             self.attach(topic)
 
     def names_of_all(self) -> list[str]:
@@ -99,12 +107,19 @@ class Tubes:
         elif name not in self.listed.counters and len(self.listed.names) >= most:
             raise self._registry.exceeded("max_topics", f"tubes exceed limit of {most}")
 
+    def attach_all(self, names: Iterable[str]) -> None:
+        """Make the tubes of those of these names that are topics: their messages become jobs. Raises TooMany."""
+        made, topics = self.waiters.queues, self._topics
+        for name in names:
+            if name not in made and name in topics:
+                self.attach(topics[name])
+
     def leave_empty(self, name: str) -> None:
         """Remove a tube that has no jobs and no users or watchers, and its topic too if that serves the tube alone.
 
         Does nothing while its queue is paused.
         """
-        if name in self.listed.users or name == DEFAULT:
+        if name in self.listed.users or name == DEFAULT or self.waiters.is_awaited(name):
             return
         tube = self.tube(name)
         if tube is not None and (tube.jobs.count or tube.reading or tube.paused or self._topics[name].depth):
@@ -182,6 +197,15 @@ class Tubes:
         """Return True if a tube that the worker watches has a ready job, even if the tube is paused."""
         tubes = (tube for name in worker.watching for tube in self.everywhere(name))
         return any(tube.table.counts[JobState.READY] for tube in tubes)
+
+    def admit_waiting(self, worker: Worker) -> None:
+        """Raise TooMany if workers of this node would wait for the jobs of too many tubes that do not exist."""
+        waiters, topics, most = self.waiters, self._topics, self._limits.max_topics
+        awaited = waiters.awaited_count
+        if awaited + len(worker.watching) > most:
+            new = sum(name not in topics and not waiters.is_awaited(name) for name in worker.watching)
+            if new and awaited + new > most:
+                raise self._registry.exceeded("max_topics", f"queues that are waited for exceed limit of {most}")
 
     def wait_again(self, worker: Worker) -> None:
         """Let a worker wait for a job whom somebody has kept from waiting: there may be jobs for it by now."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections import deque
+from select import EPOLLIN
 from typing import TYPE_CHECKING, Protocol
 
 from nsqd.core.sequence.mark import Promise, are_kept
@@ -69,6 +70,7 @@ class Connection:
         "drain_until",
         "endpoint",
         "eof",
+        "events",
         "fd",
         "handshake",
         "input",
@@ -117,6 +119,7 @@ class Connection:
         self.socket = sock
         self.fd = sock.fileno()
         self.peer: Conversation
+        self.events = EPOLLIN  # that epoll reports
         self.reading = True  # True: epoll reports when the socket is readable
         self.writing = False  # True: epoll reports when the socket is writable
         self.timer: tuple[int, int] | None = None  # (due, handle) in the reactor's timers
@@ -203,6 +206,19 @@ class Connection:
             self._hasten(self.limits)
             self._owner.set_timer(self)
         self.output_ready()
+
+    @property
+    def is_paused(self) -> bool:
+        """Return True if the connection is not read because its client is over its rate."""
+        return self.paused_until != NEVER
+
+    def end_paused(self) -> None:
+        """End a connection that is not read and whose client sends no more.
+
+        What was executed is answered; commands that were not executed are dropped.
+        """
+        self.end_input()
+        self.peer.outbox.end()
 
     def _hasten(self, limits: Limits) -> None:
         limits.hasten(self._owner.now + DRAIN_TIME, self.peer.outbox.lost)

@@ -63,7 +63,7 @@ class Inflow:
     def _charge(self, connection: Connection, usage: Usage, now: int) -> None:
         """Charge what the peer has published; stop reading the connection while that was more than its rate."""
         connection.metered = connection.metered or usage.limits.has_rates
-        until = 0 if connection.starved else usage.charge(now)
+        until = usage.charge(now) if usage.is_held or not connection.starved else 0
         if until:
             connection.starved, connection.paused_until = True, until
             connection.body_due = NEVER

@@ -259,7 +259,7 @@ class Reactor:
                 if event & writable:
                     self.unflushed[connection] = None
                 if event & ~writable:
-                    receive(connection)
+                    self._receive_unusual(connection, event)
             elif fd in self._endpoints:
                 listeners.append(fd)
             elif fd == self._wake_up.fd:
@@ -294,6 +294,15 @@ class Reactor:
         self._received.append((connection, data))
         if self._received_size > MAX_RECEIVED:
             self._handle()
+
+    def _receive_unusual(self, connection: Connection, event: int) -> None:
+        """Take what the network has, unless the connection is not to be read and its client is gone."""
+        if not connection.is_paused:
+            self._receive(connection)
+        elif event & (select.EPOLLHUP | select.EPOLLERR):
+            self.close(connection)
+        elif not connection.eof:
+            connection.end_paused()
 
     def _receive_more(self, connection: Connection, data: bytes) -> bytes:
         """Return `data` and what the network has behind it. A reset or an end is left to the next read."""

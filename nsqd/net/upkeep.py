@@ -45,15 +45,18 @@ class ConnectionUpkeep:
                 return
             if not connection.drain_until:
                 self._drain(connection, now)
-        if connection.writing != (backlog > 0) or connection.reading != connection.wants_input:
-            self._set_interest(connection, backlog > 0)
+        self._set_interest(connection, backlog > 0)
 
     def _set_interest(self, connection: Connection, writing: bool) -> None:
-        connection.writing = writing
-        connection.reading = connection.wants_input
-        events = (select.EPOLLOUT if connection.writing else 0) | (select.EPOLLIN if connection.reading else 0)
+        reading = connection.wants_input
+        events = (select.EPOLLOUT if writing else 0) | (select.EPOLLIN if reading else 0)
+        if connection.is_paused and not connection.eof:
+            events |= select.EPOLLRDHUP
+        if events == connection.events:
+            return
+        connection.writing, connection.reading, connection.events = writing, reading, events
         self._epoll.modify(connection.fd, events)
-        if connection.writing:
+        if writing:
             self._owner.set_timer(connection)
 
     def _drain(self, connection: Connection, now: int) -> None:

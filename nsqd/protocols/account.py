@@ -27,7 +27,10 @@ class AccountClient(Protocol):
     outbox: Outbox
 
     def published(self) -> tuple[int, int]:
-        """Return how many messages the connection has published, and the bytes of their bodies. Neither ever falls."""
+        """Return how many messages the connection has published, and the bytes of their bodies.
+
+        All messages of a batch count from its beginning on. Neither falls, unless a batch fails.
+        """
 
     def in_flight(self) -> int:
         """Return how many messages and jobs the connection has."""
@@ -40,7 +43,13 @@ class AccountClient(Protocol):
         """Be given no more messages or jobs if the account has no room for them, until `Usage.room` says otherwise."""
 
     def pause_ended(self, now: int) -> None:
-        """Take note that the connection is read again from `now` (ns) on: what the client sent meanwhile was not seen."""
+        """Take note that the connection is read again from `now` (ns) on: what the client sent meanwhile was not seen.
+
+        A publish that `Usage.debt` has held back is tried again.
+        """
+
+    def debt_began(self) -> None:
+        """Ask `Usage.debt` again before the next publish."""
 
     def joined_account(self, account: Account) -> None:
         """Take note that the connection is counted in this account from now on."""
@@ -109,12 +118,14 @@ class Account:
         "_bytes",
         "_messages",
         "_rates",
+        "_unpaid",
         "blocked",
         "holder",
         "name",
         "refused",
         "throttled",
         "throttled_ns",
+        "unaware",
         "usages",
     )
 
@@ -123,6 +134,8 @@ class Account:
         self.usages: dict[Usage, None] = {}  # of the open connections
         self._messages = self._bytes = 0  # published over HTTP, and by connections that are gone
         self._rates: dict[Limits, Rates] = {}
+        self._unpaid = 0, 0  # messages and bytes that closed connections published, not charged yet
+        self.unaware: dict[Usage, None] = {}  # connections that publish without asking until `debt_began`
         self.holder = CountedHolder()  # has the jobs that clients of Disque have fetched
         self.blocked: dict[Blocked, None] = {}  # consumers for whom there was no room in flight, the first one first
         self.throttled = self.throttled_ns = self.refused = 0  # as in AccountFigures
@@ -136,10 +149,16 @@ class Account:
             if len(self._rates) >= MOST_RATES:
                 del self._rates[next(iter(self._rates))]
             rates = self._rates[limits] = Rates(limits, now)
+        messages, size, self._unpaid = messages + self._unpaid[0], size + self._unpaid[1], (0, 0)
         for other in self._rates.values():
             if other is not rates:
                 other.charge(messages, size, now)
-        return rates.charge(messages, size, now)
+        until = rates.charge(messages, size, now)
+        if until > now and self.unaware:
+            unaware, self.unaware = self.unaware, {}
+            for usage in unaware:
+                usage.client.debt_began()
+        return until
 
     def admit(self, limits: Limits, messages: int, size: int, now: int) -> int:
         """Count what a request over HTTP publishes. Return 0; or count nothing, and return in how many ns there is room."""
@@ -166,9 +185,12 @@ class Account:
             usage.client.hold_back()
 
     def leave(self, usage: Usage) -> None:
-        """Take out a connection that is gone. Its counts stay."""
+        """Take out a connection that is gone. Its counts and its debt stay."""
         if usage in self.usages:
+            messages, size = usage.uncharged()
+            self._unpaid = self._unpaid[0] + messages, self._unpaid[1] + size
             del self.usages[usage]
+            self.unaware.pop(usage, None)
             messages, size = usage.published()
             self._messages += messages
             self._bytes += size
@@ -194,12 +216,13 @@ class Account:
 class Usage:
     """The part of one connection in an account, from when on its client was known by that name."""
 
-    __slots__ = ("_before", "_charged", "account", "client", "is_paused", "limits")
+    __slots__ = ("_before", "_charged", "_until", "account", "client", "is_paused", "limits")
 
     def __init__(self, account: Account, limits: Limits, client: AccountClient) -> None:
         self.account, self.limits, self.client = account, limits, client
         self.is_paused = False  # the connection is not read, because its client has published too much
         self._before = self._charged = client.published()
+        self._until = 0  # ns: until when not to read the connection, once a command is not half done any more
 
     def published(self) -> tuple[int, int]:
         """Return how many messages were published under this name, and the bytes of their bodies."""
@@ -208,18 +231,49 @@ class Usage:
 
     def charge(self, now: int) -> int:
         """Charge what was published since the last time. Return until when (ns) not to read the connection; 0: read it."""
-        now_published = self.client.published()
-        if now_published == self._charged or self.client.is_amid:
+        self.settle(now)
+        if not self._until or self.client.is_amid:
             return 0
-        messages, size = now_published[0] - self._charged[0], now_published[1] - self._charged[1]
-        self._charged = now_published
-        until = self.account.charge(self.limits, messages, size, now)
+        until, self._until = self._until, 0
         if until <= now:
             return 0
         self.account.throttled += 1
         self.account.throttled_ns += until - now
         self.is_paused = True
         return until
+
+    def settle(self, now: int) -> None:
+        """Charge what was published since the last time, at `now` (ns)."""
+        messages, size = self.uncharged()
+        if messages or size:
+            self._charged = self.client.published()
+            until = self.account.charge(self.limits, messages, size, now)
+            if until > now:
+                self._until = max(self._until, until)
+
+    def uncharged(self) -> tuple[int, int]:
+        """Return how many messages were published since the last charge, and the bytes of their bodies."""
+        (messages, size), charged = self.client.published(), self._charged
+        return max(0, messages - charged[0]), max(0, size - charged[1])
+
+    def debt(self, now: int) -> bool:
+        """Return whether the account is in debt at `now` (ns): then the client publishes nothing, and is not read for a while.
+
+        A client that may publish now need not ask again before `debt_began`.
+        """
+        if not self.limits.has_rates:
+            return False
+        until = self.account.charge(self.limits, 0, 0, now)
+        if until > now:
+            self._until = max(self._until, until)
+            return True
+        self.account.unaware[self] = None
+        return False
+
+    @property
+    def is_held(self) -> bool:
+        """Return True if the connection is not to be read from now on."""
+        return self._until > 0
 
     def end_pause(self, now: int) -> None:
         """Take note that the connection is read again from `now` (ns) on."""

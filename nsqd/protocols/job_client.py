@@ -39,6 +39,7 @@ class JobClient:
     __slots__ = (
         "_buffer",
         "_eof",
+        "_is_held",
         "_long",
         "_room_due",
         "_transport",
@@ -68,6 +69,7 @@ class JobClient:
         self._buffer = bytearray()  # input that is kept
         self._wait = False  # True: no command is looked at until one has its answer, from a job, the disk or nsqlookupd
         self._eof = False  # True: the client sends no more
+        self._is_held = False  # True: a publish waits until the account of the client is out of debt
         self._long: Callable[[], bytes | None] | None = None  # a command that takes several turns
         self._room_due = NEVER  # ns: when to look again whether a client that waits may have a job; NEVER: it may
         self.jobs_published = self.bytes_published = 0  # bytes of their bodies; counted where there is an auth file
@@ -92,8 +94,14 @@ class JobClient:
     def limits_changed(self) -> None:
         """Do nothing: whoever asks for a job looks at the limits."""
 
+    def debt_began(self) -> None:
+        """Do nothing: `is_in_debt` is asked before each publish."""
+
     def pause_ended(self, now: int) -> None:
-        """Do nothing: such clients may be silent for ever."""
+        """Go on with a publish that was held back. Such clients may be silent for ever."""
+        if self._is_held:
+            self._is_held = False
+            self.continue_input()
 
     def hold_back(self) -> None:
         if self.worker.waiting and self.room_in_flight() <= 0:
@@ -135,6 +143,17 @@ class JobClient:
         """Count jobs that were put, with `size` bytes of bodies."""
         self.jobs_published += jobs
         self.bytes_published += size
+
+    def is_in_debt(self) -> bool:
+        """Return True if the client may not publish now, because its account has published too much."""
+        usage = self.credential.usage if self.credential is not None else None
+        return usage is not None and usage.debt(self._tubes.now)
+
+    def is_held_back(self) -> bool:
+        """Return True if the client may not publish now; then no command is looked at until it may."""
+        if self.is_in_debt():
+            self._wait = self._is_held = True
+        return self._is_held
 
     def room_in_flight(self) -> int:
         """Return for how many more reserved jobs there is room in the account; at most 0: none."""

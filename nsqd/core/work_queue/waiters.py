@@ -118,6 +118,15 @@ class Waiters(Generic[Q]):
             if not waiting:
                 del self._by_tube[name]
 
+    def is_awaited(self, name: str) -> bool:
+        """Return True if any worker waits for a job of this tube."""
+        return name in self._by_tube
+
+    @property
+    def awaited_count(self) -> int:
+        """Return for jobs of how many tubes any worker waits."""
+        return len(self._by_tube)
+
     def count_at(self, name: str) -> int:
         """Return how many workers wait for a job of this tube."""
         return len(self._by_tube.get(name, ()))

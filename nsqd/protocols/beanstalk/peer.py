@@ -75,7 +75,7 @@ class Peer(Operator):
         end = body + size + 2
         if data[end - 2 : end] != b"\r\n" or self._broker.refusal:
             return 0  # the put is not complete, or has another answer
-        if self.credential is not None and not self.credential.may(Verb.PUBLISH, worker.using):
+        if self.credential is not None and (not self.credential.may(Verb.PUBLISH, worker.using) or self.is_in_debt()):
             return 0
         bodies = [data[body : end - 2]]
         if end < len(data):
@@ -130,7 +130,7 @@ class Peer(Operator):
 
     def _body(self, put: Put, data: bytes, at: int) -> int:
         end = at + put.size + 2
-        if len(data) < end:
+        if len(data) < end or self.is_held_back():
             return -1
         self._put = None
         tubes = self._broker.tubes

@@ -15,7 +15,7 @@ from nsqd.core.sequence.mark import Mark
 from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.loan import Loan
 from nsqd.core.work_queue.waiters import Reading
-from nsqd.core.work_queue.worker import Worker
+from nsqd.core.work_queue.worker import Names, Worker
 from nsqd.protocols.account import Account
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.arguments import COMMANDS, Command, Refused, find
@@ -30,6 +30,7 @@ from shared.auth.verbs import Verb
 UNITS_OF_A_TURN = 1024  # commands and replies count one each, and large ones more, so that no client gets a long turn
 BYTES_OF_A_UNIT = 1024  # bytes of replies that count one unit
 MOST_KEPT = 64 * 1024  # bytes of commands that are read ahead while one waits
+MOST_QUEUES_KEPT = 64  # names of queues that a client watches while it does not wait
 MOST_ECHOED = 64 * 1024  # bytes of an unknown command's name that an error repeats
 NO_AUTH = b"NOAUTH Authentication required."
 NO_PERMISSION = b"NOPERM this user has no permissions to run the '%s' command"
@@ -282,6 +283,16 @@ class Client(JobClient, ABC):
         self.broker.tubes.waiters.block(self.worker, reading.queue)
         self._wait = self._again = True
 
+    def execute_again(self) -> None:
+        """Execute the command again when what it waits for is over."""
+        self._again = True
+
+    def pause_ended(self, now: int) -> None:
+        if self._is_held:
+            self._again = False
+            self._needed = 0
+        super().pause_ended(now)
+
     def _unknown(self, name: bytes) -> None:
         if name.lower() == b"quit":
             self._send(resp.status(b"OK"))
@@ -328,7 +339,11 @@ class Client(JobClient, ABC):
     # waiting
 
     def wait_for_job(self, timeout: int) -> None:
-        """Let the client wait for a job of the queues that its worker watches. `timeout`: ms; 0: without end."""
+        """Let the client wait for a job of the queues that its worker watches. `timeout`: ms; 0: without end.
+
+        Raises TooMany.
+        """
+        self.broker.tubes.admit_waiting(self.worker)
         self.context.queues.wait(self.worker)
         self.hold_back()
         self._wait = True
@@ -338,9 +353,15 @@ class Client(JobClient, ABC):
     def end_wait(self, reply: bytes) -> None:
         """Answer a GETJOB that waits, and go on with the kept input in the next turn."""
         self.context.queues.stop_waiting(self.worker)
+        self.forget_many_queues()
         self._deadline = self._room_due = NEVER
         self.reply(reply)
         self.continue_input()
+
+    def forget_many_queues(self) -> None:
+        """Watch no queues after a GETJOB that named many: ten thousand such clients would take a gigabyte."""
+        if len(self.worker.watching) > MOST_QUEUES_KEPT:
+            self.worker.watching = Names()
 
     def wait_for_others(self) -> None:
         """Look at no further command until `others_answered`."""

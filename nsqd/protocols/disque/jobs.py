@@ -48,6 +48,9 @@ def add(client: Client, arguments: list[bytes]) -> None:
 def add_together(client: Client, wanted: AddJob, bodies: list[bytes]) -> None:
     """Add jobs that differ in their bodies only, and answer with the id of each. Raises Refused, TooMany."""
     queue = client.context.queue(wanted.queue)
+    if client.is_held_back():
+        client.execute_again()
+        return
     copies = wanted.replicate or usual_copies(client)
     _check(client, queue, wanted, copies)
     asks_for_copies = not wanted.is_async and copies > 1
@@ -86,8 +89,8 @@ def _put(
     marks: tuple[Mark, ...] | None = None
     if asks_for_copies or broker.context.copies > 1:  # else no topic has copies
         marks = broker.tubes.ask_for_copies(queue, options.copies if asks_for_copies else 1, has_limit=True)
-    context.queues.use(queue, client.now)
     number = broker.tubes.put_into(queue, bodies, options)
+    context.queues.use(queue, client.now)
     if client.credential is not None:
         client.count_published(len(bodies), sum(map(len, bodies)))
     encode, ttl, retry = context.ids.encode, options.ttl, options.ttr
@@ -152,6 +155,7 @@ def get_again(client: Client, wanted: GetJob) -> None:
     client.spend(len(taken) + len(wanted.queues) // 8)
     if taken:
         client.reply(client.fetched(taken))
+        client.forget_many_queues()
         if client.credential is not None:
             client.note_reserved()
         return
@@ -159,6 +163,7 @@ def get_again(client: Client, wanted: GetJob) -> None:
         context.queues.use(name, client.now)
     if wanted.nohang:
         client.reply(client.nil_array)
+        client.forget_many_queues()
     elif client.broker.draining_since and context.cluster.nodes()[0].is_leaving:
         raise Refused(LEAVING)
     else:

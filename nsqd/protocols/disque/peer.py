@@ -12,7 +12,7 @@ from nsqd.core.work_queue.loan import Loan
 from nsqd.protocols.disque import jobs, queues, server
 from nsqd.protocols.disque.arguments import Command, GetJob, Refused, addjob, getjob
 from nsqd.protocols.disque.audited import Handler, audited
-from nsqd.protocols.disque.client import UNITS_OF_A_TURN, Client
+from nsqd.protocols.disque.client import MOST_QUEUES_KEPT, UNITS_OF_A_TURN, Client
 from nsqd.protocols.disque.context import DisqueContext
 from nsqd.protocols.disque.ids import ID_SIZE
 from nsqd.protocols.transport import Transport
@@ -89,9 +89,11 @@ class Peer(Client):
             return  # whoever sends it again is refused again
         if name == b"getjob":
             try:
-                self._get = data[at:end], getjob(arguments)
+                wanted = getjob(arguments)
             except Refused:
-                self._get = None
+                return
+            if len(wanted.queues) <= MOST_QUEUES_KEPT:
+                self._get = data[at:end], wanted
         elif name == b"addjob" and len(arguments) >= 4 and data[at] == _STAR:
             self._add = self._learned(arguments, data, at, end)
 
@@ -158,6 +160,8 @@ class Peer(Client):
     def _add_again(self, add: _Add, data: bytes, at: int) -> int:
         """Handle ADDJOBs that differ from the last one in their bodies only. Return where they end; 0: there are none."""
         if add.is_usual and add.options.copies != jobs.usual_copies(self):
+            return 0
+        if self.credential is not None and self.is_in_debt():
             return 0
         before, size, behind = len(add.before), add.size, add.behind
         step = before + size + len(behind)

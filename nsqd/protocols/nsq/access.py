@@ -23,6 +23,14 @@ class Waiting(Exception):
     """The command must wait for another server, and is then read again from its beginning."""
 
 
+class InDebt(Waiting):
+    """The client may not publish now: its account is in debt. The peer goes on when AccountClient.pause_ended is called."""
+
+    def __init__(self, start: int) -> None:
+        super().__init__(start)
+        self.start = start  # where in the buffer the input begins that is not handled; 0: where the command began
+
+
 class Access:
     """The permissions of one connection.
 
@@ -79,6 +87,8 @@ class Access:
         if self.credential is not None and self.credential.identity is not None:
             if not self.credential.may(Verb.CONSUME if channel else Verb.PUBLISH, topic, channel):
                 raise _refused(command, topic, channel)
+            if not channel:
+                self.check_debt(now)
             return
         if self.authorization is None:
             self._check_number()
@@ -91,6 +101,19 @@ class Access:
             raise _refused(command, topic, channel)
         if len(self._allowed) < MOST_ALLOWED:
             self._allowed.add((topic, channel))
+
+    def check_debt(self, now: int, start: int = 0) -> None:
+        """Raise InDebt if the client may not publish at `now` (ns), because its account has published too much."""
+        usage = self.credential.usage if self.credential is not None else None
+        if usage is not None and usage.debt(now):
+            raise InDebt(start)
+        if self.authorization is None:
+            self.until = NEVER
+
+    def ask_for_debt(self) -> None:
+        """Have the next publish read exactly, and checked by `check`, if the auth file knows the client."""
+        if self.authorization is None:
+            self.until = 0
 
     def _check_number(self) -> None:
         """Raise WireError if the client has shown a right proof, whose owner has as many connections as it may."""

@@ -15,18 +15,24 @@ PORTION = 8192  # messages of a client in a turn: reading, encoding and writing 
 class MpubBatch:
     """The messages of one MPUB or /mpub, and how many of them were published."""
 
-    __slots__ = ("_at", "_attributes", "_bodies", "last_size")
+    __slots__ = ("_at", "_attributes", "_bodies", "_left", "last_size")
 
     def __init__(self, bodies: list[bytes], attributes: Attributes = NONE) -> None:
         self._bodies = bodies
         self._attributes = attributes
         self._at = 0  # how many messages were published so far
+        self._left = sum(map(len, bodies))  # bytes of the bodies that were not
         self.last_size = 0  # bytes of the bodies of the portion that was published last
 
     @property
     def is_new(self) -> bool:
         """Return True if nothing was published so far."""
         return not self._at
+
+    @property
+    def left(self) -> tuple[int, int]:
+        """Return how many messages are still to be published, and the bytes of their bodies."""
+        return max(0, len(self._bodies) - self._at), self._left
 
     @property
     def is_done(self) -> bool:
@@ -37,7 +43,7 @@ class MpubBatch:
         key, count = self._attributes.key, len(self._bodies)
         if not key or self._at or count <= PORTION or not topic.intake.recognizes(key):
             return 0
-        self._at = count
+        self._at, self._left = count, 0
         return topic.publish_with(self._bodies, self._attributes)
 
     def next_portion(self) -> tuple[list[bytes], Attributes]:
@@ -57,6 +63,7 @@ class MpubBatch:
         """Publish the next portion. Return how many of its messages had not been published before."""
         bodies, attributes = self.next_portion()
         self.last_size = sum(map(len, bodies))
+        self._left -= self.last_size
         if attributes:
             return len(bodies) - topic.publish_with(bodies, attributes)
         topic.publish(bodies, self.last_size)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from nsqd.core.channel.consumer import Consumer
 from nsqd.core.message.frame import HEARTBEAT, OK, response
 from nsqd.protocols.account import Account
-from nsqd.protocols.nsq.access import Waiting
+from nsqd.protocols.nsq.access import InDebt, Waiting
 from nsqd.protocols.nsq.commands import Later, MpubScan, NeedMore, read_line, require
 from nsqd.protocols.nsq.context import Context
 from nsqd.protocols.nsq.creation import Topics
@@ -41,6 +41,7 @@ class Peer:
     __slots__ = (
         "_buffer",
         "_context",
+        "_is_held",
         "_liveness",
         "_need",
         "_publisher",
@@ -80,6 +81,7 @@ class Peer:
         topics, access = Topics(context, transport), self.introduction.access
         self._publisher = Publisher(broker, topics, settings, access, self.outbox)
         self.subscription = Subscription(topics, settings, access, self.outbox, transport)
+        self._is_held = False  # True: a publish waits until the account of the client is out of debt
         self._started = False  # True: the client sent the right magic
         self._buffer = bytearray()  # input of a command that is not complete
         self._need = 4  # bytes that the buffer needs before parsing makes sense
@@ -111,7 +113,7 @@ class Peer:
         """Handle the complete commands from `position` on, up to MOST_COMMANDS. Return where the rest begins."""
         size, outbox = len(data), self.outbox
         for _ in range(MOST_COMMANDS):
-            if (position >= size and self._publisher.batch is None) or outbox.closing:
+            if (position >= size and not self._publisher.can_go_on) or outbox.closing:
                 return position
             try:
                 position = self._command(data, position, now)
@@ -123,6 +125,9 @@ class Peer:
                 if self._publisher.scan is None and self._publisher.batch is None:  # the exception ended a command
                     self._done(now)
                 return later.start
+            except InDebt as debt:
+                self.waiting = self._is_held = True
+                return debt.start or position
             except Waiting:
                 self.waiting = True
                 return position
@@ -229,7 +234,7 @@ class Peer:
         if batch is not None:
             end = self._publisher.publish_more(batch, start)
         elif scan is not None:
-            end = self._publisher.continue_mpub(scan, data, start)
+            end = self._publisher.continue_mpub(scan, data, start, now)
         else:
             letter = data[start]
             if letter == _F:
@@ -366,14 +371,14 @@ class Peer:
     # the client's identity: see nsqd.protocols.account.AccountClient
 
     def published(self) -> tuple[int, int]:
-        return sum(self._publisher.counts.values()), self._publisher.size
+        return self._publisher.published()
 
     def in_flight(self) -> int:
         return self.subscription.in_flight()
 
     @property
     def is_amid(self) -> bool:
-        return self._publisher.batch is not None or self._publisher.scan is not None
+        return not self._is_held and (self._publisher.batch is not None or self._publisher.scan is not None)
 
     def hold_back(self) -> None:
         """Do nothing: the consumer's sink is asked before each delivery."""
@@ -383,9 +388,17 @@ class Peer:
 
     def limits_changed(self) -> None:
         self.subscription.limits_changed()
+        self.debt_began()
+
+    def debt_began(self) -> None:
+        self.introduction.access.ask_for_debt()
 
     def pause_ended(self, now: int) -> None:
         self._liveness.last_activity = now
+        if self._is_held:
+            self._is_held = self.waiting = False
+            self._need = 0
+            self.has_more = True
 
     def _is_paused(self) -> bool:
         credential = self.introduction.access.credential

@@ -194,14 +194,15 @@ class Publisher:
         count, at = read_mpub_count(data, start, at, settings.max_body_size)
         self.scan = MpubScan(name, count, settings.max_msg_size, settings.max_body_size, attributes)
         self.scan.memory = INT32.unpack_from(data, at - 8)[0] + count * BYTES_OF_A_BODY
-        return self.continue_mpub(self.scan, data, at)
+        return self.continue_mpub(self.scan, data, at, now)
 
-    def continue_mpub(self, scan: MpubScan, data: bytes, at: int) -> int:
-        """Take more of an MPUB's messages, and publish them when all have arrived. Raises Later, NeedMore."""
+    def continue_mpub(self, scan: MpubScan, data: bytes, at: int, now: int) -> int:
+        """Take more of an MPUB's messages, and publish them when all have arrived. Raises Later, NeedMore, InDebt."""
         before = len(scan.bodies)
         at = scan.feed(data, at)
         if not scan.complete:
             raise Later(at) if len(scan.bodies) - before == PORTION else scan.need(data, at)
+        self._access.check_debt(now, at)
         self.scan = None
         self._access.check_again("MPUB", scan.topic)
         if len(scan.bodies) > PORTION:
@@ -210,6 +211,16 @@ class Publisher:
             # a scan cannot be read again, so this command does not wait
             self._publish(self._topic(scan.topic, "MPUB", may_wait=False), scan.bodies, scan.size, scan.attributes)
         return self._spend(len(scan.bodies), at)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Return True if there is a command that needs no more input."""
+        return self.batch is not None or (self.scan is not None and self.scan.complete)
+
+    def published(self) -> tuple[int, int]:
+        """As AccountClient has it."""
+        more = self.batch.left if self.batch is not None else (0, 0)
+        return sum(self.counts.values()) + more[0], self.size + more[1]
 
     def _spend(self, cost: int, end: int) -> int:
         """Account for a command that ends at `end`, and return `end`.

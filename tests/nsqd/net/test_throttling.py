@@ -106,9 +106,9 @@ def test_in_the_long_run_it_is_the_rate(protocol: str) -> None:
     for seconds in range(1, 8):
         port.advance(SECOND)
         # one portion of a client is what a turn takes of it: 128 commands of NSQ, and all that came of the others
-        assert port.published <= 100 + 100 * seconds + 3 * (128 if protocol == "nsq" else 400)
-    port.advance(20 * SECOND)
-    port.advance(20 * SECOND)
+        assert port.published <= 100 + 100 * seconds + (128 if protocol == "nsq" else 400)
+    for _ in range(20):
+        port.advance(SECOND)
     assert port.published == 1200
     port.close()
 
@@ -252,4 +252,86 @@ def test_output_of_an_account_stops_reading_where_it_is_not_taken() -> None:
     peer._unsent = b"x" * 2000
     assert not peer.wants_input
     assert port.of(other).wants_input
+    port.close()
+
+
+BATCH = {
+    "nsq": mpub(b"work", *[b"x"] * 20_000),
+    "beanstalk": put(b"x") * 400,
+    "disque": request("ADDJOB", "work", "x", 0) * 400,
+}
+SIZE = {"nsq": 20_000, "beanstalk": 400, "disque": 400}
+
+
+def test_a_connection_that_is_gone_leaves_its_debt(protocol: str) -> None:
+    port = Port(protocol, messages=50)
+    for _ in range(5):
+        client = socket.create_connection(port.listener.getsockname(), timeout=5)
+        client.sendall(HELLO[protocol] + BATCH[protocol])
+        port.turn(20)
+        client.close()
+        port.turn(20)
+    assert port.published == SIZE[protocol]
+    assert port.reactor.connections == {}
+    port.advance(SECOND * SIZE[protocol] // 50)
+    port.publish(port.client())
+    assert port.published == SIZE[protocol] + 1
+    port.close()
+
+
+def test_connections_that_wait_with_their_batches_are_taken_one_after_the_other(protocol: str) -> None:
+    port = Port(protocol, messages=50)
+    clients = [port.client() for _ in range(5)]
+    for client in clients:
+        client.sendall(BATCH[protocol])
+    for number in range(1, 6):
+        port.turn(40)
+        assert port.published == number * SIZE[protocol]
+        port.advance(SECOND * SIZE[protocol] // 50 - SECOND * (number == 1))
+    port.close()
+
+
+def test_one_that_consumes_goes_on_while_its_account_is_in_debt() -> None:
+    port = Port(messages=10)
+    port.publish(port.client(), 1)
+    consumer = port.client()
+    consumer.sendall(b"SUB work c\nRDY 1\n")
+    port.turn()
+    port.publish(port.client(), 100)
+    assert len([one for one in frames(consumer) if b"x" in one[-1:]]) == 1
+    assert port.of(consumer).reading
+    port.close()
+
+
+def test_a_large_batch_that_comes_in_pieces_waits_whole_until_the_debt_is_paid() -> None:
+    port = Port(messages=1000)
+    slow, fast = port.client(), port.client()
+    batch = BATCH["nsq"]
+    slow.sendall(batch[:-1])
+    port.turn(20)
+    fast.sendall(batch)
+    port.turn(40)
+    assert port.published == 20_000
+    slow.sendall(batch[-1:])
+    port.turn(20)
+    assert port.published == 20_000
+    assert not port.of(slow).reading
+    port.advance(19 * SECOND)
+    port.turn(40)
+    assert port.published == 40_000
+    assert frames(slow)[1:] == [b"OK"]
+    port.close()
+
+
+def test_who_leaves_while_it_is_not_read_is_closed_at_once(protocol: str) -> None:
+    port = Port(protocol, messages=1)
+    for end in (lambda client: client.close(), lambda client: client.shutdown(socket.SHUT_WR)):
+        client = port.client()
+        port.publish(client, 300)
+        port.publish(client, 300)  # these are not read
+        assert not port.of(client).reading
+        end(client)
+        port.turn()
+        assert port.reactor.connections == {}
+    port.node.broker.check()
     port.close()

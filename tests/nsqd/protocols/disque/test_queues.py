@@ -34,7 +34,7 @@ def test_a_queue_that_nobody_used_has_no_facts(wire: Wire) -> None:
     assert wire.do("PAUSE", "q", "none") == "none"
     assert wire.do("QSTAT", "q") is None
     assert wire.get("q") == []
-    assert stat(wire, "q")["len"] == 0  # a GETJOB is a use
+    assert wire.do("QSTAT", "q") is None  # a GETJOB that does not wait makes no queue
 
 
 def test_the_facts_of_a_queue(wire: Wire) -> None:
@@ -217,3 +217,88 @@ def test_a_pause_holds_for_adopted_logs_and_theirs_stays(wire: Wire) -> None:
     assert [queue for queue, _, _ in found] == [b"theirs", b"ours", b"shut"]
     assert [log.broker.tubes.made(name).paused for name, log in logs.items()] == [None, None, shut]
     node.broker.check()
+
+
+def tables(wire: Wire) -> tuple[int, ...]:
+    """The sizes of all tables of a node whose keys are names that clients chose."""
+    tubes, queues = wire.node.broker.tubes, wire.context.queues
+    return (
+        len(queues.uses), len(tubes.listed.names), len(tubes.listed.counters), len(tubes.listed.users),
+        tubes.waiters.awaited_count, len(tubes.waiters.queues), len(wire.node.broker.topics),
+        len(wire.node.broker.directory.named), len(wire.peer.worker.watching),
+    )  # fmt: skip
+
+
+def test_names_that_no_queue_has_leave_nothing_behind(wire: Wire) -> None:
+    before = tables(wire)
+    for number in range(30):
+        names = [f"q{number}-{one}" for one in range(1000)]
+        assert wire.get(*names) == []
+        for ask in ("QLEN", "QSTAT"):
+            wire.do(ask, names[0])
+        assert wire.do("QPEEK", names[0], 5) == []
+        assert wire.do("PAUSE", names[0], "none") == "none"
+        assert wire.do("PAUSE", names[0], "state") == "none"
+        assert wire.do("QSCAN")[1] == []
+    assert tables(wire) == before
+
+
+def test_a_getjob_that_waits_keeps_names_only_while_it_waits(wire: Wire) -> None:
+    before = tables(wire)
+    ways = (lambda one: one.advance(2000), lambda one: one.eof(), lambda one: one.leave())
+    for number, way in enumerate(ways):
+        one = wire.another()
+        one.replies(request("GETJOB", "TIMEOUT", 1000, "FROM", *[f"q{number}-{name}" for name in range(1000)]))
+        assert one.node.broker.tubes.waiters.awaited_count == 1000
+        assert stat(wire, f"q{number}-7")["blocked"] == 1
+        way(one)
+        assert tables(wire) == before
+        assert not one.peer.worker.watching or one.peer.is_gone
+    wire.node.broker.check()
+
+
+def test_clients_that_wait_can_invent_as_many_names_as_there_may_be_topics_and_no_more() -> None:
+    wire = Wire(Node(Limits(whole_job_ids=True, max_topics=10)))
+    wire.add("real")
+    assert wire.another().replies(request("GETJOB", "FROM", *"abcdefgh")) == []
+    assert wire.replies(request("GETJOB", "FROM", "x", "y", "z"))[0].startswith("-OOM")
+    assert wire.get("x", "y", "z") == []
+    two = wire.another()
+    assert two.replies(request("GETJOB", "FROM", *"abcdefgh", "real"))[0][0][0] == b"real"
+    assert two.replies(request("GETJOB", "FROM", *"abcdefgh", "real")) == []  # others wait there already
+
+
+def test_queues_without_jobs_go_when_there_is_no_room_for_another_topic() -> None:
+    wire = Wire(Node(Limits(whole_job_ids=True, max_topics=10)))
+    kept = wire.add("full")
+    wire.do("PAUSE", "paused", "in")
+    wire.another().replies(request("GETJOB", "FROM", "awaited"))
+    for number in range(100):
+        assert wire.do("ACKJOB", wire.add(f"q{number}")) == 1
+    assert wire.show(kept) is not None
+    assert wire.do("PAUSE", "paused", "state") == "in"
+    assert len(wire.node.broker.topics) <= 10
+    wire.node.publish("of-nsq", b"x")  # another protocol finds room, too
+    for number in range(100):
+        if wire.do("ADDJOB", f"full{number}", "x", 0).startswith("-OOM"):
+            break
+    assert number < 10  # queues with jobs do not go
+    wire.node.broker.check()
+
+
+def test_idle_queues_go_by_themselves_and_sooner_while_there_are_many(wire: Wire) -> None:
+    queues, node = wire.context.queues, wire.node
+    wire.do("ACKJOB", wire.add("idle"))
+    wire.add("full")
+    wire.advance(299_000)
+    assert queues.evict_idle(node.now, 20) == 0
+    wire.advance(2_000)
+    assert queues.evict_idle(node.now, 20) == 1
+    assert list(node.broker.topics) == ["full"]
+    crowded = Wire(Node(Limits(whole_job_ids=True, max_topics=4)))
+    for name in "abcd":
+        crowded.do("ACKJOB", crowded.add(name))
+    crowded.advance(1_000)
+    assert crowded.context.queues.evict_idle(crowded.node.now, 20) == 0
+    crowded.advance(1_000)
+    assert crowded.context.queues.evict_idle(crowded.node.now, 20) == 4
