@@ -137,9 +137,8 @@ class Checks:
             if buried >= least:
                 path = f"tube?name={quote(tube, safe='')}&node={quote(node, safe='')}&state=buried"
                 words = f"{count(buried)} buried job{'' if buried == 1 else 's'}"
-                yield Subject(
-                    "tube-buried", f"{tube} at {node}", f"{tube} at {node}", path, words, buried, Severity.WARNING, tube
-                )
+                name = f"{tube} at {node}"
+                yield Subject("tube-buried", name, name, path, words, buried, Severity.WARNING, tube, node=node)
 
     def _cursors(self, look: Snapshot) -> Found:
         least = max(1, self._value("cursor-lag", "messages"))
@@ -147,7 +146,8 @@ class Checks:
             if one.lag >= least:
                 name = f"{one.topic}/{one.name} at {one.node}"
                 words = f"{count(one.lag)} messages behind"
-                yield Subject("cursor-lag", name, name, "readers", words, one.lag, Severity.WARNING, one.topic)
+                severity, topic = Severity.WARNING, one.topic
+                yield Subject("cursor-lag", name, name, "readers", words, one.lag, severity, topic, node=one.node)
 
     # Nodes
 

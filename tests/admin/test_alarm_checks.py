@@ -9,7 +9,7 @@ import pytest
 from admin.alarm_checks import Checks
 from admin.alarm_past import DISK_LOOKS, DISK_SPACING, LEAST_DISK
 from admin.alarm_rules import RULES, Severity, Thresholds
-from admin.alarm_subject import channel_subject, node_subject, topic_subject
+from admin.alarm_subject import Place, Subject, channel_subject, node_subject, topic_subject
 from admin.cluster_state import DOWN, ClusterState, LogCopy, MemberState
 from admin.inventory import NodeState, Stuck
 from admin.node_checks import CHECKS
@@ -218,20 +218,36 @@ def test_too_many() -> None:
 
 
 def test_which_pages_tell_of_an_alarm() -> None:
-    of_channel = channel_subject("buried", ("t", "c"), "x", 1)
-    of_topic, of_node = topic_subject("paused", "t", "x", 1), node_subject("disk-low", "n:1", "x", path="storage")
-    pages = [
-        ("t", "c", ""),
-        ("t", "d", ""),
-        ("t", "", ""),
-        ("u", "c", ""),
-        ("", "", "n:1"),
-        ("", "", "m:1"),
-        ("", "", ""),
-    ]
-    assert [of_channel.is_about(*page) for page in pages] == [True, False, True, False, False, False, False]
-    assert [of_topic.is_about(*page) for page in pages] == [True, True, True, False, False, False, False]
-    assert [of_node.is_about(*page) for page in pages] == [False, False, False, False, True, False, False]
+    of_channel, of_topic = channel_subject("buried", ("t", "c"), "x", 1), topic_subject("paused", "t", "x", 1)
+    of_node = node_subject("disk-low", "n:1", "x", path="storage?node=n%3A1")
+    (of_tube,) = found("tube-buried", look(tubes={("t", "n:1"): 5}))
+    (of_reader,) = found("cursor-lag", look(cursors=[CursorFigures("t", "r", "n:1", 1_000_000)]))
+    lookupd = node_subject("lookupd-down", "l:1", "x", path="lookup")
+    pages = {
+        "topics": Place(),
+        "t": Place(topic="t"),
+        "t/c": Place(topic="t", channel="c"),
+        "t/d": Place(topic="t", channel="d"),
+        "u/c": Place(topic="u", channel="c"),
+        "n": Place("nodes", node="n:1"),
+        "m": Place("nodes", node="m:1"),
+        "storage": Place("storage"),
+        "storage of n": Place("storage", node="n:1"),
+        "tube t at n": Place("tube", "t", node="n:1"),
+        "tube t at m": Place("tube", "t", node="m:1"),
+        "lookup": Place("lookup"),
+        "readers": Place("readers"),
+    }
+
+    def telling(subject: Subject) -> set[str]:
+        return {name for name, place in pages.items() if subject.is_about(place)}
+
+    assert telling(of_channel) == {"t", "t/c"}
+    assert telling(of_topic) == {"t", "t/c", "t/d"}
+    assert telling(of_node) == {"n", "storage", "storage of n"}
+    assert telling(of_tube) == {"t", "n", "storage of n", "tube t at n"}
+    assert telling(of_reader) == {"t", "n", "storage of n", "tube t at n", "readers"}
+    assert telling(lookupd) == {"lookup"}
 
 
 # Nodes
