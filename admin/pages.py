@@ -69,6 +69,7 @@ class Pages:
                 "address": address,
                 "seconds": seconds,
                 "data_age": fallback.data_age(address),
+                "is_lookupd": address in self.topics.settings.lookupds,
                 "is_node": self.queries.inventory.find(address) is not None,
             }
             for address, seconds in fallback.stale().items()
