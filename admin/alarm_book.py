@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from admin.alarm_rules import BY_NAME, RULES, Rule, Severity
 from admin.alarm_subject import Subject
 from admin.merge import JsonObject
+from admin.times import clock
 
 SECOND = 1_000_000_000
 MOST_SUBJECTS = 10_000  # alarms at a time; the others are counted
@@ -43,6 +44,9 @@ class Alarm:
     is_raised: bool = True  # False: its condition has not held for long enough
     # The worst severity with which it was in Changes.raised, of this process or the one before; None: it was in none.
     told: Severity | None = None
+    is_found: bool = (
+        True  # False: its condition did not hold at the last look, and it ends when the hold of its rule is over
+    )
 
     @property
     def rule(self) -> Rule:
@@ -57,8 +61,13 @@ class Alarm:
     def id(self) -> Id:
         return self.subject.rule, self.subject.key
 
+    @property
+    def words(self) -> str:
+        """What is wrong now; of an alarm that is only held, what was wrong when its condition held last."""
+        return self.subject.words if self.is_found else f"no longer; at {clock(self.seen)} it was: {self.subject.words}"
+
     def json(self) -> JsonObject:
-        """Return the alarm in the form of /api/alarms; times in s since the epoch."""
+        """Return the alarm in the form of /api/alarms; times in s since the epoch. `value` and `text` are of `seen`."""
         one, rule = self.subject, self.rule
         silenced = self.snooze
         return {
@@ -68,8 +77,9 @@ class Alarm:
             "subject": one.key,
             "topic": one.topic,
             "value": one.value,
-            "text": one.words,
+            "text": self.words,
             "since": self.since // SECOND,
+            "seen": self.seen // SECOND,
             "meaning": rule.meaning,
             "action": rule.action,
             "runbook": f"docs/operations/{rule.runbook}",
@@ -137,6 +147,8 @@ class AlarmBook:
         over = [one for one in self._alarms.values() if _is_over(one.seen, now, one.rule.hold * one.is_raised)]
         for one in over:
             del self._alarms[one.id]
+        held = [one for one in self._alarms.values() if one.is_found and one.seen != now]
+        self._alarms |= {one.id: replace(one, is_found=False) for one in held}
         over += self._cleared + self._not_found_again(now)
         self._cleared = []
         raised = [one for one in self._alarms.values() if one.is_news and not self._snooze_of(one.id)]

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 from urllib.parse import quote
 
 from admin import node_checks
-from admin.alarm_past import LONGEST_WINDOW, SPACING, Past
+from admin.alarm_past import LONGEST_WINDOW, SPACING, Change, Past
 from admin.alarm_rules import RULES, Severity, Thresholds
 from admin.alarm_subject import Check, Found, Subject, channel_subject, node_subject, topic_subject
 from admin.snapshot import ChannelFigures, Key, Snapshot
 from admin.views import count, duration, size
 
 DAY = 86_400_000_000_000
+NONE = ChannelFigures(*(0,) * 10, paused=False)
 
 
 class Checks:
@@ -43,19 +43,20 @@ class Checks:
     def _value(self, rule: str, name: str) -> float:
         return self.thresholds.value(rule, name)
 
-    def _before(self, look: Snapshot, rule: str) -> Snapshot | None:
-        return self.past.before(look, self._value(rule, "minutes"))
+    def _change(self, look: Snapshot, rule: str) -> Change:
+        return self.past.change(look, self._value(rule, "minutes"))
 
     # Channels
 
     def _buried_growing(self, look: Snapshot) -> Found:
         rule, least = "buried-growing", self._value("buried-growing", "messages")
-        before = self._before(look, rule)
-        for key, now, then in _pairs(look, before):
-            gained = now.buried - (then.buried if then is not None else 0)
-            if before is not None and gained >= max(1, least):
-                words = f"{count(gained)} buried in {duration(look.at - before.at)}, {count(now.buried)} in all"
-                yield channel_subject(rule, key, words, now.buried, Severity.CRITICAL, "?state=buried", "messages")
+        change = self._change(look, rule)
+        for key, now in change.now.items():
+            gained = now.buried - change.before.get(key, NONE).buried
+            if gained >= max(1, least):
+                total = look.channels.get(key, now).buried
+                words = f"{count(gained)} buried in {duration(look.at - change.since)}, {count(total)} in all"
+                yield channel_subject(rule, key, words, total, Severity.CRITICAL, "?state=buried", "messages")
 
     def _buried(self, look: Snapshot) -> Found:
         least = max(1, self._value("buried", "messages"))
@@ -67,19 +68,17 @@ class Checks:
     def _failures(self, look: Snapshot) -> Found:
         rule = "failures"
         share, least = self._value(rule, "percent"), max(1, self._value(rule, "failures"))
-        earlier = [one for one in self.past.looks_before(look, self._value(rule, "minutes")) if not one.left_out]
+        earlier = list(self.past.looks_before(look, self._value(rule, "minutes")))
         for key, now in look.channels.items():
             if now.requeued + now.timed_out < least:
                 continue
-            # a channel that had no trouble is in no look: the first one that has it is younger
-            before = next((one for one in earlier if key in one.channels), None)
-            failed = _failed(now, before.channels[key]) if before is not None else None
-            if before is None or failed is None:
+            failed, since = _failed_since(look, earlier, key)
+            if failed is None:
                 continue
             percent = 100 * failed.share
             if failed.all >= least and percent >= share:
                 causes = f"{count(failed.requeued)} requeued and {count(failed.timed_out)} timed out"
-                words = f"{percent:.0f} % of deliveries fail: {causes} in {duration(look.at - before.at)}"
+                words = f"{percent:.0f} % of deliveries fail: {causes} in {duration(look.at - since)}"
                 yield channel_subject(rule, key, words, percent)
 
     def _without_consumer(self, look: Snapshot) -> Found:
@@ -94,14 +93,15 @@ class Checks:
     def _growing(self, look: Snapshot) -> Found:
         rule = "backlog-growing"
         least, growth = self._value(rule, "messages"), self._value(rule, "growth")
-        before = self._before(look, rule)
-        for key, now, then in _pairs(look, before):
-            was = then.depth if then is not None else 0
-            if before is None or now.depth < max(1, least) or now.depth - was < max(1, was * growth / 100):
-                continue
-            if 2 * (look.at - before.at) >= min(LONGEST_WINDOW, self._value(rule, "minutes") * SPACING):
-                gained = f"{count(now.depth - was)} more in {duration(look.at - before.at)}"
-                yield channel_subject(rule, key, f"{count(now.depth)} messages, {gained}", now.depth - was)
+        change = self._change(look, rule)
+        over = look.at - change.since
+        if 2 * over < min(LONGEST_WINDOW, self._value(rule, "minutes") * SPACING):
+            return
+        for key, now in change.now.items():
+            depth, was = look.channels.get(key, now).depth, change.before.get(key, NONE).depth
+            if depth >= max(1, least) and now.depth - was >= max(1, was * growth / 100):
+                words = f"{count(depth)} messages, {count(now.depth - was)} more in {duration(over)}"
+                yield channel_subject(rule, key, words, now.depth - was)
 
     def _oldest(self, look: Snapshot) -> Found:
         longest = self._value("oldest-message", "minutes") * SPACING
@@ -137,9 +137,8 @@ class Checks:
             if buried >= least:
                 path = f"tube?name={quote(tube, safe='')}&node={quote(node, safe='')}&state=buried"
                 words = f"{count(buried)} buried job{'' if buried == 1 else 's'}"
-                yield Subject(
-                    "tube-buried", f"{tube} at {node}", f"{tube} at {node}", path, words, buried, Severity.WARNING, tube
-                )
+                name = f"{tube} at {node}"
+                yield Subject("tube-buried", name, name, path, words, buried, Severity.WARNING, tube, node=node)
 
     def _cursors(self, look: Snapshot) -> Found:
         least = max(1, self._value("cursor-lag", "messages"))
@@ -147,7 +146,8 @@ class Checks:
             if one.lag >= least:
                 name = f"{one.topic}/{one.name} at {one.node}"
                 words = f"{count(one.lag)} messages behind"
-                yield Subject("cursor-lag", name, name, "readers", words, one.lag, Severity.WARNING, one.topic)
+                severity, topic = Severity.WARNING, one.topic
+                yield Subject("cursor-lag", name, name, "readers", words, one.lag, severity, topic, node=one.node)
 
     # Nodes
 
@@ -204,6 +204,12 @@ class _Failed:
     timed_out: int
     finished: int
 
+    def plus(self, other: _Failed | None) -> _Failed:
+        """Return the sum of two nodes."""
+        if other is None:
+            return self
+        return _Failed(self.requeued + other.requeued, self.timed_out + other.timed_out, self.finished + other.finished)
+
     @property
     def all(self) -> int:
         return self.requeued + self.timed_out
@@ -224,9 +230,18 @@ def _failed(now: ChannelFigures, then: ChannelFigures) -> _Failed | None:
     return _Failed(requeued, timed_out, max(0, messages - (now.unfinished - then.unfinished)))
 
 
-def _pairs(look: Snapshot, before: Snapshot | None) -> Iterator[tuple[Key, ChannelFigures, ChannelFigures | None]]:
-    """Yield each channel with its figures in an earlier look; none if that look has left out channels."""
-    if before is None or before.left_out:
-        return
-    for key, now in look.channels.items():
-        yield key, now, before.channels.get(key)
+def _failed_since(look: Snapshot, earlier: list[Snapshot], key: Key) -> tuple[_Failed | None, int]:
+    """Return what failed on all nodes, each since the first of the earlier looks that can be compared; and since when.
+
+    A channel that had no trouble is in no look: the first one that has it is younger. A node that was restarted counts from 0.
+    """
+    total, since = None, 0
+    for node in look.answered:
+        now = look.parts.get(node, {}).get(key)
+        for before in earlier if now is not None else ():
+            then = before.parts.get(node, {}).get(key)
+            failed = _failed(now, then) if now is not None and then is not None else None
+            if failed is not None:
+                total, since = failed.plus(total), min(since or before.at, before.at)
+                break
+    return total, since

@@ -20,6 +20,7 @@ from starlette.responses import Response
 from admin.access import Access, check_action, who_asks
 from admin.alarm_book import LONGEST_REASON, Alarm, Group, Id, Snooze, grouped
 from admin.alarm_rules import BY_NAME, OFF, RULES, Rule, Severity
+from admin.alarm_subject import Place
 from admin.audit import Audit
 from admin.form_state import FieldError
 from admin.inventory import NodeState
@@ -69,14 +70,14 @@ class AlarmPages:
         alarms = self.monitor.book.all()
         return alarms if who.sees_all else [one for one in alarms if one.subject.topic and who.sees(one.subject.topic)]
 
-    def banners(self, who: Who, topic: str, channel: str, node: str) -> Fields:
-        """Return the alarms that the page of this topic, channel or node ("": of none) tells of, and counts of the others.
+    def banners(self, who: Who, place: Place) -> Fields:
+        """Return the alarms that are about the same as a page, and counts of the others.
 
         Those that are snoozed or only good to know are left out, and nodes that are down: they have banners of their own.
         """
         alarms = [one for one in self.visible(who) if one.snooze is None and one.rule.name != "node-down"]
         alarms = [one for one in alarms if one.subject.severity is not Severity.INFO]
-        here = [one for one in alarms if one.subject.is_about(topic, channel, node)][:MOST_HERE]
+        here = [one for one in alarms if one.subject.is_about(place)][:MOST_HERE]
         found = Counter(one.subject.severity for one in alarms)
         found.subtract(one.subject.severity for one in here)
         counts = {one.word: found[one] for one in (Severity.CRITICAL, Severity.WARNING) if found[one]}

@@ -1,4 +1,4 @@
-"""What an alarm is about: one channel, topic, tube or node, and what is wrong with it. Pure."""
+"""What an alarm is about: one channel, topic, tube or node, and what is wrong with it; and which pages show it. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from urllib.parse import quote
 
 from admin.alarm_rules import Severity
 from admin.snapshot import Key, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a page is about, as far as its address says: `page` is the first segment of its path, "" for the topics."""
+
+    page: str = ""
+    topic: str = ""  # or tube
+    channel: str = ""
+    node: str = ""  # address
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +33,16 @@ class Subject:
     severity: Severity
     topic: str = ""  # "": it concerns no topic, and everybody who may see all topics sees it
     since: int = 0  # ns since the epoch, if that is known; 0: since it was found
+    node: str = ""  # address of the node that it concerns; "": of no particular one
 
-    def is_about(self, topic: str, channel: str, node: str) -> bool:
-        """Return whether the page of this node, topic, or channel of the topic ("": of none) shows what it is about."""
-        if node:
-            return not self.topic and self.key == node
-        return bool(topic) and self.topic == topic and (not channel or self.name in (topic, f"{topic}/{channel}"))
+    def is_about(self, place: Place) -> bool:
+        """Return whether a page is about the same topic, channel, tube or node, or is the page to which the alarm leads."""
+        if place.node:
+            return self.node == place.node and place.topic in ("", self.topic)
+        if not place.topic:
+            return bool(place.page) and self.path.partition("?")[0] == place.page
+        names = place.topic, f"{place.topic}/{place.channel}"
+        return self.topic == place.topic and (not place.channel or self.name in names)
 
 
 Found = Iterator[Subject]
@@ -52,4 +66,5 @@ def node_subject(
     rule: str, name: str, words: str, value: float = 0.0, severity: Severity = Severity.WARNING, path: str = "", since: int = 0
 ) -> Subject:  # fmt: skip
     """Return a subject that is a node or an nsqlookupd. `path` "": its page is that of the node."""
-    return Subject(rule, name, name, path or f"nodes/{quote(name, safe='')}", words, value, severity, since=since)
+    path = path or f"nodes/{quote(name, safe='')}"
+    return Subject(rule, name, name, path, words, value, severity, since=since, node=name)

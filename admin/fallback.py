@@ -46,7 +46,7 @@ class FallbackUpstreams(Upstreams):
         super().__init__(times, context, answer_budget, places, has_certificate)
         self._clock = clock
         self._asked: OrderedDict[object, _Slot] = OrderedDict()
-        self._answered_at: dict[str, float] = {}  # by address: when it last answered
+        self._oldest: dict[str, float] = {}  # by address: when the oldest answer came that stands for a newer one
         self._failing_since: dict[str, float] = {}  # by address: since when it has not answered
 
     def stale(self) -> dict[str, float]:
@@ -57,17 +57,18 @@ class FallbackUpstreams(Upstreams):
         self._failing_since = {
             address: since for address, since in self._failing_since.items() if now - since < FORGOTTEN
         }
+        self._oldest = {address: at for address, at in self._oldest.items() if address in self._failing_since}
         return {address: now - since for address, since in self._failing_since.items()}
 
     def data_age(self, address: str) -> float:
-        """Return how many seconds ago a node answered last; 0 if it never did."""
-        at = self._answered_at.get(address)
+        """Return how many seconds old the oldest answer is that stands for one of the node; 0 if there is none."""
+        at = self._oldest.get(address)
         return self._clock() - at if at is not None else 0.0
 
     def forget(self, address: str) -> None:
         """Forget that a node does not answer, because it was dismissed."""
         self._failing_since.pop(address, None)
-        self._answered_at.pop(address, None)
+        self._oldest.pop(address, None)
 
     async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> Answer:
         """Return the node's answer, or its last one. Raises UpstreamError if there is none."""
@@ -92,6 +93,7 @@ class FallbackUpstreams(Upstreams):
             self._failing_since.setdefault(address, self._clock())
         if slot.answer is None or self._clock() - slot.at > FORGOTTEN:
             raise failure
+        self._oldest[address] = min(slot.at, self._oldest.get(address, slot.at))
         return slot.answer
 
     async def _ask_on(self, slot: _Slot, address: str, path: str, arguments: Arguments | None) -> Answer:
@@ -104,7 +106,7 @@ class FallbackUpstreams(Upstreams):
         now = self._clock()
         slot.answer, slot.at = (answer if answer.memory <= LARGEST else None), now
         self._evict_oldest()
-        self._answered_at[address] = now
+        self._oldest.pop(address, None)
         self._failing_since.pop(address, None)
         return answer
 

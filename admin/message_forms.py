@@ -68,6 +68,8 @@ class MessageForms:
         if "count" in form:
             return await self._begin_messages(request, form, asked)
         picked = _picked(form)
+        if action == "finish" and sum(map(len, picked.values())) > 1:
+            check_action(who, "finish-many", topic, channel)
         for node in picked:
             await self.queries.carrying(topic, node)
         done = await self._act_on(request, action, asked, picked)
@@ -149,10 +151,10 @@ class MessageForms:
         """Start a task for many messages or jobs. Actions that lose them need a confirmation."""
         action, channel, to = work.action, work.asked.get("channel", ""), work.asked.get("to", "")
         who, is_loss = who_asks(request), action in ("finish", "delete")
-        needed = (action, "cancel", "empty") if is_loss else (action, "cancel")
+        total, per_second = (_positive(form.get(name, ""), name) for name in ("count", "per_second"))
+        needed = ("finish-many" if action == "finish" and total > 1 else action, "cancel")
         for one in needed:
             check_action(who, one, topic, channel)
-        total, per_second = (_positive(form.get(name, ""), name) for name in ("count", "per_second"))
         if is_loss:
             confirm(form, str(total), "number")
 

@@ -11,6 +11,8 @@ from starlette.requests import Request
 
 from admin.access import place_of, who_asks
 from admin.alarm_pages import AlarmPages
+from admin.alarm_subject import Place
+from admin.api import parameters
 from admin.channel_page import ChannelPage
 from admin.cluster import AllFailed
 from admin.inventory import NodeRecord, words_of
@@ -21,7 +23,7 @@ from admin.record_pages import RecordPages
 from admin.roles import Who
 from admin.topic_pages import TopicPages
 from admin.upstreams import UpstreamError
-from shared.http.api import Routes
+from shared.http.api import Routes, query
 
 MOST_TUBES = 20  # paused tubes that are named
 MOST_DOWN = 10  # nodes that are down with a banner of their own
@@ -54,8 +56,7 @@ class Pages:
 
     async def banners(self, request: Request) -> Fields:
         """Return what appears above every page: nodes that do not answer, and what is paused."""
-        who, place, node = who_asks(request), place_of(request), request.path_params.get("node", "")
-        topic, channel = (*place, "", "")[:2]
+        who, place = who_asks(request), self._place(request)
         try:
             paused = [one for one in await self.queries.pauses() if who.sees(one["name"].partition("/")[0])]
         except (AllFailed, UpstreamError):
@@ -68,13 +69,14 @@ class Pages:
                 "address": address,
                 "seconds": seconds,
                 "data_age": fallback.data_age(address),
+                "is_lookupd": address in self.topics.settings.lookupds,
                 "is_node": self.queries.inventory.find(address) is not None,
             }
             for address, seconds in fallback.stale().items()
             if address not in dead
         ]
-        if topic:
-            paused = [one for one in paused if one["name"].partition("/")[0] == topic]
+        if place.topic and not place.node:
+            paused = [one for one in paused if one["name"].partition("/")[0] == place.topic]
         return {
             "paused": paused,
             "paused_tubes": [one for one in sorted(self.alarms.monitor.last.paused_tubes) if who.sees(one[0])][
@@ -83,9 +85,18 @@ class Pages:
             "stale": stale,
             "down": [self._down(one, who) for one in down[:MOST_DOWN]],
             "more_down": max(0, len(down) - MOST_DOWN),
-            **self.alarms.banners(who, topic, channel, node),
+            **self.alarms.banners(who, place),
             "has_cluster": await self._has_cluster(),
         }
+
+    def _place(self, request: Request) -> Place:
+        """Return what the page is about: its path or its query names a topic and a channel, a tube, or a node."""
+        page, *more = parameters(request, self.topics.options)
+        asked, (topic, channel) = query(request), (*place_of(request), "", "")[:2]
+        if page == "tube":
+            return Place(page, asked.get("name", ""), node=asked.get("node", ""))
+        node = more[0] if page == "nodes" and more else asked.get("node", "") if page == "storage" else ""
+        return Place("" if topic else page, topic, channel, node)
 
     def _down(self, record: NodeRecord, who: Who) -> Fields:
         """Return what the banner says of a node that is down."""

@@ -14,7 +14,7 @@ from enum import Enum
 
 from shared.auth.auth_file import Identity
 from shared.auth.rules import ANY, NOTHING, Rights, Rule
-from shared.auth.verbs import BUILT_IN, Verb
+from shared.auth.verbs import BUILT_IN, Verb, verbs_to_finish
 
 
 class Where(Enum):
@@ -133,7 +133,8 @@ ACTIONS: dict[str, tuple[Verb, ...]] = {
     "create": (Verb.CREATE,),
     "pause": (Verb.ACT,),
     "unpause": (Verb.ACT,),
-    "finish": (Verb.ACT,),
+    "finish": verbs_to_finish(1),
+    "finish-many": verbs_to_finish(2),  # more than one with one form
     "requeue": (Verb.ACT,),
     "kick": (Verb.ACT,),
     "bury": (Verb.ACT,),

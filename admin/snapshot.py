@@ -92,13 +92,17 @@ class Snapshot:
     nodes: dict[str, NodeFacts] = field(default_factory=dict)  # by address
     answered: frozenset[str] = frozenset()  # the nodes whose channels are in it
     lookupds: dict[str, str] = field(default_factory=dict)  # by address: why it does not answer, "" if it does
-    channels: dict[Key, ChannelFigures] = field(default_factory=dict)
+    channels: dict[Key, ChannelFigures] = field(default_factory=dict)  # summed up over the nodes
+    parts: dict[str, dict[Key, ChannelFigures]] = field(
+        default_factory=dict
+    )  # by node; without nodes that list too many
     topics: dict[str, TopicFigures] = field(default_factory=dict)
     tubes: dict[Key, int] = field(default_factory=dict)  # buried jobs, by tube and node
     paused_tubes: dict[Key, int] = field(default_factory=dict)  # ready jobs, by tube and node
     cursors: list[CursorFigures] = field(default_factory=list)
     clusters: list[ClusterState] = field(default_factory=list)
     left_out: int = 0  # channels that nodes did not list because there are too many
+    in_parts: int = 0  # channels in `parts`
 
     def member(self, address: str) -> tuple[ClusterState, MemberState] | None:
         """Return the cluster that the node with this HTTP address is in, and what is known of it there."""
@@ -109,10 +113,11 @@ class Snapshot:
 
     def add_attention(self, node: str, data: JsonObject) -> None:
         """Add a node's answer of /channels/attention."""
+        self.parts.setdefault(node, {})
         for one in objects(data.get("channels"))[:MOST_LISTED]:
             topic, channel = _name(one, "topic"), _name(one, "channel")
             if topic and channel:
-                self._put((topic, channel), _channel_of(one))
+                self._put(node, (topic, channel), _channel_of(one))
         for one in objects(data.get("topics"))[:MOST_LISTED]:
             if topic := _name(one, "topic"):
                 times = _count(one, "oldest"), _seconds(one)
@@ -127,17 +132,26 @@ class Snapshot:
 
     def add_original(self, topics: Iterable[JsonObject]) -> None:
         """Add the topics of an original node, in the form of admin.merge."""
-        for topic in topics:
-            name, channels = topic["topic_name"], topic["channels"] or ()
+        listed = list(topics)
+        for node in {text(topic["node"]) for topic in listed}:
+            self.parts.setdefault(node, {})
+        for topic in listed:
+            name, node, channels = topic["topic_name"], text(topic["node"]), topic["channels"] or ()
             if topic["paused"] or (topic["depth"] and not channels):
                 self._put_topic(name, TopicFigures(max(0, topic["depth"]), 0, 0, topic["paused"]))
             for one in channels:
                 counts = (one["depth"], one["in_flight_count"], one["deferred_count"], 0, one["requeue_count"])
                 more = (one["timeout_count"], one["message_count"], one["client_count"])
                 figures = (max(0, each) for each in (*counts, *more))
-                self._put((name, one["channel_name"]), ChannelFigures._make((*figures, 0, 0, one["paused"])))
+                self._put(node, (name, one["channel_name"]), ChannelFigures._make((*figures, 0, 0, one["paused"])))
 
-    def _put(self, key: Key, figures: ChannelFigures) -> None:
+    def _put(self, node: str, key: Key, figures: ChannelFigures) -> None:
+        part = self.parts.get(node)
+        if part is not None and key not in part and self.in_parts >= MOST_KEPT:
+            self.in_parts -= len(self.parts.pop(node))  # a part of what it lists cannot be compared
+        elif part is not None:
+            self.in_parts += key not in part
+            part[key] = part[key].plus(figures) if key in part else figures
         known = self.channels.get(key)
         if known is not None:
             self.channels[key] = known.plus(figures)

@@ -17,6 +17,11 @@ def iso(at: int) -> str:
         return ""
 
 
+def clock(at: int) -> str:
+    """Return the time of day for texts, such as "11:03:20 UTC"; - for none."""
+    return f"{iso(at)[11:19]} UTC" if iso(at) else UNKNOWN
+
+
 def moment_element(at: int) -> Markup | str:
     """Return a time to the millisecond as an element; - for none."""
     return _element(at, "ms", slice(0, 23))

@@ -92,7 +92,7 @@ def _word(alarm: Alarm) -> str:
 
 def _line(alarm: Alarm) -> str:
     # Slack's markup must not come from names: < and > make links and mentions. Nor must a node's words forge a line.
-    line = escape(f"{alarm.rule.title}: {alarm.subject.name}: {alarm.subject.words}")[:LONGEST_LINE]
+    line = escape(f"{alarm.rule.title}: {alarm.subject.name}: {alarm.words}")[:LONGEST_LINE]
     return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

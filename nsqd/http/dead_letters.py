@@ -4,8 +4,9 @@
     POST /channel/buried/finish?topic=t&channel=c&id=ID[,ID...]     or  &count=N, the first buried first
     POST /channel/buried/kick?topic=t&channel=c&id=ID[,ID...]       or  &count=N
 
-A kicked message is ready again, as if it had never been delivered. The answers of the POSTs leave after the turn's commit. In a
-cluster, a message that waits for its copies is listed without its body.
+To finish more than one message needs the right to delete. A kicked message is ready again, as if it had never been delivered.
+The answers of the POSTs leave after the turn's commit. In a cluster, a message that waits for its copies is listed without
+its body.
 """
 
 import asyncio

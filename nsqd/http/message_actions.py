@@ -1,6 +1,6 @@
 """Act on single messages of a channel, in whatever state they are.
 
-    POST /channel/messages/finish?topic=t&channel=c&offset=7,9       finish the messages
+    POST /channel/messages/finish?topic=t&channel=c&offset=7,9       finish them; more than one needs the right to delete
     POST /channel/messages/requeue?...[&delay=MS]                    make them ready again, after a delay if one is given
     POST /channel/messages/kick?...                                  make them ready as if they had never been delivered
     POST /channel/messages/bury?...[&reason=TEXT]                    deliver none of them until kicked or finished

@@ -12,10 +12,10 @@ class Verb(StrEnum):
     CONSUME = "consume"  # a channel, or the jobs of a tube; the channel is made if needed
     READ = "read"  # bodies: read back what a topic retains, look at messages and jobs
     BROWSE = "browse"  # lists of messages and jobs, without bodies
-    ACT = "act"  # on single messages and jobs: requeue, kick, bury, finish, move; pause and resume
+    ACT = "act"  # on messages and jobs: requeue, kick, bury, move, finish one; pause and resume
     CREATE = "create"  # topics and channels, without a message
     CONFIGURE = "configure"  # what a topic retains and how durable it is; cursors
-    DELETE = "delete"  # topics, channels, all their messages at once
+    DELETE = "delete"  # topics, channels; several of their messages at once
     STATS = "stats"  # names and numbers
     ADMIN = "admin"  # the node: drain, backup, options, debug
     REGISTER = "register"  # topics at nsqlookupd
@@ -37,3 +37,11 @@ BUILT_IN: dict[str, frozenset[Verb]] = {
     # a node asks others for their view of the cluster when it starts
     "node": frozenset({Verb.REGISTER, Verb.REPLICATE, Verb.STATS}),
 }
+
+
+def verbs_to_finish(most: int) -> tuple[Verb, ...]:
+    """Return the verbs that are all needed to finish up to `most` messages of others by one request, at nsqd and in nsqadmin.
+
+    Finishing several loses them as emptying the channel does, whether they are named or taken by their state.
+    """
+    return (Verb.ACT,) if most <= 1 else (Verb.ACT, Verb.DELETE)

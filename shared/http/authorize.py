@@ -28,7 +28,7 @@ from shared.auth.failures import Failures, network_of
 from shared.auth.keyring import Keyring, tell_of_failures
 from shared.auth.passwords import NOBODYS, is_password
 from shared.auth.tokens import is_token
-from shared.auth.verbs import Verb
+from shared.auth.verbs import Verb, verbs_to_finish
 from shared.http.api import Handler, Routes, query
 from shared.http.errors import HttpError
 from shared.http.exchange import exchange_of
@@ -58,6 +58,7 @@ class Need:
     is_open: bool = False  # anybody may, also who shows nothing
     target: str = ""  # name of the argument with another topic, on which the route needs PUBLISH
     has_bodies: bool = False  # the answer has bodies of messages: the route needs READ, too
+    finishing: str = ""  # name of the argument that lists messages to finish, unless `count` counts them
 
 
 OPEN = Need(None, is_open=True)
@@ -188,14 +189,7 @@ def _guarded(need: Need, handler: Handler, authorizer: Authorizer) -> Handler:
             raise HttpError(401, "UNAUTHORIZED", _CHALLENGE)
         request.state.identity = identity
         request.state.user = user_behind(request, identity)
-        arguments = query(request) if need.topic or need.channel else {}
-        topic, channel = arguments.get(need.topic, ""), arguments.get(need.channel, "")
-        needed = [(need.verb, topic, channel)] if need.verb is not None else []
-        has_preview = bool(need.preview) and arguments.get(need.preview) != "0"
-        if need.has_bodies or has_preview or any(name in arguments for name in need.reading):
-            needed.append((Verb.READ, topic, channel))
-        if need.target:
-            needed.append((Verb.PUBLISH, arguments.get(need.target, ""), ""))
+        needed = _needed(need, query(request) if need.topic or need.channel else {})
         if not all(identity.rights.may(*one) for one in needed):
             raise HttpError(403, "FORBIDDEN")
 
@@ -207,3 +201,17 @@ def _guarded(need: Need, handler: Handler, authorizer: Authorizer) -> Handler:
         return await handler(request)
 
     return checked
+
+
+def _needed(need: Need, arguments: Mapping[str, str]) -> list[tuple[Verb, str, str]]:
+    """Return what a request with these arguments needs: verbs, each with a topic and a channel."""
+    topic, channel = arguments.get(need.topic, ""), arguments.get(need.channel, "")
+    verbs = [need.verb] if need.verb is not None else []
+    has_preview = bool(need.preview) and arguments.get(need.preview) != "0"
+    if need.has_bodies or has_preview or any(name in arguments for name in need.reading):
+        verbs.append(Verb.READ)
+    if need.finishing:
+        listed, count = arguments.get(need.finishing, ""), arguments.get("count", "")
+        verbs += verbs_to_finish(1 if "," not in listed and count in ("", "0", "1") else 2)
+    needed = [(verb, topic, channel) for verb in verbs]
+    return [*needed, (Verb.PUBLISH, arguments.get(need.target, ""), "")] if need.target else needed

@@ -53,8 +53,18 @@ def topic(**counts: Any) -> TopicFigures:
 def look(
     channels: Mapping[Key, ChannelFigures] | None = None, at: int = NOW, answered: tuple[str, ...] = ("n:1",), **more: Any
 ) -> Snapshot:  # fmt: skip
-    """Return a look at these channels."""
-    return Snapshot(**{"at": at, "channels": dict(channels or {}), "answered": frozenset(answered), **more})
+    """Return a look at these channels, which are all on the first of the nodes that answered."""
+    parts = {node: dict(channels or {}) if node == answered[0] else {} for node in answered}
+    return look_at(parts, at, **more)
+
+
+def look_at(parts: Mapping[str, Mapping[Key, ChannelFigures]], at: int = NOW, **more: Any) -> Snapshot:
+    """Return a look at these channels of nodes by their addresses."""
+    channels: dict[Key, ChannelFigures] = {}
+    for part in parts.values():
+        channels |= {key: channels[key].plus(one) if key in channels else one for key, one in part.items()}
+    given = {"channels": channels, "parts": {node: dict(part) for node, part in parts.items()}}
+    return Snapshot(**{"at": at, **given, "answered": frozenset(parts), **more})
 
 
 def found(rule: str, *looks: Snapshot, settings: tuple[str, ...] = ()) -> list[Subject]:

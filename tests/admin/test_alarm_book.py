@@ -12,6 +12,7 @@ from admin import alarm_book
 from admin.alarm_book import MOST_SNOOZES, AlarmBook, Changes, Id, Snooze, grouped, topics_in_trouble
 from admin.alarm_rules import BY_NAME, Severity
 from admin.alarm_subject import Subject
+from admin.times import clock
 from tests.admin.looks import MINUTE, NOW, SECOND
 
 BURIED: Id = ("buried", "t/c")
@@ -62,6 +63,21 @@ def test_hold() -> None:
     book = AlarmBook()
     assert run(book, (0, found), (HOLD, []), (HOLD, found), (2 * HOLD, [])) == [(["failures"], [])] + 3 * [([], [])]
     assert book.all()[0].since == NOW, "it has not ended in between"
+
+
+def test_an_alarm_that_is_only_held_shows_no_old_words_as_those_of_now() -> None:
+    book, found = AlarmBook(), [subject("failures", words="3,755 in all")]
+    book.update(found, NOW)
+    assert book.all()[0].json()["text"] == "3,755 in all"
+    book.update([], NOW + 74 * SECOND)
+    was = f"no longer; at {clock(NOW)} it was: 3,755 in all"
+    (alarm,) = book.all()
+    assert (alarm.words, alarm.json()["text"], alarm.json()["seen"]) == (was, was, NOW // SECOND)
+    book.update(found, NOW + 75 * SECOND)
+    assert (book.all()[0].words, book.all()[0].since) == ("3,755 in all", NOW)
+    book.update([], NOW + 76 * SECOND)
+    (ended,) = book.update([], NOW + 76 * SECOND + HOLD).ended
+    assert ended.words == f"no longer; at {clock(NOW + 75 * SECOND)} it was: 3,755 in all"
 
 
 def test_delay() -> None:

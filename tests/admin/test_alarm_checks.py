@@ -9,12 +9,25 @@ import pytest
 from admin.alarm_checks import Checks
 from admin.alarm_past import DISK_LOOKS, DISK_SPACING, LEAST_DISK
 from admin.alarm_rules import RULES, Severity, Thresholds
-from admin.alarm_subject import channel_subject, node_subject, topic_subject
+from admin.alarm_subject import Place, Subject, channel_subject, node_subject, topic_subject
 from admin.cluster_state import DOWN, ClusterState, LogCopy, MemberState
 from admin.inventory import NodeState, Stuck
 from admin.node_checks import CHECKS
-from admin.snapshot import ChannelFigures, CursorFigures, NodeFacts, Snapshot, TopicFigures
-from tests.admin.looks import MINUTE, NOW, SECOND, channel, facts, found, look, producer, record, topic, words
+from admin.snapshot import ChannelFigures, CursorFigures, Key, NodeFacts, Snapshot, TopicFigures
+from tests.admin.looks import (
+    MINUTE,
+    NOW,
+    SECOND,
+    channel,
+    facts,
+    found,
+    look,
+    look_at,
+    producer,
+    record,
+    topic,
+    words,
+)
 
 KEY = ("t", "c")
 GONE = (NodeState.DOWN, NodeState.STOPPED)
@@ -88,12 +101,67 @@ def test_looks_are_compared_only_if_they_are_comparable(rule: str) -> None:
     now = channel(buried=900, depth=9000, messages=20_000, requeued=9000)
     at = NOW - 9 * MINUTE
     assert words(rule, one(then, at), one(now))
-    assert not words(rule, one(then, at, answered=("n:1", "m:1")), one(now)), "another node was in the sum (D12)"
-    assert not words(rule, one(then, at), one(now, answered=("n:1", "m:1")))
+    part = look_at({"n:1": {KEY: channel(buried=1, depth=900, requeued=5)}, "m:1": {KEY: now}}, at)
+    assert not words(rule, part, look_at({"m:1": {KEY: now}})), "another node was in the sum (D12)"
+    assert not words(rule, look_at({"n:1": {KEY: then}}, at), look_at({"n:1": {KEY: then}, "m:1": {KEY: now}})), (
+        "it is new"
+    )
     assert not words(rule, one(then, at, left_out=1), one(now)), "figures were missing in it"
     assert not words(rule, one(then, NOW - 11 * MINUTE), one(now)), "it is older than the window"
     assert not words(rule, one(then, NOW + SECOND), one(now)), "the clock was set back"
     assert not words(rule, one(then, NOW), one(now)), "no time has passed"
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ("buried-growing", "28 buried in 10.0 min, 80 in all"),
+        ("failures", "100 % of deliveries fail: 2,800 requeued and 0 timed out in 10.0 min"),
+        ("backlog-growing", "8,200 messages, 2,800 more in 10.0 min"),
+    ],
+)
+def test_a_node_that_comes_or_goes_shortens_no_window(rule: str, told: str) -> None:
+    def at(minute: int) -> Snapshot:
+        mine = channel(buried=minute, depth=1000 + 100 * minute, requeued=100 * minute, messages=2, clients=1)
+        names = ["n:1", "m:1"]
+        names += ["new:1"] if minute >= 9 else []  # it comes
+        names += ["gone:1"] if minute < 6 else []  # it goes
+        names += ["flaps:1"] if minute % 2 else []
+        parts = {name: {KEY: mine if name in ("n:1", "m:1") else channel(buried=9, depth=1000)} for name in names}
+        return look_at(parts, NOW + minute * MINUTE)
+
+    settings = (f"{rule}.minutes=10",)
+    checks, seen = Checks(Thresholds(settings)), dict[int, str]()
+    for minute in range(15):
+        told_now = [each.words for each in checks.check(at(minute)) if each.rule == rule]
+        seen |= dict.fromkeys([minute] if told_now else [], "".join(told_now))
+    assert sorted(seen)[-9:] == list(range(6, 15)), "it is raised all the time"
+    assert " in 10.0 min" in seen[14]
+    last = {KEY: channel(buried=15, depth=1600, requeued=1500, messages=30, clients=1)}
+    first = {KEY: channel(buried=1, depth=200, requeued=100, messages=2, clients=1)}
+    before = look_at({"n:1": first, "m:1": first}, NOW)
+    now = look_at({"n:1": last, "m:1": last, "new:1": {KEY: channel(buried=50, depth=5000)}}, NOW + 10 * MINUTE)
+    assert words(rule, before, now, settings=settings) == {"t/c": told}
+
+
+def test_a_log_that_another_node_has_adopted_is_no_growth() -> None:
+    settings = ("buried-growing.messages=1", "backlog-growing.messages=1000")
+    half, whole = channel(buried=5, depth=1000), channel(buried=10, depth=2000)
+    before = look_at({"n:1": {KEY: half}, "m:1": {KEY: half}}, NOW - 9 * MINUTE)
+    gone = facts(NodeState.DOWN, record("m", failing_since=NOW - MINUTE, adopted_by=1))
+    for rule in ("buried-growing", "backlog-growing"):
+        assert not words(rule, before, look_at({"n:1": {KEY: whole}}, nodes={"m:1": gone}), settings=settings)
+        assert words(rule, before, look_at({"n:1": {KEY: whole}}), settings=settings), "it was not adopted"
+
+
+def test_many_nodes_that_come_do_not_shorten_the_past() -> None:
+    checks = Checks(Thresholds(("backlog-growing.minutes=15",)))
+    for number in range(100):
+        mine = {"n:1": {KEY: channel(depth=1000 + 10 * number)}}
+        others = {f"new{one}:1": dict[Key, ChannelFigures]() for one in range(number)}
+        found = checks.check(look_at(mine | others, NOW + number * 9 * SECOND))
+    growing = [one.words for one in found if one.rule == "backlog-growing"]
+    assert growing == ["1,990 messages, 990 more in 14.8 min"]
 
 
 def test_the_past_goes_on_after_the_clock_was_set_back() -> None:
@@ -218,20 +286,36 @@ def test_too_many() -> None:
 
 
 def test_which_pages_tell_of_an_alarm() -> None:
-    of_channel = channel_subject("buried", ("t", "c"), "x", 1)
-    of_topic, of_node = topic_subject("paused", "t", "x", 1), node_subject("disk-low", "n:1", "x", path="storage")
-    pages = [
-        ("t", "c", ""),
-        ("t", "d", ""),
-        ("t", "", ""),
-        ("u", "c", ""),
-        ("", "", "n:1"),
-        ("", "", "m:1"),
-        ("", "", ""),
-    ]
-    assert [of_channel.is_about(*page) for page in pages] == [True, False, True, False, False, False, False]
-    assert [of_topic.is_about(*page) for page in pages] == [True, True, True, False, False, False, False]
-    assert [of_node.is_about(*page) for page in pages] == [False, False, False, False, True, False, False]
+    of_channel, of_topic = channel_subject("buried", ("t", "c"), "x", 1), topic_subject("paused", "t", "x", 1)
+    of_node = node_subject("disk-low", "n:1", "x", path="storage?node=n%3A1")
+    (of_tube,) = found("tube-buried", look(tubes={("t", "n:1"): 5}))
+    (of_reader,) = found("cursor-lag", look(cursors=[CursorFigures("t", "r", "n:1", 1_000_000)]))
+    lookupd = node_subject("lookupd-down", "l:1", "x", path="lookup")
+    pages = {
+        "topics": Place(),
+        "t": Place(topic="t"),
+        "t/c": Place(topic="t", channel="c"),
+        "t/d": Place(topic="t", channel="d"),
+        "u/c": Place(topic="u", channel="c"),
+        "n": Place("nodes", node="n:1"),
+        "m": Place("nodes", node="m:1"),
+        "storage": Place("storage"),
+        "storage of n": Place("storage", node="n:1"),
+        "tube t at n": Place("tube", "t", node="n:1"),
+        "tube t at m": Place("tube", "t", node="m:1"),
+        "lookup": Place("lookup"),
+        "readers": Place("readers"),
+    }
+
+    def telling(subject: Subject) -> set[str]:
+        return {name for name, place in pages.items() if subject.is_about(place)}
+
+    assert telling(of_channel) == {"t", "t/c"}
+    assert telling(of_topic) == {"t", "t/c", "t/d"}
+    assert telling(of_node) == {"n", "storage", "storage of n"}
+    assert telling(of_tube) == {"t", "n", "storage of n", "tube t at n"}
+    assert telling(of_reader) == {"t", "n", "storage of n", "tube t at n", "readers"}
+    assert telling(lookupd) == {"lookup"}
 
 
 # Nodes

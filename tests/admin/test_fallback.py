@@ -99,6 +99,33 @@ def test_one_question_is_under_way_at_a_time(made: Any) -> None:
     assert count == 1
 
 
+def test_the_age_is_that_of_the_oldest_answer_that_is_shown(made: Any) -> None:
+    failure: Exception | None = None
+
+    async def answer(address: str) -> dict[str, Any]:
+        if failure:
+            raise failure
+        return {"a": 1}
+
+    async def work() -> None:
+        nonlocal failure
+        waits, clock = made(answer)
+        await waits.get_object("n:1", "/a")
+        clock.now += 300
+        await waits.get_object("n:1", "/b")
+        failure = UpstreamError("refused")
+        clock.now += 5
+        await waits.get_object("n:1", "/b")
+        assert waits.data_age("n:1") == 5.0
+        await waits.get_object("n:1", "/a")
+        assert waits.data_age("n:1") == 305.0, "and not that of the node's last answer"
+        failure = None
+        await waits.get_object("n:1", "/b")
+        assert (waits.stale(), waits.data_age("n:1")) == ({}, 0.0)
+
+    asyncio.run(work())
+
+
 def test_a_refusal_is_an_answer_and_a_failure_is_not(made: Any) -> None:
     failure: Exception | None = None
 

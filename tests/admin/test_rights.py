@@ -75,7 +75,7 @@ def test_a_role_of_the_file_may_do_what_its_rules_say_and_nothing_else(tmp_path:
             return told({"tubes": [{"tube_name": "orders.jobs"}, {"tube_name": "secret.jobs"}]})
         if path.startswith("/cursors"):
             return told({"cursors": [{"topic": "orders.eu", "name": "n"}, {"topic": "secret", "name": "n"}]})
-        return told({"messages": [], "topics": [], "requeued": 1, "total": 0})
+        return told({"messages": [], "topics": [], "requeued": 1, "finished": 1, "total": 0})
 
     async def work(client: httpx.AsyncClient) -> None:
         for path in (
@@ -120,6 +120,10 @@ def test_a_role_of_the_file_may_do_what_its_rules_say_and_nothing_else(tmp_path:
             "/messages/orders.eu/c", data=form | {"action": "finish", "count": "5", "per_second": "1", "confirm": "5"}
         )
         assert many.status_code == 403  # messages would be lost
+        ticked = {"pick-1": f"{node} 1", "pick-2": f"{node} 2", "ticked": "1", "state": "ready", "action": "finish"}
+        assert (await client.post("/messages/orders.eu/c", data=ticked)).status_code == 403
+        del ticked["pick-2"]
+        assert (await client.post("/messages/orders.eu/c", data=ticked)).status_code == 303
 
     with upstream(answer) as node:
         port = int(node.rpartition(":")[2])

@@ -55,6 +55,7 @@ LEAST = {
 LEAST_OF_ACTION = dict.fromkeys(
     (
         "empty",
+        "finish-many",
         "delete",
         "tombstone",
         "drain",
@@ -94,7 +95,8 @@ async def routes_of(client: httpx.AsyncClient) -> set[str]:
 
 FORMS = {
     "publish": "/topics/t", "pause": "/topics/t", "unpause": "/topics/t/c", "empty": "/topics/t/c", "delete": "/topics/t",
-    "create": "/lookup", "finish": "/messages/t/c", "requeue": "/messages/t/c", "kick": "/messages/t/c",
+    "create": "/lookup", "finish": "/messages/t/c", "finish-many": "/messages/t/c", "requeue": "/messages/t/c",
+    "kick": "/messages/t/c",
     "bury": "/messages/t/c", "move": "/messages/t/c", "disconnect": "/messages/t/c",
     "release": "/tube", "drain": "/nodes/127.0.0.1:1", "undrain": "/nodes/127.0.0.1:1", "tombstone": "/nodes/127.0.0.1:1",
     "cancel": "/tasks/1", "configure": "/configuration/t", "forget": "/cluster", "adopt": "/cluster", "snooze": "/alarms",
@@ -108,9 +110,11 @@ async def actions_of(client: httpx.AsyncClient) -> set[str]:
     for action, path in FORMS.items():
         confirm = "127.0.0.1:1" if action == "drain" else "c" if action == "empty" else "t"
         form = {
-            "action": action, "rule": "buried", "confirm": confirm, "node": "127.0.0.1:1", "state": "ready", "topic": "t",
-            "name": "t",
+            "action": action.removesuffix("-many"), "rule": "buried", "confirm": confirm, "node": "127.0.0.1:1",
+            "state": "ready", "topic": "t", "name": "t", "offset": "1",
         }  # fmt: skip
+        if action == "finish-many":
+            form |= {"ticked": "1", "pick-1": "127.0.0.1:1 1", "pick-2": "127.0.0.1:1 2"}
         if (await client.post(path, data=form)).status_code not in REFUSED:
             found.add(action)
     return found
@@ -237,6 +241,6 @@ def test_a_page_offers_what_may_be_done_to_its_topic() -> None:
         "pause", "unpause", "finish", "requeue", "kick", "bury", "release", "cancel", "move", "disconnect", "snooze",
     }  # fmt: skip
     assert offered("o.eu") == acts
-    assert offered("o.eu", "c") == acts | {"empty", "delete"} == offered()
+    assert offered("o.eu", "c") == acts | {"empty", "delete", "finish-many"} == offered()
     assert offered("other", "c") == set()
     assert (who.role, who.sees_all, who.sees("o.eu"), who.is_nobody) == ("orders", False, False, False)

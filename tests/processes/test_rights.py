@@ -133,6 +133,20 @@ def test_who_may_create_a_topic_does_not_configure_one_that_is_there(guarded: Gu
     assert settings() != before
 
 
+@pytest.mark.parametrize(("role", "several"), [("operator", 403), ("admin", 404)])
+@pytest.mark.parametrize(("listed", "one"), [("messages", "offset=1"), ("buried", "id=0000000000000001")])
+def test_finishing_several_messages_needs_delete_as_in_nsqadmin(
+    guarded: Guarded, role: str, several: int, listed: str, one: str
+) -> None:
+    state = "" if listed == "buried" else "&state=ready"
+    path = f"/channel/{listed}/finish?topic=nowhere&channel=c&"
+    for asked in (one, f"count=1{state}"):
+        assert guarded.ask("POST", path + asked, role).status_code == 404, asked
+    more = one.partition("=")[2]
+    for asked in (f"{one},{more}", f"count=40{state}", f"count=2{state}", f"{one}&count=40", f"{one}%2c{more}"):
+        assert guarded.ask("POST", path + asked, role).status_code == several, asked
+
+
 @pytest.mark.parametrize(("role", "status"), [("viewer", 403), ("body-viewer", 404)])
 @pytest.mark.parametrize("asked", ["contains=x", "header=trace", "header="])
 def test_who_may_not_read_bodies_does_not_ask_about_them(guarded: Guarded, role: str, status: int, asked: str) -> None:
