@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from nsqd.core.limits import TooFewCopies
 from nsqd.core.queues import QueuedJob, TooLateError
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.put_batch import JobOptions
@@ -43,12 +44,29 @@ def add(client: Client, arguments: list[bytes]) -> None:
 
 
 def add_together(client: Client, wanted: AddJob, bodies: list[bytes]) -> None:
-    """Add jobs that differ in their bodies only, and answer with the id of each. Raises Refused, TooMany."""
+    """Add jobs that differ in their bodies only, and answer with the id of each. Raises Refused, TooMany.
+
+    While fewer nodes can have a copy than are needed, the command waits, as long as its timeout says.
+    """
     queue = client.context.queue(wanted.queue)
     copies = wanted.replicate or usual_copies(client)
-    _check(client, queue, wanted, copies)
     asks_for_copies = not wanted.is_async and copies > 1
-    _put(client, queue, options_of(wanted, copies), bodies, asks_for_copies, wanted.timeout)
+    try:
+        _check(client, queue, wanted, copies)
+        _put(client, queue, options_of(wanted, copies), bodies, asks_for_copies, wanted.timeout)
+    except TooFewCopies:
+        _wait_for_nodes(client, queue, wanted, copies)
+
+
+def _wait_for_nodes(client: Client, queue: str, wanted: AddJob, copies: int) -> None:
+    """Try again when more nodes can have a copy. Raises Refused if the timeout is over, or the cluster is too small."""
+    topic = client.broker.topics.get(queue)
+    usual = topic.usual_copies if topic is not None else client.broker.limits.policy.replicate
+    due = client.put_due if client.put_since >= 0 else _limit(client.now, wanted.timeout, wanted.ttl)[0]
+    is_over = client.now >= due or wanted.is_async
+    if is_over or max(usual, copies) > client.context.cluster.size():
+        raise Refused(TOO_FEW_NODES)
+    client.wait_for_nodes(due)
 
 
 def options_of(wanted: AddJob, copies: int) -> JobOptions:
@@ -101,7 +119,8 @@ def _put(
     if marks is None or marks is usual:
         client.reply(replies, usual)
     else:
-        client.reply_by(replies, marks, *_limit(client.now, timeout, options.ttl), len(bodies))
+        since = client.put_since if client.put_since >= 0 else client.now
+        client.reply_by(replies, marks, *_limit(since, timeout, options.ttl), len(bodies))
 
 
 def _limit(now: int, timeout: int, ttl: int) -> tuple[int, bytes]:
@@ -116,13 +135,13 @@ def _limit(now: int, timeout: int, ttl: int) -> tuple[int, bytes]:
 
 
 def _check(client: Client, queue: str, wanted: AddJob, copies: int) -> None:
-    """Raise Refused if the jobs cannot be added now."""
+    """Raise Refused if the jobs cannot be added, TooFewCopies if too few nodes can have a copy now."""
     broker = client.broker
     if broker.draining_since:
         alone = copies == 1 or client.context.cluster.size() > 1
         raise Refused(TOO_FEW_NODES + (CANNOT_HOLD if alone else b""))
     if copies > broker.context.copies and not wanted.is_async:
-        raise Refused(TOO_FEW_NODES)
+        raise TooFewCopies
     queues = client.context.queues
     if wanted.maxlen is not None and queues.length(queue) >= wanted.maxlen:
         raise Refused(TOO_LONG)
