@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from nsqd.lent_jobs import LentJobs
     from nsqd.listeners import Listeners
     from nsqd.protocols.beanstalk.client import BeanstalkContext
+    from nsqd.protocols.disque.context import DisqueContext
     from nsqd.protocols.job_client import JobContext
     from nsqd.replication.port import ClusterPort
     from nsqd.shared_port import SharedPort
@@ -190,6 +191,7 @@ class Daemon:
         self._cluster: ClusterPort | None = None
         self._lent_jobs: LentJobs | None = None
         self._beanstalk_context: BeanstalkContext | None = None
+        self._disque_context: DisqueContext | None = None
         self.is_fenced = trio.Event()  # set: another node owns the log
         self._fencing_epoch: Epoch | None = None  # by which it does
         self.has_left = trio.Event()  # set: the node has left its cluster, or gave up leaving, and ends
@@ -218,6 +220,7 @@ class Daemon:
         front_end = FrontEnd(
             self._broker, self._job_ids, cluster, options.max_msg_size, partial(all_peers, self.reactor)
         )
+        self._disque_context = front_end.context
         front_end.context.has_debug, front_end.port = options.debug_routes, port
         self._share_with(front_end.context)
         front_end.context.config |= {"port": str(port), "dir": options.data_path, "appendonly": "yes"}
@@ -266,6 +269,10 @@ class Daemon:
         from nsqd.replication.joining import prepare_leaving
 
         async def end() -> None:
+            if self._disque_context is not None:
+                from nsqd.protocols.disque.jobs import end_waits
+
+                end_waits(self._disque_context)  # no other node lends them jobs any more
             await trio.sleep(LINGER)
             self.has_left.set()
 

@@ -25,18 +25,20 @@ from nsqd.core.work_queue.listing import list_jobs
 from nsqd.core.work_queue.tube import Tube
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.ids import JobIds
+from nsqd.protocols.disque.jobs import CANNOT_HOLD
 from shared.values import SECOND
 
 # the queue; clients of Disque can name no queue so, nor can those of beanstalkd and NSQ
 KEPT = "#kept-acknowledgements"
 MOST_KEPT = 1_000_000  # the oldest go first
+MOST_REQUEST = (1 << 20) - 64  # bytes of a command that other nodes are asked to do: it is sent in one frame
 SENT_AT_ONCE = 100  # kept acknowledgements that are sent in a turn
 SEND_EVERY = SECOND  # ns
 LOW = (1 << 32) - 1  # the bits of a message id that stand in place of the retry time
 ACKNOWLEDGES = (b"ackjob", b"fastack")
 _COUNT = re.compile(rb":[0-9]{1,9}\r\n")
 ALLOWED = frozenset(  # of other nodes
-    (*ACKNOWLEDGES, b"deljob", b"nack", b"enqueue", b"dequeue", b"working", b"show", b"pause")
+    (*ACKNOWLEDGES, b"addjob", b"deljob", b"nack", b"enqueue", b"dequeue", b"working", b"show", b"pause")
 )
 
 
@@ -49,6 +51,7 @@ class JobOwners:
         self._queues = queues
         self._ids = ids
         self._send_due = 0  # monotonic ns
+        self._last_adder = -1  # number of the node that was asked last to add a job
         self._asked: set[int] = set()  # message ids whose kept acknowledgements are being sent
         self.kept = self.dropped = 0  # acknowledgements kept, and dropped because there were too many, since the start
 
@@ -81,6 +84,27 @@ class JobOwners:
         if groups:
             _Counting(self, command, then).ask(groups)
         return bool(groups)
+
+    def add(self, words: list[bytes], wait: int, then: Callable[[bytes | None], None]) -> bool:
+        request, membership = resp.words(words), self._cluster.membership
+        able = [number for number in sorted(self._cluster.links) if membership.is_awaited(number)]
+        if not able or len(request) > MOST_REQUEST:
+            return False
+        self._last_adder = next((number for number in able if number > self._last_adder), able[0])  # in turn
+        at = able.index(self._last_adder)
+        self._add_at([*able[at:], *able[:at]], request, wait, then)
+        return True
+
+    def _add_at(self, able: list[int], request: bytes, wait: int, then: Callable[[bytes | None], None]) -> None:
+        """Have the first of these nodes add a job, or the next one if that takes none."""
+
+        def answered(replies: list[bytes]) -> None:
+            if replies and able[1:] and CANNOT_HOLD in replies[0]:
+                self._add_at(able[1:], request, wait, then)
+            else:
+                then(replies[0] if replies else None)
+
+        self._lending.ask({able[0]}, request, answered, wait)
 
     def ask(self, command: bytes, job_id: bytes, then: Callable[[list[bytes]], None]) -> bool:
         message_id = self._ids.decode(job_id)

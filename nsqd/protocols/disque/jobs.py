@@ -15,11 +15,13 @@ from nsqd.core.work_queue.loan import Loan
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.arguments import AddJob, GetJob, Refused, addjob, getjob, job_ids
 from nsqd.protocols.disque.client import COPIES_TOO_LATE, GONE_BEFORE_COPIED, TOO_FEW_NODES
+from nsqd.protocols.disque.context import Priority
 from nsqd.protocols.transport import NEVER
 from shared.values import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from nsqd.protocols.disque.client import Client
+    from nsqd.protocols.disque.context import DisqueContext
 
 PRIORITY = JobOptions().priority  # of all jobs that Disque's clients add: their queues have none
 USUAL_COPIES = 3  # that a job gets whose ADDJOB names no number, if the cluster has as many nodes
@@ -40,11 +42,29 @@ def usual_copies(client: Client) -> int:
 def add(client: Client, arguments: list[bytes]) -> None:
     """Do an ADDJOB: answer with the job's id."""
     wanted = addjob(arguments, usual_copies(client))
-    add_together(client, wanted, [wanted.body])
+    if not (client.broker.draining_since and _pass_on(client, wanted, arguments)):
+        _add(client, wanted)
 
 
-def add_together(client: Client, wanted: AddJob, bodies: list[bytes]) -> None:
-    """Add jobs that differ in their bodies only, and answer with the id of each. Raises Refused, TooMany.
+def _pass_on(client: Client, wanted: AddJob, arguments: list[bytes]) -> bool:
+    """Have another node add the job, because this one leaves or drains. Returns False if no other node can be asked."""
+    client.context.queue(wanted.queue)  # raises Refused if no queue can have the name
+    wait = 0 if wanted.is_async else _limit(client.now, wanted.timeout, wanted.ttl)[0] - client.now
+
+    def then(reply: bytes | None) -> None:
+        if reply is not None and reply.startswith(b"+") and client.credential is not None:
+            client.count_published(1, len(wanted.body))
+        client.others_answered(resp.error(COPIES_TOO_LATE) if reply is None else reply)
+
+    others = client.context.others
+    if others is None or not others.add(arguments, wait, then):
+        return False
+    client.wait_for_others()
+    return True
+
+
+def _add(client: Client, wanted: AddJob) -> None:
+    """Add a job, and answer with its id. Raises Refused, TooMany.
 
     While fewer nodes can have a copy than are needed, the command waits, as long as its timeout says.
     """
@@ -53,7 +73,7 @@ def add_together(client: Client, wanted: AddJob, bodies: list[bytes]) -> None:
     asks_for_copies = not wanted.is_async and copies > 1
     try:
         _check(client, queue, wanted, copies)
-        _put(client, queue, options_of(wanted, copies), bodies, asks_for_copies, wanted.timeout)
+        _put(client, queue, options_of(wanted, copies), [wanted.body], asks_for_copies, wanted.timeout)
     except TooFewCopies:
         _wait_for_nodes(client, queue, wanted, copies)
 
@@ -78,7 +98,7 @@ def options_of(wanted: AddJob, copies: int) -> JobOptions:
 def add_usual(
     client: Client, queue: str, options: JobOptions, bodies: list[bytes], asks_for_copies: bool, timeout: int
 ) -> bool:
-    """Add jobs as `add_together` does, if that refuses nothing and the queue has no limit.
+    """Add jobs that differ in their bodies only as `add` does, if that refuses nothing and the queue has no limit.
 
     `timeout`: ms that the replies wait for copies; 0: no limit. Returns False, and adds nothing, if it may refuse. Raises
     TooMany, TooFewCopies.
@@ -100,7 +120,7 @@ def _put(
         options = options._replace(due=client.now + options.delay * SECOND)
     marks: tuple[Mark, ...] | None = None
     if asks_for_copies or broker.context.copies > 1:  # else no topic has copies
-        marks = broker.tubes.ask_for_copies(queue, options.copies if asks_for_copies else 1, has_limit=True)
+        marks = broker.tubes.ask_for_copies(queue, options.copies if asks_for_copies else 1, context.has_limits)
     context.queues.use(queue, client.now)
     number = broker.tubes.put_into(queue, bodies, options)
     if client.credential is not None:
@@ -116,8 +136,8 @@ def _put(
     usual = topic.marks
     if topic.starting:
         client.wait_for_start(queue)
-    if marks is None or marks is usual:
-        client.reply(replies, usual)
+    if marks is None or marks is usual or not context.has_limits:
+        client.reply(replies, usual if marks is None else marks)
     else:
         since = client.put_since if client.put_since >= 0 else client.now
         client.reply_by(replies, marks, *_limit(since, timeout, options.ttl), len(bodies))
@@ -175,10 +195,24 @@ def get_again(client: Client, wanted: GetJob) -> None:
         context.queues.use(name, client.now)
     if wanted.nohang:
         client.reply(client.nil_array)
-    elif client.broker.draining_since and context.cluster.nodes()[0].is_leaving:
+    elif client.broker.draining_since and context.cluster.nodes()[0].is_leaving and not _comes_back(client):
         raise Refused(LEAVING)
     else:
         client.wait_for_job(min(wanted.timeout, NEVER // MILLISECOND // 2))
+
+
+def end_waits(context: DisqueContext) -> None:
+    """Tell all clients that wait for a job to connect to another node."""
+    for one in context.clients():
+        if one.worker.waiting:
+            one.end_wait(resp.error(LEAVING))
+
+
+def _comes_back(client: Client) -> bool:
+    """Return True if this node leaves and has jobs for a client that would wait: the node that owns them next lends them."""
+    context = client.context
+    can_lend = any(node.priority is Priority.GOOD for node in context.cluster.nodes()[1:])
+    return can_lend and client.broker.agenda.is_held and any(map(context.queues.length, client.worker.watching))
 
 
 def _count(client: Client, arguments: list[bytes], do: Callable[[QueuedJob], bool]) -> None:
