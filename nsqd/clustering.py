@@ -23,6 +23,7 @@ from nsqd.listeners import Listeners
 from nsqd.net.reactor import Reactor
 from nsqd.opening import Opened, clocks, make_adopted_broker, open_adopted
 from nsqd.options import NsqdOptions
+from nsqd.protocols.disque.jobs import USUAL_COPIES
 from nsqd.protocols.peer.configs import VersionedConfig
 from nsqd.protocols.peer.node_identity import MOST_ZONE
 from nsqd.replication.adoption import Adoptions, Parts
@@ -86,6 +87,16 @@ def open_cluster_port(
     number, name = opened.log.identity.node, options.cluster_name
     log.info("CLUSTER: listening on %s as node %d of %s", listeners.cluster.address, number, name)
     return port
+
+
+def copies_to_wait_for(options: NsqdOptions, port: ClusterPort, has_disque: bool) -> int:
+    """Return how many nodes must be able to have a copy before this node, which starts, keeps what it promises its clients.
+
+    `has_disque`: clients of Disque ask for USUAL_COPIES.
+    """
+    assert port.copying is not None
+    most = max(port.copying.origin.in_sync.stated.most, options.replicate, USUAL_COPIES if has_disque else 1)
+    return min(most, len(port.cluster.membership.members), 1 + options.mirrors)
 
 
 def _numbers(options: NsqdOptions) -> tuple[int, int, int]:

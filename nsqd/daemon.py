@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from nsqd.audit import NodeAudit, note_signal, open_trail
+from nsqd.client_ports import ClientPorts
 from nsqd.core.limits import MAY_BE_DELIVERED
 from nsqd.core.observation.series import Series
 from nsqd.core.registry import Change
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from nsqd.lent_jobs import LentJobs
     from nsqd.listeners import Listeners
     from nsqd.protocols.beanstalk.client import BeanstalkContext
+    from nsqd.protocols.disque.context import DisqueContext
     from nsqd.protocols.job_client import JobContext
     from nsqd.replication.port import ClusterPort
     from nsqd.shared_port import SharedPort
@@ -121,13 +123,14 @@ async def _serve(
     fence: Fence | None = None
     async with trio.open_nursery() as nursery:
         daemon = Daemon(options, directory, listeners, opened, nursery, trail)
-        listen_to_nsq(daemon.reactor, listeners, daemon.context, auth_servers, nursery)
-        daemon.listen_to_beanstalk()
+        daemon.ports.add(partial(listen_to_nsq, daemon.reactor, listeners, daemon.context, auth_servers, nursery))
+        daemon.prepare_beanstalk()
         daemon.join_cluster(directory)
-        daemon.listen_to_disque()
+        daemon.prepare_disque()
+        daemon.ports.add(daemon.open_shared_port)
+        daemon.open_ports()
         daemon.start()
         daemon.start_reporting()
-        daemon.open_shared_port()
         await daemon.start_http()
         note_slow_interpreter()
         reload = partial(reload_files, options, listeners, trail)
@@ -182,17 +185,19 @@ class Daemon:
         admission = make_admission(options, listeners, broker.refused, self._budget)
         self.reactor = Reactor(broker, clocks, self._answer_http_requests, self._report_changes, admission)
         opened.wake.reactor = self.reactor
+        self.ports = ClientPorts(broker)
         self._http: HttpFrontEnd | None = None
         self._shared_port: SharedPort | None = None
         self._cluster: ClusterPort | None = None
         self._lent_jobs: LentJobs | None = None
         self._beanstalk_context: BeanstalkContext | None = None
+        self._disque_context: DisqueContext | None = None
         self.is_fenced = trio.Event()  # set: another node owns the log
         self._fencing_epoch: Epoch | None = None  # by which it does
         self.has_left = trio.Event()  # set: the node has left its cluster, or gave up leaving, and ends
 
-    def listen_to_beanstalk(self) -> None:
-        """Accept clients of beanstalkd, if there is a port for them."""
+    def prepare_beanstalk(self) -> None:
+        """Prepare to accept clients of beanstalkd, if there is a port for them."""
         if self._listeners.beanstalk or self._listeners.beanstalk_tls:
             from nsqd.beanstalk import FrontEnd
 
@@ -200,10 +205,10 @@ class Daemon:
             front_end = FrontEnd(self._broker, self._options.max_job_size, peers, self._opened.log.files)
             self._beanstalk_context = front_end.context
             self._share_with(front_end.context)
-            listen_to_beanstalk(self.reactor, self._listeners, front_end)
+            self.ports.add(partial(listen_to_beanstalk, self.reactor, self._listeners, front_end))
 
-    def listen_to_disque(self) -> None:
-        """Accept clients of Disque, if there is a port for them, and share jobs with the other nodes, if there are any."""
+    def prepare_disque(self) -> None:
+        """Prepare to accept clients of Disque, if there is a port for them, and share jobs with the other nodes."""
         listener = self._listeners.disque or self._listeners.disque_tls
         if listener is None and self._cluster is None:
             return
@@ -215,13 +220,14 @@ class Daemon:
         front_end = FrontEnd(
             self._broker, self._job_ids, cluster, options.max_msg_size, partial(all_peers, self.reactor)
         )
+        self._disque_context = front_end.context
         front_end.context.has_debug, front_end.port = options.debug_routes, port
         self._share_with(front_end.context)
         front_end.context.config |= {"port": str(port), "dir": options.data_path, "appendonly": "yes"}
         if listener is not None:
             from nsqd.queue_expiry import delete_idle_queues
 
-            listen_to_disque(self.reactor, self._listeners, front_end)
+            self.ports.add(partial(listen_to_disque, self.reactor, self._listeners, front_end))
             self._nursery.start_soon(delete_idle_queues, front_end.context.queues, self._opened.wake)
         if self._cluster is not None:
             from nsqd.lent_jobs import LentJobs
@@ -266,6 +272,10 @@ class Daemon:
         from nsqd.replication.joining import prepare_leaving
 
         async def end() -> None:
+            if self._disque_context is not None:
+                from nsqd.protocols.disque.jobs import end_waits
+
+                end_waits(self._disque_context)  # no other node lends them jobs any more
             await trio.sleep(LINGER)
             self.has_left.set()
 
@@ -301,6 +311,18 @@ class Daemon:
         self._audit.stop_publishing()
         self.reactor.hang_up()
         return Fence(self._opened.log.identity.log_id, self._fencing_epoch, again(self._listeners), in_flight)
+
+    def open_ports(self) -> None:
+        """Open the clients' ports: at once, or when as many nodes can have a copy as publishes ask for."""
+        copies = 1
+        if self._cluster is not None:
+            from nsqd.clustering import copies_to_wait_for
+
+            copies = copies_to_wait_for(self._options, self._cluster, bool(self._listeners.disque))
+        if copies > self._broker.context.copies:
+            self._nursery.start_soon(self.ports.open_with, copies)
+        else:
+            self.ports.open()
 
     def start(self) -> None:
         """Begin to serve TCP clients, and start the tasks that run by the clock."""
@@ -405,6 +427,8 @@ class Daemon:
             job_ids=self._job_ids,
             audit=self._audit.trail,
             accounts=self._accounts,
+            are_ports_open=lambda: self.ports.are_open,
+            until_ports_open=self.ports.until_open,
         )
 
     @cached_property

@@ -14,11 +14,12 @@ from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.guest import Guest, read_request
 from nsqd.protocols.credential import of_another_node
 from nsqd.protocols.disque import resp
+from nsqd.protocols.disque.client import COPIES_TOO_LATE
 from nsqd.protocols.disque.peer import Peer
 from nsqd.protocols.peer.frames import KIND_AT, SHARING, FrameKind
-from nsqd.protocols.peer.jobs import unpack_loan
+from nsqd.protocols.peer.jobs import pack_number, unpack_loan, unpack_number
 from nsqd.protocols.transport import Begin, Transport, Upgrade
-from nsqd.replication.job_owners import ALLOWED, KEPT, KEPT_WITH_RIGHTS, JobOwners
+from nsqd.replication.job_owners import ALLOWED, KEPT, KEPT_WITH_RIGHTS, MOST_REQUEST, JobOwners
 from nsqd.replication.tube_owners import TubeOwners
 from shared.unix_sockets import NOBODY
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from nsqd.protocols.disque.context import DisqueContext
 
 P = TypeVar("P", Peer, Guest)
-MOST_REQUEST = 256 * 1024  # bytes: 1,024 job ids take 50 KB
 NOT_ALLOWED = b"-ERR other nodes may not ask that\r\n"
 # frames that tell of records of their turn
 _PROMISING = frozenset((FrameKind.BODY, FrameKind.LOAN, FrameKind.SAID, FrameKind.MESSAGES))
@@ -67,7 +67,7 @@ class LentJobs:
         self._port = port
         tubes_context = tubes_context or BeanstalkContext()
         # other nodes tell the rights of their clients with each command, and record what those did
-        self._for_others = replace(context, proofs=None, audit=None, until_registered=None)
+        self._for_others = replace(context, proofs=None, audit=None, until_registered=None, has_limits=False)
         self._tubes_for_others = replace(tubes_context, proofs=None, audit=None, until_registered=None)
         self._sharing = sharing
         self._asked: list[_Asked[Any]] = []  # commands of other nodes that wait for the disk
@@ -149,6 +149,8 @@ class LentJobs:
         """Do what is due, within a turn."""
         self.lending.now = self._broker.now
         self.lending.resume()
+        for asked in self._asked:
+            asked.go_on(self._broker.now)
         self.lending.keep_unplaced()
         self.lending.conclude()
         self.owners.tick(self._broker.now)
@@ -190,8 +192,11 @@ class LentJobs:
         self._port.flush()
 
     def _give_up(self, held: _Held) -> None:
-        """Send it though copies did not come in time, but for jobs that are delivered once at most: they are lost (law R22)."""
-        held.frames = without_final(held.frames)
+        """Send it though copies did not come in time, but for jobs that are delivered once at most: they are lost (law R22).
+
+        Whoever waits for the copies of a job gets an error.
+        """
+        held.frames = [(link, without_id(frame)) for link, frame in without_final(held.frames)]
         self._send(held)
 
     def _drop(self, held: _Held) -> None:
@@ -221,6 +226,15 @@ def without_final(frames: Iterable[tuple[Link, bytes]]) -> list[tuple[Link, byte
     return left
 
 
+def without_id(frame: bytes) -> bytes:
+    """Return the frame, or the one with an error in its place if it answers an ADDJOB with the id of the job."""
+    if frame[KIND_AT] == FrameKind.SAID:
+        question, reply = unpack_number(frame[KIND_AT + 1 :])
+        if reply.startswith(b"+D-"):
+            return pack_number(FrameKind.SAID, question, resp.error(COPIES_TOO_LATE))
+    return frame
+
+
 class _Asked(Generic[P]):
     """One command of a client of another node. Implements nsqd.protocols.transport.Transport."""
 
@@ -241,11 +255,18 @@ class _Asked(Generic[P]):
             self._then(reply)
         return bool(reply)
 
+    def go_on(self, now: int) -> None:
+        """Do what is due at `now` (monotonic ns): the command may wait for nodes that can have a copy."""
+        if self.peer.next_timer() <= now:
+            self.peer.tick(now)
+        if self.peer.has_more:
+            self.peer.receive(b"", now)
+
     def output_ready(self) -> None:
         """Do nothing: `answered` looks whether there is output."""
 
     def timer_changed(self) -> None:
-        """Do nothing: these commands have no time limits."""
+        """Do nothing: each turn looks by `go_on`."""
 
     def peer_user(self) -> int:
         return NOBODY

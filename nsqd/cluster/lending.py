@@ -403,16 +403,19 @@ class Lending:
 
     # questions
 
-    def ask(self, numbers: set[int], rights: bytes, request: bytes, then: Callable[[list[bytes]], None]) -> None:
+    def ask(
+        self, numbers: set[int], rights: bytes, request: bytes, then: Callable[[list[bytes]], None], wait: int = 0
+    ) -> None:
         """Ask nodes to do a command, and call `then`, in this turn or later, with the replies of those that have answered.
 
-        `rights`: on which tubes they may do it (Rights.dump); b"": on all.
+        `rights`: on which tubes they may do it (Rights.dump); b"": on all. `wait`: ns that the command may wait at the other
+        node before it is done.
         """
         asked = {number: self._links[number] for number in numbers if number in self._links}
         self._last_question += 1
         for link in asked.values():
             self.output.append((link, pack_ask(self._last_question, rights, request)))
-        self._questions[self._last_question] = _Question(set(asked), then, self.now + ANSWER_WITHIN)
+        self._questions[self._last_question] = _Question(set(asked), then, self.now + wait + ANSWER_WITHIN)
 
     def _say(self, link: Link, question: int, reply: bytes) -> None:
         self.output.append(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import Consumer
@@ -30,6 +31,13 @@ from nsqd.core.tubes import Tubes
 from shared.values import SECOND
 
 DRAINING = "DRAINING"  # why nothing can be published while the node drains
+
+
+class PutWaiter(Protocol):
+    """A client whose put waits until enough nodes can have a copy of it."""
+
+    def retry_put(self) -> None:
+        """Try the put again in a later turn: the number of copies may suffice now, or the node drains."""
 
 
 class Broker:
@@ -73,6 +81,7 @@ class Broker:
         }  # of readers
         self.refusal = ""  # why nothing can be published in this turn; "": publishing is possible
         self.draining_since = 0  # ns since the epoch; 0: the node does not drain
+        self.put_waiters: dict[PutWaiter, None] = {}  # clients whose put waits until enough nodes can have a copy
         # those of the logs that the node has adopted; all share its agenda and its scan (stripes.py)
         self.adopted: list[Broker] = []
         self.last_place = 0  # the place of the latest of them: see NodeContext
@@ -138,13 +147,22 @@ class Broker:
             return False
         self.draining_since = self.agenda.wall if draining else 0
         self.refusal = self.store.refusal or (DRAINING if draining else "")
+        self._retry_puts()
         return True
 
     def set_copies(self, available: int) -> None:
         """Take note how many nodes can have a copy of a message now, this one included."""
+        has_more = available > self.context.copies
         self.context.copies = available
         for topic in self.topics.values():
             topic.note_copies()
+        if has_more:
+            self._retry_puts()
+
+    def _retry_puts(self) -> None:
+        waiters, self.put_waiters = self.put_waiters, {}
+        for waiter in waiters:
+            waiter.retry_put()
 
     def read_completed(self, topic_number: int) -> None:
         """Tell the topic's readers that the store has read what it answered None for."""

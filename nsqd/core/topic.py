@@ -137,7 +137,7 @@ class Topic:
         marks, that of the copies; nothing waits for copies if the usual `marks` are returned. Call it before publishing.
         Raises TooFewCopies.
         """
-        usual = self.config.over(self._context.limits.policy).replicate
+        usual = self.usual_copies
         if count <= usual and not (has_limit and usual > 1):
             return self.marks
         count = max(count, usual)
@@ -146,6 +146,11 @@ class Topic:
         marks = self.journal.ask_for_copies(count, has_limit)
         self.offsets.gate = self.journal.gate
         return marks
+
+    @property
+    def usual_copies(self) -> int:
+        """Return how many nodes must have each message, this one included."""
+        return self.config.over(self._context.limits.policy).replicate
 
     def too_few_copies(self) -> TooFewCopies:
         """Count a publish that is refused because `shut` is True, and return the exception, whose text is `refusal`."""
@@ -258,7 +263,7 @@ class Topic:
     @property
     def refusal(self) -> str:
         """Return why nothing can be published to the topic; "": it can."""
-        wanted = self.config.over(self._context.limits.policy).replicate
+        wanted = self.usual_copies
         if wanted <= self._context.copies or self.ephemeral:
             return ""
         return self._lacks(wanted)

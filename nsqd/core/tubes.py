@@ -232,7 +232,7 @@ class Tubes:
         agenda = self._agenda
         if agenda.unsealed_puts:
             agenda.seal_puts()
-        if self.waiters.awake:
+        if self.waiters.awake and not agenda.is_held:
             for tube in list(self.waiters.awake):
                 tube.serve(agenda.now)
 
@@ -249,7 +249,7 @@ class Tubes:
             for one in (tube, *tube.stripes) if tube.stripes else (tube,):
                 if one.scan_entry is not None and one.scan_entry[0] <= now:
                     one.scan(now, RELEASED_AT_ONCE)
-                if one in awake:
+                if one in awake and not self._agenda.is_held:
                     self.waiters.serve(name, one, now)
 
     # jobs

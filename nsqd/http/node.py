@@ -67,7 +67,15 @@ class Node:
     buffers: Callable[[], BudgetFigures]  # any thread: what clients make the node buffer
     job_ids: JobIds  # trio thread; the names that clients of Disque have for jobs
     audit: "Trail | None" = None  # any thread; None: nothing is recorded
+    are_ports_open: Callable[[], bool] = lambda: True  # any thread; False: the node starts, and clients of TCP wait
+    # trio thread; takes a function to call when they are open
+    until_ports_open: Callable[[Callable[[], None]], None] = lambda then: then()
     accounts: Accounts | None = None  # trio thread; of those who are in the auth file; None: there is none
+
+    async def until_started(self) -> None:
+        """Return when the node has started: it can have its copies, or some other nodes are down. Runs in the HTTP thread."""
+        if not self.are_ports_open():
+            await self.bridge.wait(self.until_ports_open)
 
     async def registered(self, topic: str) -> None:
         """Return when nsqlookupd knows what was just created, or after a bounded time. Runs in the HTTP thread."""

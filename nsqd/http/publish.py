@@ -96,6 +96,7 @@ class Publishing:
             to.publish([body], len(body))
             return to.starting
 
+        await self._node.until_started()
         if await self._node.bridge.call(publish):
             await self._node.registered(topic)
         return OK
@@ -142,6 +143,7 @@ class Publishing:
             topic = self._node.broker.topics.get(name)
             return result, topic is not None and topic.starting
 
+        await self._node.until_started()
         result, starting = await self._node.bridge.call(act)
         if starting:
             await self._node.registered(name)

@@ -32,6 +32,7 @@ from nsqd.core.work_queue.worker import Worker
 from nsqd.protocols.credential import identity_of_another_node
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.ids import ID_SIZE, JobIds
+from nsqd.protocols.disque.jobs import CANNOT_HOLD
 from shared.auth.verbs import Verb
 from shared.values import SECOND
 
@@ -40,6 +41,7 @@ KEPT = "#kept-acknowledgements"
 KEPT_WITH_RIGHTS = "#kept-acknowledgements-with-rights"
 MOST_KEPT = 1_000_000  # in each of the two; the oldest go first
 MOST_RIGHTS = 4096  # bytes of the rights of a client whose acknowledgements are kept
+MOST_REQUEST = (1 << 20) - 64  # bytes of a command that other nodes are asked to do: it is sent in one frame
 SENT_AT_ONCE = 100  # kept acknowledgements that are sent in a turn
 SEND_EVERY = SECOND  # ns
 LOW = (1 << 32) - 1  # the bits of a message id that stand in place of the retry time
@@ -47,7 +49,7 @@ ACKNOWLEDGES = (b"ackjob", b"fastack")
 NO_PERMISSION = b"-NOPERM "  # how the reply begins of an owner who has looked at the rights of the client
 _COUNT = re.compile(rb":[0-9]{1,9}\r\n")
 ALLOWED = frozenset(  # of other nodes
-    (*ACKNOWLEDGES, b"deljob", b"nack", b"enqueue", b"dequeue", b"working", b"show", b"pause")
+    (*ACKNOWLEDGES, b"addjob", b"deljob", b"nack", b"enqueue", b"dequeue", b"working", b"show", b"pause")
 )
 
 
@@ -61,6 +63,7 @@ class JobOwners:
         self._ids = ids
         self._reader = Worker(self)  # waits for the disk, which has the rights of a client
         self._send_due = 0  # monotonic ns
+        self._last_adder = -1  # number of the node that was asked last to add a job
         self._asked: set[int] = set()  # message ids whose kept acknowledgements are being sent
         self.kept = self.dropped = 0  # acknowledgements kept, and dropped because there were too many, since the start
 
@@ -93,6 +96,27 @@ class JobOwners:
         if groups:
             _Counting(self, command, rights, then).ask(groups)
         return bool(groups)
+
+    def add(self, words: list[bytes], wait: int, then: Callable[[bytes | None], None]) -> bool:
+        request, membership = resp.words(words), self._cluster.membership
+        able = [number for number in sorted(self._cluster.links) if membership.is_awaited(number)]
+        if not able or len(request) > MOST_REQUEST:
+            return False
+        self._last_adder = next((number for number in able if number > self._last_adder), able[0])  # in turn
+        at = able.index(self._last_adder)
+        self._add_at([*able[at:], *able[:at]], request, wait, then)
+        return True
+
+    def _add_at(self, able: list[int], request: bytes, wait: int, then: Callable[[bytes | None], None]) -> None:
+        """Have the first of these nodes add a job, or the next one if that takes none."""
+
+        def answered(replies: list[bytes]) -> None:
+            if replies and able[1:] and CANNOT_HOLD in replies[0]:
+                self._add_at(able[1:], request, wait, then)
+            else:
+                then(replies[0] if replies else None)
+
+        self._lending.ask({able[0]}, b"", request, answered, wait)  # this node has looked at the right on the queue
 
     def ask(self, command: bytes, job_id: bytes, rights: bytes, then: Callable[[list[bytes]], None]) -> bool:
         message_id = self._ids.decode(job_id)

@@ -1,7 +1,7 @@
 """Turn the bytes of a client of Disque into commands, and answers into bytes, without input or output.
 
-Commands are answered in their order. While a GETJOB waits, or while a body is read from disk, later input is kept and not
-looked at. See docs/disque.md.
+Commands are answered in their order. While a GETJOB waits, an ADDJOB waits for nodes, or a body is read from disk, later input
+is kept and not looked at. See docs/disque.md.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from nsqd.core.broker import Broker
-from nsqd.core.limits import TooFewCopies, TooMany
+from nsqd.core.limits import TooMany
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.loan import Loan
@@ -26,11 +26,13 @@ from nsqd.protocols.job_client import JobClient
 from nsqd.protocols.transport import NEVER, Transport
 from shared.audit.event import Outcome
 from shared.auth.verbs import Verb
+from shared.values import SECOND
 
 UNITS_OF_A_TURN = 1024  # commands and replies count one each, and large ones more, so that no client gets a long turn
 BYTES_OF_A_UNIT = 1024  # bytes of replies that count one unit
 MOST_KEPT = 64 * 1024  # bytes of commands that are read ahead while one waits
 MOST_QUEUES_KEPT = 64  # names of queues that a client watches while it does not wait
+GONE_WITHIN = SECOND  # ns that an ADDJOB waits for nodes when its client sends no more: the client may be gone
 MOST_ECHOED = 64 * 1024  # bytes of an unknown command's name that an error repeats
 NO_AUTH = b"NOAUTH Authentication required."
 NO_PERMISSION = b"NOPERM this user has no permissions to run the '%s' command"
@@ -66,6 +68,8 @@ class Client(JobClient, ABC):
         "now",
         "number",
         "port",
+        "put_due",
+        "put_since",
         "silence",
         "wants_counters",
     )
@@ -93,7 +97,9 @@ class Client(JobClient, ABC):
         self._needed = 0  # bytes of input without which the command that is kept is not complete
         self._spent = 0  # units of this turn, out of UNITS_OF_A_TURN
         self._again = False  # True: the command is executed again when the disk has answered
-        self._deadline = NEVER  # ns: when a waiting GETJOB is given up
+        self._deadline = NEVER  # ns: when a waiting GETJOB or ADDJOB is given up
+        self.put_since = -1  # ns: when the ADDJOB came that waits until enough nodes can have a copy; -1: none waits
+        self.put_due = NEVER  # ns: until when that one waits
         self.is_gone = False  # True: the client was ended, or its connection is gone
         self.asks_others = False  # True: other nodes were asked to do the command that waits
         if self.credential is not None:
@@ -219,19 +225,20 @@ class Client(JobClient, ABC):
             self.reply_error(b"MISCONF Errors writing to the AOF file: " + self.broker.store.refusal.encode())
             return
         self.last_command = command.name
-        self.context.count(self, command.name, arguments)
+        if self.put_since < 0:  # else it is counted already
+            self.context.count(self, command.name, arguments)
         try:
             self.do(command, arguments)
         except Refused as refused:
             self.reply_error(refused.text)
             if self.credential is not None and self.credential.is_guess:
                 self.outbox.end()
-        except TooFewCopies:
-            self.reply_error(TOO_FEW_NODES)
         except TooMany as error:
             self.reply_error(b"OOM " + str(error).encode())
         except Reading as reading:
             self._block(reading)
+        if not self._again:
+            self.put_since = -1
 
     def may(self, command: bytes, arguments: list[bytes]) -> bool:
         """Return whether the client may do a command. AUTH and HELLO are how it says who it is."""
@@ -363,6 +370,27 @@ class Client(JobClient, ABC):
         if len(self.worker.watching) > MOST_QUEUES_KEPT:
             self.worker.watching = Names()
 
+    def wait_for_nodes(self, due: int) -> None:
+        """Execute the ADDJOB again when more nodes can have a copy, and at `due` (monotonic ns) for the last time."""
+        if self.put_since < 0:
+            self.put_since = self.now
+            self.put_due = min(due, self.now + GONE_WITHIN) if self._eof else due
+        self._wait = self._again = True
+        self._deadline = self.put_due
+        self.broker.put_waiters[self] = None
+        self._transport.timer_changed()
+
+    def retry_put(self) -> None:
+        """Execute the ADDJOB that waits for nodes again, in the next turn."""
+        self.broker.put_waiters.pop(self, None)
+        self._again, self._deadline = False, NEVER
+        self.continue_input()
+
+    @property
+    def is_blocked(self) -> bool:
+        """Return True while the client waits for a job, or for nodes that can have a copy of one."""
+        return self.worker.waiting or self.put_since >= 0
+
     def wait_for_others(self) -> None:
         """Look at no further command until `others_answered`."""
         self._wait = self.asks_others = True
@@ -420,6 +448,9 @@ class Client(JobClient, ABC):
         self._eof = True
         if self.waits_for_job:
             self.end_wait(self.nil_array)
+        elif self.put_since >= 0:
+            self.put_due = self._deadline = min(self.put_due, self.broker.now + GONE_WITHIN)
+            self._transport.timer_changed()
         elif not self._wait and not self.has_more:
             self.outbox.end()
 
@@ -430,6 +461,7 @@ class Client(JobClient, ABC):
         self.buffered, self.has_more, self._long = 0, False, None
         if not self.is_gone:
             self.is_gone = True
+            self.broker.put_waiters.pop(self, None)
             self.broker.seal_puts()
             self.context.queues.stop_waiting(self.worker)
             self.broker.tubes.waiters.leave(self.worker)
@@ -446,8 +478,11 @@ class Client(JobClient, ABC):
         return min(self._deadline, self._room_due)
 
     def tick(self, now: int) -> None:
-        """End a GETJOB that has waited long enough."""
+        """End a GETJOB or an ADDJOB that has waited long enough."""
         self.now = now
+        if self.put_since >= 0 and now >= self._deadline:
+            self.retry_put()
+            return
         if not self.waits_for_job or now < self.next_timer():
             return
         self.broker.tubes.release_due(self.worker, now)

@@ -9,7 +9,7 @@ from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.arguments import SYNTAX_ERROR, Refused
 from nsqd.protocols.disque.context import Priority
 from nsqd.protocols.disque.flush import Flush
-from nsqd.protocols.disque.jobs import LEAVING
+from nsqd.protocols.disque.jobs import end_waits
 
 if TYPE_CHECKING:
     from nsqd.protocols.disque.client import Client
@@ -126,9 +126,7 @@ def _leaving(client: Client, words: list[bytes]) -> None:
             why = "" if is_leaving else cluster.leave()
             if why:
                 raise Refused(b"ERR " + why.encode())
-            for one in client.context.clients():
-                if one.worker.waiting:
-                    one.end_wait(resp.error(LEAVING))
+            end_waits(client.context)
             client.reply(resp.status(b"OK"))
         case [b"no"]:
             why = cluster.stay() if is_leaving else ""

@@ -80,6 +80,12 @@ class OtherNodes(Protocol):
         False, and calls nothing, if nobody is asked.
         """
 
+    def add(self, words: list[bytes], wait: int, then: Callable[[bytes | None], None]) -> bool:
+        """Have another node do an ADDJOB, which may wait so many ns for copies, and call `then` with the reply.
+
+        None: it has not answered, and may have added the job. Returns False, and calls nothing, if nobody is asked.
+        """
+
     def ask(self, command: bytes, job_id: bytes, rights: bytes, then: Callable[[list[bytes]], None]) -> bool:
         """Have the owner of this job do a command, and call `then` with the replies of the nodes that may be its owner.
 
@@ -154,6 +160,8 @@ class DisqueContext(JobContext):
     cluster: ClusterFacts
     most_bytes: int  # of one argument: -max-msg-size
     others: OtherNodes | None = None  # None: there are none, or the client is one of another node, which has asked
+    # True: a reply waits for copies until a limit of its own; False: as long as replies of other protocols
+    has_limits: bool = True
     password: bytes = b""  # b"": there is none
     figures: Callable[[], ServerFigures] = lambda: NO_FIGURES  # of the process, for INFO
     clients: Callable[[], Sequence[Client]] = tuple  # of all connections

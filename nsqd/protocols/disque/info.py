@@ -53,7 +53,7 @@ def _clients(client: Client) -> Fields:
     yield "connected_clients", len(everybody)
     yield "client_longest_output_list", 0
     yield "client_biggest_input_buf", max((one.buffered for one in everybody), default=0)
-    yield "blocked_clients", sum(one.worker.waiting for one in everybody)
+    yield "blocked_clients", sum(one.is_blocked for one in everybody)
 
 
 def _memory(client: Client) -> Fields:

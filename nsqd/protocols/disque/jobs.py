@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from nsqd.core.limits import TooFewCopies
 from nsqd.core.queues import QueuedJob, TooLateError
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.put_batch import JobOptions
@@ -15,12 +16,14 @@ from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.arguments import AddJob, GetJob, Refused, addjob, getjob, job_ids
 from nsqd.protocols.disque.audited import note_answer
 from nsqd.protocols.disque.client import COPIES_TOO_LATE, GONE_BEFORE_COPIED, NO_PERMISSION, TOO_FEW_NODES
+from nsqd.protocols.disque.context import Priority
 from nsqd.protocols.disque.rights import need_of
 from nsqd.protocols.transport import NEVER
 from shared.values import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from nsqd.protocols.disque.client import Client
+    from nsqd.protocols.disque.context import DisqueContext
 
 PRIORITY = JobOptions().priority  # of all jobs that Disque's clients add: their queues have none
 USUAL_COPIES = 3  # that a job gets whose ADDJOB names no number, if the cluster has as many nodes
@@ -42,19 +45,54 @@ def usual_copies(client: Client) -> int:
 def add(client: Client, arguments: list[bytes]) -> None:
     """Do an ADDJOB: answer with the job's id."""
     wanted = addjob(arguments, usual_copies(client))
-    add_together(client, wanted, [wanted.body])
-
-
-def add_together(client: Client, wanted: AddJob, bodies: list[bytes]) -> None:
-    """Add jobs that differ in their bodies only, and answer with the id of each. Raises Refused, TooMany."""
-    queue = client.context.queue(wanted.queue)
+    client.context.queue(wanted.queue)  # raises Refused if no queue can have the name
     if client.is_held_back():
         client.execute_again()
         return
+    if not (client.broker.draining_since and _pass_on(client, wanted, arguments)):
+        _add(client, wanted)
+
+
+def _pass_on(client: Client, wanted: AddJob, arguments: list[bytes]) -> bool:
+    """Have another node add the job, because this one leaves or drains. Returns False if no other node can be asked."""
+    wait = 0 if wanted.is_async else _limit(client.now, wanted.timeout, wanted.ttl)[0] - client.now
+
+    def then(reply: bytes | None) -> None:
+        if reply is not None and reply.startswith(b"+") and client.credential is not None:
+            client.count_published(1, len(wanted.body))
+        client.others_answered(resp.error(COPIES_TOO_LATE) if reply is None else reply)
+
+    others = client.context.others
+    if others is None or not others.add(arguments, wait, then):
+        return False
+    client.wait_for_others()
+    return True
+
+
+def _add(client: Client, wanted: AddJob) -> None:
+    """Add a job, and answer with its id. Raises Refused, TooMany.
+
+    While fewer nodes can have a copy than are needed, the command waits, as long as its timeout says.
+    """
+    queue = client.context.queue(wanted.queue)
     copies = wanted.replicate or usual_copies(client)
-    _check(client, queue, wanted, copies)
     asks_for_copies = not wanted.is_async and copies > 1
-    _put(client, queue, options_of(wanted, copies), bodies, asks_for_copies, wanted.timeout)
+    try:
+        _check(client, queue, wanted, copies)
+        _put(client, queue, options_of(wanted, copies), [wanted.body], asks_for_copies, wanted.timeout)
+    except TooFewCopies:
+        _wait_for_nodes(client, queue, wanted, copies)
+
+
+def _wait_for_nodes(client: Client, queue: str, wanted: AddJob, copies: int) -> None:
+    """Try again when more nodes can have a copy. Raises Refused if the timeout is over, or the cluster is too small."""
+    topic = client.broker.topics.get(queue)
+    usual = topic.usual_copies if topic is not None else client.broker.limits.policy.replicate
+    due = client.put_due if client.put_since >= 0 else _limit(client.now, wanted.timeout, wanted.ttl)[0]
+    is_over = client.now >= due or wanted.is_async
+    if is_over or max(usual, copies) > client.context.cluster.size():
+        raise Refused(TOO_FEW_NODES)
+    client.wait_for_nodes(due)
 
 
 def options_of(wanted: AddJob, copies: int) -> JobOptions:
@@ -66,7 +104,7 @@ def options_of(wanted: AddJob, copies: int) -> JobOptions:
 def add_usual(
     client: Client, queue: str, options: JobOptions, bodies: list[bytes], asks_for_copies: bool, timeout: int
 ) -> bool:
-    """Add jobs as `add_together` does, if that refuses nothing and the queue has no limit.
+    """Add jobs that differ in their bodies only as `add` does, if that refuses nothing and the queue has no limit.
 
     `timeout`: ms that the replies wait for copies; 0: no limit. Returns False, and adds nothing, if it may refuse. Raises
     TooMany, TooFewCopies.
@@ -88,7 +126,7 @@ def _put(
         options = options._replace(due=client.now + options.delay * SECOND)
     marks: tuple[Mark, ...] | None = None
     if asks_for_copies or broker.context.copies > 1:  # else no topic has copies
-        marks = broker.tubes.ask_for_copies(queue, options.copies if asks_for_copies else 1, has_limit=True)
+        marks = broker.tubes.ask_for_copies(queue, options.copies if asks_for_copies else 1, context.has_limits)
     number = broker.tubes.put_into(queue, bodies, options)
     context.queues.use(queue, client.now)
     if client.credential is not None:
@@ -104,10 +142,11 @@ def _put(
     usual = topic.marks
     if topic.starting:
         client.wait_for_start(queue)
-    if marks is None or marks is usual:
-        client.reply(replies, usual)
+    if marks is None or marks is usual or not context.has_limits:
+        client.reply(replies, usual if marks is None else marks)
     else:
-        client.reply_by(replies, marks, *_limit(client.now, timeout, options.ttl), len(bodies))
+        since = client.put_since if client.put_since >= 0 else client.now
+        client.reply_by(replies, marks, *_limit(since, timeout, options.ttl), len(bodies))
 
 
 def _limit(now: int, timeout: int, ttl: int) -> tuple[int, bytes]:
@@ -122,13 +161,13 @@ def _limit(now: int, timeout: int, ttl: int) -> tuple[int, bytes]:
 
 
 def _check(client: Client, queue: str, wanted: AddJob, copies: int) -> None:
-    """Raise Refused if the jobs cannot be added now."""
+    """Raise Refused if the jobs cannot be added, TooFewCopies if too few nodes can have a copy now."""
     broker = client.broker
     if broker.draining_since:
         alone = copies == 1 or client.context.cluster.size() > 1
         raise Refused(TOO_FEW_NODES + (CANNOT_HOLD if alone else b""))
     if copies > broker.context.copies and not wanted.is_async:
-        raise Refused(TOO_FEW_NODES)
+        raise TooFewCopies
     queues = client.context.queues
     if wanted.maxlen is not None and queues.length(queue) >= wanted.maxlen:
         raise Refused(TOO_LONG)
@@ -164,10 +203,24 @@ def get_again(client: Client, wanted: GetJob) -> None:
     if wanted.nohang:
         client.reply(client.nil_array)
         client.forget_many_queues()
-    elif client.broker.draining_since and context.cluster.nodes()[0].is_leaving:
+    elif client.broker.draining_since and context.cluster.nodes()[0].is_leaving and not _comes_back(client):
         raise Refused(LEAVING)
     else:
         client.wait_for_job(min(wanted.timeout, NEVER // MILLISECOND // 2))
+
+
+def end_waits(context: DisqueContext) -> None:
+    """Tell all clients that wait for a job to connect to another node."""
+    for one in context.clients():
+        if one.worker.waiting:
+            one.end_wait(resp.error(LEAVING))
+
+
+def _comes_back(client: Client) -> bool:
+    """Return True if this node leaves and has jobs for a client that would wait: the node that owns them next lends them."""
+    context = client.context
+    can_lend = any(node.priority is Priority.GOOD for node in context.cluster.nodes()[1:])
+    return can_lend and client.broker.agenda.is_held and any(map(context.queues.length, client.worker.watching))
 
 
 def _count(client: Client, arguments: list[bytes], do: Callable[[QueuedJob], bool]) -> None:

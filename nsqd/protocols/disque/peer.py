@@ -120,7 +120,7 @@ class Peer(Client):
         return _Add(queue, options, data[at:begin], len(body), behind, is_usual, asks, wanted.timeout)
 
     def repeat(self, data: bytes, at: int) -> int:
-        if self.silence or self.context.monitors or not self.authorized:
+        if self.silence or self.context.monitors or not self.authorized or self.put_since >= 0:
             return 0
         add, get = self._add, self._get
         if add is not None and data.startswith(add.before, at):

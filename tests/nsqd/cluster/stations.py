@@ -48,14 +48,16 @@ class Station:
             node.broker = Broker(Limits(whole_job_ids=True), node.store, ids, Random(1).randrange)
             node.broker.begin(node.now, 1_800_000_000 * 10**9 + node.now)
         self.node = node
-        self.context = DisqueContext(Queues(node.broker.tubes), JobIds(b"a cluster"), Alone(number, 0), 1 << 20)
+        self.context = DisqueContext(
+            Queues(node.broker.tubes), JobIds(b"a cluster"), Alone(number, 0, node.broker.drain), 1 << 20
+        )
         self.links: dict[int, End] = {}
         self.cluster = SimpleNamespace(
             own=self.identity,
             links=self.links,
             lease=number << 48 | 1 << 40,
             leases={},
-            membership=SimpleNamespace(members=[]),
+            membership=SimpleNamespace(members=[], is_awaited=lambda number: True),
             ownership=SimpleNamespace(epochs={}),
         )
         self.port = SimpleNamespace(cluster=self.cluster, flush=lambda: None, on_closed=None, on_attach=None)

@@ -428,7 +428,7 @@ def test_other_nodes_may_not_ask_for_everything() -> None:
     cluster = Cluster(2)
     a, _ = cluster.stations
     replies: list[bytes] = []
-    for data in (request("DEBUG", "FLUSHALL"), request("ADDJOB", "q", "x", 0), b"*1\r\n$9", b"\xff" * 100, b"\r\n"):
+    for data in (request("DEBUG", "FLUSHALL"), request("GETJOB", "FROM", "q"), b"*1\r\n$9", b"\xff" * 100, b"\r\n"):
         a.jobs._execute(b"", data, replies.append)
     assert set(replies) == {b"-ERR other nodes may not ask that\r\n"}
     assert len(replies) == 5

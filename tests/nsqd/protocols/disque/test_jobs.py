@@ -326,7 +326,9 @@ def test_a_remembered_command_asks_for_as_many_copies_as_the_cluster_has_nodes_n
     wire.add("q")
     wire.add("q")
     cluster.nodes_ = 3
-    assert [wire.do("ADDJOB", "q", "body", 0) for _ in range(2)] == [TOO_FEW] * 2
+    assert [wire.do("ADDJOB", "q", "body", 0, "REPLICATE", 4) for _ in range(2)] == [TOO_FEW] * 2
+    assert wire.replies(request("ADDJOB", "q", "body", 5)) == []
+    assert wire.advance(5).replies() == [TOO_FEW]
     assert asked == []
 
     wire.node.broker.set_copies(3)
@@ -337,8 +339,9 @@ def test_a_remembered_command_asks_for_as_many_copies_as_the_cluster_has_nodes_n
     assert set(asked[:-2]) == {3}
 
     wire.node.broker.set_copies(1)
-    assert wire.do("ADDJOB", "q", "body", 0, "REPLICATE", 2) == TOO_FEW
+    assert wire.replies(request("ADDJOB", "q", "body", 0, "REPLICATE", 2)) == []
     wire.node.broker.set_copies(3)
+    assert wire.replies()[0].startswith("D-")
     asked.clear()
     for _ in range(2):
         wire.add("q", "body", "REPLICATE", 2, "ASYNC")
