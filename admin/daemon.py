@@ -300,5 +300,7 @@ def client_context(options: AdminOptions) -> ssl.SSLContext:
         try:
             context.load_cert_chain(options.http_client_tls_cert, options.http_client_tls_key)
         except ssl.SSLError as error:
-            raise TlsError(f"http-client-tls-cert: {pair_problem(error, _LEVEL_FLAG)}") from None
+            raise TlsError(
+                f"http-client-tls-cert: {pair_problem(error, _LEVEL_FLAG, options.http_client_tls_security_level)}"
+            ) from None
     return context

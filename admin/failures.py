@@ -28,6 +28,7 @@ MEANINGS = {
     "CHANNEL_NOT_FOUND": "the channel does not exist",
     "TOPIC_STARTING": "the topic is being created. Try again",
     "DRAINING": "the node is draining and rejects new messages",
+    "DISK_FULL": "the node cannot write to its disk",
     "EXITING": "the node rejects new messages",
     "NOREPL": "the node cannot make the number of copies that the topic needs",
     "INVALID_REPLICATE": "the node cannot keep that many copies",

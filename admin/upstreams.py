@@ -255,7 +255,9 @@ class Upstreams:
 
 def _reason(error: BaseException) -> str:
     """Return why a request failed, and if it was TLS what to do."""
-    return advised(why_failed(error), "-http-client-tls-root-ca-file", "-http-client-tls-cert")
+    return advised(
+        why_failed(error, "-http-client-tls-security-level"), "-http-client-tls-root-ca-file", "-http-client-tls-cert"
+    )
 
 
 def _server(url: str) -> str:

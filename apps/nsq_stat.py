@@ -247,9 +247,21 @@ async def _rounds(options: Options, out: TextIO) -> None:
             if not nodes and number == 0:
                 raise NothingFound
             changes = rates.update(started, nodes)
-            out.write(HEADER if number % ROWS == 0 else "")
-            out.write(row(changes, Stats.total(list(nodes.values()))) if number and nodes else "")
+            text = HEADER if number % ROWS == 0 else ""
+            text += row(changes, Stats.total(list(nodes.values()))) if number and nodes else ""
+            await _until_writable(out)
+            out.write(text)
             out.flush()
+
+
+async def _until_writable(out: TextIO) -> None:
+    """Wait until a pipe or a terminal has room for some lines: a signal ends this wait, but not that of a write."""
+    import trio
+
+    try:
+        await trio.lowlevel.wait_writable(out.fileno())
+    except (OSError, ValueError):  # a regular file, or a stream in memory: it never waits for a reader
+        await trio.lowlevel.checkpoint()
 
 
 class Question:

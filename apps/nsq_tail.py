@@ -12,12 +12,13 @@ See docs/tools/nsq_tail.md.
 
 import os
 import random
+import select
 import selectors
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import BinaryIO
+from itertools import accumulate
 
 from apps import passthrough
 from apps.addresses import check_tcp_source
@@ -68,7 +69,7 @@ def main() -> int:
         return 0
     log.configure(f"[{PROGRAM}] ", "info")
     try:
-        return run(options, sys.stdout.buffer)
+        return run(options, sys.stdout.fileno())
     except (ValueError, ClientError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 1
@@ -78,15 +79,15 @@ def main() -> int:
         return 0
 
 
-def run(options: Options, out: BinaryIO) -> int:
-    """Print messages until -n are printed or a signal arrives. Raises ValueError for wrong options."""
+def run(options: Options, out: int) -> int:
+    """Print messages to a descriptor until -n are printed or a signal arrives. Raises ValueError for wrong options."""
     consumers = make_consumers(options)
     with Interrupts() as interrupts, ExitStack() as stack, selectors.DefaultSelector() as selector:
         selector.register(interrupts, selectors.EVENT_READ)
         for consumer in consumers:
             stack.enter_context(consumer)
             selector.register(consumer, selectors.EVENT_READ)
-        printer = Printer(out, options.n, options.print_topic)
+        printer = Printer(lambda data: write_unless_interrupted(out, data, interrupts), options.n, options.print_topic)
         stack.callback(printer.requeue_unprinted)  # runs before the consumers close, also after a broken pipe
         while not interrupts.received and not printer.is_full:
             for consumer in consumers:
@@ -114,17 +115,32 @@ def make_consumers(options: Options) -> list[Consumer]:
     ]
 
 
-class Printer:
-    """Writes batches of messages to a stream, up to a limit."""
+def write_unless_interrupted(out: int, data: bytes, interrupts: Interrupts) -> int:
+    """Write to a descriptor, and wait until it takes the bytes or a signal arrives. Return how many bytes were written.
 
-    def __init__(self, out: BinaryIO, limit: int, with_topic: bool) -> None:
-        self._out = out
+    The reader of a pipe may be stuck, so no write is larger than what a pipe with room takes at once.
+    """
+    view, done = memoryview(data), 0
+    while done < len(data):
+        interrupted, _, _ = select.select([interrupts], [out], [])
+        if interrupted:
+            break
+        done += os.write(out, view[done : done + select.PIPE_BUF])
+    return done
+
+
+class Printer:
+    """Writes batches of messages, up to a limit."""
+
+    def __init__(self, write: Callable[[bytes], int], limit: int, with_topic: bool) -> None:
+        """`write` returns how many bytes it has written: less than all ends the program."""
+        self._write = write
         self._left = limit or float("inf")  # how many may still be printed
         self._with_topic = with_topic
-        self._unprinted: list[Message] = []  # messages beyond the limit, or of a write that failed
+        self._unprinted: list[Message] = []  # messages beyond the limit, or of a write that failed or was interrupted
 
     def print(self, topic: str, batch: Sequence[Message]) -> None:
-        """Write, flush, and then finish a batch: a crash between these steps repeats a line rather than losing it."""
+        """Write and then finish a batch: a crash between these steps repeats a line rather than losing it."""
         if len(batch) > self._left:
             room = int(self._left)
             self._unprinted += batch[room:]
@@ -133,12 +149,14 @@ class Printer:
             return
         prefix = f"{topic} | ".encode() if self._with_topic else b""
         self._unprinted += batch
-        self._out.write(b"".join([prefix + message.body + b"\n" for message in batch]))
-        self._out.flush()
-        del self._unprinted[-len(batch) :]
-        for message in batch:
+        lines = [prefix + message.body + b"\n" for message in batch]
+        written = self._write(b"".join(lines))
+        count = sum(end <= written for end in accumulate(map(len, lines)))
+        first = len(self._unprinted) - len(batch)
+        del self._unprinted[first : first + count]
+        for message in batch[:count]:
             message.finish()
-        self._left -= len(batch)
+        self._left -= count
 
     def requeue_unprinted(self) -> None:
         """Requeue all messages that were not printed, without delay, so that other consumers get them at once."""

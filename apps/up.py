@@ -40,6 +40,7 @@ from apps.supervisor import (
     Thaw,
 )
 from shared.files import replace_file
+from shared.lossy_stream import RETRY, describe_loss, is_behind, make_lossy
 from shared.values import SECOND
 
 POLL = 0.05  # s between two questions to daemons that start
@@ -78,6 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
     The code is 0 if the user ended it and every daemon stopped cleanly, and 1 if a daemon could not start, is down in the end
     because it died, or had to be killed.
     """
+    for name in ("stdout", "stderr"):  # this program must not wait for a terminal: it watches the daemons
+        make_lossy(name, lambda lines: f"penstock up: {describe_loss(lines)}\n")
     options = [*arguments.set, *([DEBUG_ROUTES] if arguments.chaos else [])]
     secure = SecureSet(arguments.secure) if arguments.secure is not None else None
     if secure is not None and arguments.chaos:
@@ -162,6 +165,8 @@ class Processes:
                 if self._answers(self._daemons[name]):
                     self._carry_out(supervisor.answered(name, time.monotonic_ns()))
             self._carry_out(supervisor.tick(time.monotonic_ns()))
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()  # the number of lines that a stuck terminal did not take
             for question in self._control.questions() if self._control is not None else ():
                 question.reply(self._answer(question))
         return supervisor.exit_code
@@ -178,6 +183,8 @@ class Processes:
     def _longest_wait(self) -> float:
         if self._supervisor.starting():
             return POLL
+        if is_behind(sys.stdout, sys.stderr):
+            return RETRY
         return min(LONGEST_WAIT, max(0.0, (self._supervisor.due() - time.monotonic_ns()) / SECOND))
 
     def _handle_signal(self, number: int) -> None:

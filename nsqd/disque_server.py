@@ -153,7 +153,8 @@ def _listening(address: str, settings: Settings) -> Iterator[Listener]:
     """Listen while in the context, as the settings say. Raises ListenError."""
     with listening(address, authorizes=bool(settings["requirepass"])) as listener:
         if listener.port < 0:
-            os.chmod(address, int(settings["unixsocketperm"], 8) or 0o777 & ~_umask())
+            if mode := int(settings["unixsocketperm"], 8):  # 0: the umask decides
+                os.chmod(address, mode)
         elif seconds := settings.number("tcp-keepalive"):  # accepted connections inherit this
             listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if hasattr(socket, "TCP_KEEPIDLE"):
@@ -161,12 +162,6 @@ def _listening(address: str, settings: Settings) -> Iterator[Listener]:
                 listener.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, seconds // 3))
                 listener.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
         yield listener
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 @contextlib.contextmanager

@@ -184,9 +184,10 @@ def _lookupd_tls(options: NsqdOptions) -> ClientCertificates | None:
     if not options.lookupd_tls_root_ca_file:
         return None
     from shared.tls_client import ClientCertificates, load_client
+    from shared.tls_strength import LEVEL_FLAG
 
     files = options.lookupd_tls_root_ca_file, options.lookupd_tls_cert, options.lookupd_tls_key
-    return ClientCertificates(partial(load_client, *files, "lookupd-tls-", options.tls_security_level))
+    return ClientCertificates(partial(load_client, *files, "lookupd-tls-", options.tls_security_level, LEVEL_FLAG))
 
 
 def _node_tls(options: NsqdOptions) -> ClientCertificates | None:

@@ -9,6 +9,9 @@ A line may quote what a peer sent, but a peer cannot forge a line: control chara
 traceback, which has many lines in NSQ's form, is indented. A peer cannot fill the disk either: shared/repeats.py bounds
 how often each line is written.
 
+A reader that takes no more bytes stops nothing: while standard error is full, lines are dropped and counted
+(shared/lossy_stream.py).
+
 See docs/design/nsq-daemons.md#log-lines.
 """
 
@@ -23,6 +26,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TextIO
 
+from shared.lossy_stream import RETRY, describe_loss, is_behind, make_lossy
 from shared.repeats import Kind, Repeated, Repeats
 
 LEVELS = {
@@ -95,8 +99,7 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         self._log_repeats(self._repeats.ended(now))
         if self._repeats.admits(record, now):
             super().emit(record)
-        elif self._timer is None:
-            self._set_timer(now)
+        self._set_timer(now)
 
     def leave_out(self, kind: Kind) -> bool:
         """Count a line and return True, if `emit` would leave it out. For lines so frequent that making them is costly."""
@@ -117,10 +120,17 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
             self.release()
         super().close()
 
+    def report_loss(self, lines: int) -> str:
+        """Return the line about lines that the stream has dropped, for shared.lossy_stream.LossyStream."""
+        return self.format(_record(logging.WARNING, describe_loss(lines))) + self.terminator
+
     def _set_timer(self, now: float) -> None:
-        self._timer = threading.Timer(max(0.0, self._repeats.next_end - now), self._due)
-        self._timer.daemon = True  # the program does not wait for it, because `close` writes the same lines
-        self._timer.start()
+        """Start the timer, unless it runs, if lines were left out or dropped."""
+        wait = RETRY if is_behind(self.stream) else self._repeats.next_end - now
+        if self._timer is None and wait < math.inf:
+            self._timer = threading.Timer(max(0.0, wait), self._due)
+            self._timer.daemon = True  # the program does not wait for it, because `close` writes the same lines
+            self._timer.start()
 
     def _due(self) -> None:
         """Write the numbers that are due. The timer calls this in its own thread."""
@@ -129,23 +139,28 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
             self._timer = None
             now = self._clock()
             self._log_repeats(self._repeats.ended(now))
-            if self._repeats.next_end < math.inf:
-                self._set_timer(now)
+            self.flush()  # the number of dropped lines
+            self._set_timer(now)
         finally:
             self.release()
 
     def _log_repeats(self, repeated: list[Repeated]) -> None:
         for one in repeated:
-            super().emit(logging.LogRecord(log.name, one.level, "", 0, "%s", (one,), None))
+            super().emit(_record(one.level, str(one)))
 
 
 FORMATS = {"nsq": NsqFormatter, "json": JsonFormatter}
 
 
 def configure(prefix: str, level: str, format: str = "nsq") -> None:
-    """Send this program's log to standard error. `level` is a key of LEVELS, in any case; `format` is one of FORMATS."""
+    """Send this program's log to standard error. `level` is a key of LEVELS, in any case; `format` is one of FORMATS.
+
+    From now on nothing that is written to sys.stderr waits for its reader.
+    """
     handler = LimitedHandler(sys.stderr)
     handler.setFormatter(FORMATS[format](prefix))
+    make_lossy("stderr", handler.report_loss)
+    handler.setStream(sys.stderr)
     log.handlers[:] = [handler]
     log.propagate = False
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # neither form shows them
@@ -173,6 +188,10 @@ def escape(text: str) -> str:
 def level_name() -> str:
     """Return the current level, as a key of LEVELS."""
     return next(name for name, number in LEVELS.items() if number == log.level)
+
+
+def _record(level: int, text: str) -> logging.LogRecord:
+    return logging.LogRecord(log.name, level, "", 0, "%s", (text,), None)
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from shared.log import log
 from shared.tls_info import TlsError as TlsError  # re-exported
 from shared.tls_info import TlsInfo
-from shared.tls_strength import CIPHERS, CLIENT_CIPHERS, SECURITY_LEVEL, at_level, pair_problem, weakness_advice
+from shared.tls_strength import (
+    CIPHERS,
+    CLIENT_CIPHERS,
+    LEVEL_FLAG,
+    SECURITY_LEVEL,
+    at_level,
+    pair_problem,
+    weakness_advice,
+)
 
 if TYPE_CHECKING:
     from shared.tls_any_certificate import AnyCertificateContext
@@ -148,8 +156,8 @@ def client_context(root_ca: str, min_version: str, security_level: int = SECURIT
     return context
 
 
-def describe_failure(error: BaseException) -> str:
-    """Return why a handshake or connection failed, in one line; for a weak certificate, also the flag that admits it.
+def describe_failure(error: BaseException, flag: str = LEVEL_FLAG) -> str:
+    """Return why a handshake or connection failed, in one line; for a weak certificate, also how `flag` admits it.
 
     Examples: "certificate verify failed: self-signed certificate", or "peer did not return a certificate".
     """
@@ -157,7 +165,7 @@ def describe_failure(error: BaseException) -> str:
     text = str(why).lower().replace("_", " ")
     if isinstance(error, ssl.SSLCertVerificationError) and error.verify_message:
         text += f": {error.verify_message}"
-    return text + weakness_advice(text)
+    return text + weakness_advice(text, flag)
 
 
 # Building contexts
@@ -186,7 +194,7 @@ def _stdlib_context(files: TlsFiles) -> ssl.SSLContext:
     try:
         context.load_cert_chain(files.cert, files.key, password=lambda: "")  # otherwise OpenSSL asks the terminal
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise TlsError(pair_problem(error)) from None
+        raise TlsError(pair_problem(error, LEVEL_FLAG, files.security_level)) from None
     if files.client_auth_policy in _VERIFYING:
         context.verify_mode = _VERIFYING[files.client_auth_policy]
         _trust(context, files.root_ca, ssl.Purpose.CLIENT_AUTH)

@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 from OpenSSL import SSL
 
 from shared.tls_info import TlsError
-from shared.tls_strength import CIPHERS, at_level, pair_problem
+from shared.tls_strength import CIPHERS, LEVEL_FLAG, at_level, pair_problem
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class AnyCertificateContext:
         context.set_options(SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION)
         context.set_session_id(b"penstock")  # without an id OpenSSL does not resume sessions that have certificates
         context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, lambda *_: True)
-        _load(context, cert, key)
+        _load(context, cert, key, security_level)
         self._context = context
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, server_side: bool) -> AnyCertificateObject:
@@ -141,7 +141,7 @@ class AnyCertificateObject:
             pass
 
 
-def _load(context: SSL.Context, cert: str, key: str) -> None:
+def _load(context: SSL.Context, cert: str, key: str, level: int) -> None:
     """Load the chain, with our own certificate first, and its key. Raises TlsError."""
     try:
         chain = load_pem_x509_certificates(Path(cert).read_bytes())
@@ -151,9 +151,9 @@ def _load(context: SSL.Context, cert: str, key: str) -> None:
             context.add_extra_chain_cert(issuer)
         context.check_privatekey()
     except SSL.Error as error:
-        raise TlsError(pair_problem(_translate(error))) from None
+        raise TlsError(pair_problem(_translate(error), LEVEL_FLAG, level)) from None
     except (OSError, TypeError, ValueError, UnsupportedAlgorithm) as error:  # TypeError: the key is encrypted
-        raise TlsError(pair_problem(error)) from None
+        raise TlsError(pair_problem(error, LEVEL_FLAG, level)) from None
 
 
 def _translate(error: SSL.Error) -> ssl.SSLError:

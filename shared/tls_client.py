@@ -8,7 +8,7 @@ from typing import Any
 
 from shared.tls import client_context, describe_failure
 from shared.tls_info import TlsError
-from shared.tls_strength import LEVEL_FLAG, SECURITY_LEVEL, pair_problem
+from shared.tls_strength import SECURITY_LEVEL, pair_problem
 
 _NO_FAILURE = (
     ssl.SSLWantReadError,
@@ -51,27 +51,36 @@ class _Following(ssl.SSLContext):
 
 
 def load_client(
-    root_ca: str, cert: str = "", key: str = "", flag: str = "", level: int = SECURITY_LEVEL
+    root_ca: str,
+    cert: str = "",
+    key: str = "",
+    flag: str = "",
+    level: int = SECURITY_LEVEL,
+    level_flag: str = "",
 ) -> ssl.SSLContext:
     """Return the context of a client that trusts the authorities in a file, and shows a certificate if it has one.
 
-    Hosts must have the names by which they are addressed. `flag`: what the flags begin with, for errors. Raises TlsError.
+    Hosts must have the names by which they are addressed. `flag`: what the flags begin with, for errors.
+    `level` is OpenSSL's security level, and `level_flag` the flag that sets it ("": none does). Raises TlsError.
     """
     context = client_context(root_ca, "tls1.2", level)
     if cert:
         try:
             context.load_cert_chain(cert, key, password=lambda: "")  # otherwise OpenSSL asks the terminal
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            raise TlsError(f"{flag}cert {cert}: {pair_problem(error, LEVEL_FLAG)}") from None
+            raise TlsError(f"{flag}cert {cert}: {pair_problem(error, level_flag, level)}") from None
     return context
 
 
-def why_failed(error: BaseException) -> str:
-    """Return why a request over HTTP failed, in one line: clients of HTTP hide what TLS said among the causes."""
+def why_failed(error: BaseException, level_flag: str = "") -> str:
+    """Return why a request over HTTP failed, in one line: clients of HTTP hide what TLS said among the causes.
+
+    `level_flag` sets OpenSSL's security level of this client; "": nothing does.
+    """
     found: BaseException | None = error
     while found is not None and (not isinstance(found, ssl.SSLError) or isinstance(found, _NO_FAILURE)):
         found = found.__cause__ or found.__context__
-    return f"TLS: {describe_failure(found)}" if found is not None else str(error) or type(error).__name__
+    return f"TLS: {describe_failure(found, level_flag)}" if found is not None else str(error) or type(error).__name__
 
 
 def advised(reason: str, authority: str, certificate: str) -> str:

@@ -12,12 +12,9 @@ CLIENT_CIPHERS = "ECDH+AESGCM:ECDH+CHACHA20:ECDH+AES:DHE+AES:!aNULL:!eNULL:!aDSS
 # OpenSSL's level: 2 wants RSA keys of 2048 bits, 1 accepts those of 1024, 0 also signatures of SHA-1. Go has none.
 SECURITY_LEVEL = 2
 LEVEL_FLAG = "-tls-security-level"
-_TOO_WEAK = {  # what OpenSSL says of a certificate below the level -> the highest level that accepts it
-    "key too small": 1,
-    "key too weak": 1,
-    "md too weak": 0,
-    "digest algorithm too weak": 0,
-}
+# What OpenSSL says of a certificate below its level. Keys have levels (RSA: 1 wants 1,024 bits), weak digests only level 0.
+_WEAK_KEYS = ("key too small", "key too weak")
+_WEAK_DIGESTS = ("md too weak", "digest algorithm too weak")
 
 
 def at_level(ciphers: str, security_level: int) -> str:
@@ -25,15 +22,27 @@ def at_level(ciphers: str, security_level: int) -> str:
     return f"{ciphers}:@SECLEVEL={security_level}"
 
 
-def weakness_advice(reason: str, flag: str = LEVEL_FLAG) -> str:
-    """Return a hint to append to OpenSSL's reason: the flag that admits a too weak certificate. "" for other reasons."""
-    level = next((level for words, level in _TOO_WEAK.items() if words in reason), None)
-    return "" if level is None else f" (below OpenSSL's security level; {flag}={level} admits it)"
+def weakness_advice(reason: str, flag: str = LEVEL_FLAG, level: int = SECURITY_LEVEL) -> str:
+    """Return a hint to append to OpenSSL's reason: which level of the flag admits a too weak certificate.
+
+    `level` is the level in use, as far as the caller knows it. Without a flag, the hint asks for a stronger certificate. It is
+    "" for other reasons, and where no level helps.
+    """
+    is_key = any(words in reason for words in _WEAK_KEYS)
+    if not level or not (is_key or any(words in reason for words in _WEAK_DIGESTS)):
+        return ""
+    if not flag:
+        return " (below OpenSSL's security level: use RSA keys of 2048 bits at least, and SHA-256)"
+    if is_key and level > 1:
+        return (
+            f" (below OpenSSL's security level; {flag}=1 admits RSA keys of 1024 bits or more, {flag}=0 smaller ones)"
+        )
+    return f" (below OpenSSL's security level; {flag}=0 admits it)"
 
 
-def pair_problem(error: Exception, level_flag: str = LEVEL_FLAG) -> str:
-    """Return what is wrong with a certificate and its key, in one line. `level_flag` sets this program's security level."""
+def pair_problem(error: Exception, flag: str = LEVEL_FLAG, level: int = SECURITY_LEVEL) -> str:
+    """Return what is wrong with a certificate and its key, in one line. `flag` and `level` are as for `weakness_advice`."""
     reason = (getattr(error, "reason", None) or str(error).partition("\n")[0]).lower().replace("_", " ")
     if "mismatch" in reason or reason in ("no private key assigned", "no certificate assigned"):
         return "tls: private key does not match public key"
-    return f"tls: cannot use the certificate or its key: {reason}{weakness_advice(reason, level_flag)}"
+    return f"tls: cannot use the certificate or its key: {reason}{weakness_advice(reason, flag, level)}"

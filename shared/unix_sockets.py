@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 PREFIX = "unix:"
-MODE = 0o666  # every user who may enter the directory may connect
+BY_UMASK = -1  # the mode that the umask of the process leaves, as for every file
 NOBODY = -1  # the user of a connection of which the system does not say whose it is; no user has this number
 MOST_ID = 2**32 - 2  # the greatest number of a user or a group
 _KEYS = ("mode", "user", "group")
@@ -32,7 +32,7 @@ class UnixAddress:
     """A unix socket to listen on."""
 
     path: str
-    mode: int = MODE
+    mode: int = BY_UMASK
     user: int = -1  # who is to own it; -1: whoever runs the daemon
     group: int = -1  # likewise
 
@@ -57,7 +57,7 @@ def parse_unix_address(text: str) -> UnixAddress:
         values[key] = value
     return UnixAddress(
         path,
-        _mode(values["mode"]) if "mode" in values else MODE,
+        _mode(values["mode"]) if "mode" in values else BY_UMASK,
         user_number(values["user"]) if "user" in values else -1,
         _group_number(values["group"]) if "group" in values else -1,
     )
@@ -102,18 +102,25 @@ def bind_unix(address: UnixAddress) -> socket.socket:
     try:
         _remove_stale(address.path)
         sock.setblocking(False)
-        # The mask makes the file with its mode. chmod would change whatever somebody has put into its place meanwhile.
-        before = os.umask(0o777 & ~address.mode)
-        try:
+        if address.mode == BY_UMASK:
             sock.bind(address.path)
-        finally:
-            os.umask(before)
+        else:
+            _bind_with_mode(sock, address)
         if (address.user, address.group) != (-1, -1):
             _give_away(address)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def _bind_with_mode(sock: socket.socket, address: UnixAddress) -> None:
+    """Bind under the mask that makes the file with its mode: chmod would change whatever stands in its place meanwhile."""
+    before = os.umask(0o777 & ~address.mode)
+    try:
+        sock.bind(address.path)
+    finally:
+        os.umask(before)
 
 
 def _give_away(address: UnixAddress) -> None:

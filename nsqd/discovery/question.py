@@ -84,5 +84,5 @@ async def _ask(url: str, params: dict[str, str], timeouts: tuple[float, float], 
                     answer.raise_for_status()
                     content = await read_answer(answer, MOST_ANSWER)
     except _NO_ANSWER as error:
-        raise AnswerError(why_failed(error)) from None
+        raise AnswerError(why_failed(error, "-tls-security-level")) from None
     return parse_object(content, MOST_ANSWER_MEMORY)

@@ -54,9 +54,9 @@ def topic_to_publish_to(broker: Broker, name: str) -> Topic:
 
 
 def refuse_if_need_be(broker: Broker) -> None:
-    """Raise HttpError 503 while the node takes no messages: DRAINING, or EXITING, the original's word for any failed put."""
+    """Raise HttpError 503 while the node takes no messages: DRAINING, or DISK_FULL and the reason that TCP gives, too."""
     if broker.refusal:
-        raise HttpError(503, DRAINING if broker.refusal == DRAINING else "EXITING")
+        raise HttpError(503, DRAINING if broker.refusal == DRAINING else f"DISK_FULL {broker.refusal}")
 
 
 def require(request: Request, verb: Verb, topic: str) -> None:

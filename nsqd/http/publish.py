@@ -13,7 +13,7 @@ was published before, or that an ephemeral topic had no room for, has none.
 
 A repeated message is answered as the first one was, once that is as durable as the topic promises, and X-Nsq-Duplicates tells
 how many of the request's messages were repeated. 400 for INVALID_KEY, INVALID_PRODUCER, INVALID_SEQUENCE, INVALID_HEADER,
-TOO_MANY_HEADERS. 503 DRAINING while the node drains (drain.py), EXITING if it cannot put for another reason.
+TOO_MANY_HEADERS. 503 DRAINING while the node drains (drain.py), DISK_FULL and the reason while it cannot write to its disk.
 
 See docs/design/nsq-http.md#publishing.
 """

@@ -132,7 +132,8 @@ class GuardedProtocol(asyncio.Protocol):
     # Input
 
     def data_received(self, data: bytes) -> None:
-        if self._inner is None or self._answers.closed or self._refusal:  # under TLS some arrives after close
+        if self._inner is None or self._answers.closed or self._refusal:
+            self._answers.discard(len(data))
             return
         if self._first is not None:
             data = self._first + data
@@ -205,7 +206,7 @@ class GuardedProtocol(asyncio.Protocol):
         self._unread = 0
         self._body_until = self._loop.time() + WHOLE_BODY_TIMEOUT
         self._wait(BODY_TIMEOUT)
-        self._in_body = True
+        self._in_body = self._answers.is_unread = True
         self._owed += 1
         if self._is_answering:
             self._receiving = []
@@ -248,7 +249,7 @@ class GuardedProtocol(asyncio.Protocol):
     def on_message_complete(self) -> None:
         self._fresh = 0
         if self._in_body:  # otherwise the request will be parsed again
-            self._in_body = False
+            self._in_body = self._answers.is_unread = False
             self._stop_waiting()
             if self._is_chunked:
                 self._receiving.append(b"0\r\n\r\n")
@@ -336,6 +337,7 @@ class GuardedProtocol(asyncio.Protocol):
             f"HTTP/1.1 400 Bad Request\r\ndate: {formatdate(time.time(), usegmt=True)}\r\n{headers}"
             f"content-type: text/plain; charset=utf-8\r\ncontent-length: {len(why)}\r\nconnection: close\r\n\r\n{why}".encode()
         )
+        self._answers.expect_more()
         self._answers.close()
 
     # Deadlines
@@ -373,6 +375,7 @@ class GuardedProtocol(asyncio.Protocol):
     def _due(self) -> None:
         self._timer = None
         if self._until <= self._loop.time():
+            self._answers.is_unread = False  # a peer that sends too slowly is owed nothing
             self._answers.close()
         elif self._until < inf:
             self._set_timer(self._until)

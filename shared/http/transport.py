@@ -7,6 +7,8 @@ from typing import Any
 
 CLOSE_TIMEOUT = 10.0  # s for the peer to take LEAST_TAKEN of what it was still owed when we closed
 LEAST_TAKEN = 8 * 1024  # bytes, or all that is left
+LINGER_TIME = 5.0  # s for which input is still read after an answer that came before the end of a request
+MOST_LINGERED = 256 * 1024 * 1024  # bytes of such input
 MOST_WAITING = 32 * 1024  # bytes in the transport beyond which an answer's next piece is not written
 
 
@@ -27,6 +29,9 @@ class AnswerTransport(asyncio.Transport):
         self._is_paused = False  # by the protocol that writes here
         self._is_held = False  # by the guard
         self.closed = False  # True once `close` or `abort` was called: what is written then is dropped
+        self.is_unread = False  # True: the peer may still send a request that was answered, so `close` lingers
+        self._lingering: asyncio.TimerHandle | None = None  # runs while input is read only to be discarded
+        self._lingered = 0  # bytes that came after `close`
 
     def write(self, data: Any) -> None:
         if self.closed:
@@ -48,6 +53,35 @@ class AnswerTransport(asyncio.Transport):
             return
         self.closed = True
         self._flush()
+        if self._transport.is_closing():
+            return
+        if self.is_unread:
+            self._linger()
+        else:
+            close(self._transport, self._loop)
+
+    def _linger(self) -> None:
+        """Read on for a while before closing: with unread input the kernel would send RST, and the peer lose its answer."""
+        try:
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+        except OSError:  # the peer is gone
+            self._transport.abort()
+            return
+        self._transport.resume_reading()
+        self._lingering = self._loop.call_later(LINGER_TIME, self._end)
+
+    def expect_more(self) -> None:
+        """Have `close` linger, unless that would keep the end of the connection from a peer behind TLS."""
+        self.is_unread |= self._transport.can_write_eof()
+
+    def discard(self, size: int) -> None:
+        """Take note of so many bytes of input that came after `close`."""
+        self._lingered += size
+        if self._lingered > MOST_LINGERED:
+            self._transport.abort()
+
+    def _end(self) -> None:
         if not self._transport.is_closing():
             close(self._transport, self._loop)
 
@@ -56,11 +90,12 @@ class AnswerTransport(asyncio.Transport):
         self._transport.abort()
 
     def is_closing(self) -> bool:
-        return self._transport.is_closing()
+        return self.closed or self._transport.is_closing()
 
     def pause_reading(self) -> None:
         self._is_paused = True
-        self._transport.pause_reading()
+        if not self.closed:
+            self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         self._is_paused = False
@@ -70,6 +105,8 @@ class AnswerTransport(asyncio.Transport):
     def hold_reading(self, is_held: bool) -> None:
         """Stop reading, whatever the protocol asks for, or leave it to the protocol again."""
         self._is_held = is_held
+        if self.closed:
+            return
         if is_held:
             self._transport.pause_reading()
         elif not self._is_paused:
@@ -82,6 +119,8 @@ class AnswerTransport(asyncio.Transport):
         """Drop what has not been written, and break the reference cycle of the connection's transport, which is lost."""
         self.closed = True
         self._pending.clear()
+        if self._lingering is not None:
+            self._lingering.cancel()
         forget(self._transport)
 
 

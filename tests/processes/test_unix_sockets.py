@@ -180,8 +180,22 @@ def guarded(place: Path, tmp_path: Path) -> Iterator[Guarded]:
     write_rights(file, "viewer", "consumer")
     paths = [place / name for name in ("tcp", "http", "jobs", "queues")]
     flags = [
-        *("-tcp-address", f"unix:{paths[0]}", "-tcp-address", "127.0.0.1:0", "-http-address", f"unix:{paths[1]}"),
-        *("-beanstalk-address", f"unix:{paths[2]}", "-disque-address", f"unix:{paths[3]}", "-auth-file", str(file)),
+        *(
+            "-tcp-address",
+            f"unix:{paths[0]}?mode=666",
+            "-tcp-address",
+            "127.0.0.1:0",
+            "-http-address",
+            f"unix:{paths[1]}?mode=666",
+        ),
+        *(
+            "-beanstalk-address",
+            f"unix:{paths[2]}?mode=666",
+            "-disque-address",
+            f"unix:{paths[3]}?mode=666",
+            "-auth-file",
+            str(file),
+        ),
     ]
     with nsqd(tmp_path / "data", *flags, listens=("TCP", "HTTP", "DISQUE")) as node:
         yield Guarded(node, file, *paths)
@@ -304,7 +318,7 @@ def test_nsqlookupd_knows_its_nodes_by_their_user(place: Path, tmp_path: Path) -
     file = tmp_path / "auth.toml"
     write_rights(file)
     tcp, http = place / "tcp", place / "http"
-    flags = ("-tcp-address", f"unix:{tcp}", "-http-address", f"unix:{http}", "-auth-file", str(file))
+    flags = ("-tcp-address", f"unix:{tcp}?mode=666", "-http-address", f"unix:{http}?mode=666", "-auth-file", str(file))
     with (
         Daemon("nsqlookupd", *flags),
         nsqd(tmp_path / "data", "-lookupd-tcp-address", f"unix:{tcp}", "-broadcast-address", "me") as node,

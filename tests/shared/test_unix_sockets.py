@@ -14,7 +14,7 @@ import pytest
 from shared import unix_sockets
 from shared.checks import accidental_path, not_dialable, obstructed
 from shared.listen import Address, ListenError, is_loopback, listen, parse_address
-from shared.unix_sockets import NOBODY, UnixAddress, bind_unix, peer_user, user_number
+from shared.unix_sockets import BY_UMASK, NOBODY, UnixAddress, bind_unix, peer_user, user_number
 
 ROOT = pwd.getpwuid(0).pw_name
 
@@ -27,7 +27,7 @@ ROOT = pwd.getpwuid(0).pw_name
         ("unix:/run/a:1", UnixAddress("/run/a:1")),
         ("unix:/a?mode=660", UnixAddress("/a", 0o660)),
         ("unix:/a?mode=0600", UnixAddress("/a", 0o600)),
-        ("unix:/a?user=7&group=8", UnixAddress("/a", 0o666, 7, 8)),
+        ("unix:/a?user=7&group=8", UnixAddress("/a", BY_UMASK, 7, 8)),
         (f"unix:/a?group=0&user={ROOT}&mode=777", UnixAddress("/a", 0o777, 0, 0)),
     ],
 )
@@ -82,6 +82,19 @@ def test_a_user_is_given_by_name_or_number() -> None:
 
 
 @pytest.mark.process
+@pytest.mark.process
+@pytest.mark.parametrize("mask", [0o000, 0o007, 0o022, 0o077])
+@pytest.mark.parametrize("form", ["{}", "unix:{}"])
+def test_without_a_mode_the_mask_decides(tmp_path: Path, mask: int, form: str) -> None:
+    path = tmp_path / "a"
+    before = os.umask(mask)
+    try:
+        with closing(listen(form.format(path))):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o777 & ~mask
+    finally:
+        os.umask(before)
+
+
 @pytest.mark.parametrize("mode", [0o600, 0o660, 0o666])
 def test_the_file_has_its_mode_whatever_the_mask(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "a.sock"

@@ -50,6 +50,12 @@ class Wire(asyncio.Transport):
 
     abort = close
 
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.closing = True
+
     def is_closing(self) -> bool:
         return self.closing
 

@@ -1,0 +1,116 @@
+"""Clients that send a whole request before they read: they get the answer that came meanwhile, and never a reset."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.certificates import Authority
+from tests.daemons import STOP_TIMEOUT, Daemon, nsqd
+
+pytestmark = pytest.mark.process
+
+SIZE = 20 << 20  # bytes: more than the buffers of both kernels
+PIECE = bytes(1 << 16)
+AUTH = '[[token]]\nname = "p"\nsha256 = "{}"\nroles = ["producer"]\ntopics = ["other"]\n'
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Daemon]:
+    flags = ["-tls-cert", authority.cert, "-tls-key", authority.key, "-https-address=127.0.0.1:0"]
+    with nsqd(tmp_path_factory.mktemp("node"), *flags, listens=["TCP", "HTTP", "HTTPS"]) as daemon:
+        yield daemon
+
+
+def answer(client: socket.socket, head: bytes, size: int = SIZE, chunked: bool = False) -> bytes:
+    """What a client reads that has sent a head and a body first."""
+    how = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % size
+    client.sendall(b"%s\r\nHost: localhost\r\n%s\r\n\r\n" % (head, how))
+    for _ in range(size // len(PIECE)):
+        client.sendall(b"%x\r\n%b\r\n" % (len(PIECE), PIECE) if chunked else PIECE)
+    if chunked:
+        client.sendall(b"0\r\n\r\n")
+    found = b""
+    while not found.partition(b"\r\n\r\n")[2]:
+        part = client.recv(65536)
+        assert part, found
+        found += part
+    return found
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("transport", ["HTTP", "HTTPS"])
+@pytest.mark.parametrize(
+    ("head", "status", "text"),
+    [
+        (b"POST /pub?topic=t HTTP/1.1", b"413", b"MSG_TOO_BIG"),
+        (b"POST /mpub?topic=t HTTP/1.1", b"413", b"BODY_TOO_BIG"),
+        (b"POST /pub?topic=t HTTP/1.0", b"413", b"MSG_TOO_BIG"),
+        (b"PUT /config/log_level HTTP/1.1", b"413", b"INVALID_VALUE"),
+        (b"POST /topic/pause?topic=nix HTTP/1.1", b"404", b"TOPIC_NOT_FOUND"),
+        (b"POST /nix HTTP/1.1", b"404", b"NOT_FOUND"),
+        (b"POST /pub?topic=t&x=%zz HTTP/1.1", b"4", b""),
+    ],
+)
+def test_a_body_that_is_not_wanted(
+    node: Daemon, authority: Authority, transport: str, chunked: bool, head: bytes, status: bytes, text: bytes
+) -> None:
+    if chunked and head.endswith(b"1.0"):
+        pytest.skip("HTTP/1.0 has no chunks")
+    with node.connect(transport) as plain:
+        client: socket.socket = plain
+        if transport == "HTTPS":
+            client = authority.client().wrap_socket(plain, server_hostname="localhost")
+        found = answer(client, head, chunked=chunked)
+        assert found.split(b" ")[1].startswith(status), found
+        assert text in found
+        client.close()
+
+
+def test_a_body_that_is_announced_and_not_sent(node: Daemon) -> None:
+    """Expect: 100-continue asks whether the body is wanted."""
+    with node.connect("HTTP") as client:
+        client.sendall(
+            b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20000000\r\nExpect: 100-continue\r\n\r\n"
+        )
+        assert client.recv(1000).startswith(b"HTTP/1.1 413 ")
+
+
+def test_who_may_not_publish_reads_why(tmp_path: Path) -> None:
+    file = tmp_path / "auth.toml"
+    file.write_text(AUTH.format("0" * 64))
+    file.chmod(0o600)
+    with nsqd(tmp_path / "node", "-auth-file", str(file)) as daemon, daemon.connect("HTTP") as client:
+        assert b" 401 " in answer(client, b"POST /pub?topic=t HTTP/1.1")
+
+
+def test_a_client_that_never_ends_is_cut_off(node: Daemon) -> None:
+    with node.connect("HTTP") as client:
+        client.settimeout(STOP_TIMEOUT)
+        client.sendall(b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (1 << 40))
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            while True:
+                client.sendall(PIECE)
+
+
+def test_input_that_is_not_http_reads_why(node: Daemon) -> None:
+    with node.connect("HTTP") as client:
+        for _ in range(SIZE // len(PIECE)):
+            client.sendall(PIECE)
+        assert client.recv(1000).startswith(b"HTTP/1.1 400 ")
+        assert client.recv(1000) == b""
+
+
+def test_nsqlookupd_answers_as_well() -> None:
+    with Daemon("nsqlookupd") as daemon, daemon.connect("HTTP") as client:
+        assert b" 404 " in answer(client, b"POST /nix HTTP/1.1")
+        assert httpx.get(f"http://{daemon.http}/ping").text == "OK"

@@ -1,0 +1,229 @@
+"""A log that nobody reads: the daemons and tools go on, end at SIGTERM, and tell afterwards how many lines were dropped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import cast
+
+import httpx
+import pytest
+
+from penstock.client import Producer
+from tests.daemons import ROOT, STOP_TIMEOUT, Daemon, nsqd
+from tests.processes.test_penstock_up import free_offset
+
+pytestmark = pytest.mark.process
+
+LINE = b"x" * 1499
+DROPPED = re.compile(r"dropped ([0-9]+) lines before this one")
+
+
+class Stuck:
+    """A program whose standard error, or output, is a pipe that this test reads only when it says so."""
+
+    def __init__(self, command: Sequence[str], stream: str = "stderr") -> None:
+        self.text = ""  # what was read
+        self._reader, self._writer = os.pipe()
+        streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: self._writer}
+        self.process = subprocess.Popen(
+            [sys.executable, *([] if command[0] == "-c" else ["-m", "penstock.launch"]), *command],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            **streams,  # type: ignore[call-overload]
+        )
+
+    def __enter__(self) -> Stuck:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def read(self, size: int = 65536) -> None:
+        """Read once, when there is something."""
+        assert select.select([self._reader], [], [], STOP_TIMEOUT)[0], self.text
+        self.text += os.read(self._reader, size).decode()
+
+    def read_all(self) -> str:
+        """Read what an ended program has left in the pipe."""
+        os.close(self._writer)
+        self._writer = os.open(os.devnull, os.O_WRONLY)  # for __exit__
+        while part := os.read(self._reader, 65536):
+            self.text += part.decode()
+        return self.text
+
+    def read_until(self, pattern: str | re.Pattern[str]) -> re.Match[str]:
+        """Read until the pattern was found."""
+        while not (match := re.search(pattern, self.text)):
+            self.read()
+        return match
+
+    def address(self, name: str = "") -> tuple[str, int]:
+        """Read until the program says where it listens."""
+        match = self.read_until(
+            rf"{name}: listening on ([0-9.]+):([0-9]+)\D" if name else r"listening on ([0-9.]+):([0-9]+)\D"
+        )
+        return match[1], int(match[2])
+
+    def fill(self) -> None:
+        """Fill the pipe, by an open file description of the test's own."""
+        own = os.open(f"/proc/self/fd/{self._writer}", os.O_WRONLY | os.O_NONBLOCK)
+        for size in (4096, 1):
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(own, b"." * size)
+        os.close(own)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(STOP_TIMEOUT)
+
+
+@contextlib.contextmanager
+def stuck_nsqd(path: Path, *flags: str) -> Iterator[tuple[Stuck, str, tuple[str, int]]]:
+    """An nsqd whose pipe was filled by its own log, its HTTP address and its TCP address."""
+    command = ["nsqd", "-data-path", str(path), "-tcp-address=127.0.0.1:0", "-http-address=127.0.0.1:0", *flags]
+    with Stuck(command) as node:
+        tcp = node.address("TCP")
+        http = "http://{}:{}".format(*node.address("HTTP"))
+        for _ in range(100):  # lines of 2 KB, more than 64 KiB together
+            httpx.get(f"{http}/info?{'x' * 2000}")
+        yield node, http, tcp
+
+
+@pytest.mark.parametrize("form", ["nsq", "json"])
+def test_nsqd_goes_on_and_ends_while_nobody_reads_its_log(form: str, tmp_path: Path) -> None:
+    with stuck_nsqd(tmp_path, "-log-format", form) as (node, http, tcp):
+        for route in ("/ping", "/livez", "/stats?format=json"):
+            assert httpx.get(http + route).status_code == 200
+        with Producer("{}:{}".format(*tcp)) as producer:
+            producer.publish("t", b"x")
+        assert httpx.post(f"{http}/pub?topic=t", content=b"x").text == "OK"
+        assert node.stop() == 0
+
+
+def test_the_log_tells_how_many_lines_were_dropped_when_it_is_read_again(tmp_path: Path) -> None:
+    with stuck_nsqd(tmp_path) as (node, http, _):
+        assert httpx.get(f"{http}/ping").text == "OK"
+        dropped = node.read_until(DROPPED)  # without another line
+        assert "WARNING: dropped" in node.text
+        assert 0 < int(dropped[1]) <= 110
+        assert httpx.get(f"{http}/config/log_level").text
+        assert node.stop() == 0
+        node.read_until(r"NSQ: bye|SIGTERM: stopping")
+
+
+def test_a_bug_ends_nsqd_while_nobody_reads_its_log(tmp_path: Path) -> None:
+    """Its traceback, which is the last that is written, does not wait either."""
+    code = (
+        "import sys; from nsqd import main; from nsqd.core import topic; topic.Topic.seal = None; sys.exit(main.main())"
+    )
+    flags = ["-data-path", str(tmp_path), "-tcp-address=127.0.0.1:0", "-http-address=127.0.0.1:0"]
+    with Stuck(["-c", code, *flags]) as node:
+        address = node.address("HTTP")
+        node.fill()
+        with socket.create_connection(address, STOP_TIMEOUT) as client:
+            client.sendall(b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx")
+            assert node.process.wait(STOP_TIMEOUT) == 1
+
+
+OTHERS = {
+    "nsqlookupd": ["-tcp-address=127.0.0.1:0", "-http-address=127.0.0.1:0"],
+    "nsqadmin": ["-http-address=127.0.0.1:0", "-lookupd-http-address=127.0.0.1:1"],
+    "beanstalkd": ["-V", "-l", "127.0.0.1", "-p", "0"],
+    "disque-server": ["--bind", "127.0.0.1", "--port", "0"],
+}
+ASKS = {
+    "beanstalkd": (b"stats\r\n", b"OK "),
+    "disque-server": (b"PING\r\n", b"+PONG"),
+}
+
+
+@pytest.mark.parametrize("program", OTHERS)
+def test_every_daemon_goes_on_and_ends(program: str, tmp_path: Path) -> None:
+    command = [program, *OTHERS[program], *(["--dir", str(tmp_path)] if program == "disque-server" else [])]
+    with Stuck(command) as daemon:
+        address = daemon.address("HTTP" if program.startswith("nsq") else "")
+        daemon.fill()
+        asks, answer = ASKS.get(program, (b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n", b"HTTP/1.1 200"))
+        for _ in range(3):
+            with socket.create_connection(
+                address, STOP_TIMEOUT
+            ) as client:  # each is a line of the log, or a request is
+                client.sendall(b"  V1\r\n" if program in ASKS else b"GET /nix HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                client.recv(100)
+        with socket.create_connection(address, STOP_TIMEOUT) as client:
+            client.sendall(asks)
+            assert client.recv(100).startswith(answer)
+        assert daemon.stop() == (-signal.SIGTERM if program == "beanstalkd" else 0)  # as the original
+
+
+TOOLS = {
+    "nsq_tail": ["-topic=t", "-channel=c"],
+    "nsq_to_file": ["-topic=t", "-channel=c", "-output-dir=."],
+    "nsq_to_http": ["-topic=t", "-channel=c", "-post=http://127.0.0.1:1/"],
+    "nsq_to_nsq": ["-topic=t", "-channel=c", "-destination-topic=u", "-destination-nsqd-tcp-address=127.0.0.1:1"],
+}
+
+
+@pytest.mark.parametrize("program", TOOLS)
+def test_every_tool_ends(program: str, tmp_path: Path) -> None:
+    with nsqd(tmp_path / "node") as node, Stuck([program, f"-nsqd-tcp-address={node.tcp}", *TOOLS[program]]) as tool:
+        tool.fill()
+        while not httpx.get(f"http://{node.http}/stats?format=json&topic=t").json()["topics"]:
+            assert tool.process.poll() is None
+        assert tool.stop() == 0
+
+
+@pytest.mark.parametrize("program", ["nsq_tail", "nsq_stat"])
+def test_a_tool_ends_whose_output_nobody_reads(program: str, tmp_path: Path) -> None:
+    with nsqd(tmp_path / "node") as node:
+        httpx.post(f"http://{node.http}/topic/create?topic=t")
+        httpx.post(f"http://{node.http}/channel/create?topic=t&channel=c")
+        httpx.post(f"http://{node.http}/mpub?topic=t", content=b"\n".join([LINE] * 100))
+        flags = {
+            "nsq_tail": [f"-nsqd-tcp-address={node.tcp}", "-max-in-flight=8"],
+            "nsq_stat": [f"-nsqd-http-address={node.http}", "-interval=10ms"],
+        }
+        with Stuck([program, "-topic=t", "-channel=c", *flags[program]], "stdout") as tool:
+            tool.read()
+            tool.fill()
+            httpx.post(f"http://{node.http}/mpub?topic=t", content=b"\n".join([LINE] * 100))
+            while stats_of(node)["message_count"] < 200 and tool.process.poll() is None:
+                time.sleep(0.01)
+            assert tool.stop() == 0
+            printed = tool.read_all().count(LINE.decode())
+        if program == "nsq_tail":  # what was not printed was requeued, not finished
+            stats = stats_of(node)
+            assert stats["depth"] + stats["in_flight_count"] == 200 - printed
+
+
+def stats_of(node: Daemon) -> dict[str, int]:
+    found = httpx.get(f"http://{node.http}/stats?format=json&topic=t").json()["topics"][0]["channels"][0]
+    return cast("dict[str, int]", found)
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_penstock_up_watches_its_daemons_while_its_terminal_is_stuck(stream: str, tmp_path: Path) -> None:
+    offset = free_offset(1)
+    with Stuck(["penstock", "up", "--data", str(tmp_path), "--port-offset", str(offset), "--restart"], stream) as up:
+        up.fill()
+        http = f"http://127.0.0.1:{4151 + offset}"
+        while True:
+            with contextlib.suppress(httpx.HTTPError):
+                httpx.get(f"{http}/ping")
+                break
+            assert up.process.poll() is None
+        assert httpx.post(f"{http}/pub?topic=t", content=b"x").text == "OK"
+        assert up.stop() == 0
