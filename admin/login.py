@@ -1,8 +1,13 @@
-"""Logging in and out. Two threads at a time compare passwords, which costs memory and time on purpose."""
+"""Logging in and out. Two threads at a time compare passwords, which costs memory and time on purpose.
+
+A third thread is kept for names that have logged in before from the same address, so that no number of wrong passwords
+from elsewhere locks them out.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
@@ -20,11 +25,21 @@ from shared.http.api import Handler, query
 from shared.http.errors import HttpError
 
 AT_ONCE = 2  # passwords compared at the same time
-MOST_WAITING = 20  # log-ins that wait for a comparison: two seconds of work
+AT_ONCE_OF_KNOWN = 1  # the same, only for names that have logged in from their address
+MOST_WAITING = 20  # log-ins that wait for a comparison: two seconds of work; for the known ones as many
+MOST_KNOWN = 1000  # pairs of a name and an address that have logged in; the least recent is forgotten first
 OF_ADDRESS, OF_NAME = 20, 100  # failed tries before an address, or a name from any address, has to wait
 OF_NAME_LONGEST = 10.0  # s: a user who is attacked from everywhere must still be able to log in
 MOST_PASSWORD = 1000  # characters
 WRONG = "Incorrect user name or password."
+
+
+class _Line:
+    """The log-ins that wait for a comparison."""
+
+    def __init__(self, at_once: int) -> None:
+        self.waiting = 0
+        self.at_once = asyncio.Semaphore(at_once)
 
 
 @dataclass(slots=True)
@@ -34,8 +49,11 @@ class Login:
     access: Access
     renderer: PageRenderer
     audit: Audit
-    _waiting: int = 0
-    _at_once: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _line: _Line = field(default_factory=lambda: _Line(AT_ONCE))
+    _line_of_known: _Line = field(default_factory=lambda: _Line(AT_ONCE_OF_KNOWN))
+    _known: OrderedDict[Key, None] = field(
+        default_factory=OrderedDict
+    )  # pairs that have logged in, the least recent first
 
     def routes(self) -> dict[str, dict[str, Handler]]:
         """Return the handlers of both paths, by method."""
@@ -56,24 +74,36 @@ class Login:
             words = error.text if isinstance(error, HttpError) else "The form is invalid."
             return self.show(request, "", "", words, error.status if isinstance(error, HttpError) else 400)
         name, password, following = form.get("user", "")[:100], form.get("password", ""), form.get("next", "")
-        keys = _keys(name.lower(), self.access.remote(request))
+        keys: tuple[Key, ...] = _keys(name.lower(), self.access.remote(request))
+        pair = keys[0]
+        line = self._line_of_known if pair in self._known else self._line
+        if pair in self._known:
+            keys = (pair,)  # what others try with this name, or from this address, does not hold it up
         wait = self.access.tries.wait(*keys)
         if wait > 0:
             words = f"Too many failed attempts. Try again in {wait + 0.5:.0f} seconds."
             return self.show(request, following, name, words, 429)
-        if self._waiting >= MOST_WAITING:
+        if line.waiting >= MOST_WAITING:
             return self.show(
                 request, following, name, "Too many logins at the same time. Try again in a few seconds.", 503
             )
         self.access.tries.failed(*keys)
-        found = await self._proven(name, password)
+        found = await self._proven(name, password, line)
         if found is None:
             self.audit.note("login", name, self._actor(request, name, ""), "refused: wrong user or password")
             return self.show(request, following, name, WRONG, 401)
         self.access.tries.succeeded(*keys)
+        self._remember(pair)
         answer = RedirectResponse(self.local(following), 303, HEADERS)
         self.set_cookie(request, answer, self.begin_session(request, *found))
         return answer
+
+    def _remember(self, pair: Key) -> None:
+        """Note that a name has logged in from an address."""
+        self._known[pair] = None
+        self._known.move_to_end(pair)
+        if len(self._known) > MOST_KNOWN:
+            self._known.popitem(last=False)
 
     def begin_session(self, request: Request, identity: Identity, secret: str = "", **detail: str) -> str:
         """Start a session of a user who has proved who it is, and return the content of its cookie.
@@ -110,17 +140,17 @@ class Login:
         answer.delete_cookie(COOKIE, path=self.renderer.base or "/", httponly=True, samesite="strict")
         return answer
 
-    async def _proven(self, name: str, password: str) -> tuple[Identity, str] | None:
+    async def _proven(self, name: str, password: str, line: _Line) -> tuple[Identity, str] | None:
         """Return the user who has this password, and its hash."""
         users = self.access.users
         found = users.user(name) if users is not None else None
         secret = found[1] if found is not None else ""
-        self._waiting += 1
+        line.waiting += 1
         try:
-            async with self._at_once:
+            async with line.at_once:
                 right = await asyncio.to_thread(is_password, secret or NOBODYS, password[:MOST_PASSWORD])
         finally:
-            self._waiting -= 1
+            line.waiting -= 1
         return found if right and secret else None
 
     def show(self, request: Request, following: str, user: str, words: str, status: int = 200) -> Response:

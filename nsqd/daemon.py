@@ -205,7 +205,8 @@ class Daemon:
             front_end = FrontEnd(self._broker, self._options.max_job_size, peers, self._opened.log.files)
             self._beanstalk_context = front_end.context
             self._share_with(front_end.context)
-            self.ports.add(partial(listen_to_beanstalk, self.reactor, self._listeners, front_end))
+            timeout = self._options.identify_timeout
+            self.ports.add(partial(listen_to_beanstalk, self.reactor, self._listeners, front_end, timeout))
 
     def prepare_disque(self) -> None:
         """Prepare to accept clients of Disque, if there is a port for them, and share jobs with the other nodes."""
@@ -227,7 +228,8 @@ class Daemon:
         if listener is not None:
             from nsqd.queue_expiry import delete_idle_queues
 
-            self.ports.add(partial(listen_to_disque, self.reactor, self._listeners, front_end))
+            timeout = options.identify_timeout
+            self.ports.add(partial(listen_to_disque, self.reactor, self._listeners, front_end, timeout))
             self._nursery.start_soon(delete_idle_queues, front_end.context.queues, self._opened.wake)
         if self._cluster is not None:
             from nsqd.lent_jobs import LentJobs

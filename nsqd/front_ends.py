@@ -77,7 +77,7 @@ def listen_to_nsq(
 
         context.ask = asking(auth_servers, nursery)
     for listener in listeners.tcp:
-        reactor.listen(listener.socket, partial(Peer, context))
+        reactor.listen(listener.socket, partial(Peer, context), proof_timeout=context.settings.identify_timeout)
         log.info("TCP: listening on %s", listener.address)
 
 
@@ -206,23 +206,29 @@ def _succeed(directory: DataDirectory, taken: Taken, lease: int) -> Counter[str]
     return of_return(made, bool(taken.address))
 
 
-def listen_to_beanstalk(reactor: Reactor, listeners: Listeners, front_end: FrontEnd) -> None:
-    """Accept clients of beanstalkd on the ports that are open for them."""
-    _listen_to_jobs(reactor, listeners.beanstalk, listeners.beanstalk_tls, front_end, "BEANSTALK")
+def listen_to_beanstalk(reactor: Reactor, listeners: Listeners, front_end: FrontEnd, proof_timeout: int) -> None:
+    """Accept clients of beanstalkd on the ports that are open for them. `proof_timeout`: see Endpoint."""
+    ports = listeners.beanstalk, listeners.beanstalk_tls
+    _listen_to_jobs(reactor, *ports, front_end, "BEANSTALK", proof_timeout)
 
 
-def listen_to_disque(reactor: Reactor, listeners: Listeners, front_end: DisqueFrontEnd) -> None:
-    """Accept clients of Disque on the ports that are open for them."""
-    _listen_to_jobs(reactor, listeners.disque, listeners.disque_tls, front_end, "DISQUE")
+def listen_to_disque(reactor: Reactor, listeners: Listeners, front_end: DisqueFrontEnd, proof_timeout: int) -> None:
+    """Accept clients of Disque on the ports that are open for them. `proof_timeout`: see Endpoint."""
+    _listen_to_jobs(reactor, listeners.disque, listeners.disque_tls, front_end, "DISQUE", proof_timeout)
 
 
 def _listen_to_jobs(
-    reactor: Reactor, plain: Listener | None, tls: Listener | None, front_end: FrontEnd | DisqueFrontEnd, name: str
+    reactor: Reactor,
+    plain: Listener | None,
+    tls: Listener | None,
+    front_end: FrontEnd | DisqueFrontEnd,
+    name: str,
+    proof_timeout: int,
 ) -> None:
     ports = (plain, front_end.make_peer, name), (tls, front_end.make_tls_peer, f"{name} TLS")
     for listener, make_peer, words in ports:
         if listener is not None:
-            reactor.listen(listener.socket, make_peer)
+            reactor.listen(listener.socket, make_peer, proof_timeout=proof_timeout)
             log.info("%s: listening on %s", words, listener.address)
 
 

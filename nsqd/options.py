@@ -188,10 +188,14 @@ class NsqdOptions(TlsOptions):
     )
     max_connections: int = option(10_000, "maximum TCP connection count", check=at_least(1))
     max_connections_per_ip: int = option(
-        0, "maximum TCP connection count of one IP address (0: only max-connections applies)", check=at_least(0)
+        0,
+        "maximum TCP connection count of one IP address (0: a tenth of max-connections; no limit for loopback)",
+        check=at_least(0),
     )
     identify_timeout: Duration = _duration(
-        10 * SECOND, "maximum time from connecting to the first complete command", least=MILLISECOND
+        10 * SECOND,
+        "maximum time from connecting to the first complete command, and to the proof of identity where one is needed",
+        least=MILLISECOND,
     )
     debug_routes: bool = option(False, "serve /debug/pprof and the other debug routes over HTTP")
 

@@ -1,14 +1,27 @@
-"""Limits on how many connections may be open at a time, for the listeners of a reactor and of an HTTP server."""
+"""Limits on how many connections may be open at a time, for the listeners of a reactor and of an HTTP server.
+
+A connection is a stranger while its client is not known, or, with HTTP, while it is idle. At a limit a new connection
+displaces the oldest stranger, and at the limit of its address the oldest one of that address. So strangers push out
+strangers only, and a new client has time to prove who it is. Connections of known clients stay.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
 from shared.log import log
 
 QUIET = 10_000_000_000  # ns between two lines in the log about connections that are refused, or cannot be accepted
+SHARE = 10  # one address other than loopback may have 1/SHARE of all connections, unless a limit per address is given
+MOST_TRIED = 32  # strangers that are looked at to displace one
+
+# Ends a connection, or returns False if its client is known, None if it is busy and may be idle later. Any thread may call it.
+# It calls no limiter.
+Displace = Callable[[], bool | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +29,20 @@ class ConnectionLimits:
     """The limits on how many connections may be open at a time."""
 
     total: int = 10_000
-    per_ip: int = 0  # 0: no limit of its own
+    per_ip: int = 0  # 0: 1/SHARE of `total` for addresses other than loopback
+
+    def of(self, ip: str) -> int:
+        """Return how many connections an address may have; "" is a unix socket, which has no limit of its own."""
+        if not ip:
+            return self.total
+        if self.per_ip:
+            return self.per_ip
+        return self.total if is_loopback(ip) else max(1, self.total // SHARE)
+
+
+def is_loopback(ip: str) -> bool:
+    """Return True if the address is one of this machine's loopback device."""
+    return ip == "::1" or ip.startswith(("127.", "::ffff:127."))
 
 
 class ConnectionLimiter:
@@ -29,21 +55,25 @@ class ConnectionLimiter:
         self.refused = refused
         self._open = 0  # connections that were let in and are still open
         self._by_ip: dict[str, int] = {}  # the open connections by address; never 0
+        # connections that may be displaced, by address and then by their objects, the oldest first; neither is ever empty
+        self._strangers: dict[str, dict[object, Displace]] = {}
+        self._oldest: dict[object, str] = {}  # the addresses of all of these, the oldest first
         self._quiet_until: dict[str, int] = {}  # by reason: when the log tells of it again, monotonic ns
         self._lock = threading.Lock()  # a connection may end in another thread than it was let in by
 
     def admits(self, ip: str, now: int) -> bool:
-        """Return whether a new connection is within the limits, and count it if so.
+        """Return whether a new connection is within the limits, and count it if so. It may displace another one.
 
         `ip` is "" for a unix socket. `now` is in monotonic ns.
         """
-        limits = self._limits
+        limits, most = self._limits, self._limits.of(ip)
         with self._lock:
             here = self._by_ip.get(ip, 0)
-            if self._open >= limits.total:
-                return self._refuse("max_connections", f"{limits.total} connections are open", now)
-            if ip and limits.per_ip and here >= limits.per_ip:
-                return self._refuse("max_connections_per_ip", f"{limits.per_ip} connections of {ip} are open", now)
+            is_full, is_crowded = self._open >= limits.total, most < limits.total and here >= most
+            if (is_full or is_crowded) and not self._displace_one(ip if is_crowded else None):
+                if is_full:
+                    return self._refuse("max_connections", f"{limits.total} connections are open", now)
+                return self._refuse("max_connections_per_ip", f"{most} connections of {ip} are open", now)
             self._open += 1
             self._by_ip[ip] = here + 1
             return True
@@ -55,6 +85,43 @@ class ConnectionLimiter:
             rest = self._by_ip.pop(ip) - 1
             if rest:
                 self._by_ip[ip] = rest
+
+    def watch(self, connection: object, ip: str, displace: Displace) -> None:
+        """Let an open connection be displaced as long as its client is not known. `unwatch` must follow when it ends."""
+        with self._lock:
+            self._watch(connection, ip, displace)
+
+    def _watch(self, connection: object, ip: str, displace: Displace) -> None:
+        self._strangers.setdefault(ip, {})[connection] = displace
+        self._oldest[connection] = ip
+
+    def unwatch(self, connection: object) -> None:
+        """Forget a connection that has ended or is served by another object. May be called for any."""
+        with self._lock:
+            self._forget(connection)
+
+    def _forget(self, connection: object) -> None:
+        ip = self._oldest.pop(connection, None)
+        if ip is not None:
+            here = self._strangers[ip]
+            del here[connection]
+            if not here:
+                del self._strangers[ip]
+
+    def _displace_one(self, ip: str | None) -> bool:
+        """Displace the oldest stranger of an address, None: of all. Returns False if there is none."""
+        candidates = self._oldest if ip is None else self._strangers.get(ip, {})
+        for connection in list(islice(candidates, MOST_TRIED)):
+            whose = self._oldest[connection]
+            displace = self._strangers[whose][connection]
+            self._forget(connection)
+            is_ending = displace()
+            if is_ending:
+                self.refused["displaced"] += 1
+                return True
+            if is_ending is None:
+                self._watch(connection, whose, displace)
+        return False
 
     def _refuse(self, reason: str, why: str, now: int) -> bool:
         self.refused[reason] += 1

@@ -50,6 +50,9 @@ class ConnectionOwner(Protocol):
     def close(self, connection: Connection) -> None:
         """End the connection at once, without draining it."""
 
+    def displace(self, connection: Connection) -> None:
+        """End the connection with the next turn, because another one needs its place. Any thread may call this."""
+
     def hand_over(self, connection: Connection) -> None:
         """Give the connection's socket to the server behind its endpoint, with the input in `leaving`."""
 
@@ -82,6 +85,7 @@ class Connection:
         "output",
         "paused_until",
         "peer",
+        "proof_due",
         "reading",
         "sealed",
         "socket",
@@ -104,6 +108,8 @@ class Connection:
         self.starved = False
         self.paused_until = NEVER  # ns: when the connection is read again whose client is over its rate
         self.usage: Usage | None = None  # that holds the client to limits; None: it had none yet
+        # ns: when the connection is given up whose client has not shown who it is; NEVER: it has, or need not
+        self.proof_due = owner.now + endpoint.proof_timeout if endpoint.proof_timeout else NEVER
         self.body_due = NEVER  # ns: when a half-received command, or one that waits for room, is given up
         self._unsent = b""  # bytes taken from the peer, not yet accepted by the network
         self._blocked_since = 0  # ns: since when the network has accepted nothing; counts only with _unsent
@@ -219,6 +225,22 @@ class Connection:
         """
         self.end_input()
         self.peer.outbox.end()
+
+    @property
+    def is_stranger(self) -> bool:
+        """Return True if the connection may be closed to make room for others."""
+        layers = self.layers
+        return not self.closed and ((layers is not None and layers.handshaking) or self.peer.is_stranger)
+
+    def displace(self) -> bool:
+        """End the connection soon, unless its client is known. Returns False if it is. Any thread may call this."""
+        try:
+            is_stranger = self.is_stranger
+        except AttributeError:  # the reactor's thread has just closed it, and it has no peer any more
+            return False
+        if is_stranger:
+            self._owner.displace(self)
+        return is_stranger
 
     def _hasten(self, limits: Limits) -> None:
         limits.hasten(self._owner.now + DRAIN_TIME, self.peer.outbox.lost)

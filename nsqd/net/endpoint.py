@@ -34,4 +34,5 @@ class Endpoint:
     limiter: ConnectionLimiter
     adopt: Adopt | None = None  # None: connections stay on the reactor
     bounds: OutputBounds = OutputBounds()
+    proof_timeout: int = 0  # ns in which a client has to show who it is, where that is asked for; 0: no limit
     wrap: Wrap | None = None  # makes the TLS of its connections; None: the node's own does

@@ -10,6 +10,7 @@ written, so a kill forgets no attempt. In the prototype, a trio task per connect
 import errno
 import select
 import socket
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
@@ -100,6 +101,7 @@ class Reactor:
         self._outside = 0  # calls of `until_over` that have not ended
         self._promised = Promised()  # output and HTTP replies that wait for the log
         self._upkeep = ConnectionUpkeep(self, self._epoll, self._inflow, self._unread, admission.refused)
+        self._displaced: deque[Connection] = deque()  # connections that another one needs the place of
         self.connections: dict[int, Connection] = {}  # by file descriptor
         self.unflushed: dict[Connection, None] = {}  # those with output, or with something to check when the turn ends
         self.timers = Timers()
@@ -117,14 +119,15 @@ class Reactor:
         adopt: Adopt | None = None,
         bounds: OutputBounds | None = None,
         wrap: Wrap | None = None,
+        proof_timeout: int = 0,
     ) -> None:
         """Accept connections of a listening, non-blocking socket, and make their peers with `make_peer`.
 
         `limiter` counts them instead of the limits that all other listeners share; `adopt` takes those that are handed over;
-        `wrap` makes their TLS instead of the node's own.
+        `wrap` makes their TLS instead of the node's own. `proof_timeout`: see Endpoint.
         """
         endpoint = self._endpoints[sock.fileno()] = Endpoint(
-            make_peer, limiter or self._limiter, adopt, bounds or OutputBounds(), wrap
+            make_peer, limiter or self._limiter, adopt, bounds or OutputBounds(), proof_timeout, wrap
         )
         self._acceptor.listen(sock, endpoint.limiter)
 
@@ -179,6 +182,8 @@ class Reactor:
         """Run one pass: handle the events of epoll, serve, commit, and send."""
         began, agenda = self.turn_times.clock(), self._agenda
         served = self._take_events(events)
+        while self._displaced:
+            self.close(self._displaced.popleft())
         if self._unread.connections or self._unread.resumed:
             self._unread.catch_up(self.now)
         if self.others is not None:
@@ -352,6 +357,7 @@ class Reactor:
         connection = Connection(self, accepted.socket, accepted.ip, endpoint)
         connection.peer = endpoint.make_peer(connection, accepted.ip, accepted.port, self.now, self.wall)
         self.connections[connection.fd] = connection
+        endpoint.limiter.watch(connection, accepted.ip, connection.displace)
         self._epoll.register(connection.fd, select.EPOLLIN)
         self.set_timer(connection)
 
@@ -362,6 +368,11 @@ class Reactor:
             self._forget(connection)
             connection.socket.close()
             connection.endpoint.limiter.count_off(ip)
+
+    def displace(self, connection: Connection) -> None:
+        """End a connection with the next turn, because another one needs its place. Any thread may call this."""
+        self._displaced.append(connection)
+        self.wake()
 
     def hand_over(self, connection: Connection) -> None:
         """Give the connection's socket to the server behind its endpoint, and forget the connection everywhere else."""
@@ -374,6 +385,7 @@ class Reactor:
 
     def _forget(self, connection: Connection) -> None:
         connection.closed = True
+        connection.endpoint.limiter.unwatch(connection)
         del self.connections[connection.fd]
         self.unflushed.pop(connection, None)
         self._promised.remove_connection(connection)

@@ -18,7 +18,9 @@ class Timers:
 
     def set(self, connection: Connection) -> None:
         """Make sure that `pop_due` returns the connection when its next timer is due."""
-        due = connection.drain_until or min(connection.peer.next_timer(), connection.body_due, connection.paused_until)
+        due = connection.drain_until or min(
+            connection.peer.next_timer(), connection.body_due, connection.paused_until, connection.proof_due
+        )
         if connection.limits is not None and not connection.drain_until:
             due = min(due, connection.limits.due)
         deadline = connection.write_deadline()

@@ -7,6 +7,7 @@ from nsqd.net.connection import DRAIN_TIME, Connection, ConnectionOwner
 from nsqd.net.inflow import Inflow
 from nsqd.net.system import Poller
 from nsqd.net.unread import Unread
+from nsqd.protocols.transport import NEVER
 from shared.budget import FREE
 
 
@@ -77,6 +78,12 @@ class ConnectionUpkeep:
             self._refused["body_timeout"] += 1
             self._owner.close(connection)
             return
+        if now >= connection.proof_due:
+            connection.proof_due = NEVER
+            if connection.is_stranger:
+                self._refused["proof_timeout"] += 1
+                self._owner.close(connection)
+                return
         if now >= connection.paused_until:
             self._inflow.end_pause(connection, now)
         if not connection.drain_until:

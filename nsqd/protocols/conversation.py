@@ -53,5 +53,12 @@ class Conversation(Protocol):
         """Do what is due at `now` (ns)."""
 
     @property
+    def is_stranger(self) -> bool:
+        """Return True if the connection may be closed to make room: it is not known who the client is, or it is idle.
+
+        Any thread may ask.
+        """
+
+    @property
     def patience(self) -> int:
         """Return for how many ns the network may take nothing before the connection is closed; 0: the usual limit."""

@@ -88,6 +88,11 @@ class JobClient:
     def is_amid(self) -> bool:
         return self._long is not None
 
+    @property
+    def is_stranger(self) -> bool:
+        """Return True until the client has shown who it is, where that is asked for."""
+        return self.credential is not None and self.credential.identity is None
+
     def joined_account(self, account: Account) -> None:
         """Do nothing: the worker counts what it holds."""
 

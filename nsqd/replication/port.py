@@ -289,7 +289,7 @@ class ClusterPort:
 
         wrap = self._tls.dial if self._tls else None
         try:
-            self._reactor.adopt(sock, Endpoint(make_peer, self._limiter, None, BOUNDS, wrap))
+            self._reactor.adopt(sock, Endpoint(make_peer, self._limiter, None, BOUNDS, wrap=wrap))
         except OSError as error:
             log.debug("CLUSTER: cannot use the connection to %s: %s", address, error)
             self.cluster.closed(link, time.monotonic_ns())

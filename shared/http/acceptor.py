@@ -10,6 +10,7 @@ import asyncio
 import socket
 import ssl
 import time
+import weakref
 from collections.abc import Callable
 from functools import partial
 
@@ -26,6 +27,29 @@ ACCEPT_BATCH = 16  # connections accepted in a row, before open connections get 
 # s without accepting when there are no descriptors: constant retries would starve the open connections.
 ACCEPT_PAUSE = 1.0
 QUIET = 10.0  # s between two lines in the log about such pauses
+
+
+def watched(limiter: ConnectionLimiter, guarded: GuardedProtocol, sock: socket.socket, ip: str) -> Callable[[], None]:
+    """Let a connection be displaced while it is idle. Returns what is to be called when it has ended."""
+    key = object()
+    reference = weakref.ref(guarded)  # the guard has what is returned, and the two must not refer to each other
+
+    def displace() -> bool | None:
+        guard = reference()
+        if guard is not None and not guard.is_idle:
+            return None
+        try:
+            sock.shutdown(socket.SHUT_RDWR)  # the event loop sees its end
+        except OSError:  # it is closed already, and about to be counted off
+            pass
+        return True
+
+    def left() -> None:
+        limiter.unwatch(key)
+        limiter.count_off(ip)
+
+    limiter.watch(key, ip, displace)
+    return left
 
 
 class Acceptor:
@@ -74,7 +98,9 @@ class Acceptor:
                 continue  # ECONNABORTED and the like: that connection is gone, the next may be fine
             ip = str(address[0]) if isinstance(address, tuple) else ""
             if self._limiter.admits(ip, time.monotonic_ns()):
-                task = self._loop.create_task(self._join(sock, ip))
+                guarded = self._make_protocol()
+                left = watched(self._limiter, guarded, sock, ip)  # at once: the next connection may need its place
+                task = self._loop.create_task(self._join(sock, ip, guarded, left))
                 self._joining.add(task)
                 task.add_done_callback(self._joining.discard)
             else:
@@ -88,9 +114,7 @@ class Acceptor:
             self._quiet_until = now + QUIET
             log.error("HTTP: cannot accept: %s; trying again", failure.strerror)
 
-    async def _join(self, sock: socket.socket, ip: str) -> None:
-        left = partial(self._limiter.count_off, ip)
-        guarded = self._make_protocol()
+    async def _join(self, sock: socket.socket, ip: str, guarded: GuardedProtocol, left: Callable[[], None]) -> None:
         protocol: asyncio.BaseProtocol = guarded
         if self._tls is None:
             guarded.on_left = left

@@ -107,6 +107,11 @@ class GuardedProtocol(asyncio.Protocol):
             data, self.handed_over = self.handed_over, b""
             self.data_received(data)
 
+    @property
+    def is_idle(self) -> bool:
+        """Return True if no request is being received or answered. Any thread may ask."""
+        return not (self._owed or self._in_body or self._is_answering)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
         for timer in (self._timer, self._stalled):

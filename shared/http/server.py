@@ -19,7 +19,7 @@ import uvicorn
 
 from shared.budget import SMALL_BUDGET, Budget
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
-from shared.http.acceptor import Acceptor
+from shared.http.acceptor import Acceptor, watched
 from shared.http.api import TlsRequired
 from shared.http.guard import HEADERS, GuardedProtocol, guarded
 from shared.listen import Listener
@@ -177,7 +177,7 @@ class _Loop:
     def adopt(self, sock: socket.socket, ip: str, data: bytes, header_due: float) -> None:
         """Serve a plain connection that was admitted already, beginning with `data`. `header_due`: s by the loop's clock."""
         protocol = self._maker(self._config)()
-        protocol.on_left = partial(self._limiter.count_off, ip)
+        protocol.on_left = watched(self._limiter, protocol, sock, ip)
         protocol.handed_over, protocol.header_due = data, header_due
         task = asyncio.get_running_loop().create_task(self._join(protocol, sock))
         self._adopting.add(task)

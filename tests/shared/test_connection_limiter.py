@@ -1,6 +1,7 @@
 """The limits on open connections: what is counted, what is refused, and how often the log tells of it."""
 
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -34,3 +35,51 @@ def test_the_log_tells_of_each_reason_once_in_a_while(caplog: pytest.LogCaptureF
         *["HTTP: refusing connections: 1 connections are open"] * 2,
         *["HTTP: refusing connections: 1 connections of a are open"] * 2,
     ]
+
+
+def test_a_stranger_makes_room_and_a_known_client_does_not() -> None:
+    counted = limiter(3)
+    ended: list[str] = []
+    known = {"b"}
+
+    def displace(name: str) -> bool:
+        if name not in known:
+            ended.append(name)
+        return name not in known
+
+    for name in "bac":
+        assert counted.admits("127.0.0.1", 0)
+        counted.watch(name, "127.0.0.1", partial(displace, name))
+    assert counted.admits("127.0.0.1", 0)
+    assert ended == ["a"]
+    counted.unwatch("c")  # it has ended by itself
+    assert not counted.admits("127.0.0.1", 0)
+    assert (ended, counted.refused) == (["a"], {"displaced": 1, "max_connections": 1})
+    assert not counted._strangers
+    assert not counted._oldest
+
+
+def test_an_address_at_its_limit_displaces_its_own_strangers_only() -> None:
+    counted = limiter(10, 2)
+    ended: list[int] = []
+
+    def displace(number: int) -> bool:
+        ended.append(number)
+        return True
+
+    for number, ip in enumerate(("10.0.0.1", "10.0.0.2", "10.0.0.2")):
+        assert counted.admits(ip, 0)
+        counted.watch(number, ip, partial(displace, number))
+    assert counted.admits("10.0.0.2", 0)
+    assert ended == [1]
+    counted.count_off("10.0.0.2")
+    assert counted._by_ip == {"10.0.0.1": 1, "10.0.0.2": 2}
+
+
+def test_one_address_has_a_tenth_by_default_but_not_on_the_machine_itself() -> None:
+    limits = ConnectionLimits(1000)
+    beyond = [limits.of(ip) for ip in ("10.0.0.1", "2001:db8::1", "::ffff:10.0.0.1")]
+    within = [limits.of(ip) for ip in ("", "127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1")]
+    assert (beyond, within) == ([100] * 3, [1000] * 5)
+    assert ConnectionLimits(1000, 5).of("127.0.0.1") == 5
+    assert ConnectionLimits(3).of("10.0.0.1") == 1

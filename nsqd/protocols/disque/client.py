@@ -498,6 +498,11 @@ class Client(JobClient, ABC):
         return self.outbox.drain()
 
     @property
+    def is_stranger(self) -> bool:
+        """Return True until the client has shown who it is, where that is asked for."""
+        return not self.authorized
+
+    @property
     def patience(self) -> int:
         """Return 0: the usual limit applies to a network that takes nothing."""
         return 0

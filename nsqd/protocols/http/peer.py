@@ -371,6 +371,11 @@ class HttpPeer:
             self.outbox.end()
 
     @property
+    def is_stranger(self) -> bool:
+        """Return True while the connection is idle, or a request has just begun to come."""
+        return not (self.waiting or self.has_more or self.body_since >= 0 or self.outbox.unsent)
+
+    @property
     def patience(self) -> int:
         """Return 0: the usual limit applies to a network that takes nothing."""
         return 0

@@ -54,6 +54,11 @@ class Access:
         """Take the servers' answer to the question that is open."""
         self._answer = answer
 
+    @property
+    def is_known(self) -> bool:
+        """Return True if the client has shown who it is."""
+        return self.authorization is not None or (self.credential is not None and self.credential.identity is not None)
+
     def auth(self, secret: bytes) -> bytes:
         """Handle AUTH: return the JSON to answer with. Raises WireError, Waiting."""
         credential = self.credential

@@ -413,6 +413,13 @@ class Peer:
         return self.outbox.closing
 
     @property
+    def is_stranger(self) -> bool:
+        """Return True until the client has shown who it is, where that is asked for, or else until its first command."""
+        if self._settings.auth_required:
+            return not self.introduction.access.is_known
+        return self._liveness.last_activity < 0
+
+    @property
     def patience(self) -> int:
         """Return for how many ns the network may take nothing; 0: the usual limit."""
         return self._liveness.interval

@@ -277,33 +277,27 @@ def test_clients_certificates(
 # Limits
 
 
-def test_strangers_in_a_handshake_count(tmp_path: Path) -> None:
+def test_strangers_in_a_handshake_count_and_make_room(tmp_path: Path) -> None:
     site = Site(tmp_path, max_connections=3)
     with site.raw() as first, site.plain() as second, site.secure() as third:
         assert ask(second).startswith(b"HTTP/1.1 403 ")
-        with site.raw() as fourth:
-            assert_closed(fourth)
-        with site.plain() as fifth:
-            assert_closed(fifth)
-        assert site.server.refused == {"max_connections": 2}
-        assert ask(third).endswith(b"fine")
-        first.close()
-        eventually(lambda: site.server.refused["tls_handshake"] == 1)
-        with site.plain() as sixth:
-            assert ask(sixth).startswith(b"HTTP/1.1 403 ")
+        with site.raw():
+            assert_closed(first)
+            assert ask(second).startswith(b"HTTP/1.1 403 ")
+            assert ask(third).endswith(b"fine")
+            assert site.server.refused["displaced"] == 1
+    eventually(lambda: site.server._limiter._open == 0)
+    assert not site.server._limiter._oldest
     site.close()
 
 
 def test_a_limit_for_each_address(tmp_path: Path) -> None:
     site = Site(tmp_path, max_per_ip=1)
-    for _ in range(3):
-        with site.secure() as connection:
-            assert ask(connection).endswith(b"fine")
-            with site.raw() as other:
-                assert_closed(other)
-            connection.sendall(LAST)
-            assert all_of(connection).endswith(b"fine")
-    assert site.server.refused == {"max_connections_per_ip": 3}
+    with site.raw() as silent, site.secure() as connection:
+        assert_closed(silent)
+        assert ask(connection).endswith(b"fine")
+    eventually(lambda: site.server._limiter._open == 0)
+    assert site.server.refused["displaced"] == 1
     site.close()
 
 
