@@ -9,6 +9,7 @@ from nsqd.core.pauses import MOST_BY
 from nsqd.core.queues import QueuedJob
 from nsqd.core.timing.pause import Pause
 from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.tube_list import OWN
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.arguments import jscan, pause, qpeek, qscan
@@ -112,7 +113,7 @@ def scan_queues(client: Client, arguments: list[bytes]) -> None:
 
 def is_shown(tube: Tube) -> bool:
     """Return False if a queue is the node's own, in which it keeps acknowledgements: no client can name it."""
-    return not tube.topic_name.startswith("#")
+    return not tube.topic_name.startswith(OWN)
 
 
 def _is_wanted(client: Client, tube: Tube, wanted: QScan) -> bool:
