@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from nsqd.core.imports import Imports
 from nsqd.core.timing.pause import Pause
 from nsqd.core.tubes import Tubes
 from nsqd.core.work_queue.job import Job, JobState
@@ -51,6 +52,7 @@ class Queues:
         self.tubes = tubes
         self.holder = Holder(NobodysSink())  # has all jobs that clients of Disque have fetched
         self.uses: dict[str, QueueUse] = {}  # by name of the queue, the longest unused first
+        self.imports = Imports()  # jobs of other nodes that clients of this one got lately
         self._waiting: set[Worker] = set()  # those whose queues are listed as watched
 
     # queues
