@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
 import random
+import re
 import resource
 import sys
 import time
@@ -27,10 +29,13 @@ from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.peer import Peer
 from nsqd.protocols.transport import Transport, with_tls
 from shared.listen import display, parse_address
+from shared.values import MILLISECOND
 
 if TYPE_CHECKING:
     from nsqd.replication.port import ClusterPort
 
+_VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
+HEARTBEAT_EVERY = 1_000_000_000  # ns, as nodes send them
 LEAVE_WITHIN = 60_000_000_000  # ns, as `penstock leave` gives by default
 
 
@@ -49,6 +54,7 @@ class FrontEnd:
         self._broker = broker
         self._peers = peers
         self._started = time.monotonic()
+        self._looked = self._started, 0, 0  # when commands were counted last, how many, and how many a second then
         self.context = DisqueContext(Queues(broker.tubes), job_ids, cluster, most_bytes)
         self.context.clients = self._clients
         self.context.is_ip = _is_ip
@@ -80,7 +86,19 @@ class FrontEnd:
             cpu_system=usage.ru_stime,
             cpu_user=usage.ru_utime,
             is_durable=self.is_durable,
+            gcc=compiler[0] if (compiler := _VERSION.search(platform.python_compiler())) else "0.0.0",
+            operations=self._rate(time.monotonic()),
+            rejected=sum(count for reason, count in self._broker.refused.items() if "connections" in reason),
         )
+
+    def _rate(self, now: float) -> int:
+        """Return how many commands came in a second since the last look that was a second ago or more. `now`: monotonic s."""
+        count = sum(self.context.counts.values())
+        at, before, rate = self._looked
+        if now - at >= 1:
+            rate = round(max(0, count - before) / (now - at))
+            self._looked = now, count, rate
+        return rate
 
     def _clients(self) -> list[Peer]:
         return [peer for peer in self._peers() if isinstance(peer, Peer) and not peer.is_gone]
@@ -114,7 +132,7 @@ class Members:
         if number == self.number:
             is_leaving = is_leaving or self._port.leaving.is_under_way
             priority = Priority.GONE if is_leaving else Priority.GOOD
-        elif is_leaving:
+        elif is_leaving or self._has_failed(number):
             priority = Priority.GONE
         elif number in cluster.membership.suspected:
             priority = Priority.SUSPECTED
@@ -122,7 +140,25 @@ class Members:
             priority = Priority.GOOD if number in cluster.links else Priority.NO_LINK
         address = parse_address(word.node.disque) if word.node.disque else None
         host, port = (address.host, address.port) if address is not None else ("", 0)
-        return NodeFacts(number, host, self._disque_port if number == self.number else port, priority, is_leaving)
+        if number == self.number:
+            return NodeFacts(number, host, self._disque_port, priority, is_leaving)
+        heard = cluster.membership.heard_at(number)
+        heard_ms = 0 if heard is None else int(time.time() * 1000) - (time.monotonic_ns() - heard) // MILLISECOND
+        silent_ms = 0 if number in cluster.links else heard_ms + HEARTBEAT_EVERY // MILLISECOND
+        return NodeFacts(number, host, port, priority, is_leaving, silent_ms, heard_ms)
+
+    def _has_failed(self, number: int) -> bool:
+        """Return True if a node is silent for twice the time after which it is suspected, and a majority hears this node.
+
+        Disque asks the majority whether they suspect it, too.
+        """
+        membership, links = self._port.cluster.membership, self._port.cluster.links
+        members = [member.number for member in membership.members]
+        reached = 1 + sum(one in links for one in members)
+        heard = membership.heard_at(number)
+        if number not in membership.suspected or heard is None or reached <= len(members) // 2:
+            return False
+        return time.monotonic_ns() - heard >= 2 * membership.suspect_after
 
     def meet(self, ip: str, port: int) -> bool:
         self._port.cluster.meet(display(ip, port))

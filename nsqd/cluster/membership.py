@@ -62,7 +62,7 @@ class Membership:
         self.forgotten: dict[
             bytes, Member
         ] = {}  # a word about each log that was forgotten, by its id; this node's never is
-        self._suspect_after = suspect_after
+        self.suspect_after = suspect_after
         self._heard: dict[int, int] = {}  # when a byte came from each node, or its present run was first told of
         self._back_by: dict[int, int] = {}  # until when a node that announced a restart is waited for
         self._checked = 0  # time of the last check; 0: none yet
@@ -155,7 +155,7 @@ class Membership:
 
     def must_read_first(self, now: int) -> bool:
         """Return True if this node stood still since the last check: it must read its peers before it judges or delivers."""
-        return self._checked > 0 and now - self._checked > self._suspect_after // 2
+        return self._checked > 0 and now - self._checked > self.suspect_after // 2
 
     def check_silence(self, now: int) -> list[int]:
         """Return the numbers of the members that are suspected from now on. Call it several times in `suspect_after`.
@@ -165,7 +165,7 @@ class Membership:
         if self.must_read_first(now):
             self._heard = {number: at if number in self._suspected else now for number, at in self._heard.items()}
         self._checked = now
-        late = now - self._suspect_after
+        late = now - self.suspect_after
         silent = [number for number, at in self._heard.items() if at <= late and self._is_awaited(number, now)]
         news = sorted(set(silent) - self._suspected)
         self._suspected.update(news)

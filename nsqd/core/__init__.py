@@ -15,7 +15,8 @@ Read from the bottom up. Each line may import only the lines above it, and names
 * `node_context`, `reader_state`, `story`: what topics share; the durable state of a reader; what happened to a message.
 * `channel`, `work_queue`: the two kinds of readers.
 * `readers`; then `topic`; then `directory`: the readers of a topic, one topic, all topics.
-* `tubes`, `topic_state`: all tubes of a node; the durable state of a topic. `queues`: tubes as clients of Disque see them.
+* `tubes`, `topic_state`: all tubes of a node; the durable state of a topic. `queues`: tubes as clients of Disque see them;
+  `imports`: jobs of other nodes, by queue.
 * `broker`: the steps of a turn. Start here for the view from above.
 * `observation`, `recovery`, `topology`, `stripes`, `stripe_deletions`, `borrowed`: views of all topics; topics from a log's
   states, or from nsqd.dat; topics of adopted logs, and what is deleted of them; channels with messages of other nodes.

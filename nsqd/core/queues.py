@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from nsqd.core.imports import Imports
 from nsqd.core.timing.pause import Pause
 from nsqd.core.tubes import Tubes
 from nsqd.core.work_queue.job import Job, JobState
@@ -58,6 +59,7 @@ class Queues:
         self.uses: OrderedDict[str, QueueUse] = OrderedDict()
         self._knows_old = False  # True: `uses` has the queues of earlier runs, too
         tubes.make_room = self._make_room
+        self.imports = Imports()  # jobs of other nodes that clients of this one got lately
 
     # queues
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -132,6 +133,10 @@ def test_commands_about_a_job_on_any_node(node: NodeMaker) -> None:
                 assert other.do("WORKING", job_id).startswith("-NOJOB")
 
 
+def nodes_seen(client: Client) -> list[str]:
+    return list(client.do("CLUSTER", "NODES").decode().splitlines())
+
+
 def test_what_nodes_tell_of_their_cluster(node: NodeMaker) -> None:
     with ExitStack() as stack:
         nodes = three(stack, node, "none")
@@ -155,7 +160,13 @@ def test_what_nodes_tell_of_their_cluster(node: NodeMaker) -> None:
         assert clients[0].do("CLUSTER", "FORGET", gone).startswith("-ERR")  # it is connected
         nodes[2].kill()
         eventually(lambda: clients[0].do("HELLO")[-1][3] in (b"5", b"10"))
-        eventually(lambda: b"fail?" in clients[0].do("CLUSTER", "NODES"))
+        flags = [line.split()[2] for line in clients[0].do("CLUSTER", "NODES").decode().splitlines()]
+        assert set(flags[1:]) <= {"noflags", "fail?", "fail"}
+        eventually(lambda: [line.split()[2] for line in nodes_seen(clients[0])][1:].count("fail") == 1)
+        (failed,) = [line.split() for line in nodes_seen(clients[0]) if " fail " in line]
+        assert (failed[0].encode(), failed[5]) == (gone, "disconnected")
+        assert 0 < int(failed[4]) < int(failed[3]) < time.time() * 1000, "when it was heard, and when it was missed"
+        assert [one[3] for one in clients[0].do("HELLO")[2:]].count(b"100") == 1
         assert b"cluster_reachable_nodes:1" in clients[0].do("CLUSTER", "INFO")
         assert clients[0].do("ADDJOB", "q", "x", 1000).startswith("-NOREPL Not enough reachable nodes")
         assert clients[0].do("ADDJOB", "q", "x", 5000, "REPLICATE", 2).startswith("D-")

@@ -7,6 +7,8 @@ from collections import Counter
 
 from nsqd.core.work_queue.worker import DEFAULT, Names
 
+OWN = "#"  # names of tubes begin so that the node keeps for itself: clients can name no tube so, and are shown none
+
 
 class Users:
     """The numbers of workers that use and watch one tube."""
@@ -30,19 +32,21 @@ class TubeList:
         self.timeouts = 0  # reservations of all tubes that timed out since the start
         self.expired = 0  # jobs of all tubes that went at the end of their time to live since the start
         self.names = Names()  # names of the tubes that are shown
-        self.counters: dict[str, Counter[str]] = {}  # of tubes that are shown: successful deletes, pauses
+        self.counters: dict[str, Counter[str]] = {}  # of these tubes, and of the node's own: successful deletes, pauses
         self.users: dict[str, Users] = {}  # by name of a tube that any worker uses or watches
 
     def show(self, name: str) -> None:
         """Show the tube of this name from now on."""
         if name not in self.counters:
-            self.names.add(name)
+            if not name.startswith(OWN):
+                self.names.add(name)
             self.counters[name] = Counter()
 
     def hide(self, name: str) -> None:
         """Stop showing a tube without jobs, unless it is `default` or a worker uses or watches it."""
         if name in self.counters and name not in self.users and name != DEFAULT:
-            self.names.remove(name)
+            if not name.startswith(OWN):
+                self.names.remove(name)
             del self.counters[name]
 
     def use(self, name: str) -> None:
@@ -77,7 +81,9 @@ class TubeList:
     def check(self) -> None:
         """Raise AssertionError if an invariant of this class does not hold."""
         assert len(set(self.names)) == len(self.names)
-        assert set(self.names) == set(self.counters) >= set(self.users)
+        shown = {name for name in self.counters if not name.startswith(OWN)}
+        assert set(self.names) == shown
+        assert set(self.counters) >= set(self.users)
         assert all(users.using or users.watching for users in self.users.values())
 
     def __repr__(self) -> str:

@@ -6,7 +6,7 @@ See docs/design/beanstalkd.md#verbs-and-numbers.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from nsqd.core.message.attributes import is_word
@@ -16,7 +16,11 @@ MAX_LINE = 224  # bytes, including CR LF
 MOST_COPIES = 16  # that a put-replicated may ask for
 MOST_JOBS = 100  # jobs in a reserve-batch or a delete-batch
 _NAME = re.compile(rb"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]{0,199}")
-_NAME_BYTES = re.compile(rb"[A-Za-z0-9\-+/;.$_()]+")
+_NAME_BYTES = re.compile(rb"[A-Za-z0-9\-+/;.$_()]+(?= |\Z)|[!-~]+")
+# a name that no client of beanstalkd can make, but a client of Disque or NSQ may have made; a tube with # is the node's own
+_OTHER_NAME = re.compile(rb"(?!#)[!-~]{1,200}")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])+)"')
+_ESCAPED = re.compile(r'\\(["\\])')
 _DIGITS = re.compile(rb" *([0-9]+)")
 _STRTOUL = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)")
 # the lines that workers send all the time, with numbers that are certainly in range
@@ -30,6 +34,12 @@ _I31 = (1 << 31) - 1
 _OWN = frozenset((None, Foreign.BEANSTALK, Foreign.JOB, Foreign.PING))
 
 Arguments = tuple[Any, ...]
+
+
+class OtherName(str):
+    """The name of a tube that beanstalkd does not allow: it stands for a tube only if there is one of that name."""
+
+    __slots__ = ()
 
 
 class BadFormat(Exception):
@@ -128,9 +138,35 @@ def _timeout(line: bytes, at: int) -> Arguments:
 
 
 def _name(line: bytes, at: int) -> Arguments:
-    if _NAME.fullmatch(line, at) is None:
+    if _NAME.fullmatch(line, at) is not None:
+        return (line[at:].decode(),)
+    if _OTHER_NAME.fullmatch(line, at) is None:
         raise BadFormat
-    return (line[at:].decode(),)
+    return (OtherName(line[at:].decode()),)
+
+
+def quoted(text: str) -> str:
+    """Return a text as a string of YAML in double quotes."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def shown(name: str) -> str:
+    """Return the name of a tube as lists show it: in quotes if it is one that beanstalkd does not allow."""
+    return name if _NAME.fullmatch(name.encode()) else quoted(name)
+
+
+def existing(name: str, names: Container[str]) -> str:
+    """Return which of `names` an OtherName is: itself or, for clients that read no YAML, the one that lists show so.
+
+    Raises BadFormat.
+    """
+    if name in names:
+        return name
+    match = _QUOTED.fullmatch(name)
+    unquoted = _ESCAPED.sub(r"\1", match[1]) if match is not None else ""
+    if unquoted not in names or shown(unquoted) != name:
+        raise BadFormat
+    return unquoted
 
 
 def _pause(line: bytes, at: int) -> Arguments:
@@ -138,10 +174,10 @@ def _pause(line: bytes, at: int) -> Arguments:
     while line[at : at + 1] == b" ":
         at += 1
     match = _NAME_BYTES.match(line, at)
-    if match is None or _NAME.fullmatch(match[0]) is None:
+    if match is None:
         raise BadFormat
     (delay,) = _numbers(line, match.end(), _U32)
-    return match[0].decode(), delay
+    return *_name(match[0], 0), delay
 
 
 def _nothing(line: bytes, at: int) -> Arguments:

@@ -23,7 +23,7 @@ from nsqd.protocols.beanstalk.client import (
     Put,
     job_reply,
 )
-from nsqd.protocols.beanstalk.commands import BadFormat
+from nsqd.protocols.beanstalk.commands import BadFormat, OtherName, existing
 from nsqd.protocols.beanstalk.operators import Operator
 from nsqd.protocols.beanstalk.rights import allows, target
 from nsqd.protocols.transport import NEVER
@@ -331,6 +331,18 @@ class Peer(Operator):
             self.credential.show_certificate(tls)
 
 
+def _on_tube(handler: Callable[..., None], at: int = 0) -> Callable[..., None]:
+    """Return the handler of a command whose argument at that place is a tube's name, also one that is an OtherName."""
+
+    def on_tube(peer: Peer, *arguments: Any) -> None:
+        name = arguments[at]
+        if type(name) is OtherName:
+            arguments = *arguments[:at], existing(name, peer._broker.tubes.listed.counters), *arguments[at + 1 :]
+        handler(peer, *arguments)
+
+    return on_tube
+
+
 _PUTS = (b"put ", b"put-unique ", b"put-replicated ")  # these look at no jobs
 _HANDLERS: dict[bytes, Callable[..., None]] = {
     b"put ": Peer._begin_put,
@@ -352,18 +364,18 @@ _HANDLERS: dict[bytes, Callable[..., None]] = {
     b"kick-job ": Peer._kick_job,
     b"touch ": Peer._touch,
     b"stats-job ": Peer._stats_job,
-    b"stats-tube ": Peer._stats_tube,
+    b"stats-tube ": _on_tube(Peer._stats_tube),
     b"stats": Peer._stats,
-    b"use ": Peer._use,
-    b"watch ": Peer._watch,
-    b"ignore ": Peer._ignore,
+    b"use ": _on_tube(Peer._use),
+    b"watch ": _on_tube(Peer._watch),
+    b"ignore ": _on_tube(Peer._ignore),
     b"list-tubes-watched": Peer._list_tubes_watched,
     b"list-tube-used": Peer._list_tube_used,
     b"list-tubes": Peer._list_tubes,
     b"quit": Peer._quit,
-    b"pause-tube": Peer._pause_tube,
-    b"clear-tube ": Peer._clear_tube,
-    b"move-job ": Peer._move_job,
-    b"list-jobs ": Peer._list_jobs,
+    b"pause-tube": _on_tube(Peer._pause_tube),
+    b"clear-tube ": _on_tube(Peer._clear_tube),
+    b"move-job ": _on_tube(Peer._move_job, at=1),
+    b"list-jobs ": _on_tube(Peer._list_jobs),
     AUTH: Peer._show_token,
 }

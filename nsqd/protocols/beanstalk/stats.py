@@ -10,6 +10,7 @@ from nsqd.core.tubes import Tubes
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.tube_list import Users
+from nsqd.protocols.beanstalk.commands import quoted, shown
 from shared.values import SECOND
 
 VERSION = "1.13"  # of the beanstalkd whose protocol this is; clients read it as a semantic version
@@ -60,17 +61,13 @@ def dictionary(pairs: Mapping[str, object]) -> bytes:
 
 
 def listing(names: Iterable[str]) -> bytes:
-    """Return the answer that holds a list of names."""
-    return _answer("".join(f"- {name}\n" for name in names))
+    """Return the answer that holds a list of tubes' names, or of the numbers of jobs."""
+    return _answer("".join(f"- {shown(name)}\n" for name in names))
 
 
 def _answer(lines: str) -> bytes:
     body = b"---\n" + lines.encode()
     return b"OK %d\r\n%s\r\n" % (len(body), body)
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def node_stats(tubes: Tubes, figures: ServerFigures, draining: bool) -> dict[str, object]:
@@ -95,7 +92,7 @@ def node_stats(tubes: Tubes, figures: ServerFigures, draining: bool) -> dict[str
         "current-waiting": figures.waiting,
         "total-connections": figures.total_connections,
         "pid": figures.pid,
-        "version": _quoted(VERSION),
+        "version": quoted(VERSION),
         "rusage-utime": f"{figures.user_time:.6f}",
         "rusage-stime": f"{figures.system_time:.6f}",
         "uptime": figures.uptime,
@@ -106,9 +103,9 @@ def node_stats(tubes: Tubes, figures: ServerFigures, draining: bool) -> dict[str
         "binlog-max-size": largest,
         "draining": "true" if draining else "false",
         "id": figures.instance,
-        "hostname": _quoted(figures.hostname),
-        "os": _quoted(figures.os),
-        "platform": _quoted(figures.platform),
+        "hostname": quoted(figures.hostname),
+        "os": quoted(figures.os),
+        "platform": quoted(figures.platform),
     }
 
 
@@ -119,7 +116,7 @@ def tube_stats(tubes: Tubes, name: str, tube: Tube | None, now: int) -> dict[str
     counts = {state: sum(one.table.counts[state] for one in everywhere) for state in JobState}
     left = max(0, tube.pause_until - now) if tube is not None else 0
     return {
-        "name": _quoted(name),
+        "name": quoted(name),
         "current-jobs-urgent": sum(one.table.urgent for one in everywhere),
         "current-jobs-ready": counts[JobState.READY],
         "current-jobs-reserved": counts[JobState.RESERVED],
@@ -141,7 +138,7 @@ def job_stats(tube: Tube, job: Job, now: int, wall: int) -> dict[str, object]:
     left = (job.due - now) / SECOND if job.state in (JobState.RESERVED, JobState.DELAYED) else 0
     return {
         "id": tube.index.client_id(job.id),
-        "tube": _quoted(tube.topic_name),
+        "tube": quoted(tube.topic_name),
         "state": STATES[job.state],
         "pri": job.priority,
         "age": max(0, wall - job.created) // SECOND,

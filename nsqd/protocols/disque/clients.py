@@ -64,8 +64,9 @@ def _address(client: Client) -> bytes:
 def _line(asking: Client, one: Client) -> bytes:
     flags = (b"b" if one.is_blocked else b"") + (b"O" if one in asking.context.monitors else b"")
     age, idle = ((asking.now - since) // SECOND for since in (one.joined, one.last_input))
-    return b"id=%d addr=%s fd=0 name=%s age=%d idle=%d flags=%s qbuf=%d obl=%d cmd=%s\n" % (
-        one.number, _address(one), one.name, age, idle, flags or b"N", one.buffered, one.outbox.unsent,
+    size = one.outbox.unsent
+    return b"id=%d addr=%s fd=0 name=%s age=%d idle=%d flags=%s qbuf=%d qbuf-free=0 obl=%d oll=0 omem=%d events=%s cmd=%s\n" % (
+        one.number, _address(one), one.name, age, idle, flags or b"N", one.buffered, size, size, b"rw" if size else b"r",
         one.last_command or b"NULL",
     )  # fmt: skip
 

@@ -73,7 +73,7 @@ def _line(client: Client, node: NodeFacts) -> str:
         flags.append(_FLAGS[node.priority])
     link = "connected" if is_own or node.priority is Priority.GOOD else "disconnected"
     node_id = client.context.ids.node_id(node.number).decode()
-    return f"{node_id} {node.ip}:{node.port} {','.join(flags)} 0 0 {link}\n"
+    return f"{node_id} {node.ip}:{node.port} {','.join(flags)} {node.silent_since} {node.heard_at} {link}\n"
 
 
 def _info(client: Client) -> str:

@@ -43,6 +43,8 @@ class NodeFacts:
     port: int  # for clients of Disque; 0: it takes none
     priority: Priority
     is_leaving: bool = False
+    silent_since: int = 0  # ms since the epoch, when a first sign of life was missed; 0: none is
+    heard_at: int = 0  # ms since the epoch, of the last sign of life; 0: never, or the node is this one
 
 
 class ClusterFacts(Protocol):
@@ -112,6 +114,9 @@ class ServerFigures:
     cpu_system: float  # s
     cpu_user: float  # s
     is_durable: bool  # jobs are in a commit log
+    gcc: str = "0.0.0"  # version of the compiler that made the interpreter
+    operations: int = 0  # commands a second since the last look
+    rejected: int = 0  # connections since the start
 
 
 class Alone:

@@ -34,10 +34,14 @@ def info(client: Client, arguments: list[bytes]) -> None:
 def _server(client: Client) -> Fields:
     figures = client.context.figures()
     yield "disque_version", "1.0-rc1"
+    yield "disque_git_sha1", "00000000"  # as a build of Disque without a repository says
+    yield "disque_git_dirty", 0
+    yield "disque_build_id", 0
     yield "penstock_version", PENSTOCK_VERSION
     yield "os", figures.os
     yield "arch_bits", 64
     yield "multiplexing_api", "epoll"
+    yield "gcc_version", figures.gcc
     yield "process_id", figures.pid
     yield "run_id", figures.run_id
     yield "tcp_port", figures.port
@@ -86,12 +90,23 @@ def _persistence(client: Client) -> Fields:
     yield "aof_current_rewrite_time_sec", -1
     yield "aof_last_bgrewrite_status", "ok"
     yield "aof_last_write_status", "err" if client.broker.store.refusal else "ok"
+    if is_durable:  # the commit log is never rewritten, and no buffer waits for a sync in the background
+        for name in ("current_size", "base_size", "pending_rewrite", "buffer_length", "rewrite_buffer_length"):
+            yield f"aof_{name}", 0
+        yield "aof_pending_bio_fsync", 0
+        yield "aof_delayed_fsync", 0
 
 
 def _stats(client: Client) -> Fields:
     yield "total_connections_received", client.context.connections
     yield "total_commands_processed", sum(client.context.counts.values())
-    yield "rejected_connections", 0
+    yield "instantaneous_ops_per_sec", client.context.figures().operations
+    for name in ("total_net_input_bytes", "total_net_output_bytes"):  # not counted
+        yield name, 0
+    for name in ("instantaneous_input_kbps", "instantaneous_output_kbps"):
+        yield name, "0.00"
+    yield "rejected_connections", client.context.figures().rejected
+    yield "latest_fork_usec", 0
 
 
 def _cpu(client: Client) -> Fields:
@@ -104,7 +119,7 @@ def _cpu(client: Client) -> Fields:
 
 def _commandstats(client: Client) -> Fields:
     for name, calls in sorted(client.context.counts.items()):
-        yield f"cmdstat_{name.decode()}", f"calls={calls}"
+        yield f"cmdstat_{name.decode()}", f"calls={calls},usec=0,usec_per_call=0.00"  # times are not measured
 
 
 _SECTIONS: dict[str, Callable[[Client], Fields]] = {

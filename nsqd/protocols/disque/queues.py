@@ -9,6 +9,7 @@ from nsqd.core.pauses import MOST_BY
 from nsqd.core.queues import QueuedJob
 from nsqd.core.timing.pause import Pause
 from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.tube_list import OWN
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.arguments import jscan, pause, qpeek, qscan
@@ -56,7 +57,8 @@ def peek(client: Client, arguments: list[bytes]) -> None:
 def stat(client: Client, arguments: list[bytes]) -> None:
     """Do a QSTAT."""
     queues, name = client.context.queues, client.context.queue(arguments[1])
-    if not queues.is_known(name):
+    lenders = queues.imports.lenders(name, client.now)
+    if not queues.is_known(name) and not lenders:
         client.reply(client.nil_array)
         return
     use, now = queues.uses.get(name), client.now
@@ -66,8 +68,8 @@ def stat(client: Client, arguments: list[bytes]) -> None:
         (b"age", resp.integer((now - use.since) // SECOND if use else 0)),
         (b"idle", resp.integer((now - use.last) // SECOND if use else 0)),
         (b"blocked", resp.integer(queues.tubes.waiters.count_at(name))),
-        (b"import-from", resp.array([])),
-        (b"import-rate", resp.integer(0)),
+        (b"import-from", resp.words(map(client.context.ids.node_id, lenders))),
+        (b"import-rate", resp.integer(queues.imports.rate(name, now))),
         (b"jobs-in", resp.integer(sum(tube.total for tube in queues.all_of(name)))),
         (b"jobs-out", resp.integer(use.fetched if use else 0)),
         (b"pause", resp.bulk(_WORDS[queues.pauses(name)])),
@@ -98,28 +100,37 @@ def _wanted_pause(client: Client, state: bytes) -> Pause | None:
 
 
 def scan_queues(client: Client, arguments: list[bytes]) -> None:
-    """Do a QSCAN: a part of the queues, in the order in which they were made."""
+    """Do a QSCAN: a part of the queues, in the order in which they were made; last those that have only jobs of other nodes."""
     wanted = qscan(arguments)
     queues = client.context.queues.tubes.waiters.queues.values()
     made = sorted((tube for tube in queues if is_shown(tube)), key=lambda tube: tube.number)
     behind = [tube for tube in made if tube.number >= wanted.cursor]
     most = len(behind) if wanted.busyloop or wanted.count < 0 else min(wanted.count, MOST_SCANNED)
-    names = [tube.topic_name.encode() for tube in behind[:most] if _is_wanted(client, tube, wanted)]
+    names = [tube.topic_name for tube in behind[:most]]
     cursor = behind[most].number if most < len(behind) else 0
-    client.spend(len(behind[:most]) // 8)
-    client.reply(resp.array([resp.bulk(b"%d" % cursor), resp.words(names)]))
+    if not cursor:
+        imported = client.context.queues.imports.names(client.now)
+        names += [name for name in imported if client.context.queues.tubes.tube(name) is None][:MOST_SCANNED]
+    found = [name.encode() for name in names if _is_wanted(client, name, wanted)]
+    client.spend(len(names) // 8)
+    client.reply(resp.array([resp.bulk(b"%d" % cursor), resp.words(found)]))
 
 
 def is_shown(tube: Tube) -> bool:
     """Return False if a queue is the node's own, in which it keeps acknowledgements: no client can name it."""
-    return not tube.topic_name.startswith("#")
+    return not tube.topic_name.startswith(OWN)
 
 
-def _is_wanted(client: Client, tube: Tube, wanted: QScan) -> bool:
-    size = client.context.queues.length(tube.topic_name)
+def _is_wanted(client: Client, name: str, wanted: QScan) -> bool:
+    queues = client.context.queues
+    size = queues.length(name)
     is_long = wanted.minlen is None or size >= wanted.minlen
     is_short = wanted.maxlen is None or size <= wanted.maxlen
-    return is_long and is_short and (wanted.importrate is None or wanted.importrate <= 0)
+    return (
+        is_long
+        and is_short
+        and (wanted.importrate is None or queues.imports.rate(name, client.now) >= wanted.importrate)
+    )
 
 
 def scan_jobs(client: Client, arguments: list[bytes]) -> None:

@@ -36,6 +36,30 @@ def test_a_job_added_anywhere_reaches_a_client_that_waits(body: bytes) -> None:
     cluster.check()
 
 
+def test_a_queue_tells_from_which_nodes_its_jobs_came() -> None:
+    cluster = Cluster(3)
+    a, b, c = cluster.stations
+    client, other = c.client(), c.client()
+    for station in (a, b, a):
+        client.replies(request("GETJOB", "FROM", "q"))
+        cluster.settle()
+        station.client().add("q")
+        cluster.settle()
+        assert len(client.replies()) == 1
+    told = dict(zip(*[iter(other.do("QSTAT", "q"))] * 2, strict=True))
+    assert told[b"import-from"] == [c.context.ids.node_id(number) for number in (1, 2)]
+    assert told[b"import-rate"] == 3
+    assert other.do("QSCAN", "IMPORTRATE", 1) == [b"0", [b"q"]]
+    assert other.do("QSCAN", "IMPORTRATE", 3, "COUNT", 1) == [b"0", [b"q"]]
+    assert other.do("QSCAN", "IMPORTRATE", 4)[1] == other.do("QSCAN", "IMPORTRATE", 1, "MINLEN", 1)[1] == []
+    assert a.client().do("QSCAN", "IMPORTRATE", 1)[1] == []
+    other.add("q")
+    assert other.do("QSCAN", "IMPORTRATE", 1) == [b"0", [b"q"]], "once"
+    cluster.advance(5_001)
+    assert other.do("QSCAN", "IMPORTRATE", 1)[1] == []
+    assert other.do("QSTAT", "q")[11] == []
+
+
 def test_every_node_takes_commands_about_every_job() -> None:
     cluster = Cluster(3)
     a, b, _ = cluster.stations
