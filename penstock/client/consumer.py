@@ -83,6 +83,7 @@ class Consumer:
         while not self._stopped:
             self._hear_lookups()
             messages = self._receive(0.0) if self._links.is_stale else []
+            messages += self._links.core.take_held()
             wait = self._links.tend()
             messages += self._receive(0.0 if messages else min(wait, max(0.0, deadline - monotonic())))
             if messages or monotonic() >= deadline:
