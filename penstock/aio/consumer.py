@@ -341,8 +341,7 @@ class Consumer:
     async def _connect(self, address: str) -> None:
         """Dial an nsqd, and receive and send until the connection is lost."""
         try:
-            async with self._dials:
-                stream = await streams.dial(address, self._settings.dial_timeout_s)
+            stream = await streams.dial(address, self._settings.dial_timeout_s, self._dials)
         except ConnectionLost as error:
             self._core.failed(address, error)
             self._wake.set()
