@@ -1,8 +1,7 @@
 """One thread's HTTP of nsq_to_http: a request to an endpoint, its redirects, and connections that are kept for the next one.
 
-Law: a request takes no longer than its timeout, whatever the endpoint does (only the resolver of names has time limits of
-its own). Of an answer's body at most MAX_BODY bytes are read and dropped, for at most BODY_S; then the connection is
-closed, and the status counts.
+Law: a request takes no longer than its timeout, whatever the endpoint and the resolver of names do. Of an answer's body at
+most MAX_BODY bytes are read and dropped, for at most BODY_S; then the connection is closed, and the status counts.
 
 http.client parses the answers. httpx is not used here, because its time limits are for single reads, it keeps the
 cookies that an endpoint sends, and it refuses URLs of more than 64 KiB, which a GET with a message may have.
@@ -22,6 +21,9 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, unquote_to_bytes, urljoin, urlsplit
+
+from penstock.client.dial import dial_first, targets_of
+from penstock.client.resolver import LONGEST_S
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -203,11 +205,12 @@ class Sender:
     def _connect(self, url: Url, deadline: float) -> "Stream":
         limit = min(deadline - monotonic(), self._form.connect_timeout_s or inf)
         try:
-            connected = socket.create_connection((url.host, url.port), _timeout(limit))
-        except TimeoutError:
-            raise SendError(f"no connection in {limit:g} s") from None
+            started = monotonic()
+            targets = targets_of(f"[{url.host}]:{url.port}", min(limit, LONGEST_S))
+            connected = dial_first(targets, _timeout(limit - (monotonic() - started)))
+        except TimeoutError as error:
+            raise SendError(str(error) if limit == inf else f"no connection in {limit:g} s") from None
         try:
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if url.scheme == "https":
                 connected.settimeout(min(TLS_S, max(0.001, deadline - monotonic())))
                 connected = tls_context().wrap_socket(connected, server_hostname=url.host)

@@ -7,6 +7,8 @@ Deliberate differences from the original:
 * a node that is down or lies is logged and left out, where the original exits with 1; when nothing at all can be had in
   the first round, the address or the name is probably wrong, and the exit code is 1 here, too;
 * a node that comes, goes or restarts does not make a rate leap or negative;
+* egress is what the consumers have finished; in the original it is what came less the change of the depth, which is negative
+  when messages time out, and counts deferred messages and those of an emptied channel;
 * an nsqd is asked at the address that was given, not at its broadcast address;
 * after the last line of -count the program ends at once, and does not wait for another interval.
 
@@ -19,7 +21,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, TextIO
 
 from apps.addresses import check_no_scheme, check_one_kind
@@ -126,11 +128,22 @@ class Stats:
     timeout_count: int
     message_count: int
     client_count: int
+    buried_count: int = 0
+    finished: Mapping[str, int] | None = None  # messages that each connected consumer has finished; None: not told
 
     @classmethod
     def total(cls, all: "list[Stats]") -> "Stats":
-        """Return the sums."""
-        return cls(*[sum(getattr(one, field.name) for one in all) for field in fields(cls)])
+        """Return the sums of the counts."""
+        sums: list[Any] = [sum(getattr(one, name) for one in all) for name in COUNTS]
+        return cls(*sums)
+
+    @property
+    def unfinished(self) -> int:
+        """Return how many messages the channel has, in whatever state."""
+        return self.depth + self.in_flight_count + self.deferred_count + self.buried_count
+
+
+COUNTS = tuple(field.name for field in fields(Stats) if field.name != "finished")
 
 
 def channel_stats(answer: Mapping[str, Any], topic: str, channel: str) -> Stats | None:
@@ -138,8 +151,19 @@ def channel_stats(answer: Mapping[str, Any], topic: str, channel: str) -> Stats 
     for one in _objects(answer.get("topics")):
         for found in _objects(one.get("channels")) if one.get("topic_name") == topic else ():
             if found.get("channel_name") == channel:
-                return Stats(*[_count(found, field.name) for field in fields(Stats)])
+                counts: list[Any] = [_count(found, name) for name in COUNTS]
+                return replace(Stats(*counts), finished=_finished(found))
     return None
+
+
+def _finished(found: Mapping[str, Any]) -> dict[str, int] | None:
+    if "clients" not in found:
+        return None
+    # a consumer that connects again from the same port counts from 0
+    return {
+        f"{one.get('remote_address')} {one.get('connect_ts')}": max(0, _count(one, "finish_count"))
+        for one in _objects(found["clients"])
+    }
 
 
 def _objects(value: object) -> list[dict[str, Any]]:
@@ -185,11 +209,20 @@ class Rates:
 
 
 def _changes(before: Stats, after: Stats) -> tuple[int, int]:
-    """Return how many messages came to a channel, and how many left it."""
+    """Return how many messages came to a channel, and how many its consumers finished."""
     came = after.message_count - before.message_count
     if came < 0:  # the node has restarted, and counts from zero
-        return after.message_count, max(0, after.message_count - (after.depth - before.depth))
-    return came, came - (after.depth - before.depth)
+        came = after.message_count
+    left = max(0, came - (after.unfinished - before.unfinished))  # also those of an emptied channel
+    if after.finished is None:
+        return came, left
+    known = before.finished or {}
+    finished = sum(
+        count - known.get(one, 0) if count >= known.get(one, 0) else count for one, count in after.finished.items()
+    )
+    if known.keys() - after.finished.keys():  # what a consumer finished before it disconnected is told by nothing else
+        finished = max(finished, left)
+    return came, finished
 
 
 def row(rates: tuple[int, int], total: Stats) -> str:
@@ -289,7 +322,7 @@ class Question:
             "format": "json",
             "topic": options.topic,
             "channel": options.channel,
-            "include_clients": "false",
+            "include_clients": "true",
         }
         found: dict[str, Stats] = {}
         for node, answer in (await self._cluster.ask(self._nodes, "/stats", query)).items():

@@ -68,6 +68,7 @@ class Consumer:
             raise ValueError("a consumer needs the address of an nsqd or of an nsqlookupd")
         self.topic = topic
         self.channel = channel
+        self._max_in_flight = max_in_flight
         self._settings = settings or Settings()
         # messages that came too often are given up where they are handed out, because `run` may want them
         core_settings = replace(self._settings, max_attempts=0)
@@ -151,8 +152,9 @@ class Consumer:
         concurrency: int = 8,
         on_give_up: Callable[[Message], Awaitable[object]] | None = None,
     ) -> None:
-        """Call `handler` with each message, `concurrency` at a time, until `stop`, cancellation or a ConsumerError.
+        """Call `handler` with each message until `stop`, cancellation or a ConsumerError.
 
+        At most `concurrency` handlers, and at most max_in_flight, run at a time.
         A message is finished when its handler returns, and requeued with a growing delay, and with backoff of the whole
         consumer, when it raises an Exception; unless the handler answered it. It is touched while the handler works. A
         message that came more often than max_attempts of the settings goes to `on_give_up` instead and is then finished.
@@ -169,7 +171,7 @@ class Consumer:
         if concurrency < 1:
             raise ValueError("concurrency must be at least 1")
         async with anyio.create_task_group() as workers:
-            for _ in range(concurrency):
+            for _ in range(min(concurrency, self._max_in_flight)):
                 workers.start_soon(self._work, handler, on_give_up)
         if self._error is not None:
             raise self._error
@@ -307,6 +309,12 @@ class Consumer:
         link = self._links.get(subscription)
         if link is not None:
             link.output.set()
+        self._hand_out_held()
+
+    def _hand_out_held(self) -> None:
+        if self._core.has_held and (messages := self._core.take_held()):
+            self._ready.extend(messages)
+            self._tell()
 
     def lost(self, subscription: Subscription) -> None:
         """See Sockets."""
@@ -316,6 +324,7 @@ class Consumer:
         link.tasks.cancel_scope.cancel()
         if self._lookup is not None:
             self._lookup.hurry()
+        self._hand_out_held()
         self._wake.set()
         self._tell()
 
@@ -332,8 +341,7 @@ class Consumer:
     async def _connect(self, address: str) -> None:
         """Dial an nsqd, and receive and send until the connection is lost."""
         try:
-            async with self._dials:
-                stream = await streams.dial(address, self._settings.dial_timeout_s)
+            stream = await streams.dial(address, self._settings.dial_timeout_s, self._dials)
         except ConnectionLost as error:
             self._core.failed(address, error)
             self._wake.set()

@@ -3,12 +3,14 @@
 import os
 import socket
 import ssl
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 import anyio
 from anyio.abc import ByteStream, SocketAttribute
 
+from penstock.aio.waiter import waker
+from penstock.client.resolver import LONGEST_S, Target, resolver
 from penstock.forks import Held
-from penstock.sansio.address import is_path, path_of, split_address
 from penstock.sansio.errors import ConnectionLost
 from penstock.sansio.tls import reason
 
@@ -16,19 +18,46 @@ READ_SIZE = 65_536  # bytes
 BROKEN = (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, ssl.SSLError)
 
 
-async def dial(address: str, timeout_s: float) -> ByteStream:
-    """Return a stream to host:port, [v6]:port or the path of a unix socket. Raises ConnectionLost."""
+async def dial(address: str, timeout_s: float, limit: AbstractAsyncContextManager[object] | None = None) -> ByteStream:
+    """Return a stream to host:port, [v6]:port or the path of a unix socket. Raises ConnectionLost.
+
+    The name may take LONGEST_S; then `limit` is entered, and connecting may take `timeout_s`.
+    """
     try:
-        with anyio.fail_after(timeout_s):
-            if is_path(address):
-                return await anyio.connect_unix(path_of(address))
-            return await anyio.connect_tcp(*split_address(address))
-    except TimeoutError:
-        raise ConnectionLost(f"cannot connect to {address}: timed out") from None
+        targets = await _targets_of(address)
+        async with limit or nullcontext():
+            with anyio.fail_after(timeout_s):
+                return await _connect(targets, timeout_s)
+    except TimeoutError as error:
+        raise ConnectionLost(f"cannot connect to {address}: {str(error) or 'timed out'}") from None
     except OSError as error:
         raise ConnectionLost(f"cannot connect to {address}: {_words(_cause(error))}") from error
     except ValueError as error:  # e.g. port 0 or a name of 70 characters: nsqlookupd passes on any address
         raise ConnectionLost(f"cannot connect to {address}: {error}") from None
+
+
+async def _targets_of(address: str) -> list[Target]:
+    """Return the addresses of a host. Its name is looked up in a thread of `resolver`: those of the event loop are few."""
+    found = anyio.Event()
+    resolution = resolver().begin(address, waker(found))
+    if not resolution.is_done:
+        with anyio.move_on_after(LONGEST_S):
+            await found.wait()
+    return resolution.targets(0)
+
+
+async def _connect(targets: list[Target], timeout_s: float) -> ByteStream:
+    """Connect to the first address that answers; each gets its part of the time. Raises OSError."""
+    failure: OSError = OSError("no address was found for its name")
+    for family, target in targets:
+        try:
+            with anyio.fail_after(timeout_s / len(targets)):
+                if family is socket.AF_UNIX:
+                    return await anyio.connect_unix(str(target))
+                return await anyio.connect_tcp(str(target[0]), int(target[1]))
+        except OSError as error:  # TimeoutError is one
+            failure = error
+    raise failure
 
 
 def hold(stream: ByteStream) -> Held:

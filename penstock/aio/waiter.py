@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Protocol
 
 import anyio
@@ -39,3 +40,20 @@ def waiters() -> Callable[[], Waiter]:
         return anyio.Event
     create_future = asyncio.get_running_loop().create_future
     return lambda: FutureWaiter(create_future())
+
+
+def waker(event: anyio.Event) -> Callable[[], None]:
+    """Return what sets the event from another thread. It does nothing once the event loop is over."""
+    post: Callable[..., object]
+    if sniffio.current_async_library() == "asyncio":
+        post = asyncio.get_running_loop().call_soon_threadsafe
+    else:
+        import trio
+
+        post = trio.lowlevel.current_trio_token().run_sync_soon
+
+    def wake() -> None:
+        with suppress(RuntimeError):  # trio's RunFinishedError is one
+            post(event.set)
+
+    return wake

@@ -11,7 +11,7 @@
 * `producer`: PUB and MPUB to the first nsqd of a list that answers; `submit` and `flush` pipeline publishes.
 * `consumer`: one channel from many nsqds, given or found through nsqlookupd, over `links` (their sockets) and `lookup` (a
   thread that asks nsqlookupd).
-* `connection` over `dial`: one socket.
+* `connection` over `dial`: one socket. `resolver` finds the addresses of names, in threads.
 
 All rules of the protocol and of a consumer's behaviour are in `penstock.sansio`; `penstock.aio` is the same for asyncio and
 trio. An object of this package belongs to one thread (only `Consumer.stop` may be called from any thread). This package imports

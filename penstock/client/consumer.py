@@ -2,7 +2,8 @@
 
 It uses one thread, the caller's, and nothing happens between two calls. A caller that works on one message for longer
 than a heartbeat interval calls `message.touch()` now and then, which also shows the server that the client is alive.
-An nsqd that does not answer keeps nobody waiting; requests to nsqlookupd run in their own thread.
+An nsqd that does not answer, or whose name does not resolve, keeps nobody waiting; requests to nsqlookupd run in their own
+thread.
 """
 
 import selectors
@@ -64,7 +65,7 @@ class Consumer:
         self._closed = False
         self._losses_seen = 0  # lost_count of the core when nsqlookupd was last hurried
         settings = settings or Settings()
-        self._links = Links(topic, channel, max_in_flight, settings)
+        self._links = Links(topic, channel, max_in_flight, settings, self._wake)
         self._links.core.want(given)
         self._waker, self._alarm = socket.socketpair()
         self._waker.setblocking(False)
@@ -83,6 +84,7 @@ class Consumer:
         while not self._stopped:
             self._hear_lookups()
             messages = self._receive(0.0) if self._links.is_stale else []
+            messages += self._links.core.take_held()
             wait = self._links.tend()
             messages += self._receive(0.0 if messages else min(wait, max(0.0, deadline - monotonic())))
             if messages or monotonic() >= deadline:

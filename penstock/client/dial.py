@@ -5,39 +5,52 @@ import os
 import socket
 from contextlib import suppress
 
-from penstock.sansio.address import is_path, path_of, split_address
+from penstock.client.resolver import LONGEST_S, Target, resolver
 
-Target = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes] | str]
 _GOES_ON = (0, errno.EINPROGRESS)
 
 
 def dial(address: str, timeout_s: float) -> socket.socket:
     """Return a connected, non-blocking socket to host:port, [v6]:port or the path of a unix socket.
 
-    Raises OSError, also for an invalid address.
+    `timeout_s` is for each address of the host; its name may take LONGEST_S. Raises OSError, also for an invalid address.
     """
+    return dial_first(targets_of(address, LONGEST_S), timeout_s)
+
+
+def targets_of(address: str, seconds: float) -> list[Target]:
+    """Return the addresses of host:port, waiting so long at most. Raises OSError, also for an invalid address."""
     try:
-        connected = _dial_unix(path_of(address), timeout_s) if is_path(address) else _dial_tcp(address, timeout_s)
-    except ValueError as error:  # e.g. port 0 or a name of 70 characters: nsqlookupd passes on any address
+        return resolver().begin(address).targets(seconds)
+    except ValueError as error:  # e.g. port 0: nsqlookupd passes on any address
         raise OSError(str(error)) from None
-    connected.setblocking(False)
-    return connected
+
+
+def dial_first(targets: list[Target], timeout_s: float | None) -> socket.socket:
+    """Return a non-blocking socket to the first of the addresses that answers, each in `timeout_s`. Raises OSError."""
+    failure = OSError("no address was found for its name")
+    for family, target in targets:
+        try:
+            connected = _connect(family, target, timeout_s)
+        except (OSError, ValueError) as error:  # ValueError is for a NUL in a path
+            failure = error if isinstance(error, OSError) else OSError(str(error))
+        else:
+            connected.setblocking(False)
+            return connected
+    raise failure
 
 
 class Dialing:
-    """A connection that is being made. Only a host name's resolution waits.
+    """A connection that is being made, to the first of the addresses of a host that answers.
 
     `socket` is writable when `finish` is to be called.
     """
 
-    def __init__(self, address: str, until: float) -> None:
-        """Begin. `until`: when its owner gives up, in s by the owner's clock. Raises OSError, also for an invalid address."""
+    def __init__(self, address: str, targets: list[Target], until: float) -> None:
+        """Begin. `until`: when its owner gives up, in s by the owner's clock. Raises OSError."""
         self.address = address
         self.until = until
-        try:
-            self._targets = _targets(address)
-        except ValueError as error:
-            raise OSError(str(error)) from None
+        self._targets = targets
         self.socket = self._next(OSError("no address was found for its name"))
 
     def finish(self) -> socket.socket | None:
@@ -71,28 +84,14 @@ class Dialing:
         raise error
 
 
-def _targets(address: str) -> list[Target]:
-    if is_path(address):
-        return [(socket.AF_UNIX, path_of(address))]
+def _connect(family: socket.AddressFamily, target: object, timeout_s: float | None) -> socket.socket:
+    connecting = socket.socket(family, socket.SOCK_STREAM)
     try:
-        found = socket.getaddrinfo(*split_address(address), type=socket.SOCK_STREAM)
-    except UnicodeError as error:
-        raise ValueError(str(error)) from None
-    return [(family, target) for family, _, _, _, target in found]
-
-
-def _dial_unix(path: str, timeout_s: float) -> socket.socket:
-    unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        unix.settimeout(timeout_s)
-        unix.connect(path)
+        connecting.settimeout(timeout_s)
+        connecting.connect(target)  # type: ignore[arg-type]
+        with suppress(OSError):  # a unix socket has no such option
+            connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except BaseException:
-        unix.close()
+        connecting.close()
         raise
-    return unix
-
-
-def _dial_tcp(address: str, timeout_s: float) -> socket.socket:
-    tcp = socket.create_connection(split_address(address), timeout_s)
-    tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return tcp
+    return connecting

@@ -9,6 +9,7 @@ from time import monotonic
 
 from penstock.client.connection import Connection, cannot_connect
 from penstock.client.dial import Dialing
+from penstock.client.resolver import LONGEST_S, Resolution, resolver
 from penstock.sansio.consumer import ConsumerCore
 from penstock.sansio.errors import FORKED, ConnectionLost, ConsumerError
 from penstock.sansio.message import Message
@@ -23,8 +24,13 @@ STALE_S = 1.0  # between two calls of `tend`
 class Links:
     """The connections of one consumer, by subscription."""
 
-    def __init__(self, topic: str, channel: str, max_in_flight: int, settings: Settings) -> None:
-        """Begin without a connection. Raises ValueError as ConsumerCore does."""
+    def __init__(
+        self, topic: str, channel: str, max_in_flight: int, settings: Settings, wake: Callable[[], None]
+    ) -> None:
+        """Begin without a connection. Raises ValueError as ConsumerCore does.
+
+        `wake` is called in another thread when `tend` has something to do.
+        """
         self.core = ConsumerCore(topic, channel, max_in_flight, settings, self, monotonic, random.Random())
         # a key's data is a Subscription, a Dialing, or None for a socket of the owner
         self.selector = selectors.DefaultSelector()
@@ -32,6 +38,8 @@ class Links:
         self._pid = os.getpid()
         self._connections: dict[Subscription, Connection] = {}
         self._dialings: set[Dialing] = set()
+        self._resolutions: dict[str, tuple[Resolution, float]] = {}  # by address; when each is given up
+        self._wake = wake
         self._flushed_at = self._tended_at = monotonic()
 
     def require_own(self) -> None:
@@ -101,6 +109,7 @@ class Links:
         Each server gets the time to read all answers and close.
         """
         self.core.leave()
+        self._resolutions.clear()
         for dialing in [*self._dialings]:
             self._forget(dialing)
         self._hear_out(lambda: self.core.has_left, deadline)
@@ -137,14 +146,30 @@ class Links:
         for dialing in [one for one in self._dialings if one.until <= self._tended_at]:
             self._forget(dialing)
             self.core.failed(dialing.address, cannot_connect(dialing.address, TimeoutError("timed out")))
+        for resolved, (resolution, until) in [*self._resolutions.items()]:
+            if resolution.is_done or until <= self._tended_at:
+                del self._resolutions[resolved]
+                self._dial_resolved(resolved, resolution)
         while len(self._dialings) < DIALS_AT_ONCE and (address := self.core.take_due()) is not None:
             try:
-                dialing = Dialing(address, self._tended_at + self._settings.dial_timeout_s)
-            except OSError as error:
-                self.core.failed(address, cannot_connect(address, error))
+                resolution = resolver().begin(address, self._wake)
+            except ValueError as error:  # e.g. port 0: nsqlookupd passes on any address
+                self.core.failed(address, cannot_connect(address, OSError(str(error))))
                 continue
-            self._dialings.add(dialing)
-            self.selector.register(dialing.socket, selectors.EVENT_WRITE, dialing)
+            if resolution.is_done:
+                self._dial_resolved(address, resolution)
+            else:
+                self._resolutions[address] = resolution, self._tended_at + LONGEST_S
+
+    def _dial_resolved(self, address: str, resolution: Resolution) -> None:
+        """Dial an nsqd whose name is resolved, or has been looked up for too long."""
+        try:
+            dialing = Dialing(address, resolution.targets(0), self._tended_at + self._settings.dial_timeout_s)
+        except OSError as error:
+            self.core.failed(address, cannot_connect(address, error))
+            return
+        self._dialings.add(dialing)
+        self.selector.register(dialing.socket, selectors.EVENT_WRITE, dialing)
 
     def _finish(self, dialing: Dialing) -> None:
         """Take over a connection that is made, or go on with the next address of its host."""

@@ -2,8 +2,10 @@
 
 The owner of the sockets tells what happened, and then sends the output of the subscriptions named in `outgoing`.
 
-Laws: every wanted address is subscribed to or in the retries, whose law says when it is dialed; the RDYs sent never add up to
-more than max_in_flight.
+Laws:
+* Every wanted address is subscribed to or in the retries, whose law says when it is dialed.
+* The messages that are here, may be on their way, or are asked for by RDY never add up to more than max_in_flight. If a server
+  sends more nevertheless, the surplus is handed out later.
 """
 
 import logging
@@ -27,6 +29,9 @@ log = logging.getLogger("penstock.client")
 
 TICK_S = 1.0  # how often silent connections and rotations are looked at when nothing happens
 SLACK = 100  # messages of one nsqd that may come on top of twice max_in_flight
+BEGUN = (SubscriptionState.IDENTIFYING, SubscriptionState.SUBSCRIBING)  # they get a share soon, which is kept for them
+READ_S = 0.02  # between two ticks, for what has arrived to be read
+SHARES = 8  # how often RDY is shared anew while max_in_flight messages are answered, and an nsqd waits for its share
 TURN_S = 5.0  # with more nsqds than max_in_flight: how long the chosen ones keep their RDY (as in go-nsq)
 
 
@@ -79,6 +84,11 @@ class ConsumerCore:
         self._dialing: set[str] = set()  # addresses that were taken and neither connected nor failed since
         self._turn, self._turn_at = 0, 0.0
         self._is_short = False  # there are more nsqds than messages to ask for, so RDY is shared anew at each tick
+        self._is_owed = False  # an nsqd gets less than its share until messages of others are answered
+        self._freed = 0  # messages that were answered since RDY was shared
+        self._settling: dict[Subscription, float] = {}  # what was on its way is here, and is read now; since when
+        self._held: list[Message] = []  # beyond max_in_flight
+        self._most = max_in_flight
         self._is_leaving = False
 
     # which nsqds
@@ -174,13 +184,42 @@ class ConsumerCore:
             for message in messages:
                 message.requeue(0)
             return []
-        return self._within_attempts(messages) if self._settings.max_attempts else messages
+        if self._is_owed:
+            self.share()
+        if self._settings.max_attempts:
+            messages = self._within_attempts(messages)
+        if len(self.subscriptions) > 1 and (surplus := self._surplus(messages)):
+            self._held += messages[-surplus:]
+            del messages[-surplus:]
+        return messages
+
+    def take_held(self) -> list[Message]:
+        """Return messages that came beyond max_in_flight, and have room now."""
+        self._held = [one for one in self._held if one.is_pending]
+        free = len(self._held) - self._surplus(self._held)
+        taken, self._held = self._held[:free], self._held[free:]
+        return taken
+
+    def _surplus(self, messages: list[Message]) -> int:
+        """Return how many of these, which are not handed out yet, are beyond max_in_flight."""
+        unanswered = sum(one.in_flight for one in self.subscriptions.values())
+        others = 0 if messages is self._held else len(self._held)
+        return max(0, min(len(messages), unanswered - others - self._most))
+
+    @property
+    def has_held(self) -> bool:
+        """Return True if messages wait for `take_held`."""
+        return bool(self._held)
 
     def answered(self, subscription: Subscription, failed: bool | None) -> None:
         """See Owner. A result of work may begin or end the backoff."""
         if failed or (failed is False and self.backoff.flow is not Flow.FULL):
             now = self._clock()
             if self.backoff.fail(now) if failed else self.backoff.succeed(now):
+                self.share()
+        if self._is_owed:
+            self._freed += 1
+            if self._freed * SHARES >= self._most:
                 self.share()
         if subscription.state is not SubscriptionState.LOST:
             self.outgoing[subscription] = None
@@ -212,16 +251,38 @@ class ConsumerCore:
             if now - subscription.heard_at > self._settings.read_timeout_s:
                 silence = f"nothing heard for {self._settings.read_timeout_s:g} s"
                 self.lose(subscription, f"{subscription.address}: {silence}")
-        is_over = self.backoff.tick(now)
+        is_over = self._settle(now) or self._is_owed
+        is_over = self.backoff.tick(now) or is_over
         if now >= self._turn_at:
             self._turn, self._turn_at = self._turn + 1, now + TURN_S
             is_over = True
         if is_over or self._is_short:
             self.share()
-        due = min(self._retries.next_at, self.backoff.until if self.backoff.flow is Flow.WAITING else now + TICK_S)
+        due = min(
+            self._retries.next_at,
+            self._settles_at(now),
+            self.backoff.until if self.backoff.flow is Flow.WAITING else now + TICK_S,
+        )
         return max(0.0, min(TICK_S, due - now))
 
     # RDY
+
+    def _settle(self, now: float) -> bool:
+        """Note which lowered RDYs have taken effect. Returns True if any has.
+
+        What has arrived by then is read between two ticks.
+        """
+        arrived = [one for one in self.subscriptions.values() if one.settles_at <= now]
+        ready = [one for one in arrived if now - self._settling.get(one, now) >= READ_S]
+        self._settling = {one: self._settling.get(one, now) for one in arrived}
+        for one in ready:
+            one.on_way, one.settles_at = 0, inf
+        return bool(ready)
+
+    def _settles_at(self, now: float) -> float:
+        return min(
+            (max(one.settles_at, now + READ_S) for one in self.subscriptions.values() if one.on_way), default=inf
+        )
 
     def limit(self, max_in_flight: int) -> None:
         """Share `max_in_flight` messages from now on; 0 stops the flow."""
@@ -229,17 +290,28 @@ class ConsumerCore:
         self.share()
 
     def share(self) -> None:
-        """Set the RDY of every subscription, decreases first, so that the sum never exceeds the limit."""
+        """Set the RDY of every subscription, decreases first. An increase waits until there is room (see the laws)."""
         links = [one for one in self.subscriptions.values() if one.state is SubscriptionState.SUBSCRIBED]
         total = self._max_in_flight
         if self.backoff.flow is not Flow.FULL:
             total = min(total, int(self.backoff.flow is Flow.PROBING))
         self._is_short = total < len(links)
-        is_probing = self.backoff.flow is Flow.PROBING  # one more message, whatever is still in work
-        in_flight = [0 if is_probing else one.in_flight for one in links]
-        plan = shares(total, [one.max_rdy for one in links], in_flight, self._turn)
-        for one, rdy in sorted(zip(links, plan, strict=True), key=lambda pair: pair[1] - pair[0].rdy):
-            if one.set_rdy(rdy):
+        begun = [one for one in self.subscriptions.values() if one.state in BEGUN]
+        if total < len(links) + len(begun):
+            begun = []
+        plan = shares(total, [one.max_rdy for one in (*links, *begun)], self._turn)[: len(links)]
+        self._is_owed, self._freed, now = False, 0, self._clock()
+        for one, rdy in zip(links, plan, strict=True):
+            if rdy < one.rdy and one.set_rdy(rdy, now):
+                self.outgoing[one] = None
+                self._settling.pop(one, None)
+        free = max(0, self._max_in_flight - sum(one.reach for one in self.subscriptions.values()))
+        for one, rdy in zip(links, plan, strict=True):
+            before = one.reach
+            granted = min(rdy, before + free)
+            self._is_owed = self._is_owed or granted < rdy
+            if granted > one.rdy and one.set_rdy(granted, now):
+                free -= one.reach - before
                 self.outgoing[one] = None
 
     # the end
@@ -249,6 +321,9 @@ class ConsumerCore:
         self._is_leaving = True
         self._given, self._named = frozenset(), {}
         self._want()
+        for message in self._held:
+            message.requeue(0)
+        self._held.clear()
         for subscription in self.subscriptions.values():
             subscription.leave()
             self.outgoing[subscription] = None

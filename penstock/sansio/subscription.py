@@ -6,6 +6,7 @@ Law: the answers to a subscription that is lost are dropped, since the server de
 import logging
 from collections.abc import Sequence
 from enum import Enum, auto
+from math import inf
 from typing import Protocol
 
 from penstock.protocol import nsq
@@ -17,6 +18,10 @@ from penstock.sansio.settings import Settings
 log = logging.getLogger("penstock.client")
 
 MOST_ANNOUNCED = 1 << 31  # no sane limit or time in ms is above it
+SETTLE_S, LONGEST_SETTLE_S = (
+    0.1,
+    1.0,
+)  # for a lower RDY to take effect, besides twice the time of the introduction; at most
 DEFAULT_MAX_RDY = 2500  # nsqd's default, for servers that do not announce a limit
 DEFAULT_MSG_TIMEOUT_MS = 60_000  # nsqd's default, likewise
 
@@ -45,7 +50,8 @@ class Subscription:
     """A subscription to one channel at one nsqd. SUB is sent when the server has answered IDENTIFY."""
 
     __slots__ = (
-        "_commands", "_owner", "_session", "_settings", "_subscribe", "address", "heard_at", "in_flight", "rdy", "state",
+        "_began_at", "_commands", "_owner", "_session", "_settings", "_subscribe", "address", "heard_at", "in_flight",
+        "on_way", "rdy", "settles_at", "settles_in_s", "state",
     )  # fmt: skip
 
     def __init__(
@@ -55,7 +61,11 @@ class Subscription:
         self.address = session.address
         self.state = SubscriptionState.IDENTIFYING
         self.rdy = 0  # the RDY that the server was told last
-        self.in_flight = 0  # messages that were handed out and are not answered
+        self.in_flight = 0  # messages that have arrived and are not answered
+        self.on_way = 0  # messages at most that the server may have sent before it learned of a lower RDY
+        self.settles_at = inf  # when none of them can come any more, if nothing has been heard of them
+        self.settles_in_s = SETTLE_S  # how long that takes
+        self._began_at = now
         self.heard_at = now  # when the server last sent something
         self._session = session
         self._subscribe = nsq.sub(topic, channel)
@@ -73,10 +83,12 @@ class Subscription:
         frames = self._session.receive(data)
         self.heard_at = now
         if self.state is SubscriptionState.IDENTIFYING and self._session.features is not None:
+            self.settles_in_s = min(SETTLE_S + 2 * (now - self._began_at), LONGEST_SETTLE_S)
             self.state = SubscriptionState.SUBSCRIBING
             self._commands.append(self._subscribe)
         messages = [Message(frame, self) for frame in frames if type(frame) is nsq.Message]
         self.in_flight += len(messages)
+        self.on_way = max(0, self.on_way - len(messages))
         if len(messages) != len(frames):
             self._handle_others(frames)
         return messages
@@ -113,10 +125,13 @@ class Subscription:
 
     # commands of the consumer
 
-    def set_rdy(self, n: int) -> bool:
+    def set_rdy(self, n: int, now: float) -> bool:
         """Open the window to `n` messages in flight. Returns False if it is `n` already, and there is nothing to send."""
         if n == self.rdy:
             return False
+        if n < self.rdy:
+            self.on_way = max(self.on_way, self.rdy - self.in_flight)
+            self.settles_at = now + self.settles_in_s
         self.rdy = n
         self._commands.append(nsq.rdy(n))
         return True
@@ -145,6 +160,11 @@ class Subscription:
     def is_lost(self) -> bool:
         """Return True if the connection is closed or of no use: answers to its messages do nothing."""
         return self.state is SubscriptionState.LOST
+
+    @property
+    def reach(self) -> int:
+        """Return how many messages may be here at once without a further RDY: no server sends more."""
+        return max(self.rdy, self.in_flight + self.on_way)
 
     @property
     def max_rdy(self) -> int:

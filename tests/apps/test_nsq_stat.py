@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.nsq_stat import HEADER, Options, Rates, Stats, channel_stats, check, row
+from apps.nsq_stat import COUNTS, HEADER, Options, Rates, Stats, channel_stats, check, row
 from shared.flags import read_flags
 
 
-def stats(messages: int = 0, depth: int = 0) -> Stats:
-    return Stats(depth, 0, 0, 0, 0, 0, messages, 0)
+def stats(
+    messages: int = 0, depth: int = 0, in_flight: int = 0, deferred: int = 0, finished: dict[str, int] | None = None
+) -> Stats:
+    return Stats(depth, 0, in_flight, deferred, 0, 0, messages, 0, 0, finished)
 
 
 def answer(**counts: Any) -> dict[str, Any]:
@@ -89,7 +91,7 @@ def test_any_answer_has_counts_or_none_or_is_refused(content: dict[str, Any]) ->
         found = channel_stats(content, "t", "c")
     except ValueError:
         return
-    assert found is None or all(type(getattr(found, name)) is int for name in Stats.__slots__)
+    assert found is None or all(type(getattr(found, name)) is int for name in COUNTS)
 
 
 def test_a_row_has_the_columns_of_the_header() -> None:
@@ -127,7 +129,53 @@ def test_rates_are_changes_in_a_second() -> None:
 def test_rates_are_cut_toward_zero_as_in_go() -> None:
     rates = Rates(2.0)
     rates.update(0.0, {"a": stats(0, 0)})
-    assert rates.update(2.0, {"a": stats(3, 6)}) == (1, -1)
+    assert rates.update(2.0, {"a": stats(3, 0)}) == (1, 1)
+
+
+@pytest.mark.parametrize("has_clients", [True, False], ids=["with clients", "without"])
+@pytest.mark.parametrize(
+    ("before", "after", "finished"),
+    [
+        ((5, 0, 5, 0), (5, 5, 0, 0), 0),  # messages timed out
+        ((0, 0, 0, 0), (5, 0, 0, 5), 0),  # came with a delay
+        ((5, 5, 0, 0), (5, 0, 5, 0), 0),  # delivered
+        ((5, 0, 5, 0), (5, 0, 0, 5), 0),  # requeued with a delay
+        ((5, 0, 5, 0), (8, 1, 5, 0), 2),
+    ],
+)
+def test_egress_is_what_was_finished(
+    before: tuple[int, ...], after: tuple[int, ...], finished: int, has_clients: bool
+) -> None:
+    rates = Rates(1.0)
+    rates.update(0.0, {"a": stats(*before, {"x": 10} if has_clients else None)})
+    _, egress = rates.update(1.0, {"a": stats(*after, {"x": 10 + finished} if has_clients else None)})
+    assert egress == finished
+
+
+def test_an_emptied_channel_has_no_egress() -> None:
+    rates = Rates(1.0)
+    rates.update(0.0, {"a": stats(100, 100, finished={})})
+    assert rates.update(1.0, {"a": stats(100, 0, finished={"new": 0})}) == (0, 0)
+
+
+def test_consumers_come_and_go() -> None:
+    rates = Rates(1.0)
+    rates.update(0.0, {"a": stats(100, 50, 0, 0, {"x": 30, "y": 20})})
+    assert rates.update(1.0, {"a": stats(100, 40, 0, 0, {"x": 34, "y": 20, "z": 6})}) == (0, 10)
+    assert rates.update(2.0, {"a": stats(100, 30, 0, 0, {"x": 34, "y": 22})}) == (0, 10), (
+        "z has finished 8 before it left"
+    )
+    assert rates.update(3.0, {"a": stats(100, 30, 0, 0, {"x": 3})}) == (0, 3)
+
+
+def test_the_consumers_are_those_of_the_answer() -> None:
+    clients = [{"remote_address": "h:1", "connect_ts": 7, "finish_count": 5}, {"remote_address": "h:2"}]
+    found = channel_stats(answer(clients=clients), "t", "c")
+    assert found is not None
+    assert found.finished == {"h:1 7": 5, "h:2 None": 0}
+    for lie in (1, [1], [{"finish_count": "5"}]):
+        with pytest.raises(ValueError, match="answered"):
+            channel_stats(answer(clients=lie), "t", "c")
 
 
 def test_a_node_that_was_away_counts_over_all_of_that_time() -> None:
@@ -159,6 +207,7 @@ def test_rates_are_finite_and_never_come_from_nowhere(rounds: list[tuple[float, 
         ingress, egress = rates.update(now, nodes)
         assert ingress >= 0
         assert math.isfinite(egress)
+        assert egress >= 0
         assert nodes or (ingress, egress) == (0, 0)
 
 

@@ -310,3 +310,38 @@ def test_arguments() -> None:
     for arguments in (("t", "c"), ("t t", "c", ["h:1"]), ("t", "c", ["h"]), ("t", "c", ["h:1"], [], 0)):
         with pytest.raises(ValueError):
             Consumer(*arguments)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_message_in_flight_from_two_nsqds_is_one_handler(tmp_path: Path, backend: str) -> None:
+    async def main() -> None:
+        with nsqd(tmp_path / "a") as one, nsqd(tmp_path / "b") as two:
+            for node in (one, two):
+                publish(node, "t", *[b"%d" % number for number in range(20)])
+            for _ in range(5):
+                await starts([one.tcp, two.tcp])
+
+    async def starts(addresses: list[str]) -> None:
+        at_work: set[bytes] = set()
+        done = 0
+        async with Consumer("t", "c", addresses, max_in_flight=1) as consumer:
+
+            async def handle(message: Message) -> None:
+                nonlocal done
+                at_work.add(message.id)
+                assert len(at_work) == 1
+                await anyio.sleep(0.001)
+                at_work.discard(message.id)
+                done += 1
+                if done == 3:
+                    consumer.stop()
+
+            await consumer.run(handle)
+        async with Consumer("t", "c", addresses, max_in_flight=1) as consumer:
+            for _ in range(3):
+                message = await anext(consumer)
+                await anyio.sleep(0.001)
+                assert not consumer._ready, "another one, while this one is not answered"
+                message.finish()
+
+    run(backend, main)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.protocol import nsq
 from penstock.sansio.backoff import Flow
-from penstock.sansio.consumer import ConsumerCore
+from penstock.sansio.consumer import READ_S, ConsumerCore
 from penstock.sansio.errors import ConnectionLost, ConsumerError
 from penstock.sansio.message import Message
 from penstock.sansio.publisher import Publisher
@@ -188,7 +188,7 @@ class World:
     def check(self) -> None:
         """Assert the laws of ConsumerCore."""
         links = self.core.subscriptions
-        assert sum(one.rdy for one in links.values()) <= self.most
+        assert sum(one.reach for one in links.values()) <= self.most
         if self.core.backoff.flow is Flow.WAITING:
             assert not any(one.rdy for one in links.values())
         wanted = self.core._given | self.core._named.keys()
@@ -454,6 +454,136 @@ def test_thirty_of_two_hundred_nsqds_flap() -> None:
             world.held.pop().finish()
         world.now += 1.0
     assert all(len(one.finished) == 5 for one in world.nsqds.values())
+
+
+# max_in_flight, over a network that takes time
+
+
+class Wires(World):
+    """A world in which bytes are under way until they are passed on; none for longer than SETTLE_S after they were sent."""
+
+    def __init__(self, nsqds: dict[str, FakeNsqd], most: int) -> None:
+        super().__init__(nsqds, most)
+        self.to: dict[str, list[bytes]] = {name: [] for name in nsqds}
+        self.back: dict[str, list[bytes]] = {name: [] for name in nsqds}
+
+    def lost(self, subscription: Subscription) -> None:
+        super().lost(subscription)
+        self.to[subscription.address].clear()
+        self.back[subscription.address].clear()
+
+    def flush(self) -> None:
+        while self.core.outgoing:
+            subscription, _ = self.core.outgoing.popitem()
+            self.to[subscription.address].append(subscription.take_output())
+
+    def step(self) -> None:
+        """Let the consumer do what it does by itself."""
+        self.core.tick()
+        while (address := self.core.take_due()) is not None:
+            self.core.connected(address)
+        self.flush()
+
+    def arrive(self, name: str) -> None:
+        """Let the next bytes arrive at an nsqd, which answers."""
+        if self.to[name]:
+            self.nsqds[name].take(self.to[name].pop(0))
+        self.back[name].append(self.nsqds[name].give())
+        self.check()
+
+    def read(self, name: str) -> None:
+        """Let the next bytes of an nsqd arrive."""
+        subscription = self.core.subscriptions.get(name)
+        if self.back[name] and (data := self.back[name].pop(0)) and subscription is not None:
+            self.held += self.core.receive(subscription, data)
+            self.flush()
+        self.check()
+
+    def settle(self) -> None:
+        """Let all bytes arrive."""
+        while any(self.to.values()) or any(self.back.values()):
+            for name in self.nsqds:
+                while self.to[name]:
+                    self.arrive(name)
+                while self.back[name]:
+                    self.read(name)
+
+    def check(self) -> None:
+        """Assert that no more messages are unanswered, here and on their way, than max_in_flight."""
+        unanswered = 0
+        for name, subscription in self.core.subscriptions.items():
+            answers = b"".join([*self.to[name], *subscription._commands])
+            unanswered += sum(one not in answers for one in self.nsqds[name].in_flight)
+        assert unanswered <= self.most
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["arrive", "read", "fall"]), st.integers(0, 3)),
+        st.tuples(st.sampled_from(["finish", "fail"]), st.integers(0, 9)),
+        st.tuples(st.just("step"), st.just(0)),
+        st.tuples(st.just("wait"), st.sampled_from([0, 1, 6])),
+    ),
+    max_size=150,
+)
+
+
+@given(STEPS, st.integers(1, 5), st.integers(1, 4))
+@settings(max_examples=examples(300), deadline=None)
+def test_never_more_messages_than_max_in_flight(steps: list[tuple[str, int]], most: int, count: int) -> None:
+    """Connects, losses, rotations and backoff, whatever is under way meanwhile; and every message is finished at last."""
+    names = [f"{name}:1" for name in "abcd"[:count]]
+    world = Wires({name: FakeNsqd(7) for name in names}, most)
+    for event, value in steps:
+        name = names[value % count]
+        if event == "arrive":
+            world.arrive(name)
+        elif event == "read":
+            world.read(name)
+        elif event == "fall":
+            world.fall(name)
+        elif event == "step":
+            world.step()
+        elif event == "wait":
+            world.settle()
+            world.now += value + READ_S
+        elif world.held:
+            message = world.held.pop(value % len(world.held))
+            message.finish() if event == "finish" else message.requeue(0, backoff=True)
+    for _ in _until_finished(world):
+        world.held += world.core.take_held()
+        while world.held:
+            world.held.pop().finish()
+        world.step()
+        world.settle()
+        world.now += 1.0
+    assert all(len(one.finished) == 7 for one in world.nsqds.values())
+
+
+def test_a_message_that_came_late_is_handed_out_later() -> None:
+    world = World({"a:1": FakeNsqd(0), "b:1": FakeNsqd(0)}, 1)
+    world.step()
+    a, b = world.core.subscriptions.values()
+    late = frame(pack(">qH16s", 0, 1, b"%016d" % 1), 2)
+    (first,) = world.core.receive(a, late)
+    assert world.core.receive(b, late) == []
+    assert world.core.take_held() == []
+    assert world.core.has_held
+    first.finish()
+    (second,) = world.core.take_held()
+    assert not world.core.has_held
+    second.finish()
+
+
+def test_what_is_held_goes_back_at_the_end() -> None:
+    world = World({"a:1": FakeNsqd(0), "b:1": FakeNsqd(0)}, 1)
+    world.step()
+    a, b = world.core.subscriptions.values()
+    late = frame(pack(">qH16s", 0, 1, b"%016d" % 1), 2)
+    world.core.receive(a, late)
+    world.core.receive(b, late)
+    world.core.leave()
+    assert b"REQ" in b.take_output()
 
 
 EVENTS = st.lists(
