@@ -245,6 +245,8 @@ _OF_A_TOPIC: dict[int, RecordKind] = {
     for kind in (
         RecordKind.FINISH,
         RecordKind.ADVANCE,
+        RecordKind.SHORT_REQUEUE,
+        RecordKind.SHORT_BURY,
         RecordKind.REQUEUE,
         RecordKind.BURY,
         RecordKind.FINISH_ALL,

@@ -257,7 +257,15 @@ class TailRecords:
 
 
 _BEHIND_ALL = 1 << 64  # every ordinal is below this
-_OF_MESSAGES = (RecordKind.FINISH, RecordKind.REQUEUE, RecordKind.BURY, RecordKind.JOB, RecordKind.SHORT_JOB)
+_OF_MESSAGES = (
+    RecordKind.FINISH,
+    RecordKind.SHORT_REQUEUE,
+    RecordKind.SHORT_BURY,
+    RecordKind.REQUEUE,
+    RecordKind.BURY,
+    RecordKind.SHORT_JOB,
+    RecordKind.JOB,
+)
 
 
 def _spans(kind: RecordKind, content: bytes) -> list[tuple[int, int]]:

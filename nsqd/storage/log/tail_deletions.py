@@ -24,6 +24,8 @@ _OF_READERS = frozenset(
         RecordKind.READER,
         RecordKind.ADVANCE,
         RecordKind.FINISH,
+        RecordKind.SHORT_REQUEUE,
+        RecordKind.SHORT_BURY,
         RecordKind.REQUEUE,
         RecordKind.BURY,
         RecordKind.FINISH_ALL,

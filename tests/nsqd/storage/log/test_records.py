@@ -41,6 +41,8 @@ CONTENTS = {
     RecordKind.DISTRIBUTE: records.DISTRIBUTE,
     RecordKind.ADVANCE: records.ADVANCE,
     RecordKind.FINISH: records.CHANNEL_OF,
+    RecordKind.SHORT_REQUEUE: records.CHANNEL_OF,
+    RecordKind.SHORT_BURY: records.CHANNEL_OF,
     RecordKind.REQUEUE: records.CHANNEL_OF,
     RecordKind.BURY: records.BURY,
     RecordKind.FINISH_ALL: records.FINISH_ALL,
