@@ -54,11 +54,13 @@ class RecordKind(IntEnum):
     EPOCH = 29  # an epoch of the log begins (nsqd/storage/log/epochs.py); in a checkpoint: each one that has a segment
     FOLLOWERS = 30  # which nodes keep a copy of the log that counts (nsqd/storage/log/followers.py)
     PARENT = 31  # the log was made from a backup of another one (nsqd/storage/log/parent.py)
-    JOB = 32  # jobs of a tube changed; for each follow its ordinal and row (job.py), due in log time
-    # In a checkpoint: all jobs of a tube whose ordinals belong to one page. The rows follow; add `offset` to each due.
-    JOBS = 33
+    JOB_WITH_LIFE = 32  # formats 10 to 12: as JOB, without failures in the rows
+    JOBS_WITH_LIFE = 33  # formats 10 to 12: as JOBS, without failures in the rows
     REQUEUE = 34  # messages were handed back, timed out, or delivered again; they follow
     BURY = 35  # a message was buried; the reason follows
+    JOB = 36  # jobs of a tube changed; for each follow its ordinal and row (job.py), due in log time
+    # In a checkpoint: all jobs of a tube whose ordinals belong to one page. The rows follow; add `offset` to each due.
+    JOBS = 37
 
 
 EPOCH = Struct(">IH8sQ")  # number, node, random, log position at which it begins

@@ -131,12 +131,14 @@ class Channel:
 
     def unsubscribe(self, consumer: Consumer) -> bool:
         """Remove a consumer. Return True if the channel is ephemeral and has no consumer left: then it is to be deleted."""
-        failures.note_lost(self, consumer)
+        if not self._agenda.is_stopping:
+            failures.note_lost(self, consumer)
         self.dispatch.remove(consumer)
         consumer.sink = CLOSED_SINK
         if self.consumers.pop(consumer, None) is None:
             return False  # the channel was deleted first
-        if self._limits.requeue_on_disconnect:  # else its messages stay in flight until they time out
+        # else its messages stay in flight until they time out
+        if self._limits.requeue_on_disconnect and not self._agenda.is_stopping:
             self.return_all(consumer)
         return self.ephemeral and not self.consumers
 

@@ -253,6 +253,8 @@ _OF_A_TOPIC: dict[int, RecordKind] = {
         RecordKind.DROP_CHANNEL,
         RecordKind.SHORT_JOB,
         RecordKind.SHORT_JOBS,
+        RecordKind.JOB_WITH_LIFE,
+        RecordKind.JOBS_WITH_LIFE,
         RecordKind.JOB,
         RecordKind.JOBS,
         RecordKind.PAUSE,

@@ -30,6 +30,7 @@ _OF_READERS = frozenset(
         RecordKind.BURY,
         RecordKind.FINISH_ALL,
         RecordKind.DROP_CHANNEL,
+        RecordKind.JOB_WITH_LIFE,
         RecordKind.JOB,
         RecordKind.PAUSE,
     }

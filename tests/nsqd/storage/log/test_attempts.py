@@ -122,7 +122,7 @@ class Hand:
         """Do nothing: all messages are in memory here."""
 
 
-def test_so_is_a_job() -> None:
+def test_a_kill_is_no_failure_of_a_job_either_and_failures_outlast_it() -> None:
     disk = SimDisk(Random(1))
     node = start(disk, limits=LIMITS)
     put_by = Worker(Hand())
@@ -136,11 +136,22 @@ def test_so_is_a_job() -> None:
         assert job is not None
         work(node).reserve(job, worker, node.clock.now)
         node.turn()
-        assert job.reserves == reserves
+        assert (job.reserves, job.failures) == (reserves, 0)
         disk = disk.kill()
         node = start(disk, limits=LIMITS)
-    (job,) = work(node).jobs
-    assert (job.state, job.reserves, job.buries) == (JobState.BURIED, 3, 1)
+    for reserves in (4, 5, 6):
+        worker = Worker(Hand())
+        node.broker.tubes.join(worker)
+        job = work(node).next_ready()
+        assert job is not None
+        work(node).reserve(job, worker, node.clock.now)
+        node.broker.tubes.leave(worker)
+        node.turn()
+        disk = disk.kill()
+        node = start(disk, limits=LIMITS)
+        (job,) = work(node).jobs
+        assert (job.reserves, job.failures) == (reserves, reserves - 3)
+    assert (job.state, job.buries) == (JobState.BURIED, 1)
     node.broker.check()
     disk = disk.kill()
     node = start(disk, limits=LIMITS)
@@ -149,7 +160,7 @@ def test_so_is_a_job() -> None:
     work(node).kick(job)
     node.turn()
     node = start(disk.kill(), limits=LIMITS)
-    assert [job.state for job in work(node).jobs] == [JobState.READY]
+    assert [(job.state, job.failures) for job in work(node).jobs] == [(JobState.READY, 0)]
     node.broker.check()
 
 

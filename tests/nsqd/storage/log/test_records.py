@@ -59,6 +59,8 @@ CONTENTS = {
     RecordKind.SEEN: records.SEEN,
     RecordKind.SHORT_JOB: records.CHANNEL_OF,
     RecordKind.SHORT_JOBS: records.JOBS,
+    RecordKind.JOB_WITH_LIFE: records.CHANNEL_OF,
+    RecordKind.JOBS_WITH_LIFE: records.JOBS,
     RecordKind.JOB: records.CHANNEL_OF,
     RecordKind.JOBS: records.JOBS,
     RecordKind.NEXT_ID: records.NEXT_ID,
