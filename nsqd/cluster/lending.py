@@ -42,6 +42,7 @@ from nsqd.protocols.peer.jobs import (
     unpack_return,
     unpack_want,
 )
+from shared.values import SECOND
 
 MOST_QUEUES = 10_000  # for which clients of one other node wait
 MOST_AHEAD = 8 * 1024 * 1024  # bytes that wait for the network, beyond which nothing more is lent
@@ -120,8 +121,10 @@ class _Guest:
         if job.ttr:
             self.unconfirmed[self.last] = job.id, job.reserves
         more = job.timeouts + job.kicks
-        loan = Loan(self.last, queue, job.id, job.ttl, job.ttr, job.reserves, job.releases, more, body)
-        self.lending.output += ((self.link, frame) for frame in pack_loan(loan))
+        ends = job.created + job.ttl * SECOND if job.ttl else 0
+        loan = Loan(self.last, queue, job.id, job.ttl, job.ttr, job.reserves, job.releases, more, body, ends)
+        log_format = self.link.peer.log_format if self.link.peer is not None else 0
+        self.lending.output += ((self.link, frame) for frame in pack_loan(loan, log_format))
         self.queued += len(body)
         self.lending.lent += 1
         self.lending.queues.note_fetched(queue, self.lending.now)
@@ -314,8 +317,11 @@ class Lending:
         found = self._lent(message_id, reservation)
         if found is not None:
             tube, job = found
-            job.reserves -= not was_taken
-            tube.let_go(job)
+            if was_taken:
+                tube.fail(job)
+            else:
+                job.reserves -= 1
+                tube.let_go(job)
 
     # the borrower's side
 
@@ -363,7 +369,8 @@ class Lending:
             announced[loan.queue] -= 1
             if not announced[loan.queue]:
                 del announced[loan.queue]
-        taker = next(self._takers(loan.queue), None)
+        is_over = 0 < loan.ends <= self.queues.tubes.wall
+        taker = next(self._takers(loan.queue), None) if not is_over else None
         is_held = False
         if taker is not None:
             self.borrowed += 1
@@ -383,7 +390,11 @@ class Lending:
         """Add jobs of other nodes, which have forgotten them, to the queues of this one, as far as that is possible now."""
         loans, self._unplaced = self._unplaced, []
         for loan in loans:
-            options = JobOptions(ttr=0, was_put=True, ttl=loan.ttl, copies=1)
+            # what is left of its life, cut to whole seconds
+            ttl = (loan.ends - self.queues.tubes.wall) // SECOND if loan.ends else loan.ttl
+            if loan.ends and ttl <= 0:
+                continue
+            options = JobOptions(ttr=0, was_put=True, ttl=ttl, copies=1)
             try:
                 self.queues.tubes.put_into(loan.queue, [loan.body], options)
             except (TooMany, TooFewCopies):

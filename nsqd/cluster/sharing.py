@@ -25,6 +25,7 @@ from nsqd.core.channel.consumer import Consumer
 from nsqd.core.message.frame import message_id
 from nsqd.protocols.peer.frames import FrameKind, PeerError
 from nsqd.protocols.peer.sharing import (
+    FAILURES_SINCE,
     MOST_DONE,
     Key,
     pack_done,
@@ -87,8 +88,8 @@ class _Reader:
             return
         commands.finish(channel, consumer, finished)
         for name, delay in returned:
-            if delay == borrowed.UNDELIVERED:
-                commands.give_back(channel, consumer, name)
+            if delay in (borrowed.UNDELIVERED, borrowed.NOT_FAILED):
+                commands.give_back(channel, consumer, name, delay == borrowed.NOT_FAILED)
             else:
                 commands.requeue(channel, consumer, name, delay, now)
 
@@ -127,10 +128,9 @@ class _Reader:
         self._rdy = 0
         if channel is None or consumer is None:
             return
-        holders = self._holders(channel, consumer)
-        channel.unsubscribe(consumer)
-        for one, member in holders:
+        for one, member in self._holders(channel, consumer):
             one.take_back(member)
+        channel.unsubscribe(consumer)
 
 
 class _Borrowed:
@@ -148,6 +148,9 @@ class _Borrowed:
         self._sharing.done[self] = None
 
     def returned(self, message_id: bytes, delay: int) -> None:
+        peer = self.node.link.peer
+        if delay == borrowed.NOT_FAILED and peer is not None and peer.log_format < FAILURES_SINCE:
+            delay = 0
         self._returned.append((message_id, delay))
         self._sharing.done[self] = None
 

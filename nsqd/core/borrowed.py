@@ -1,8 +1,8 @@
 """Messages of another node's channel that are lent to consumers here: a stripe of the channel here, kept in memory only.
 
 The consumers of the home channel get these messages as they get those of any stripe (window.py). What becomes of a message is
-told to its lender: it is finished, or it goes back, with or without a delay. Nothing waits here for a time but the time-outs of
-deliveries, and nothing is buried here.
+told to its lender: it is finished, or it goes back, with or without a delay, and with or without a failure. Nothing waits here
+for a time but the time-outs of deliveries, and nothing is buried here.
 
 See docs/design/cluster.md#sharing-channels.
 """
@@ -24,6 +24,7 @@ from nsqd.core.timing.deferred import Message
 from nsqd.core.timing.pause import Pause
 
 UNDELIVERED = -1  # in place of a delay: no consumer has got the message, and the delivery does not count
+NOT_FAILED = -2  # in place of a delay: a consumer has got the message, and the delivery did not fail
 _ATTEMPTS = slice(16, 18)  # the bytes of a frame that hold its attempts
 
 
@@ -34,7 +35,7 @@ class Lender(Protocol):
         """Take note that messages are finished, by their ids."""
 
     def returned(self, message_id: bytes, delay: int) -> None:
-        """Take a message back, to be ready again after so many ns. `delay`: UNDELIVERED: as if it had not been lent."""
+        """Take a message back that failed, to be ready again after so many ns. `delay`: UNDELIVERED or NOT_FAILED: at once."""
 
 
 class BorrowedMessages:
@@ -116,10 +117,10 @@ class BorrowedMessages:
     def advance(self, cursor: int) -> None:
         pass
 
-    def requeue(self, ordinal: int, attempts: int, due: int) -> None:
+    def requeue(self, ordinal: int, attempts: int, failures: int, due: int) -> None:
         pass
 
-    def bury(self, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
+    def bury(self, ordinal: int, message_id: bytes, attempts: int, failures: int, reason: str) -> None:
         raise AssertionError("nothing is buried but by its owner")
 
     def job(self, ordinal: int, row: bytes) -> None:
@@ -180,11 +181,14 @@ class BorrowedChannel(Channel):
 
     def put_back(self, message: Message) -> None:
         """Give a message back whose delivery is over."""
-        self._messages.give_back(message.ordinal, 0)
+        self._messages.give_back(message.ordinal, 0 if message.failures else NOT_FAILED)
 
     def wait(self, message: Message, due: int, now: int) -> None:
         """Give a message back that is to wait until `due` (monotonic ns; 0: it is to be ready at once)."""
-        self._messages.give_back(message.ordinal, max(0, due - now) if due else 0)
+        if due:
+            self._messages.give_back(message.ordinal, max(0, due - now))
+        else:
+            self.put_back(message)
 
     def give_back_waiting(self) -> None:
         """Give back all messages that no consumer has got."""
@@ -198,7 +202,7 @@ class BorrowedChannel(Channel):
         self.give_back_waiting()
         for first, count in list(self.in_flight.spans()):
             for ordinal in range(first, first + count):
-                self._messages.give_back(ordinal, 0)
+                self._messages.give_back(ordinal, NOT_FAILED)
         self.in_flight.clear()
         for consumer in self.consumers.values():
             self.refresh(consumer)

@@ -180,7 +180,7 @@ class Queues:
         while True:
             found: QueuedJob | None = None
             for tube in self.tubes.everywhere(name):
-                head = tube.table.head() if tube.pause_until <= now else None
+                head = tube.next_ready() if tube.pause_until <= now else None
                 if head is not None and (found is None or turn_of(head) < turn_of(found[1])):
                     found = tube, head
             if found is None:
@@ -216,10 +216,7 @@ class Queues:
         if job.state is JobState.READY:
             return False
         job.releases += 1
-        if tube.is_given_up(job):
-            tube.bury(job, job.priority)
-        else:
-            tube.let_go(job)
+        tube.fail(job)
         return True
 
     def enqueue(self, found: QueuedJob) -> bool:
@@ -263,10 +260,13 @@ class Queues:
         """Return up to `limit` queued jobs: those that leave next, or those that were added last."""
         found: list[QueuedJob] = []
         for tube in self.tubes.everywhere(name) if limit else ():
+            wall = tube.agenda.wall
             if newest_first:
-                found += [(tube, job) for job in islice(tube.jobs.last_in_state(JobState.READY), limit)]
-            else:
-                found += [(tube, job) for job in list_jobs(tube.table, JobState.READY, "", limit)[0]]
+                last = (job for job in tube.jobs.last_in_state(JobState.READY) if not job.is_over(wall))
+                found += [(tube, job) for job in islice(last, limit)]
+            elif tube.next_ready() is not None:
+                jobs = list_jobs(tube.table, JobState.READY, "", limit)[0]
+                found += [(tube, job) for job in jobs if not job.is_over(wall)]
         return sorted(found, key=_turn, reverse=newest_first)[:limit]
 
     def all_of(self, name: str) -> Sequence[Tube]:

@@ -29,8 +29,8 @@ class RecordKind(IntEnum):
     DISTRIBUTE = 7  # messages first..end belong to the channels that exist now
     ADVANCE = 8  # the channel has delivered the messages before the cursor
     FINISH = 9  # the channel finished messages; their runs follow
-    REQUEUE = 10  # messages were handed back, timed out, or delivered again; they follow
-    BURY = 11  # a message was buried; the reason follows
+    SHORT_REQUEUE = 10  # up to format 12: as REQUEUE, without failures
+    SHORT_BURY = 11  # up to format 12: as BURY, without failures
     FINISH_ALL = 12  # the channel is done with everything before `end`
     HOLE = 13  # messages that no channel was given yet are dropped
     DROP_CHANNEL = 14
@@ -54,9 +54,13 @@ class RecordKind(IntEnum):
     EPOCH = 29  # an epoch of the log begins (nsqd/storage/log/epochs.py); in a checkpoint: each one that has a segment
     FOLLOWERS = 30  # which nodes keep a copy of the log that counts (nsqd/storage/log/followers.py)
     PARENT = 31  # the log was made from a backup of another one (nsqd/storage/log/parent.py)
-    JOB = 32  # jobs of a tube changed; for each follow its ordinal and row (job.py), due in log time
+    JOB_WITH_LIFE = 32  # formats 10 to 12: as JOB, without failures in the rows
+    JOBS_WITH_LIFE = 33  # formats 10 to 12: as JOBS, without failures in the rows
+    REQUEUE = 34  # messages were handed back, timed out, or delivered again; they follow
+    BURY = 35  # a message was buried; the reason follows
+    JOB = 36  # jobs of a tube changed; for each follow its ordinal and row (job.py), due in log time
     # In a checkpoint: all jobs of a tube whose ordinals belong to one page. The rows follow; add `offset` to each due.
-    JOBS = 33
+    JOBS = 37
 
 
 EPOCH = Struct(">IH8sQ")  # number, node, random, log position at which it begins
@@ -84,12 +88,14 @@ SIZE = Struct(">I")  # bytes of the attributes; also the number of owners, and t
 DISTRIBUTE = Struct(">IQQ")  # topic, first, end
 ADVANCE = Struct(">IIQ")  # topic, channel, cursor
 CHANNEL_OF = Struct(">II")  # topic, channel: the beginning of FINISH, REQUEUE, JOB and DROP_CHANNEL
+# Since format 13, attempts and failures of a message; before it, attempts in two bytes
 WAITING = Struct(">II")  # topic, number of the record among those of the topic
 JOBS = Struct(">IIQq")  # topic, channel, number of the page, offset
 ORDINAL = Struct(">Q")
 RUN = Struct(">QI")  # first, count
-RETURNED = Struct(">QHQ")  # ordinal, attempts, due or 0
-BURY = Struct(">IIQHQ16s")  # topic, channel, ordinal, attempts, buried at (wall), message id
+RETURNED = Struct(">QIIQ")  # ordinal, attempts, failures, due or 0
+BURY = Struct(">IIQIIQ16s")  # topic, channel, ordinal, attempts, failures, buried at (wall), message id
+_SHORT_RETURNED, _SHORT_BURY = Struct(">QHQ"), Struct(">IIQHQ16s")
 FINISH_ALL = Struct(">IIQ")  # topic, channel, end
 HOLE = Struct(">IQQ")  # topic, first, end
 STATE = Struct(">IQ")  # highest number, lease
@@ -132,13 +138,27 @@ def spans_of(content: bytes) -> list[tuple[int, int]]:
     return [(first, first + count) for first, count in RUN.iter_unpack(content[CHANNEL_OF.size :])]
 
 
+def with_failures(kind: RecordKind, content: bytes) -> tuple[RecordKind, bytes]:
+    """Return a SHORT_REQUEUE or SHORT_BURY record as a REQUEUE or BURY, without failures; any other record as it is."""
+    if kind is RecordKind.SHORT_REQUEUE:
+        entries = _SHORT_RETURNED.iter_unpack(content[CHANNEL_OF.size :])
+        packed = [RETURNED.pack(ordinal, attempts, 0, due) for ordinal, attempts, due in entries]
+        return RecordKind.REQUEUE, content[: CHANNEL_OF.size] + b"".join(packed)
+    if kind is RecordKind.SHORT_BURY:
+        topic, channel, ordinal, attempts, wall, message_id = _SHORT_BURY.unpack_from(content)
+        head = BURY.pack(topic, channel, ordinal, attempts, 0, wall, message_id)
+        return RecordKind.BURY, head + content[_SHORT_BURY.size :]
+    return kind, content
+
+
 def named_spans(kind: RecordKind, content: bytes) -> list[tuple[int, int]]:
     """Return the spans (first, end) of the messages in a FINISH, REQUEUE or BURY record; none for any other record."""
+    kind, content = with_failures(kind, content)
     if kind is RecordKind.FINISH:
         return spans_of(content)
     if kind is RecordKind.REQUEUE:
         entries = RETURNED.iter_unpack(content[CHANNEL_OF.size :])
-        return [(ordinal, ordinal + 1) for ordinal, _, _ in entries]
+        return [(ordinal, ordinal + 1) for ordinal, *_ in entries]
     if kind is RecordKind.BURY:
         ordinal = BURY.unpack_from(content)[2]
         return [(ordinal, ordinal + 1)]

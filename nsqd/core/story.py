@@ -199,14 +199,14 @@ class _RecordingReader:
         self._note("is finished: everything is dropped", 0, end)
         self._journal.finish_all(end)
 
-    def requeue(self, ordinal: int, attempts: int, due: int) -> None:
+    def requeue(self, ordinal: int, attempts: int, failures: int, due: int) -> None:
         when = f"ready at {due} ns" if due else "ready, or delivered again"
-        self._note(f"comes back with {attempts} deliveries: {when}", ordinal, ordinal + 1)
-        self._journal.requeue(ordinal, attempts, due)
+        self._note(f"comes back with {attempts} deliveries and {failures} failures: {when}", ordinal, ordinal + 1)
+        self._journal.requeue(ordinal, attempts, failures, due)
 
-    def bury(self, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
-        self._note(f"is buried after {attempts} deliveries: {reason}", ordinal, ordinal + 1)
-        self._journal.bury(ordinal, message_id, attempts, reason)
+    def bury(self, ordinal: int, message_id: bytes, attempts: int, failures: int, reason: str) -> None:
+        self._note(f"is buried after {attempts} deliveries and {failures} failures: {reason}", ordinal, ordinal + 1)
+        self._journal.bury(ordinal, message_id, attempts, failures, reason)
 
     def job(self, ordinal: int, row: bytes) -> None:
         self._note("is a job in another state", ordinal, ordinal + 1)

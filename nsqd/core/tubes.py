@@ -60,6 +60,11 @@ class Tubes:
         """Return True if more than three quarters of the topics exist that there may be."""
         return 4 * len(self._topics) > 3 * self._limits.max_topics
 
+    @property
+    def wall(self) -> int:
+        """Return the time of this turn, in ns since the epoch."""
+        return self._agenda.wall
+
     # tubes
 
     def tube(self, name: str) -> Tube | None:
@@ -149,21 +154,22 @@ class Tubes:
         self.listed.watch(DEFAULT)
 
     def leave(self, worker: Worker) -> None:
-        """Remove the worker of a client that is gone. Its reserved jobs are ready again."""
+        """Remove the worker of a client that is gone. Its reserved jobs have failed, unless the node stops."""
         self.waiters.leave(worker)
-        self.release_all(worker)
+        if not self._agenda.is_stopping:
+            self.release_all(worker, Tube.fail)
         self._unuse(worker)
         for name in list(worker.watching):
             self.ignore(worker, name)
 
-    def release_all(self, worker: Worker) -> None:
-        """Make all jobs ready again that the worker has reserved, but for those of other nodes."""
+    def release_all(self, worker: Worker, release: Callable[[Tube, Job], None] = Tube.let_go) -> None:
+        """Release all jobs that the worker has reserved, but for those of other nodes."""
         for key, ordinal in list(worker.holds):
             if key != BORROWED:
                 tube = self.waiters.striped[key] if key < 0 else self.index.holders[key]
                 job = tube.jobs.get(ordinal)
                 if job is not None:
-                    tube.let_go(job)
+                    release(tube, job)
 
     def use(self, worker: Worker, name: str) -> None:
         """Direct the jobs that the worker puts to that tube from now on. Raises TooMany."""
@@ -222,7 +228,7 @@ class Tubes:
 
     def first(self, name: str, state: JobState) -> tuple[Tube, Job] | None:
         """Return the job in that state that a worker, or kick, would take first, of the tube and its stripes, and its tube."""
-        found = [(tube, job) for tube in self.everywhere(name) if (job := tube.table.first(state)) is not None]
+        found = [(tube, job) for tube in self.everywhere(name) if (job := _first(tube, state)) is not None]
         if state is JobState.READY:
             return min(found, key=lambda one: turn_of(one[1]), default=None)
         return min(found, key=lambda one: one[1].due if state is JobState.DELAYED else 0, default=None)
@@ -266,6 +272,9 @@ class Tubes:
         tube, ordinal = found
         job = tube.jobs.get(ordinal)
         assert job is not None
+        if job.ttl and job.is_over(self._agenda.wall):
+            tube.end_life(job)
+            return None
         return tube, job
 
     def _find_adopted(self, client_id: int) -> tuple[Tube, Job] | None:
@@ -359,3 +368,12 @@ class Tubes:
 
     def __repr__(self) -> str:
         return f"<Tubes: {len(self.waiters.queues)} made, {self.listed!r}>"
+
+
+def _first(tube: Tube, state: JobState) -> Job | None:
+    """Return the next job of a tube in that state. Those whose time to live is over are finished."""
+    if state is JobState.READY:
+        return tube.next_ready()
+    while (job := tube.table.first(state)) is not None and job.is_over(tube.agenda.wall):
+        tube.end_life(job)
+    return job

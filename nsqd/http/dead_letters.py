@@ -108,6 +108,7 @@ def _describe(found: list[LetterRow], bodies: bool) -> list[dict[str, Any]]:
             "id": message_id.decode(),
             "timestamp": int.from_bytes(frame[STAMP], "big"),
             "attempts": letter.attempts,
+            "failures": letter.failures,
             "reason": letter.reason,
             "buried_at": letter.buried,
             "body_size": len(body),

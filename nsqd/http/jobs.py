@@ -147,6 +147,7 @@ class JobsPage:
             "releases": job.releases,
             "buries": job.buries,
             "kicks": job.kicks,
+            "failures": job.failures,
         }
         if job.ttl:
             entry["ttl_left"] = max(0, job.expires - self.wall // SECOND)

@@ -159,7 +159,7 @@ class MessagesPage:
                 client = self.clients.get(one.ordinal)
                 entry |= {"client": client} if client is not None else {}
             elif state is MessageState.BURIED:
-                entry |= {"buried_at": one.buried, "reason": one.reason}
+                entry |= {"buried_at": one.buried, "reason": one.reason, "failures": one.failures}
             entries.append(entry)
         return entries
 

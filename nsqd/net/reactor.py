@@ -403,7 +403,11 @@ class Reactor:
         self._promised.give_up_http_replies()
 
     def hang_up(self) -> None:
-        """Close every connection, and wait for no promise any more. Not to be called in a turn."""
+        """Close every connection, and wait for no promise any more. Not to be called in a turn.
+
+        The node stops: what clients have in flight has not failed.
+        """
+        self._broker.agenda.is_stopping = True
         self.give_up_http_replies()
         for connection in list(self.connections.values()):
             self.close(connection)

@@ -72,10 +72,10 @@ class MemoryReader:
     def advance(self, cursor: int) -> None:
         pass
 
-    def requeue(self, ordinal: int, attempts: int, due: int) -> None:
+    def requeue(self, ordinal: int, attempts: int, failures: int, due: int) -> None:
         pass
 
-    def bury(self, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
+    def bury(self, ordinal: int, message_id: bytes, attempts: int, failures: int, reason: str) -> None:
         pass
 
     def job(self, ordinal: int, row: bytes) -> None:

@@ -56,14 +56,16 @@ def requeue(
 ) -> int:
     """Make the chosen messages ready at `due` (monotonic ns; 0: at once). Return how many of them the channel had.
 
-    `afresh`: set their attempts to 0, as if they had never been delivered.
+    `afresh`: set their counts to 0, as if they had never been delivered. The failures of buried ones are forgotten anyway.
     """
+    chosen = list(chosen)
+    dead = {one.ordinal for one in chosen if one.message_id in channel.buried}
     taken = take_out(topic, channel, chosen)
     channel.journal.promise()
     for message, _ in taken:
-        attempts = 0 if afresh else message.attempts
-        channel.journal.requeue(message.ordinal, attempts, due)
-        channel.wait(Message(message.ordinal, attempts), due, now)
+        if message.ordinal in dead:
+            message.failures = 0
+        channel.come_back(Message(message.ordinal, 0) if afresh else message, due, now)
     return len(taken)
 
 
@@ -72,7 +74,7 @@ def bury(topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage], reason:
     taken = take_out(topic, channel, chosen)
     channel.journal.promise()
     for message, message_id in taken:
-        channel.bury(message_id, message.ordinal, message.attempts, reason)
+        channel.bury(message_id, message, reason)
     return len(taken)
 
 
@@ -81,8 +83,7 @@ def kick(channel: Channel, message_ids: Iterable[bytes]) -> int:
     letters = channel.buried.pop_letters(message_ids)
     channel.journal.promise()
     for letter in letters:
-        channel.journal.requeue(letter.ordinal, 0, 0)
-        channel.put_back(Message(letter.ordinal, 0))
+        channel.come_back(Message(letter.ordinal, 0), 0, 0)
     return len(letters)
 
 
@@ -108,7 +109,6 @@ def take_out(topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage]) -> 
         *channel.backlog.remove_retried(wanted),
         *channel.deferred.remove_ordinals(wanted.keys()),
     ]
-    channel.spent.difference_update(wanted)  # they get another delivery or are buried for another reason
     found = {message.ordinal for message in taken}
     taken += [
         Message(ordinal, 0) for ordinal in sorted(wanted) if ordinal not in found and channel.backlog.pull(ordinal)
@@ -127,7 +127,7 @@ def _from_consumers(channel: Channel, wanted: dict[int, bytes]) -> list[Message]
         channel.in_flight.take_out(run.owner, wanted[ordinal])
     for owner in {run.owner: None for run, _ in in_flight}:
         channel.note_room(owner)
-    return [Message(ordinal, run.attempts) for run, ordinal in in_flight]
+    return [Message(ordinal, run.attempts, run.failures) for run, ordinal in in_flight]
 
 
 def _members(run: Run, ordinals: list[int], wanted: dict[int, bytes]) -> list[int]:
@@ -140,4 +140,4 @@ def _members(run: Run, ordinals: list[int], wanted: dict[int, bytes]) -> list[in
 
 def _from_dead_letters(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:
     letters: list[DeadLetter] = channel.buried.pop_letters(wanted.values())
-    return [Message(letter.ordinal, letter.attempts) for letter in letters]
+    return [Message(letter.ordinal, letter.attempts, letter.failures) for letter in letters]

@@ -1,4 +1,4 @@
-"""Buried messages, the dead letters of a channel: delivered too often, kept with the reason until an operator acts on them.
+"""Buried messages, the dead letters of a channel: failed too often, kept with the reason until an operator acts on them.
 
 NSQ has no such state, so it is opt-in (`--max-attempts`); beanstalkd's bury is the same. A buried message is neither ready
 nor in flight nor deferred. The channel still references it, so the store keeps it.
@@ -17,6 +17,7 @@ class DeadLetter:
     attempts: int  # deliveries it had
     reason: str  # e.g. "timed out"
     buried: int  # ns since the epoch
+    failures: int = 0  # of these deliveries, those that failed: see failures.py
 
 
 class Buried(dict[bytes, DeadLetter]):

@@ -5,7 +5,7 @@ A channel moves its messages between four states, and each state has a class of 
     ready       Backlog: the topic's sequence from the cursor on, and messages that came back
     in flight   InFlight: delivered to a consumer, which has not answered yet
     deferred    Deferred: requeued with a delay (a message published with a delay waits in the topic's delay lane, once for all)
-    buried      Buried: dead letters, which were delivered too often
+    buried      Buried: dead letters, which failed too often (failures.py)
 
 A finished message is in none of the four states. The *distributed offset* is the ordinal up to which the topic has distributed
 messages to its readers, and the *cursor* is the ordinal up to which this channel has taken them. A channel *references* a
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from nsqd.core.channel import failures
 from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog
 from nsqd.core.channel.buried import Buried, DeadLetter
 from nsqd.core.channel.consumer import CLOSED_SINK, ELSEWHERE, Consumer, ConsumerSink
@@ -34,8 +35,6 @@ from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Deferred, Message
 from nsqd.core.timing.pause import Pause
-
-STOPPED = "in flight when the node stopped"  # the reason for burying a message that no consumer handed back
 
 
 class Channel:
@@ -73,7 +72,6 @@ class Channel:
         "paused",
         "requeue_count",
         "scan_entry",
-        "spent",
         "start",
         "stripes",
         "timeout_count",
@@ -111,8 +109,7 @@ class Channel:
         self.in_flight = InFlight()
         self.deferred = Deferred(parts.number)  # messages requeued with a delay
         self.delayed = 0  # messages in the topic's delay lane that will be released to this channel
-        self.buried = Buried()  # messages delivered too often
-        self.spent: set[int] = set()  # ordinals of messages whose last allowed delivery the node's stop cut short
+        self.buried = Buried()  # messages that failed too often
         self.consumers: dict[DeliveryOwner, Consumer] = {}  # in the order of subscribing; each consumer is its own key
         self.dispatch = Dispatch(parts.limits.topology_aware, random_below)
         self.stripes: tuple[Channel, ...] = ()  # channels of this name of adopted logs: see window.py
@@ -134,25 +131,27 @@ class Channel:
 
     def unsubscribe(self, consumer: Consumer) -> bool:
         """Remove a consumer. Return True if the channel is ephemeral and has no consumer left: then it is to be deleted."""
+        if not self._agenda.is_stopping:
+            failures.note_lost(self, consumer)
         self.dispatch.remove(consumer)
         consumer.sink = CLOSED_SINK
         if self.consumers.pop(consumer, None) is None:
             return False  # the channel was deleted first
-        if self._limits.requeue_on_disconnect:  # else its messages stay in flight until they time out
+        # else its messages stay in flight until they time out
+        if self._limits.requeue_on_disconnect and not self._agenda.is_stopping:
             self.return_all(consumer)
         return self.ephemeral and not self.consumers
 
     def return_all(self, consumer: Consumer) -> None:
         """Make all messages ready again that a consumer which is gone has in flight, or bury them."""
         for run in self.in_flight.runs(consumer):
-            self.requeue_count += self._return(run, len(run), REQUEUED, "disconnected")
+            self.requeue_count += self._return(run, len(run), REQUEUED, failures.LOST)
 
     def take_back(self, consumer: Consumer) -> None:
-        """Make ready again what a consumer has in flight that may never have got it. Nothing is buried for that."""
+        """Make ready again what a consumer has in flight that may never have got it. That is no failure."""
         for run in self.in_flight.runs(consumer):
             for ordinal in self.in_flight.expire(run, len(run)):
-                self.journal.requeue(ordinal, run.attempts, 0)
-                self.put_back(Message(ordinal, run.attempts))
+                self.come_back(Message(ordinal, run.attempts, run.failures), 0, 0)
                 self.requeue_count += 1
 
     def refresh(self, consumer: Consumer) -> None:
@@ -168,6 +167,11 @@ class Channel:
 
     # messages that were taken out of one state and enter another
 
+    def come_back(self, message: Message, due: int, now: int) -> None:
+        """Record that a message came back, and defer it until `due` (monotonic ns); 0: make it ready at once."""
+        self.journal.requeue(message.ordinal, message.attempts, message.failures, due)
+        self.wait(message, due, now)
+
     def put_back(self, message: Message) -> None:
         """Make a message ready again, in the retry lane of the backlog, and wake the channel."""
         self.backlog.put_back(message)
@@ -181,18 +185,19 @@ class Channel:
         else:
             self.put_back(message)
 
-    def bury(self, message_id: bytes, ordinal: int, attempts: int, reason: str) -> None:
+    def bury(self, message_id: bytes, message: Message, reason: str) -> None:
         """Bury a message as a dead letter: record it in the log, and keep it with the reason."""
-        self.journal.bury(ordinal, message_id, attempts, reason)
+        ordinal, attempts, failed = message.ordinal, message.attempts, message.failures
+        self.journal.bury(ordinal, message_id, attempts, failed, reason)
         self.count_outcome(BURIED, ordinal, message_id, attempts)
-        self.buried.add(message_id, DeadLetter(ordinal, attempts, reason, self._agenda.wall))
+        self.buried.add(message_id, DeadLetter(ordinal, attempts, reason, self._agenda.wall, failed))
 
-    def is_given_up(self, attempts: int) -> bool:
-        """Return True if a message that comes back after `attempts` deliveries is to be buried instead of delivered again."""
-        return 0 < self.max_attempts <= attempts
+    def is_given_up(self, message: Message) -> bool:
+        """Return True if the message is to be buried instead of delivered again."""
+        return 0 < self.max_attempts <= message.failures
 
     def count_outcome(self, what: str, ordinal: int, message_id: bytes, attempts: int) -> None:
-        """Count an outcome of a message if the channel is measured. `what`: REQUEUED, TIMED_OUT or BURIED."""
+        """Count an outcome of a message if the channel is measured. `what`: REQUEUED, TIMED_OUT or BURIED of outcomes.py."""
         if self.measures is not None:
             self.measures.returned(what, ordinal, message_id, attempts)
 
@@ -238,7 +243,7 @@ class Channel:
         given_up = Unfinished(
             list(self.in_flight.spans()), *self.backlog.give_up(), self.deferred, self.buried, self.start, delayed
         )
-        self.deferred, self.buried, self.spent = Deferred(self.number), Buried(), set()
+        self.deferred, self.buried = Deferred(self.number), Buried()
         return given_up
 
     def delete(self) -> None:
@@ -320,15 +325,14 @@ class Channel:
             stamps = b"" if self.measures is None else b"".join([frame[STAMP] for frame in frames])
             if message is None:
                 self.in_flight.hold_run(consumer, first, ids, now, deadline, stamps)
-            elif message.ordinal in self.spent:
-                self.spent.discard(first)
-                self.bury(ids, first, message.attempts, STOPPED)
+            elif self.is_given_up(message):
+                self.bury(ids, message, failures.LOWERED)
                 continue
             else:
-                attempts = message.attempts + 1
-                self.journal.requeue(first, attempts, 0)
-                self.in_flight.hold_single(consumer, first, ids, attempts, now, deadline, stamps)
-                frames = frames if attempts == 1 else [with_attempts(frames[0], attempts)]
+                again = Message(first, message.attempts + 1, message.failures)
+                self.journal.requeue(first, again.attempts, again.failures, 0)
+                self.in_flight.hold_single(consumer, again, ids, now, deadline, stamps)
+                frames = frames if again.attempts == 1 else [with_attempts(frames[0], again.attempts)]
             self.schedule_scan(deadline)
             return frames
         return []
@@ -369,7 +373,11 @@ class Channel:
         """Time out and release what is due at `now` (monotonic ns), up to about `limit` messages. Return how many."""
         served = self.deferred.approach(now, limit)
         while served < limit and (run := self.in_flight.take_due(now)) is not None:
-            count = self._return(run, limit - served, TIMED_OUT, "timed out")
+            consumer = run.owner
+            assert isinstance(consumer, Consumer)
+            failures.note_timed_out(self, consumer, run)
+            reason = failures.LOST if consumer.sink is CLOSED_SINK else failures.TIMED_OUT
+            count = self._return(run, limit - served, TIMED_OUT, reason)
             self.timeout_count += count
             served += count
             if len(run):
@@ -387,18 +395,21 @@ class Channel:
         return min((due for due in (in_flight, deferred) if due is not None), default=None)
 
     def _return(self, run: Run, limit: int, what: str, reason: str) -> int:
-        """Make up to `limit` messages of a run ready again, or bury them for `reason`. `what`: an outcome. Return how many."""
-        attempts, given_up = run.attempts, self.is_given_up(run.attempts)
-        members = run.members(limit) if given_up or self.outcomes is not None else {}
-        ordinals = self.in_flight.expire(run, limit)
+        """Make up to `limit` messages of a run ready again, or bury those that failed too often. Return how many.
+
+        `what`: the outcome; `reason`: that of the failures, which were noted before.
+        """
+        members, attempts = run.members(limit), run.attempts
+        self.in_flight.expire(run, limit)
         for name, ordinal in members.items():
+            failed = failures.has_failed(run, ordinal)
+            message = Message(ordinal, attempts, run.failures + failed)
             self.count_outcome(what, ordinal, name, attempts)
-            if given_up:
-                self.bury(name, ordinal, attempts, reason)
-        for ordinal in () if given_up else ordinals:
-            self.journal.requeue(ordinal, attempts, 0)
-            self.put_back(Message(ordinal, attempts))
-        return len(ordinals)
+            if failed and self.is_given_up(message):
+                self.bury(name, message, reason)
+            else:
+                self.come_back(message, 0, 0)
+        return len(members)
 
     # queries
 
@@ -440,7 +451,6 @@ class Channel:
         self.dispatch.check_consumers(self.consumers)
         assert self.start <= self.backlog.cursor
         assert self.depth >= 0
-        assert self.spent <= {message.ordinal for _, message in self.backlog.retry}
         assert sum(consumer.in_flight for consumer in self.consumers.values()) <= self.in_flight_count
         assert not (self.deleted and self.consumers)
 

@@ -5,6 +5,7 @@ The actions of operators are in actions.py; channel.py has the calls from the to
 
 from collections.abc import Callable
 
+from nsqd.core.channel import failures
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import Consumer
 from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER
@@ -110,31 +111,32 @@ def _in_stripes(
 
 def requeue(channel: Channel, consumer: Consumer, message_id: bytes, delay: int, now: int) -> str:
     """Carry out REQ: make a message ready after `delay` ns, or bury it if it is given up. Return why it failed, or ""."""
-    found = channel.in_flight.take_out(consumer, message_id)
+    found = channel.in_flight.take_answered(consumer, message_id)
     if found is None:
         return _in_stripes(channel, consumer, message_id, lambda c, m: requeue(c, m, message_id, delay, now))
     attempts, ordinal = found[0].attempts, found[1]
+    message = Message(ordinal, attempts, found[0].failures + 1)
     consumer.requeue_count += 1
     channel.requeue_count += 1
     channel.count_outcome(REQUEUED, ordinal, message_id, attempts)
-    if channel.is_given_up(attempts):
-        channel.bury(message_id, ordinal, attempts, "requeued")
+    if channel.is_given_up(message):
+        channel.bury(message_id, message, failures.REQUEUED)
     else:
-        due = now + delay if delay else 0
-        channel.journal.requeue(ordinal, attempts, due)
-        channel.wait(Message(ordinal, attempts), due, now)
+        channel.come_back(message, now + delay if delay else 0, now)
     channel.refresh(consumer)
     return ""
 
 
-def give_back(channel: Channel, consumer: Consumer, message_id: bytes) -> str:
-    """Make a message ready again that the consumer never got: the delivery does not count. Return why it failed, or ""."""
+def give_back(channel: Channel, consumer: Consumer, message_id: bytes, was_delivered: bool) -> str:
+    """Make a message ready again that did not fail at the consumer. Return why it failed, or "".
+
+    `was_delivered`: False: the consumer never got it, and the delivery does not count.
+    """
     found = channel.in_flight.take_out(consumer, message_id)
     if found is None:
-        return _in_stripes(channel, consumer, message_id, lambda c, m: give_back(c, m, message_id))
-    attempts, ordinal = found[0].attempts - 1, found[1]
-    channel.journal.requeue(ordinal, attempts, 0)
-    channel.put_back(Message(ordinal, attempts))
+        return _in_stripes(channel, consumer, message_id, lambda c, m: give_back(c, m, message_id, was_delivered))
+    run, ordinal = found
+    channel.come_back(Message(ordinal, run.attempts - (not was_delivered), run.failures), 0, 0)
     channel.refresh(consumer)
     return ""
 
@@ -144,12 +146,11 @@ def touch(channel: Channel, consumer: Consumer, message_id: bytes, timeout: int,
 
     Return why it failed, or "".
     """
-    found = channel.in_flight.take_out(consumer, message_id)
+    found = channel.in_flight.take_answered(consumer, message_id)
     if found is None:
         return _in_stripes(channel, consumer, message_id, lambda c, m: touch(c, m, message_id, timeout, longest, now))
     run, ordinal = found
     deadline = min(now + timeout, run.delivered + longest)
-    stamps = run.stamp(ordinal)
-    channel.in_flight.hold_single(consumer, ordinal, message_id, run.attempts, run.delivered, deadline, stamps)
+    channel.in_flight.hold_on(run, ordinal, message_id, deadline)
     channel.schedule_scan(deadline)
     return ""

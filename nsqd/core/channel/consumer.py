@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from nsqd.core.channel.inflight import Run
+from nsqd.core.channel.inflight import NOT_STUCK, Run
 
 if TYPE_CHECKING:
     from nsqd.core.channel.window import Window
@@ -60,6 +60,8 @@ class Consumer:
     """One subscriber of a channel. Channel.subscribe creates it; the channel, its Dispatch and its InFlight change it."""
 
     __slots__ = (
+        "answered",
+        "answered_at",
         "counted",
         "distance",
         "finish_count",
@@ -73,6 +75,7 @@ class Consumer:
         "runs",
         "sample_rate",
         "sink",
+        "stuck_at",
         "window",
     )
 
@@ -88,6 +91,8 @@ class Consumer:
         self.room = 0  # bytes that the sink had left when last asked; at most 0: Channel.refresh asks again
         self.in_flight = 0  # messages delivered, and neither finished nor requeued nor timed out
         self.runs: deque[Run] = deque()  # the runs of those messages that are in order: see DeliveryOwner
+        self.answered = self.answered_at = -1  # see DeliveryOwner
+        self.stuck_at = NOT_STUCK
         self.is_guest = False  # True: it stands for the consumers of another node
         self.message_count = 0  # number of deliveries
         self.finish_count = 0

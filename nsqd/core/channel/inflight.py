@@ -9,23 +9,28 @@ consumer, has the numbers that this file keeps of the messages in flight there.
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from struct import unpack
 from typing import Protocol
 
 from nsqd.core.message.frame import ID_SIZE
+from nsqd.core.timing.deferred import Message
 from nsqd.core.timing.duequeue import SLACK, DueQueue
 
 NOT_IN_FLIGHT = "ID not in flight"
 NOT_OWNER = "client does not own message"
+NOT_STUCK = -1  # in place of an ordinal
 STAMP_SIZE = 8
 
 
 class DeliveryOwner(Protocol):
-    """The receiver of deliveries. Only InFlight changes these fields."""
+    """The receiver of deliveries. Only InFlight changes these fields, and failures.py the last one."""
 
     in_flight: int  # messages in `runs`, plus this owner's messages whose runs have fallen apart
     runs: deque["Run"]  # first deliveries that are in order, ids ascending; none is empty or has fallen apart
+    answered: int  # `order` of the latest delivery of which the owner has answered a message; -1: none
+    answered_at: int  # when that delivery was made (monotonic ns)
+    stuck_at: int  # ordinal of the message that has kept the owner silent; NOT_STUCK, or ELSEWHERE: see failures.py
 
 
 class Run:
@@ -39,13 +44,16 @@ class Run:
         "attempts",
         "deadline",
         "delivered",
+        "failures",
         "first",
         "handle",
         "head",
         "ids",
         "last",
         "loose",
+        "order",
         "owner",
+        "reached",
         "stamps",
     )
 
@@ -57,9 +65,12 @@ class Run:
         self.ids = ids  # 16 bytes each
         self.last = ids[-ID_SIZE:]  # the highest of `ids`
         self.attempts = attempts  # deliveries of each of its messages, this one included
+        self.failures = 0  # of these, the ones that failed before this one
         self.delivered = delivered  # monotonic ns
         self.deadline = deadline  # monotonic ns
         self.handle = -1  # handle of the entry in the queue by deadline
+        self.order = -1  # the number of the delivery: later ones have higher numbers
+        self.reached = -1  # messages before this ordinal have reached the owner's hands; see failures.py
         self.head = 0  # index into `ids`, in messages; those before it are no longer in flight
         self.stamps = stamps  # publish times, 8 bytes for each message from `first` on; b"": not measured
         self.loose: dict[bytes, int] | None = None
@@ -99,6 +110,16 @@ class Run:
         at = (ordinal - self.first) * STAMP_SIZE
         return self.stamps[at : at + STAMP_SIZE]
 
+    def oldest(self) -> int:
+        """Return the ordinal of the first message that is in flight."""
+        return next(iter(self.loose.values())) if self.loose is not None else self.first + self.head
+
+    def newest(self) -> int:
+        """Return the ordinal of the last message that is in flight."""
+        if self.loose is not None:
+            return next(reversed(self.loose.values()))
+        return self.first + len(self.ids) // ID_SIZE - 1
+
     def fall_apart(self) -> dict[bytes, int]:
         """Switch from runs of bytes to single messages, unless that was done before. Return the ordinals by id."""
         if self.loose is None:
@@ -117,12 +138,13 @@ class Run:
 class InFlight:
     """All messages of a channel that are in flight, by owner, by deadline and by id."""
 
-    __slots__ = ("_by_deadline", "_fresh", "_loose", "count", "next_due")
+    __slots__ = ("_by_deadline", "_fresh", "_loose", "_loose_runs", "count", "next_due")
 
     def __init__(self) -> None:
         self.count = 0  # number of messages in all runs
         self._by_deadline: DueQueue[Run] = DueQueue()  # every run
         self._loose: dict[bytes, Run] = {}  # the run of every message whose run has fallen apart, by id
+        self._loose_runs: dict[DeliveryOwner, set[Run]] = {}  # those runs, by owner
         # All first deliveries in flight, and some that are over, with ascending ids. `why_not` searches them for a message.
         self._fresh: list[Run] = []
         self.next_due = self._by_deadline.next_due  # the earliest deadline (monotonic ns)
@@ -135,7 +157,7 @@ class InFlight:
         `ids` are 16 bytes each, end to end, and must be higher than all before; `stamps` are as in Run.
         """
         run = Run(owner, first, ids, 1, now, deadline, stamps)
-        run.handle = self._by_deadline.push(deadline, run)
+        run.handle = run.order = self._by_deadline.push(deadline, run)
         count = len(ids) // ID_SIZE
         self.count += count
         owner.in_flight += count
@@ -146,22 +168,27 @@ class InFlight:
             self._fresh = [run for run in fresh if run.loose is None and len(run)]
 
     def hold_single(
-        self,
-        owner: DeliveryOwner,
-        ordinal: int,
-        message_id: bytes,
-        attempts: int,
-        delivered: int,
-        deadline: int,
-        stamps: bytes,
+        self, owner: DeliveryOwner, message: Message, message_id: bytes, now: int, deadline: int, stamps: bytes
     ) -> None:
-        """Put one message in flight: for its `attempts`th delivery, or with a new deadline after TOUCH. Times are in ns."""
-        run = Run(owner, ordinal, b"", attempts, delivered, deadline, stamps)
-        run.loose = {message_id: ordinal}
-        run.handle = self._by_deadline.push(deadline, run)
+        """Put one message in flight again. Its attempts count this delivery, too. Times are in ns."""
+        run = Run(owner, message.ordinal, b"", message.attempts, now, deadline, stamps)
+        run.failures = message.failures
+        self._hold(run, message_id)
+        run.order = run.handle
+
+    def hold_on(self, run: Run, ordinal: int, message_id: bytes, deadline: int) -> None:
+        """Put a message of `run` that its owner has touched back in flight, with a new deadline (monotonic ns)."""
+        touched = Run(run.owner, ordinal, b"", run.attempts, run.delivered, deadline, run.stamp(ordinal))
+        touched.failures, touched.order, touched.reached = run.failures, run.order, ordinal + 1
+        self._hold(touched, message_id)
+
+    def _hold(self, run: Run, message_id: bytes) -> None:
+        run.loose = {message_id: run.first}
+        run.handle = self._by_deadline.push(run.deadline, run)
         self._loose[message_id] = run
+        self._loose_runs.setdefault(run.owner, set()).add(run)
         self.count += 1
-        owner.in_flight += 1
+        run.owner.in_flight += 1
 
     # taking messages out
 
@@ -179,11 +206,27 @@ class InFlight:
             some = ids[position : position + size]
             if run.ids[start : start + size] == some:
                 first = run.first + run.head
+                if run.order > owner.answered:
+                    owner.answered, owner.answered_at, owner.stuck_at = run.order, run.delivered, NOT_STUCK
                 self._advance(run, size // ID_SIZE)
                 return run, first, some
         message_id = ids[position : position + ID_SIZE]
-        found = self.take_out(owner, message_id)
+        found = self.take_answered(owner, message_id)
         return None if found is None else (found[0], found[1], message_id)
+
+    def take_answered(self, owner: DeliveryOwner, message_id: bytes) -> tuple[Run, int] | None:
+        """Take out one message that its owner has answered. What was delivered before it has reached the owner, too.
+
+        Return its run and its ordinal, or None if it is not in flight at that owner; even so the owner is not silent.
+        """
+        owner.stuck_at = NOT_STUCK
+        found = self.take_out(owner, message_id)
+        if found is not None:
+            run, ordinal = found
+            run.reached = max(run.reached, ordinal)
+            if run.order > owner.answered:
+                owner.answered, owner.answered_at = run.order, run.delivered
+        return found
 
     def take_out(self, owner: DeliveryOwner, message_id: bytes) -> tuple[Run, int] | None:
         """Take out one message and return its run and its ordinal, or None if it is not in flight at that owner."""
@@ -226,6 +269,7 @@ class InFlight:
         self.count = 0
         self._by_deadline.clear()
         self._loose.clear()
+        self._loose_runs.clear()
         self._fresh.clear()
 
     # queries
@@ -243,6 +287,10 @@ class InFlight:
         """Return all runs in the order in which they entered the queue by deadline, or only those of one owner."""
         runs = self._by_deadline.values()
         return runs if owner is None else [run for run in runs if run.owner is owner]
+
+    def runs_of(self, owner: DeliveryOwner) -> Iterable[Run]:
+        """Return the runs of one owner, in no promised order. The others cost nothing."""
+        return chain(owner.runs, self._loose_runs.get(owner, ()))
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """Yield the messages in flight as (first ordinal, count)."""
@@ -276,6 +324,10 @@ class InFlight:
         self.count -= 1
         if not members:
             self._by_deadline.remove(run.handle)
+            left = self._loose_runs[run.owner]
+            left.remove(run)
+            if not left:
+                del self._loose_runs[run.owner]
         return ordinal
 
     def _take_from_runs(self, owner: DeliveryOwner, message_id: bytes) -> tuple[Run, int] | None:
@@ -300,6 +352,7 @@ class InFlight:
     def _break(self, run: Run) -> None:
         """Make a run fall apart, and enter its messages into `_loose`."""
         self._loose.update(dict.fromkeys(run.fall_apart(), run))
+        self._loose_runs.setdefault(run.owner, set()).add(run)
 
     def check(self) -> None:
         """Raise AssertionError if an invariant of this class does not hold."""
@@ -315,6 +368,7 @@ class InFlight:
         for owner in {id(run.owner): run.owner for run in runs}.values():
             own = self.runs(owner)
             assert owner.in_flight == sum(map(len, own))
+            assert set(map(id, self.runs_of(owner))) == set(map(id, own))
             assert set(map(id, owner.runs)) == {id(run) for run in own if run.loose is None}
             assert all(len(run) and id(run) in fresh for run in owner.runs)
             firsts = [run.ids[run.head * ID_SIZE :][:ID_SIZE] for run in owner.runs]

@@ -31,6 +31,7 @@ class ListedMessage:
 
     ordinal: int
     attempts: int  # deliveries it had
+    failures: int = 0  # of these, those that failed; for buried messages only
     due: int = 0  # when it will be ready, or time out if it is in flight (monotonic ns); 0: now
     reason: str = ""  # why it is buried
     buried: int = 0  # when it was buried, ns since the epoch
@@ -49,7 +50,7 @@ def list_messages(channel: Channel, state: MessageState, after: str, limit: int)
     if state is MessageState.DEFERRED:
         return _deferred(channel, after, limit)
     letters = channel.buried.after(after.encode() or None, limit + 1)
-    found = [ListedMessage(g.ordinal, g.attempts, 0, g.reason, g.buried) for _, g in letters[:limit]]
+    found = [ListedMessage(g.ordinal, g.attempts, g.failures, 0, g.reason, g.buried) for _, g in letters[:limit]]
     return found, letters[limit - 1][0].decode() if len(letters) > limit else ""
 
 
@@ -86,7 +87,9 @@ def _in_flight(channel: Channel, after: int, limit: int) -> Page:
             )
 
     found = nsmallest(limit + 1, members())  # the place in the queue decides before runs would be compared
-    page = [ListedMessage(ordinal, run.attempts, run.deadline, owner=run.owner) for ordinal, _, run in found[:limit]]
+    page = [
+        ListedMessage(ordinal, run.attempts, due=run.deadline, owner=run.owner) for ordinal, _, run in found[:limit]
+    ]
     return page, str(page[-1].ordinal) if len(found) > limit else ""
 
 
@@ -110,4 +113,4 @@ def _deferred(channel: Channel, after: str, limit: int) -> Page:
 
 def _page(deferred: Deferred, place: str, limit: int, first: int, end: int) -> Page:
     entries, following = deferred.page(place, limit, first, end)
-    return [ListedMessage(ordinal, attempts, due) for ordinal, due, attempts in entries], following
+    return [ListedMessage(ordinal, attempts, due=due) for ordinal, due, attempts in entries], following

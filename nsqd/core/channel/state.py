@@ -10,7 +10,7 @@ Times are ns of one clock, which is the log's clock for states that come from th
 
 A checkpoint holds [number, name, paused, start, cursor, holes, pages, buried]: holes are the spans (first, end) from the cursor
 on that are passed, pages are as in nsqd/core/timing/deferred_pages.py or numbers of WAITING records that hold some, buried is
-(message id, ordinal, attempts, reason, buried at).
+(message id, ordinal, attempts, reason, buried at, failures), up to format 12 without failures.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nsqd.core.reader_state import Kinds, ReaderState
 from nsqd.core.records import RecordKind
 from nsqd.core.sequence.finished import Finished, Span
 from nsqd.core.sequence.spans import overlap, remove, without
-from nsqd.core.timing.deferred import MINUTE, Message, pack
+from nsqd.core.timing.deferred import MINUTE, Message, counts_of, message_of, pack
 from nsqd.core.timing.deferred_pages import DeferredPages, Page, between, in_order, page_of, pages_of, shifted
 from nsqd.core.timing.pause import Pause, dump_pause, load_pause
 from nsqd.core.written_chunks import WrittenChunks
@@ -44,7 +44,7 @@ class ChannelState(ReaderState):
     passed: Finished  # messages that are finished, or wait singly, or are buried
     paused: Pause | None = None
     pages: DeferredPages = field(default_factory=DeferredPages)
-    returned: dict[int, tuple[int, int]] = field(default_factory=dict)  # ordinal -> (number of deliveries, due)
+    returned: dict[int, tuple[int, int]] = field(default_factory=dict)  # ordinal -> (counts as in deferred.py, due)
     buried: dict[int, tuple[bytes, DeadLetter]] = field(default_factory=dict)  # by ordinal, the first buried first
     # numbers of WAITING records that hold more of `pages`; only in the state of a live channel that is put into a checkpoint
     written: list[int] = field(default_factory=list)
@@ -52,20 +52,19 @@ class ChannelState(ReaderState):
     # records of the log
 
     def apply(self, kind: RecordKind, content: bytes) -> Iterable[Span]:
+        kind, content = records.with_failures(kind, content)
         if kind is RecordKind.FINISH:
             return self._finish(content)
         if kind is RecordKind.ADVANCE:
             self.cursor = records.ADVANCE.unpack_from(content)[2]
         elif kind is RecordKind.REQUEUE:
-            for ordinal, attempts, due in records.RETURNED.iter_unpack(content[records.CHANNEL_OF.size :]):
-                self._wait(ordinal, attempts, due)
+            for ordinal, attempts, failed, due in records.RETURNED.iter_unpack(content[records.CHANNEL_OF.size :]):
+                self._wait(ordinal, counts_of(attempts, failed), due)
         elif kind is RecordKind.BURY:
-            _, _, ordinal, attempts, wall, message_id = records.BURY.unpack_from(content)
+            _, _, ordinal, attempts, failed, wall, message_id = records.BURY.unpack_from(content)
             self._take_out(ordinal)
-            self.buried[ordinal] = (
-                message_id,
-                DeadLetter(ordinal, attempts, content[records.BURY.size :].decode(), wall),
-            )
+            reason = content[records.BURY.size :].decode()
+            self.buried[ordinal] = message_id, DeadLetter(ordinal, attempts, reason, wall, failed)
         elif kind is RecordKind.FINISH_ALL:
             return self._finish_all(records.FINISH_ALL.unpack_from(content)[2])
         elif kind is RecordKind.PAUSE:
@@ -81,9 +80,9 @@ class ChannelState(ReaderState):
         self.buried.clear()
         return unfinished
 
-    def _wait(self, ordinal: int, attempts: int, due: int) -> None:
+    def _wait(self, ordinal: int, counts: int, due: int) -> None:
         self._take_out(ordinal)
-        self.returned[ordinal] = attempts, due
+        self.returned[ordinal] = counts, due
 
     def _take_out(self, ordinal: int) -> None:
         """Take a message that the channel references out of `returned`, `buried` or `pages`, or mark it as passed."""
@@ -145,8 +144,8 @@ class ChannelState(ReaderState):
         return {"ready": ready, "deferred": due, "buried": len(self.buried)}
 
     def delivered(self) -> int:
-        known = sum(attempts > 0 and not due for attempts, due in self.returned.values())
-        return known + sum(attempts > 0 and not due for _, due, attempts in self.pages.entries())
+        known = sum(counts > 0 and not due for counts, due in self.returned.values())
+        return known + sum(counts > 0 and not due for _, due, counts in self.pages.entries())
 
     def _ready(self, distributed: int, plain: list[Span]) -> int:
         """Return how many messages the cursor will come by; `plain` are the spans of messages without a delay."""
@@ -154,16 +153,16 @@ class ChannelState(ReaderState):
 
     def dues(self, ordinals: Collection[int], delayed: Mapping[int, int]) -> dict[int, int]:
         waiting = {one: delayed[one] for one in self.passed.without(one for one in ordinals if one in delayed)}
-        packed = {ordinal: due for ordinal, due, attempts in self.pages.entries() if not attempts}
-        known = {ordinal: due for ordinal, (attempts, due) in self.returned.items() if not attempts}
+        packed = {ordinal: due for ordinal, due, counts in self.pages.entries() if not counts}
+        known = {ordinal: due for ordinal, (counts, due) in self.returned.items() if not counts}
         return {ordinal: due for ordinal, due in (waiting | packed | known).items() if ordinal in ordinals}
 
     # checkpoints
 
     def dump(self) -> list[Any]:
-        returned = b"".join([pack(ordinal, due, attempts) for ordinal, (attempts, due) in self.returned.items()])
+        returned = b"".join([pack(ordinal, due, counts) for ordinal, (counts, due) in self.returned.items()])
         pages = [*self.written, *(page.tobytes() for page in self.pages.pages()), *([returned] if returned else [])]
-        buried = [(name, g.ordinal, g.attempts, g.reason, g.buried) for name, g in self.buried.values()]
+        buried = [(name, g.ordinal, g.attempts, g.reason, g.buried, g.failures) for name, g in self.buried.values()]
         holes = self.passed.spans(self.cursor)
         return [self.number, self.name, dump_pause(self.paused), self.start, self.cursor, holes, pages, buried]
 
@@ -206,7 +205,7 @@ class ChannelState(ReaderState):
         timer_heap, chunks = reader.deferred.packed()
         numbers, pages = written.split(chunks)
         passed = Finished(reader.backlog.cursor, reader.backlog.holes)
-        again = b"".join([pack(ordinal, 0, attempts) for ordinal, attempts in _ready_again(reader)])
+        again = b"".join([pack(ordinal, 0, counts) for ordinal, counts in _ready_again(reader)])
         return cls(
             number=reader.number,
             name=reader.name,
@@ -228,8 +227,8 @@ class ChannelState(ReaderState):
         for first, end in self.passed.spans(self.cursor):
             channel.skip(first, end, 0)
         later: list[Page] = []
-        for ordinal, due, attempts in in_order(self._due_soon(now + offset + MINUTE, later)):
-            restore_message(channel, Message(ordinal, attempts), due - offset if due else 0, now)
+        for ordinal, due, counts in in_order(self._due_soon(now + offset + MINUTE, later)):
+            restore_message(channel, message_of(ordinal, counts), due - offset if due else 0, now)
         for page in later:
             channel.deferred.load(shifted(page, -offset).tobytes())
         channel.schedule_deferred()
@@ -237,8 +236,8 @@ class ChannelState(ReaderState):
             channel.buried.add(message_id, letter)
 
     def _due_soon(self, until: int, later: list[Page]) -> Iterator[tuple[int, int, int]]:
-        """Yield (ordinal, due, attempts) of the messages that wait, but for pages due after `until`, which go to `later`."""
-        yield from ((ordinal, due, attempts) for ordinal, (attempts, due) in self.returned.items())
+        """Yield (ordinal, due, counts) of the messages that wait, but for pages due after `until`, which go to `later`."""
+        yield from ((ordinal, due, counts) for ordinal, (counts, due) in self.returned.items())
         for page in self.pages.pages():
             if min(page[1::3]) > until:
                 later.append(page)
@@ -253,15 +252,14 @@ def restore_message(channel: Channel, message: Message, due: int, now: int) -> N
         channel.schedule_deferred()
     else:
         channel.backlog.put_first(message)
-        if channel.is_given_up(message.attempts):
-            channel.spent.add(message.ordinal)  # its id is on disk, so `put_in_flight` buries it when its turn comes
 
 
 def _ready_again(channel: Channel) -> Iterator[tuple[int, int]]:
-    """Yield (ordinal, attempts) of the messages in flight and of those in the retry lane."""
+    """Yield (ordinal, counts) of the messages in flight and of those in the retry lane."""
     for run in channel.in_flight.runs():
-        yield from ((ordinal, run.attempts) for ordinal in run.ordinals())
-    yield from ((message.ordinal, message.attempts) for _, message in channel.backlog.retry)
+        counts = counts_of(run.attempts, run.failures)
+        yield from ((ordinal, counts) for ordinal in run.ordinals())
+    yield from ((message.ordinal, message.counts) for _, message in channel.backlog.retry)
 
 
 def _singles(ordinals: Iterable[int]) -> Iterator[Span]:

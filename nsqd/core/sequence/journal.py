@@ -83,15 +83,18 @@ class ReaderJournal(Protocol):
         Calls of a turn are collected, and none of them asks for a sync.
         """
 
-    def requeue(self, ordinal: int, attempts: int, due: int) -> None:
-        """Record that a message came back, by REQ or time-out, after `attempts` deliveries.
+    def requeue(self, ordinal: int, attempts: int, failures: int, due: int) -> None:
+        """Record that a message came back, by REQ or time-out, after `attempts` deliveries, `failures` of which failed.
 
         It is ready at `due` (monotonic ns; 0: at once). A redelivery, the `attempts`th delivery, is recorded in the same way:
         if the process ends before the FIN, the message is ready at once.
         """
 
-    def bury(self, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
-        """Record that a message is buried after `attempts` deliveries. `requeue` or `finish` ends the burial."""
+    def bury(self, ordinal: int, message_id: bytes, attempts: int, failures: int, reason: str) -> None:
+        """Record that a message is buried after `attempts` deliveries, `failures` of which failed.
+
+        `requeue` or `finish` ends the burial.
+        """
 
     def job(self, ordinal: int, row: bytes) -> None:
         """Record the present state of a job: `row` is packed as in nsqd/core/work_queue/job.py."""

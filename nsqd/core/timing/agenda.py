@@ -45,12 +45,13 @@ class Source(Protocol):
 class Agenda:
     """The agenda of one broker: the time of this turn, and what is to be done in it or later."""
 
-    __slots__ = ("awake", "index", "is_held", "now", "reclaimer", "unsealed", "unsealed_puts", "wall")
+    __slots__ = ("awake", "index", "is_held", "is_stopping", "now", "reclaimer", "unsealed", "unsealed_puts", "wall")
 
     def __init__(self) -> None:
         self.now = 0  # monotonic ns, of this turn
         self.wall = 0  # ns since the epoch, of this turn
         self.is_held = False  # nothing more is delivered in this run: the node leaves its cluster
+        self.is_stopping = False  # connections end because the node stops: what clients have in flight has not failed
         self.awake: dict[Server, None] = {}  # readers that may have messages for a consumer with room
         self.unsealed: list[Source] = []  # topics with messages published in this turn
         self.unsealed_puts: list[Source] = []  # topics with jobs put in this turn

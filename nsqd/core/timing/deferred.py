@@ -1,9 +1,9 @@
 """Deferred messages: those due soon in a priority queue, the others packed in pages by the minute.
 
-A message that is due in more than a minute takes 24 bytes, (ordinal, due, attempts), in the *deferred page* of the minute in
-which it is due, or of one before it. The others are in the *timer heap*. Pages move into the heap bit by bit during the minute
-before they are due, so ten million deferred messages cost neither much memory nor a stall
-(docs/design/channel.md#far-and-near).
+A message that is due in more than a minute takes 24 bytes, (ordinal, due, counts), in the *deferred page* of the minute in
+which it is due, or of one before it; counts are its attempts in the low 32 bits, and its failures above them. The others are in
+the *timer heap*. Pages move into the heap bit by bit during the minute before they are due, so ten million deferred messages
+cost neither much memory nor a stall (docs/design/channel.md#far-and-near).
 
 The page of a minute is a list of chunks. Only the last one may grow; it is a bytearray, all others are bytes and never change.
 So a checkpoint can write them in earlier turns than the rest (`frozen_chunks`), and their memory is given back chunk by chunk.
@@ -22,23 +22,45 @@ CHUNK_BYTES = 2048 * 24  # bytes of a full chunk
 RECLAIMED_AT_ONCE = 500  # messages: 0.1 ms
 PHASES = 1024  # different offsets within the minute at which queues move their pages
 TIMER_BYTES = 250  # memory of a message in the timer heap: the entry, the Message, three numbers
-_PAGED = Struct("<QqQ")  # ordinal, due ns, attempts
+_PAGED = Struct("<QqQ")  # ordinal, due ns, counts
 PAGED_SIZE = _PAGED.size  # bytes
+_FAILURES = 32  # bits of the attempts in counts
 Chunk: TypeAlias = "bytes | bytearray"  # packed messages end to end
 pack, unpack = _PAGED.pack, _PAGED.iter_unpack  # one message to bytes, and a page of them back
 
 
 class Message:
-    """A message that is handled singly: its ordinal in the topic, and how often it was delivered."""
+    """A message that is handled singly: its ordinal in the topic, how often it was delivered, and how often that failed."""
 
-    __slots__ = ("attempts", "ordinal")
+    __slots__ = ("attempts", "failures", "ordinal")
 
-    def __init__(self, ordinal: int, attempts: int) -> None:
+    def __init__(self, ordinal: int, attempts: int, failures: int = 0) -> None:
         self.ordinal = ordinal
         self.attempts = attempts
+        self.failures = failures  # at most `attempts`; see nsqd/core/channel/failures.py
+
+    @property
+    def counts(self) -> int:
+        """Return attempts and failures as one number: see `counts_of`."""
+        return counts_of(self.attempts, self.failures)
 
     def __repr__(self) -> str:
-        return f"<Message {self.ordinal}, {self.attempts} attempts>"
+        return f"<Message {self.ordinal}, {self.attempts} attempts, {self.failures} failures>"
+
+
+def counts_of(attempts: int, failures: int) -> int:
+    """Return both counts as one number, which is 0 if the message was never delivered."""
+    return attempts | failures << _FAILURES
+
+
+def attempts_of(counts: int) -> int:
+    """Return the attempts in a number that `counts_of` returned."""
+    return counts & (1 << _FAILURES) - 1
+
+
+def message_of(ordinal: int, counts: int) -> Message:
+    """Return the message with counts that `counts_of` returned."""
+    return Message(ordinal, attempts_of(counts), counts >> _FAILURES)
 
 
 class Deferred:
@@ -60,7 +82,7 @@ class Deferred:
         if due - now <= MINUTE:
             self._timer_heap.push(due, message)
         else:
-            packed = pack(message.ordinal, due, message.attempts)
+            packed = pack(message.ordinal, due, message.counts)
             page = self._deferred_pages.get(due // MINUTE)
             if page is None:
                 self._deferred_pages[due // MINUTE] = [bytearray(packed)]
@@ -80,8 +102,8 @@ class Deferred:
             if self._approach_at(minute) > now:
                 break
             part = self._pop_of_page(minute, limit - moved)
-            for ordinal, due, attempts in unpack(part):
-                self._timer_heap.push(due, Message(ordinal, attempts))
+            for ordinal, due, counts in unpack(part):
+                self._timer_heap.push(due, message_of(ordinal, counts))
             moved += len(part) // PAGED_SIZE
         return moved
 
@@ -155,8 +177,8 @@ class Deferred:
         """Yield (due, message) for all messages, in no promised order."""
         yield from self._timer_heap.entries()
         for chunk in self._chunks():
-            for ordinal, due, attempts in unpack(chunk):
-                yield due, Message(ordinal, attempts)
+            for ordinal, due, counts in unpack(chunk):
+                yield due, message_of(ordinal, counts)
 
     def page(self, after: str, limit: int, first: int, end: int) -> tuple[list[tuple[int, int, int]], str]:
         """Return up to `limit` (ordinal, due, attempts) of messages first..end behind the place `after`, and the next place.
@@ -181,17 +203,17 @@ class Deferred:
             place = (-1, -1)
         for minute in sorted(minute for minute in self._deferred_pages if minute >= place[0]):
             index = max(0, place[1] + 1) if minute == place[0] else 0
-            for ordinal, due, attempts in _entries_from(self._deferred_pages[minute], index):
+            for ordinal, due, counts in _entries_from(self._deferred_pages[minute], index):
                 if first <= ordinal < end:
                     if len(found) == limit:
                         return found, f"f{minute}.{index - 1}"
-                    found.append((ordinal, due, attempts))
+                    found.append((ordinal, due, attempts_of(counts)))
                 index += 1
         return found, ""
 
     def packed(self) -> tuple[bytes, list[bytes]]:
         """Return all messages packed, 24 bytes each, in no promised order: those of the timer heap, and the chunks."""
-        in_heap = [pack(message.ordinal, due, message.attempts) for due, message in self._timer_heap.entries()]
+        in_heap = [pack(message.ordinal, due, message.counts) for due, message in self._timer_heap.entries()]
         return b"".join(in_heap), [bytes(chunk) for chunk in self._chunks()]
 
     def frozen_chunks(self) -> list[bytes]:
@@ -267,7 +289,7 @@ def _ordinals_of(chunk: Chunk) -> Iterator[int]:
 
 
 def _entries_from(page: list[Chunk], index: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (ordinal, due, attempts) of the messages of a page from this index on."""
+    """Yield (ordinal, due, counts) of the messages of a page from this index on."""
     for chunk in page:
         count = len(chunk) // PAGED_SIZE
         if index < count:
@@ -280,5 +302,5 @@ def _without(chunk: Chunk, ordinals: Collection[int], taken: list[tuple[int, Mes
     found = set(ordinals).intersection(array("Q", chunk)[::3])
     if not found:
         return chunk
-    taken += [(due, Message(ordinal, attempts)) for ordinal, due, attempts in unpack(chunk) if ordinal in found]
+    taken += [(due, message_of(ordinal, counts)) for ordinal, due, counts in unpack(chunk) if ordinal in found]
     return b"".join([pack(*entry) for entry in unpack(chunk) if entry[0] not in found])

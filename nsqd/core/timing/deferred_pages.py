@@ -1,6 +1,6 @@
 """Waiting messages, packed as in a checkpoint: 24 bytes each, and one byte that says whether the message still waits there.
 
-Ten million of them as objects would take gigabytes, and a minute to create. A page is (ordinal, due, attempts) end to end, as
+Ten million of them as objects would take gigabytes, and a minute to create. A page is (ordinal, due, counts) end to end, as
 nsqd/core/timing/deferred.py packs them; a due of 0 means at once.
 """
 
@@ -109,7 +109,7 @@ class DeferredPages:
         return kept
 
     def entries(self) -> Iterator[tuple[int, int, int]]:
-        """Yield (ordinal, due, attempts) for all messages that still wait. This walks all of them."""
+        """Yield (ordinal, due, counts) for all messages that still wait. This walks all of them."""
         for page in self.pages():
             yield from zip(page[::3], page[1::3], page[2::3], strict=True)
 
@@ -151,7 +151,7 @@ def between(page: Page, first: int, end: int) -> Page:
 
 
 def in_order(entries: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Yield (ordinal, due, attempts) by ordinal. A block of them is sorted at once, and let go before the next one."""
+    """Yield (ordinal, due, counts) by ordinal. A block of them is sorted at once, and let go before the next one."""
     blocks: dict[int, list[tuple[int, int, int]]] = {}
     for entry in entries:
         blocks.setdefault(entry[0] // BLOCK, []).append(entry)

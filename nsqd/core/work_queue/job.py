@@ -1,4 +1,4 @@
-"""A job, and its row of 63 bytes, the form in which the table and the log hold it.
+"""A job, and its row of 67 bytes, the form in which the table and the log hold it.
 
 A million jobs as objects would take 400 MB. So a job is kept as a row: code that needs the job unpacks the row, changes the
 object and packs it again.
@@ -9,18 +9,27 @@ from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 
+from nsqd.core.records import RecordKind
 from nsqd.core.sequence.put_batch import JobOptions
 from shared.values import SECOND
 
-ROW = Struct("<QIIIQQIIIIIIHB")  # the fields of Job in their order, without the ordinal
+ROW = Struct("<QIIIQQIIIIIIHIB")  # the fields of Job in their order, without the ordinal
 STATE_AT = ROW.size - 1  # offset of the state in a row; a state of 0 means that there is no job
-BRIEF = Struct("<QI16xQ26xB")  # unpacks id, priority, due and state of a row
-LIFE = Struct("<20xQ28xI3x")  # unpacks when the job was created, and its ttl
+BRIEF = Struct("<QI16xQ30xB")  # unpacks id, priority, due and state of a row
+LIFE = Struct("<20xQ28xI7x")  # unpacks when the job was created, and its ttl
 DUE, DUE_AT = Struct("<Q"), 28  # the due time of a row, and its offset
 _DUE_END = DUE_AT + DUE.size
 SHORT_SIZE = 57  # bytes of a row up to format 9 of the log, which had neither ttl nor copies
 _LIFE_AT = SHORT_SIZE - 1  # offset of ttl and copies in a row
-_NO_LIFE = bytes(ROW.size - SHORT_SIZE)
+# bytes of a row by kind of the record that holds rows: up to format 12 without failures
+ROW_SIZES = {
+    RecordKind.JOB: ROW.size,
+    RecordKind.JOBS: ROW.size,
+    RecordKind.JOB_WITH_LIFE: ROW.size - 4,
+    RecordKind.JOBS_WITH_LIFE: ROW.size - 4,
+    RecordKind.SHORT_JOB: SHORT_SIZE,
+    RecordKind.SHORT_JOBS: SHORT_SIZE,
+}
 _ID = Struct("<Q")  # a row begins with it
 _NODE_AT = 6  # the last two bytes of the id, from this offset on, are the node number
 
@@ -56,6 +65,7 @@ class Job:
     kicks: int = 0
     ttl: int = 0  # s from its creation until the job goes, whatever its state is; 0: never
     copies: int = 0  # how many nodes were to have it before its put was answered; 0: as many as the topic asks for
+    failures: int = 0  # reservations that failed, since it was kicked: released, or over before it was finished
     state: JobState = JobState.READY
 
     @property
@@ -63,11 +73,15 @@ class Job:
         """Return when the job goes, in s since the epoch; 0: never."""
         return self.ttl and expiry(self.created, self.ttl)
 
+    def is_over(self, wall: int) -> bool:
+        """Return True if the time to live is over at `wall` (ns since the epoch): the job exists for nobody any more."""
+        return self.ttl > 0 and self.created + self.ttl * SECOND <= wall
+
     def pack(self) -> bytes:
         """Return the job packed as a row."""
         return ROW.pack(
             self.id, self.priority, self.delay, self.ttr, self.created, self.due, self.reserves, self.timeouts,
-            self.releases, self.buries, self.kicks, self.ttl, self.copies, self.state,
+            self.releases, self.buries, self.kicks, self.ttl, self.copies, self.failures, self.state,
         )  # fmt: skip
 
 
@@ -114,7 +128,7 @@ def of_node(rows: bytes, node: int) -> bytes:
 def row_without_id(options: JobOptions, created: int, state: JobState) -> bytes:
     """Return what follows the id in the rows of new jobs in that state with these options. `created`: ns since the epoch."""
     priority, ttr, delay, due, _, ttl, copies = options
-    row = ROW.pack(0, priority, delay, ttr, created, due, 0, 0, 0, 0, 0, ttl, copies, state)
+    row = ROW.pack(0, priority, delay, ttr, created, due, 0, 0, 0, 0, 0, ttl, copies, 0, state)
     return row[_ID.size :]
 
 
@@ -123,10 +137,12 @@ def rows_from(ids: Iterable[int], common: bytes) -> list[bytes]:
     return [job_id + common for job_id in map(_ID.pack, ids)]
 
 
-def grown(rows: bytes) -> bytes:
-    """Return rows of SHORT_SIZE bytes (end to end) in today's form."""
-    starts = range(0, len(rows), SHORT_SIZE)
-    return b"".join([rows[at : at + _LIFE_AT] + _NO_LIFE + rows[at + _LIFE_AT : at + SHORT_SIZE] for at in starts])
+def grown(rows: bytes, size: int) -> bytes:
+    """Return rows of `size` bytes (end to end) in today's form. What later formats have added is 0."""
+    if size == ROW.size:
+        return rows
+    more, last = bytes(ROW.size - size), size - 1  # the state is the last byte
+    return b"".join([rows[at : at + last] + more + rows[at + last : at + size] for at in range(0, len(rows), size)])
 
 
 def lives(rows: bytes | bytearray) -> Iterator[tuple[int, int]]:

@@ -16,3 +16,4 @@ class Loan:
     nacks: int
     additional_deliveries: int
     body: bytes
+    ends: int = 0  # ns since the epoch by the owner's clock: when its time to live is over; 0: never

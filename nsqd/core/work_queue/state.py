@@ -28,7 +28,7 @@ from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.sequence.spans import remove
 from nsqd.core.timing.deferred_pages import Page
 from nsqd.core.timing.pause import Pause, dump_pause, load_pause
-from nsqd.core.work_queue.job import ROW, SHORT_SIZE, JobState, grown
+from nsqd.core.work_queue.job import ROW_SIZES, JobState, grown
 from nsqd.core.work_queue.job_pages import JobPages, moved
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.written_chunks import WrittenChunks
@@ -51,23 +51,22 @@ class TubeState(ReaderState):
     # records of the log
 
     def apply(self, kind: RecordKind, content: bytes) -> Iterable[Span]:
-        if kind is RecordKind.JOB or kind is RecordKind.SHORT_JOB:
-            size = ROW.size if kind is RecordKind.JOB else SHORT_SIZE
+        if kind in (RecordKind.JOB, RecordKind.JOB_WITH_LIFE, RecordKind.SHORT_JOB):
+            size = ROW_SIZES[kind]
             for at in range(records.CHANNEL_OF.size, len(content), records.ORDINAL.size + size):
                 (ordinal,) = records.ORDINAL.unpack_from(content, at)
                 at += records.ORDINAL.size
-                row = content[at : at + size]
-                self.jobs.put_row(ordinal, row if kind is RecordKind.JOB else grown(row))
+                self.jobs.put_row(ordinal, grown(content[at : at + size], size))
                 self.options.pop(ordinal, None)
         elif kind is RecordKind.FINISH:
             return self._finish(content)
         elif kind is RecordKind.FINISH_ALL:
             return self._finish_all(records.FINISH_ALL.unpack_from(content)[2])
-        elif kind is RecordKind.JOBS or kind is RecordKind.SHORT_JOBS:
+        elif kind in ROW_SIZES:
             # a whole page, which replaces the old one: jobs missing in it are gone
             _, _, page, offset = records.JOBS.unpack_from(content)
-            rows = content[records.JOBS.size :]
-            self.jobs.put_page(page, moved(rows if kind is RecordKind.JOBS else grown(rows), offset))
+            rows = grown(content[records.JOBS.size :], ROW_SIZES[kind])
+            self.jobs.put_page(page, moved(rows, offset))
         elif kind is RecordKind.PAUSE:
             self.paused = records.unpack_pause(content)
         return ()

@@ -23,11 +23,12 @@ from nsqd.core.work_queue.leftovers import release_jobs
 from nsqd.core.work_queue.pausable import Pausable
 from nsqd.core.work_queue.tube_list import TubeList
 from nsqd.core.work_queue.waiters import Reading, Waiters
-from nsqd.core.work_queue.worker import Worker
+from nsqd.core.work_queue.worker import Holder, Worker
 from shared.values import SECOND
 
 WORK = ":work"  # the name of the tube as a reader of its topic; it is not a valid channel name in NSQ
 ABSORBED_AT_ONCE = 2000  # messages that become jobs in a turn: about 10 ms
+MOST_PASSED = 500  # ready jobs that are over or given up, in a call of `next_ready`: about 10 ms
 
 
 class Tube(Pausable):
@@ -48,6 +49,7 @@ class Tube(Pausable):
         "index",
         "jobs",
         "key",
+        "last_over",
         "listed",
         "max_attempts",
         "name",
@@ -86,6 +88,7 @@ class Tube(Pausable):
         self.expire_at: int | None = None  # monotonic ns: when to look for jobs that go; None: none has a ttl
         self.reading = False  # True: a body is being read from disk
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of this tube's entry in the agenda
+        self.last_over = 0  # monotonic ns: when the last reservation ended that was over
 
     # calls from the topic
 
@@ -197,22 +200,40 @@ class Tube(Pausable):
         """
         self.start, self.jobs, self.table = start, jobs, JobTable(jobs)
         self.arrivals.resume(position, holes)
-        reserved = jobs.in_state(JobState.RESERVED) if self.max_attempts else ()
-        given_up = [job.ordinal for job in reserved if self.is_given_up(job)]
         for ids, first in self.table.restart(offset, self.agenda.now):
             self.index.add_jobs(ids, self.number, first)
         if jobs.count or self.paused:
             self.listed.show(self.topic_name)
-        for ordinal in given_up:
-            job = jobs.get(ordinal)
-            assert job is not None
-            self.bury(job, job.priority)
         if self.table.counts[JobState.READY]:
             self.offer()
         self._watch_expiry()
         self._schedule_scan()
 
     # actions for workers
+
+    def next_ready(self) -> Job | None:
+        """Return the job to reserve next, of all that may be: others are finished or buried, MOST_PASSED of them in a call."""
+        for _ in range(MOST_PASSED):
+            job = self.table.head()
+            if job is None or self.is_deliverable(job):
+                return job
+        self.offer()  # it goes on in the next turn
+        return None
+
+    def is_deliverable(self, job: Job) -> bool:
+        """Return True if a job that is not reserved may be. Finish it if its life is over, bury it if it is given up."""
+        if job.ttl and job.is_over(self.agenda.wall):
+            self.end_life(job)
+            return False
+        if self.is_given_up(job) and job.state is not JobState.BURIED:
+            self.bury(job, job.priority)
+            return False
+        return True
+
+    def end_life(self, job: Job) -> None:
+        """Finish a job whose time to live is over."""
+        self.finish(job)
+        self.listed.expired += 1
 
     def body(self, job: Job) -> bytes | None:
         """Return the job's body. If it is damaged on disk, forget the job and return None. Raise Reading if it must be read."""
@@ -234,6 +255,8 @@ class Tube(Pausable):
         delivered once at most.
         """
         job.reserves += 1
+        if job.state is JobState.BURIED:
+            job.failures = 0
         gate = self.offsets.gate
         if gate is not None and (marks := gate.pass_through()):
             worker.sink.wait_for(marks)
@@ -260,13 +283,22 @@ class Tube(Pausable):
         """Make a reserved job ready again with its priority. Only its count of reservations still shows the reservation."""
         self._move(job, JobState.READY, job.priority, 0)
 
+    def fail(self, job: Job) -> None:
+        """Make a reserved job ready again, as not done; or bury it if it is given up."""
+        job.failures += 1
+        if self.is_given_up(job):
+            self.bury(job, job.priority)
+        else:
+            self.let_go(job)
+
     def is_given_up(self, job: Job) -> bool:
-        """Return True if the job has been reserved as often as -max-attempts allows."""
-        return 0 < self.max_attempts <= job.reserves
+        """Return True if the job has failed as often as -max-attempts allows."""
+        return 0 < self.max_attempts <= job.failures
 
     def hand_back(self, job: Job, priority: int, delay: int, now: int) -> None:
         """Release a reserved job with that priority, to be ready after `delay` s; or bury it if it is given up."""
         job.releases += 1
+        job.failures += 1
         if self.is_given_up(job):
             self.bury(job, priority)
             return
@@ -282,8 +314,10 @@ class Tube(Pausable):
         self._note(job, self.table.bury(job, priority))
 
     def kick(self, job: Job) -> None:
-        """Make a buried or delayed job ready."""
+        """Make a buried or delayed job ready, as if it had never failed; or a reserved one, whose failures stay."""
         job.kicks += 1
+        if job.state is not JobState.RESERVED:
+            job.failures = 0
         self._move(job, JobState.READY, job.priority, 0)
 
     def amend(self, ordinal: int, counts: tuple[int, int, int, int, int], is_buried: bool) -> None:
@@ -354,12 +388,9 @@ class Tube(Pausable):
             while moved < limit and (job := self.table.head(state)) is not None and job.due <= now:
                 moved += 1
                 if state is JobState.RESERVED:
-                    job.timeouts += 1
-                    self.listed.timeouts += 1
-                    if self.is_given_up(job):
-                        self.bury(job, job.priority)
-                        continue
-                self._move(job, JobState.READY, job.priority, 0)
+                    self._time_out(job)
+                else:
+                    self._move(job, JobState.READY, job.priority, 0)
         if self.expire_at is not None and self.expire_at <= now:
             moved += self._end_lives(limit)
         if 0 < self.pause_until <= now:
@@ -368,6 +399,21 @@ class Tube(Pausable):
             moved += 1
             self.offer()
         return moved
+
+    def _time_out(self, job: Job) -> None:
+        """End the reservation of a job whose time to run is over.
+
+        Of jobs that a client has fetched together (GETJOB with COUNT), only the first one has failed: they end together, and
+        the client has most likely not come to the others. A worker of beanstalkd asks for each job.
+        """
+        job.timeouts += 1
+        self.listed.timeouts += 1
+        is_behind = job.due == self.last_over and isinstance(self.reserved[job.ordinal], Holder)
+        self.last_over = job.due
+        if is_behind:
+            self.let_go(job)
+        else:
+            self.fail(job)
 
     def next_due(self) -> int | None:
         """Return when `scan` has something to do (monotonic ns), or None if nothing waits for a time."""
@@ -385,8 +431,7 @@ class Tube(Pausable):
         for ordinal in over:
             job = self.jobs.get(ordinal)
             assert job is not None
-            self.finish(job)
-        self.listed.expired += len(over)
+            self.end_life(job)
         self.expire_at = None
         self._watch_expiry()
         return len(over)

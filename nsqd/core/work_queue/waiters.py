@@ -24,6 +24,9 @@ class JobQueue(Protocol):
     stripes: Any  # tubes of the same name of adopted logs: a sequence of queues of the same class
     pause_until: int  # monotonic ns: no job is given out before this
 
+    def next_ready(self) -> Job | None:
+        """Return the ready job that is to be reserved next; None: there is none now."""
+
     def body(self, job: Job) -> bytes | None:
         """Return the job's body, or None if it was damaged on disk; then the job is gone. Raise Reading if it must be read."""
 
@@ -58,7 +61,7 @@ def turn_of(job: Job) -> tuple[int, int, int]:
 def _earlier(found: tuple[Q, Job] | None, stripes: Sequence[Q], now: int) -> tuple[Q, Job] | None:
     """Return `found`, or the ready job of a stripe that comes before it."""
     for stripe in stripes:
-        job = stripe.table.head() if stripe.pause_until <= now else None
+        job = stripe.next_ready() if stripe.pause_until <= now else None
         if job is not None and (found is None or turn_of(job) < turn_of(found[1])):
             found = stripe, job
     return found
@@ -168,7 +171,7 @@ class Waiters(Generic[Q]):
                 queue = self.queues.get(name)
                 if queue is None or queue.pause_until > now:
                     continue
-                job = queue.table.head()
+                job = queue.next_ready()
                 if job is not None and (found is None or turn_of(job) < turn_of(found[1])):
                     found = queue, job
                 if self.striped:
@@ -187,7 +190,7 @@ class Waiters(Generic[Q]):
         for worker in waiting:
             if not worker.waiting:  # held back, because of what another one was given
                 continue
-            if queue.pause_until > now or queue.table.head() is None:
+            if queue.pause_until > now or queue.next_ready() is None:
                 return
             try:
                 found = self.next_for(worker, now)

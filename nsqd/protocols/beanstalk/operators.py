@@ -150,7 +150,11 @@ class Operator(Borrower):
             self._reply(NOT_FOUND)
             return
         due = job.due if job.state is JobState.DELAYED else 0
-        ttl = max(1, job.expires - self._broker.wall // SECOND) if job.ttl else 0
+        # what is left of it, cut to whole seconds: the new job must not outlive the old one
+        ttl = (job.created + job.ttl * SECOND - self._broker.wall) // SECOND if job.ttl else 0
+        if job.ttl and not ttl:
+            self._reply(NOT_FOUND)
+            return
         options = JobOptions(job.priority, job.ttr, job.delay if due else 0, due, True, ttl, job.copies)
         number = tubes.put_to(name, body, options)
         self._promise(name)

@@ -244,7 +244,7 @@ class Peer(Operator):
     def _reserve_job(self, job_id: int) -> None:
         found = self._broker.tubes.find(job_id)
         body = None
-        if found is not None and found[1].state is not JobState.RESERVED:
+        if found is not None and found[1].state is not JobState.RESERVED and found[0].is_deliverable(found[1]):
             body = found[0].body(found[1])
         if found is None or body is None:
             self._reply(NOT_FOUND)

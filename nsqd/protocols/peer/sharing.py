@@ -6,7 +6,7 @@
 | MESSAGES | topic, channel, whether more of the same follows, and frames of messages, end to end, or a part of one |
 | DONE | topic, channel, ids of finished messages, end to end, and [id, delay in ns] of those that come back |
 
-A delay of -1: the message was not delivered. See docs/design/cluster.md#sharing-channels.
+A delay of -1: the message was not delivered; -2: it was, and did not fail. See docs/design/cluster.md#sharing-channels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from struct import Struct
 
 import msgpack
 
-from nsqd.core.borrowed import UNDELIVERED
+from nsqd.core.borrowed import NOT_FAILED
 from nsqd.core.message.frame import HEADER_SIZE, ID_SIZE, MESSAGE
 from nsqd.protocols.peer.fields import checked_int, unpack_fields
 from nsqd.protocols.peer.frames import FrameKind, PeerError, encode
@@ -26,6 +26,7 @@ MOST_AT_ONCE = 256 * 1024  # bytes of messages in a frame
 MOST_DONE = 4096  # messages in one DONE
 MOST_READY = 1 << 20  # messages
 MOST_DELAY = 1 << 60  # ns
+FAILURES_SINCE = 13  # version of the log's format of the first nodes that know a delay of -2
 _HEAD = Struct(">ii")  # size and type of a message's frame
 
 Key = tuple[str, str]  # topic and channel
@@ -103,7 +104,7 @@ def unpack_done(content: bytes) -> tuple[Key, bytes, list[tuple[bytes, int]]]:
     for one in returned:
         if type(one) is not list or len(one) != 2 or type(one[0]) is not bytes or len(one[0]) != ID_SIZE:
             raise PeerError("a message that comes back has no id")
-        pairs.append((one[0], checked_int(one[1], MOST_DELAY, UNDELIVERED)))
+        pairs.append((one[0], checked_int(one[1], MOST_DELAY, NOT_FAILED)))
     return _key(topic, channel), finished, pairs
 
 

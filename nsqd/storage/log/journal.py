@@ -349,17 +349,17 @@ class LogReader:
 
     # Recorded at once
 
-    def requeue(self, ordinal: int, attempts: int, due: int) -> None:
+    def requeue(self, ordinal: int, attempts: int, failures: int, due: int) -> None:
         self._write_cursor()
-        returned = records.RETURNED.pack(ordinal, attempts, self._recorder.clock.at(due))
+        returned = records.RETURNED.pack(ordinal, attempts, failures, self._recorder.clock.at(due))
         self._recorder.append(
             (RecordKind.REQUEUE, records.CHANNEL_OF.pack(self._topic.number, self._number) + returned, b"")
         )
 
-    def bury(self, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
+    def bury(self, ordinal: int, message_id: bytes, attempts: int, failures: int, reason: str) -> None:
         self._write_cursor()
         wall = self._recorder.wall
-        head = records.BURY.pack(self._topic.number, self._number, ordinal, attempts, wall, message_id)
+        head = records.BURY.pack(self._topic.number, self._number, ordinal, attempts, failures, wall, message_id)
         self._recorder.append((RecordKind.BURY, head + reason.encode(), b""))
 
     def finish_all(self, end: int) -> None:

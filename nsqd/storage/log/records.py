@@ -4,10 +4,11 @@ A segment is a file that holds a header and then records, end to end. All number
 
     segment header, 64 bytes
        0   8  magic "penstock"
-       8   2  format version, 12 (11: without attempts of topics; 10: without pauses of queues; 9: jobs without ttl and
-              copies; 8: without epochs; 7: without WAITING; 6: without the node number in ids of jobs; 5: without READER,
-              STATE_TOPIC had another content; 4: without the owners of a PUBLISH, and NEXT_ID; 3: without attributes, SEEN, and
-              jobs; 2: without CURSOR; 1: without CONFIG, FIRST and ANCHOR, a GROUP's time was the wall clock's)
+       8   2  format version, 13 (12: without failures; 11: without attempts of topics; 10: without pauses of queues; 9: jobs
+              without ttl and copies; 8: without epochs; 7: without WAITING; 6: without the node number in ids of jobs; 5:
+              without READER, STATE_TOPIC had another content; 4: without the owners of a PUBLISH, and NEXT_ID; 3: without
+              attributes, SEEN, and jobs; 2: without CURSOR; 1: without CONFIG, FIRST and ANCHOR, a GROUP's time was the wall
+              clock's)
       10   2  node number
       12   4  generation: how often the segment was rewritten
       16  16  log id, made with the log
@@ -53,7 +54,7 @@ from nsqd.storage.log.epochs import NO_EPOCH, Epoch
 
 MAGIC = b"penstock"
 SPARE_MAGIC = b"penspare"
-VERSION = 12
+VERSION = 13
 EPOCHS = 9  # since this version segments have epochs
 WHOLE_IDS = 7  # since this version the rows of jobs have whole ids
 _READABLE = range(1, VERSION + 1)  # versions that this code can read

@@ -24,10 +24,13 @@ _OF_READERS = frozenset(
         RecordKind.READER,
         RecordKind.ADVANCE,
         RecordKind.FINISH,
+        RecordKind.SHORT_REQUEUE,
+        RecordKind.SHORT_BURY,
         RecordKind.REQUEUE,
         RecordKind.BURY,
         RecordKind.FINISH_ALL,
         RecordKind.DROP_CHANNEL,
+        RecordKind.JOB_WITH_LIFE,
         RecordKind.JOB,
         RecordKind.PAUSE,
     }

@@ -19,6 +19,7 @@ from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.disque.context import Alone, DisqueContext
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.peer.frames import FrameKind, FrameReader
+from nsqd.storage.log.records import VERSION
 from tests.nsqd.core.node import MS, SECOND, Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as BeanstalkWire
 from tests.nsqd.protocols.disque.wire import Wire, request
@@ -41,7 +42,9 @@ class Station:
 
     def __init__(self, number: int, incarnation: int = 1, node: Node | None = None) -> None:
         self.number = number
-        self.identity = SimpleNamespace(number=number, incarnation=incarnation, log_id=b"%016d" % number)
+        self.identity = SimpleNamespace(
+            number=number, incarnation=incarnation, log_id=b"%016d" % number, log_format=VERSION
+        )
         if node is None:
             node = Node(Limits(whole_job_ids=True))
             ids = IdSource(number, 1, lambda ceiling: True)

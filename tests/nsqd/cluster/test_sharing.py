@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -13,6 +14,7 @@ from nsqd.cluster.sharing import LOOK_EVERY, LOOKED_AT, MOST_HELD
 from nsqd.core.channel import actions
 from nsqd.core.message.frame import encode_one
 from nsqd.core.observation.sums import channel_sums
+from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.timing.pause import Pause
 from nsqd.protocols.peer.frames import FrameKind, PeerError
 from tests.nsqd.cluster.stations import Cluster, Station
@@ -129,6 +131,36 @@ def test_what_is_requeued_goes_back_with_its_delay(cluster: Cluster) -> None:
     assert client.requeue(again.id, 0, b.node.now) == ""
     settle(cluster)
     assert [one.attempts for one in inbox.take()] == [3]
+
+
+def test_a_consumer_of_another_node_that_dies_at_the_first_message_buries_that_one(cluster: Cluster) -> None:
+    a, b, _ = cluster.stations
+    a.node.broker.topic("t").configure(TopicConfig(max_attempts=2))
+    b.node.broker.limits = replace(b.node.broker.limits, requeue_on_disconnect=True)
+    for _ in range(2):
+        client, inbox = reader(cluster, b)
+        if not a.node.channel("t", "c").offsets.end:
+            publish(cluster, a, b"0", b"1", b"2")
+        assert bodies(inbox.take()) == [b"0", b"1", b"2"]
+        client.leave(b.node.broker)
+        settle(cluster)
+    channel = a.node.channel("t", "c")
+    assert [(one.ordinal, one.attempts, one.failures) for one in channel.buried.values()] == [(0, 2, 2)]
+    assert {one.failures for _, one in channel.backlog.retry} == {0}
+
+
+def test_a_lost_connection_between_nodes_is_no_failure(cluster: Cluster) -> None:
+    a, b, _ = cluster.stations
+    a.node.broker.topic("t").configure(TopicConfig(max_attempts=1))
+    _, inbox = reader(cluster, b)
+    publish(cluster, a, b"0", b"1")
+    assert len(inbox.take()) == 2
+    for one in list(a.sharing._nodes.values()):
+        for lent in one.readers.values():
+            lent.leave()
+    channel = a.node.channel("t", "c")
+    assert len(channel.buried) == 0
+    assert [one.failures for _, one in channel.backlog.retry] == [0, 0]
 
 
 def test_what_times_out_at_the_borrower_goes_back(cluster: Cluster) -> None:

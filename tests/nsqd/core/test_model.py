@@ -1,7 +1,8 @@
 """A stateful model of one topic and its channels beside the real thing, the invariants checked after every step.
 
 The model knows messages by their bodies and says for each channel which are ready, in flight, deferred or buried, with how
-many attempts. It knows nothing of runs, extents, cursors or heaps.
+many attempts, and between which bounds their failures are: which of several that time out has failed depends on when the scan
+comes (channel/test_failures.py has the exact rule). It knows nothing of runs, extents, cursors or heaps.
 """
 
 import os
@@ -36,6 +37,8 @@ class ModelChannel:
     deferred: dict[bytes, int] = field(default_factory=dict)  # -> due
     buried: set[bytes] = field(default_factory=set)
     attempts: dict[bytes, int] = field(default_factory=dict)
+    least: dict[bytes, int] = field(default_factory=dict)  # failures for sure: it was requeued
+    most: dict[bytes, int] = field(default_factory=dict)  # failures at most: it came back
     owner: dict[bytes, Client] = field(default_factory=dict)  # of the latest delivery
     kicked: set[bytes] = field(default_factory=set)  # ever: they are delivered for the first time anew
     paused: bool = False
@@ -146,6 +149,7 @@ class TopicMachine(RuleBasedStateMachine):
             for body in [body for body in channel.in_flight if channel.owner[body] is consumer]:
                 del channel.in_flight[body]
                 self._handed_back(channel, body)
+            self._take_graves()
         self.node.turn()
 
     @precondition(lambda self: self.deliveries)
@@ -181,10 +185,12 @@ class TopicMachine(RuleBasedStateMachine):
         if done:
             channel = self.model[name]
             del channel.in_flight[delivery.body]
-            if delay and not self._is_given_up(channel, delivery.body):
+            channel.least[delivery.body] = channel.least.get(delivery.body, 0) + 1
+            self._handed_back(channel, delivery.body)
+            self._take_graves()
+            if delay and delivery.body not in channel.buried:
+                channel.ready.remove(delivery.body)
                 channel.deferred[delivery.body] = self.node.now + delay * MS
-            else:
-                self._handed_back(channel, delivery.body)
         self.deliveries.remove(entry)
 
     @precondition(lambda self: self.connected_deliveries())
@@ -212,7 +218,7 @@ class TopicMachine(RuleBasedStateMachine):
             model.in_flight.pop(body, None)  # it has timed out, and the model was about to see it
             if kick:
                 model.ready.add(body)
-                model.attempts[body] = 0
+                model.attempts[body] = model.least[body] = model.most[body] = 0
                 model.kicked.add(body)
         self.node.turn()
 
@@ -286,13 +292,25 @@ class TopicMachine(RuleBasedStateMachine):
         deadline = self.model[entry[0]].in_flight.get(entry[2].body)
         return deadline is not None and deadline <= self.node.now
 
-    def _is_given_up(self, channel: ModelChannel, body: bytes) -> bool:
-        most = self.node.broker.context.limits.attempts("t")
-        return most > 0 and channel.attempts[body] >= most
-
     def _handed_back(self, channel: ModelChannel, body: bytes) -> None:
-        """It was in flight, and is not any more."""
-        (channel.buried if self._is_given_up(channel, body) else channel.ready).add(body)
+        """It was in flight, and is not any more: it is ready, or `_take_graves` finds it."""
+        channel.most[body] = channel.most.get(body, 0) + 1
+        channel.ready.add(body)
+
+    def _take_graves(self) -> None:
+        """Take over what the node has buried, if it may have, and see that it has buried what it must."""
+        limit = self.node.broker.context.limits.attempts("t")
+        for name, model in self.model.items():
+            letters = {self.bodies[found]: one for found, one in self.topic.channels[name].buried.items()}
+            for body in letters.keys() - model.buried:
+                if model.in_flight.pop(body, None) is not None:  # the model was about to see its time-out
+                    model.most[body] = model.most.get(body, 0) + 1
+                assert 0 < limit <= model.most[body]
+                assert model.least.get(body, 0) <= letters[body].failures <= model.most[body] <= letters[body].attempts
+                model.ready.discard(body)
+                model.buried.add(body)
+            assert model.buried <= letters.keys()
+            assert not any(0 < limit <= model.least.get(body, 0) for body in model.ready)
 
     def settle(self) -> None:
         """The node has done what it can: move the model accordingly."""
@@ -322,7 +340,8 @@ class TopicMachine(RuleBasedStateMachine):
         deadline = channel.in_flight.get(body)
         assert deadline is None or deadline <= now  # never twice at once
         assert was_deferred is not None or deadline is not None or body in channel.ready
-        assert deadline is None or not self._is_given_up(channel, body)
+        if deadline is not None:  # it came back, and is delivered again
+            channel.most[body] = channel.most.get(body, 0) + 1
         self.bodies[delivery.id] = body
         channel.owner[body] = consumer
         channel.ready.discard(body)
@@ -346,6 +365,7 @@ class TopicMachine(RuleBasedStateMachine):
             for body in [body for body, due in channel.in_flight.items() if due + GRACE <= now]:
                 del channel.in_flight[body]
                 self._handed_back(channel, body)
+        self._take_graves()
 
     @invariant()
     def agrees(self) -> None:

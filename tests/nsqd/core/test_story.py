@@ -37,9 +37,9 @@ def test_a_message_is_followed_from_its_publish_to_its_end() -> None:
     assert words(story_of(story.events(), delivery.id)) == [
         "0 is published; 1 readers get it",
         "0 is delivered for the first time, or passed over",
-        "0 comes back with 1 deliveries: ready, or delivered again",
-        "0 comes back with 2 deliveries: ready, or delivered again",
-        "0 is buried after 2 deliveries: timed out",
+        "0 comes back with 1 deliveries and 1 failures: ready, or delivered again",
+        "0 comes back with 2 deliveries and 1 failures: ready, or delivered again",
+        "0 is buried after 2 deliveries and 2 failures: timed out",
     ]
     node.publish("t", b"second")
     (other,) = inbox.take()

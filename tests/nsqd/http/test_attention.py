@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.timing.deferred import Message
 from nsqd.core.timing.pause import NOT_KNOWN, Pause
 from nsqd.core.work_queue.job import JobState
 from nsqd.http.attention import PORTION, Attention, everything
@@ -42,7 +43,7 @@ def test_each_reason_to_list_a_channel() -> None:
     node = Node()
     consumer, inbox = node.subscribe("buried", "c", ready=1)
     node.publish("buried", b"1")
-    consumer.channel.bury(inbox.take()[0].id, 0, 1, "")
+    consumer.channel.bury(inbox.take()[0].id, Message(0, 1), "")
     node.subscribe("slow", "c", ready=1, timeout=20 * MS)[0]
     node.publish("slow", b"1")
     requeuing, inbox = node.subscribe("requeued", "c", ready=1)
@@ -119,7 +120,7 @@ def test_the_worst_come_first_and_the_rest_is_counted() -> None:
     for number in range(PORTION + 10):
         node.channel(f"t{number:04}", "c")
         node.publish(f"t{number:04}", *[b"x"] * (1 + number % 3))
-    node.channel("t0000", "c").bury(b"0" * 16, 99, 1, "")
+    node.channel("t0000", "c").bury(b"0" * 16, Message(99, 1), "")
     node.publish("lonely", b"x")
     told = look(node, limit=2)
     assert channels(told) == ["t0000/c", "t0002/c"]

@@ -10,6 +10,7 @@ from typing import cast
 from starlette.requests import Request
 
 from nsqd.core.observation.series import FINE, Series
+from nsqd.core.timing.deferred import Message
 from nsqd.core.timing.pause import NOT_KNOWN
 from nsqd.http.node import Node as HttpNode
 from nsqd.http.overview import COLUMNS, MOST_BACKLOGS, MOST_NAMES, STALLED, Backlog, Overview, OverviewRows
@@ -43,7 +44,7 @@ def test_a_topics_figures_are_its_own_and_its_channels() -> None:
     first, second = inbox.take()
     consumer.set_ready(0)
     consumer.requeue(first.id, 5 * SECOND, node.now)
-    consumer.channel.bury(b"0" * 16, 99, 1, "")  # no such message: counted all the same
+    consumer.channel.bury(b"0" * 16, Message(99, 1), "")  # no such message: counted all the same
     found = look(node)
     columns = {name: list(values) for name, values in found.as_answer(COLUMNS)["columns"].items()}
     assert found.names == ["alone", "busy"]

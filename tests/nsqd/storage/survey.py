@@ -1,6 +1,7 @@
 """What a node shows after a restart, found out as its clients would: by reading every message of every channel."""
 
-from nsqd.core.channel.channel import STOPPED, Channel
+from nsqd.core.channel.channel import Channel
+from nsqd.core.channel.failures import LOWERED
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import HEADER_SIZE
 from nsqd.core.topic import Topic
@@ -106,11 +107,11 @@ def _look_at_graves(
 def _look_at_new_graves(
     readers: list[tuple[str, Client, Inbox]], found: dict[str, SeenTopic], node: SimNode, bodies: dict[bytes, bytes]
 ) -> None:
-    """What was in flight at its last allowed delivery is buried when its turn comes."""
+    """What had failed too often for a limit that was lowered is buried when its turn comes."""
     for topic, consumer, _ in readers:
         for message_id, grave in consumer.channel.buried.after(None, 1 << 30):
             arrivals = found[topic].channels[consumer.channel.name].arrivals
-            if grave.reason == STOPPED and bodies[message_id] not in arrivals:
+            if grave.reason == LOWERED and bodies[message_id] not in arrivals:
                 arrivals[bodies[message_id]] = Arrival(grave.attempts, node.clock.true)
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER, InFlight, Run
+from nsqd.core.timing.deferred import Message
 from nsqd.core.timing.duequeue import SLACK
 
 NOW, DEADLINE = 1000, 2000
@@ -19,6 +20,7 @@ class Holder:
     def __init__(self) -> None:
         self.in_flight = 0
         self.runs: deque[Run] = deque()
+        self.answered = self.answered_at = self.stuck_at = -1
 
 
 def name(ordinal: int) -> bytes:
@@ -147,11 +149,12 @@ def test_a_single_message_keeps_its_attempts_and_stamp(flight: InFlight, owner: 
     found = flight.take_out(owner, name(1))
     assert found is not None
     run, ordinal = found
-    flight.hold_single(owner, ordinal, name(1), 4, NOW, DEADLINE + 5, run.stamp(ordinal))
+    flight.hold_single(owner, Message(ordinal, 4, 2), name(1), NOW, DEADLINE + 5, run.stamp(ordinal))
     found = flight.take_out(owner, name(1))
     assert found is not None
     again = found[0]
-    assert (again.attempts, again.delivered, again.deadline, again.published(1, 1)) == (4, NOW, DEADLINE + 5, (1,))
+    assert (again.attempts, again.failures, again.delivered, again.deadline) == (4, 2, NOW, DEADLINE + 5)
+    assert again.published(1, 1) == (1,)
     assert run.published(1, 2) == (1, 2)
     assert ordinals(flight) == [0, 2]
 
@@ -204,7 +207,7 @@ def test_clear_leaves_owners_with_nothing(flight: InFlight, owner: Holder) -> No
     other = Holder()
     deliver(flight, owner, 0, 3)
     deliver(flight, other, 3, 1)
-    flight.hold_single(other, 9, name(9), 2, NOW, DEADLINE, b"")
+    flight.hold_single(other, Message(9, 2), name(9), NOW, DEADLINE, b"")
     flight.clear()
     assert (owner.in_flight, other.in_flight, flight.count, flight.runs()) == (0, 0, 0, [])
     assert (owner.runs, other.runs, flight.next_due()) == (deque(), deque(), None)

@@ -6,8 +6,9 @@ import pytest
 
 from nsqd.core.channel import actions, commands
 from nsqd.core.channel.actions import ChosenMessage
-from nsqd.core.channel.channel import STOPPED, Channel
+from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import Consumer
+from nsqd.core.channel.failures import LOWERED
 from nsqd.core.channel.state import restore_message
 from nsqd.core.limits import Limits
 from nsqd.core.message.frame import encode_one
@@ -114,12 +115,12 @@ def test_a_requeue_with_and_without_delay_and_its_redelivery(world: World) -> No
     world.journal.take()
     assert commands.requeue(world.channel, world.consumer, name(1), 0, NOW) == ""
     assert commands.requeue(world.channel, world.consumer, name(0), 500, NOW) == ""
-    assert world.journal.take() == [("requeue", 1, 1, 0), ("requeue", 0, 1, NOW + 500)]
+    assert world.journal.take() == [("requeue", 1, 1, 1, 0), ("requeue", 0, 1, 1, NOW + 500)]
     assert world.serve() == [name(3), name(4)]
     commands.finish(world.channel, world.consumer, name(3))
     world.journal.take()
     assert world.serve() == [name(1)]
-    assert world.journal.take() == [("requeue", 1, 2, 0)]  # no advance: the cursor stands still
+    assert world.journal.take() == [("requeue", 1, 2, 1, 0)]  # no advance: the cursor stands still
     assert (world.channel.requeue_count, world.consumer.requeue_count) == (2, 2)
 
 
@@ -129,7 +130,7 @@ def test_time_outs_a_few_at_a_time(world: World) -> None:
     assert world.channel.next_due() == NOW + TIMEOUT
     assert world.channel.scan(NOW + TIMEOUT - 1, 10) == 0
     assert world.channel.scan(NOW + TIMEOUT, 2) == 2
-    assert world.journal.take() == [("requeue", 0, 1, 0), ("requeue", 1, 1, 0)]
+    assert world.journal.take() == [("requeue", 0, 1, 1, 0), ("requeue", 1, 1, 0, 0)]
     assert world.channel.next_due() == NOW + TIMEOUT
     assert world.channel.scan(NOW + TIMEOUT, 2) == 1
     assert (world.channel.timeout_count, world.channel.in_flight_count, world.channel.depth) == (3, 0, 5)
@@ -162,8 +163,8 @@ def test_a_time_out_buries_at_the_limit() -> None:
     world.channel.scan(NOW + TIMEOUT, 9)
     assert world.journal.take() == [
         ("advance", 2),
-        ("bury", 1, name(1), 1, "requeued"),
-        ("bury", 0, name(0), 1, "timed out"),
+        ("bury", 1, name(1), 1, 1, "requeued"),
+        ("bury", 0, name(0), 1, 1, "timed out"),
     ]
     assert [(grave.ordinal, grave.buried) for grave in world.channel.buried.values()] == [(1, WALL), (0, WALL)]
 
@@ -180,13 +181,13 @@ def test_an_operator(world: World) -> None:
     )
     assert world.journal.take() == [("promise",), ("finish", 1, 1), ("finish", 4, 1)]
     assert actions.bury(topic, channel, [ChosenMessage(0, name(0))], "bad") == 1
-    assert world.journal.take() == [("promise",), ("bury", 0, name(0), 1, "bad")]
+    assert world.journal.take() == [("promise",), ("bury", 0, name(0), 1, 0, "bad")]
     assert actions.kick(channel, [name(0), name(5)]) == 1
-    assert world.journal.take() == [("promise",), ("requeue", 0, 0, 0)]
+    assert world.journal.take() == [("promise",), ("requeue", 0, 0, 0, 0)]
     assert actions.requeue(topic, channel, [ChosenMessage(2, name(2))], NOW + 50, NOW) == 1
-    assert world.journal.take() == [("promise",), ("requeue", 2, 1, NOW + 50)]
+    assert world.journal.take() == [("promise",), ("requeue", 2, 1, 0, NOW + 50)]
     assert actions.requeue(topic, channel, [ChosenMessage(2, name(2))], 0, NOW, afresh=True) == 1
-    assert world.journal.take() == [("promise",), ("requeue", 2, 0, 0)]
+    assert world.journal.take() == [("promise",), ("requeue", 2, 0, 0, 0)]
     assert actions.bury(topic, channel, [ChosenMessage(3, name(3))], "") == 1
     assert actions.finish_buried(channel, [name(3)]) == 1
     assert world.journal.take()[-2:] == [("promise",), ("finish", 3, 1)]
@@ -250,16 +251,15 @@ def test_after_a_restart_a_message_comes_at_its_time(due: int, ready: int) -> No
     assert world.serve() == ([name(0), name(2)] if ready else [name(2)])
 
 
-def test_after_a_restart_its_last_delivery_is_over() -> None:
+def test_after_a_restart_with_a_lower_limit_what_failed_so_often_is_not_delivered_again() -> None:
     world = World(attempts=2)
     world.put(3)
     world.channel.backlog.resume(2, 1)
-    restore_message(world.channel, Message(0, 2), 0, NOW)
-    restore_message(world.channel, Message(1, 1), 0, NOW)
+    restore_message(world.channel, Message(0, 5, 2), 0, NOW)
+    restore_message(world.channel, Message(1, 5, 1), 0, NOW)
     commands.set_ready(world.channel, world.consumer, 9)
     assert world.serve() == [name(1), name(2)]
-    assert ("bury", 0, name(0), 2, STOPPED) in world.journal.take()
-    assert world.channel.spent == set()
+    assert ("bury", 0, name(0), 5, 2, LOWERED) in world.journal.take()
 
 
 def test_what_waited_in_the_topic_comes_once(world: World) -> None:
@@ -291,7 +291,7 @@ def test_who_leaves_gives_back_what_it_had_if_that_is_wanted(again: bool) -> Non
     world.serve()
     world.journal.take()
     assert world.channel.unsubscribe(world.consumer) is False  # it is not ephemeral
-    assert world.journal.take() == ([("requeue", 0, 1, 0), ("requeue", 1, 1, 0)] if again else [])
+    assert world.journal.take() == ([("requeue", 0, 1, 1, 0), ("requeue", 1, 1, 0, 0)] if again else [])
     assert world.channel.requeue_count == (2 if again else 0)
     assert world.channel.depth == (3 if again else 1)
     world.channel.refresh(world.consumer)  # a late word from its connection

@@ -69,6 +69,7 @@ def test_each_producer_has_its_own() -> None:
     assert told(node) == {}
     node.turn()
     assert [delivery.body for delivery in inbox.take()] == [b"2"]
+    assert consumer.touch(got[b"2"].id, 2 * SECOND, 60 * SECOND, node.now) == ""
     node.advance(3 * SECOND)  # both are out of time: the second delivery of one was its last
     assert told(node) == {"": (0, 0, 0, 1, 0, 0), "ann": (0, 0, 0, 1, 1, 0)}
     node.turn()

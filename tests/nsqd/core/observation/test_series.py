@@ -10,6 +10,7 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.observation import series as module
 from nsqd.core.observation.series import COARSE, COUNTERS, FINE, FINE_SLOTS, NAMES, Columns, Series, Steps
 from nsqd.core.observation.series_block import SIZE
+from nsqd.core.timing.deferred import Message
 from nsqd.core.topic import Topic
 from nsqd.series_task import note_series
 from tests.nsqd.core.adopted import adopt
@@ -71,7 +72,7 @@ def test_all_that_happens_in_a_channel_and_its_topic() -> None:
     consumer.requeue(delivered[1].id, 5 * SECOND, node.now)
     node.turn()
     node.advance(30 * MS)
-    consumer.channel.bury(b"0" * 16, 99, 1, "")
+    consumer.channel.bury(b"0" * 16, Message(99, 1), "")
     note(series, node, T0 + 20)
     topic = node.broker.topics["t"]
     of_channel = {

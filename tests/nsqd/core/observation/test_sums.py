@@ -11,6 +11,7 @@ from nsqd.core.limits import Limits
 from nsqd.core.observation.drain_status import DrainStatus, drain_statuses
 from nsqd.core.observation.series import FINE, Series
 from nsqd.core.observation.sums import channel_sums, is_paused, oldest_of_channel, topic_depth
+from nsqd.core.timing.deferred import Message
 from nsqd.deliveries import Deliveries
 from nsqd.http.figures import _walk as walk
 from nsqd.http.overview import COLUMNS, OverviewRows
@@ -41,7 +42,7 @@ def client(node: Node) -> Client:
     consumer.set_ready(0)
     node.publish("t", b"own4")
     log.publish("t", b"5")
-    theirs.bury(b"0" * 16, 99, 1, "")  # no such message: counted all the same
+    theirs.bury(b"0" * 16, Message(99, 1), "")  # no such message: counted all the same
     node.turn()
     return consumer
 

@@ -17,7 +17,7 @@ STATES = st.sampled_from(list(JobState))
 
 def job_of(ordinal: int, state: JobState = JobState.READY, due: int = 0) -> Job:
     """A job whose id tells its ordinal. The log had three node numbers."""
-    return Job(ordinal, ordinal % 3 << 48 | 1000 + ordinal, 5, 1, 60, 77, due, 1, 2, 3, 4, 5, 0, 0, state)
+    return Job(ordinal, ordinal % 3 << 48 | 1000 + ordinal, 5, 1, 60, 77, due, 1, 2, 3, 4, 5, 0, 0, 6, state)
 
 
 def rows_of(jobs: list[Job]) -> list[bytes]:
@@ -117,7 +117,7 @@ def test_a_copy_made_of_pages_is_the_same(commands: list[tuple[str, int, object]
 
 def test_a_row_is_what_was_packed() -> None:
     job = job_of(3, JobState.DELAYED, 99)
-    assert len(job.pack()) == ROW.size == 63
+    assert len(job.pack()) == ROW.size == 67
     assert unpack(3, b"xx" + job.pack(), 2) == job
 
 

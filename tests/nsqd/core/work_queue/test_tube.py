@@ -464,14 +464,21 @@ def test_after_a_restart_a_job_that_goes_before_the_position_came_by_does_not_co
     bench.check()
 
 
-def test_after_a_restart_what_was_reserved_too_often_is_buried() -> None:
+def test_after_a_restart_with_a_lower_limit_what_failed_so_often_is_buried_instead_of_reserved() -> None:
     bench = Bench(max_attempts=3)
     bench._append([encode_one(b"a", bench.ids.issue_id(), 77)] * 2)
-    jobs = [Job(ordinal, 1 + ordinal, 5, 0, 60, 77, NOW + 9, 2 + ordinal, state=RESERVED) for ordinal in (0, 1)]
+    jobs = [
+        Job(ordinal, 1 + ordinal, 5, 0, 60, 77, NOW + 9, 9, failures=3 - ordinal, state=RESERVED) for ordinal in (0, 1)
+    ]
     bench.resume(jobs, 2, [])
-    assert [job.state for job in bench.tube.jobs] == [READY, BURIED]
-    assert bench.journal.rows == {1: bench.job(1)}
-    assert bench.job(1).buries == 1
+    assert [job.state for job in bench.tube.jobs] == [READY, READY]  # the stop is no failure
+    assert bench.journal.rows == {}
+    found = bench.tube.next_ready()
+    assert found is not None
+    assert found.ordinal == 1
+    assert [job.state for job in bench.tube.jobs] == [BURIED, READY]
+    assert bench.journal.rows == {0: bench.job(0)}
+    assert bench.job(0).buries == 1
     bench.check()
 
 

@@ -44,6 +44,9 @@ class Queue:
     def add(self, job_id: int, priority: int) -> None:
         self.table.add(Job(job_id, job_id, priority, 0, 60, 0))
 
+    def next_ready(self) -> Job | None:
+        return self.table.head()
+
     def body(self, job: Job) -> bytes | None:
         if self.on_disk:
             raise Reading(self)

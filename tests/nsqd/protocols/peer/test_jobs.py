@@ -26,6 +26,7 @@ from nsqd.protocols.peer.jobs import (
     unpack_return,
     unpack_want,
 )
+from nsqd.storage.log.records import VERSION
 
 HEAD = 5  # bytes of a frame before its content
 FUZZED = int(os.environ.get("PENSTOCK_FUZZED", "20000"))
@@ -50,13 +51,13 @@ def carried(frames: bytes) -> Loan:
 
 @given(st.builds(Loan, U64, NAMES, U64, U32, U32, U32, U32, U32, st.binary(max_size=50)))
 def test_a_loan_comes_as_it_was_given(loan: Loan) -> None:
-    assert carried(b"".join(pack_loan(loan))) == loan
+    assert carried(b"".join(pack_loan(loan, VERSION))) == loan
 
 
 @pytest.mark.parametrize("size", [0, 1, MOST_PART - 1, MOST_PART, MOST_PART + 1, 3 * MOST_PART + 5])
 def test_a_large_body_comes_in_parts(size: int) -> None:
     loan = Loan(1, "q", 2, 0, 0, 0, 0, 0, Random(size).randbytes(size))
-    frames = list(pack_loan(loan))
+    frames = list(pack_loan(loan, VERSION))
     assert max(map(len, frames)) < MOST_PART + 300
     assert carried(b"".join(frames)) == loan
 
@@ -118,7 +119,7 @@ def test_what_is_no_loan_is_refused(fields: tuple[object, ...]) -> None:
 
 def test_any_bytes_are_read_or_refused() -> None:
     random = Random(1)
-    wholes = [next(iter(pack_loan(ONE)))[HEAD:], pack_want("mail", 3)[HEAD:]]
+    wholes = [next(iter(pack_loan(ONE, VERSION)))[HEAD:], pack_want("mail", 3)[HEAD:]]
     read = 0
     for _ in range(FUZZED):
         place = random.randrange(2)

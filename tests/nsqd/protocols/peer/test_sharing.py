@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.core.borrowed import UNDELIVERED
+from nsqd.core.borrowed import NOT_FAILED, UNDELIVERED
 from nsqd.core.message.frame import encode_one
 from nsqd.protocols.peer.frames import AFTER_PROOF, FrameReader, PeerError
 from nsqd.protocols.peer.sharing import (
@@ -98,7 +98,7 @@ def test_what_is_no_read_is_refused(fields: tuple[object, ...]) -> None:
     "fields",
     [
         ("t", "c", ID), ("t", "c", ID[:15], [[ID, 0]]), ("t", "c", "x" * 16, []), ("t", "c", ID, [[ID]]),
-        ("t", "c", ID, [[ID[:15], 0]]), ("t", "c", ID, [[ID, -2]]), ("t", "c", ID, [[ID, MOST_DELAY + 1]]),
+        ("t", "c", ID, [[ID[:15], 0]]), ("t", "c", ID, [[ID, -3]]), ("t", "c", ID, [[ID, MOST_DELAY + 1]]),
         ("t", "c", ID, [ID]), ("t", "c", ID, None), ("t", "c", ID * (MOST_DONE + 1), []),
         ("t", "c", b"", [[ID, 0]] * (MOST_DONE + 1)),
     ],
@@ -133,7 +133,7 @@ def test_any_bytes_are_read_or_refused() -> None:
     wholes = [
         pack_read(KEY, 9)[HEAD:],
         next(iter(pack_messages(KEY, [message(b"x"), message(b"yy")])))[HEAD:],
-        pack_done(KEY, ID, [(ID, UNDELIVERED), (ID, 5)])[HEAD:],
+        pack_done(KEY, ID, [(ID, UNDELIVERED), (ID, NOT_FAILED), (ID, 5)])[HEAD:],
     ]
     read = 0
     for _ in range(FUZZED):
@@ -148,7 +148,7 @@ def test_any_bytes_are_read_or_refused() -> None:
             elif place == 1:
                 split(unpack_messages(piece)[2])
             else:
-                assert all(UNDELIVERED <= delay <= MOST_DELAY for _, delay in unpack_done(piece)[2])
+                assert all(NOT_FAILED <= delay <= MOST_DELAY for _, delay in unpack_done(piece)[2])
         except PeerError:
             continue
         read += 1

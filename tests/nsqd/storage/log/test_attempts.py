@@ -5,18 +5,20 @@ from random import Random
 import pytest
 
 from nsqd.core.channel.actions import kick
-from nsqd.core.channel.channel import LOST_AT_ONCE, STOPPED
+from nsqd.core.channel.backlog import LOST_AT_ONCE
+from nsqd.core.channel.failures import LOWERED
 from nsqd.core.limits import Limits
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.worker import Worker
-from tests.nsqd.core.node import MS, bodies, ids
+from tests.nsqd.core.node import MS, SECOND, ids
 from tests.nsqd.storage.log.test_replay import publish, start, subscribe
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SimNode
 
 LIMITS = Limits(max_attempts={"": 3})
+HOUR = 3600 * SECOND
 
 
 @pytest.mark.parametrize("delay", [0, 10 * MS])
@@ -45,20 +47,38 @@ def test_what_is_delivered_in_the_turn_of_its_publish_is_recorded_in_the_group_o
     assert [one.attempts for one in inbox.take()] == [2]
 
 
-def test_a_message_in_flight_at_each_of_so_many_kills_is_buried() -> None:
+def test_a_kill_is_no_failure_of_what_was_in_flight() -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk, limits=LIMITS)
+    node.broker.topic("t").channel("a")
+    publish(node, b"innocent")
+    for attempts in range(1, 9):
+        _, inbox = subscribe(node, "t", "a")
+        assert [one.attempts for one in inbox.take()] == [attempts]
+        disk = disk.kill()
+        node = start(disk, limits=LIMITS)
+    assert len(node.broker.topics["t"].channels["a"].buried) == 0
+
+
+@pytest.mark.parametrize("delay", [0, 10 * MS, HOUR])
+def test_failures_outlast_kills(delay: int) -> None:
     disk = SimDisk(Random(1))
     node = start(disk, limits=LIMITS)
     node.broker.topic("t").channel("a")
     publish(node, b"poison")
-    for _ in range(3):
-        _, inbox = subscribe(node, "t", "a")
-        assert bodies(inbox.take()) == [b"poison"]
+    for attempts in (1, 2, 3):
+        consumer, inbox = subscribe(node, "t", "a")
+        (one,) = inbox.take()
+        assert one.attempts == attempts
+        consumer.set_ready(0)
+        assert consumer.requeue(one.id, delay, node.clock.now) == ""
+        node.turn()
         disk = disk.kill()
         node = start(disk, limits=LIMITS)
-    _, inbox = subscribe(node, "t", "a")
-    assert inbox.take() == []
+        node.advance(delay + SECOND)
     channel = node.broker.topics["t"].channels["a"]
-    assert [(grave.attempts, grave.reason) for _, grave in channel.buried.after(None, 10)] == [(3, STOPPED)]
+    graves = [(one.attempts, one.failures, one.reason) for _, one in channel.buried.after(None, 10)]
+    assert graves == [(3, 3, "requeued")]
     assert channel.depth == channel.in_flight_count == 0
     node = start(disk.kill(), limits=LIMITS)
     channel = node.broker.topics["t"].channels["a"]
@@ -70,19 +90,25 @@ def test_a_message_in_flight_at_each_of_so_many_kills_is_buried() -> None:
     node.broker.check()
 
 
-def test_many_of_them_are_buried_before_what_is_good_is_delivered() -> None:
+def test_after_a_start_with_a_lower_limit_many_are_buried_before_what_is_good_is_delivered() -> None:
     disk, limits, count = SimDisk(Random(1)), Limits(max_attempts={"": 1}), 3 * LOST_AT_ONCE + 1
-    node = start(disk, limits=limits)
+    node = start(disk)
     node.broker.topic("t").channel("a")
     publish(node, *[b"poison"] * count, b"good")
-    subscribe(node, "t", "a", ready=count)
+    consumer, inbox = subscribe(node, "t", "a", ready=count)
+    for one in inbox.take():
+        consumer.requeue(one.id, HOUR, node.clock.now)
+    node.turn()
     node = start(disk.kill(), limits=limits)
+    node.advance(2 * HOUR)
     channel = node.broker.topics["t"].channels["a"]
     consumer, inbox = subscribe(node, "t", "a", ready=1)
-    assert len(channel.buried) == count
     (good,) = inbox.take()
     assert good.body == b"good"
     assert consumer.finish(ids([good])) == []
+    node.advance(SECOND)
+    assert len(channel.buried) == count
+    assert {one.reason for one in channel.buried.values()} == {LOWERED}
     node.broker.check()
 
 
@@ -96,7 +122,7 @@ class Hand:
         """Do nothing: all messages are in memory here."""
 
 
-def test_so_is_a_job() -> None:
+def test_a_kill_is_no_failure_of_a_job_either_and_failures_outlast_it() -> None:
     disk = SimDisk(Random(1))
     node = start(disk, limits=LIMITS)
     put_by = Worker(Hand())
@@ -110,11 +136,22 @@ def test_so_is_a_job() -> None:
         assert job is not None
         work(node).reserve(job, worker, node.clock.now)
         node.turn()
-        assert job.reserves == reserves
+        assert (job.reserves, job.failures) == (reserves, 0)
         disk = disk.kill()
         node = start(disk, limits=LIMITS)
-    (job,) = work(node).jobs
-    assert (job.state, job.reserves, job.buries) == (JobState.BURIED, 3, 1)
+    for reserves in (4, 5, 6):
+        worker = Worker(Hand())
+        node.broker.tubes.join(worker)
+        job = work(node).next_ready()
+        assert job is not None
+        work(node).reserve(job, worker, node.clock.now)
+        node.broker.tubes.leave(worker)
+        node.turn()
+        disk = disk.kill()
+        node = start(disk, limits=LIMITS)
+        (job,) = work(node).jobs
+        assert (job.reserves, job.failures) == (reserves, reserves - 3)
+    assert (job.state, job.buries) == (JobState.BURIED, 1)
     node.broker.check()
     disk = disk.kill()
     node = start(disk, limits=LIMITS)
@@ -123,7 +160,7 @@ def test_so_is_a_job() -> None:
     work(node).kick(job)
     node.turn()
     node = start(disk.kill(), limits=LIMITS)
-    assert [job.state for job in work(node).jobs] == [JobState.READY]
+    assert [(job.state, job.failures) for job in work(node).jobs] == [(JobState.READY, 0)]
     node.broker.check()
 
 

@@ -130,7 +130,7 @@ UNKNOWN = 200  # no kind of a record has this number
 
 
 def shortened(record: Record, has_nodes: bool) -> tuple[int, bytes]:
-    """The record as an older format had it: rows of jobs without ttl and copies, and perhaps without the node's number."""
+    """The record as an older format had it: rows of jobs without ttl and what follows it, and perhaps no node numbers."""
     kind, content = record.kind, record.content
     if kind not in SHORT:
         return kind, content
@@ -194,7 +194,7 @@ def test_rows_of_older_formats_are_read(version: int) -> None:
     older = narrow(disk, version)
     rows = [record for record in LogRecords(older).records() if record.kind in SHORT.values()]
     assert {record.kind for record in rows} == set(SHORT.values())
-    last = [unpack(0, grown(record.content[-SHORT_SIZE:])).id for record in rows]
+    last = [unpack(0, grown(record.content[-SHORT_SIZE:], SHORT_SIZE)).id for record in rows]
     assert all((one > SEQUENCE) == (version >= WHOLE_IDS) for one in last if one)
     replay, _ = replayed(LogRecords(older))
     assert replay.complete
@@ -222,6 +222,6 @@ def test_a_row_without_a_job_stays_empty() -> None:
     row = packed[: SHORT_SIZE - 1] + packed[-1:]
     assert of_node(of_node(row, 5), 6) == of_node(row, 5)  # it has one
     both = of_node(row + bytes(SHORT_SIZE), 5)
-    assert grown(both) == Job(3, 5 << 48 | 1, 5, 0, 60, 77).pack() + bytes(ROW.size)
+    assert grown(both, SHORT_SIZE) == Job(3, 5 << 48 | 1, 5, 0, 60, 77).pack() + bytes(ROW.size)
     other = Record(RecordKind.FINISH, records.CHANNEL_OF.pack(1, 2) + row, 0, 0, 0)
     assert widened(other, 5) is other

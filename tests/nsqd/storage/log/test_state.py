@@ -12,7 +12,7 @@ from nsqd.core.channel.state import ChannelState
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.put_batch import JobOptions
-from nsqd.core.timing.deferred import Deferred, Message, unpack
+from nsqd.core.timing.deferred import Deferred, Message, counts_of, unpack
 from nsqd.core.timing.deferred_pages import DeferredPages, page_of, shifted
 from nsqd.core.timing.pause import Pause
 from nsqd.core.topic_state import TopicState, state_of
@@ -62,8 +62,9 @@ def test_a_topic_is_read_as_it_was_written() -> None:
     channel = channel_of(state)
     assert (channel.name, channel.paused, channel.start, channel.cursor, channel.buried) == ("a", None, 0, 6, {})
     assert list(channel.passed.missing(11)) == [(6, 10)]
-    near = [(0, wall + 30 * SECOND, 1), (2, 0, 1), (3, 0, 1), (4, 0, 1), (5, 0, 1)]
-    assert sorted(channel.pages.entries()) == sorted([*near, (1, wall + HOUR, 1), (10, wall + HOUR, 0)])
+    failed = counts_of(1, 1)
+    near = [(0, wall + 30 * SECOND, failed), (2, 0, 1), (3, 0, 1), (4, 0, 1), (5, 0, 1)]
+    assert sorted(channel.pages.entries()) == sorted([*near, (1, wall + HOUR, failed), (10, wall + HOUR, 0)])
     assert sum(held.count for held in sequence.extents) == 12
     assert [bytes(held.refcounts) for held in sequence.extents] == [b"\1" * 10, b"\1\0"]
 

@@ -1,0 +1,279 @@
+"""What counts as a failure of a delivery: what a consumer had in its hands, and not what lay behind that in its window."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd.core.channel.actions import kick
+from nsqd.core.channel.channel import Channel
+from nsqd.core.channel.failures import LOWERED
+from nsqd.core.limits import Limits
+from nsqd.core.retention.policy import TopicConfig
+from tests.nsqd.core.adopted import adopt
+from tests.nsqd.core.client import Client
+from tests.nsqd.core.node import MS, SECOND, Inbox, Node, bodies, ids
+
+TIMEOUT = 60 * SECOND
+TEN = [b"%d" % number for number in range(10)]
+
+
+def a_node(limit: int = 3, requeue_on_disconnect: bool = True) -> Node:
+    return Node(Limits(max_attempts={"": limit}, requeue_on_disconnect=requeue_on_disconnect))
+
+
+def buried(channel: Channel) -> list[tuple[int, int, int, str]]:
+    """(ordinal, attempts, failures, reason) of all that are buried, in the order of burying."""
+    return [(one.ordinal, one.attempts, one.failures, one.reason) for one in channel.buried.values()]
+
+
+def failures(channel: Channel) -> dict[int, int]:
+    """The failures of all that wait in the retry lane and have any, by ordinal."""
+    return {one.ordinal: one.failures for _, one in channel.backlog.retry if one.failures}
+
+
+@pytest.mark.parametrize("requeue_on_disconnect", [True, False])
+def test_a_process_that_dies_at_the_first_of_ten_buries_that_one(requeue_on_disconnect: bool) -> None:
+    node = a_node(3, requeue_on_disconnect)
+    for attempt in range(1, 4):
+        consumer, inbox = node.subscribe("t", "c", 10, TIMEOUT)
+        if attempt == 1:
+            node.publish("t", *TEN)
+        got = inbox.take()
+        assert [(one.body, one.attempts) for one in got] == [(body, attempt) for body in TEN]
+        consumer.leave(node.broker)
+        node.advance(TIMEOUT + SECOND)
+    assert buried(consumer.channel) == [(0, 3, 3, "connection lost")]
+    assert failures(consumer.channel) == {}
+    _, inbox = node.subscribe("t", "c", 10)
+    assert [(one.body, one.attempts) for one in inbox.take()] == [(body, 4) for body in TEN[1:]]
+    node.broker.check()
+
+
+@pytest.mark.parametrize("apart", [0, 50 * MS])
+def test_a_consumer_that_hangs_at_the_first_of_ten_buries_that_one(apart: int) -> None:
+    node = a_node()
+    consumer, inbox = node.subscribe("t", "c", 10, TIMEOUT)
+    for body in TEN:  # runs of their own, whose time-outs are one after the other
+        node.publish("t", body)
+        node.advance(apart)
+    for _ in range(20):
+        node.advance(TIMEOUT + SECOND)
+    assert buried(consumer.channel) == [(0, 3, 3, "timed out")]
+    inbox.take()
+    consumer.leave(node.broker)  # it is killed at last
+    assert failures(consumer.channel) == {}
+    node.broker.check()
+
+
+def test_with_a_window_of_one_each_message_fails_by_itself() -> None:
+    node = a_node(2)
+    consumer, _ = node.subscribe("t", "c", 1, TIMEOUT)
+    node.publish("t", *TEN[:3])
+    for _ in range(6):
+        node.advance(TIMEOUT + SECOND)
+    assert sorted(buried(consumer.channel)) == [(ordinal, 2, 2, "timed out") for ordinal in range(3)]
+
+
+def test_a_consumer_that_answers_again_is_not_stuck_any_more() -> None:
+    node = a_node(1)
+    consumer, inbox = node.subscribe("t", "c", 4, TIMEOUT)
+    node.publish("t", *TEN[:4])
+    got = inbox.take()
+    node.advance(TIMEOUT + SECOND)
+    assert buried(consumer.channel) == [(0, 1, 1, "timed out")]
+    assert consumer.finish(got[0].id) != []  # it is late, but the consumer is alive
+    node.advance(TIMEOUT + SECOND)
+    assert buried(consumer.channel)[1:] == [(1, 2, 1, "timed out")]
+    node.advance(TIMEOUT + SECOND)
+    assert len(consumer.channel.buried) == 2
+
+
+def test_a_requeued_message_always_fails() -> None:
+    node = a_node()
+    consumer, inbox = node.subscribe("t", "c", 10)
+    node.publish("t", *TEN[:3])
+    got = inbox.take()
+    for one in reversed(got):
+        consumer.requeue(one.id, 0, node.now)
+    assert failures(consumer.channel) == {0: 1, 1: 1, 2: 1}
+
+
+def test_what_is_touched_or_was_delivered_before_an_answer_is_in_its_hands() -> None:
+    node = a_node()
+    consumer, inbox = node.subscribe("t", "c", 10)
+    node.publish("t", *TEN)
+    got = inbox.take()
+    consumer.finish(got[0].id + got[3].id)  # 1 and 2 are worked on beside it
+    consumer.touch(got[5].id, TIMEOUT, TIMEOUT, node.now)  # and so is 4
+    consumer.leave(node.broker)
+    assert failures(consumer.channel) == {1: 1, 2: 1, 4: 1, 5: 1}
+
+
+def test_redeliveries_are_as_old_as_their_last_delivery() -> None:
+    node = a_node()
+    first, inbox = node.subscribe("t", "c", 5)
+    node.publish("t", *TEN[:5])
+    inbox.take()
+    first.leave(node.broker)
+    assert failures(first.channel) == {0: 1}
+    second, inbox = node.subscribe("t", "c", 5)
+    got = inbox.take()
+    assert bodies(got) == TEN[:5]
+    second.finish(got[2].id)
+    second.leave(node.broker)
+    assert failures(first.channel) == {0: 2, 1: 1}
+
+
+def test_a_late_answer_to_a_redelivery_says_nothing_of_what_came_after_it() -> None:
+    node = a_node()
+    consumer, inbox = node.subscribe("t", "c", 2)
+    node.publish("t", *TEN[:2])
+    got = inbox.take()
+    consumer.requeue(got[0].id, 0, node.now)
+    node.turn()
+    assert bodies(inbox.take()) == [b"0"]  # behind 1
+    consumer.finish(got[0].id)
+    consumer.leave(node.broker)
+    assert failures(consumer.channel) == {1: 1}
+
+
+def test_a_consumer_that_works_on_a_touched_message_leaves_the_rest_behind() -> None:
+    node = a_node(1)
+    consumer, inbox = node.subscribe("t", "c", 5, TIMEOUT)
+    node.publish("t", *TEN[:5])
+    got = inbox.take()
+    for _ in range(8):
+        node.advance(TIMEOUT // 2)
+        assert consumer.touch(got[0].id, TIMEOUT, 600 * SECOND, node.now) == ""
+    assert buried(consumer.channel) == []
+    assert consumer.channel.timeout_count >= 4
+    consumer.leave(node.broker)
+    assert buried(consumer.channel) == [(0, 1, 1, "connection lost")]
+
+
+def test_what_is_taken_back_has_not_failed() -> None:
+    node = a_node(1)
+    consumer, inbox = node.subscribe("t", "c", 5)
+    node.publish("t", *TEN[:3])
+    inbox.take()
+    consumer.channel.take_back(consumer.consumer)
+    consumer.leave(node.broker)
+    assert (buried(consumer.channel), failures(consumer.channel)) == ([], {})
+
+
+def test_a_window_over_stripes_is_one_window() -> None:
+    node = a_node(1)
+    node.channel("t", "c")
+    log = adopt(node, 9, "t", "c", b"x", b"y")
+    channel, stripe = node.channel("t", "c"), log.broker.topics["t"].channels["c"]
+    stripe.max_attempts = 1
+    consumer, inbox = node.subscribe("t", "c", 10, TIMEOUT)
+    node.advance(MS)
+    node.publish("t", b"0", b"1")
+    got = {one.body: one.id for one in inbox.take()}
+    assert sorted(got) == [b"0", b"1", b"x", b"y"]
+    node.advance(TIMEOUT + SECOND)
+    assert (buried(stripe), buried(channel)) == ([(0, 1, 1, "timed out")], [])
+    inbox.take()
+    consumer.finish(got[b"1"])
+    consumer.leave(node.broker)
+    assert len(buried(stripe)) + len(buried(channel)) <= 3  # nothing that lay behind
+    node.broker.check()
+
+
+def test_a_lost_client_with_stripes_fails_once() -> None:
+    node = a_node(1)
+    node.channel("t", "c")
+    log = adopt(node, 9, "t", "c", b"x", b"y")
+    channel, stripe = node.channel("t", "c"), log.broker.topics["t"].channels["c"]
+    stripe.max_attempts = 1
+    consumer, inbox = node.subscribe("t", "c", 10)
+    node.advance(MS)
+    node.publish("t", b"0", b"1")
+    assert len(inbox.take()) == 4
+    consumer.leave(node.broker)
+    assert (buried(stripe), buried(channel)) == ([(0, 1, 1, "connection lost")], [])
+    node.broker.check()
+
+
+# limits that are lowered
+
+
+def requeue_so_often(node: Node, consumer: Client, inbox: Inbox, times: int, delay: int = 0) -> None:
+    for _ in range(times):
+        (one,) = inbox.take()
+        consumer.requeue(one.id, delay, node.now)
+        node.turn()
+
+
+@pytest.mark.parametrize("where", ["ready", "deferred", "in flight"])
+def test_a_lowered_limit_holds_before_the_next_delivery(where: str) -> None:
+    node = a_node(0)
+    consumer, inbox = node.subscribe("t", "c", 1, TIMEOUT)
+    node.publish("t", b"x")
+    requeue_so_often(node, consumer, inbox, 4)
+    if where == "ready":
+        consumer.set_ready(0)
+    requeue_so_often(node, consumer, inbox, 1, SECOND if where == "deferred" else 0)
+    assert len(inbox.take()) == (where == "in flight")
+    node.broker.topics["t"].configure(TopicConfig(max_attempts=3))
+    if where == "in flight":
+        consumer.channel.take_back(consumer.consumer)
+    consumer.set_ready(1)
+    node.advance(2 * SECOND)
+    assert inbox.take() == []
+    attempts = 6 if where == "in flight" else 5
+    assert buried(consumer.channel) == [(0, attempts, 5, LOWERED)]
+    node.publish("t", b"good")
+    assert bodies(inbox.take()) == [b"good"]
+    node.broker.check()
+
+
+def test_a_kicked_message_has_never_failed() -> None:
+    node = a_node(2)
+    consumer, inbox = node.subscribe("t", "c", 1)
+    node.publish("t", b"x")
+    requeue_so_often(node, consumer, inbox, 2)
+    for _ in range(3):
+        assert kick(consumer.channel, consumer.channel.buried.oldest(1)) == 1
+        node.turn()
+        requeue_so_often(node, consumer, inbox, 2)
+        assert buried(consumer.channel) == [(0, 2, 2, "requeued")]
+
+
+# any order
+
+
+@given(st.lists(st.tuples(st.sampled_from("ftr"), st.integers(0, 11)), max_size=12), st.integers(1, 12), st.booleans())
+def test_the_rule_for_any_answers_before_the_end(answers: list[tuple[str, int]], first: int, is_lost: bool) -> None:
+    """A simple model: a delivery failed if it was touched, is the oldest, or is older than one that was answered."""
+    node = a_node(9)
+    consumer, inbox = node.subscribe("t", "c", 12, TIMEOUT)
+    node.publish("t", *(b"%d" % number for number in range(first)))
+    node.publish("t", *(b"%d" % number for number in range(first, 12)))
+    got = inbox.take()
+    held, expected = list(range(12)), {}
+    touched, latest = set[int](), -1
+    for kind, number in answers:
+        if number not in held:
+            continue
+        if kind == "f":
+            assert consumer.finish(got[number].id) == []
+            held.remove(number)
+        elif kind == "r":
+            assert consumer.requeue(got[number].id, 600 * SECOND, node.now) == ""
+            held.remove(number)
+        else:
+            consumer.touch(got[number].id, TIMEOUT, TIMEOUT, node.now)
+            touched.add(number)
+        latest = max(latest, number)
+    expected = {number: 1 for number in held if number in touched or number < latest or number == held[0]}
+    if is_lost:
+        consumer.leave(node.broker)
+    else:
+        consumer.set_ready(0)
+        node.advance(TIMEOUT + SECOND)
+    assert failures(consumer.channel) == expected
+    assert len(consumer.channel.backlog.retry) == len(held)
+    assert ids(inbox.take()) == b""
+    node.broker.check()
