@@ -23,7 +23,7 @@ import pytest
 from apps import nsq_tail, passthrough, to_nsq
 from penstock.client import ConnectionLost, Consumer, ConsumerError, Producer, PublishError, Settings
 from penstock.client.connection import Connection
-from penstock.client.dial import Dialing
+from penstock.client.dial import Dialing, targets_of
 from penstock.sansio.address import split_address
 from shared.log import _LIBRARIES, log
 from tests.daemons import ROOT
@@ -206,7 +206,7 @@ def test_an_address_that_cannot_be_one_is_just_not_reached(address: str) -> None
     with pytest.raises(ConnectionLost, match="cannot connect to"):
         Connection.open(address, 1.0, 1.0)
     with pytest.raises(OSError):
-        Dialing(address, 1.0)
+        Dialing(address, targets_of(address, 1.0), 1.0)
 
 
 @pytest.mark.process
