@@ -182,6 +182,7 @@ def message_view(data: JsonObject) -> JsonObject:
             "id": text(data.get("id")),
             "offset": number(data.get("offset")),
             "attempts": number(data.get("attempts")),
+            "failures": number(data.get("failures")),
             "body_size": number(data.get("body_size")),
             "reason": text(data.get("reason")),
             "headers": {text(name): text(value) for name, value in islice(headers.items(), MOST_HEADERS)}

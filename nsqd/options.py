@@ -255,7 +255,7 @@ class NsqdOptions(TlsOptions):
     max_body_size: int = option(5 * 1024 * 1024, "maximum size of a single command body", check=at_least(1))
     max_attempts: tuple[str, ...] = option(
         (),
-        "attempts after which a message is buried: <attempts> for all topics or <topic>=<attempts> for one; 0: no limit "
+        "failures after which a message is buried: <attempts> for all topics or <topic>=<attempts> for one; 0: no limit "
         "(may be given multiple times)",
         check=check_attempts,
     )

@@ -36,7 +36,7 @@ class Parts:
     journal: ReaderJournal
     agenda: Agenda
     limits: Limits
-    max_attempts: int  # deliveries before a message is buried; 0: any number
+    max_attempts: int  # failures before a message is buried; 0: any number
 
 
 class DistributedBatch(NamedTuple):
@@ -73,7 +73,7 @@ class Reader(Protocol):
     deleted: bool
     ephemeral: bool
     scan_entry: tuple[int, int] | None  # (due, handle) of the reader's entry in the agenda
-    max_attempts: int  # deliveries before a message is buried; 0: any number
+    max_attempts: int  # failures before a message is buried; 0: any number
     # True: its messages are jobs, which have options and wait for their time in the reader itself
     takes_job_options: bool
 

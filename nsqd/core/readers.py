@@ -46,7 +46,7 @@ class Readers:
         self._offsets = offsets
         self._journal = journal
         self._producers = producers
-        self._attempts = 0  # deliveries before a message is buried; 0: any number
+        self._attempts = 0  # failures before a message is buried; 0: any number
         self.all: dict[int, Reader] = {}  # by number
         self.channels: dict[str, Channel] = {}  # the readers that are channels, by name
 
@@ -87,7 +87,7 @@ class Readers:
         return Parts(self._topic, number, self._offsets, self._journal, own, context.agenda, limits, self._attempts)
 
     def limit_attempts(self, attempts: int) -> None:
-        """Bury messages that come back after so many deliveries from now on; 0: never."""
+        """Bury messages after so many failures from now on, also those that have failed before; 0: never."""
         self._attempts = attempts
         for reader in self.all.values():
             reader.max_attempts = attempts

@@ -4,6 +4,7 @@
     POST /channel/buried/finish?topic=t&channel=c&id=ID[,ID...]     or  &count=N, the first buried first
     POST /channel/buried/kick?topic=t&channel=c&id=ID[,ID...]       or  &count=N
 
+Each has its attempts, its failures, and the reason of its burial (docs/how-to/dead-letters.md).
 To finish more than one message needs the right to delete. A kicked message is ready again, as if it had never been delivered.
 The answers of the POSTs leave after the turn's commit. In a cluster, a message that waits for its copies is listed without
 its body.

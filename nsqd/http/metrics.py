@@ -44,7 +44,7 @@ _HELP = {
     "depth": "Messages ready to be delivered",
     "in_flight": "Messages in flight: delivered and not yet finished",
     "deferred": "Messages deferred until a later time",
-    "buried": "Dead letters: messages buried after too many attempts or by an operator",
+    "buried": "Dead letters: messages buried after too many failures or by an operator",
     "clients": "Consumers",
     "messages": "Messages that came",
     "message_bytes": "Bytes of published message bodies",

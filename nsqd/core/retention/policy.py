@@ -38,7 +38,7 @@ class TopicConfig:
     retention: int | None = None
     retention_bytes: int | None = None
     replicate: int | None = None
-    max_attempts: int | None = None  # deliveries before a message is buried; 0: any number. See Limits.attempts
+    max_attempts: int | None = None  # failures before a message is buried; 0: any number. See Limits.attempts
 
     def over(self, node: StoragePolicy) -> StoragePolicy:
         """Return the settings of the topic's storage that apply."""

@@ -17,7 +17,7 @@ from nsqd.protocols.peer.frames import FrameKind
 from nsqd.replication.job_owners import KEPT
 from tests.nsqd.cluster.stations import Cluster, Station, ask, waiting
 from tests.nsqd.core.adopted import AdoptedLog
-from tests.nsqd.core.node import MS
+from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.protocols.disque.wire import request
 
 SMALL, LARGE = b"small", b"x" * 700_000
@@ -163,6 +163,22 @@ def test_a_job_without_retry_that_nobody_waits_for_is_kept_by_the_borrower() -> 
     assert {first[2], body} == {b"a", b"b"}
     assert a.client().get("q") == b.client().get("q") == []
     assert int(second[-4:], 16) % 2 == 0
+    cluster.check()
+
+
+@pytest.mark.parametrize("retry", [0, 1])
+def test_a_loan_that_comes_after_its_end_is_not_delivered(retry: int) -> None:
+    cluster = Cluster(2)
+    a, b = cluster.stations
+    client = waiting(b, "q")
+    cluster.settle()
+    a.client().add("q", b"old", "TTL", 1, "RETRY", retry, "REPLICATE", 1)
+    for station in cluster.stations:  # the loan is on its way for two seconds
+        station.node.now += 2 * SECOND
+    cluster.settle()
+    assert a.jobs.lending.lent == 1
+    assert client.replies() == []
+    assert b.client().get("q") == a.client().get("q") == []
     cluster.check()
 
 
