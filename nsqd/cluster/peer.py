@@ -34,6 +34,7 @@ class ClusterPeer:
     buffered = 0  # a frame is bounded by its own rules, see nsqd.protocols.peer.frames
     body_since = -1
     patience = 0
+    is_heavy = False
     is_stranger = False  # Cluster bounds the number of strangers
 
     def __init__(

@@ -28,6 +28,7 @@ from nsqd.core.timing.pause import Pause
 from nsqd.core.timing.scan import ScanPool
 from nsqd.core.topic import Topic
 from nsqd.core.tubes import Tubes
+from nsqd.core.work_queue.waiters import MOST_NAMES
 from shared.values import SECOND
 
 DRAINING = "DRAINING"  # why nothing can be published while the node drains
@@ -109,6 +110,7 @@ class Broker:
             agenda.seal_puts()
         agenda.now = now
         agenda.wall = wall
+        self.tubes.waiters.names_left = MOST_NAMES
         self.store.begin(now, wall)
         for adopted in self.adopted:
             adopted.store.begin(now, wall)

@@ -157,7 +157,8 @@ class Queues:
         Returns (queue, job, body) of each. Raises Reading if a body must be read from disk and there is none before it.
         """
         taken: list[tuple[str, Job, bytes]] = []
-        names = list(worker.watching)
+        made = self.tubes.waiters.queues
+        names = [name for name in worker.watching if name in made]
         while names:
             left: list[str] = []
             for name in names:

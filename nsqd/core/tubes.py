@@ -19,7 +19,7 @@ from nsqd.core.work_queue.job_index import JobIndex
 from nsqd.core.work_queue.tube import WORK, Tube
 from nsqd.core.work_queue.tube_list import TubeList
 from nsqd.core.work_queue.waiters import Waiters, turn_of
-from nsqd.core.work_queue.worker import BORROWED, DEFAULT, Worker
+from nsqd.core.work_queue.worker import BORROWED, DEFAULT, FEW, Worker
 
 MOST_WATCHED = 1000  # tubes that a worker may watch: each reserve looks at all of them, which takes 2 ms
 RELEASED_AT_ONCE = 100  # jobs of one tube that are released for a worker at its deadline: about 1 ms
@@ -155,12 +155,35 @@ class Tubes:
 
     def leave(self, worker: Worker) -> None:
         """Remove the worker of a client that is gone. Its reserved jobs have failed, unless the node stops."""
-        self.waiters.leave(worker)
+        self.forget_waiting(worker, self.ignore)
         if not self._agenda.is_stopping:
             self.release_all(worker, Tube.fail)
         self._unuse(worker)
-        for name in list(worker.watching):
-            self.ignore(worker, name)
+
+    def forget_waiting(self, worker: Worker, forget: Callable[[Worker, str], None] | None = None) -> None:
+        """Forget a worker that leaves, and all that it watches: in later turns if that is much.
+
+        `forget` is called for each name; None: nothing is.
+        """
+        did_wait = self.waiters.leave(worker)
+        steps = self._forget_names(worker, did_wait, forget)
+        if len(worker.watching) > FEW:
+            self._agenda.reclaimer.add_later(steps)
+        else:
+            for _ in steps:
+                pass
+
+    def _forget_names(
+        self, worker: Worker, did_wait: bool, forget: Callable[[Worker, str], None] | None
+    ) -> Iterator[None]:
+        """Take the worker out of all tubes that it watches, a few in each step."""
+        for number, name in enumerate(list(worker.watching), 1):
+            if did_wait:
+                self.waiters.unregister(worker, name)
+            if forget is not None:
+                forget(worker, name)
+            if number % FEW == 0:
+                yield
 
     def release_all(self, worker: Worker, release: Callable[[Tube, Job], None] = Tube.let_go) -> None:
         """Release all jobs that the worker has reserved, but for those of other nodes."""

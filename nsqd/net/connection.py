@@ -85,6 +85,7 @@ class Connection:
         "output",
         "paused_until",
         "peer",
+        "pending",
         "proof_due",
         "reading",
         "sealed",
@@ -118,6 +119,7 @@ class Connection:
         self.limits: Limits | None = None  # those of sealed replies that have any; None: none had one yet
         self.layers: Layers | None = None  # TLS and compression; None: the peer's bytes are the network's
         self.handshake = b""  # bytes of a TLS handshake that were received and wait for their turn
+        self.pending = b""  # other bytes that were received and wait until the peer may take them
         self.drain_until = 0  # ns until which input is discarded, after all was sent and shut down; 0: not draining
         self.eof = False  # the client sends no more
         self.broken = False  # the network accepts nothing any more, so the connection is to be closed
@@ -318,7 +320,7 @@ class Connection:
             return False
         if peer.waiting or outbox.closing or peer.has_more or (self.metered and not peer.buffered):
             return False
-        return layers is None or not (layers.has_more or self.handshake)
+        return not self.pending and (layers is None or not (layers.has_more or self.handshake))
 
     def _released(self) -> list[bytes]:
         """Return the sealed output whose promises are kept and, if nothing stays sealed, the output that came after it."""
@@ -353,7 +355,9 @@ class Connection:
     @property
     def has_more(self) -> bool:
         """Return True if there is input that needs no network: of a handshake, in the peer's buffer, or behind the layers."""
-        return self.peer.has_more or (self.layers is not None and (self.layers.has_more or self.handshake != b""))
+        if self.peer.has_more or self.pending:
+            return True
+        return self.layers is not None and (self.layers.has_more or self.handshake != b"")
 
     @property
     def has_unread(self) -> bool:

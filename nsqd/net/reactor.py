@@ -29,9 +29,9 @@ from nsqd.net.inflow import Inflow
 from nsqd.net.layers import Wrap
 from nsqd.net.promised import HttpReplies, Promised
 from nsqd.net.system import System
-from nsqd.net.timers import Timers
+from nsqd.net.timers import MOST_DUE, Timers
 from nsqd.net.turn_times import TurnTimes
-from nsqd.net.unread import Unread
+from nsqd.net.unread import CATCH_UP, Unread
 from nsqd.net.upkeep import ConnectionUpkeep
 from nsqd.net.wakeup import WakeUp
 from nsqd.protocols.transport import NEVER, Begin
@@ -45,6 +45,9 @@ MAX_EVENTS = 512  # connections served in a turn
 # bytes: input beyond that waits in a turn until the peers have handled what was received before
 MAX_RECEIVED = 1024 * 1024
 BACK_TO_TRIO = 2_000_000  # ns of turns in a row before HTTP, discovery and signals get their share
+LOOK_EVERY = 8  # connections whose input is handled between two looks at the clock; a power of 2
+LARGE = 4 * 1024  # bytes of input that may take long
+DUE_AT_ONCE = 8  # timers between two looks at the clock
 LINGER = 0.002  # s to wait in epoll before the wait goes through trio, which costs 40 us more a wake-up
 
 Clock = Callable[[], tuple[int, int]]  # monotonic ns, and ns since the epoch
@@ -318,27 +321,55 @@ class Reactor:
         return b"".join((data, self._buffer[:size]))
 
     def _handle(self) -> None:
-        """Give the peers what came for them since the last call. A delay counts from no earlier than the bytes' arrival."""
+        """Give the peers what came for them since the last call. A delay counts from no earlier than the bytes' arrival.
+
+        If several clients have sent something, input that may take long waits until `Unread.catch_up`, which handles it for a
+        limited time, and so does the rest when that time is over: no client waits for the long commands of all others.
+        """
         self._begin()
         now, received, self._received = self.now, self._received, []
         self._received_size = 0
-        for connection, data in received:
-            if not data or connection.layers is not None or connection.drain_until:
+        is_alone, until = len(received) == 1, 0
+        for number, (connection, data) in enumerate(received):
+            if not data or connection.drain_until:
                 self._handle_unusual(connection, data)
                 continue
             peer = connection.peer
+            if not is_alone:
+                if number & (LOOK_EVERY - 1) == LOOK_EVERY - 1:
+                    until = until or now + CATCH_UP
+                    is_late = self._clock()[0] > until
+                    if is_late:
+                        for late, rest in received[number:]:
+                            self._defer(late, rest)
+                        return
+                if len(data) > LARGE or peer.is_heavy:
+                    self._defer(connection, data)
+                    continue
+            if connection.layers is not None:
+                self._handle_unusual(connection, data)
+                continue
             peer.receive(data, now)
             if peer.has_more:
                 self.unflushed[connection] = None  # Upkeep makes sure that the rest is handled later
             if peer.buffered or connection.metered:  # also when the half-received command has just been completed
                 self._inflow.account(connection, now, len(data))
 
+    def _defer(self, connection: Connection, data: bytes | None) -> None:
+        """Let input wait for `Unread.catch_up`, unless it is an end or a handshake, which have their own ways."""
+        layers = connection.layers
+        if not data or connection.drain_until or (layers is not None and layers.handshaking):
+            self._handle_unusual(connection, data)
+        else:
+            self._unread.defer(connection, data)
+
     def _handle_unusual(self, connection: Connection, data: bytes | None) -> None:
         """Handle the end of input (b""), a reset (None), input behind layers, or input of a draining connection."""
         if data is None:
             self.close(connection)
         elif not data:
-            connection.end_input()
+            if not connection.pending:  # else epoll reports it again
+                connection.end_input()
         elif connection.layers is not None and not connection.drain_until:
             self._unread.receive(connection, connection.layers, data, self.now)
 
@@ -479,5 +510,9 @@ class Reactor:
         if now >= self._inflow.retry_at:
             self._inflow.retry(now)
         if now >= self.timers.due:
-            for connection in self.timers.pop_due(now):
-                self._upkeep.tick(connection, now)
+            until = self._clock()[0] + CATCH_UP
+            for _ in range(MOST_DUE // DUE_AT_ONCE):  # the rest is due in the next turn
+                for connection in self.timers.pop_due(now, DUE_AT_ONCE):
+                    self._upkeep.tick(connection, now)
+                if now < self.timers.due or self._clock()[0] > until:
+                    break

@@ -39,12 +39,12 @@ class Timers:
             self._queue.remove(connection.timer[1])
             connection.timer = None
 
-    def pop_due(self, now: int) -> list[Connection]:
-        """Return the connections that are due at `now` (ns), up to MOST_DUE.
+    def pop_due(self, now: int, most: int = MOST_DUE) -> list[Connection]:
+        """Return up to `most` connections that are due at `now` (ns).
 
         They have no timer any more: the caller sets it anew.
         """
-        connections = self._queue.pop_due(now, MOST_DUE)
+        connections = self._queue.pop_due(now, most)
         for connection in connections:
             connection.timer = None
         self.due = self.next_due()

@@ -44,6 +44,18 @@ class Unread:
             self._break_off(connection, failure)
         self._feed(connection, now)
 
+    def defer(self, connection: Connection, data: bytes) -> None:
+        """Take input that the peer gets in `catch_up`, because to handle it may take long, or this turn has taken long."""
+        if connection.layers is not None:
+            try:
+                connection.layers.receive(data, connection.peer)
+            except Broken as failure:
+                self._break_off(connection, failure)
+        else:
+            connection.pending += data
+        self.connections[connection] = None
+        self._owner.unflushed[connection] = None  # makes sure that no more is read meanwhile
+
     def catch_up(self, now: int) -> None:
         """Resume the peers that were suspended, and give others a portion of their unread input."""
         resumed, self.resumed = self.resumed, []
@@ -72,7 +84,7 @@ class Unread:
         peer, layers = connection.peer, connection.layers
         if connection.has_unread:
             try:
-                data = self._read(connection, layers) if layers is not None else b""
+                data = self._read(connection, layers) if layers is not None else self._take_pending(connection)
             except Broken as failure:
                 self._break_off(connection, failure)
                 return
@@ -83,6 +95,13 @@ class Unread:
         if layers is not None and layers.ended and not (connection.has_more or connection.eof or peer.waiting):
             connection.eof = True
             peer.receive_eof()
+
+    def _take_pending(self, connection: Connection) -> bytes:
+        """Return what a plain connection has received, or b"" if the peer still has commands to handle."""
+        if connection.peer.has_more:
+            return b""
+        data, connection.pending = connection.pending, b""
+        return data
 
     def _read(self, connection: Connection, layers: Layers) -> bytes:
         """Return plain input for the peer, or b"" if the peer still has commands to handle. Raises Broken."""

@@ -18,6 +18,7 @@ class Conversation(Protocol):
     buffered: int
     # ns: when the body of that command began to come; -1: its line is not complete. Counts only with `buffered`
     body_since: int
+    is_heavy: bool  # True: a short command of the client may take a millisecond
 
     def receive(self, data: bytes, now: int) -> None:
         """Handle input that has come, at `now` (monotonic ns)."""

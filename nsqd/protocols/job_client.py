@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nsqd.core.tubes import Tubes
-from nsqd.core.work_queue.worker import Worker
+from nsqd.core.work_queue.worker import FEW, Worker
 from nsqd.protocols.account import LOOK_AGAIN, NO_LIMIT, Account
 from nsqd.protocols.credential import Proofs, credential_of
 from nsqd.protocols.outbox import Outbox
@@ -49,6 +49,7 @@ class JobClient:
         "bytes_published",
         "credential",
         "has_more",
+        "is_heavy",
         "jobs_published",
         "outbox",
         "remote_ip",
@@ -73,6 +74,7 @@ class JobClient:
         self._long: Callable[[], bytes | None] | None = None  # a command that takes several turns
         self._room_due = NEVER  # ns: when to look again whether a client that waits may have a job; NEVER: it may
         self.jobs_published = self.bytes_published = 0  # bytes of their bodies; counted where there is an auth file
+        self.is_heavy = False  # True: the client watches many tubes, and each reserve looks at all of them
         self.credential = credential_of(context.proofs, context.accounts, self, transport, remote_ip)
 
     # as AccountClient has them
@@ -143,6 +145,10 @@ class JobClient:
         rights = self.credential.dump(verb)
         assert rights is not None, "who may ask no other node was refused"
         return rights
+
+    def note_watched(self) -> None:
+        """Take note that the worker watches other tubes."""
+        self.is_heavy = len(self.worker.watching) > FEW
 
     def count_published(self, jobs: int, size: int) -> None:
         """Count jobs that were put, with `size` bytes of bodies."""

@@ -32,6 +32,11 @@ class Reclaimer:
             self._work.append(steps)
             self._agenda.awake[self] = None
 
+    def add_later(self, steps: Iterator[None]) -> None:
+        """Have work done in later turns only: much of it may come at once."""
+        self._work.append(steps)
+        self._agenda.awake[self] = None
+
     def serve(self, now: int) -> None:
         """Do some steps, and ask for another turn if there is more to do."""
         if self._work and not self._advance(self._work[0]):

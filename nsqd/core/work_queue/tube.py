@@ -462,7 +462,8 @@ class Tube(Pausable):
         self._absorb()
         if self in self.waiters.awake:
             del self.waiters.awake[self]
-            self.waiters.serve(self.topic_name, self, now)
+            if self.waiters.serve(self.topic_name, self, now):
+                self.offer()
 
     # actions of operators
 

@@ -6,13 +6,15 @@ watches. The worker that has waited longest is served first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from nsqd.core.message.ids import SEQUENCE
 from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.job_table import JobTable
-from nsqd.core.work_queue.worker import Worker
+from nsqd.core.work_queue.worker import FEW, Worker
+
+MOST_NAMES = 8192  # that workers watch who are given jobs in a turn: to take them out of the tubes takes about 2 ms
 
 
 class JobQueue(Protocol):
@@ -70,13 +72,16 @@ def _earlier(found: tuple[Q, Job] | None, stripes: Sequence[Q], now: int) -> tup
 class Waiters(Generic[Q]):
     """All workers of a node that wait for a job or for the disk. A node has one such object."""
 
-    __slots__ = ("_blocked", "_by_tube", "awake", "changed", "count", "guests", "queues", "striped")
+    __slots__ = ("_blocked", "_by_tube", "awake", "changed", "count", "guests", "names_left", "queues", "striped")
 
     def __init__(self) -> None:
         self.queues: dict[str, Q] = {}  # all tubes of the node's own log, by name
         # by the negative numbers with which workers know them: tubes of adopted logs, which are stripes of one of `queues`
         self.striped: dict[int, Q] = {}
         self.awake: dict[Q, None] = {}  # tubes that may have a job for a waiting worker
+        self.names_left = (
+            MOST_NAMES  # how many names workers may still watch that are given jobs in this turn, together
+        )
         self.count = 0  # number of workers that wait for a job
         self.guests = 0  # of these, those that stand for another node of the cluster
         # names of the tubes that more or fewer workers of this node wait for; None: nobody asks for them
@@ -108,18 +113,27 @@ class Waiters(Generic[Q]):
 
     def stop_waiting(self, worker: Worker) -> None:
         """Stop waiting for a job, if the worker does."""
+        if self.retire(worker):
+            for name in worker.watching:
+                self.unregister(worker, name)
+
+    def retire(self, worker: Worker) -> bool:
+        """Give the worker no job any more. Returns True if it waited: then `unregister` must follow for all that it watches."""
         if not worker.waiting:
-            return
+            return False
         worker.waiting = False
         self.count -= 1
         self.guests -= worker.is_guest
         if self.changed is not None and not worker.is_guest:
             self.changed.update(worker.watching)
-        for name in worker.watching:
-            waiting = self._by_tube[name]
-            del waiting[worker]
-            if not waiting:
-                del self._by_tube[name]
+        return True
+
+    def unregister(self, worker: Worker, name: str) -> None:
+        """Forget that a retired worker waits for jobs of the tube of that name."""
+        waiting = self._by_tube[name]
+        del waiting[worker]
+        if not waiting:
+            del self._by_tube[name]
 
     def is_awaited(self, name: str) -> bool:
         """Return True if any worker waits for a job of this tube."""
@@ -132,18 +146,18 @@ class Waiters(Generic[Q]):
 
     def count_at(self, name: str) -> int:
         """Return how many workers wait for a job of this tube."""
-        return len(self._by_tube.get(name, ()))
+        return sum(worker.waiting for worker in self._by_tube.get(name, ()))
 
     def kinds_at(self, name: str) -> WaitingCounts:
         """Count the workers that wait for a job of this tube, by whose they are."""
-        waiting = self._by_tube.get(name, ())
+        waiting = [worker for worker in self._by_tube.get(name, ()) if worker.waiting]
         guests = sum(worker.is_guest for worker in waiting)
         of_queues = sum(worker.holder is not worker and not worker.is_guest for worker in waiting)
         return WaitingCounts(len(waiting) - guests - of_queues, of_queues, guests)
 
     def own_at(self, name: str) -> Iterator[Worker]:
         """Yield the workers of this node that wait for a job of this tube, the longest wait first."""
-        return (worker for worker in self._by_tube.get(name, ()) if not worker.is_guest)
+        return (worker for worker in self._by_tube.get(name, ()) if worker.waiting and not worker.is_guest)
 
     def names(self) -> list[str]:
         """Return the names of the tubes that any worker waits for."""
@@ -153,21 +167,27 @@ class Waiters(Generic[Q]):
         """Block a worker until `queue` has read from disk; then its sink's `read_completed` is called."""
         self._blocked[worker] = queue
 
-    def leave(self, worker: Worker) -> None:
-        """Forget a worker that leaves: it waits neither for a job nor for the disk."""
-        self.stop_waiting(worker)
+    def leave(self, worker: Worker) -> bool:
+        """Give a worker that leaves nothing any more, neither a job nor what is read from disk. Returns as `retire`."""
         self._blocked.pop(worker, None)
+        return self.retire(worker)
 
     # jobs for workers
 
-    def next_for(self, worker: Worker, now: int) -> tuple[Q, Job, bytes] | None:
+    def next_for(self, worker: Worker, now: int, offered: Q | None = None) -> tuple[Q, Job, bytes] | None:
         """Return the most urgent ready job of the tubes that the worker watches, as (tube, job, body); None if there is none.
 
-        Paused tubes are left out. Raise Reading if the body must be read from disk first. `now`: monotonic ns.
+        Paused tubes are left out. Raise Reading if the body must be read from disk first. `now`: monotonic ns. `offered`: a
+        tube that has a job for the worker, which waits; None: it does not wait. Of one that waits and watches many tubes, only
+        those are looked at that may have a job: `offered`, and those in `awake`.
         """
+        names: Iterable[str] = worker.watching
+        if offered is not None and len(worker.watching) > FEW and len(self.awake) < len(worker.watching):
+            of_awake = [queue.topic_name for queue in self.awake if queue.topic_name in worker.watching]
+            names = dict.fromkeys((offered.topic_name, *of_awake))
         while True:
             found: tuple[Q, Job] | None = None
-            for name in worker.watching:
+            for name in names:
                 queue = self.queues.get(name)
                 if queue is None or queue.pause_until > now:
                     continue
@@ -182,8 +202,8 @@ class Waiters(Generic[Q]):
             if body is not None:
                 return *found, body
 
-    def serve(self, name: str, queue: Q, now: int) -> None:
-        """Give jobs to the workers that wait for this tube, while it has ready ones."""
+    def serve(self, name: str, queue: Q, now: int) -> bool:
+        """Give jobs to the workers that wait for this tube, while it has ready ones. Returns True if there is more to do."""
         waiting = list(self._by_tube.get(name, ()))
         if self.guests:
             waiting.sort(key=lambda worker: worker.is_guest)  # those of this node come first
@@ -191,16 +211,20 @@ class Waiters(Generic[Q]):
             if not worker.waiting:  # held back, because of what another one was given
                 continue
             if queue.pause_until > now or queue.next_ready() is None:
-                return
+                return False
+            if self.names_left <= 0:
+                return True
             try:
-                found = self.next_for(worker, now)
+                found = self.next_for(worker, now, queue)
             except Reading:
                 continue  # the body may be another tube's; this tube's jobs go to the other workers meanwhile
             if found is not None:
+                self.names_left -= len(worker.watching)
                 self.stop_waiting(worker)
                 best, job, body = found
                 best.reserve(job, worker, now)
                 worker.sink.reserved(best.topic_name, job, body)
+        return False
 
     def read_completed(self, queue: JobQueue) -> None:
         """Wake the workers that are blocked on this tube, since it has read from disk."""
@@ -212,8 +236,8 @@ class Waiters(Generic[Q]):
         """Raise AssertionError if an invariant of this class does not hold."""
         assert all(self._by_tube.values())
         for name, waiting in self._by_tube.items():
-            assert all(worker.waiting and name in worker.watching for worker in waiting)
-        assert self.count == len({worker for waiting in self._by_tube.values() for worker in waiting})
+            assert all(name in worker.watching for worker in waiting)
+        assert self.count == len({one for waiting in self._by_tube.values() for one in waiting if one.waiting})
 
     def __repr__(self) -> str:
         return f"<Waiters: {self.count} wait, {len(self._blocked)} wait for the disk, {len(self.queues)} tubes>"

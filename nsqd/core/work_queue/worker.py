@@ -12,6 +12,7 @@ from nsqd.core.work_queue.job import Job
 from shared.values import SECOND
 
 DEFAULT = "default"  # the tube that every client uses and watches at first
+FEW = 64  # names of tubes; what concerns more of them is done a part at a time
 # in place of the number of a tube: the job is another node's, and has its message id for an ordinal
 BORROWED = -(1 << 62)
 MARGIN = SECOND  # ns before the end of a reservation at which its worker is warned

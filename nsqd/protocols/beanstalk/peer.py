@@ -307,6 +307,7 @@ class Peer(Operator):
     def _watch(self, name: str) -> None:
         self._count("watch")
         self._broker.tubes.watch(self.worker, name)
+        self.note_watched()
         self._reply(b"WATCHING %d\r\n" % len(self.worker.watching))
 
     def _ignore(self, name: str) -> None:
@@ -315,6 +316,7 @@ class Peer(Operator):
             self._reply(b"NOT_IGNORED\r\n")
             return
         self._broker.tubes.ignore(self.worker, name)
+        self.note_watched()
         self._reply(b"WATCHING %d\r\n" % len(self.worker.watching))
 
     def _quit(self) -> None:

@@ -15,7 +15,7 @@ from nsqd.core.sequence.mark import Mark
 from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.loan import Loan
 from nsqd.core.work_queue.waiters import Reading
-from nsqd.core.work_queue.worker import Names, Worker
+from nsqd.core.work_queue.worker import FEW, Names, Worker
 from nsqd.protocols.account import Account
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.arguments import COMMANDS, Command, Refused, find
@@ -31,7 +31,6 @@ from shared.values import SECOND
 UNITS_OF_A_TURN = 1024  # commands and replies count one each, and large ones more, so that no client gets a long turn
 BYTES_OF_A_UNIT = 1024  # bytes of replies that count one unit
 MOST_KEPT = 64 * 1024  # bytes of commands that are read ahead while one waits
-MOST_QUEUES_KEPT = 64  # names of queues that a client watches while it does not wait
 GONE_WITHIN = SECOND  # ns that an ADDJOB waits for nodes when its client sends no more: the client may be gone
 MOST_ECHOED = 64 * 1024  # bytes of an unknown command's name that an error repeats
 NO_AUTH = b"NOAUTH Authentication required."
@@ -367,7 +366,7 @@ class Client(JobClient, ABC):
 
     def forget_many_queues(self) -> None:
         """Watch no queues after a GETJOB that named many: ten thousand such clients would take a gigabyte."""
-        if len(self.worker.watching) > MOST_QUEUES_KEPT:
+        if len(self.worker.watching) > FEW:
             self.worker.watching = Names()
 
     def wait_for_nodes(self, due: int) -> None:
@@ -463,8 +462,7 @@ class Client(JobClient, ABC):
             self.is_gone = True
             self.broker.put_waiters.pop(self, None)
             self.broker.seal_puts()
-            self.context.queues.stop_waiting(self.worker)
-            self.broker.tubes.waiters.leave(self.worker)
+            self.broker.tubes.forget_waiting(self.worker)
             self.context.forget(self)
             self.leave_account()
 

@@ -198,8 +198,10 @@ def get_again(client: Client, wanted: GetJob) -> None:
         if client.credential is not None:
             client.note_reserved()
         return
+    made = client.broker.tubes.waiters.queues
     for name in worker.watching:
-        context.queues.use(name, client.now)
+        if name in made:
+            context.queues.use(name, client.now)
     if wanted.nohang:
         client.reply(client.nil_array)
         client.forget_many_queues()

@@ -9,10 +9,11 @@ from nsqd.core.limits import TooFewCopies, TooMany
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.loan import Loan
+from nsqd.core.work_queue.worker import FEW
 from nsqd.protocols.disque import jobs, queues, server
 from nsqd.protocols.disque.arguments import Command, GetJob, Refused, addjob, getjob
 from nsqd.protocols.disque.audited import Handler, audited
-from nsqd.protocols.disque.client import MOST_QUEUES_KEPT, UNITS_OF_A_TURN, Client
+from nsqd.protocols.disque.client import UNITS_OF_A_TURN, Client
 from nsqd.protocols.disque.context import DisqueContext
 from nsqd.protocols.disque.ids import ID_SIZE
 from nsqd.protocols.transport import Transport
@@ -92,7 +93,7 @@ class Peer(Client):
                 wanted = getjob(arguments)
             except Refused:
                 return
-            if len(wanted.queues) <= MOST_QUEUES_KEPT:
+            if len(wanted.queues) <= FEW:
                 self._get = data[at:end], wanted
         elif name == b"addjob" and len(arguments) >= 4 and data[at] == _STAR:
             self._add = self._learned(arguments, data, at, end)

@@ -130,6 +130,8 @@ class Context:
 class HttpPeer:
     """One client of HTTP. Implements nsqd.protocols.conversation.Conversation."""
 
+    is_heavy = False
+
     __slots__ = (
         "_context",
         "_due",

@@ -38,6 +38,8 @@ MOST_COMMANDS = 128
 class Peer:
     """The state machine of one NSQ client. Implements nsqd.protocols.conversation.Conversation."""
 
+    is_heavy = False
+
     __slots__ = (
         "_buffer",
         "_context",
