@@ -11,6 +11,7 @@ from admin.alarm_past import LONGEST_WINDOW, SPACING, Change, Past
 from admin.alarm_rules import RULES, Severity, Thresholds
 from admin.alarm_subject import Check, Found, Subject, channel_subject, node_subject, topic_subject
 from admin.snapshot import ChannelFigures, Key, Snapshot
+from admin.times import old
 from admin.views import count, duration, size
 
 DAY = 86_400_000_000_000
@@ -179,6 +180,7 @@ class Checks:
         for name, one in look.nodes.items():
             if one.sync_p99_ms >= most > 0:
                 words = f"the 99th percentile of a sync is {one.sync_p99_ms:,.0f} ms"
+                words += old(one.storage_at, look.at)
                 yield node_subject("sync-slow", name, words, one.sync_p99_ms, path="storage")
 
     def _clocks(self, look: Snapshot) -> Found:

@@ -27,6 +27,7 @@ from admin.inventory import NodeState
 from admin.layout import Fields, Form, PageRenderer, View
 from admin.monitor import Monitor
 from admin.roles import Who
+from admin.times import is_old
 from admin.views import count, page_of, whole
 from admin.webhook import Webhooks
 from shared.http.api import Handler, Routes, json_response, query
@@ -118,10 +119,17 @@ class AlarmPages:
             "pages": pages,
             "q": asked.get("q", "")[:100],
             "looked_at": self.monitor.looked_at,
+            "older": self._older(),
             "left_out": self.monitor.book.left_out,
             "runbook_of": self.runbook,
             "table": [one.json() for one in alarms if rule is None or one.rule is rule],
         }
+
+    def _older(self) -> list[tuple[str, int]]:
+        """Return the nodes whose channels the last check knows only from an earlier one, and when they told them."""
+        look = self.monitor.last
+        asked = [(address, one.told_at) for address, one in look.nodes.items() if address in look.answered]
+        return [(address, at) for address, at in asked if is_old(at, look.at)]
 
     def runbook(self, rule: Rule) -> str:
         """Return the URL of a rule's runbook, or "" if it is not known where the docs are served."""

@@ -72,6 +72,8 @@ class NodeFacts:
     damage: int = 0  # bytes
     torn: int = 0  # bytes
     clock_ahead: int | None = None  # ns by which its clock is ahead of nsqadmin's; None: unknown
+    storage_at: int = 0  # when it was asked for its disk and log, from `refusal` to `torn`; 0: never
+    told_at: int = 0  # when it was asked for its channels; 0: never
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from admin.cluster_state import DOWN, ClusterState, LogCopy, MemberState
 from admin.inventory import NodeState, Stuck
 from admin.node_checks import CHECKS
 from admin.snapshot import ChannelFigures, CursorFigures, Key, NodeFacts, Snapshot, TopicFigures
+from admin.times import second
 from tests.admin.looks import (
     MINUTE,
     NOW,
@@ -324,7 +325,7 @@ def test_which_pages_tell_of_an_alarm() -> None:
 def test_node_down() -> None:
     dead = record(failing_since=NOW - MINUTE, figures_at=NOW, figures={"depth": 3}, stuck=(Stuck("t", 3, 0),))
     (subject,) = found("node-down", nodes(facts(NodeState.DOWN, dead)))
-    assert subject.words == "no answer for 1.0 min. 3 messages are stuck on it: t (3)."
+    assert subject.words == f"no answer for 1.0 min. 3 messages are stuck on it: t (3). That is as of {second(NOW)}."
     assert (subject.since, subject.severity, subject.topic) == (NOW - MINUTE, Severity.CRITICAL, "")
     for state in NodeState:
         if state is not NodeState.DOWN:
