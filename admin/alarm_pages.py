@@ -32,6 +32,7 @@ from admin.views import count, page_of, whole
 from admin.webhook import Webhooks
 from shared.http.api import Handler, Routes, json_response, query
 from shared.http.errors import HttpError
+from shared.http.expiry import expiry
 
 SHOWN = 20  # alarms of each rule on the page of all rules
 MOST_MINUTES = 60 * 24 * 30  # of a snooze
@@ -203,6 +204,7 @@ class AlarmPages:
         cpu = CounterMetricFamily("process_cpu_seconds", "User and system CPU time of nsqadmin")
         cpu.add_metric((), used.ru_utime + used.ru_stime)
         yield from (subjects, nodes, looks, took, failed, cpu)
+        yield from expiry("nsqadmin", monitor.own_dates)
 
     # Actions
 

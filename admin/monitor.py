@@ -21,10 +21,11 @@ from admin.inventory import Inventory
 from admin.merge import JsonObject, number, objects, text
 from admin.observations import observation_of, observation_of_topics
 from admin.queries import Queries
-from admin.snapshot import MOST_KEPT, MOST_LISTED, CursorFigures, Snapshot, facts_of
+from admin.snapshot import MOST_KEPT, MOST_LISTED, OWN, CursorFigures, Snapshot, facts_of
 from admin.state_store import StateStore
 from admin.upstreams import UpstreamError
 from shared.log import log
+from shared.tls_dates import CertificateDates
 
 PINGS = 3  # rounds of pings between two looks
 LONGEST_PING = 5.0  # s between two rounds of pings
@@ -71,6 +72,7 @@ class Monitor:
         self.took = 0.0  # s of the last look
         self.looked_at = 0  # ns since the epoch: when the last look ended
         self.last = Snapshot(0)
+        self.own_dates: CertificateDates | None = None  # of nsqadmin's certificates
         self._interval = interval
         self._on_changes = on_changes
         self._clock = clock
@@ -260,7 +262,10 @@ class Monitor:
     async def _snapshot(self, live: list[Producer]) -> Snapshot:
         """Return what the nodes have answered, and note their figures in the inventory."""
         now = self._clock()
-        look = Snapshot(now, lookupds=await self._lookupds())
+        look = Snapshot(now)
+        look.lookupds = await self._lookupds(look)
+        for one in self.own_dates.all if self.own_dates is not None else ():
+            look.certificates[OWN, one.option] = one.ends
         addresses = {one.address for one in live}
         # what a node told before it went down is no longer true, and when it is back, it is asked at once
         self._known = {address: one for address, one in self._known.items() if address in addresses}
@@ -292,10 +297,14 @@ class Monitor:
         draining, done = drain.get("draining") is True, drain.get("done") is True
         self.inventory.note_drain(address, is_draining=draining, is_drained=draining and done)
 
-    async def _lookupds(self) -> dict[str, str]:
+    async def _lookupds(self, look: Snapshot) -> dict[str, str]:
+        """Return why each nsqlookupd does not answer, "" if it does, and note the certificates of those that have TLS."""
+
         async def ask(address: str) -> str:
             try:
                 await self.queries.direct.get_bytes(address, "/ping", {})
+                if address.startswith("https://"):
+                    look.add_certificates(address, await self.queries.direct.get_object(address, "/info"))
             except UpstreamError as failure:
                 return str(failure)
             return ""

@@ -79,6 +79,8 @@ COPIES_WITHIN = 0.5  # s for the copies of publishes over HTTP when the node sto
 
 def serve(options: NsqdOptions, directory: DataDirectory, listeners: Listeners) -> None:
     """Serve until SIGINT or SIGTERM. Raises DirectoryError before any client is served."""
+    if listeners.dates is not None:
+        listeners.dates.start()
     with open_trail(options) as trail:
         try:
             trio.run(_run, options, directory, listeners, trail)
@@ -401,6 +403,7 @@ class Daemon:
             cluster=self._cluster,
             job_ids=self._job_ids,
             audit=self._audit.trail,
+            dates=self._listeners.dates,
             accounts=self._accounts,
         )
 

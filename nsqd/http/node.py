@@ -23,6 +23,7 @@ from shared.http.bridge import Bridge
 
 if TYPE_CHECKING:  # a node without an audit does not load it
     from shared.audit.trail import Trail
+    from shared.tls_dates import CertificateDates
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class Node:
     buffers: Callable[[], BudgetFigures]  # any thread: what clients make the node buffer
     job_ids: JobIds  # trio thread; the names that clients of Disque have for jobs
     audit: "Trail | None" = None  # any thread; None: nothing is recorded
+    dates: "CertificateDates | None" = None  # any thread; when the certificates end; None: nothing is told of that
     accounts: Accounts | None = None  # trio thread; of those who are in the auth file; None: there is none
 
     async def registered(self, topic: str) -> None:
