@@ -4,7 +4,8 @@ Read `main`, `daemon` and `options`; then `cluster` (who has what) over `upstrea
 with deadlines, their URLs, answers with bounds); then `pages` over `topic_pages`, `channel_page`, `node_pages` and
 `record_pages`.
 
-* What looks at the nodes while no page is open: `monitor` over `inventory` (nodes that were ever seen) and `snapshot`; alarms
+* What looks at the nodes while no page is open: `monitor` over `inventory` (nodes that were
+  ever seen) over `observations` (what an answer says of the messages on a node) and `snapshot`; alarms
   in `alarm_rules`, `alarm_checks` over `node_checks`, `alarm_past` and `alarm_subject`, and `alarm_book`, shown by
   `alarm_pages`, sent by `webhook`; `state_store` keeps them.
 * Questions of pages: `queries` over `response_cache` (viewers share answers) and `fallback` (nobody waits for a node that

@@ -10,8 +10,10 @@ from admin import node_checks
 from admin.alarm_past import LONGEST_WINDOW, SPACING, Change, Past
 from admin.alarm_rules import RULES, Severity, Thresholds
 from admin.alarm_subject import Check, Found, Subject, channel_subject, node_subject, topic_subject
-from admin.snapshot import ChannelFigures, Key, Snapshot
+from admin.snapshot import OWN, ChannelFigures, Key, Snapshot
+from admin.times import old, second
 from admin.views import count, duration, size
+from shared.values import SECOND
 
 DAY = 86_400_000_000_000
 NONE = ChannelFigures(*(0,) * 10, paused=False)
@@ -30,6 +32,7 @@ class Checks:
             "oldest-message": self._oldest, "topic-without-channel": self._without_channel, "paused": self._paused,
             "tube-buried": self._tubes, "cursor-lag": self._cursors, "disk-low": self._disk_low, "disk-days": self._disk_days,
             "sync-slow": self._sync_slow, "clock-skew": self._clocks,
+            "certificate-expiring": self._certificates,
         }  # fmt: skip
         self._checks = {rule.name: checks[rule.name] for rule in RULES}
 
@@ -179,6 +182,7 @@ class Checks:
         for name, one in look.nodes.items():
             if one.sync_p99_ms >= most > 0:
                 words = f"the 99th percentile of a sync is {one.sync_p99_ms:,.0f} ms"
+                words += old(one.storage_at, look.at)
                 yield node_subject("sync-slow", name, words, one.sync_p99_ms, path="storage")
 
     def _clocks(self, look: Snapshot) -> Found:
@@ -194,6 +198,22 @@ class Checks:
             if apart >= most > 0:
                 words = f"its clock is {duration(apart)} {'ahead of' if one > middle else 'behind'} {than}"
                 yield node_subject("clock-skew", name, words, apart)
+
+    def _certificates(self, look: Snapshot) -> Found:
+        rule = "certificate-expiring"
+        days, critical = self._value(rule, "days"), self._value(rule, "critical")
+        for (name, option), ends in look.certificates.items():
+            left = ends * SECOND - look.at
+            if left <= max(days, critical) * DAY:
+                severity = Severity.CRITICAL if left <= critical * DAY else Severity.WARNING
+                end = second(ends * SECOND)
+                words = f"expires on {end}, in {duration(left)}" if left > 0 else f"expired on {end}"
+                page = (
+                    "lookup" if name in look.lookupds else "health" if name == OWN else f"nodes/{quote(name, safe='')}"
+                )
+                node = name if name in look.nodes else ""
+                key = f"{name}: {option}"
+                yield Subject(rule, key, key, page, f"--{option} {words}", -left, severity, node=node)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,12 @@ from admin.inventory import NodeState
 from admin.layout import Fields, Form, PageRenderer, View
 from admin.monitor import Monitor
 from admin.roles import Who
+from admin.times import is_old
 from admin.views import count, page_of, whole
 from admin.webhook import Webhooks
 from shared.http.api import Handler, Routes, json_response, query
 from shared.http.errors import HttpError
+from shared.http.expiry import expiry
 
 SHOWN = 20  # alarms of each rule on the page of all rules
 MOST_MINUTES = 60 * 24 * 30  # of a snooze
@@ -118,10 +120,17 @@ class AlarmPages:
             "pages": pages,
             "q": asked.get("q", "")[:100],
             "looked_at": self.monitor.looked_at,
+            "older": self._older(),
             "left_out": self.monitor.book.left_out,
             "runbook_of": self.runbook,
             "table": [one.json() for one in alarms if rule is None or one.rule is rule],
         }
+
+    def _older(self) -> list[tuple[str, int]]:
+        """Return the nodes whose channels the last check knows only from an earlier one, and when they told them."""
+        look = self.monitor.last
+        asked = [(address, one.told_at) for address, one in look.nodes.items() if address in look.answered]
+        return [(address, at) for address, at in asked if is_old(at, look.at)]
 
     def runbook(self, rule: Rule) -> str:
         """Return the URL of a rule's runbook, or "" if it is not known where the docs are served."""
@@ -195,6 +204,7 @@ class AlarmPages:
         cpu = CounterMetricFamily("process_cpu_seconds", "User and system CPU time of nsqadmin")
         cpu.add_metric((), used.ru_utime + used.ru_stime)
         yield from (subjects, nodes, looks, took, failed, cpu)
+        yield from expiry("nsqadmin", monitor.own_dates)
 
     # Actions
 

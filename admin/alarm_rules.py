@@ -197,6 +197,15 @@ RULES: tuple[Rule, ...] = (
         (Threshold("seconds", 2, "s", "Difference to the other nodes, at least"),),
     ),
     Rule(
+        "certificate-expiring", Severity.WARNING, "Certificate expires",
+        "A certificate that a daemon serves, shows or trusts expires soon, or has expired. Others refuse it from then on.",
+        "Renew the certificate on that host, and send the daemon SIGHUP.", "certificates.md",
+        (
+            Threshold("days", 14, "days", "Days until it expires, at most"),
+            Threshold("critical", 2, "days", "Days until it expires at which the alarm is critical"),
+        ),
+    ),
+    Rule(
         "version-skew", Severity.INFO, "Versions differ",
         "The node runs an older version than the newest node.",
         "Complete the upgrade, one node after the other.", "upgrade.md",

@@ -65,6 +65,7 @@ from shared.log import log
 from shared.startup import reload_with_certificates
 from shared.tls import Certificates
 from shared.tls_client import ClientCertificates
+from shared.tls_dates import CertificateDates
 from shared.tls_info import TlsError
 from shared.tls_options import REQUIRED
 from shared.tls_strength import CLIENT_CIPHERS, at_level, pair_problem
@@ -125,7 +126,9 @@ async def _run(
                 log.info("HTTPS: listening on %s", https.address)
             has_files = options.http_client_tls_root_ca_file or options.http_client_tls_cert
             loaded = (certificates, ""), (trusted if has_files else None, " of the HTTP client")
-            await until_told_to_stop(signals, partial(reload_with_certificates, options, PROGRAM, *loaded))
+            reload = partial(reload_with_certificates, options, PROGRAM, *loaded, dates=site.dates)
+            site.dates.start()
+            await until_told_to_stop(signals, reload)
             await trio.to_thread.run_sync(server.stop)
             await trio.to_thread.run_sync(site.close)
             nursery.cancel_scope.cancel()
@@ -145,6 +148,7 @@ class Application:
 
     api: Api
     monitors: list[Monitor]
+    dates: CertificateDates  # of nsqadmin's own certificates
 
     def start(self) -> None:
         """Begin to look at the nodes. Called in the event loop that serves the application."""
@@ -181,8 +185,13 @@ def application(options: AdminOptions, context: ssl.SSLContext, users: Keyring |
         site = _ClusterSite(own, name, context, access, home, clusters, answer_budget, first.audit)
         found |= below(others[name], site.routes())
         monitors.append(site.monitor)
-    api = Api(found, Hosts(list(options.allowed_host)), _note, first.renderer.not_found)
-    return Application(api, monitors)
+    api, dates = (
+        Api(found, Hosts(list(options.allowed_host)), _note, first.renderer.not_found),
+        CertificateDates(options),
+    )
+    for monitor in monitors:
+        monitor.own_dates = dates
+    return Application(api, monitors, dates)
 
 
 class _ClusterSite:

@@ -1,6 +1,7 @@
 """The tables of pages as CSV and JSON files to download.
 
-The oldest message of a row is a time in UTC (ISO 8601), in the column oldest_message_at; "": no message waits. Headers of
+The oldest message of a row is a time in UTC (ISO 8601), in the column oldest_message_at; "": no message waits. So are
+figures_at, disk_at and told_at: when a node told the figures before them, or all of the row; "": never. Headers of
 messages are lines of text, "name: value". Rates that are known of no row, because it takes two looks to know them, are
 left out.
 """
@@ -50,6 +51,8 @@ def _cell(name: str, value: object) -> tuple[str, object]:
     if name == "oldest":
         moment = value if isinstance(value, int) else 0
         return "oldest_message_at", _iso(moment) if moment else ""
+    if name in ("figures_at", "disk_at", "told_at"):
+        return name, _iso(value) if isinstance(value, int) and value else ""
     if name == "headers" and isinstance(value, dict):
         return name, "\n".join(f"{one}: {text}" for one, text in value.items())
     return name, value

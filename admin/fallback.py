@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from admin.answer_budget import Answer, AnswerBudget
+from admin.observations import Observation, observation_of
 from admin.places import Places
 from admin.upstreams import Arguments, Times, UpstreamError, Upstreams, question, retrieve
 
@@ -45,6 +46,8 @@ class FallbackUpstreams(Upstreams):
     ) -> None:
         super().__init__(times, context, answer_budget, places, has_certificate)
         self._clock = clock
+        # called with a node's address, what its answer says of the messages on it, and how many s ago it was asked
+        self.on_answer: Callable[[str, Observation | None, float], None] = lambda address, seen, seconds: None
         self._asked: OrderedDict[object, _Slot] = OrderedDict()
         self._oldest: dict[str, float] = {}  # by address: when the oldest answer came that stands for a newer one
         self._failing_since: dict[str, float] = {}  # by address: since when it has not answered
@@ -97,6 +100,7 @@ class FallbackUpstreams(Upstreams):
         return slot.answer
 
     async def _ask_on(self, slot: _Slot, address: str, path: str, arguments: Arguments | None) -> Answer:
+        began = self._clock()
         try:
             answer = await super().get_object(address, path, arguments)
         except UpstreamError as failure:
@@ -108,6 +112,10 @@ class FallbackUpstreams(Upstreams):
         self._evict_oldest()
         self._oldest.pop(address, None)
         self._failing_since.pop(address, None)
+        seen = await self.answer_budget.run_in_thread(
+            answer.memory, lambda: observation_of(path, arguments or {}, answer)
+        )
+        self.on_answer(address, seen, self._clock() - began)
         return answer
 
     def _evict_oldest(self) -> None:

@@ -14,7 +14,9 @@ from heapq import nsmallest
 from typing import Any
 
 from admin.cluster import Producer
-from admin.merge import LONGEST_NAME, JsonObject, number, objects, text
+from admin.merge import JsonObject, number, objects, text
+from admin.observations import BURIED_JOBS, JOBS, TOTALS, Observation
+from admin.times import second
 from admin.views import count, duration
 
 MOST_NODES = 1000  # that are remembered; beyond that, the node that was seen longest ago is forgotten
@@ -23,7 +25,7 @@ MOST_TOPICS = 20_000  # names of topics remembered of a node
 DOWN_AFTER = 10_000_000_000  # ns without an answer after which a node that nsqlookupd still names is down
 LONGEST = 300  # characters of a reason
 MINUTE = 60_000_000_000  # ns
-_FIGURES = ("topics", "depth", "in_flight", "deferred", "buried", "clients", "messages")
+_FIGURES = (*TOTALS, JOBS, BURIED_JOBS)
 
 
 class NodeState(Enum):
@@ -48,6 +50,7 @@ class Stuck:
     topic: str
     messages: int  # in any state but buried
     buried: int
+    at: int = 0  # when the node told it; 0: with the record's `figures`
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class NodeRecord:
     reason: str = ""  # why it did not answer
     figures_at: int = 0  # when `figures` were told; 0: never
     figures: Mapping[str, int] = field(default_factory=dict)  # the totals of _FIGURES
-    stuck: tuple[Stuck, ...] = ()
+    stuck: tuple[Stuck, ...] = ()  # of topics; some may be newer than `figures`
     is_drained: bool = False  # it was draining, and had nothing left
     is_draining: bool = False
     adopted_by: int | None = None  # number of the node that has adopted its log and delivers its messages; None: none
@@ -86,13 +89,31 @@ class NodeRecord:
 
     @property
     def held(self) -> int:
-        """The messages that only it could deliver, without buried ones."""
+        """The messages that only it could deliver, without jobs and buried ones, as of `held_at`."""
         if self.adopted_by is not None:
             return 0
+        return max(self._total, self._listed) if self._is_listed_newer else self._total
+
+    @property
+    def held_at(self) -> int:
+        """When the node told what it held, ns since the epoch; 0: never."""
+        newest = max((one.at for one in self.stuck), default=0)
+        return newest if self._is_listed_newer and self._listed >= self._total else self.figures_at
+
+    @property
+    def _total(self) -> int:
         return sum(self.figures.get(name, 0) for name in ("depth", "in_flight", "deferred"))
 
+    @property
+    def _listed(self) -> int:
+        return sum(one.messages for one in self.stuck)
+
+    @property
+    def _is_listed_newer(self) -> bool:
+        return any(one.at > self.figures_at for one in self.stuck)
+
     def losses(self, sees_all: bool, visible: Iterable[str]) -> str:
-        """Return which topics and how many messages are stuck on the node, of those topics that are visible to a user.
+        """Return which topics and how many messages are stuck on the node, of topics that a user sees, and as of when.
 
         If another node delivers them, it says so.
         """
@@ -100,20 +121,30 @@ class NodeRecord:
             return f"Node {self.adopted_by} has adopted its log and delivers its messages."
         shown = set(visible)
         stuck = [one for one in self.stuck if one.topic in shown]
-        if not sees_all:
-            held, buried = sum(one.messages for one in stuck), sum(one.buried for one in stuck)
-        else:
-            held, buried = self.held, self.figures.get("buried", 0)
-        if not self.figures_at:
+        held, buried = sum(one.messages for one in stuck), sum(one.buried for one in stuck)
+        jobs, at = 0, max((one.at for one in stuck), default=0) or self.figures_at
+        if sees_all:
+            buried = max(buried, self.figures.get("buried", 0)) + self.figures.get(BURIED_JOBS, 0)
+            held, jobs, at = self.held, self.figures.get(JOBS, 0), self.held_at
+        if not at:
             return "Its figures are not known."
-        if not held and not buried:
+        if not held and not buried and not jobs:
             is_known = sees_all or len(self.stuck) < MOST_STUCK
-            return "It held no messages." if is_known else "Its figures of your topics are not known."
+            known = f"No messages were on it as of {self._as_of(at)}. What came later is not known."
+            return known if is_known else "Its figures of your topics are not known."
+        kinds = [f"{count(jobs)} job{'s' if jobs != 1 else ''}"] if jobs else []
+        kinds = [f"{count(held)} message{'s' if held != 1 else ''}", *kinds] if held or not jobs else kinds
         more = f" and {count(buried)} buried" if buried else ""
-        noun, verb = "message" if held == 1 else "messages", "is" if held + buried == 1 else "are"
+        verb = "is" if held + buried + jobs == 1 else "are"
         names = ", ".join(f"{one.topic} ({count(one.messages + one.buried)})" for one in stuck[:5])
         rest = f" and {len(stuck) - 5} more topics" if len(stuck) > 5 else ""
-        return f"{count(held)} {noun}{more} {verb} stuck on it" + (f": {names}{rest}." if names else ".")
+        words = f"{' and '.join(kinds)}{more} {verb} stuck on it" + (f": {names}{rest}." if names else ".")
+        return f"{words} That is as of {self._as_of(at)}."
+
+    def _as_of(self, at: int) -> str:
+        """Return a time in words, and how long before the node was lost that was."""
+        lost = self.failing_since
+        return second(at) + (f", {duration(lost - at)} before it was lost" if lost > at else "")
 
 
 class Inventory:
@@ -178,15 +209,19 @@ class Inventory:
             store = not known.failing_since
             self._put(replace(known, failing_since=since, reason=reason[:LONGEST]), store=store)
 
-    def note_figures(self, address: str, data: JsonObject, now: int) -> None:
-        """Note the answer of /topics/figures with the columns held and buried, or without columns."""
+    def note(self, address: str, seen: Observation, at: int) -> None:
+        """Note what an answer of a node says of its messages. `at`: when the node was asked."""
         known = self._records.get(address)
-        totals = data.get("totals")
-        if known is None or not isinstance(totals, dict):
+        if known is None:
             return
-        figures = {name: max(0, number(totals.get(name))) for name in _FIGURES}
-        stuck = _stuck(data) if "names" in data else known.stuck
-        self._put(replace(known, figures=figures, figures_at=now, stuck=stuck))
+        figures, figures_at = dict(known.figures), known.figures_at
+        if seen.totals and at >= figures_at:
+            figures, figures_at = {**figures, **seen.totals}, at
+            if BURIED_JOBS in seen.totals:  # told together with buried messages
+                figures[BURIED_JOBS] = max(0, seen.totals[BURIED_JOBS] - figures.get("buried", 0))
+        stuck = _stuck(known.stuck, seen, at)
+        store = at // MINUTE != max((known.figures_at, *(one.at for one in known.stuck))) // MINUTE
+        self._put(replace(known, figures=figures, figures_at=figures_at, stuck=stuck), store=store)
 
     def note_drain(self, address: str, *, is_draining: bool, is_drained: bool) -> None:
         """Note whether a node drains, and whether it has nothing left."""
@@ -269,7 +304,7 @@ def restored(data: Mapping[str, Any]) -> NodeRecord | None:
         _bounded(producer), is_named=False, reason=text(data.get("reason"))[:LONGEST],
         figures={name: max(0, number(figures[name])) for name in _FIGURES if name in figures},
         stuck=tuple(
-            Stuck(text(one.get("topic")), max(0, number(one.get("messages"))), max(0, number(one.get("buried"))))
+            Stuck(text(one.get("topic")), *(max(0, number(one.get(name))) for name in ("messages", "buried", "at")))
             for one in objects(data.get("stuck"))[:MOST_STUCK]
         ),
         is_drained=data.get("is_drained") is True, is_draining=data.get("is_draining") is True,
@@ -287,18 +322,16 @@ def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _stuck(data: JsonObject) -> tuple[Stuck, ...]:
-    """Return the topics with the most messages of an answer of /topics/figures."""
-    names, columns = data.get("names"), data.get("columns")
-    if not isinstance(names, list) or not isinstance(columns, dict):
-        return ()
-    held, buried = columns.get("held"), columns.get("buried")
-    if not (isinstance(held, list) and isinstance(buried, list) and len(names) == len(held) == len(buried)):
-        return ()
-    found = [
-        Stuck(text(name), max(0, number(one)), max(0, number(other)))
-        for name, one, other in zip(names, held, buried, strict=True)
-        if (one or other) and isinstance(name, str) and len(name) <= LONGEST_NAME
-    ]
-    worst = nsmallest(MOST_STUCK, found, key=lambda one: (-one.messages - one.buried, one.topic))
+def _stuck(known: tuple[Stuck, ...], seen: Observation, at: int) -> tuple[Stuck, ...]:
+    """Return the topics with the most messages, after an answer of a node."""
+    found = {one.topic: one for one in known if one.at > at or not seen.is_complete}
+    for topic, held in seen.topics.items():
+        before = found.get(topic, Stuck(topic, 0, 0))
+        if before.at > at:
+            continue
+        if seen.is_exact:
+            found[topic] = Stuck(topic, *held, at)
+        elif held.messages > before.messages or held.buried > before.buried:
+            found[topic] = Stuck(topic, max(held.messages, before.messages), max(held.buried, before.buried), at)
+    worst = nsmallest(MOST_STUCK, found.values(), key=lambda one: (-one.messages - one.buried, one.topic))
     return tuple(one for one in worst if one.messages or one.buried)

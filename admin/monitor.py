@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from admin.alarm_book import AlarmBook, Changes, Id
@@ -19,15 +19,17 @@ from admin.cluster import AllFailed, Producer
 from admin.cluster_merge import cluster_states
 from admin.inventory import Inventory
 from admin.merge import JsonObject, number, objects, text
+from admin.observations import observation_of, observation_of_topics
 from admin.queries import Queries
-from admin.snapshot import MOST_KEPT, MOST_LISTED, CursorFigures, Snapshot, facts_of
+from admin.snapshot import MOST_KEPT, MOST_LISTED, OWN, CursorFigures, Snapshot, facts_of
 from admin.state_store import StateStore
 from admin.upstreams import UpstreamError
 from shared.log import log
+from shared.tls_dates import CertificateDates
 
 PINGS = 3  # rounds of pings between two looks
 LONGEST_PING = 5.0  # s between two rounds of pings
-SELDOM = 4  # looks from one to the next at what costs a node more, or changes slowly
+SELDOM = 4  # looks from one to the next at what costs a node more, or changes slowly, unless a page shows the node
 POLITE = 50  # times as long as a node's answer took, until it is asked again
 MOST_CURSORS = 1000  # of a node
 MOST_AGE = 10 * 365 * 24 * 3600  # s: the longest age that nsqd can be asked for
@@ -48,9 +50,10 @@ class _NodeLook:
     attention: JsonObject | None = None  # None: it did not answer
     lists_channels: bool = True  # False: an earlier Penstock, which does not know /channels/attention
     originals: list[JsonObject] = field(default_factory=list)  # topics of an original node
+    attention_at: int = 0  # when it was asked, ns since the epoch
     told: dict[str, JsonObject] = field(default_factory=dict)  # other answers, by path: of this look, or of one before
+    told_at: dict[str, int] = field(default_factory=dict)  # by path: when it was asked
     clock_ahead: int | None = None
-    figures: JsonObject = field(default_factory=dict)  # to note in the inventory; {}: they were noted, or not told
 
 
 class Monitor:
@@ -69,6 +72,7 @@ class Monitor:
         self.took = 0.0  # s of the last look
         self.looked_at = 0  # ns since the epoch: when the last look ended
         self.last = Snapshot(0)
+        self.own_dates: CertificateDates | None = None  # of nsqadmin's certificates
         self._interval = interval
         self._on_changes = on_changes
         self._clock = clock
@@ -185,15 +189,20 @@ class Monitor:
         began = time.monotonic()
         if began < pace.look:
             return
-        is_full, before = began >= pace.seldom, self._known.get(node.address, _NodeLook())
+        before, is_shown = (
+            self._known.get(node.address, _NodeLook()),
+            self.queries.is_shown(node.address, self._interval),
+        )
+        is_full = began >= pace.seldom or is_shown
         # what is not asked this time is as it was told last
-        found = _NodeLook(told=dict(before.told))
+        found = _NodeLook(attention_at=self._clock(), told=dict(before.told), told_at=dict(before.told_at))
         if await self.queries.penstock_nodes([node]):
             await self._ask_penstock(node, found, is_full=is_full)
         else:
             try:
                 stats = await self.queries.cluster.stats([node])
-                found.originals, found.attention, found.figures = stats.topics, {}, _figures_of(stats.topics)
+                found.originals, found.attention = stats.topics, {}
+                self.inventory.note(node.address, observation_of_topics(stats.topics), found.attention_at)
             except AllFailed:
                 pass
         took, now = time.monotonic() - began, time.monotonic()
@@ -216,15 +225,24 @@ class Monitor:
             questions += [("/storage", {}), ("/cursors", {"limit": str(MOST_CURSORS)})]
             questions.append(("/topics/figures", {"columns": "held,buried"}))
         for path, arguments in questions:
+            at = self._clock()
             try:
-                found.told[path] = await self.queries.direct.get_object(node.address, path, arguments)
+                answer = await self._get(node.address, path, arguments, at)
             except UpstreamError as failure:
                 if not failure.status:
                     return
-                if _is_refusal(failure):
-                    found.told[path] = {}
-        if is_full:
-            found.figures = found.told.pop("/topics/figures", {})
+                if not _is_refusal(failure):
+                    continue
+                answer = {}
+            if path != "/topics/figures":  # the inventory has it
+                found.told[path], found.told_at[path] = answer, at
+
+    async def _get(self, address: str, path: str, arguments: dict[str, str], at: int) -> JsonObject:
+        """Return a node's answer, and note in the inventory what it says of messages. Raises UpstreamError."""
+        answer = await self.queries.direct.get_object(address, path, arguments)
+        if (seen := observation_of(path, arguments, answer)) is not None:
+            self.inventory.note(address, seen, at)
+        return answer
 
     async def _ask_attention(self, node: Producer, found: _NodeLook) -> None:
         thresholds = self.checks.thresholds
@@ -233,7 +251,7 @@ class Monitor:
         asked = {"depth": str(max(1, depth)), "age": str(min(max(1, age), MOST_AGE)), "limit": str(MOST_LISTED)}
         began = self._clock()
         try:
-            found.attention = await self.queries.direct.get_object(node.address, "/channels/attention", asked)
+            found.attention = await self._get(node.address, "/channels/attention", asked, began)
         except UpstreamError as failure:
             if _is_refusal(failure):
                 found.attention, found.lists_channels = {}, False
@@ -244,7 +262,10 @@ class Monitor:
     async def _snapshot(self, live: list[Producer]) -> Snapshot:
         """Return what the nodes have answered, and note their figures in the inventory."""
         now = self._clock()
-        look = Snapshot(now, lookupds=await self._lookupds())
+        look = Snapshot(now)
+        look.lookupds = await self._lookupds(look)
+        for one in self.own_dates.all if self.own_dates is not None else ():
+            look.certificates[OWN, one.option] = one.ends
         addresses = {one.address for one in live}
         # what a node told before it went down is no longer true, and when it is back, it is asked at once
         self._known = {address: one for address, one in self._known.items() if address in addresses}
@@ -252,7 +273,7 @@ class Monitor:
         self._unhealthy = {address: one for address, one in self._unhealthy.items() if address in addresses}
         for address, found in list(self._known.items()):
             await asyncio.sleep(0)  # pages do not wait for the figures of all nodes
-            self._note(address, found, now)
+            self._note_drain(address, found)
             look.add_attention(address, found.attention or {})
             look.add_original(found.originals)
             look.cursors += _cursors(address, found.told.get("/cursors", {}))[: MOST_KEPT - len(look.cursors)]
@@ -265,23 +286,25 @@ class Monitor:
         for record in self.inventory.all():
             known = self._known.get(record.address, _NodeLook())
             health = self._unhealthy.get(record.address, "OK")
-            storage = known.told.get("/storage", {})
-            look.nodes[record.address] = facts_of(record, record.state(now), health, storage, known.clock_ahead)
+            storage, storage_at = known.told.get("/storage", {}), known.told_at.get("/storage", 0)
+            facts = facts_of(record, record.state(now), health, storage, known.clock_ahead)
+            look.nodes[record.address] = replace(facts, storage_at=storage_at, told_at=known.attention_at)
         return look
 
-    def _note(self, address: str, found: _NodeLook, now: int) -> None:
-        """Note in the inventory what a node has told, but its figures only with the look that they are of."""
-        if found.figures:
-            self.inventory.note_figures(address, found.figures, now)
-            found.figures = {}
+    def _note_drain(self, address: str, found: _NodeLook) -> None:
+        """Note in the inventory whether a node drains."""
         drain = found.told.get("/node/drain", {})
         draining, done = drain.get("draining") is True, drain.get("done") is True
         self.inventory.note_drain(address, is_draining=draining, is_drained=draining and done)
 
-    async def _lookupds(self) -> dict[str, str]:
+    async def _lookupds(self, look: Snapshot) -> dict[str, str]:
+        """Return why each nsqlookupd does not answer, "" if it does, and note the certificates of those that have TLS."""
+
         async def ask(address: str) -> str:
             try:
                 await self.queries.direct.get_bytes(address, "/ping", {})
+                if address.startswith("https://"):
+                    look.add_certificates(address, await self.queries.direct.get_object(address, "/info"))
             except UpstreamError as failure:
                 return str(failure)
             return ""
@@ -300,21 +323,3 @@ def _cursors(node: str, data: JsonObject) -> list[CursorFigures]:
         CursorFigures(text(one.get("topic"))[:200], text(one.get("name"))[:200], node, max(0, number(one.get("lag"))))
         for one in objects(data.get("cursors"))[:MOST_CURSORS]
     ]
-
-
-def _figures_of(topics: list[JsonObject]) -> JsonObject:
-    """Return the figures of an original node, in the form of /topics/figures with the columns held and buried."""
-    names, held = [], []
-    totals = dict.fromkeys(("topics", "depth", "in_flight", "deferred", "buried", "clients", "messages"), 0)
-    for topic in topics:
-        channels = topic["channels"] or ()
-        depth = topic["depth"] + sum(one["depth"] for one in channels)
-        in_flight = sum(one["in_flight_count"] for one in channels)
-        deferred = sum(one["deferred_count"] for one in channels)
-        counts = {"topics": 1, "depth": depth, "in_flight": in_flight, "deferred": deferred}
-        counts |= {"messages": topic["message_count"], "clients": sum(one["client_count"] for one in channels)}
-        for name, value in counts.items():
-            totals[name] += value
-        names.append(topic["topic_name"])
-        held.append(depth + in_flight + deferred)
-    return {"totals": totals, "names": names, "columns": {"held": held, "buried": [0] * len(names)}}

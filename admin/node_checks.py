@@ -9,6 +9,7 @@ from admin.alarm_subject import Check, Found, Subject, node_subject
 from admin.cluster import newest_version
 from admin.inventory import NodeState, words_of
 from admin.snapshot import NodeFacts, Snapshot
+from admin.times import old
 from admin.views import count, size
 
 
@@ -25,7 +26,8 @@ def down(look: Snapshot) -> Found:
 def refusing(look: Snapshot) -> Found:
     """Yield the nodes that answer, and reject publishes or are unhealthy."""
     for name, one in look.nodes.items():
-        words = one.refusal or (one.health if one.health != "OK" else "")
+        refusal = f"{one.refusal}{old(one.storage_at, look.at)}" if one.refusal else ""
+        words = refusal or (one.health if one.health != "OK" else "")
         if words and not one.state.is_gone:
             yield node_subject(
                 "node-refusing", name, words, severity=Severity.CRITICAL, path="storage" if one.refusal else ""
@@ -56,7 +58,12 @@ def corrupt(look: Snapshot) -> Found:
     for name, one in look.nodes.items():
         if one.damage:
             yield node_subject(
-                "log-corrupt", name, f"{size(one.damage)} are corrupt", one.damage, Severity.CRITICAL, "storage"
+                "log-corrupt",
+                name,
+                f"{size(one.damage)} are corrupt{old(one.storage_at, look.at)}",
+                one.damage,
+                Severity.CRITICAL,
+                "storage",
             )
 
 
@@ -91,9 +98,8 @@ def draining(look: Snapshot) -> Found:
     """Yield the nodes that an operator drains, and how much is left on them."""
     for name, one in look.nodes.items():
         if one.record.is_draining and not one.state.is_gone:
-            words = (
-                "drained: it can be stopped" if one.record.is_drained else f"{count(one.record.held)} messages are left"
-            )
+            left = f"{count(one.record.held)} messages are left{old(one.record.held_at, look.at)}"
+            words = "drained: it can be stopped" if one.record.is_drained else left
             yield node_subject("draining", name, words, severity=Severity.INFO)
 
 
@@ -122,5 +128,7 @@ def disks(look: Snapshot) -> Iterator[tuple[str, NodeFacts, str]]:
             host = one.record.producer.hostname or one.record.producer.broadcast_address
             found.setdefault((host, one.disk_total), []).append(name)
     for names in found.values():
+        first = max((look.nodes[name] for name in names), key=lambda one: one.storage_at)  # the newest figure
         others = f"; also the disk of {', '.join(names[1:5])}" if len(names) > 1 else ""
-        yield names[0], look.nodes[names[0]], others + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        others += f" and {len(names) - 5} more" if len(names) > 5 else ""
+        yield names[0], first, old(first.storage_at, look.at) + others

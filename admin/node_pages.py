@@ -16,12 +16,12 @@ from admin.cluster_state import copy_row, shortage
 from admin.failures import in_words
 from admin.inventory import NodeRecord, NodeState
 from admin.layout import Fields, View
-from admin.merge import number, objects, text
+from admin.merge import JsonObject, number, objects, text
 from admin.monitor import Monitor
 from admin.options import AdminOptions
 from admin.overview import COLUMNS, Overview, ordered, overview_of
 from admin.queries import SELDOM, Queries
-from admin.roles import Who
+from admin.roles import NOBODY, Who
 from admin.storage import drain_view, storage_view
 from admin.tables import (
     ADOPTED,
@@ -37,6 +37,7 @@ from admin.tables import (
     TALKERS,
 )
 from admin.talkers import MOST, top_talkers
+from admin.times import old
 from admin.tombstones import Tombstones
 from admin.upstreams import UpstreamError
 from admin.views import MOST_CURSORS, count, page_of, reader_rows, size, whole
@@ -69,7 +70,8 @@ class NodePages:
 
     async def nodes(self, request: Request) -> Fields:
         found, who, now = await self.queries.producers(), who_asks(request), self.queries.clock()
-        rows = [self._row(one, who, now) for one in self.queries.inventory.all()]
+        disks = await self._disks_of(await self.queries.penstock_nodes(found.producers), now)
+        rows = [self._row(one, who, now, disks.get(one.address)) for one in self.queries.inventory.all()]
         rows, asked = sorted(rows, key=lambda row: not row["is_gone"]), query(request)
         rows = NODES.sorted(rows, asked)
         return {
@@ -85,11 +87,20 @@ class NodePages:
             "table": [{key: row[key] for key in _NODE} for row in rows],
         }
 
-    def _row(self, record: NodeRecord, who: Who, now: int) -> Fields:
-        """Return what the table of nodes says of one."""
+    async def _disks_of(self, penstock_nodes: list[Producer], now: int) -> dict[str, Disk]:
+        """Ask the nodes for their figures, which the inventory notes, and return their disks."""
+        await self.queries.ask_nodes(penstock_nodes, "/topics/figures", {"columns": "held,buried"})
+        storages = await self.queries.ask_nodes(penstock_nodes, "/storage")
+        return {
+            address: Disk(one, now - self.queries.data_age(address))
+            for address, answer in storages.answers.items()
+            if (one := storage_view(answer, NOBODY))["disk_total"] > 0
+        }
+
+    def _row(self, record: NodeRecord, who: Who, now: int, disk: Disk | None) -> Fields:
+        """Return what the table of nodes says of one. Each figure has its time."""
         one, state = record.producer, record.state(now)
         figures = _figures(record, state) if who.sees_all else {}
-        facts = self.monitor.last.nodes.get(record.address)
         topics = [name for name, _ in one.topics]
         return {
             "node": record.address,
@@ -101,32 +112,29 @@ class NodePages:
             "is_draining": record.is_draining,
             "since": record.failing_since,
             "reason": record.reason,
-            "figures_at": record.figures_at,
+            "figures_at": record.held_at if state.is_gone else record.figures_at,
             "registered": len(one.remote_addresses) if record.is_named else 0,
             "topics": len(who.visible(topics)),
             "tombstoned": [name for name, tombstoned in one.topics if tombstoned and who.sees(name)],
             "figures": figures,
             "depth": figures.get("depth"),
-            "disk_free": facts.disk_free if facts is not None and facts.disk_total else None,
-            "disk_total": facts.disk_total if facts is not None else 0,
+            "disk_free": disk.free if disk is not None else None,
+            "disk_total": disk.total if disk is not None else 0,
+            "disk_at": disk.at if disk is not None else 0,
             "copies": self._copies(record.address),
         }
 
-    def _facts(self, address: str) -> Iterator[tuple[str, str]]:
+    def _facts(self, address: str, disk: Disk | None) -> Iterator[tuple[str, str]]:
         """Yield what the page of a node that answers tells of the node itself."""
-        record, facts, now = (
-            self.queries.inventory.find(address),
-            self.monitor.last.nodes.get(address),
-            self.queries.clock(),
-        )
+        record, now = self.queries.inventory.find(address), self.queries.clock()
         if record is not None:
             yield "State", "draining" if record.is_draining else record.state(now).value
             yield "Version", record.producer.version
             if self.settings.lookupds and record.is_named:
                 yield "nsqlookupds", f"{len(record.producer.remote_addresses)} of {len(self.settings.lookupds)}"
-        if facts is not None and facts.disk_total:
-            yield "Free disk", f"{size(facts.disk_free)}, {100 * facts.disk_free / facts.disk_total:.0f} %"
-            yield "Sync p99", f"{facts.sync_p99_ms:.1f} ms"
+        if disk is not None:
+            yield "Free disk", f"{size(disk.free)}, {100 * disk.free / disk.total:.0f} %{old(disk.at, now)}"
+            yield "Sync p99", f"{disk.sync_p99_ms:.1f} ms{old(disk.at, now)}"
         if copies := self._copies(address):
             yield "Copies of its log", copies
 
@@ -153,7 +161,15 @@ class NodePages:
             "state": record.state(self.queries.clock()).value,
             "stuck": visible,
             "totals": [(_label(name), count(value)) for name, value in figures.items()],
-            "table": [{"topic": one.topic, "messages": one.messages, "buried": one.buried} for one in visible],
+            "table": [
+                {
+                    "topic": one.topic,
+                    "messages": one.messages,
+                    "buried": one.buried,
+                    "told_at": one.at or record.figures_at,
+                }
+                for one in visible
+            ],
         }
 
     async def node(self, request: Request) -> Fields:
@@ -173,6 +189,7 @@ class NodePages:
         found = await self.queries.rows_at(producer, list(shown), is_penstock=bool(penstock_nodes))
         rows = NODE_TOPICS.sorted((found[name] for name in shown if name in found), asked)
         drain = await self.queries.ask_nodes(penstock_nodes, "/node/drain")
+        disk = (await self._disks_of(penstock_nodes, self.queries.clock())).get(address)
         # a node without an auth file has no such route, and that is no error
         use = await self.queries.ask_nodes(penstock_nodes if who.sees_all else [], "/identities", {"limit": str(MOST)})
         return {
@@ -187,7 +204,7 @@ class NodePages:
             "sort": order.key,
             "order": "desc" if order.is_descending else "asc",
             "heads": NODE_TOPICS.heads(asked),
-            "totals": [*self._facts(address), *(totals if who.sees_all else ())],
+            "totals": [*self._facts(address, disk), *(totals if who.sees_all else ())],
             "talkers": TALKERS.sorted(top_talkers(use.answers.get(producer.address, {})), asked),
             "talker_heads": TALKERS.heads(asked),
             "drain": drain_view(drain.answers.get(producer.address, {})),
@@ -271,7 +288,8 @@ class NodePages:
             "adopted_heads": ADOPTED.heads(asked),
             "errors": gathered.errors,
             "table": [
-                {"node": address} | {key: value for key, value in view.items() if not isinstance(value, list)}
+                {"node": address, "told_at": self.queries.clock() - self.queries.data_age(address)}
+                | {key: value for key, value in view.items() if not isinstance(value, list)}
                 for address, view in views.items()
             ],
         }
@@ -339,16 +357,40 @@ class LookupdState:
     error: str  # "": it answers
 
 
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """The disk of a node's log: bytes, and when the node told that, ns since the epoch."""
+
+    storage: JsonObject  # as storage_view returns it
+    at: int
+
+    @property
+    def free(self) -> int:
+        return max(0, number(self.storage["disk_free"]))
+
+    @property
+    def total(self) -> int:
+        return number(self.storage["disk_total"])
+
+    @property
+    def sync_p99_ms(self) -> float:
+        return float(self.storage["sync_p99_ms"])
+
+
 def _figures(record: NodeRecord, state: NodeState) -> Mapping[str, int]:
     """Return the figures of a node that still hold: of one that is gone, only what nobody else has."""
     if not state.is_gone:
         return record.figures
-    held = ("depth", "buried") if record.adopted_by is None else ()
-    return {name: record.figures[name] for name in held if name in record.figures}
+    if record.adopted_by is not None or not record.held_at:
+        return {}
+    return {
+        "depth": record.held,
+        "buried": max(record.figures.get("buried", 0), sum(one.buried for one in record.stuck)),
+    }
 
 
 # Columns of the exported tables of nodes, and of the nodes of a cluster.
-_NODE = ("node", "hostname", "version", "state", "topics", "depth", "disk_free")
+_NODE = ("node", "hostname", "version", "state", "topics", "depth", "figures_at", "disk_free", "disk_at")
 _MEMBER = (
     "node", "address", "http_address", "state", "others", "copies_possible", "copies_wanted", "replies_given_up",
     "last_position", "adopted_by", "recover",

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from math import inf
 from typing import Any
 
 from admin.api import Settings
@@ -22,6 +23,7 @@ from admin.fallback import FallbackUpstreams
 from admin.held_past import HeldPast
 from admin.inventory import Inventory, NodeRecord
 from admin.merge import JsonObject, number, objects, text
+from admin.observations import Observation
 from admin.overview import Overview, Rows, counts_row, node_counts, overview_of, rows_of
 from admin.response_cache import CachedAnswer, ResponseCache
 from admin.series_past import Missing, SeriesPast
@@ -52,11 +54,30 @@ class Queries:
     held: HeldPast = field(default_factory=HeldPast)  # of original nodes
     past: SeriesPast = field(default_factory=SeriesPast)  # what charts show of nodes that are gone
     has_cluster: bool = False  # a node was in a cluster since the start; it remains so when no node answers
+    _shown: dict[str, float] = field(default_factory=dict)  # by address: when a page asked the node last, monotonic s
     # By address: whether it is Penstock's nsqd, and until when that is assumed.
     _kinds: dict[str, tuple[bool, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.cache = ResponseCache(most_memory=self.direct.answer_budget.most_held // 2)
+        self.fallback.on_answer = self._note_answer
+
+    def _note_answer(self, address: str, seen: Observation | None, seconds: float) -> None:
+        """Note what a node's answer to a page says of the messages on it, and that a page shows the node."""
+        if self.inventory.find(address) is not None:
+            if len(self._shown) >= MOST_KINDS:
+                self._shown.clear()
+            self._shown[address] = time.monotonic()
+            if seen is not None:
+                self.inventory.note(address, seen, self.clock() - int(seconds * SECOND))
+
+    def data_age(self, address: str) -> int:
+        """Return how old the oldest figures of a node are that pages show, in ns; 0: those of a node that answers."""
+        return int(self.fallback.data_age(address) * SECOND)
+
+    def is_shown(self, address: str, seconds: float) -> bool:
+        """Return whether a page has asked the node within the last seconds."""
+        return time.monotonic() - self._shown.get(address, -inf) < seconds
 
     # Nodes
 

@@ -17,6 +17,8 @@ from admin.overview import older
 
 MOST_LISTED = 1000  # channels, topics or tubes of one node: as many as it is asked for
 MOST_KEPT = 10_000  # channels, topics, tubes or cursors of all nodes together
+MOST_CERTIFICATES = 20  # of a daemon
+OWN = "nsqadmin"  # the daemon that is nsqadmin itself
 Key = tuple[str, str]  # topic and channel
 K = TypeVar("K")
 V = TypeVar("V")
@@ -72,6 +74,8 @@ class NodeFacts:
     damage: int = 0  # bytes
     torn: int = 0  # bytes
     clock_ahead: int | None = None  # ns by which its clock is ahead of nsqadmin's; None: unknown
+    storage_at: int = 0  # when it was asked for its disk and log, from `refusal` to `torn`; 0: never
+    told_at: int = 0  # when it was asked for its channels; 0: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,7 @@ class Snapshot:
     paused_tubes: dict[Key, int] = field(default_factory=dict)  # ready jobs, by tube and node
     cursors: list[CursorFigures] = field(default_factory=list)
     clusters: list[ClusterState] = field(default_factory=list)
+    certificates: dict[Key, int] = field(default_factory=dict)  # when they end, s since the epoch; by daemon and option
     left_out: int = 0  # channels that nodes did not list because there are too many
     in_parts: int = 0  # channels in `parts`
 
@@ -114,6 +119,7 @@ class Snapshot:
     def add_attention(self, node: str, data: JsonObject) -> None:
         """Add a node's answer of /channels/attention."""
         self.parts.setdefault(node, {})
+        self.add_certificates(node, data)
         for one in objects(data.get("channels"))[:MOST_LISTED]:
             topic, channel = _name(one, "topic"), _name(one, "channel")
             if topic and channel:
@@ -129,6 +135,12 @@ class Snapshot:
             if key[0] and one.get("paused") is True:
                 _set(self.paused_tubes, key, _count(one, "ready"))
         self.left_out += _count(data, "left_out") + max(0, len(objects(data.get("channels"))) - MOST_LISTED)
+
+    def add_certificates(self, daemon: str, data: JsonObject) -> None:
+        """Add the certificates that a daemon tells of."""
+        for one in objects(data.get("certificates"))[:MOST_CERTIFICATES]:
+            if ends := number(one.get("ends")):
+                _set(self.certificates, (daemon, text(one.get("option"))[:LONGEST_NAME]), ends)
 
     def add_original(self, topics: Iterable[JsonObject]) -> None:
         """Add the topics of an original node, in the form of admin.merge."""

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from markupsafe import Markup
 
 UNKNOWN = "-"
+FRESH = 8_000_000_000  # ns: an older figure is shown with its time. A page's answers may be five seconds old, on a busy node
 
 
 def iso(at: int) -> str:
@@ -20,6 +21,21 @@ def iso(at: int) -> str:
 def clock(at: int) -> str:
     """Return the time of day for texts, such as "11:03:20 UTC"; - for none."""
     return f"{iso(at)[11:19]} UTC" if iso(at) else UNKNOWN
+
+
+def second(at: int) -> str:
+    """Return a time to the second for texts, such as "2026-11-28 11:03:20 UTC"; - for none."""
+    return f"{iso(at)[:19].replace('T', ' ')} UTC" if iso(at) else UNKNOWN
+
+
+def old(at: int, now: int) -> str:
+    """Return words with the time of a figure that is not one of now; "" for one of now, or if its time is not known."""
+    return f", as of {clock(at)}" if is_old(at, now) else ""
+
+
+def is_old(at: int, now: int) -> bool:
+    """Return whether a figure that a node told at that time has to be shown with it."""
+    return bool(at) and now - at > FRESH
 
 
 def moment_element(at: int) -> Markup | str:

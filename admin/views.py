@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 
 from admin.decoders import decode, printable, text_of
 from admin.merge import JsonObject, number, text
-from admin.times import clock_element, moment_element, second_element
+from admin.times import clock_element, is_old, moment_element, second_element
 from penstock.protocol.names import is_valid_name
 
 PAGE = 100  # topics on a page
@@ -319,7 +319,7 @@ def arguments(given: dict[str, object]) -> str:
 FILTERS: dict[str, Callable[..., Any]] = {
     "count": count, "rate": rate, "percent": percent, "duration": duration, "bytes": size, "segment": segment,
     "arguments": arguments, "traits": traits, "age": age, "moment": moment_element, "second": second_element,
-    "clock": clock_element, "moment_text": moment, "is_topic": is_valid_name,
+    "clock": clock_element, "is_old": is_old, "moment_text": moment, "is_topic": is_valid_name,
 }  # fmt: skip
 
 

@@ -277,7 +277,8 @@ def metrics() -> str:
         "`GET /metrics` of nsqd and nsqlookupd answers these metrics in Prometheus's text format. A series by topic, channel,\n"
         "tube or cursor exists for the first 200 of each, by backlog; the others are summed up as `(other)`. Only a node of a\n"
         "cluster has `nsqd_cluster_*`, and only one with an audit has `nsqd_audit_*`. Only a node with an auth file has\n"
-        "`nsqd_identity_*`, for the 50 identities with the most messages; the others are summed up as `(other)`.\n",
+        "`nsqd_identity_*`, for the 50 identities with the most messages; the others are summed up as `(other)`. Only a\n"
+        "daemon with certificates has series of `*_certificate_expiry_seconds`; nsqadmin has that metric, too.\n",
     ]
     for program, text in _scraped().items():
         text += _identities() if program == "nsqd" else ""
@@ -295,6 +296,7 @@ def _identities() -> str:
 
 # Labels of the metrics of which a new node has no series, by the end of the name.
 _UNSEEN = {"nsqd_refused_total": "`reason`", "nsqlookupd_refused_total": "`reason`"}
+_UNSEEN |= {"_certificate_expiry_seconds": "`option`"}
 _UNSEEN |= {f"_{name}": "`node`" for name in ("follower_behind_bytes", "follower_in_sync")}
 _UNSEEN |= {f"_{name}": "`node`" for name in ("mirror_position_bytes", "mirror_failed")}
 

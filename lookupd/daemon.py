@@ -26,6 +26,7 @@ from shared.listen import Listener
 from shared.log import log
 from shared.startup import reload_with_certificates
 from shared.text import go_json
+from shared.tls_dates import CertificateDates
 from shared.tls_options import NOT_REQUIRED, REQUIRED
 from shared.trio_thread import TrioThread
 from shared.values import SECOND
@@ -61,6 +62,8 @@ async def _run(
 ) -> None:
     """Serve until SIGINT or SIGTERM. An exception raised here is a bug, or a failure of the machine."""
     tcp, http, https = listeners.tcp, listeners.http, listeners.https
+    dates = CertificateDates(options)
+    dates.start()
     registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime, options.limits())
     timeouts = Timeouts(options.identify_timeout / SECOND, options.idle_timeout / SECOND or math.inf)
     tls = Tls(certificates, options.tls_required != NOT_REQUIRED) if certificates is not None else None
@@ -76,13 +79,14 @@ async def _run(
             http_server = None
             if http or https:
                 http_server = await trio.to_thread.run_sync(
-                    _start_http, options, listeners, certificates, registry, server, trio_thread, keyring
+                    _start_http, options, listeners, certificates, registry, server, trio_thread, keyring, dates
                 )
             if http:
                 log.info("HTTP: listening on %s", http.address)
             if https:
                 log.info("HTTPS: listening on %s", https.address)
-            await until_told_to_stop(signals, partial(reload_with_certificates, options, PROGRAM, (certificates, "")))
+            reload = partial(reload_with_certificates, options, PROGRAM, (certificates, ""), dates=dates)
+            await until_told_to_stop(signals, reload)
             if http_server:
                 await trio.to_thread.run_sync(http_server.stop)  # in a thread: pending requests need the trio thread
                 for listener in filter(None, (http, https)):
@@ -99,6 +103,7 @@ def _start_http(
     server: TcpServer,
     trio_thread: TrioThread,
     keyring: Keyring | None,
+    dates: CertificateDates,
 ) -> HttpServer:
     """Start the HTTP server. Runs in a thread, because most of the daemon's imports happen here."""
     from lookupd.http import Handlers
@@ -109,7 +114,7 @@ def _start_http(
         bridge.deliver(bridge.serve())
 
     bridge = Bridge(lambda: trio_thread.run_soon(serve_waiting))
-    handlers = Handlers(registry, bridge, time.time_ns, server.figures, server.obstacle, server.heard_nodes)
+    handlers = Handlers(registry, bridge, time.time_ns, server.figures, server.obstacle, server.heard_nodes, dates)
     hosts = Hosts([options.broadcast_address, *options.allowed_host])
     routes = handlers.routes()
     if keyring is not None:

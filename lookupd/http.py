@@ -28,10 +28,12 @@ from penstock.protocol.names import is_valid_name
 from shared.http.api import Routes, empty_response, json_response, query, raw_json_response
 from shared.http.bridge import Bridge
 from shared.http.errors import HttpError
+from shared.http.expiry import expiry
 from shared.http.extensions import wants_extensions
 from shared.http.health import live, plain
 from shared.log import log
 from shared.text import go_json
+from shared.tls_dates import CertificateDates
 from shared.version import NSQ_VERSION
 
 T = TypeVar("T")
@@ -50,6 +52,7 @@ class Handlers:
     figures: Callable[[], Figures]  # counts of the TCP connections
     obstacle: Callable[[], str]  # why the daemon is not ready; "" when it is
     cluster_nodes: Callable[[], list[HeardNode]] = list  # the nodes of clusters, and when they were heard
+    dates: CertificateDates | None = None  # when the certificates end
     debugging: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an answer to /debug is made
 
     def routes(self) -> Routes:
@@ -79,7 +82,9 @@ class Handlers:
         return plain(200, "OK")
 
     async def info(self, request: Request) -> Response:
-        return json_response({"version": NSQ_VERSION})
+        dates = self.dates.all if self.dates is not None else ()
+        certificates = [{"option": one.option, "ends": one.ends} for one in dates]
+        return json_response({"version": NSQ_VERSION} | ({"certificates": certificates} if certificates else {}))
 
     async def topics(self, request: Request) -> Response:
         return json_response({"topics": await self.bridge.call(self.registry.topics)})
@@ -177,7 +182,7 @@ class Handlers:
 
     async def metrics(self, request: Request) -> Response:
         counts, figures = await self.bridge.call(lambda: (self.registry.counts(), self.figures()))
-        return Response(generate_latest(Metrics(counts, figures)), media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(Metrics(counts, figures, self.dates)), media_type=CONTENT_TYPE_LATEST)
 
     async def livez(self, request: Request) -> Response:
         """Answer 200 while the trio thread works."""
@@ -192,8 +197,9 @@ class Handlers:
 class Metrics(Collector):
     """The metrics of one scrape. No label holds a name, so the cost does not grow with the number of topics."""
 
-    def __init__(self, counts: Counts, figures: Figures) -> None:
+    def __init__(self, counts: Counts, figures: Figures, dates: CertificateDates | None = None) -> None:
         self._counts = counts
+        self._dates = dates
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
@@ -208,6 +214,7 @@ class Metrics(Collector):
         for reason, count in self._figures.refused.items():
             refused.add_metric([reason], count)
         yield refused
+        yield from expiry("nsqlookupd", self._dates)
 
 
 def _argument(arguments: dict[str, str], name: str) -> str:

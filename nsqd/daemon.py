@@ -81,6 +81,8 @@ COPIES_WITHIN = 0.5  # s for the copies of publishes over HTTP when the node sto
 
 def serve(options: NsqdOptions, directory: DataDirectory, listeners: Listeners) -> None:
     """Serve until SIGINT or SIGTERM. Raises DirectoryError before any client is served."""
+    if listeners.dates is not None:
+        listeners.dates.start()
     with open_trail(options) as trail:
         try:
             trio.run(_run, options, directory, listeners, trail)
@@ -428,6 +430,7 @@ class Daemon:
             cluster=self._cluster,
             job_ids=self._job_ids,
             audit=self._audit.trail,
+            dates=self._listeners.dates,
             accounts=self._accounts,
             are_ports_open=lambda: self.ports.are_open,
             until_ports_open=self.ports.until_open,

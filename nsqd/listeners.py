@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nsqd.options import NsqdOptions
+from shared.tls_dates import CertificateDates
 from shared.tls_options import load_certificates
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Listeners:
     keyring: Keyring | None  # the auth file; None: there is none
     lookupd_tls: ClientCertificates | None = None  # for connections to nsqlookupd; None: they have no TLS
     node_tls: ClientCertificates | None = None  # for questions to other nodes over HTTP; None: they have no TLS
+    dates: CertificateDates | None = None  # when all of these end; None: nothing is told of that
 
 
 class SecretError(Exception):
@@ -81,6 +83,7 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
     secret, cluster_tls = _secret(options), _cluster_tls(options)
     keyring = _keyring(options)
     as_client = _lookupd_tls(options), _node_tls(options)
+    dates = CertificateDates(options)
     knows_all = keyring is not None
     knows_nsq = auth_tls is not None or knows_all
     with (
@@ -95,7 +98,7 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
         listening_if_given(options.cluster_address) as cluster,
     ):
         clients = (tcp_shared, http, https, beanstalk, beanstalk_tls, disque, disque_tls)
-        yield Listeners(tcp, *clients, cluster, secret, cluster_tls, certificates, auth_tls, keyring, *as_client)
+        yield Listeners(tcp, *clients, cluster, secret, cluster_tls, certificates, auth_tls, keyring, *as_client, dates)
 
 
 def again(listeners: Listeners) -> Listeners:

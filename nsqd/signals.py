@@ -40,5 +40,6 @@ def reload_files(options: NsqdOptions, listeners: Listeners, trail: Trail | None
         (listeners.cluster_tls, " of the cluster"),
         (listeners.node_tls, " for the HTTP of other nodes"),
         (listeners.lookupd_tls, " for nsqlookupd"),
+        dates=listeners.dates,
     )
     note_signal(trail, "process/SIGHUP", is_valid)  # the first record of a file that replaces a rotated one

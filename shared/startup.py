@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from shared.configuration import parse, read
 from shared.daemon_options import DaemonOptions
@@ -17,6 +17,9 @@ from shared.log import LEVELS, configure, escape, level_name, log
 from shared.options import InstantiationError, OptionError, specs
 from shared.tls_info import TlsError
 from shared.version import version_line
+
+if TYPE_CHECKING:
+    from shared.tls_dates import CertificateDates
 
 Options = TypeVar("Options", bound=DaemonOptions)
 
@@ -96,8 +99,11 @@ def _check_config(
     program: str, options: Options, errors: Sequence[OptionError], check: Callable[[Options], str]
 ) -> int:
     """Print all errors and oddities, and return the exit code."""
-    wrong = [str(error) for error in errors] or [*options.obstacles(), *filter(None, [check(options)])]
-    for line in [*wrong, *(f"warning: {odd}" for odd in options.warnings)]:
+    from shared.tls_dates import expired, expiring
+
+    checked = [check(options), expired(options)]
+    wrong = [str(error) for error in errors] or [*options.obstacles(), *filter(None, checked)]
+    for line in [*wrong, *(f"warning: {odd}" for odd in (*options.warnings, *expiring(options)))]:
         print(f"{program}: {escape(line)}", file=sys.stderr)
     if wrong:
         return 2
@@ -143,11 +149,14 @@ class Reloadable(Protocol):
         """Read the files again, for later connections. Raises TlsError, and then keeps the old ones."""
 
 
-def reload_with_certificates(options: DaemonOptions, program: str, *loaded: tuple[Reloadable | None, str]) -> bool:
+def reload_with_certificates(
+    options: DaemonOptions, program: str, *loaded: tuple[Reloadable | None, str], dates: CertificateDates | None
+) -> bool:
     """Handle SIGHUP: reload the log level, and each of the certificates, which come with words that say whose they are.
 
-    Returns False, and reloads nothing, if the options are wrong.
+    `dates` are read again if all of them could be. Returns False, and reloads nothing, if the options are wrong.
     """
+    are_loaded = True
     if reload_log_level(options, program) is None:
         return False
     for certificates, whose in loaded:
@@ -157,8 +166,11 @@ def reload_with_certificates(options: DaemonOptions, program: str, *loaded: tupl
             certificates.reload()
         except TlsError as error:
             log.error("SIGHUP: cannot reload the certificates%s, the current ones stay in use: %s", whose, error)
+            are_loaded = False
         else:
             log.info("SIGHUP: reloaded the certificates%s", whose)
+    if are_loaded and dates is not None:
+        dates.reload()
     return True
 
 

@@ -6,13 +6,15 @@
                    "clients", "oldest", "paused", "paused_at"}, ...],
      "topics": [{"topic", "depth", "messages", "oldest", "paused", "paused_at"}, ...],
      "tubes": [{"tube", "buried", "ready", "reserved", "delayed", "paused"}, ...],
-     "left_out": 0, "now": NS, "version": "..."}
+     "certificates": [{"option", "ends"}, ...], "left_out": 0, "now": NS, "version": "..."}
 
 * A channel is listed if messages are buried, were requeued or timed out since the start of the process, if it is paused, if
   messages are ready and no client is connected, if at least `depth` messages are ready, or if the message that is next to be
   delivered was published more than `age` s ago.
 * A topic is listed if it is paused itself, or if it has messages and no channel.
 * A tube is listed if jobs are buried, or if it or its queue is paused, whether a topic can have its name or not.
+
+* All certificates of the node are listed: the option that names the file, and when it ends, in s since the epoch.
 
 Without `depth` and `age`, or with 0, there is no rule of that kind. Of each of the three lists there are the first `limit`, at
 most 10,000: those with the most buried messages first, then those that have messages and no client, then the deepest.
@@ -222,7 +224,10 @@ class AttentionRoute:
         left = await self._node.bridge.observe(lambda: everything(self._node.broker))
         while await self._node.bridge.observe(lambda: look.add_some(left)):
             pass
-        return json_response({**look.as_answer(limit), "now": now, "version": self._node.info.version})
+        dates = self._node.dates.all if self._node.dates is not None else ()
+        certificates = [{"option": one.option, "ends": one.ends} for one in dates]
+        told = {"certificates": certificates, "now": now, "version": self._node.info.version}
+        return json_response({**look.as_answer(limit), **told})
 
 
 def everything(broker: Broker) -> Iterator[Topic | Tube]:

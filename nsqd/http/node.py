@@ -23,6 +23,7 @@ from shared.http.bridge import Bridge
 
 if TYPE_CHECKING:  # a node without an audit does not load it
     from shared.audit.trail import Trail
+    from shared.tls_dates import CertificateDates
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class Node:
     are_ports_open: Callable[[], bool] = lambda: True  # any thread; False: the node starts, and clients of TCP wait
     # trio thread; takes a function to call when they are open
     until_ports_open: Callable[[Callable[[], None]], None] = lambda then: then()
+    dates: "CertificateDates | None" = None  # any thread; when the certificates end; None: nothing is told of that
     accounts: Accounts | None = None  # trio thread; of those who are in the auth file; None: there is none
 
     async def until_started(self) -> None:

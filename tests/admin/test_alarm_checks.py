@@ -13,7 +13,8 @@ from admin.alarm_subject import Place, Subject, channel_subject, node_subject, t
 from admin.cluster_state import DOWN, ClusterState, LogCopy, MemberState
 from admin.inventory import NodeState, Stuck
 from admin.node_checks import CHECKS
-from admin.snapshot import ChannelFigures, CursorFigures, Key, NodeFacts, Snapshot, TopicFigures
+from admin.snapshot import OWN, ChannelFigures, CursorFigures, Key, NodeFacts, Snapshot, TopicFigures
+from admin.times import second
 from tests.admin.looks import (
     MINUTE,
     NOW,
@@ -324,7 +325,7 @@ def test_which_pages_tell_of_an_alarm() -> None:
 def test_node_down() -> None:
     dead = record(failing_since=NOW - MINUTE, figures_at=NOW, figures={"depth": 3}, stuck=(Stuck("t", 3, 0),))
     (subject,) = found("node-down", nodes(facts(NodeState.DOWN, dead)))
-    assert subject.words == "no answer for 1.0 min. 3 messages are stuck on it: t (3)."
+    assert subject.words == f"no answer for 1.0 min. 3 messages are stuck on it: t (3). That is as of {second(NOW)}."
     assert (subject.since, subject.severity, subject.topic) == (NOW - MINUTE, Severity.CRITICAL, "")
     for state in NodeState:
         if state is not NodeState.DOWN:
@@ -479,6 +480,27 @@ def test_clock_skew() -> None:
     assert words("clock-skew", clocks(two, 0)) == {"n0": "its clock is 2.0 s ahead of the others"}
     assert not words("clock-skew", clocks(None, None))
     assert not words("clock-skew", clocks(60 * two, 60 * two, 60 * two)), "nsqadmin's own clock is wrong"
+
+
+@pytest.mark.parametrize(
+    ("left", "severity", "told"),
+    [
+        (14, Severity.WARNING, "expires on 2027-01-29 08:00:00 UTC, in 14.0 d"),
+        (2, Severity.CRITICAL, "expires on 2027-01-17 08:00:00 UTC, in 2.0 d"),
+        (0, Severity.CRITICAL, "expired on 2027-01-15 08:00:00 UTC"),
+    ],
+)
+def test_certificate_expiring(left: int, severity: Severity, told: str) -> None:
+    ends = NOW // SECOND + left * 24 * 3600
+    told_of = {("n:1", "tls-cert"): ends, (OWN, "http-client-tls-cert"): ends, ("https://l:1", "tls-cert"): ends}
+    seen = look(certificates=told_of, nodes={"n:1": facts()}, lookupds={"https://l:1": ""})
+    subjects = found("certificate-expiring", seen)
+    assert [each.words for each in subjects] == [f"--{option} {told}" for _, option in told_of]
+    assert [each.severity for each in subjects] == [severity] * 3
+    assert [each.path for each in subjects] == ["nodes/n%3A1", "health", "lookup"]
+    assert subjects[0].is_about(Place("nodes", node="n:1"))
+    later = {key: ends + 1 for key, ends in told_of.items()} if left == 14 else {}
+    assert not words("certificate-expiring", look(certificates=later))
 
 
 def versions(*running: str) -> Snapshot:

@@ -23,6 +23,8 @@ from admin.inventory import (
     stored,
     words_of,
 )
+from admin.observations import observation_of
+from admin.times import second
 from tests.admin.looks import JSON, MINUTE, NOW, SECOND, producer, record
 
 
@@ -45,6 +47,15 @@ def figures(held: dict[str, int], **totals: int) -> dict[str, Any]:
     """Return an answer of /topics/figures."""
     columns = {"held": list(held.values()), "buried": [0] * len(held)}
     return {"totals": {"depth": sum(held.values()), **totals}, "names": list(held), "columns": columns}
+
+
+def note(
+    inventory: Inventory, answer: dict[str, Any], at: int = NOW, path: str = "/topics/figures", **asked: Any
+) -> None:
+    """Note an answer of node a."""
+    seen = observation_of(path, asked, answer)
+    if seen is not None:
+        inventory.note("a:1", seen, at)
 
 
 def test_a_node_that_nsqlookupd_no_longer_names_is_unregistered_while_it_answers_and_down_at_once_if_not() -> None:
@@ -118,7 +129,7 @@ def test_only_a_node_that_does_not_answer_is_dismissed() -> None:
     assert "a:1" in inventory.changed
     inventory.note_failure("a:1", "x", NOW)
     inventory.note_answer("a:1", NOW)
-    inventory.note_figures("a:1", figures({"t": 1}), NOW)
+    note(inventory, figures({"t": 1}))
     inventory.note_drain("a:1", is_draining=True, is_drained=True)
     assert inventory.find("a:1") is None, "what is told of a node that is not known makes none"
 
@@ -174,10 +185,10 @@ def test_a_node_that_still_answers_is_not_replaced() -> None:
 def test_the_time_of_the_last_answer_is_stored_once_a_minute() -> None:
     inventory = named("a")
     stored_at = []
-    for second in range(0, 180, 5):
+    for after in range(0, 180, 5):
         inventory.changed.clear()
-        inventory.note_answer("a:1", NOW + second * SECOND)
-        stored_at += [second] if inventory.changed else []
+        inventory.note_answer("a:1", NOW + after * SECOND)
+        stored_at += [after] if inventory.changed else []
     assert len(stored_at) == 2, "NOW is the begin of a minute"
 
 
@@ -212,27 +223,90 @@ def test_the_node_that_was_seen_longest_ago_is_forgotten_first_and_named_ones_la
 
 def with_figures(held: dict[str, int], **totals: int) -> NodeRecord:
     inventory = named("a")
-    inventory.note_figures("a:1", figures(held, **totals), NOW)
+    note(inventory, figures(held, **totals))
     node = inventory.find("a:1")
     assert node is not None
     return node
 
 
+AS_OF = f"as of {second(NOW)}"
+
+
 def test_losses_tell_a_user_of_visible_topics_only() -> None:
     node = with_figures({"secret": 7, "t": 3}, in_flight=2, buried=4)
-    assert node.losses(True, ["secret", "t"]) == "12 messages and 4 buried are stuck on it: secret (7), t (3)."
-    assert node.losses(False, ["t"]) == "3 messages are stuck on it: t (3)."
-    assert node.losses(False, []) == "It held no messages."
+    told = "12 messages and 4 buried are stuck on it: secret (7), t (3)."
+    assert node.losses(True, ["secret", "t"]) == f"{told} That is {AS_OF}."
+    assert node.losses(False, ["t"]) == f"3 messages are stuck on it: t (3). That is {AS_OF}."
+    assert node.losses(False, []) == f"No messages were on it {AS_OF}. What came later is not known."
     assert record().losses(True, []) == "Its figures are not known."
     many = with_figures({f"t{number}": 1 for number in range(7)})
     told = "7 messages are stuck on it: t0 (1), t1 (1), t2 (1), t3 (1), t4 (1) and 2 more topics."
-    assert many.losses(True, [f"t{number}" for number in range(7)]) == told
-    assert with_figures({"t": 1}).losses(True, ["t"]) == "1 message is stuck on it: t (1)."
+    assert many.losses(True, [f"t{number}" for number in range(7)]) == f"{told} That is {AS_OF}."
+    assert with_figures({"t": 1}).losses(True, ["t"]) == f"1 message is stuck on it: t (1). That is {AS_OF}."
+
+
+def lost(inventory: Inventory, at: int) -> str:
+    """What is said of node a after it was lost at that time."""
+    inventory.note_failure("a:1", "refused", at)
+    node = inventory.find("a:1")
+    assert node is not None
+    return node.losses(True, [one.topic for one in node.stuck])
+
+
+CHANNEL = {"channel_name": "c", "depth": 100, "in_flight_count": 0, "deferred_count": 0, "buried_count": 2}
+STATS = {"topics": [{"topic_name": "t", "depth": 0, "channels": [CHANNEL]}]}
+LISTED = {"channels": [{"topic": "t", "channel": "c", "depth": 100, "buried": 2}]}
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "answer"),
+    [
+        ("/topics/figures", {}, {"totals": {"depth": 100, "buried": 2}}),
+        ("/topics/rows", {"topic": ["t", "u"]}, {"topics": [{"topic_name": "t", "held": 100, "buried": 2}]}),
+        ("/stats", {}, STATS),
+        ("/stats", {"topic": "t"}, STATS),
+        ("/stats", {"topic": "t", "channel": "c"}, STATS),
+        ("/channels/attention", {}, LISTED),
+        ("/node/drain", {}, {"depth": 100, "in_flight": 0, "deferred": 0, "jobs": 0, "buried": 2}),
+    ],
+)
+def test_whatever_a_node_answered_last_counts_when_it_is_lost(path: str, asked: Any, answer: dict[str, Any]) -> None:
+    inventory = named("a")
+    note(inventory, figures({}, buried=0))
+    told = lost(inventory, NOW + 12 * SECOND)
+    assert told == f"No messages were on it {AS_OF}, 12.0 s before it was lost. What came later is not known."
+    note(inventory, answer, NOW + 6 * SECOND, path, **asked)
+    names = "" if path in ("/topics/figures", "/node/drain") else ": t (102)"
+    when = f"That is as of {second(NOW + 6 * SECOND)}, 6.0 s before it was lost."
+    assert lost(inventory, NOW + 12 * SECOND) == f"100 messages and 2 buried are stuck on it{names}. {when}"
+    note(inventory, figures({}, buried=0), NOW + 5 * SECOND)
+    assert lost(inventory, NOW + 12 * SECOND).startswith("100 messages"), (
+        "an older answer that comes late changes nothing"
+    )
+
+
+def test_an_answer_about_a_part_of_a_topic_takes_nothing_away_and_one_about_all_of_it_does() -> None:
+    inventory = named("a")
+    note(inventory, figures({"t": 500}))
+    note(inventory, LISTED, NOW + SECOND, "/channels/attention")
+    note(inventory, STATS, NOW + 2 * SECOND, "/stats", topic="t", channel="c")
+    assert lost(inventory, NOW + 9 * SECOND).startswith(
+        "500 messages and 2 buried are stuck on it: t (502). That is as of"
+    )
+    note(inventory, figures({"u": 1}), NOW + 3 * SECOND)
+    assert lost(inventory, NOW + 9 * SECOND).startswith("1 message is stuck on it: u (1). That is as of")
+
+
+def test_jobs_are_stuck_too() -> None:
+    inventory = named("a")
+    note(inventory, figures({}, buried=1))
+    note(inventory, {"depth": 0, "in_flight": 0, "deferred": 0, "jobs": 300, "buried": 3}, NOW, "/node/drain")
+    assert lost(inventory, NOW).startswith("300 jobs and 3 buried are stuck on it. That is as of")
 
 
 def test_what_another_node_delivers_is_not_stuck() -> None:
     inventory = named("a", "b")
-    inventory.note_figures("a:1", figures({"t": 5}), NOW)
+    note(inventory, figures({"t": 5}))
     inventory.note_failure("a:1", "refused", NOW)
     inventory.changed.clear()
     inventory.note_adopter("a:1", 0)
@@ -256,8 +330,8 @@ def test_nobody_reads_that_a_topic_lost_nothing_if_that_is_not_known() -> None:
 def test_stuck_topics_are_bounded_and_the_largest() -> None:
     node = with_figures({f"t{number}": number for number in range(2 * MOST_STUCK)} | {"x" * 300: 1000})
     assert len(node.stuck) == MOST_STUCK
-    assert node.stuck[0] == Stuck("t199", 199, 0)
-    assert node.stuck[-1] == Stuck("t100", 100, 0)
+    assert node.stuck[0] == Stuck("t199", 199, 0, NOW)
+    assert node.stuck[-1] == Stuck("t100", 100, 0, NOW)
 
 
 @given(totals=JSON, names=JSON, held=JSON, buried=JSON)
@@ -265,7 +339,7 @@ def test_figures_may_be_anything(totals: Any, names: Any, held: Any, buried: Any
     inventory = named("a")
     told = {"totals": {"depth": totals, "buried": held}, "names": names, "columns": {"held": held, "buried": buried}}
     for answer in (told, told | {"totals": totals}, told | {"columns": names}, told | {"names": ["t"]}):
-        inventory.note_figures("a:1", answer, NOW)
+        note(inventory, answer)
     node = inventory.find("a:1")
     assert node is not None
     assert all(type(one) is int and one >= 0 for one in node.figures.values())
@@ -281,7 +355,7 @@ def test_a_record_is_the_same_after_a_round_trip_but_nobody_names_it() -> None:
     whole = producer(topics=topics, capabilities=("log",), region="r", zone="z", https_port=5, out_of_date=True)
     node = record(
         producer=whole, failing_since=NOW, reason="x", figures_at=NOW, figures={"depth": 3}, is_drained=True,
-        is_draining=True, stuck=(Stuck("t", 3, 1),),
+        is_draining=True, stuck=(Stuck("t", 3, 1, NOW),),
     )  # fmt: skip
     assert restored(json.loads(json.dumps(stored(node)))) == replace(node, is_named=False)
 

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,47 @@ def with_orders(directory: Path, *flags: str) -> Iterator[Cluster]:
         cluster.publish("orders", *(f"a{one}" for one in range(10)), node=0)
         cluster.publish("orders", *(f"b{one}" for one in range(30)), node=1)
         yield cluster
+
+
+def test_a_dead_node_held_what_any_page_has_seen_of_it_and_that_is_told_with_its_time(tmp_path: Path) -> None:
+    """The checks of the nodes are an hour apart: only a page has seen the messages."""
+    with a_cluster(tmp_path, "-alarm-interval", "1h") as cluster:
+        dead, admin = cluster.nodes[1], cluster.admin
+        cluster.channel("orders", "mail")
+        eventually(lambda: "Checked" in page(admin, "/alarms"))
+        cluster.publish("orders", *(f"b{one}" for one in range(100)), node=1)
+        eventually(lambda: ">100<" in page(admin, "/topics/orders/mail"))
+        dead.kill()
+        eventually(lambda: "Node down:" in page(admin, "/"))
+        for path in ("/", "/nodes", f"/nodes/{dead.http}", "/topics/orders", "/cluster"):
+            text = page(admin, path)
+            assert "100 messages are stuck on it: orders (100). That is as of 20" in text, path
+            assert "before it was lost" in text
+            assert "It held no messages" not in text
+
+
+def test_the_page_of_a_node_shows_its_own_alarms_and_figures_of_now(tmp_path: Path) -> None:
+    flags = ("-alarm-interval", "1h", "-alarm", "disk-low.percent=100", "-alarm", "disk-days=off")
+    with a_cluster(tmp_path, *flags) as cluster:
+        node, admin = cluster.nodes[0], cluster.admin
+        eventually(lambda: "disk-low" in alarms(admin))
+        (alarm,) = alarms(admin)["disk-low"]  # both nodes have one disk
+        for path in (f"/nodes/{alarm['subject']}", f"/storage?node={alarm['subject']}"):
+            text = page(admin, path)
+            assert "Disk almost full</a> since" in text, path
+            assert "What to do: Free space" in text
+        cluster.channel("orders", "mail")
+        cluster.publish("orders", *(f"b{one}" for one in range(100)), node=0)
+        assert ">100<" in page(admin, "/nodes"), "the check was before"
+        rows = {one["node"]: one for one in httpx.get(f"http://{admin.http}/nodes?format=json", timeout=20).json()}
+        assert rows[node.http]["depth"] == 100
+        assert rows[node.http]["figures_at"] > alarm_time(alarm)
+        assert rows[node.http]["disk_at"] > alarm_time(alarm)
+
+
+def alarm_time(alarm: dict[str, Any]) -> str:
+    """When the alarm was seen, as exports have times."""
+    return datetime.fromtimestamp(alarm["seen"], UTC).isoformat()
 
 
 def test_a_node_that_dies_while_no_page_is_open_is_down_on_every_page(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ ROOMS = ("nsqd", "lookupd", "admin", "shared", "apps", "penstock", "pipeline")
 COVERED_BY = {
     "admin/test_api_process.py": ("admin.main",),
     "admin/test_pages_process.py": (
-        "admin.node_pages", "admin.pages", "admin.record_pages",
+        "admin.node_pages", "admin.record_pages",
     ),
     "admin/test_monitor_process.py": ("admin.alarm_pages",),
     "admin/test_access.py": ("admin.login",),

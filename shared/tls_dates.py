@@ -1,0 +1,180 @@
+"""When the certificates end that a daemon serves, shows or trusts: for -check-config, the log, metrics and alarms.
+
+The files are those of every option whose name ends in one of OF_CERTIFICATE or OF_AUTHORITY. Of a certificate the first in the
+file counts, which is the daemon's own; of authorities, the one that is valid for the longest time, since others in a bundle
+may have ended. Dates are read from the DER itself: a start need not import a library for that. Times are s since the epoch.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import threading
+import time
+from calendar import timegm
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+
+from shared.log import log
+
+DAY = 86_400  # s
+SOON, VERY_SOON = 14 * DAY, 2 * DAY  # before its end a certificate is warned of, and is urgent
+OF_CERTIFICATE, OF_AUTHORITY = "tls_cert", ("root_ca_file", "tls_ca")
+LARGEST = 16 * 1024 * 1024  # bytes of a file
+_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]{1,100000})-----END CERTIFICATE-----")
+_CHECKED_EVERY = 3600.0  # s
+_SEQUENCE, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0xA0, 0x17, 0x18
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A certificate of a daemon."""
+
+    option: str  # that names the file, such as tls-cert
+    path: str
+    begins: int
+    ends: int
+
+    def problem(self, now: float) -> str:
+        """Return why it cannot be used now, or ""."""
+        if now > self.ends:
+            return f"--{self.option} {self.path}: the certificate expired on {date(self.ends)}: renew it"
+        if now < self.begins:
+            return (
+                f"--{self.option} {self.path}: the certificate is not valid before {date(self.begins)}: check the clock"
+            )
+        return ""
+
+    def warning(self, now: float) -> str:
+        """Return that it cannot be used, or not for much longer, or ""."""
+        left = self.ends - now
+        if left > SOON or self.problem(now):
+            return self.problem(now)
+        days = f"{left / DAY:.0f} days" if left >= 2 * DAY else f"{left / 3600:.0f} hours"
+        return f"--{self.option} {self.path}: the certificate expires in {days}, on {date(self.ends)}: renew it"
+
+
+def certificates_of(options: object) -> list[Certificate]:
+    """Return the certificates that the options name, by option. Files that cannot be read are left out: loading tells why."""
+    found = []
+    for one in fields(options):  # type: ignore[arg-type]
+        is_authority = one.name.endswith(OF_AUTHORITY)
+        path = getattr(options, one.name)
+        if path and isinstance(path, str) and (is_authority or one.name.endswith(OF_CERTIFICATE)):
+            dates = list(_dates_in(path))
+            if dates:
+                begins, ends = max(dates, key=lambda dates: dates[1]) if is_authority else dates[0]
+                found.append(Certificate(one.name.replace("_", "-"), path, begins, ends))
+    return found
+
+
+def expired(options: object, now: float | None = None) -> str:
+    """Return which certificates of the options cannot be used now, or "", for -check-config."""
+    at = time.time() if now is None else now
+    return "; ".join(filter(None, (one.problem(at) for one in certificates_of(options))))
+
+
+def expiring(options: object, now: float | None = None) -> list[str]:
+    """Return a line for each certificate that can be used now, and not for much longer, for -check-config."""
+    at = time.time() if now is None else now
+    return [one.warning(at) for one in certificates_of(options) if one.warning(at) and not one.problem(at)]
+
+
+class CertificateDates:
+    """The certificates in use. A thread of its own warns of them in the log, once a day; other threads may read `all`."""
+
+    def __init__(self, options: object, clock: Callable[[], float] = time.time) -> None:
+        self._options = options
+        self._clock = clock
+        self._warned: dict[Certificate, int] = {}  # the day
+        self.all = certificates_of(options)
+
+    def reload(self) -> None:
+        """Read the files again, which were loaded again."""
+        self.all = certificates_of(self._options)
+
+    def left(self) -> list[tuple[str, float]]:
+        """Return for each option how many s its certificate is valid from now on; negative: it has expired."""
+        now = self._clock()
+        return [(one.option, one.ends - now) for one in self.all]
+
+    def warn(self) -> None:
+        """Log a line for each certificate that needs one, unless that was done today."""
+        now = self._clock()
+        today = int(now // DAY)
+        for one in self.all:
+            if (line := one.warning(now)) and self._warned.get(one) != today:
+                log.log(40 if one.problem(now) else 30, "TLS: %s", line)
+                self._warned[one] = today
+
+    def start(self) -> None:
+        """Begin to warn, now and from time to time, for as long as the process runs."""
+        if self.all:
+            threading.Thread(target=self._run, name="certificates", daemon=True).start()
+
+    def _run(self) -> None:
+        wait = threading.Event().wait
+        while True:
+            self.warn()
+            wait(_CHECKED_EVERY)
+
+
+def date(at: int) -> str:
+    """Return a time in words."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
+
+
+# Reading dates
+
+
+def _dates_in(path: str) -> Iterator[tuple[int, int]]:
+    """Yield from when to when each certificate in a PEM file is valid. One that cannot be read is left out."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(LARGEST)
+    except (OSError, ValueError):  # ValueError: a NUL in the name
+        return
+    for match in _PEM.finditer(content):
+        try:
+            yield validity(base64.b64decode(match[1]))
+        except (binascii.Error, ValueError, IndexError):
+            continue
+
+
+def validity(der: bytes) -> tuple[int, int]:
+    """Return from when to when a certificate is valid. Raises ValueError, IndexError if it is none."""
+    _, certificate, _ = _element(der)
+    _, body, _ = _element(certificate)
+    tag, _, rest = _element(body)
+    if tag == _VERSION:
+        _, _, rest = _element(rest)  # the serial number
+    for _ in range(2):  # the algorithm and the issuer
+        _, _, rest = _element(rest)
+    tag, dates, _ = _element(rest)
+    if tag != _SEQUENCE:
+        raise ValueError("no dates")
+    first, begins, rest = _element(dates)
+    second, ends, _ = _element(rest)
+    return _time(first, begins), _time(second, ends)
+
+
+def _element(der: bytes) -> tuple[int, bytes, bytes]:
+    """Return the tag and the content of the first element, and what follows it."""
+    tag, size, begin = der[0], der[1], 2
+    if size & 0x80:
+        begin += size & 0x7F
+        size = int.from_bytes(der[2:begin])
+    if len(der) < begin + size:
+        raise ValueError("cut off")
+    return tag, der[begin : begin + size], der[begin + size :]
+
+
+def _time(tag: int, content: bytes) -> int:
+    """Return a time of a certificate, always in UTC and with seconds (RFC 5280, 4.1.2.5)."""
+    text = content.decode("ascii")
+    if tag == _UTC_TIME:
+        text = ("19" if text >= "5" else "20") + text
+    elif tag != _GENERALIZED_TIME:
+        raise ValueError("no time")
+    return timegm(time.strptime(text, "%Y%m%d%H%M%SZ"))
