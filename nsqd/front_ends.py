@@ -18,7 +18,7 @@ import trio
 from nsqd.listeners import Listeners
 from nsqd.net.admission import Admission
 from nsqd.net.reactor import Reactor
-from nsqd.opening import Opened, open_directory
+from nsqd.opening import Opened, load_metadata, open_directory
 from nsqd.options import NsqdOptions
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.nsq.context import Context
@@ -198,7 +198,7 @@ def _succeed(directory: DataDirectory, taken: Taken, lease: int) -> Counter[str]
 
     try:
         least_id = first_of_new_log(time.time_ns(), 0)
-        made = succeed_taken(directory.path, taken, least_id, max(lease, directory.load().ids))
+        made = succeed_taken(directory.path, taken, least_id, max(lease, load_metadata(directory).ids))
     except (ClockError, LogError, OSError) as error:
         raise DirectoryError(
             f"node {taken.epoch.node} has adopted the log in {directory.path}, and another one cannot be made - {error}"

@@ -19,7 +19,7 @@ from nsqd.core.recovery import recover
 from nsqd.core.retention.policy import Durability
 from nsqd.core.story import Story
 from nsqd.core.stripes import adopted_broker
-from nsqd.core.topology import TopicEntry, changes, restore, restore_pauses, snapshot, unpaused
+from nsqd.core.topology import TopicEntry, changes, restore, restore_pauses, snapshot, take_new, unpaused
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
 from nsqd.storage.binlog import find_binlogs
@@ -37,7 +37,7 @@ from nsqd.storage.nsq_import import NsqImport
 from shared.log import log
 from shared.values import SECOND
 
-MOST_IGNORED = 5  # changes of nsqd.dat that the log names
+MOST_TOLD = 5  # changes of nsqd.dat that the log names
 
 
 def clocks() -> tuple[int, int]:
@@ -158,7 +158,7 @@ def open_directory(
 
     `least_id` returns, once the log is read, the sequence below which no message id is issued.
     """
-    metadata, wake = directory.load(), Wake()
+    metadata, wake = load_metadata(directory), Wake()
     found = imports(directory)
     opened = read_log(options, directory, wake, segment_size, extend, least_epoch)
     metadata = replace(metadata, ids=max(metadata.ids, least_id()))
@@ -184,9 +184,10 @@ def make_broker(options: NsqdOptions, metadata: Metadata, opened: OpenLog, found
         restore(broker, map(unpaused, topics) if found.nsq.queues else topics)
     else:
         recover(broker, log_snapshot, broker.now)
-        if not metadata.is_ours:
-            _warn_ignored(metadata, snapshot(broker))
-    has_taken = restore_pauses(broker, metadata.pauses)
+    is_changed = log_snapshot is not None and not metadata.is_ours
+    if is_changed:
+        _take_changes(broker, metadata)
+    has_taken = restore_pauses(broker, metadata.pauses) or is_changed
     broker.end_pauses(broker.wall // SECOND, len(broker.registry.pauses.details))
     broker.commit()
     opened.serve(broker)
@@ -217,16 +218,39 @@ def _import(broker: Broker, opened: OpenLog, found: Imports, topics: list[TopicE
         found.nsq.finish()
 
 
-def _warn_ignored(metadata: Metadata, topics: list[TopicEntry]) -> None:
-    """Warn about changes that were made in nsqd.dat and have no effect. `topics` are those that the log has."""
-    ignored = changes(topics, metadata.topics)
-    if ignored:
-        more = f" and {len(ignored) - MOST_IGNORED} more" if len(ignored) > MOST_IGNORED else ""
+def _take_changes(broker: Broker, metadata: Metadata) -> None:
+    """Take what is new in a nsqd.dat that another program wrote, for example to provision topics; tell what, and what not."""
+    before = snapshot(broker)
+    full = take_new(broker, metadata.topics)
+    after = snapshot(broker)
+    taken, ignored = changes(before, after), changes(after, metadata.topics)
+    if taken:
+        log.info("took from nsqd.dat, which this nsqd did not write: %s", _shortened(taken))
+    if full:
+        log.warning("cannot take all of nsqd.dat: %s", full)
+    if ignored and metadata.topics:
         log.warning(
-            "ignoring nsqd.dat, which this nsqd did not write: the topics come from the log. To %s%s, use the"
-            " HTTP API (/topic/create, /topic/pause, /channel/create, ...)",
-            ", ".join(ignored[:MOST_IGNORED]), more,
-        )  # fmt: skip
+            "ignoring a part of nsqd.dat, which this nsqd did not write. To %s, use the HTTP API (/topic/delete,"
+            " /topic/unpause, /channel/delete, ...)",
+            _shortened(ignored),
+        )
+
+
+def _shortened(steps: list[str]) -> str:
+    """Return the first of several steps in words, and how many more there are."""
+    more = f" and {len(steps) - MOST_TOLD} more" if len(steps) > MOST_TOLD else ""
+    return f"{', '.join(steps[:MOST_TOLD])}{more}"
+
+
+def load_metadata(directory: DataDirectory) -> Metadata:
+    """Read nsqd.dat. One that cannot be read is put aside where a log has the same. Raises DirectoryError."""
+    try:
+        return directory.load()
+    except DirectoryError as error:
+        if not any((directory.path / "log").glob("*.log")):
+            raise
+        log.warning("%s; the log has all topics, so the file is put aside as %s", error, directory.put_aside())
+        return Metadata(is_ours=False)
 
 
 def _commit(broker: Broker, opened: OpenLog) -> None:

@@ -7,9 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nsqd.core.limits import TooMany
 from nsqd.core.pauses import Key
 from nsqd.core.timing.pause import NOT_KNOWN, Pause
-from penstock.protocol.names import is_valid_name
+from penstock.protocol.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
     from nsqd.core.broker import Broker
@@ -86,6 +87,31 @@ def changes(before: Iterable[TopicEntry], after: Iterable[TopicEntry]) -> list[s
         *(f"pause {name}" for name, paused in wanted.items() if paused and not known.get(name)),
         *(f"unpause {name}" for name, paused in wanted.items() if not paused and known.get(name)),
     ]
+
+
+def take_new(broker: Broker, topics: Iterable[TopicEntry]) -> str:
+    """Make the topics and channels that are new, and pause what is paused in `topics`. Nothing is deleted or resumed.
+
+    Returns which limit has kept out the others; "": none. Ephemeral names are passed over.
+    """
+    try:
+        for entry in topics:
+            if is_ephemeral(entry.name):
+                continue
+            topic = broker.topic(entry.name)
+            if entry.paused and not topic.paused:
+                topic.pause(NOT_KNOWN)
+            for one in entry.channels:
+                if is_ephemeral(one.name):
+                    continue
+                channel = topic.channel(one.name)
+                if one.paused and not channel.paused:
+                    channel.pause(NOT_KNOWN)
+    except TooMany as full:
+        return str(full)
+    finally:
+        broker.fetch_changes()  # nsqlookupd is told of everything when it is connected
+    return ""
 
 
 def _states(topics: Iterable[TopicEntry]) -> dict[str, bool]:

@@ -1,11 +1,11 @@
 """The data directory, which one process locks, and nsqd.dat, NSQ's file of topics, channels and what is paused.
 
-The commit log holds all that, too, and more reliably: nsqd.dat is written for the tools that read it, and read only where no
-log exists yet. The exception is `penstock.pauses`: before format 9 of the log, only that told who paused what, when, and until
-when. A new file is written beside the old one, synced and renamed over it, and then the directory is synced: NSQ omits the last
-step and loses the file in a power cut. `penstock.ids` is the lease of message ids that versions without a log wrote.
-`penstock.crc` tells whether the topics are as this program wrote them: if another program has changed them, `opening.py`
-reports which changes are ignored.
+The commit log holds all that, too, and more reliably: nsqd.dat is written for the tools that read it. It is read where no log
+exists yet, and where another program has written it, for example to provision topics: `penstock.crc` tells whether the topics
+are as this program wrote them, and `opening.py` takes what is new. Before format 9 of the log, only `penstock.pauses` told who
+paused what, when, and until when. A new file is written beside the old one, synced and renamed over it, and then the directory
+is synced: NSQ omits the last step and loses the file in a power cut. `penstock.ids` is the lease of message ids that versions
+without a log wrote.
 
 See docs/design/nsq-daemons.md#nsqddat.
 """
@@ -28,7 +28,7 @@ from shared.files import replace_file
 from shared.log import log
 from shared.version import NSQ_VERSION
 
-FILE = "nsqd.dat"
+FILE, DAMAGED = "nsqd.dat", "nsqd.dat.damaged"
 LAST_SECOND = 253_402_300_799  # s since the epoch, the end of the year 9999: no pause ends later
 
 
@@ -89,6 +89,14 @@ class DataDirectory:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise DirectoryError(f"failed to load metadata - {self.path / FILE}: {error}") from None
         return self._written
+
+    def put_aside(self) -> str:
+        """Rename nsqd.dat, which cannot be read, and return its new name. Raises DirectoryError."""
+        try:
+            os.replace(self.path / FILE, self.path / DAMAGED)
+        except OSError as error:
+            raise DirectoryError(f"failed to load metadata - {error}") from None
+        return DAMAGED
 
     def write_topology(self, snapshot: TopologySnapshot) -> None:
         """Make the topology durable, unless one with a higher number was written."""

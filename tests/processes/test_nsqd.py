@@ -536,19 +536,65 @@ def test_a_bug_stops_the_daemon_loudly(tmp_path: Path, broken: str, request_line
         assert "TypeError: 'NoneType' object is not callable" in daemon.stderr
 
 
-def test_a_changed_nsqd_dat_beside_a_log_is_ignored_with_a_warning(tmp_path: Path) -> None:
+def test_what_is_new_in_a_nsqd_dat_of_another_program_is_taken(tmp_path: Path) -> None:
+    """A script that provisions topics writes it before a start, as for the original."""
+    with nsqd(tmp_path) as node:
+        post(node, "/topic/create?topic=kept")
+        post(node, "/channel/create?topic=kept&channel=a")
+        publish(node, b"kept", b"x")
+    file = tmp_path / "nsqd.dat"
+    with nsqd(tmp_path) as node:
+        assert "nsqd.dat" not in node.stderr  # it is ours
+    channels = [{"name": "b", "paused": True}, {"name": "no/name", "paused": False}, {"name": "e#ephemeral"}]
+    topics = [
+        {"name": "new", "paused": True, "channels": channels},
+        {"name": "kept", "paused": True, "channels": [{"name": "c", "paused": False}]},
+        *({"name": f"new{number}", "paused": False, "channels": None} for number in range(4)),
+    ]
+    file.write_text(json.dumps({"topics": topics, "version": "1.3.0"}))
+    expected = {
+        "kept": {"paused": True, "depth": 0, "channels": {"a": (False, 1), "c": (False, 0)}},
+        "new": {"paused": True, "depth": 0, "channels": {"b": (True, 0)}},
+    } | {f"new{number}": {"paused": False, "depth": 0, "channels": {}} for number in range(4)}
+    with nsqd(tmp_path) as node:
+        line = node.wait_for_line("took from nsqd.dat, which this nsqd did not write")
+        assert "create topic new, create channel b of topic new" in line
+        line = node.wait_for_line("ignoring a part of nsqd.dat, which this nsqd did not write")
+        assert "To create channel e#ephemeral of topic new, delete channel a of topic kept, use the HTTP API" in line
+        assert stats(node) == expected
+        eventually(lambda: "penstock" in json.loads(file.read_text()))  # it was written again
+        node.kill()
+    with nsqd(tmp_path) as node:
+        assert "nsqd.dat" not in node.stderr
+        assert stats(node) == expected
+        post(node, "/topic/unpause?topic=new")
+    topics[0]["paused"] = False
+    file.write_text(json.dumps({"topics": topics[:2]}))
+    with nsqd(tmp_path) as node:
+        assert {name for name, told in stats(node).items() if told["paused"]} == {"kept"}
+
+
+def test_a_nsqd_dat_beside_a_log_lifts_no_pause_and_no_limit(tmp_path: Path) -> None:
+    with nsqd(tmp_path) as node:
+        post(node, "/topic/create?topic=a")
+        post(node, "/topic/pause?topic=a")
+    topics = [{"name": name, "paused": False, "channels": None} for name in ("a", "b", "c")]
+    (tmp_path / "nsqd.dat").write_text(json.dumps({"topics": topics}))
+    with nsqd(tmp_path, "-max-topics", "2") as node:
+        assert {name: told["paused"] for name, told in stats(node).items()} == {"a": True, "b": False}
+        assert "cannot take all of nsqd.dat: topics exceed limit of 2" in node.stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"topics":[{"name":7}]}', b"\xff\xfe", b"[" * 100_000])
+def test_a_damaged_nsqd_dat_beside_a_log_is_put_aside(content: bytes, tmp_path: Path) -> None:
     with nsqd(tmp_path) as node:
         publish(node, b"kept", b"x")
     file = tmp_path / "nsqd.dat"
-    content = json.loads(file.read_text())
+    file.write_bytes(content)
     with nsqd(tmp_path) as node:
-        assert "nsqd.dat" not in node.stderr  # it is ours
-    content["topics"] = [{"name": f"new{number}", "paused": False, "channels": None} for number in range(6)]
-    file.write_text(json.dumps(content))
-    with nsqd(tmp_path) as node:
-        line = node.wait_for_line("ignoring nsqd.dat, which this nsqd did not write")
-        assert "create topic new0, create topic new1, create topic new2" in line
-        assert "create topic new4 and 2 more, use the HTTP API" in line
-    with nsqd(tmp_path) as node:
-        assert "nsqd.dat" not in node.stderr  # it was written again
+        assert "the log has all topics, so the file is put aside as nsqd.dat.damaged" in node.stderr
+        assert "ignoring" not in node.stderr
+        assert set(stats(node)) == {"kept"}
+        eventually(file.exists)
+    assert (tmp_path / "nsqd.dat.damaged").read_bytes() == content
     assert [topic["name"] for topic in json.loads(file.read_text())["topics"]] == ["kept"]
