@@ -342,15 +342,16 @@ class Peer:
         """Send a heartbeat or the held messages, or give up on a silent client, if it is time."""
         if self.closing:
             return
+        is_established = self._liveness.is_established
+        if is_established and self._liveness.takes_heartbeat(now):
+            self.outbox.reply(HEARTBEAT)
         if now >= self._read_deadline():
             if self._liveness.last_activity < 0:
                 self._context.broker.refused["identify_timeout"] += 1
             self.outbox.end()
             return
-        if not self._liveness.is_established:
+        if not is_established:
             return
-        if self._liveness.takes_heartbeat(now):
-            self.outbox.reply(HEARTBEAT)
         if now >= self.outbox.flush_due:
             self.subscription.tick(now)
         if now >= self.subscription.ask_again_at:

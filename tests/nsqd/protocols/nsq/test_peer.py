@@ -406,6 +406,15 @@ def test_heartbeats_and_silence() -> None:
     assert wire.advance(20).peer.closing
 
 
+def test_a_client_that_never_answers_gets_a_second_heartbeat_before_it_is_given_up() -> None:
+    wire = Wire()
+    wire.send(b"IDENTIFY\n" + body(b'{"heartbeat_interval":1000}')).replies()
+    assert wire.advance(1003).replies() == [b"_heartbeat_"]  # the reactor comes late, as it may
+    assert not wire.peer.closing
+    assert wire.advance(1000).replies() == [b"_heartbeat_"]
+    assert wire.peer.closing
+
+
 def test_heartbeats_switched_off_mean_no_deadline() -> None:
     wire = Wire()
     wire.send(b"IDENTIFY\n" + body(b'{"heartbeat_interval":-1}'))
