@@ -16,7 +16,7 @@ from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.peer import Peer
 from nsqd.protocols.peer.frames import KIND_AT, SHARING, FrameKind
 from nsqd.protocols.peer.jobs import unpack_loan
-from nsqd.protocols.transport import Begin, Transport, Upgrade
+from nsqd.protocols.transport import Begin, Fact, Transport, Upgrade
 from nsqd.replication.job_owners import ALLOWED, KEPT, JobOwners
 from nsqd.replication.tube_owners import TubeOwners
 from shared.unix_sockets import NOBODY
@@ -243,6 +243,9 @@ class _Asked(Generic[P]):
 
     def peer_user(self) -> int:
         return NOBODY
+
+    def note(self, fact: Fact, client: str, text: str = "") -> None:
+        pass
 
     def note_foreign(self, port: str, data: bytes) -> None:
         raise AssertionError("commands come from this node")

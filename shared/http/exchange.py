@@ -137,7 +137,7 @@ _KINDS = {
 
 
 def is_routine(scope: Scope) -> bool:
-    """Return whether a request that only looks is repeated by a program: a probe, nsqadmin, or a page of nsqadmin in a browser."""
+    """Return whether a program repeats a request that changes nothing: a probe, nsqadmin, or one of its pages in a browser."""
     if scope["method"] not in ("GET", "HEAD"):
         return False
     if scope["path"] in PROBES:

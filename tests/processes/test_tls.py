@@ -282,7 +282,10 @@ def test_a_weak_certificate_stops_the_daemon_unless_its_level_is_given(tmp_path:
     weak = WeakAuthority(tmp_path / "weak", 1024, sha1=False)
     done = run("nsqd", "-data-path", str(tmp_path), "-tcp-address=127.0.0.1:0", "-http-address=", *weak.flags())
     assert done.returncode == 1
-    assert "ee key too small (below OpenSSL's security level; -tls-security-level=1 admits RSA keys of 1024 bits or more, " in done.stderr
+    assert (
+        "ee key too small (below OpenSSL's security level; -tls-security-level=1 admits RSA keys of 1024 bits or more, "
+        in done.stderr
+    )
     flags = (*weak.flags(), "-https-address=127.0.0.1:0", "-tls-security-level=1")
     with nsqd(tmp_path, *flags, listens=["TCP", "HTTP", "HTTPS"]) as daemon:
         node = Node(daemon, Authority(tmp_path / "unused"))
